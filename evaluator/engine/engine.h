@@ -1,0 +1,122 @@
+// The engine: a planned, offline, deterministic generator over resident weights.
+//
+// Everything is known before the run, so nothing is served: the caller hands over all requests with
+// all pictures, the planner (plan.h) groups requests that share pictures and prefixes and cuts them
+// into packs, and the answers come back through a callback as they are finished. Same requests,
+// same weights: same answers, whatever the packs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "evaluator/vision/prepare.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::engine {
+
+struct EngineOptions {
+  std::string device = "auto";      ///< "auto" | "cpu" | "cuda" | "cuda:N"
+  std::string dtype = "auto";       ///< "auto" | "float32" | "bfloat16"
+  std::string attn_implementation;  ///< "" | "flash_attention_2" | "sdpa" | "eager"
+  std::int64_t batch_size = 0;  ///< upper bound of sequences decoded together; 0 = by the memory
+  double gpu_memory_utilization = 0.8;  ///< of the device's memory
+  int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
+};
+
+/// What was generated with.
+struct GenerationSettings {
+  std::int64_t max_new_tokens = 128;
+  double temperature = 0;  ///< 0 = greedy
+  double top_p = 1;
+  std::int64_t top_k = 0;
+  double repetition_penalty =
+      1;  ///< generation_config.json's, as Hugging Face applies it (over prompt and answer)
+  std::vector<std::int32_t> stop_ids;  ///< end-of-sequence ids
+  std::uint64_t seed = 0;
+};
+
+struct Request {
+  std::vector<std::int32_t>
+      tokens;  ///< the whole prompt; each picture's placeholder id repeated tokens() times
+  std::vector<std::size_t>
+      images;  ///< indices into the pictures of the run, in order of appearance
+  GenerationSettings generation;
+};
+
+struct Answer {
+  std::vector<std::int32_t> tokens;  ///< without the stop token
+  bool stopped = false;              ///< a stop token came; else max_new_tokens was reached
+};
+
+/// The pictures of a run, made when they are needed: a data set's pictures do not fit in memory at
+/// once. Called from the engine's own threads; implementations are thread-safe.
+class ImageSource {
+ public:
+  virtual ~ImageSource() = default;
+  virtual std::size_t size() const = 0;
+  /// Grid of picture `index`, known without decoding its pixels.
+  virtual vision::PreparedSize size_of(std::size_t index) const = 0;
+  virtual Result<vision::PreparedImage> load(std::size_t index) const = 0;
+};
+
+struct DeviceDescription {
+  std::string device;   ///< "cpu", "cuda:0"
+  std::string name;     ///< the GPU's or CPU's name
+  std::string warning;  ///< why `auto` took the CPU; empty otherwise
+  std::string torch_version;
+};
+
+/// What `device` and `auto` mean on this machine. kInvalidArgument for an explicit cuda device that
+/// is not there (never the CPU instead), naming driver and CUDA_VISIBLE_DEVICES.
+Result<DeviceDescription> describe_device(const std::string& device);
+
+struct LoadedWeights {
+  std::string weights_sha256;  ///< over the tensors as stored
+  std::string architecture;    ///< model_type of config.json
+  std::string dtype;           ///< "float32" | "bfloat16": what the device holds
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;          ///< as stored
+  std::string attn_implementation;  ///< what will run
+  std::int64_t vocab_size = 0;
+  int image_token_id = -1;  ///< config.json's; -1 for a text model
+  int vision_merge_size = 2;
+};
+
+/// One model on one device. One thread at a time. Catches every exception of libtorch at this edge.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  /// Makes the weights of a plan resident: every tensor that the configuration expects exactly
+  /// once, right shape, finite values; hashes on the way; the files are checked again afterwards.
+  /// On an error nothing is resident. kUnsupported lists the known architectures; kCorruption names
+  /// tensors that are missing, extra, misshapen or not finite. `config_dir` holds config.json.
+  /// `on_progress(bytes_done, bytes_total)` may be empty.
+  virtual Result<LoadedWeights> load(
+      const FileSystem& files, const checkpoint::Plan& plan, const std::string& config_dir,
+      const std::string& dtype,
+      const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+      std::stop_token stop) = 0;
+
+  /// Answers all requests. `on_answer(request index, answer)` is called on the calling thread as
+  /// each is done. kCancelled when stopped; kUnavailable "out of memory …" with what was needed and
+  /// free.
+  virtual Status generate(std::span<const Request> requests, const ImageSource& images,
+                          const vision::ProcessorSettings& processor,
+                          const std::function<void(std::size_t, const Answer&)>& on_answer,
+                          std::stop_token stop) = 0;
+
+  /// Gives the weights' and caches' memory back.
+  virtual void unload() = 0;
+};
+
+}  // namespace evalcar::engine

@@ -1,0 +1,85 @@
+// A task: a data set, a prompt, generation limits and a scorer, declared in a TOML file
+// (task_file.h) and opened here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluator/tasks/task_file.h"
+#include "evaluator/text/chat_template.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/protocol/messages.h"
+
+namespace evalcar::tasks {
+
+/// One document's prompt. `messages` hold kImage contents in the order of `images`.
+struct Prompt {
+  std::int64_t doc_id = 0;
+  std::vector<text::Message> messages;
+  std::vector<std::string> images;  ///< encoded bytes (JPEG, PNG, WebP) as the data set holds them
+  std::string input;  ///< lmms-eval's `ctx`: the text part alone, as its samples file shows it
+};
+
+/// One document's answer, as generated.
+struct Response {
+  std::int64_t doc_id = 0;
+  std::string text;
+  std::int64_t output_tokens = 0;
+};
+
+struct ScoreOptions {
+  std::string compat = "lmms-eval";  ///< "lmms-eval" | "strict"
+  std::int64_t seed = 0;
+  std::int64_t bootstrap_iters = 100000;
+  std::string
+      model_family;  ///< "qwen2_5_vl", …: chooses the prompt variant; in the result's configs
+  std::string gen_kwargs_json;  ///< effective generation settings, for the result's configs
+};
+
+struct Scores {
+  protocol::TaskResult result;
+  std::vector<std::string>
+      lines;  ///< lmms-eval's samples JSONL, one per response, in document order
+};
+
+/// An opened task. Reading is thread-safe.
+class Task {
+ public:
+  /// Finds the data set under `data_dir` (design: "Data"), checks columns and types. kNotFound
+  /// prints the command that fetches the data set; kInvalidArgument names a column that is missing,
+  /// with those that are there.
+  static Result<std::unique_ptr<Task>> open(const FileSystem& files, const TaskFile& task_file,
+                                            const std::string& data_dir);
+  virtual ~Task() = default;
+
+  virtual const TaskFile& file() const = 0;
+  /// Documents in the split.
+  virtual std::int64_t size() const = 0;
+  /// Document ids that limit and offset choose, as lmms-eval does.
+  virtual Result<std::vector<std::int64_t>> select(std::optional<double> limit,
+                                                   std::int64_t offset) const = 0;
+  virtual Result<Prompt> prompt(std::int64_t doc_id, std::string_view model_family) const = 0;
+  /// Names the revision of the data that was read (file names, sizes, XXH3): part of a result's
+  /// identity.
+  virtual std::string data_fingerprint() const = 0;
+};
+
+/// Python's `random` as lmms-eval leaves it from task to task: one per evaluation, passed to each
+/// score() in turn.
+class PythonRandom;
+std::shared_ptr<PythonRandom> make_python_random(std::int64_t seed);
+
+/// Scores all responses of a task (in document order) exactly as lmms-eval 0.7.3; see
+/// ScoreOptions::compat. `inputs[i]` is the Prompt::input of responses[i].
+Result<Scores> score(const Task& task, std::span<const Response> responses,
+                     std::span<const std::string> inputs, const ScoreOptions& options,
+                     PythonRandom& random);
+
+}  // namespace evalcar::tasks

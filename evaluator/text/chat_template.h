@@ -1,0 +1,53 @@
+// The checkpoint's own chat template, rendered as transformers' apply_chat_template(tokenize=False)
+// does.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::text {
+
+struct Content {
+  enum class Type { kText, kImage };
+  Type type = Type::kText;
+  std::string text;  ///< of kText
+  bool operator==(const Content&) const = default;
+};
+
+struct Message {
+  std::string role;
+  std::vector<Content> content;
+  bool operator==(const Message&) const = default;
+};
+
+/// Immutable after load; thread-safe.
+class ChatTemplate {
+ public:
+  /// From chat_template.jinja, chat_template.json or tokenizer_config.json, in transformers' order
+  /// of preference.
+  static Result<ChatTemplate> load(const FileSystem& files, const std::string& dir);
+  /// From the template's source. kUnsupported names a construct that is not known, with its line.
+  static Result<ChatTemplate> parse(std::string_view source, std::string_view name);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  /// The prompt. kInvalidArgument with the template's own words where it calls raise_exception.
+  Result<std::string> render(const std::vector<Message>& messages,
+                             bool add_generation_prompt) const;
+  /// The same with the variables as one JSON object ("messages", "add_generation_prompt", "tools",
+  /// …): for tests and tools.
+  Result<std::string> render_json(std::string_view variables_json) const;
+
+ private:
+  struct State;
+  explicit ChatTemplate(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace evalcar::text

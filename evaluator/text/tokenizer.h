@@ -1,0 +1,47 @@
+// Byte-level BPE from a checkpoint's tokenizer.json, equal to Hugging Face's `tokenizers` id for
+// id.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::text {
+
+/// Immutable after load; thread-safe.
+class Tokenizer {
+ public:
+  /// Reads tokenizer.json (and tokenizer_config.json for eos/pad and added tokens). kNotFound
+  /// naming the file and what makes one if there is none; kUnsupported naming the component (model,
+  /// normaliser, pre-tokenizer) that is not known.
+  static Result<Tokenizer> load(const FileSystem& files, const std::string& dir);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Ids of the text; special tokens in it are recognised, none are added. Invalid UTF-8 is
+  /// replaced by U+FFFD.
+  Result<std::vector<std::int32_t>> encode(std::string_view text) const;
+  /// Text of the ids, as batch_decode(skip_special_tokens=skip_special,
+  /// clean_up_tokenization_spaces=False).
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special) const;
+  std::optional<std::int32_t> id_of(std::string_view token) const;
+  bool is_special(std::int32_t id) const;
+  std::optional<std::int32_t> eos_id() const;  ///< tokenizer_config.json's eos_token
+  std::optional<std::int32_t> pad_id() const;
+  std::int32_t size() const;  ///< ids are 0 … size()-1
+
+ private:
+  struct State;
+  explicit Tokenizer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace evalcar::text

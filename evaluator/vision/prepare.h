@@ -1,0 +1,81 @@
+// From a decoded picture to what the Qwen vision towers read, with the sizes and pixels that
+// lmms-eval 0.7.3's chat path gives them: first qwen_vl_utils' smart size by Pillow's bicubic with
+// that package's own limits, then, where the processor's limits give another size, the processor's
+// own resize.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "evaluator/vision/image.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::vision {
+
+/// What preprocessor_config.json (4.x) or processor_config.json (5.x) and the user's settings say.
+struct ProcessorSettings {
+  int patch_size = 14;
+  int merge_size = 2;
+  int temporal_patch_size = 2;
+  std::array<double, 3> image_mean = {0.48145466, 0.4578275, 0.40821073};
+  std::array<double, 3> image_std = {0.26862954, 0.26130258, 0.27577711};
+  double rescale_factor = 1.0 / 255.0;
+  std::int64_t min_pixels = 200704;  ///< the user's, applied by the processor's resize
+  std::int64_t max_pixels = 1605632;
+  bool slow_processor =
+      false;  ///< the folder names a slow (Pillow) processor: its resize is Pillow's
+};
+
+/// Reads the settings from a checkpoint folder, both generations of files; the pixel limits are the
+/// caller's. kNotFound naming both files if neither is there; kUnsupported for a processor that is
+/// not Qwen2-VL's.
+Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const std::string& dir,
+                                                  std::int64_t min_pixels, std::int64_t max_pixels);
+
+/// A picture ready for the tower. rgb: (height, width, 3) uint8; height = grid_h·patch, width =
+/// grid_w·patch.
+struct PreparedImage {
+  int grid_t = 1;
+  int grid_h = 0;  ///< patches; a multiple of merge_size
+  int grid_w = 0;
+  int width = 0;
+  int height = 0;
+  std::vector<std::uint8_t> rgb;
+
+  /// Placeholder tokens in the prompt: grid_t·grid_h·grid_w / merge².
+  std::int64_t tokens(int merge_size) const {
+    return std::int64_t{grid_t} * grid_h * grid_w / (std::int64_t{merge_size} * merge_size);
+  }
+};
+
+/// The grid that prepare_image() will give a picture of this (oriented) size, without its pixels.
+struct PreparedSize {
+  int grid_t = 1;
+  int grid_h = 0;
+  int grid_w = 0;
+};
+Result<PreparedSize> prepared_size(int height, int width, const ProcessorSettings& settings);
+
+/// Thread-safe.
+Result<PreparedImage> prepare_image(const Image& image, const ProcessorSettings& settings);
+
+/// Rounded (height, width), multiples of `factor`, with min_pixels <= area <= max_pixels:
+/// qwen_vl_utils' smart_resize, with Python's round-half-to-even. kInvalidArgument if one side is
+/// over 200 times the other.
+struct Size {
+  int height = 0;
+  int width = 0;
+  bool operator==(const Size&) const = default;
+};
+Result<Size> smart_resize(int height, int width, int factor, std::int64_t min_pixels,
+                          std::int64_t max_pixels);
+
+/// The tower's input: patches (grid_t·grid_h·grid_w, 3·temporal·patch·patch) float32, row-major, in
+/// the processor's order (merge windows first), normalised in float32 as the fast processor does it
+/// (mean and std multiplied by 255 first). `out` must hold exactly that many floats. Thread-safe.
+void write_patches(const PreparedImage& image, const ProcessorSettings& settings, float* out);
+
+}  // namespace evalcar::vision

@@ -1,0 +1,67 @@
+// What kind of checkpoint a folder holds, and whether it is complete: judged from its own structure
+// alone.
+//
+// Nothing here trusts a marker that a trainer might not write, or a folder's name where its content
+// tells more. All functions only read, in bounded memory, and hold no file open when they return.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::checkpoint {
+
+enum class Layout { kHuggingFace, kLmmsEngineFsdp2 };
+/// "hugging_face", "lmms_engine_fsdp2": as in the JSON of `inspect`.
+std::string_view layout_name(Layout layout);
+
+enum class WeightsKind { kRegular, kEma };
+/// "regular", "ema".
+std::string_view weights_kind_name(WeightsKind kind);
+std::optional<WeightsKind> weights_kind_from_name(std::string_view name);
+
+enum class Completeness {
+  kAbsent,      ///< this kind of weights is not in the folder
+  kPending,     ///< EMA folder there but empty: not started, or not enabled yet (design: "Layouts")
+  kIncomplete,  ///< being written, or torn: `reason` names the first file that is short or missing
+  kComplete,
+};
+
+/// One kind of weights in one folder, as the disk shows it now.
+struct KindState {
+  WeightsKind kind = WeightsKind::kRegular;
+  Completeness completeness = Completeness::kAbsent;
+  std::string reason;  ///< in words, for everything but kComplete
+  int world_size = 0;  ///< of the shards; 0 where the layout has none
+  std::vector<std::string>
+      files;  ///< relative to the checkpoint; every file an evaluation of this kind reads: weights,
+              ///< config, tokenizer, processor. What a lease has to link. Empty unless kComplete
+};
+
+struct LayoutReport {
+  Layout layout = Layout::kHuggingFace;
+  std::optional<std::int64_t> step;  ///< from trainer_state.json, else from the folder's name
+  std::vector<KindState> kinds;      ///< regular first; ema where the layout has a place for it
+  /// lmms-engine: all W dataloader_state files are whole, so an empty EMA folder means that EMA has
+  /// not started.
+  bool writer_done = false;
+};
+
+/// Recognises the layout of `dir` and judges each kind. kNotFound: no such folder. kUnsupported:
+/// nothing that looks like a checkpoint this program reads; the message lists what was looked for,
+/// and names a known layout that is not read yet.
+Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir);
+
+/// N of "checkpoint-N" where N is a canonical integer (no sign, no leading zero, fits int64); by
+/// `pattern` with one
+/// "{step}". Absent for anything else ("checkpoint-0500", "checkpoint-5e2",
+/// "checkpoint-500-merged").
+std::optional<std::int64_t> step_of_name(std::string_view folder_name,
+                                         std::string_view pattern = "checkpoint-{step}");
+
+}  // namespace evalcar::checkpoint

@@ -1,0 +1,112 @@
+// A plan says where every byte of every merged tensor lies on disk. Merging, hashing and loading
+// all follow one.
+//
+// A tensor is cut into pieces: a box of the full tensor, and where the elements of that box are in
+// a file (offset, strides). The pieces of a tensor tile it exactly once: a gap or an overlap (other
+// than a replica, which is dropped when the plan is made) is kCorruption. Boxes come from the
+// placements and the mesh in the shards' own metadata, never from a guess.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/hash.h"
+#include "store/base/result.h"
+#include "store/checkpoint/dtype.h"
+#include "store/checkpoint/layout.h"
+
+namespace evalcar::checkpoint {
+
+struct Piece {
+  std::size_t file = 0;             ///< index into Plan::files
+  std::uint64_t file_offset = 0;    ///< bytes; of the box's first element
+  std::vector<std::int64_t> start;  ///< of the box, per dimension of the full tensor
+  std::vector<std::int64_t> size;   ///< of the box
+  std::vector<std::int64_t>
+      stride_elements;  ///< in the file, per dimension; row-major when contiguous
+};
+
+struct TensorPlan {
+  std::string name;  ///< as stored (only a wrapper is removed)
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;
+  std::vector<Piece> pieces;
+  std::optional<std::size_t>
+      tied_to;  ///< index of the tensor whose very storage this one shares in the files
+
+  std::uint64_t elements() const;
+  std::uint64_t bytes() const;
+};
+
+struct PlanFile {
+  std::string path;   ///< as given to the FileSystem
+  FileInfo identity;  ///< when the plan was made; checked again after reading
+};
+
+struct Plan {
+  Layout layout = Layout::kHuggingFace;
+  WeightsKind kind = WeightsKind::kRegular;
+  int world_size = 0;
+  std::vector<PlanFile> files;
+  std::vector<TensorPlan> tensors;  ///< sorted by name in bytes
+
+  const TensorPlan* find(std::string_view name) const;
+  std::uint64_t bytes() const;
+};
+
+/// Reads the metadata of one kind of weights in `dir` and makes its plan. kUnavailable (retryable)
+/// if it is not complete, kCorruption with file and offset for lies, kUnsupported by name for what
+/// is not read.
+Result<Plan> make_plan(const FileSystem& files, const std::string& dir, WeightsKind kind);
+
+/// Reads tensors by plan. Thread-safe: several threads may read different tensors at once. Opens
+/// each file once.
+class PlanReader {
+ public:
+  /// Opens the plan's files; kUnavailable if one of them is not the file that was planned
+  /// (identity).
+  static Result<PlanReader> open(const FileSystem& files, const Plan& plan);
+  PlanReader(PlanReader&&) noexcept;
+  PlanReader& operator=(PlanReader&&) noexcept;
+  ~PlanReader();
+
+  /// Fills `out` (exactly plan.tensors[index].bytes() bytes) with the full, contiguous, row-major,
+  /// little-endian tensor.
+  Status read(std::size_t index, std::span<std::byte> out) const;
+  /// Checks that no file changed since the plan was made (device, inode, size, mtime): call after
+  /// the last read. kUnavailable, naming the file, if one did: what was read must be thrown away. A
+  /// ctime that alone differs is told in `only_ctime_changed`.
+  Status verify_unchanged(bool* only_ctime_changed = nullptr) const;
+
+ private:
+  struct State;
+  explicit PlanReader(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// SHA-256 of one tensor's full bytes, in hexadecimal.
+std::string tensor_sha256(std::span<const std::byte> bytes);
+
+/// The identity of a whole set of weights: SHA-256 over the lines "name\tdtype\tdim,dim\tsha256\n"
+/// sorted by name.
+struct TensorDigest {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;
+  std::string sha256;
+};
+std::string weights_sha256(std::vector<TensorDigest> tensors);
+
+/// Hashes every tensor of a plan with up to `threads` threads in bounded memory;
+/// `on_progress(bytes_done)` may be empty.
+Result<std::vector<TensorDigest>> hash_plan(const FileSystem& files, const Plan& plan, int threads,
+                                            const std::function<void(std::uint64_t)>& on_progress);
+
+}  // namespace evalcar::checkpoint

@@ -1,0 +1,203 @@
+// What the agent and the evaluator say to each other: one JSON object a line over a socketpair.
+//
+//   agent      hello → load → (answered …) evaluate → cancel? → … → bye
+//   evaluator  hello → progress … loaded → (sample | progress) … (scored …) result | error
+//
+// The agent never trusts the other end: every field is checked, a line is at most kMaxLineBytes
+// long, and whatever does not parse is an event of the job (Error kCorruption), not of the agent.
+// Text fields are UTF-8; the encoder replaces invalid bytes. Numbers that are not finite are never
+// sent: a metric that could not be computed has `missing` instead.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "store/base/result.h"
+
+namespace evalcar::protocol {
+
+inline constexpr int kProtocolVersion = 1;
+inline constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20U;
+
+/// First message of both sides. The evaluator fills in what it runs on.
+struct Hello {
+  int protocol = kProtocolVersion;
+  std::string version;      ///< of the program
+  std::string device;       ///< "cpu", "cuda:0": what `auto` became
+  std::string device_name;  ///< the GPU's or CPU's name
+  std::string torch_version;
+  std::string warning;  ///< e.g. "no GPU seen, running on the CPU"
+  bool operator==(const Hello&) const = default;
+};
+
+/// Make these weights resident. `dir` looks like a checkpoint folder (usually the lease of one).
+struct Load {
+  std::string id;  ///< of the job; repeated in every answer to it
+  std::string dir;
+  std::string weights;         ///< "regular" | "ema" | "average"
+  std::string dtype = "auto";  ///< "auto" | "float32" | "bfloat16"
+  std::string
+      base_model;  ///< folder with config and tokenizer where the checkpoint has none; may be empty
+  bool operator==(const Load&) const = default;
+};
+
+/// The weights are resident, every expected tensor exactly once.
+struct Loaded {
+  std::string id;
+  std::string weights_sha256;
+  std::string architecture;  ///< e.g. "qwen2_5_vl"
+  std::string dtype;         ///< what the device holds
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;  ///< as stored
+  double seconds = 0;
+  bool operator==(const Loaded&) const = default;
+};
+
+/// Effective settings of one evaluation: the prompt, limits, generation and data that a number
+/// depends on.
+struct EvaluationSettings {
+  std::vector<std::string> tasks;
+  std::string data_dir;
+  std::string tasks_dir;        ///< the user's task files; may be empty
+  std::optional<double> limit;  ///< a count (>= 1) or a fraction (0..1) of each task; absent = all
+  std::int64_t offset = 0;      ///< first document
+  std::int64_t batch_size = 0;  ///< 0 = auto
+  std::optional<std::int64_t> max_new_tokens;  ///< overrides the tasks'
+  std::int64_t max_pixels = 1605632;
+  std::int64_t min_pixels = 200704;
+  std::string attn_implementation;   ///< "" = the best available
+  std::string compat = "lmms-eval";  ///< "lmms-eval" | "strict"
+  std::string gen_kwargs;            ///< "k=v,k=v", over the tasks'
+  std::optional<std::int64_t> num_fewshot;
+  std::int64_t seed = 0;
+  std::int64_t bootstrap_iters = 100000;
+  bool operator==(const EvaluationSettings&) const = default;
+};
+
+/// An answer that is already known from an attempt that was interrupted: the evaluator does not
+/// generate it again.
+struct Answered {
+  std::string id;
+  std::string task;
+  std::int64_t doc_id = 0;
+  std::string text;
+  std::int64_t output_tokens = 0;
+  bool operator==(const Answered&) const = default;
+};
+
+/// Start; all `answered` messages of this job come before it.
+struct Evaluate {
+  std::string id;
+  EvaluationSettings settings;
+  bool operator==(const Evaluate&) const = default;
+};
+
+struct Cancel {
+  std::string id;
+  bool operator==(const Cancel&) const = default;
+};
+
+struct Bye {
+  bool operator==(const Bye&) const = default;
+};
+
+/// Also the heartbeat: at least one a second while a job runs.
+struct Progress {
+  std::string id;
+  std::string stage;      ///< "loading" | "preparing" | "evaluating" | "scoring"
+  std::string task;       ///< may be empty
+  std::int64_t done = 0;  ///< of the whole job's stage
+  std::int64_t total = 0;
+  bool operator==(const Progress&) const = default;
+};
+
+/// One generated answer, not yet scored: the agent stores it, so that a restart redoes at most one
+/// batch.
+struct Sample {
+  std::string id;
+  std::string task;
+  std::int64_t doc_id = 0;
+  std::string text;  ///< as generated
+  std::int64_t output_tokens = 0;
+  bool operator==(const Sample&) const = default;
+};
+
+/// One scored sample, in document order, before `result`. `line` is the JSON object of lmms-eval's
+/// samples file.
+struct Scored {
+  std::string id;
+  std::string task;
+  std::int64_t doc_id = 0;
+  std::string line;
+  bool operator==(const Scored&) const = default;
+};
+
+struct Metric {
+  std::string name;  ///< "anls"
+  std::string filter = "none";
+  std::optional<double> value;  ///< absent: see `missing`
+  std::optional<double> stderr_value;
+  std::string stderr_source;  ///< "" (as lmms-eval) | "bootstrap" (ours, where lmms-eval says N/A)
+  std::string missing;        ///< why there is no value
+  bool higher_is_better = true;
+  bool operator==(const Metric&) const = default;
+};
+
+struct TaskResult {
+  std::string task;
+  std::string version;  ///< lmms-eval's `versions` entry
+  std::string alias;
+  std::int64_t num_fewshot = 0;
+  std::int64_t n = 0;           ///< samples scored
+  std::int64_t n_original = 0;  ///< documents in the split
+  std::vector<Metric> metrics;
+  std::string
+      lmms_results;  ///< JSON object: this task's entry of lmms-eval's "results", in its key order
+  std::string lmms_config;  ///< JSON object: its entry of "configs"
+  std::string notes;        ///< JSON object: what a reader must know (random draws counted, compat,
+                            ///< attention used …)
+  std::string error;        ///< not empty: this task failed, the others stand
+  bool operator==(const TaskResult&) const = default;
+};
+
+struct EvaluationResult {
+  std::string id;
+  std::string weights_sha256;
+  std::vector<TaskResult> tasks;
+  double seconds = 0;
+  std::string attn_implementation;  ///< what really ran
+  bool operator==(const EvaluationResult&) const = default;
+};
+
+/// The job ended without a result. The process can go on unless `fatal`.
+struct JobError {
+  std::string id;    ///< empty: the process itself
+  std::string kind;  ///< ErrorCode's name, or "out_of_memory" | "device_lost" | "no_device"
+  std::string stage;
+  std::string message;
+  bool retryable = false;
+  bool fatal = false;  ///< the process ends itself (a poisoned device)
+  bool operator==(const JobError&) const = default;
+};
+
+using Message = std::variant<Hello, Load, Loaded, Answered, Evaluate, Cancel, Bye, Progress, Sample,
+                             Scored, EvaluationResult, JobError>;
+
+/// One line without the newline.
+std::string encode(const Message& message);
+
+/// kCorruption, with what was seen, for anything that is not exactly such a line. Unknown extra
+/// fields are ignored.
+Result<Message> decode(std::string_view line);
+
+/// JSON of settings, keys sorted: part of an evaluation's identity, and what `evalcar run
+/// --print-config` shows.
+std::string encode_settings(const EvaluationSettings& settings);
+Result<EvaluationSettings> decode_settings(std::string_view json);
+
+}  // namespace evalcar::protocol

@@ -1,0 +1,76 @@
+"""Fixtures and marks that every Python test may use.
+
+`tests/` itself is importable, so a fixture module is `from fixtures import qwen_tokenizer`.
+Cases marked `full` run only with `--all` (`./dev test --all`): the CI tier has at least one smaller case for each.
+"""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+TESTS_DIR = pathlib.Path(__file__).resolve().parent
+SOURCE_DIR = TESTS_DIR.parent
+sys.path.insert(0, str(TESTS_DIR))
+
+# Nothing is fetched while testing; a library that tries is told so at once instead of waiting for a time-out.
+for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", default=False, help="run the cases marked `full` too")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: full size; runs only with --all")
+    config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped, saying so, where there is none")
+
+
+def _has_gpu():
+    return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/nvidia0")
+
+
+def pytest_collection_modifyitems(config, items):
+    full = pytest.mark.skip(reason="full size: runs with --all")
+    gpu = pytest.mark.skip(reason="no GPU on this machine")
+    for item in items:
+        if "full" in item.keywords and not config.getoption("--all"):
+            item.add_marker(full)
+        if "gpu" in item.keywords and not _has_gpu():
+            item.add_marker(gpu)
+
+
+@pytest.fixture(scope="session")
+def source_dir():
+    """The root of the source tree."""
+    return SOURCE_DIR
+
+
+@pytest.fixture(scope="session")
+def build_dir():
+    """The CMake build folder: EVALCAR_BUILD_DIR, by default build/dev."""
+    folder = pathlib.Path(os.environ.get("EVALCAR_BUILD_DIR", SOURCE_DIR / "build" / "dev")).resolve()
+    if not (folder / "CMakeCache.txt").exists():
+        pytest.fail(f"{folder} is not a CMake build folder: run ./dev build, or set EVALCAR_BUILD_DIR")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bin_dir(build_dir):
+    """Where that build put its programs."""
+    for line in (build_dir / "CMakeCache.txt").read_text().splitlines():
+        name, _, value = line.partition("=")
+        if name.startswith("CMAKE_RUNTIME_OUTPUT_DIRECTORY:") and value:
+            return pathlib.Path(value)
+    return build_dir / "bin"
+
+
+@pytest.fixture(scope="session")
+def cache_dir():
+    """build/fixtures: what tests generate once and share. Write a temporary name there and rename it: runs may overlap."""
+    folder = SOURCE_DIR / "build" / "fixtures"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

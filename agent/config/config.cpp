@@ -1,0 +1,214 @@
+#include "agent/config/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+
+namespace evalcar::config {
+namespace {
+
+constexpr std::uint64_t kMaxFileBytes = 1U << 20U;
+
+std::string literal_of(const Value& value) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  if (const auto* b = std::get_if<bool>(&value)) {
+    out << (*b ? "true" : "false");
+  } else if (const auto* n = std::get_if<std::int64_t>(&value)) {
+    out << *n;
+  } else if (const auto* d = std::get_if<double>(&value)) {
+    out << toml::value<double>(*d);
+  } else if (const auto* s = std::get_if<std::string>(&value)) {
+    out << quote(*s);
+  } else {
+    out << '[';
+    const char* separator = "";
+    for (const std::string& element : std::get<std::vector<std::string>>(value)) {
+      out << separator << quote(element);
+      separator = ", ";
+    }
+    out << ']';
+  }
+  return out.str();
+}
+
+/// A scalar, a list of strings, or a table of strings (as "k=v"); absent for anything else.
+std::optional<Value> value_of(const toml::node& node) {
+  if (const auto* b = node.as_boolean()) return Value(b->get());
+  if (const auto* n = node.as_integer()) return Value(n->get());
+  if (const auto* d = node.as_floating_point()) return Value(d->get());
+  if (const auto* s = node.as_string()) return Value(s->get());
+  std::vector<std::string> list;
+  if (const auto* array = node.as_array()) {
+    for (const toml::node& element : *array) {
+      if (!element.is_string()) return std::nullopt;
+      list.push_back(element.as_string()->get());
+    }
+    return Value(std::move(list));
+  }
+  if (const auto* table = node.as_table()) {
+    for (const auto& [key, element] : *table) {
+      if (!element.is_string()) return std::nullopt;
+      list.push_back(std::string(key.str()) + "=" + element.as_string()->get());
+    }
+    return Value(std::move(list));
+  }
+  return std::nullopt;
+}
+
+Result<toml::table> parse_toml(const std::string& content, const std::string& name) {
+  try {
+    return toml::parse(content, name);
+  } catch (const toml::parse_error& error) {
+    std::ostringstream where;
+    where << name << ":" << error.source().begin.line << ":" << error.source().begin.column << ": "
+          << error.description();
+    return make_error(ErrorCode::kInvalidArgument, where.str());
+  }
+}
+
+/// The value of a literal of ours; they are all valid.
+Value parse_literal(std::string_view literal) {
+  const auto table = parse_toml("x = " + std::string(literal), "default");
+  assert(table.has_value());
+  return *value_of(*table->get("x"));
+}
+
+/// Collects problems instead of stopping at the first: a user wants to see all of them.
+class Loader {
+ public:
+  Loader() {
+    for (const Key& key : keys()) {
+      std::string literal(key.initial);
+      if (!literal.empty()) {
+        const Value value = parse_literal(literal);
+        [[maybe_unused]] const Status assigned = key.assign(config_.settings, value);
+        assert(assigned.has_value());
+        literal = literal_of(value);
+      }
+      config_.entries.push_back({&key, std::move(literal), "default"});
+    }
+  }
+
+  void set(std::string_view name, const std::optional<Value>& value, const std::string& source) {
+    const Key* const key = find_key(name);
+    if (key == nullptr) {
+      problems_.push_back(source + ": unknown key \"" + std::string(name.substr(0, 80)) +
+                          "\"; did you mean \"" + std::string(nearest_key(name)) + "\"?");
+      return;
+    }
+    const Status assigned =
+        value.has_value()
+            ? key->assign(config_.settings, *value)
+            : make_error(ErrorCode::kInvalidArgument, "a value of this type is not understood");
+    if (!assigned.has_value()) {
+      const std::string seen = value.has_value() ? ", seen " + literal_of(*value) : "";
+      problems_.push_back(source + ": " + std::string(name) + ": " + assigned.error().message +
+                          seen);
+      return;
+    }
+    Entry& entry = *std::find_if(config_.entries.begin(), config_.entries.end(),
+                                 [key](const Entry& e) { return e.key == key; });
+    const std::string literal = literal_of(*value);
+    note_effect(*key, literal, source);
+    entry.literal = literal;
+    entry.source = source;
+  }
+
+  void set_section(std::string_view section, const toml::node& node, const std::string& file) {
+    const auto at = [&file](const toml::node& n) {
+      return file + ":" + std::to_string(n.source().begin.line);
+    };
+    const auto* table = node.as_table();
+    if (table == nullptr) {
+      problems_.push_back(at(node) + ": \"" + std::string(section.substr(0, 80)) +
+                          "\" stands outside a section; did you mean \"" +
+                          std::string(nearest_key(section)) + "\"?");
+      return;
+    }
+    for (const auto& [key, value] : *table) {
+      set(std::string(section) + "." + std::string(key.str()), value_of(value), at(value));
+    }
+  }
+
+  void fail(std::string problem) { problems_.push_back(std::move(problem)); }
+
+  Result<Config> finish() && {
+    const EvaluateSettings& e = config_.settings.evaluate;
+    if (e.min_pixels > e.max_pixels) {
+      fail("evaluate.min_pixels: " + std::to_string(e.min_pixels) +
+           " is more than evaluate.max_pixels, " + std::to_string(e.max_pixels));
+    }
+    if (problems_.empty()) return std::move(config_);
+    std::string all;
+    for (const std::string& problem : problems_)
+      all.append(all.empty() ? "" : "\n").append(problem);
+    return make_error(ErrorCode::kInvalidArgument, std::move(all));
+  }
+
+ private:
+  void note_effect(const Key& key, const std::string& literal, const std::string& source) {
+    if (key.effect == Effect::kActive || literal == literal_of(parse_literal(key.initial))) return;
+    const std::string message = source + ": " + std::string(key.name) + " = " + literal;
+    if (key.effect == Effect::kRefused) {
+      fail(message + ": this version cannot do that yet; leave it out (" +
+           std::string(key.initial) + ")");
+    } else {
+      config_.warnings.push_back(message + " has no effect in this version");
+    }
+  }
+
+  Config config_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::string quote(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted.append({'\\', c});
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      constexpr std::string_view kDigits = "0123456789ABCDEF";
+      const auto byte = static_cast<unsigned char>(c);
+      quoted.append("\\u00").append({kDigits[byte >> 4U], kDigits[byte & 15U]});
+    } else {
+      quoted.push_back(c);
+    }
+  }
+  return quoted + '"';
+}
+
+Result<Override> parse_set_option(std::string_view option) {
+  const std::size_t equals = option.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--set " + std::string(option) + ": expected section.key=value");
+  }
+  return Override{std::string(option.substr(0, equals)), std::string(option.substr(equals + 1)),
+                  "--set"};
+}
+
+Result<Config> load(const FileSystem& files, const std::string& file,
+                    const std::vector<Override>& overrides) {
+  Loader loader;
+  if (!file.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string content, read_file(files, file, kMaxFileBytes));
+    EVALCAR_ASSIGN_OR_RETURN(const toml::table table, parse_toml(content, file));
+    for (const auto& [section, node] : table) loader.set_section(section.str(), node, file);
+  }
+  for (const Override& given : overrides) {
+    const auto table = parse_toml("x = " + given.text, "value");
+    const bool one_value = table.has_value() && table->size() == 1 && table->contains("x");
+    std::optional<Value> value;
+    if (one_value) value = value_of(*table->get("x"));
+    if (!value.has_value()) value = Value(given.text);  // 10s, a,b, /a/path: not TOML, but meant
+    loader.set(given.key, value, given.source);
+  }
+  return std::move(loader).finish();
+}
+
+}  // namespace evalcar::config

@@ -1,0 +1,91 @@
+// Everything that can be configured, typed. One struct a section of the TOML file; the defaults are
+// those of the table in keys.cpp (the values here are only starting points that the table
+// overwrites).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/config/units.h"
+
+namespace evalcar::config {
+
+struct WatchSettings {
+  std::vector<std::string> output_dir;
+  Duration poll_interval{};
+  Duration settle_time{};
+  std::string pattern;  ///< one "{step}"
+  std::string end_marker;
+  std::optional<Duration> exit_when_quiet;
+};
+
+enum class Policy { kEvery, kLatest, kNewestFirst };
+
+struct EvaluateSettings {
+  std::vector<std::string> tasks;
+  std::string data_dir;
+  std::string tasks_dir;
+  std::string device;
+  std::string dtype;
+  std::int64_t batch_size = 0;  ///< 0 = auto
+  std::optional<double> limit;  ///< >= 1 a count, below a fraction
+  std::optional<std::int64_t> max_new_tokens;
+  std::vector<std::string> weights;  ///< "regular", "ema"
+  std::int64_t average_last = 0;
+  std::int64_t max_pixels = 0;
+  std::int64_t min_pixels = 0;
+  std::string attn_implementation;
+  double gpu_memory_utilization = 0;
+  std::string compat;
+  Policy policy = Policy::kNewestFirst;
+  std::int64_t every_nth = 1;
+  bool enabled = true;          ///< eval_strategy is not "no"
+  std::int64_t eval_steps = 0;  ///< 0 = every checkpoint; else only steps that it divides
+  std::int64_t offset = 0;
+  std::optional<std::int64_t> num_fewshot;
+  std::string gen_kwargs;
+  std::int64_t num_gpus = 1;
+  std::int64_t bootstrap_iters = 0;
+  bool keep_resident = true;
+  std::string base_model;
+  std::int64_t seed = 0;
+  bool log_samples = true;
+};
+
+struct StoreSettings {
+  std::string path;  ///< empty: below the state directory
+};
+
+enum class LinkInCheckpoint { kAuto, kNever, kAlways };
+
+struct PublishSettings {
+  std::string dir;  ///< empty: <output_dir>/_evalcar
+  LinkInCheckpoint link_in_checkpoint = LinkInCheckpoint::kAuto;
+  std::int64_t keep_best = 0;
+  std::string metric_for_best_model;
+  bool greater_is_better = true;
+  bool tensorboard = true;
+  bool aliases = false;
+};
+
+struct LimitSettings {
+  std::optional<std::uint64_t> lease_budget;  ///< bytes; absent = unlimited above min_free
+  std::optional<std::uint64_t> min_free;      ///< bytes; absent = 2 x the newest whole checkpoint
+  std::int64_t attempts = 3;
+  Duration retry_delay{};  ///< before the second attempt; doubles each time
+  /// "heartbeat", "starting", "loading", "preparing", "evaluating", "scoring".
+  std::map<std::string, Duration> stage_timeouts;
+};
+
+struct Settings {
+  WatchSettings watch;
+  EvaluateSettings evaluate;
+  StoreSettings store;
+  PublishSettings publish;
+  LimitSettings limits;
+};
+
+}  // namespace evalcar::config

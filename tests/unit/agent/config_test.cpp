@@ -1,0 +1,176 @@
+#include "agent/config/config.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/agent/temporary_folder.h"
+
+using namespace evalcar;
+using namespace evalcar::config;
+using evalcar::testing::TemporaryFolder;
+
+namespace {
+
+Result<Config> load_text(std::string_view text, const std::vector<Override>& overrides = {}) {
+  const TemporaryFolder folder;
+  folder.write("evalcar.toml", text);
+  return load(RealFileSystem(), folder / "evalcar.toml", overrides);
+}
+
+std::string problem_of(std::string_view text) {
+  const auto config = load_text(text);
+  REQUIRE_FALSE(config.has_value());
+  CHECK(config.error().code == ErrorCode::kInvalidArgument);
+  return config.error().message;
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("without a file every key has its documented default") {
+  const auto config = load(RealFileSystem(), "", {});
+
+  REQUIRE(config.has_value());
+  const Settings& s = config->settings;
+  CHECK(s.watch.poll_interval == Duration(10'000));
+  CHECK(s.watch.settle_time == Duration(30'000));
+  CHECK(s.watch.pattern == "checkpoint-{step}");
+  CHECK_FALSE(s.watch.exit_when_quiet.has_value());
+  CHECK(s.evaluate.max_pixels == 1605632);
+  CHECK(s.evaluate.min_pixels == 200704);
+  CHECK(s.evaluate.policy == Policy::kNewestFirst);
+  CHECK(s.evaluate.weights == std::vector<std::string>{"regular", "ema"});
+  CHECK(s.evaluate.bootstrap_iters == 100000);
+  CHECK_FALSE(s.evaluate.limit.has_value());
+  CHECK(s.publish.link_in_checkpoint == LinkInCheckpoint::kAuto);
+  CHECK_FALSE(s.limits.min_free.has_value());
+  CHECK(s.limits.stage_timeouts.size() == 6);
+}
+
+TEST_CASE("values with units are read from the file and overridden by the command line") {
+  const auto config = load_text(
+      "[watch]\noutput_dir = \"/run\"\npoll_interval = \"2min\"\n"
+      "[limits]\nlease_budget = \"8GiB\"\nstage_timeouts = {loading = \"5min\"}\n"
+      "[evaluate]\ntasks = [\"a\"]\nlimit = 0.25\n",
+      {{"evaluate.tasks", "docvqa_val,textvqa_val", "--tasks"},
+       {"evaluate.limit", "100", "--limit"},
+       {"watch.settle_time", "5s", "--set"}});
+
+  REQUIRE(config.has_value());
+  CHECK(config->settings.watch.output_dir == std::vector<std::string>{"/run"});
+  CHECK(config->settings.watch.poll_interval == Duration(120'000));
+  CHECK(config->settings.watch.settle_time == Duration(5'000));
+  CHECK(config->settings.limits.lease_budget == std::uint64_t{8} << 30U);
+  CHECK(config->settings.limits.stage_timeouts.at("loading") == Duration(300'000));
+  CHECK(config->settings.limits.stage_timeouts.at("heartbeat") == Duration(120'000));
+  CHECK(config->settings.evaluate.tasks == std::vector<std::string>{"docvqa_val", "textvqa_val"});
+  CHECK(config->settings.evaluate.limit == 100.0);
+}
+
+TEST_CASE("an unknown key is an error that names the line and the nearest known key") {
+  const std::string problem = problem_of("[watch]\n\npol_interval = \"1s\"\n");
+
+  CHECK(contains(problem, "evalcar.toml:3"));
+  CHECK(contains(problem, "pol_interval"));
+  CHECK(contains(problem, "did you mean \"watch.poll_interval\"?"));
+  CHECK(contains(problem_of("[evaluate]\noutput_dir = \"x\"\n"), "\"watch.output_dir\""));
+  CHECK(contains(problem_of("tasks = [\"a\"]\n"), "outside a section"));
+}
+
+TEST_CASE("a bad value names the line, what was seen and what was expected") {
+  CHECK(contains(problem_of("[watch]\npoll_interval = 10\n"), "expected a duration"));
+  CHECK(contains(problem_of("[watch]\npoll_interval = \"10 parsecs\"\n"), "\"10 parsecs\""));
+  CHECK(contains(problem_of("[evaluate]\nlimit = -1\n"), "expected \"all\", a count"));
+  CHECK(contains(problem_of("[evaluate]\nlimit = 2.5\n"), "expected \"all\", a count"));
+  CHECK(contains(problem_of("[evaluate]\npolicy = \"newest\"\n"), "\"newest-first\""));
+  CHECK(contains(problem_of("[evaluate]\ndevice = \"gpu\"\n"), "\"cuda:N\""));
+  CHECK(contains(problem_of("[evaluate]\nweights = []\n"), "\"regular\" and \"ema\""));
+  CHECK(contains(problem_of("[evaluate]\ntasks = [1, 2]\n"), "not understood"));
+  CHECK(contains(problem_of("[watch]\npattern = \"ck\"\n"), "exactly one {step}"));
+  CHECK(contains(problem_of("[watch\n"), "evalcar.toml:1"));
+}
+
+TEST_CASE("all problems of a file are told at once") {
+  const std::string problem = problem_of("[watch]\nfoo = 1\n[evaluate]\nseed = -1\nbar = 2\n");
+
+  CHECK(contains(problem, "foo"));
+  CHECK(contains(problem, "seed"));
+  CHECK(contains(problem, "bar"));
+}
+
+TEST_CASE("what this version cannot do is refused or warned about, never quietly ignored") {
+  CHECK(contains(problem_of("[server]\nlisten = \"127.0.0.1:8000\"\n"), "cannot do that yet"));
+  CHECK(contains(problem_of("[evaluate]\naverage_last = 3\n"), "cannot do that yet"));
+  CHECK(load_text("[evaluate]\naverage_last = 0\n").has_value());
+
+  const auto config = load_text("[limits]\nmemory_max = \"8GiB\"\n");
+  REQUIRE(config.has_value());
+  REQUIRE(config->warnings.size() == 1);
+  CHECK(contains(config->warnings[0], "no effect"));
+}
+
+TEST_CASE("the printed effective configuration parses back to itself and tells the sources") {
+  const auto config =
+      load_text("[watch]\noutput_dir = [\"/a \\\"b\\\"\", \"/c\"]\n[evaluate]\nlimit = 0.5\n",
+                {{"evaluate.device", "cpu", "--device"}});
+  REQUIRE(config.has_value());
+
+  const std::string printed = print_effective(*config);
+
+  CHECK(contains(printed, "evalcar.toml:2"));
+  CHECK(contains(printed, "# --device"));
+  CHECK(contains(printed, "# default"));
+  const auto again = load_text(printed);
+  REQUIRE(again.has_value());
+  REQUIRE(again->entries.size() == config->entries.size());
+  for (std::size_t i = 0; i < again->entries.size(); ++i) {
+    CHECK(again->entries[i].literal == config->entries[i].literal);
+  }
+}
+
+TEST_CASE("the commented file of init parses, and also with every comment sign removed") {
+  const auto defaults = load(RealFileSystem(), "", {});
+  const std::string file = commented_file(*defaults);
+  CHECK(load_text(file).has_value());
+
+  std::string uncommented;
+  for (std::size_t at = 0; at < file.size();) {
+    const std::size_t end = file.find('\n', at);
+    std::string line = file.substr(at, end - at);
+    if (line.starts_with('#') && !line.starts_with("# ")) line.erase(0, 1);
+    uncommented += line + "\n";
+    at = end + 1;
+  }
+  const auto all = load_text(uncommented);
+  REQUIRE(all.has_value());
+  for (const Entry& entry : all->entries) {
+    CAPTURE(entry.key->name);
+    CHECK(entry.source != "default");
+  }
+}
+
+TEST_CASE("--set needs a key and an equals sign") {
+  CHECK_FALSE(parse_set_option("evaluate.tasks").has_value());
+  CHECK_FALSE(parse_set_option("=x").has_value());
+  const auto parsed = parse_set_option("evaluate.gen_kwargs=a=1");
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->key == "evaluate.gen_kwargs");
+  CHECK(parsed->text == "a=1");
+}
+
+TEST_CASE("durations and sizes read and print with their units") {
+  CHECK(parse_duration("1.5h").value() == Duration(5'400'000));
+  CHECK(parse_duration("0").value() == Duration(0));
+  CHECK_FALSE(parse_duration("5").has_value());
+  CHECK_FALSE(parse_duration("-5s").has_value());
+  CHECK_FALSE(parse_duration("nan s").has_value());
+  CHECK_FALSE(parse_duration("1e99d").has_value());
+  CHECK(format_duration(Duration(90'000)) == "90s");
+  CHECK(format_duration(Duration(120'000)) == "2min");
+  CHECK(parse_bytes("1.5KiB").value() == 1536);
+  CHECK(parse_bytes("2GB").value() == 2'000'000'000);
+  CHECK_FALSE(parse_bytes("2G").has_value());
+  CHECK(format_bytes(1536) == "1.5 KiB");
+}

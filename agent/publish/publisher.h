@@ -1,0 +1,89 @@
+// Hands the numbers out: from the database to the files that trainers and people read. The database
+// is the truth: whatever a kill or a full disk left undone is done again from it, and what is
+// already in a file is recognised, so that no line is ever written twice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "store/base/clock.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/state/store.h"
+
+namespace evalcar::publish {
+
+struct PublisherOptions {
+  std::string dir;          ///< `<output_dir>/_evalcar`, or publish.dir
+  bool tensorboard = true;  ///< event files in `<dir>/tensorboard/`
+  std::string metric_for_best_model = "eval/docvqa_val/anls";  ///< "eval/<task>/<metric>"
+  std::optional<bool> greater_is_better;  ///< absent: what the metric says of itself
+  /// Other names of a metric to publish too ("exact_match" → {"accuracy"}); empty = none.
+  std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
+      aliases;
+  std::string version;  ///< of the program, for the results files
+  std::string device;   ///< "cuda:0", for the results files; may be empty
+};
+
+/// What one publication did.
+struct Published {
+  std::int64_t seq = 0;
+  std::string results_file;
+  bool line_was_there = false;  ///< an earlier, interrupted publication had written it
+  bool is_best = false;         ///< it is now the best of its kind
+};
+
+/// Not thread-safe: the store's thread. Nothing is created before the first publish(): the output
+/// directory may have to stay empty until its first checkpoint.
+class Publisher {
+ public:
+  /// `files`, `clock` and `store` must outlive it.
+  Publisher(FileSystem& files, const Clock& clock, state::Store& store, PublisherOptions options);
+  ~Publisher();
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
+
+  /// Writes everything of a scored evaluation, then marks it published: results files, the line of
+  /// metrics.jsonl, event file, best.json. `lag_steps`: how far training is ahead, if known. On an
+  /// error the evaluation stays `scored`; call again later. Repeating is harmless.
+  Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
+  /// Publishes every evaluation of the run that is scored and not published (at start, and after an
+  /// error), cutting a torn tail of metrics.jsonl first. Returns how many; the first error ends it.
+  Result<std::int64_t> publish_pending(std::int64_t run_id, std::optional<std::int64_t> lag_steps);
+  /// Writes best.json from the database; call it after Store::set_kept_path. No file while nothing
+  /// has a value.
+  Status write_best(std::int64_t run_id);
+  /// The best evaluation of a kind by metric_for_best_model; absent while there is none.
+  Result<std::optional<std::int64_t>> best_evaluation(std::int64_t run_id,
+                                                      const std::string& kind) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// What `status` says besides the evaluations.
+struct AgentFacts {
+  std::int64_t pid = 0;
+  std::string version;
+  double uptime_s = 0;
+  std::string device;                       ///< what the evaluator runs on; "" until it said so
+  std::string warning;                      ///< e.g. "no GPU seen, running on the CPU"
+  std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
+};
+
+/// The JSON document of `status`, with "time"; evaluations of the newest run (or of all runs, if
+/// run_id is absent). `agent` absent: nobody runs, "agent" is null.
+Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
+                                std::optional<std::int64_t> run_id,
+                                const std::optional<AgentFacts>& agent);
+/// Replaces `path` (status.json: the heartbeat) with it.
+Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
+                    const std::string& path, std::optional<std::int64_t> run_id,
+                    const AgentFacts& agent);
+
+}  // namespace evalcar::publish

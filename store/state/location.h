@@ -1,0 +1,34 @@
+// Where databases are: the state directory, and the name that belongs to an output directory.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::state {
+
+/// Reads an environment variable; "" if unset. Tests give their own.
+using Environment = std::function<std::string(const char* name)>;
+std::string process_environment(const char* name);
+
+/// $STATE_DIRECTORY (systemd) or /var/lib/evalcar if it exists and this is root's service, else
+/// $XDG_STATE_HOME/evalcar, else ~/.local/state/evalcar.
+std::string state_directory(const Environment& environment = process_environment);
+
+/// "<basename>-<8 hex digits of the SHA-256 of the path>" of an output directory's real path.
+std::string database_stem(const std::string& real_output_dir);
+
+/// `<state dir>/<stem>.db` of an output directory, which need not exist yet (its nearest existing
+/// parent's real path counts).
+Result<std::string> default_database_path(const FileSystem& files, const std::string& output_dir,
+                                          const Environment& environment = process_environment);
+
+/// All `*.db` in the state directory, sorted; none if there is no such directory.
+Result<std::vector<std::string>> list_databases(
+    const FileSystem& files, const Environment& environment = process_environment);
+
+}  // namespace evalcar::state

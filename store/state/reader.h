@@ -1,0 +1,87 @@
+// Questions to the store. Every command that only reads opens one of these; the Store offers the
+// same questions on its own connection.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/result.h"
+#include "store/state/types.h"
+
+namespace evalcar::state {
+
+class Connection;
+
+/// Which evaluations; empty members do not restrict.
+struct EvaluationFilter {
+  std::optional<std::int64_t> run_id;
+  std::optional<std::int64_t> checkpoint_id;
+  std::optional<std::int64_t> step;
+  std::string kind;
+  std::vector<EvaluationState> states;
+};
+
+/// Which rows of the view `metrics`; empty members do not restrict.
+struct MetricFilter {
+  std::string run;
+  std::string task;
+  std::string metric;
+  std::string checkpoint_type;
+};
+
+/// Not thread-safe: one thread, the one that opened it. Every call is one read transaction.
+class Reader {
+ public:
+  /// Opens read-only, never writes, never checkpoints the WAL. kNotFound: no such file;
+  /// kUnsupported: a newer (or older, not yet migrated) schema; kCorruption: not a database, or
+  /// damaged.
+  static Result<Reader> open(const std::string& path);
+
+  /// Used by Store: the same questions over its connection.
+  explicit Reader(std::shared_ptr<Connection> connection);
+
+  /// All runs, oldest first.
+  Result<std::vector<Run>> runs() const;
+  /// All generations of checkpoints of a run, by step, then generation.
+  Result<std::vector<Checkpoint>> checkpoints(std::int64_t run_id) const;
+  /// kNotFound if there is none.
+  Result<Checkpoint> checkpoint(std::int64_t checkpoint_id) const;
+  /// Why a kind of a checkpoint is not complete; "" if it is complete or not known.
+  Result<std::string> incomplete_reason(std::int64_t checkpoint_id, std::string_view kind) const;
+  /// Where the kept weights of this kind are ("" if not kept): Store::set_kept_path.
+  Result<std::string> kept_path(std::int64_t checkpoint_id, std::string_view kind) const;
+
+  /// By step, then generation, then kind, then id.
+  Result<std::vector<Evaluation>> evaluations(const EvaluationFilter& filter = {}) const;
+  /// kNotFound if there is none.
+  Result<Evaluation> evaluation(std::int64_t evaluation_id) const;
+  /// By number.
+  Result<std::vector<Attempt>> attempts(std::int64_t evaluation_id) const;
+
+  /// Answers of an interrupted attempt that are not scored yet, by task and doc_id.
+  Result<std::vector<protocol::Answered>> answers(std::int64_t evaluation_id) const;
+  /// What the evaluator reported, as stored; kNotFound unless scored or published. `id` is empty.
+  Result<protocol::EvaluationResult> result(std::int64_t evaluation_id) const;
+  /// Calls `line` with each scored sample's JSON line of one task, by doc_id; stops at its first
+  /// error.
+  Status for_each_sample(std::int64_t evaluation_id, const std::string& task,
+                         const std::function<Status(std::string_view line)>& line) const;
+
+  /// Rows of the view `metrics`: the current number of each run, step, kind, task and metric.
+  Result<std::vector<MetricRow>> metrics(const MetricFilter& filter = {}) const;
+
+  /// The line of an evaluation, if one was decided.
+  Result<std::optional<Publication>> publication(std::int64_t evaluation_id) const;
+  /// All of a run, by seq.
+  Result<std::vector<Publication>> publications(std::int64_t run_id) const;
+
+ private:
+  std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace evalcar::state

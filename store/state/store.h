@@ -1,0 +1,150 @@
+// The memory of the sidecar: one SQLite file. Every step of an evaluation is one transaction, so
+// that a kill or a power cut at any moment leaves a state from which `run` goes on. The contract of
+// the file is FORMAT.md.
+//
+// The way of one evaluation through this class:
+//   ensure_run → observe_checkpoint (at every scan) → plan_evaluation → transition(complete)
+//   → mark_leased → begin_attempt → record_loaded → record_answers… record_samples…
+//   → record_result → (agent/publish) begin_publication, finish_publication
+// and where it goes wrong: fail_attempt, or transition(skipped | superseded | lost | quarantined).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/clock.h"
+#include "store/base/file_system.h"
+#include "store/state/reader.h"
+#include "store/state/types.h"
+
+namespace evalcar::state {
+
+struct StoreOptions {
+  bool allow_network_file_system = false;  ///< SQLite's locks and WAL are not safe on NFS and such
+  int busy_timeout_ms = 15'000;            ///< how long a write waits for somebody else's lock
+};
+
+/// The only writer. Not thread-safe: one thread, the one that opened it. A lock on `<path>.lock`
+/// keeps a second writer out. After an error of any method nothing of that call is in the file.
+/// Errors: kNotFound (no such row), kInternal (an illegal transition: names both states), kIo (disk
+/// full, …: retryable), kUnavailable (locked by somebody: retryable), kCorruption (the file is
+/// damaged).
+class Store {
+ public:
+  /// Creates or opens the file (and its folder), migrates an older schema, checks it with
+  /// quick_check.
+  /// kUnsupported: a newer schema (the file stays as it is), or a network file system.
+  /// kUnavailable: another process has the lock. kCorruption: not a database or damaged; nothing is
+  /// changed, the message says how to set it aside. `files` and `clock` must outlive the store.
+  static Result<std::unique_ptr<Store>> open(FileSystem& files, const Clock& clock,
+                                             const std::string& path, StoreOptions options = {});
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  /// Questions, on this connection: they see what was just written.
+  const Reader& read() const { return reader_; }
+  const std::string& path() const { return path_; }
+
+  /// The current run of an output directory: the newest generation if device and inode of the
+  /// directory are those seen last (a changed device number alone is a new mount), else a new
+  /// generation. `base_name` is database_stem(); `output_dir` its real path.
+  Result<Run> ensure_run(const std::string& base_name, const std::string& output_dir,
+                         std::uint64_t device, std::uint64_t inode);
+
+  /// Records what a scan saw, and says which generation it is. A new generation starts when the
+  /// folder has another inode, or a kind that was complete is complete again with another
+  /// fingerprint. A complete kind that now looks incomplete (a delete in progress) changes nothing.
+  /// Kinds of the observation become rows; their reasons are kept.
+  Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen);
+  /// The folder is not there any more. Its evaluations stay as they are.
+  Status mark_checkpoint_gone(std::int64_t checkpoint_id);
+  /// Where the kept weights of the best checkpoint are; "" when no longer kept.
+  Status set_kept_path(std::int64_t checkpoint_id, const std::string& kind,
+                       const std::string& path);
+
+  /// The evaluation with this identity; made in state `found` if there is none yet.
+  Result<Evaluation> plan_evaluation(const NewEvaluation& wanted);
+
+  /// One legal step, with its reason in words ("" where none is needed). Use the methods below
+  /// where a step carries data. Leaving loading or evaluating ends the running attempt as
+  /// `interrupted`. → complete from an end state clears next_try_at and failures.
+  Status transition(std::int64_t evaluation_id, EvaluationState to, const std::string& reason = "");
+  /// Another reason in the same state ("waiting: … is short").
+  Status set_reason(std::int64_t evaluation_id, const std::string& reason);
+  /// complete | failed → leased.
+  Status mark_leased(std::int64_t evaluation_id, const std::string& lease_path);
+  /// leased | failed → loading; opens an attempt and returns its id.
+  Result<std::int64_t> begin_attempt(std::int64_t evaluation_id, const std::string& device);
+
+  struct LoadedOutcome {
+    /// Another evaluation of the same run, step, kind, tasks and settings already measured these
+    /// very weights: this one is now `superseded` and needs no evaluation.
+    std::optional<std::int64_t> duplicate_of;
+    std::int64_t answers_kept = 0;
+    std::int64_t answers_discarded = 0;  ///< they were made by other weights
+  };
+  /// loading → evaluating: the hash of the resident weights is known. Answers of other weights are
+  /// deleted; read().answers() are the ones to send along.
+  Result<LoadedOutcome> record_loaded(std::int64_t evaluation_id,
+                                      const std::string& weights_sha256);
+  /// In state loading or evaluating. At most once a second: each call is a synced write.
+  Status record_progress(std::int64_t evaluation_id, const std::string& stage, std::int64_t done,
+                         std::int64_t total);
+  /// In state evaluating: answers as they come, a batch at a time (one transaction). An answer that
+  /// is already there is replaced.
+  Status record_answers(std::int64_t evaluation_id, std::span<const protocol::Sample> answers);
+  /// In state evaluating: scored lines, some hundred at a time.
+  Status record_samples(std::int64_t evaluation_id, std::span<const protocol::Scored> samples);
+  /// evaluating → scored, the attempt ends as `scored`, its answers are dropped. kCorruption if the
+  /// result's weights_sha256 is not the one of record_loaded: nothing is stored. A task whose
+  /// number is already known for (weights, kind, task version, settings) keeps that number.
+  Status record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result);
+
+  /// loading | evaluating | leased | complete | found → failed (tried again not before
+  /// `next_try_at`, a format_utc text; "" = at once), or → quarantined if `quarantine`. Ends the
+  /// running attempt as `failed`.
+  Status fail_attempt(std::int64_t evaluation_id, const AttemptFailure& failure,
+                      const std::string& next_try_at, bool quarantine);
+  /// At start: attempts that a kill interrupted end as `interrupted`, their evaluations go back to
+  /// `leased`. Returns how many.
+  Result<std::int64_t> recover();
+
+  /// Decides the line of a scored evaluation: seq is one above the largest known and above
+  /// `after_seq` (the largest in the file); `make_line` gets it and what it supersedes (the newest
+  /// earlier line of the same run, step and kind that shares a task). Asking again gives the same
+  /// line.
+  Result<Publication> begin_publication(
+      std::int64_t evaluation_id, std::int64_t after_seq,
+      const std::function<Result<std::string>(std::int64_t seq,
+                                              std::optional<std::int64_t> supersedes)>& make_line);
+  /// scored → published: line and files are on disk. `files` are recorded.
+  Status finish_publication(std::int64_t evaluation_id, const std::vector<std::string>& files);
+
+ private:
+  struct Lock;
+  Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
+        std::string path);
+  std::string now() const;
+  /// The row's current state, inside the caller's transaction.
+  Result<EvaluationState> state_of(std::int64_t evaluation_id);
+  /// Checks and writes a transition, inside the caller's transaction.
+  Status move(std::int64_t evaluation_id, EvaluationState to, const std::string& reason);
+  Status require_running(std::int64_t evaluation_id, bool evaluating);
+  Status end_attempt(std::int64_t evaluation_id, const std::string& outcome,
+                     const AttemptFailure& failure);
+
+  std::unique_ptr<Lock> lock_;
+  std::shared_ptr<Connection> connection_;
+  Reader reader_;
+  const Clock& clock_;
+  std::string path_;
+};
+
+}  // namespace evalcar::state

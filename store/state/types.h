@@ -1,0 +1,201 @@
+// The rows of the store as values, and the states of an evaluation. Times are UTC texts of
+// format_utc() ("2026-11-21T09:00:05.123456Z"), so that they sort as text and people can read them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/protocol/messages.h"
+
+namespace evalcar::state {
+
+/// found → complete → leased → loading → evaluating → scored → published, or one of the ends, each
+/// with a reason in words. See transitions.cpp for the whole table.
+enum class EvaluationState {
+  kFound,        ///< its checkpoint (or this kind of it) is seen, not yet whole
+  kComplete,     ///< whole on disk, waiting for its turn
+  kLeased,       ///< hard-linked: retention cannot take it any more
+  kLoading,      ///< an attempt runs: weights are being read
+  kEvaluating,   ///< an attempt runs: the weights are resident and their hash is known
+  kScored,       ///< results are in the database, files are not all written yet
+  kPublished,    ///< end: everything is written
+  kFailed,       ///< an attempt failed; tried again at next_try_at
+  kQuarantined,  ///< end: failed too often, or can never succeed
+  kSkipped,      ///< end: not wanted (policy, cancelled, nothing to evaluate)
+  kSuperseded,   ///< end: a newer checkpoint, or the same weights, took its place
+  kLost,         ///< end: the files went before they were measured
+};
+/// "found", "complete", …: as in the database, status.json and the views.
+std::string_view state_name(EvaluationState state);
+std::optional<EvaluationState> state_from_name(std::string_view name);
+/// True for the states that no automatic step leaves: published, quarantined, skipped, superseded,
+/// lost.
+bool is_end_state(EvaluationState state);
+/// Whether `from → to` is a legal transition. From an end state but `published`, only → complete:
+/// a retry or backfill that a person asked for.
+bool transition_allowed(EvaluationState from, EvaluationState to);
+
+/// One life of an output directory.
+struct Run {
+  std::int64_t id = 0;
+  std::string name;        ///< "<basename>-<8 hex>-<generation>": the `run` of every view and file
+  std::string output_dir;  ///< its real path
+  std::int64_t generation = 1;
+  std::string created_at;
+};
+
+/// What the watcher sees of one kind of weights, now.
+struct KindObservation {
+  std::string kind;  ///< "regular" | "ema"
+  bool complete = false;
+  std::string reason;       ///< why not complete, in words
+  std::string fingerprint;  ///< if complete: content_fingerprint() of its files
+  std::uint64_t size_bytes = 0;
+  std::int64_t mtime_ns = 0;  ///< the newest file's
+};
+
+/// What the watcher sees of one checkpoint folder, now. Absent kinds are left out.
+struct CheckpointObservation {
+  std::string name;  ///< "checkpoint-500"
+  std::string path;  ///< the folder's own, not the lease's
+  std::int64_t step = 0;
+  std::string layout;  ///< checkpoint::layout_name(), "" while not recognised
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::vector<KindObservation> kinds;
+};
+
+/// One generation of a checkpoint folder: a folder that is rewritten or recreated is another row.
+struct Checkpoint {
+  std::int64_t id = 0;
+  std::int64_t run_id = 0;
+  std::string run;
+  std::string name;
+  std::string path;
+  std::int64_t step = 0;
+  std::int64_t generation = 1;
+  std::string layout;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::string seen_at;
+  std::string gone_at;  ///< "" while the folder is there
+};
+
+struct Observed {
+  Checkpoint checkpoint;
+  bool is_new = false;  ///< this call made the row
+  /// The row that this new generation replaces (its open evaluations measure files that are no more
+  /// in the folder).
+  std::optional<std::int64_t> replaces;
+};
+
+/// What is wanted. Identity: checkpoint generation, kind, the set of tasks, settings and dtype;
+/// asking twice gives the same row.
+struct NewEvaluation {
+  std::int64_t checkpoint_id = 0;
+  std::string kind;  ///< "regular" | "ema" | "average"
+  std::string dtype = "auto";
+  protocol::EvaluationSettings settings;  ///< with its tasks
+};
+
+/// A row of evaluations.
+struct Evaluation {
+  std::int64_t id = 0;
+  std::int64_t run_id = 0;
+  std::string run;
+  std::int64_t checkpoint_id = 0;
+  std::string checkpoint;       ///< "checkpoint-500"
+  std::string checkpoint_path;  ///< the folder's own
+  std::string layout;
+  std::int64_t step = 0;
+  std::int64_t generation = 1;
+  std::string kind;
+  std::string dtype;
+  protocol::EvaluationSettings settings;
+  std::string settings_sha256;
+  EvaluationState state = EvaluationState::kFound;
+  std::string reason;
+  std::string lease_path;      ///< "" unless leased
+  std::string weights_sha256;  ///< "" until loaded
+  std::string stage;           ///< of the last progress
+  std::int64_t progress_done = 0;
+  std::int64_t progress_total = 0;
+  std::int64_t attempts = 0;  ///< started
+  std::int64_t failures = 0;  ///< of those, failed by themselves (not interrupted by a stop)
+  std::string next_try_at;    ///< in state failed: not before
+  std::string created_at;
+  std::string updated_at;
+  std::string finished_at;  ///< when scored, or when an end state was reached
+  double seconds = 0;       ///< the evaluation's own, once scored
+
+  /// 0..1; 1 once scored.
+  double progress() const;
+};
+
+/// A row of attempts.
+struct Attempt {
+  std::int64_t id = 0;
+  std::int64_t evaluation_id = 0;
+  std::int64_t number = 0;  ///< 1, 2, …
+  std::string started_at;
+  std::string ended_at;    ///< "" while it runs
+  std::string outcome;     ///< "running" | "scored" | "failed" | "interrupted" | "superseded"
+  std::string stage;       ///< where it failed
+  std::string error_kind;  ///< ErrorCode's name, or the evaluator's
+  std::string message;
+  std::string device;  ///< "cuda:0"
+};
+
+/// Why an attempt ended without a result.
+struct AttemptFailure {
+  std::string stage;
+  std::string kind;
+  std::string message;
+};
+
+/// A row of the view `metrics`.
+struct MetricRow {
+  std::string run;
+  std::int64_t step = 0;
+  std::string checkpoint_type;
+  std::string task;
+  std::string metric;
+  std::string filter;
+  std::optional<double> value;
+  std::optional<double> stderr_value;
+  std::string stderr_source;
+  std::string missing;
+  bool higher_is_better = true;
+  std::int64_t n = 0;
+  std::string weights_sha256;
+  std::string finished_at;
+};
+
+/// A line of metrics.jsonl, decided in the database before it is written.
+struct Publication {
+  std::int64_t seq = 0;
+  std::int64_t evaluation_id = 0;
+  std::string line;  ///< whole, without the newline; holds seq
+  std::optional<std::int64_t> supersedes;
+  std::string published_at;  ///< "" until everything is written
+};
+
+/// One file of a checkpoint, for content_fingerprint().
+struct FileIdentity {
+  std::string path;  ///< relative to the checkpoint
+  std::uint64_t inode = 0;
+  std::uint64_t size_bytes = 0;
+  std::int64_t mtime_ns = 0;
+};
+/// A short text that changes when any file's name, inode, size or mtime does; the order of the
+/// files and the device number (which changes when a file system is mounted anew) do not matter.
+std::string content_fingerprint(std::vector<FileIdentity> files);
+
+/// SHA-256 of what a number depends on besides weights and task: the settings without the list of
+/// tasks and without the batch size, and the dtype.
+std::string settings_sha256(const protocol::EvaluationSettings& settings, std::string_view dtype);
+
+}  // namespace evalcar::state

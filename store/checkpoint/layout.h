@@ -36,8 +36,9 @@ enum class Completeness {
 struct KindState {
   WeightsKind kind = WeightsKind::kRegular;
   Completeness completeness = Completeness::kAbsent;
-  std::string reason;  ///< in words, for everything but kComplete
-  int world_size = 0;  ///< of the shards; 0 where the layout has none
+  std::string reason;    ///< in words, for everything but kComplete
+  bool damaged = false;  ///< of kIncomplete: what is there breaks its format, waiting cannot help
+  int world_size = 0;    ///< of the shards; 0 where the layout has none
   std::vector<std::string>
       files;  ///< relative to the checkpoint; every file an evaluation of this kind reads: weights,
               ///< config, tokenizer, processor. What a lease has to link. Empty unless kComplete
@@ -52,10 +53,20 @@ struct LayoutReport {
   bool writer_done = false;
 };
 
+/// Where an lmms-engine checkpoint keeps its shards.
+struct LayoutOptions {
+  std::string shard_folder = "pytorch_model_fsdp_0";
+  std::string ema_shard_folder = "pytorch_ema_model_fsdp_0";
+  /// A checkpoint without config.json counts as complete (its weights alone are wanted).
+  bool weights_only = false;
+};
+
 /// Recognises the layout of `dir` and judges each kind. kNotFound: no such folder. kUnsupported:
 /// nothing that looks like a checkpoint this program reads; the message lists what was looked for,
-/// and names a known layout that is not read yet.
-Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir);
+/// and names a known layout that is not read yet. `retryable` is true where the folder is only
+/// beginning to fill.
+Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir,
+                                    const LayoutOptions& options = {});
 
 /// N of "checkpoint-N" where N is a canonical integer (no sign, no leading zero, fits int64); by
 /// `pattern` with one

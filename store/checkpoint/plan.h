@@ -64,7 +64,24 @@ struct Plan {
 /// Reads the metadata of one kind of weights in `dir` and makes its plan. kUnavailable (retryable)
 /// if it is not complete, kCorruption with file and offset for lies, kUnsupported by name for what
 /// is not read.
-Result<Plan> make_plan(const FileSystem& files, const std::string& dir, WeightsKind kind);
+Result<Plan> make_plan(const FileSystem& files, const std::string& dir, WeightsKind kind,
+                       const LayoutOptions& options = {});
+
+/// Checks that the pieces of `tensor` tile it exactly once, and drops replicas (pieces of the very
+/// same box). kCorruption names the tensor.
+Status check_tiling(TensorPlan& tensor);
+
+/// A box of a tensor. Row-major order over its elements.
+struct Box {
+  std::vector<std::int64_t> start;
+  std::vector<std::int64_t> size;
+  std::uint64_t elements() const;
+};
+
+/// Cuts a tensor into boxes that follow each other in row-major order and hold at most `max_bytes`
+/// (at least one element) each: reading them in turn streams the tensor's contiguous bytes in
+/// bounded memory. None for an empty tensor.
+std::vector<Box> row_major_boxes(const TensorPlan& tensor, std::uint64_t max_bytes);
 
 /// Reads tensors by plan. Thread-safe: several threads may read different tensors at once. Opens
 /// each file once.
@@ -80,6 +97,8 @@ class PlanReader {
   /// Fills `out` (exactly plan.tensors[index].bytes() bytes) with the full, contiguous, row-major,
   /// little-endian tensor.
   Status read(std::size_t index, std::span<std::byte> out) const;
+  /// The same for a part: `out` gets the elements of `box`, contiguous and row-major.
+  Status read_box(std::size_t index, const Box& box, std::span<std::byte> out) const;
   /// Checks that no file changed since the plan was made (device, inode, size, mtime): call after
   /// the last read. kUnavailable, naming the file, if one did: what was read must be thrown away. A
   /// ctime that alone differs is told in `only_ctime_changed`.

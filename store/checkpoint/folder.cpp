@@ -1,0 +1,163 @@
+#include "store/checkpoint/folder.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "store/checkpoint/json_scan.h"
+#include "store/checkpoint/numeric.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+// What `save_pretrained` of models, tokenizers and processors writes, transformers 4.x and 5.x.
+constexpr std::array<std::string_view, 17> kSideFiles = {"added_tokens.json",
+                                                         "chat_template.jinja",
+                                                         "chat_template.json",
+                                                         "config.json",
+                                                         "generation_config.json",
+                                                         "image_processor_config.json",
+                                                         "merges.txt",
+                                                         "preprocessor_config.json",
+                                                         "processor_config.json",
+                                                         "sentencepiece.bpe.model",
+                                                         "special_tokens_map.json",
+                                                         "spiece.model",
+                                                         "tokenizer.json",
+                                                         "tokenizer.model",
+                                                         "tokenizer_config.json",
+                                                         "video_preprocessor_config.json",
+                                                         "vocab.json"};
+
+bool is_side_file(std::string_view name) {
+  return std::find(kSideFiles.begin(), kSideFiles.end(), name) != kSideFiles.end() ||
+         name == "vocab.txt" || (name.starts_with("chat_template") && name.ends_with(".jinja")) ||
+         name.ends_with(".tiktoken");
+}
+
+bool is_within(std::string_view path, std::string_view folder) {
+  return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
+}
+
+/// The folder that links out of `folder` may lead to: itself, or the repository of a hub cache.
+std::string allowed_root(const std::string& real_folder) {
+  const std::string snapshots = parent_path(real_folder);
+  return base_name(snapshots) == "snapshots" ? join_path(parent_path(snapshots), "blobs")
+                                             : real_folder;
+}
+
+Error not_there_yet(const std::string& path) {
+  return make_error(ErrorCode::kUnavailable, path + ": is missing");
+}
+
+}  // namespace
+
+bool Folder::has(std::string_view name) const {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const DirectoryEntry& entry) { return entry.name == name; });
+}
+
+Result<Folder> open_folder(const FileSystem& files, const std::string& path) {
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files.info_followed(path));
+  if (info.type != FileType::kDirectory) {
+    return make_error(ErrorCode::kNotFound, path + ": is not a folder");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(auto entries, files.list(path));
+  return Folder{path, std::move(entries)};
+}
+
+std::vector<std::string> side_files(const Folder& folder) {
+  std::vector<std::string> names;
+  for (const DirectoryEntry& entry : folder.entries) {
+    if (entry.type != FileType::kDirectory && is_side_file(entry.name)) names.push_back(entry.name);
+  }
+  return names;
+}
+
+Status check_side_files(const FileSystem& files, const Folder& folder,
+                        const LayoutOptions& options) {
+  if (!folder.has("config.json")) {
+    if (options.weights_only) return {};
+    return not_there_yet(join_path(folder.path, "config.json"));
+  }
+  for (const std::string& name : side_files(folder)) {
+    const std::string path = join_path(folder.path, name);
+    // The tokenizer's files can be tens of megabytes; they are written before config.json or before
+    // trainer_state.json, and the evaluator parses them itself.
+    const bool small = name.ends_with("config.json") || name == "special_tokens_map.json";
+    EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
+    if (small) EVALCAR_RETURN_IF_ERROR(check_json_object(files, path, kMaxConfigBytes));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
+                                                  const std::string& folder,
+                                                  const std::string& name) {
+  const std::string path = join_path(folder, name);
+  const auto info = files.info(path);
+  if (!info.has_value()) {
+    if (info.error().code == ErrorCode::kNotFound) return not_there_yet(path);
+    return info.error();
+  }
+  if (info->type == FileType::kSymlink) {
+    const auto real_folder = files.real_path(folder);
+    const auto target = files.real_path(path);
+    if (!real_folder.has_value()) return real_folder.error();
+    if (!target.has_value()) {
+      return make_error(ErrorCode::kCorruption, path + ": a link that leads nowhere");
+    }
+    if (!is_within(*target, *real_folder) && !is_within(*target, allowed_root(*real_folder))) {
+      return make_error(ErrorCode::kCorruption,
+                        path + ": a link out of the checkpoint's folder, which is not followed");
+    }
+  } else if (info->type != FileType::kRegular) {
+    return make_error(ErrorCode::kCorruption, path + ": not a regular file");
+  }
+  auto opened = files.open_readable(path);
+  if (!opened.has_value()) {
+    Error error = opened.error();
+    if (error.code == ErrorCode::kNotFound) return not_there_yet(path);
+    if (error.code == ErrorCode::kInvalidArgument) {
+      return make_error(ErrorCode::kCorruption, error.message);
+    }
+    return error;
+  }
+  return opened;
+}
+
+Status sort_tensors(Plan& plan) {
+  std::sort(plan.tensors.begin(), plan.tensors.end(),
+            [](const TensorPlan& a, const TensorPlan& b) { return a.name < b.name; });
+  for (std::size_t i = 1; i < plan.tensors.size(); ++i) {
+    if (plan.tensors[i].name == plan.tensors[i - 1].name) {
+      return make_error(ErrorCode::kCorruption,
+                        "tensor " + quote_name(plan.tensors[i].name) + " is in two files");
+    }
+  }
+  return {};
+}
+
+void find_ties(Plan& plan) {
+  // Tensors whose first pieces lie at the same place are candidates; then all pieces must agree.
+  std::map<std::pair<std::size_t, std::uint64_t>, std::size_t> by_place;
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    TensorPlan& tensor = plan.tensors[i];
+    if (tensor.pieces.empty()) continue;
+    const auto [place, fresh] =
+        by_place.try_emplace({tensor.pieces[0].file, tensor.pieces[0].file_offset}, i);
+    if (fresh) continue;
+    const TensorPlan& other = plan.tensors[place->second];
+    const bool same =
+        tensor.dtype == other.dtype && tensor.shape == other.shape &&
+        std::equal(tensor.pieces.begin(), tensor.pieces.end(), other.pieces.begin(),
+                   other.pieces.end(), [](const Piece& a, const Piece& b) {
+                     return std::tie(a.file, a.file_offset, a.start, a.size, a.stride_elements) ==
+                            std::tie(b.file, b.file_offset, b.start, b.size, b.stride_elements);
+                   });
+    if (same) tensor.tied_to = place->second;
+  }
+}
+
+}  // namespace evalcar::checkpoint

@@ -1,0 +1,66 @@
+// What all layouts ask of a checkpoint's folder.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/layout.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::checkpoint {
+
+/// A listed folder. Entries sorted by name.
+struct Folder {
+  std::string path;
+  std::vector<DirectoryEntry> entries;
+
+  bool has(std::string_view name) const;
+};
+
+/// Lists `path`; kNotFound if it is not a folder.
+Result<Folder> open_folder(const FileSystem& files, const std::string& path);
+
+/// Names of the files beside the weights that an evaluation or a merged folder needs:
+/// configuration, tokenizer, processor, chat templates. Relative to the folder.
+std::vector<std::string> side_files(const Folder& folder);
+
+/// Whether config.json (and the other small JSON files that are there) can be read. kUnavailable
+/// where a file may still grow, kCorruption where it is broken for good.
+Status check_side_files(const FileSystem& files, const Folder& folder,
+                        const LayoutOptions& options);
+
+/// Opens `folder/name` for reading. A symbolic link is followed only to a file inside the folder,
+/// or inside the same repository of a Hugging Face hub cache (snapshots/<rev>/x → blobs/y):
+/// kCorruption else, and for anything but a regular file. A missing file is kUnavailable.
+Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
+                                                  const std::string& folder,
+                                                  const std::string& name);
+
+/// Sorts tensors by name; kCorruption if a name comes twice.
+Status sort_tensors(Plan& plan);
+
+/// Sets `tied_to` of tensors that share the very same bytes of the same files with one before.
+void find_ties(Plan& plan);
+
+/// hugging_face.cpp: `model.safetensors`, or shards with an index.
+Result<Plan> plan_hugging_face(const FileSystem& files, const Folder& folder);
+/// fsdp2_plan.cpp: shards of one kind. `plan.world_size` is set.
+Result<Plan> plan_fsdp2(const FileSystem& files, const std::string& shard_folder, WeightsKind kind);
+/// fsdp2_plan.cpp: whether all W files `<stem>_world_size_W_rank_R.pt` of a folder are whole.
+struct ShardSet {
+  int world_size = 0;              ///< 0: the folder holds no shard
+  std::vector<std::string> names;  ///< by rank; complete only if `status` is good
+  Status status;                   ///< why the set is not whole
+};
+ShardSet judge_shards(const FileSystem& files, const std::string& shard_folder,
+                      std::string_view stem);
+
+/// The larger JSON files are bounded too: trainer_state.json holds the whole log of a run.
+inline constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
+inline constexpr std::uint64_t kMaxTrainerStateBytes = std::uint64_t{512} << 20U;
+inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{100} << 20U;
+
+}  // namespace evalcar::checkpoint

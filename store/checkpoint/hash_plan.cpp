@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+/// One read; a thread's whole memory.
+constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20U;
+
+/// What the threads share: the next tensor, the progress, the first error.
+class HashJob {
+ public:
+  HashJob(const PlanReader& reader, const Plan& plan,
+          const std::function<void(std::uint64_t)>& on_progress)
+      : reader_(reader), plan_(plan), on_progress_(on_progress), digests_(plan.tensors.size()) {
+    // The largest first, so that no thread is left alone with one at the end.
+    order_.resize(plan.tensors.size());
+    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = i;
+    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      return plan.tensors[a].bytes() > plan.tensors[b].bytes();
+    });
+  }
+
+  void work() {
+    std::vector<std::byte> buffer;
+    while (!failed_) {
+      const std::size_t turn = next_++;
+      if (turn >= order_.size()) return;
+      if (Status hashed = hash(order_[turn], buffer); !hashed.has_value()) {
+        const std::scoped_lock lock(mutex_);
+        if (!failed_.exchange(true)) error_ = hashed.error();
+      }
+    }
+  }
+
+  Result<std::vector<TensorDigest>> take() {
+    if (error_) return *error_;
+    return std::move(digests_);
+  }
+
+ private:
+  Status hash(std::size_t index, std::vector<std::byte>& buffer) {
+    const TensorPlan& tensor = plan_.tensors[index];
+    Sha256 hash;
+    for (const Box& box : row_major_boxes(tensor, kChunkBytes)) {
+      buffer.resize(box.elements() * dtype_size(tensor.dtype));
+      EVALCAR_RETURN_IF_ERROR(reader_.read_box(index, box, buffer));
+      hash.update(buffer);
+      if (on_progress_) {
+        const std::scoped_lock lock(mutex_);
+        done_ += buffer.size();
+        on_progress_(done_);
+      }
+    }
+    digests_[index] = {tensor.name, tensor.dtype, tensor.shape, to_hex(hash.finish())};
+    return {};
+  }
+
+  const PlanReader& reader_;
+  const Plan& plan_;
+  const std::function<void(std::uint64_t)>& on_progress_;
+  std::vector<TensorDigest> digests_;
+  std::vector<std::size_t> order_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::uint64_t done_ = 0;      // under mutex_
+  std::optional<Error> error_;  // under mutex_
+};
+
+}  // namespace
+
+Result<std::vector<TensorDigest>> hash_plan(const FileSystem& files, const Plan& plan, int threads,
+                                            const std::function<void(std::uint64_t)>& on_progress) {
+  EVALCAR_ASSIGN_OR_RETURN(const PlanReader reader, PlanReader::open(files, plan));
+  HashJob job(reader, plan, on_progress);
+  {
+    const std::size_t count = std::min<std::size_t>(
+        static_cast<std::size_t>(std::clamp(threads, 1, 64)), plan.tensors.size());
+    std::vector<std::jthread> helpers;
+    for (std::size_t i = 1; i < count; ++i) helpers.emplace_back([&job] { job.work(); });
+    job.work();
+  }
+  EVALCAR_ASSIGN_OR_RETURN(auto digests, job.take());
+  EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
+  return digests;
+}
+
+}  // namespace evalcar::checkpoint

@@ -1,0 +1,115 @@
+// The Hugging Face layout: one model.safetensors, or shards that model.safetensors.index.json
+// names. As transformers does, a single file is preferred where both are there.
+#include <algorithm>
+#include <set>
+
+#include "store/checkpoint/folder.h"
+#include "store/checkpoint/numeric.h"
+#include "store/checkpoint/safetensors.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+constexpr std::string_view kSingle = "model.safetensors";
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+
+/// Adds one file and its tensors to the plan.
+Status add_file(const FileSystem& files, const Folder& folder, const std::string& name,
+                Plan& plan) {
+  const std::string path = join_path(folder.path, name);
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
+  EVALCAR_ASSIGN_OR_RETURN(const SafetensorsFile parsed, read_safetensors(*file, path));
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
+  if (!after.same_content_identity(identity)) {
+    return make_error(ErrorCode::kUnavailable, path + ": is being written");
+  }
+  plan.files.push_back({path, identity});
+  for (const SafetensorsTensor& stored : parsed.tensors) {
+    TensorPlan tensor;
+    tensor.name = stored.name;
+    tensor.dtype = stored.dtype;
+    tensor.shape = stored.shape;
+    if (tensor.elements() > 0) {
+      tensor.pieces.push_back(Piece{plan.files.size() - 1, parsed.data_offset + stored.begin,
+                                    std::vector<std::int64_t>(stored.shape.size(), 0), stored.shape,
+                                    contiguous_strides(stored.shape)});
+    }
+    plan.tensors.push_back(std::move(tensor));
+  }
+  return {};
+}
+
+/// Every tensor must be where the index says, and nowhere else.
+Status check_against_index(const Plan& plan, const std::map<std::string, std::string>& index,
+                           const std::map<std::string, std::string>& found,
+                           const std::string& where) {
+  for (const auto& [name, file] : index) {
+    const auto place = found.find(name);
+    if (place == found.end() || place->second != file) {
+      return make_error(ErrorCode::kCorruption, where + ": tensor " + quote_name(name) +
+                                                    " is not in " + quote_name(file) +
+                                                    ", where the index says it is");
+    }
+  }
+  if (index.size() != plan.tensors.size()) {
+    for (const TensorPlan& tensor : plan.tensors) {
+      if (!index.contains(tensor.name)) {
+        return make_error(ErrorCode::kCorruption,
+                          where + ": tensor " + quote_name(tensor.name) + " of file " +
+                              quote_name(found.at(tensor.name)) + " is not in the index");
+      }
+    }
+  }
+  return {};
+}
+
+Status add_indexed(const FileSystem& files, const Folder& folder, Plan& plan) {
+  const std::string path = join_path(folder.path, kIndex);
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, std::string(kIndex)));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxIndexBytes));
+  if (text.find_last_not_of(" \t\r\n") == std::string::npos ||
+      text[text.find_last_not_of(" \t\r\n")] != '}') {
+    return make_error(ErrorCode::kUnavailable,
+                      path + ": ends before its JSON does (still being written, or torn)");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto index, parse_safetensors_index(text, path));
+  std::set<std::string> names;
+  for (const auto& [tensor, name] : index) names.insert(name);
+  std::map<std::string, std::string> found;
+  for (const std::string& name : names) {
+    const std::size_t before = plan.tensors.size();
+    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, name, plan));
+    for (std::size_t i = before; i < plan.tensors.size(); ++i) {
+      if (!found.emplace(plan.tensors[i].name, name).second) {
+        return make_error(ErrorCode::kCorruption, join_path(folder.path, name) + ": tensor " +
+                                                      quote_name(plan.tensors[i].name) +
+                                                      " is in two files");
+      }
+    }
+  }
+  return check_against_index(plan, index, found, path);
+}
+
+}  // namespace
+
+Result<Plan> plan_hugging_face(const FileSystem& files, const Folder& folder) {
+  Plan plan;
+  plan.layout = Layout::kHuggingFace;
+  plan.kind = WeightsKind::kRegular;
+  if (folder.has(kSingle)) {
+    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, std::string(kSingle), plan));
+  } else if (folder.has(kIndex)) {
+    EVALCAR_RETURN_IF_ERROR(add_indexed(files, folder, plan));
+  } else {
+    return make_error(ErrorCode::kUnavailable,
+                      join_path(folder.path, kIndex) + ": is missing (written after the shards)");
+  }
+  EVALCAR_RETURN_IF_ERROR(sort_tensors(plan));
+  if (plan.tensors.empty()) {
+    return make_error(ErrorCode::kCorruption, folder.path + ": holds no tensor");
+  }
+  return plan;
+}
+
+}  // namespace evalcar::checkpoint

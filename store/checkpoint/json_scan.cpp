@@ -1,0 +1,164 @@
+#include "store/checkpoint/json_scan.h"
+
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "store/checkpoint/numeric.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+/// Adapts nlohmann's event interface, whose parser keeps its own stack and so cannot overflow ours.
+class Events final : public json::json_sax_t {
+ public:
+  Events(JsonVisitor& visitor, std::size_t max_depth) : visitor_(visitor), max_depth_(max_depth) {}
+
+  bool null() override { return emit({}); }
+  bool boolean(bool value) override {
+    JsonScalar scalar{.kind = JsonScalar::Kind::kBool, .text = {}};
+    scalar.boolean = value;
+    return emit(scalar);
+  }
+  bool number_integer(number_integer_t) override {
+    return emit({.kind = JsonScalar::Kind::kNegative, .text = {}});
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return emit({.kind = JsonScalar::Kind::kUnsigned, .number = value, .text = {}});
+  }
+  bool number_float(number_float_t, const string_t&) override {
+    return emit({.kind = JsonScalar::Kind::kReal, .text = {}});
+  }
+  bool string(string_t& value) override {
+    return emit({.kind = JsonScalar::Kind::kString, .text = value});
+  }
+  bool binary(binary_t&) override { return fail("binary value"); }
+
+  bool start_object(std::size_t) override { return open(false); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(true); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second)
+      return fail("key " + quote_name(name) + " appears twice");
+    path_.back() = name;
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const json::exception& error) override {
+    // The library's text repeats bytes of the file: only its number and the place are passed on.
+    failure_ = "not valid JSON at byte " + std::to_string(position) + " (rule " +
+               std::to_string(error.id) + ")";
+    position_ = position;
+    return false;
+  }
+
+  const std::string& failure() const { return failure_; }
+  std::size_t position() const { return position_; }
+
+ private:
+  bool fail(std::string why) {
+    failure_ = std::move(why);
+    return false;
+  }
+  bool check(std::string why) { return why.empty() || fail(std::move(why)); }
+  bool emit(const JsonScalar& value) { return check(visitor_.scalar(path_, value)); }
+  bool open(bool is_array) {
+    if (path_.size() >= max_depth_) {
+      return fail("nested deeper than " + std::to_string(max_depth_));
+    }
+    if (!check(visitor_.open(path_, is_array))) return false;
+    path_.emplace_back();
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    path_.pop_back();
+    keys_.pop_back();
+    return check(visitor_.close(path_));
+  }
+
+  JsonVisitor& visitor_;
+  std::size_t max_depth_;
+  JsonPath path_;
+  std::vector<std::unordered_set<std::string>> keys_;
+  std::string failure_;
+  std::size_t position_ = 0;
+};
+
+/// Only looks at the shape of the document, and for one number at the top.
+class TopLevel final : public JsonVisitor {
+ public:
+  explicit TopLevel(std::string_view key) : key_(key) {}
+  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
+    if (path.empty()) return "expected an object at the top";
+    if (path.size() == 1 && path[0] == key_ && value.kind == JsonScalar::Kind::kUnsigned) {
+      number = value.number;
+    }
+    return {};
+  }
+  std::string open(const JsonPath& path, bool is_array) override {
+    return path.empty() && is_array ? "expected an object at the top" : "";
+  }
+  std::string close(const JsonPath&) override { return {}; }
+
+  std::optional<std::uint64_t> number;
+
+ private:
+  std::string_view key_;
+};
+
+/// Whether text that does not parse could be the beginning of a document that is being written.
+bool may_still_grow(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \t\r\n");
+  return last == std::string_view::npos || text[last] != '}';
+}
+
+}  // namespace
+
+Status scan_json(std::string_view text, std::string_view where, std::size_t max_depth,
+                 JsonVisitor& visitor) {
+  // The parser takes a NUL for the end of its input, and skips a byte order mark; neither is JSON.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return make_error(ErrorCode::kCorruption, std::string(where) + ": NUL byte at " +
+                                                  std::to_string(nul) + " of the JSON text");
+  }
+  if (text.starts_with("\xef\xbb\xbf")) {
+    return make_error(ErrorCode::kCorruption, std::string(where) + ": byte order mark before JSON");
+  }
+  Events events(visitor, max_depth);
+  bool parsed = false;
+  try {
+    parsed = json::sax_parse(text.begin(), text.end(), &events);
+  } catch (const std::exception& error) {  // out of memory: the events themselves throw nothing
+    return make_error(ErrorCode::kUnavailable, std::string(where) + ": " + error.what());
+  }
+  if (parsed) return {};
+  return make_error(ErrorCode::kCorruption, std::string(where) + ": " + events.failure());
+}
+
+Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
+                                                      const std::string& path, std::string_view key,
+                                                      std::uint64_t limit_bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, limit_bytes));
+  TopLevel visitor(key);
+  constexpr std::size_t kMaxDepth = 256;
+  if (Status scanned = scan_json(text, path, kMaxDepth, visitor); !scanned.has_value()) {
+    if (may_still_grow(text)) {
+      return make_error(ErrorCode::kUnavailable,
+                        path + ": ends before its JSON does (still being written, or torn)");
+    }
+    return scanned.error();
+  }
+  return visitor.number;
+}
+
+Status check_json_object(const FileSystem& files, const std::string& path,
+                         std::uint64_t limit_bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto ignored, top_level_number(files, path, {}, limit_bytes));
+  (void)ignored;
+  return {};
+}
+
+}  // namespace evalcar::checkpoint

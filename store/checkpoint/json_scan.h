@@ -1,0 +1,56 @@
+// A strict, streaming look at JSON out of a checkpoint: no document tree, no recursion, no
+// duplicate keys, a depth limit. What a caller does not ask for costs no memory but its own keys.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::checkpoint {
+
+struct JsonScalar {
+  enum class Kind { kNull, kBool, kUnsigned, kNegative, kReal, kString };
+  Kind kind = Kind::kNull;
+  bool boolean = false;
+  std::uint64_t number = 0;  ///< of kUnsigned only: an integer without sign, fraction or exponent
+  std::string_view text;     ///< of kString; valid during the call
+};
+
+/// Where a value is: the object keys from the root on; an array adds one empty key for its
+/// elements.
+using JsonPath = std::vector<std::string>;
+
+/// Told each value in document order. An empty string means "go on", anything else is what is
+/// wrong.
+class JsonVisitor {
+ public:
+  virtual ~JsonVisitor() = default;
+  virtual std::string scalar(const JsonPath& path, const JsonScalar& value) = 0;
+  virtual std::string open(const JsonPath& path, bool is_array) = 0;
+  virtual std::string close(const JsonPath& path) = 0;
+};
+
+/// Scans one whole document; `where` names it in errors. kCorruption with the byte for malformed
+/// text, duplicate keys, a nesting deeper than `max_depth`, bytes that are not UTF-8, and for what
+/// the visitor refuses.
+Status scan_json(std::string_view text, std::string_view where, std::size_t max_depth,
+                 JsonVisitor& visitor);
+
+/// Whether a small file holds one well-formed JSON object. kUnavailable if it is empty or ends too
+/// early (it may still be written).
+Status check_json_object(const FileSystem& files, const std::string& path,
+                         std::uint64_t limit_bytes);
+
+/// The unsigned integer at the top-level key `key` of a JSON file; absent if there is none. Errors
+/// as check_json_object.
+Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
+                                                      const std::string& path, std::string_view key,
+                                                      std::uint64_t limit_bytes);
+
+}  // namespace evalcar::checkpoint

@@ -1,6 +1,6 @@
 """Fixtures and marks that every Python test may use.
 
-`tests/` itself is importable, so a fixture module is `from fixtures import qwen_tokenizer`.
+`tests/` and `tests/fixtures/` are importable: `from fixtures import qwen_tokenizer` or `import qwen_tokenizer`.
 Cases marked `full` run only with `--all` (`./dev test --all`): the CI tier has at least one smaller case for each.
 """
 
@@ -12,7 +12,7 @@ import pytest
 
 TESTS_DIR = pathlib.Path(__file__).resolve().parent
 SOURCE_DIR = TESTS_DIR.parent
-sys.path.insert(0, str(TESTS_DIR))
+sys.path[:0] = [str(TESTS_DIR), str(TESTS_DIR / "fixtures")]
 
 # Nothing is fetched while testing; a library that tries is told so at once instead of waiting for a time-out.
 for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):

@@ -1,0 +1,33 @@
+#include "evaluator/metrics/statistics.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <vector>
+
+using namespace evalcar::metrics;
+
+TEST_CASE("a single value has no standard error") {
+  const std::vector<double> one = {1};
+  CHECK_FALSE(sample_stderr(one).has_value());
+  CHECK_FALSE(clt_stderr(one).has_value());
+  CHECK_FALSE(bootstrap_stderr(one, 1000, 0).has_value());
+}
+
+TEST_CASE("equal values have the standard error zero") {
+  const std::vector<double> same(10, 0.5);
+  CHECK(sample_stderr(same) == 0.0);
+  CHECK(bootstrap_stderr(same, 1000, 0) == 0.0);
+}
+
+TEST_CASE("the exact mean of thirds is rounded once") {
+  // statistics.mean gives 0.9666666666666667, adding up in floats 0.9666666666666666.
+  std::vector<double> values(10, 1.0);
+  values[0] = 2 / 3.0;
+  CHECK(exact_mean(values) == 0.9666666666666667);
+  CHECK(mean(values) == 0.9666666666666666);
+}
+
+TEST_CASE("one cluster has no clustered standard error") {
+  const std::vector<double> values = {0, 1, 1};
+  CHECK_FALSE(clustered_stderr(values, std::vector<std::string>{"a", "a", "a"}).has_value());
+  CHECK(clustered_stderr(values, std::vector<std::string>{"a", "a", "b"}).has_value());
+}

@@ -15,6 +15,8 @@
 
 namespace evalcar::text {
 
+struct TokenizerConfig;
+
 /// Immutable after load; thread-safe.
 class Tokenizer {
  public:
@@ -22,6 +24,8 @@ class Tokenizer {
   /// naming the file and what makes one if there is none; kUnsupported naming the component (model,
   /// normaliser, pre-tokenizer) that is not known.
   static Result<Tokenizer> load(const FileSystem& files, const std::string& dir);
+  /// The same from the text of a tokenizer.json and what tokenizer_config.json says (may be empty).
+  static Result<Tokenizer> parse(const std::string& tokenizer_json, const TokenizerConfig& config);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();

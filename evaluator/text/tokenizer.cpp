@@ -1,0 +1,248 @@
+#include "evaluator/text/tokenizer.h"
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "evaluator/text/added_tokens.h"
+#include "evaluator/text/bpe.h"
+#include "evaluator/text/byte_letters.h"
+#include "evaluator/text/json_fields.h"
+#include "evaluator/text/pre_tokenizer.h"
+#include "evaluator/text/tokenizer_config.h"
+#include "evaluator/text/unicode.h"
+
+namespace evalcar::text {
+namespace {
+
+constexpr std::uint64_t kMaxFileBytes = 256ULL * 1024 * 1024;
+constexpr std::size_t kMaxTextBytes = 64 * 1024 * 1024;
+constexpr std::size_t kMaxCachedPieces = 20'000;
+constexpr std::size_t kMaxCachedPieceBytes = 64;
+constexpr int kMaxNormalizerDepth = 8;
+
+// The normal forms that the file's "normalizer" applies, in order.
+Status read_normalizer(const nlohmann::json& description, std::vector<NormalForm>& forms,
+                       int depth) {
+  if (description.is_null()) return {};
+  const std::string type = string_field(description, "type").value_or("");
+  if (type == "NFC" || type == "NFD") {
+    forms.push_back(type == "NFC" ? NormalForm::kNfc : NormalForm::kNfd);
+    return {};
+  }
+  const auto list = type == "Sequence" ? description.find("normalizers") : description.end();
+  if (type != "Sequence" || list == description.end() || !list->is_array() ||
+      depth > kMaxNormalizerDepth)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "normalizer type \"" + type + "\" is not supported (NFC, NFD and Sequence are)");
+  for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(read_normalizer(item, forms, depth + 1));
+  return {};
+}
+
+Status check_decoder(const nlohmann::json& file) {
+  const auto it = file.find("decoder");
+  const auto is_byte_level = [](const nlohmann::json& decoder) {
+    return string_field(decoder, "type") == "ByteLevel";
+  };
+  if (it != file.end() && is_byte_level(*it)) return {};
+  if (it != file.end() && string_field(*it, "type") == "Sequence") {
+    const auto list = it->find("decoders");
+    if (list != it->end() && list->is_array() && list->size() == 1 && is_byte_level(list->front()))
+      return {};
+  }
+  return make_error(ErrorCode::kUnsupported, "decoder is not ByteLevel");
+}
+
+}  // namespace
+
+struct Tokenizer::State {
+  BpeModel model;
+  PreTokenizer pre_tokenizer;
+  std::vector<NormalForm> forms;
+  AddedTokens added;
+  bool split_special_tokens = false;
+  std::optional<std::int32_t> eos, pad;
+
+  // Ids of pieces seen before. Whoever finds it in use goes without.
+  mutable std::mutex cache_mutex;
+  mutable std::unordered_map<std::string, std::vector<std::int32_t>> cache;
+
+  State(BpeModel bpe, PreTokenizer cutter)
+      : model(std::move(bpe)), pre_tokenizer(std::move(cutter)) {}
+
+  Result<std::string> normalized(std::string_view text) const {
+    std::string result(text);
+    for (const NormalForm form : forms) {
+      EVALCAR_ASSIGN_OR_RETURN(result, normalize(result, form));
+    }
+    return result;
+  }
+
+  Status add(AddedToken token) {
+    EVALCAR_ASSIGN_OR_RETURN(std::string content, normalized(token.content));
+    return added.add(std::move(token), model, std::move(content));
+  }
+
+  Status add_special(const std::string& content) {
+    AddedToken token;
+    if (const auto id = added.id_of(content)) token = *added.by_id(*id);
+    token.content = content;
+    token.special = true;
+    return add(std::move(token));
+  }
+
+  Status add_all(const nlohmann::json& file, const TokenizerConfig& config) {
+    if (const auto it = file.find("added_tokens"); it != file.end() && it->is_array()) {
+      for (const auto& item : *it) {
+        auto token = parse_added_token(item);
+        if (!token)
+          return make_error(ErrorCode::kCorruption, "added_tokens: an entry without content");
+        EVALCAR_RETURN_IF_ERROR(add(std::move(*token)));
+      }
+    }
+    for (const AddedToken& token : config.added_tokens) EVALCAR_RETURN_IF_ERROR(add(token));
+    for (const auto& [name, content] : config.named_tokens)
+      EVALCAR_RETURN_IF_ERROR(add_special(content));
+    for (const std::string& content : config.additional_tokens)
+      EVALCAR_RETURN_IF_ERROR(add_special(content));
+    added.finish();
+    return {};
+  }
+
+  void encode_piece(const std::string& piece, bool use_cache,
+                    std::vector<std::int32_t>& out) const {
+    if (!use_cache || piece.size() > kMaxCachedPieceBytes) return model.encode(piece, out);
+    auto it = cache.find(piece);
+    if (it == cache.end()) {
+      std::vector<std::int32_t> ids;
+      model.encode(piece, ids);
+      if (cache.size() >= kMaxCachedPieces) {
+        out.insert(out.end(), ids.begin(), ids.end());
+        return;
+      }
+      it = cache.emplace(piece, std::move(ids)).first;
+    }
+    out.insert(out.end(), it->second.begin(), it->second.end());
+  }
+
+  Status encode_text(std::string_view text, bool use_cache, std::vector<std::int32_t>& out) const {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string normal, normalized(text));
+    for (const Section& section : added.cut(normal, true, split_special_tokens)) {
+      if (section.id >= 0) {
+        out.push_back(section.id);
+        continue;
+      }
+      const auto part = std::string_view(normal).substr(section.begin, section.end - section.begin);
+      EVALCAR_ASSIGN_OR_RETURN(const auto pieces, pre_tokenizer.split(part));
+      for (const std::string& piece : pieces) encode_piece(piece, use_cache, out);
+    }
+    return {};
+  }
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::load(const FileSystem& files, const std::string& dir) {
+  const std::string path = join_path(dir, "tokenizer.json");
+  EVALCAR_ASSIGN_OR_RETURN(const auto text, read_optional(files, path, kMaxFileBytes));
+  if (!text)
+    return make_error(ErrorCode::kNotFound,
+                      path +
+                          " does not exist. It is written by tokenizer.save_pretrained() and "
+                          "processor.save_pretrained() of transformers (fast tokenizers); copy it "
+                          "from the base model if the trainer does not save it");
+  EVALCAR_ASSIGN_OR_RETURN(const TokenizerConfig config, load_tokenizer_config(files, dir));
+  auto tokenizer = parse(*text, config);
+  if (!tokenizer) return with_context(std::move(tokenizer).error(), path);
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::parse(const std::string& tokenizer_json,
+                                   const TokenizerConfig& config) {
+  EVALCAR_ASSIGN_OR_RETURN(const nlohmann::json file, parse_json(tokenizer_json, "the file"));
+  if (!file.is_object()) return make_error(ErrorCode::kCorruption, "not a JSON object");
+  const auto field = [&](const char* name) {
+    const auto it = file.find(name);
+    return it == file.end() ? nlohmann::json() : *it;
+  };
+  if (!file.contains("model")) return make_error(ErrorCode::kCorruption, "no \"model\"");
+  EVALCAR_ASSIGN_OR_RETURN(BpeModel model, BpeModel::parse(file["model"]));
+  EVALCAR_ASSIGN_OR_RETURN(PreTokenizer cutter, PreTokenizer::parse(field("pre_tokenizer")));
+  auto state = std::make_unique<State>(std::move(model), std::move(cutter));
+  EVALCAR_RETURN_IF_ERROR(read_normalizer(field("normalizer"), state->forms, 0));
+  EVALCAR_RETURN_IF_ERROR(check_decoder(file));
+  EVALCAR_RETURN_IF_ERROR(state->add_all(file, config));
+
+  state->split_special_tokens = config.split_special_tokens;
+  Tokenizer tokenizer(std::move(state));
+  const auto named = [&](const char* name) -> std::optional<std::int32_t> {
+    const auto it = config.named_tokens.find(name);
+    return it == config.named_tokens.end() ? std::nullopt : tokenizer.id_of(it->second);
+  };
+  tokenizer.state_->eos = named("eos_token");
+  tokenizer.state_->pad = named("pad_token");
+  return tokenizer;
+}
+
+Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const {
+  if (text.size() > kMaxTextBytes)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a text of " + std::to_string(text.size()) + " bytes; at most " +
+                          std::to_string(kMaxTextBytes) + " are encoded at once");
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    repaired = replace_invalid_utf8(text);
+    text = repaired;
+  }
+  const std::unique_lock lock(state_->cache_mutex, std::try_to_lock);
+  std::vector<std::int32_t> ids;
+  for (const Section& section : state_->added.cut(text, false, state_->split_special_tokens)) {
+    if (section.id >= 0) {
+      ids.push_back(section.id);
+    } else {
+      EVALCAR_RETURN_IF_ERROR(state_->encode_text(
+          text.substr(section.begin, section.end - section.begin), lock.owns_lock(), ids));
+    }
+  }
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  std::string bytes;
+  for (const std::int32_t id : ids) {
+    const AddedToken* added = state_->added.by_id(id);
+    const std::string_view token =
+        added != nullptr ? state_->added.shown_content(*added) : state_->model.token_of(id);
+    if (skip_special && added != nullptr) {  // told by the text that is shown, as in tokenizers
+      const auto shown = state_->added.id_of(token);
+      if (shown && is_special(*shown)) continue;
+    }
+    bytes += token_bytes(token);
+  }
+  return replace_invalid_utf8(bytes);
+}
+
+std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
+  if (const auto added = state_->added.id_of(token)) return added;
+  return state_->model.id_of(token);
+}
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  const AddedToken* added = state_->added.by_id(id);
+  return added != nullptr && added->special;
+}
+
+std::optional<std::int32_t> Tokenizer::eos_id() const { return state_->eos; }
+std::optional<std::int32_t> Tokenizer::pad_id() const { return state_->pad; }
+
+std::int32_t Tokenizer::size() const {
+  return std::max(state_->model.largest_id(), state_->added.largest_id()) + 1;
+}
+
+}  // namespace evalcar::text

@@ -1,0 +1,200 @@
+// The tokenizer's limits and refusals. Its ids are compared with Hugging Face's tokenizers in
+// tests/parity/text.
+#include "evaluator/text/tokenizer.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <string>
+
+#include "evaluator/text/tokenizer_config.h"
+
+using Catch::Matchers::ContainsSubstring;
+using evalcar::ErrorCode;
+using evalcar::text::Tokenizer;
+using evalcar::text::TokenizerConfig;
+
+namespace {
+
+constexpr const char* kByteLevel =
+    R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})";
+constexpr const char* kVocabulary = R"({"a":0,"b":1,"ab":2,"Ġ":3})";
+
+struct Parts {
+  std::string vocabulary = kVocabulary;
+  std::string merges = R"(["a b"])";
+  std::string pre_tokenizer = kByteLevel;
+  std::string normalizer = "null";
+  std::string decoder = R"({"type":"ByteLevel"})";
+  std::string added = R"([{"id":4,"content":"<end>","special":true}])";
+  std::string model_options;
+};
+
+std::string file_of(const Parts& parts) {
+  return R"({"added_tokens":)" + parts.added + R"(,"normalizer":)" + parts.normalizer +
+         R"(,"pre_tokenizer":)" + parts.pre_tokenizer + R"(,"decoder":)" + parts.decoder +
+         R"(,"model":{"type":"BPE",)" + parts.model_options + R"("vocab":)" + parts.vocabulary +
+         R"(,"merges":)" + parts.merges + "}}";
+}
+
+evalcar::Result<Tokenizer> parse(const Parts& parts) {
+  return Tokenizer::parse(file_of(parts), TokenizerConfig{});
+}
+
+std::string split_pre_tokenizer(const std::string& json_pattern) {
+  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","behavior":"Isolated","pattern":{"Regex":)" +
+         json_pattern + "}}," + kByteLevel + "]}";
+}
+
+void check_refused(const Parts& parts, ErrorCode code, const std::string& words) {
+  const auto tokenizer = parse(parts);
+  REQUIRE_FALSE(tokenizer.has_value());
+  CHECK(tokenizer.error().code == code);
+  CHECK_THAT(tokenizer.error().message, ContainsSubstring(words));
+}
+
+}  // namespace
+
+TEST_CASE("a small tokenizer merges, cuts special tokens out and decodes") {
+  TokenizerConfig config;
+  config.named_tokens["eos_token"] = "<end>";
+  const auto tokenizer = Tokenizer::parse(file_of({}), config);
+  REQUIRE(tokenizer.has_value());
+
+  const auto ids = tokenizer->encode("ab ba<end>");
+  REQUIRE(ids.has_value());
+  CHECK(*ids == std::vector<std::int32_t>{2, 3, 1, 0, 4});
+  CHECK(tokenizer->decode(*ids, false) == "ab ba<end>");
+  CHECK(tokenizer->decode(*ids, true) == "ab ba");
+  CHECK(tokenizer->eos_id() == 4);
+  CHECK_FALSE(tokenizer->pad_id().has_value());
+  CHECK(tokenizer->size() == 5);
+  CHECK(tokenizer->is_special(4));
+}
+
+TEST_CASE("a folder without tokenizer.json says what writes one") {
+  const evalcar::RealFileSystem files;
+
+  const auto tokenizer = Tokenizer::load(files, "/no/such/folder");
+
+  REQUIRE_FALSE(tokenizer.has_value());
+  CHECK(tokenizer.error().code == ErrorCode::kNotFound);
+  CHECK_THAT(tokenizer.error().message, ContainsSubstring("/no/such/folder/tokenizer.json") &&
+                                            ContainsSubstring("save_pretrained"));
+}
+
+TEST_CASE("components of other tokenizers are refused by name") {
+  Parts parts;
+  parts.normalizer = R"({"type":"Precompiled"})";
+  check_refused(parts, ErrorCode::kUnsupported, "\"Precompiled\"");
+  parts = {};
+  parts.pre_tokenizer = R"({"type":"Metaspace"})";
+  check_refused(parts, ErrorCode::kUnsupported, "\"Metaspace\"");
+  parts = {};
+  parts.pre_tokenizer = "null";
+  check_refused(parts, ErrorCode::kUnsupported, "ByteLevel");
+  parts = {};
+  parts.decoder = R"({"type":"WordPiece"})";
+  check_refused(parts, ErrorCode::kUnsupported, "decoder");
+  parts = {};
+  parts.model_options = R"("byte_fallback":true,)";
+  check_refused(parts, ErrorCode::kUnsupported, "byte_fallback");
+}
+
+TEST_CASE("a vocabulary that contradicts itself is corrupt") {
+  Parts parts;
+  parts.vocabulary = R"({"a":-1})";
+  check_refused(parts, ErrorCode::kCorruption, "\"a\" is -1");
+  parts.vocabulary = R"({"a":99999999999})";
+  check_refused(parts, ErrorCode::kCorruption, "99999999999");
+  parts.vocabulary = R"({"a":1.5})";
+  check_refused(parts, ErrorCode::kCorruption, "1.5");
+  parts = {};
+  parts.merges = R"(["a c"])";
+  check_refused(parts, ErrorCode::kCorruption, "merges[0]: \"c\"");
+  parts.merges = R"([["b","a"]])";
+  check_refused(parts, ErrorCode::kCorruption, "\"ba\" is not in the vocabulary");
+  parts.merges = R"(["abc"])";
+  check_refused(parts, ErrorCode::kCorruption, "one space");
+  parts.merges = R"([7])";
+  check_refused(parts, ErrorCode::kCorruption, "merges[0]");
+}
+
+TEST_CASE("every truncation of a tokenizer.json is an error and none crashes") {
+  const std::string file = file_of({});
+  for (std::size_t size = 0; size < file.size(); ++size) {
+    const auto tokenizer = Tokenizer::parse(file.substr(0, size), TokenizerConfig{});
+    CHECK_FALSE(tokenizer.has_value());
+  }
+}
+
+TEST_CASE("deeply nested components are refused") {
+  std::string nested = kByteLevel;
+  for (int i = 0; i < 1000; ++i) nested = R"({"type":"Sequence","pretokenizers":[)" + nested + "]}";
+  Parts parts;
+  parts.pre_tokenizer = nested;
+  check_refused(parts, ErrorCode::kCorruption, "nested too deep");
+  const auto brackets = Tokenizer::parse(std::string(1'000'000, '['), TokenizerConfig{});
+  CHECK_FALSE(brackets.has_value());
+}
+
+TEST_CASE("a pattern that backtracks without end is stopped by the step limit") {
+  Parts parts;
+  parts.pre_tokenizer = split_pre_tokenizer(R"("(a|aa)+(?<!a)$|(a*)*(?=b)c")");
+  const auto tokenizer = parse(parts);
+  REQUIRE(tokenizer.has_value());
+
+  const auto ids = tokenizer->encode(std::string(4000, 'a') + "bbb");
+
+  REQUIRE_FALSE(ids.has_value());
+  CHECK(ids.error().code == ErrorCode::kInvalidArgument);
+  CHECK_THAT(ids.error().message, ContainsSubstring("step limit"));
+}
+
+TEST_CASE("patterns that the engines read differently are refused") {
+  for (const std::string pattern :
+       {R"("[a&&b]")", R"("[a[bc]]")", R"("\\h+")", R"("\\X")", R"("(?m)a.b")", R"("\\p{Han}")",
+        R"("[[:alpha:]]")", R"("(*ANYCRLF)a")", R"("a\\")", R"("[a")", R"("(a")", R"("\\u0041")"}) {
+    Parts parts;
+    parts.pre_tokenizer = split_pre_tokenizer(pattern);
+    INFO(pattern);
+    check_refused(parts, ErrorCode::kUnsupported, "regular expression");
+  }
+}
+
+TEST_CASE("invalid UTF-8 becomes U+FFFD by maximal subparts") {
+  Parts parts;
+  parts.vocabulary = R"({"ï":0,"¿":1,"½":2,"a":3})";
+  parts.merges = "[]";
+  const auto tokenizer = parse(parts);
+  REQUIRE(tokenizer.has_value());
+
+  // A lone continuation; a surrogate (three subparts); four bytes cut after the third (one).
+  const auto ids = tokenizer->encode(
+      "\x80"
+      "a"
+      "\xED\xA0\x80"
+      "a"
+      "\xF0\x9F\x92"
+      "a");
+
+  REQUIRE(ids.has_value());
+  CHECK(*ids == std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 3});
+}
+
+TEST_CASE("a very long piece is merged in time that grows as n log n") {
+  const auto tokenizer = parse({});
+  REQUIRE(tokenizer.has_value());
+  std::string text;
+  for (int i = 0; i < 500'000; ++i) text += "ab";
+
+  const auto ids = tokenizer->encode(text);
+
+  REQUIRE(ids.has_value());
+  CHECK(ids->size() == 500'000);
+}
+
+TEST_CASE("ids that no token has are left out of the text") {
+  const auto tokenizer = parse({});
+  REQUIRE(tokenizer.has_value());
+  CHECK(tokenizer->decode(std::vector<std::int32_t>{0, -1, 77, 1}, false) == "ab");
+}

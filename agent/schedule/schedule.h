@@ -1,0 +1,40 @@
+// Which evaluation is next. Pure functions over rows: no clock, no disk, no database.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "agent/config/settings.h"
+
+namespace evalcar::schedule {
+
+/// An evaluation that waits for its turn. Regular and EMA weights of a step are two of them.
+struct Candidate {
+  std::int64_t id = 0;
+  std::int64_t step = 0;
+  std::string kind;   ///< "regular" | "ema"
+  bool ready = true;  ///< false: waiting for its next try; it keeps its place, but not its turn
+};
+
+struct Choice {
+  std::optional<std::int64_t> next;
+  std::vector<std::int64_t> superseded;  ///< `latest` only: a newer one of the same kind waits
+};
+
+/// `newest-first` (then backfill), `every` (oldest first), `latest` (the newest of each kind, the
+/// others are given up). Within a step regular comes before EMA.
+Choice choose(std::span<const Candidate> waiting, config::Policy policy);
+
+/// Whether a step is evaluated at all, and if not, why.
+struct Cadence {
+  bool enabled = true;
+  std::int64_t eval_steps = 0;  ///< 0 = all
+  std::int64_t every_nth = 1;   ///< the first checkpoint, and each n-th after it
+};
+/// "" if wanted, else the reason. `position`: 0 for the run's first checkpoint, and so on.
+std::string why_not_wanted(const Cadence& cadence, std::int64_t step, std::int64_t position);
+
+}  // namespace evalcar::schedule

@@ -1,0 +1,213 @@
+#include "agent/stage/stage.h"
+
+#include <spdlog/spdlog.h>
+
+#include <array>
+
+namespace evalcar::stage {
+namespace {
+
+constexpr std::size_t kCopyPiece = std::size_t{4} << 20U;
+constexpr int kMaxDepth = 8;
+
+/// A link's target counts: linking a symlink would lease only the pointer.
+Result<FileInfo> checked_source(const FileSystem& files, const std::string& path,
+                                const FileInfo& judged) {
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files.info_followed(path));
+  if (now.same_content_identity(judged)) return now;
+  return make_error(ErrorCode::kUnavailable, path + ": changed since it was judged complete");
+}
+
+Status list_files(const FileSystem& files, const std::string& dir, int depth,
+                  std::vector<std::string>& out) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(dir));
+  for (const DirectoryEntry& entry : entries) {
+    const std::string path = join_path(dir, entry.name);
+    if (entry.type == FileType::kRegular) out.push_back(path);
+    if (entry.type == FileType::kDirectory && depth > 0) {
+      EVALCAR_RETURN_IF_ERROR(list_files(files, path, depth - 1, out));
+    }
+  }
+  return {};
+}
+
+std::uint64_t total_bytes(std::span<const watch::WatchedFile> wanted) {
+  std::uint64_t bytes = 0;
+  for (const watch::WatchedFile& file : wanted) bytes += file.identity.size_bytes;
+  return bytes;
+}
+
+}  // namespace
+
+std::string_view method_name(Method method) {
+  switch (method) {
+    case Method::kLinked:
+      return "linked";
+    case Method::kCopied:
+      return "copied";
+    case Method::kInPlace:
+      break;
+  }
+  return "read in place";
+}
+
+Stage::Stage(FileSystem& files, std::string leases_dir, std::function<bool()> stop)
+    : files_(files), leases_dir_(std::move(leases_dir)), stop_(std::move(stop)) {}
+
+bool Stage::is_ours(const std::string& dir) const { return parent_path(dir) == leases_dir_; }
+
+Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpoint_dir,
+                             std::span<const watch::WatchedFile> wanted,
+                             std::uint64_t copy_budget) {
+  for (const watch::WatchedFile& file : wanted) {
+    EVALCAR_RETURN_IF_ERROR(
+        checked_source(files_, join_path(checkpoint_dir, file.relative), file.identity));
+  }
+  const std::string dir = join_path(leases_dir_, name);
+  EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));  // what a killed process left half done
+
+  Lease lease;
+  lease.dir = dir;
+  lease.method = Method::kLinked;
+  Status taken = link_files(dir, checkpoint_dir, wanted, lease);
+  const auto hopeless = [&taken] {  // links are not the problem
+    return taken.has_value() || taken.error().code == ErrorCode::kNotFound ||
+           taken.error().code == ErrorCode::kUnavailable;
+  };
+  if (!hopeless() && total_bytes(wanted) <= copy_budget) {
+    spdlog::info("{}: {}; copying instead", checkpoint_dir, taken.error().message);
+    (void)remove_tree(files_, dir);
+    lease.method = Method::kCopied;
+    lease.files.clear();
+    taken = copy_files(dir, checkpoint_dir, wanted, lease);
+    if (!taken.has_value() && taken.error().code == ErrorCode::kCancelled) {
+      (void)remove_tree(files_, dir);
+      return std::move(taken).error();
+    }
+  }
+  if (taken.has_value()) return lease;
+  (void)remove_tree(files_, dir);
+  if (hopeless()) return std::move(taken).error();
+
+  spdlog::warn("{}: {}; reading in place, it may vanish before it is measured", checkpoint_dir,
+               taken.error().message);
+  lease.dir = checkpoint_dir;
+  lease.method = Method::kInPlace;
+  lease.files.clear();
+  for (const watch::WatchedFile& file : wanted) {
+    const std::string path = join_path(checkpoint_dir, file.relative);
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, path, file.identity));
+    lease.files.push_back({path, info});
+  }
+  return lease;
+}
+
+Status Stage::link_files(const std::string& dir, const std::string& checkpoint_dir,
+                         std::span<const watch::WatchedFile> wanted, Lease& lease) {
+  EVALCAR_RETURN_IF_ERROR(make_directories(files_, dir));
+  for (const watch::WatchedFile& file : wanted) {
+    const std::string to = join_path(dir, file.relative);
+    EVALCAR_ASSIGN_OR_RETURN(const std::string from,
+                             files_.real_path(join_path(checkpoint_dir, file.relative)));
+    EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(to)));
+    EVALCAR_RETURN_IF_ERROR(files_.hard_link(from, to));
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, to, file.identity));
+    lease.files.push_back({to, info});
+  }
+  return {};
+}
+
+Status Stage::copy_files(const std::string& dir, const std::string& checkpoint_dir,
+                         std::span<const watch::WatchedFile> wanted, Lease& lease) {
+  EVALCAR_RETURN_IF_ERROR(make_directories(files_, dir));
+  for (const watch::WatchedFile& file : wanted) {
+    const std::string from = join_path(checkpoint_dir, file.relative);
+    const std::string to = join_path(dir, file.relative);
+    EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(to)));
+    EVALCAR_RETURN_IF_ERROR(copy_file(from, to));
+    EVALCAR_RETURN_IF_ERROR(checked_source(files_, from, file.identity));
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info(to));
+    lease.files.push_back({to, info});
+  }
+  return {};
+}
+
+Status Stage::copy_file(const std::string& from, const std::string& to) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto source, files_.open_readable(from));
+  EVALCAR_ASSIGN_OR_RETURN(const auto target, files_.create(to, 0644));
+  std::vector<std::byte> piece(kCopyPiece);
+  for (std::uint64_t offset = 0;;) {
+    if (stop_ && stop_()) return make_error(ErrorCode::kCancelled, "copy: " + from + ": stopped");
+    EVALCAR_ASSIGN_OR_RETURN(const std::size_t n, source->read_at(offset, piece));
+    if (n == 0) return target->close();
+    EVALCAR_RETURN_IF_ERROR(target->append(std::span<const std::byte>(piece.data(), n)));
+    offset += n;
+  }
+}
+
+Result<Lease> Stage::reopen(const std::string& dir, const std::string& checkpoint_dir,
+                            std::span<const std::string> in_place_files) const {
+  Lease lease;
+  lease.dir = dir;
+  std::vector<std::string> paths;
+  if (dir == checkpoint_dir) {
+    for (const std::string& relative : in_place_files) paths.push_back(join_path(dir, relative));
+  } else {
+    lease.method = Method::kLinked;
+    EVALCAR_RETURN_IF_ERROR(list_files(files_, dir, kMaxDepth, paths));
+  }
+  if (paths.empty()) return make_error(ErrorCode::kNotFound, dir + ": the lease is empty");
+  for (std::string& path : paths) {
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info_followed(path));
+    lease.files.push_back({std::move(path), info});
+  }
+  return lease;
+}
+
+Integrity Stage::check(const Lease& lease, std::string* which) const {
+  Integrity result = Integrity::kUnchanged;
+  for (const LeasedFile& file : lease.files) {
+    const auto now = files_.info_followed(file.path);
+    const bool gone = !now.has_value();
+    if (gone || !now->same_content_identity(file.identity)) {
+      if (which != nullptr) *which = file.path;
+      return gone ? Integrity::kVanished : Integrity::kChanged;
+    }
+    if (now->ctime_ns != file.identity.ctime_ns) result = Integrity::kOnlyCtime;
+  }
+  return result;
+}
+
+Status Stage::release(const std::string& dir) {
+  if (dir.empty() || !is_ours(dir)) return {};
+  return remove_tree(files_, dir);
+}
+
+Status Stage::remove_others(const std::set<std::string>& wanted) {
+  const auto entries = files_.list(leases_dir_);
+  if (!entries.has_value()) {
+    if (entries.error().code == ErrorCode::kNotFound) return {};
+    return entries.error();
+  }
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string dir = join_path(leases_dir_, entry.name);
+    if (wanted.contains(dir)) continue;
+    spdlog::info("{}: a lease that nobody needs any more is removed", dir);
+    EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));
+  }
+  return {};
+}
+
+std::uint64_t Stage::held_bytes(const std::string& dir) const {
+  if (!is_ours(dir)) return 0;
+  std::vector<std::string> paths;
+  if (!list_files(files_, dir, kMaxDepth, paths).has_value()) return 0;
+  std::uint64_t bytes = 0;
+  for (const std::string& path : paths) {
+    const auto info = files_.info(path);
+    if (info.has_value() && info->link_count == 1) bytes += info->size_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace evalcar::stage

@@ -1,0 +1,84 @@
+// Leases: hard links to a checkpoint's files in a folder of ours, so that the trainer's retention
+// cannot take them before they are measured.
+//
+// A lease looks like a checkpoint: `<leases>/<step>-<generation>-<kind>/` holds the same relative
+// paths. Where links are impossible (another owner, a file system without them) the files are
+// copied within a budget, and where that is impossible too they are read in place, and may vanish.
+// A link shares the inode: it protects from deletion, not from being rewritten. So every file's
+// identity is taken when it is leased and checked after it was measured.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "agent/watch/watcher.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::stage {
+
+enum class Method { kLinked, kCopied, kInPlace };
+std::string_view method_name(Method method);
+
+struct LeasedFile {
+  std::string path;  ///< where it is read
+  FileInfo identity;
+};
+
+struct Lease {
+  std::string dir;  ///< what the evaluator loads; the checkpoint itself if kInPlace
+  Method method = Method::kInPlace;
+  std::vector<LeasedFile> files;
+};
+
+/// What became of a lease's files since it was taken.
+enum class Integrity {
+  kUnchanged,
+  kOnlyCtime,  ///< a link or unlink did that, or a rewrite with its time put back: hash again
+  kChanged,    ///< rewritten: whatever was measured must be thrown away
+  kVanished,   ///< read in place, and removed
+};
+
+/// Not thread-safe.
+class Stage {
+ public:
+  /// `leases_dir`: `<output_dir>/_evalcar/leases`; made when the first lease is taken. `stop` ends
+  /// a long copy (kCancelled); may be null.
+  Stage(FileSystem& files, std::string leases_dir, std::function<bool()> stop);
+
+  /// Takes a lease of `wanted`, judged complete in `checkpoint_dir`. At most `copy_budget` bytes
+  /// are copied where links fail. kNotFound: a file is gone (the checkpoint is being removed);
+  /// kUnavailable: a file is not the one that was judged (being rewritten). Nothing stays behind
+  /// after an error.
+  Result<Lease> acquire(const std::string& name, const std::string& checkpoint_dir,
+                        std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget);
+  /// A lease taken by an earlier process, as it is on disk now. kNotFound: it is not there.
+  Result<Lease> reopen(const std::string& dir, const std::string& checkpoint_dir,
+                       std::span<const std::string> in_place_files) const;
+  Integrity check(const Lease& lease, std::string* which = nullptr) const;
+  /// Gives the disk space back. A lease in place is not touched.
+  Status release(const std::string& dir);
+  /// Removes every lease whose folder is not in `wanted` (left by a killed process).
+  Status remove_others(const std::set<std::string>& wanted);
+  /// Bytes that only this lease keeps on disk: the trainer's own names of them are gone.
+  std::uint64_t held_bytes(const std::string& dir) const;
+
+ private:
+  Status link_files(const std::string& dir, const std::string& checkpoint_dir,
+                    std::span<const watch::WatchedFile> wanted, Lease& lease);
+  Status copy_files(const std::string& dir, const std::string& checkpoint_dir,
+                    std::span<const watch::WatchedFile> wanted, Lease& lease);
+  Status copy_file(const std::string& from, const std::string& to);
+  bool is_ours(const std::string& dir) const;
+
+  FileSystem& files_;
+  std::string leases_dir_;
+  std::function<bool()> stop_;
+};
+
+}  // namespace evalcar::stage

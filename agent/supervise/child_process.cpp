@@ -1,0 +1,178 @@
+#include "agent/supervise/child_process.h"
+
+#include <fcntl.h>
+#include <linux/ioprio.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+namespace evalcar::supervise {
+namespace {
+
+constexpr int kChannelFd = 3;
+
+/// What runs between fork and exec: system calls only.
+[[noreturn]] void become_child(char* const* argv, int channel, int output, int failure,
+                               pid_t parent) {
+  ::setpgid(0, 0);
+  // The kernel ends us with our parent, even if it is killed -9; the check closes the race.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);
+  ::setpriority(PRIO_PROCESS, 0, 10);
+  ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+  // When memory runs out, the evaluator goes first, not the trainer.
+  if (const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
+    [[maybe_unused]] const ssize_t n = ::write(fd, "500", 3);
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+
+  const int null = ::open("/dev/null", O_RDONLY);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  // All others of ours are close-on-exec; dup2 clears that flag, unless source and target agree.
+  if (channel >= 0 && channel != kChannelFd) ::dup2(channel, kChannelFd);
+  if (channel == kChannelFd) ::fcntl(channel, F_SETFD, 0);
+  ::execvp(argv[0], argv);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t n = ::write(failure, &error, sizeof error);
+  ::_exit(127);
+}
+
+/// A pipe with both ends close-on-exec, moved above the standard descriptors and the channel's, so
+/// that the child's dup2 calls cannot hit them.
+Status make_pipe(OwnedFd& reader, OwnedFd& writer) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error("pipe", "evaluator", errno);
+  const OwnedFd first(ends[0]);
+  const OwnedFd second(ends[1]);
+  reader = OwnedFd(::fcntl(first.get(), F_DUPFD_CLOEXEC, 10));
+  writer = OwnedFd(::fcntl(second.get(), F_DUPFD_CLOEXEC, 10));
+  if (reader.get() < 0 || writer.get() < 0) return errno_error("dup", "evaluator", errno);
+  return {};
+}
+
+}  // namespace
+
+OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+int OwnedFd::release() { return std::exchange(fd_, -1); }
+void OwnedFd::reset() {
+  if (fd_ >= 0) ::close(release());
+}
+
+std::string describe_wait_status(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return "signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
+  }
+  return "exit code " + std::to_string(WEXITSTATUS(status));
+}
+
+Result<ChildProcess> ChildProcess::spawn(const std::vector<std::string>& argv, int channel) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+
+  OwnedFd output_reader;
+  OwnedFd output_writer;
+  OwnedFd failure_reader;
+  OwnedFd failure_writer;
+  EVALCAR_RETURN_IF_ERROR(make_pipe(output_reader, output_writer));
+  EVALCAR_RETURN_IF_ERROR(make_pipe(failure_reader, failure_writer));
+  ::fcntl(output_reader.get(), F_SETFL, O_NONBLOCK);
+
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno_error("fork", argv[0], errno);
+  if (pid == 0) {
+    become_child(arguments.data(), channel, output_writer.get(), failure_writer.get(), parent);
+  }
+  ::setpgid(pid, pid);  // both sides do it: whoever comes first
+  ChildProcess child(pid, std::move(output_reader));
+
+  failure_writer.reset();
+  int error = 0;  // the pipe closes without a word when exec succeeds
+  ssize_t n = 0;
+  while ((n = ::read(failure_reader.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (n == sizeof error) return errno_error("start", argv[0], error);
+  return child;
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)) {}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  if (this != &other) {
+    end();
+    pid_ = std::exchange(other.pid_, -1);
+    output_ = std::move(other.output_);
+  }
+  return *this;
+}
+
+ChildProcess::~ChildProcess() { end(); }
+
+void ChildProcess::end() {
+  if (pid_ < 0) return;
+  kill_group();
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+}
+
+void ChildProcess::kill_group() const {
+  if (pid_ > 0) ::kill(-pid_, SIGKILL);
+}
+
+std::optional<int> ChildProcess::try_wait() {
+  if (pid_ < 0) return std::nullopt;
+  siginfo_t info{};
+  // WNOWAIT leaves the zombie: its group's id cannot be given to strangers while we kill the rest.
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return std::nullopt;
+  }
+  kill_group();
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  return status;
+}
+
+std::string read_available(int fd, std::size_t limit, bool& ended) {
+  std::string bytes;
+  std::array<char, 65536> piece{};
+  while (bytes.size() < limit) {
+    const ssize_t n = ::read(fd, piece.data(), piece.size());
+    if (n > 0) {
+      bytes.append(piece.data(), static_cast<std::size_t>(n));
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else {
+      if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) ended = true;
+      break;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace evalcar::supervise

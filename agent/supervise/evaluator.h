@@ -1,0 +1,46 @@
+// The other side of the protocol as the agent sees it: something that takes messages, gives
+// messages, and may die at any time. The real one is a child process (evaluator_process.h); tests
+// use a scripted one.
+#pragma once
+
+#include <poll.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "store/base/result.h"
+#include "store/protocol/messages.h"
+
+namespace evalcar::supervise {
+
+/// The evaluator sent something that is not a message. It cannot be trusted any further.
+struct Garbage {
+  std::string what;
+};
+
+/// The evaluator is gone. `evidence`: exit code or signal in words, and the last lines it wrote.
+struct Exited {
+  std::string evidence;
+};
+
+using EvaluatorEvent = std::variant<protocol::Message, Garbage, Exited>;
+
+/// Not thread-safe; all calls come from the agent's loop. No call blocks.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+  /// Starts it anew. The hello follows as a message. An error: it could not be started at all.
+  virtual Status start() = 0;
+  virtual bool running() const = 0;
+  /// Queues a message.
+  virtual void send(const protocol::Message& message) = 0;
+  /// Moves bytes both ways and returns what arrived, in order. After Exited comes nothing more.
+  virtual std::vector<EvaluatorEvent> poll() = 0;
+  /// Ends it and everything it started, now. poll() then gives Exited.
+  virtual void kill() = 0;
+  /// Adds what the loop must wait for.
+  virtual void add_descriptors(std::vector<pollfd>& descriptors) const = 0;
+};
+
+}  // namespace evalcar::supervise

@@ -1,0 +1,299 @@
+#include "agent/supervise/supervisor.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace evalcar::supervise {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The id of the job that a message answers; empty for messages without one.
+std::string_view id_of(const protocol::Message& message) {
+  return std::visit(
+      [](const auto& m) -> std::string_view {
+        if constexpr (requires { m.id; }) {
+          return m.id;
+        } else {
+          return {};
+        }
+      },
+      message);
+}
+
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+/// Each task that was asked for exactly once, and no other.
+bool same_tasks(const std::vector<protocol::TaskResult>& results, std::vector<std::string> asked) {
+  std::vector<std::string> given;
+  for (const protocol::TaskResult& result : results) given.push_back(result.task);
+  std::sort(given.begin(), given.end());
+  std::sort(asked.begin(), asked.end());
+  return given == asked;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(std::unique_ptr<Evaluator> evaluator, const Clock& clock,
+                       SupervisorOptions options)
+    : evaluator_(std::move(evaluator)),
+      clock_(clock),
+      options_(std::move(options)),
+      not_before_(clock.monotonic_now()) {}
+
+bool Supervisor::ready() const {
+  if (state_ != State::kIdle || doomed_) return false;
+  return evaluator_->running() ? greeted_ : clock_.monotonic_now() >= not_before_;
+}
+
+void Supervisor::begin(Job job) {
+  assert(ready());
+  job_ = std::move(job);
+  weights_sha256_.clear();
+  heard_at_ = clock_.monotonic_now();
+  if (evaluator_->running()) return send_load();
+  greeted_ = false;
+  enter(State::kStarting, "starting");
+  if (const Status started = evaluator_->start(); !started.has_value()) {
+    start_error_ = started.error().message;  // step() tells it, as a death
+  } else {
+    evaluator_->send(protocol::Hello{});
+  }
+}
+
+void Supervisor::send_load() {
+  enter(State::kLoading, "loading");
+  evaluator_->send(job_.load);
+}
+
+void Supervisor::evaluate(std::vector<protocol::Answered> known) {
+  assert(state_ == State::kLoaded);
+  for (protocol::Answered& answer : known) {
+    answer.id = job_.load.id;
+    evaluator_->send(answer);
+  }
+  enter(State::kEvaluating, "preparing");
+  heard_at_ = clock_.monotonic_now();
+  evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings});
+}
+
+void Supervisor::cancel() {
+  if (state_ == State::kIdle || state_ == State::kCancelling) return;
+  evaluator_->send(protocol::Cancel{job_.load.id});
+  if (state_ == State::kStarting) kill_evaluator();  // nothing of worth is lost
+  if (state_ == State::kLoaded) return enter(State::kIdle, "");
+  enter(State::kCancelling, "cancelling");
+}
+
+void Supervisor::rest() {
+  if (state_ == State::kIdle && evaluator_->running()) stop();
+}
+
+void Supervisor::stop() {
+  if (evaluator_->running()) {
+    evaluator_->send(protocol::Bye{});
+    evaluator_->kill();
+    (void)evaluator_->poll();
+  }
+  greeted_ = doomed_ = false;
+  enter(State::kIdle, "");
+}
+
+void Supervisor::add_descriptors(std::vector<pollfd>& descriptors) const {
+  evaluator_->add_descriptors(descriptors);
+}
+
+std::vector<JobEvent> Supervisor::step() {
+  std::vector<JobEvent> events;
+  if (state_ == State::kStarting && !evaluator_->running()) {
+    take_death(start_error_, events);
+    return events;
+  }
+  for (const EvaluatorEvent& event : evaluator_->poll()) {
+    if (const auto* message = std::get_if<protocol::Message>(&event)) {
+      heard_at_ = clock_.monotonic_now();
+      take(*message, events);
+    } else if (const auto* garbage = std::get_if<Garbage>(&event)) {
+      fail_and_kill("corruption", "the evaluator does not speak the protocol: " + garbage->what,
+                    events);
+    } else {
+      take_death(std::get<Exited>(event).evidence, events);
+    }
+  }
+  check_deadlines(events);
+  return events;
+}
+
+void Supervisor::take(const protocol::Message& message, std::vector<JobEvent>& events) {
+  if (const auto* hello = std::get_if<protocol::Hello>(&message)) return take_hello(*hello, events);
+  if (const auto* error = std::get_if<protocol::JobError>(&message)) {
+    if (error->id.empty() || error->id == job_.load.id) take_error(*error, events);
+    return;
+  }
+  if (id_of(message) != job_.load.id) return;  // of a job that was cancelled
+  if (state_ == State::kCancelling) {
+    if (std::holds_alternative<protocol::EvaluationResult>(message) ||
+        std::holds_alternative<protocol::Loaded>(message)) {
+      enter(State::kIdle, "");
+    }
+    return;
+  }
+  if (const auto* loaded = std::get_if<protocol::Loaded>(&message)) {
+    take_loaded(*loaded, events);
+  } else if (const auto* result = std::get_if<protocol::EvaluationResult>(&message)) {
+    take_result(*result, events);
+  } else if (const auto* progress = std::get_if<protocol::Progress>(&message)) {
+    if (state_ == State::kIdle) return;
+    if (progress->stage != stage_) enter(state_, progress->stage);
+    events.emplace_back(*progress);
+  } else if (const auto* sample = std::get_if<protocol::Sample>(&message)) {
+    if (state_ == State::kEvaluating) events.emplace_back(*sample);
+  } else if (const auto* scored = std::get_if<protocol::Scored>(&message)) {
+    if (state_ == State::kEvaluating) events.emplace_back(*scored);
+  } else {
+    fail_and_kill("corruption", "the evaluator sent a message that only the agent sends", events);
+  }
+}
+
+void Supervisor::take_hello(const protocol::Hello& hello, std::vector<JobEvent>& events) {
+  if (hello.protocol != protocol::kProtocolVersion) {
+    return fail_and_kill("unsupported",
+                         "the evaluator speaks protocol " + std::to_string(hello.protocol) +
+                             ", this agent speaks " + std::to_string(protocol::kProtocolVersion) +
+                             ": install both from one build",
+                         events);
+  }
+  spdlog::info("evaluator {} on {} ({}), torch {}", hello.version, hello.device, hello.device_name,
+               hello.torch_version);
+  if (!hello.warning.empty()) spdlog::warn("evaluator: {}", hello.warning);
+  hello_ = hello;
+  greeted_ = true;
+  if (state_ == State::kStarting) send_load();
+}
+
+void Supervisor::take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events) {
+  if (state_ != State::kLoading || !is_sha256(loaded.weights_sha256)) {
+    return fail_and_kill("corruption",
+                         "the evaluator sent \"loaded\" out of turn or without a hash", events);
+  }
+  weights_sha256_ = loaded.weights_sha256;
+  enter(State::kLoaded, "loaded");
+  events.emplace_back(JobLoaded{loaded});
+}
+
+void Supervisor::take_result(const protocol::EvaluationResult& result,
+                             std::vector<JobEvent>& events) {
+  if (state_ != State::kEvaluating) {
+    return fail_and_kill("corruption", "the evaluator sent a result out of turn", events);
+  }
+  if (result.weights_sha256 != weights_sha256_) {
+    return fail_and_kill("corruption",
+                         "the evaluator measured weights " + result.weights_sha256.substr(0, 16) +
+                             "…, but had loaded " + weights_sha256_.substr(0, 16) + "…",
+                         events);
+  }
+  if (!same_tasks(result.tasks, job_.settings.tasks)) {
+    return fail_and_kill("corruption", "the evaluator's result is not of the tasks asked for",
+                         events);
+  }
+  deaths_ = 0;
+  enter(State::kIdle, "");
+  events.emplace_back(result);
+}
+
+void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEvent>& events) {
+  if (error.fatal) kill_evaluator();
+  if (state_ == State::kCancelling) {
+    enter(State::kIdle, "");
+  } else if (state_ != State::kIdle) {
+    fail({error.kind, error.stage.empty() ? stage_ : error.stage, error.message, error.retryable},
+         events);
+  }
+}
+
+void Supervisor::take_death(const std::string& evidence, std::vector<JobEvent>& events) {
+  greeted_ = doomed_ = false;
+  ++deaths_;
+  const auto pause =
+      std::min(options_.longest_pause, options_.first_pause * (1 << std::min(deaths_ - 1, 16)));
+  not_before_ = clock_.monotonic_now() + pause;
+  if (state_ == State::kCancelling) return enter(State::kIdle, "");
+  if (state_ == State::kIdle) return;
+  fail({"evaluator_died", stage_, "the evaluator ended: " + evidence, true}, events);
+}
+
+void Supervisor::fail(JobFailed failure, std::vector<JobEvent>& events) {
+  enter(State::kIdle, "");
+  events.emplace_back(std::move(failure));
+}
+
+void Supervisor::fail_and_kill(std::string kind, std::string message,
+                               std::vector<JobEvent>& events) {
+  kill_evaluator();
+  if (state_ == State::kIdle) return;
+  if (state_ == State::kCancelling) return enter(State::kIdle, "");
+  const bool retryable = kind == "timeout";
+  fail({std::move(kind), stage_, std::move(message), retryable}, events);
+}
+
+void Supervisor::kill_evaluator() {
+  if (!evaluator_->running()) return;
+  doomed_ = true;
+  evaluator_->kill();
+}
+
+void Supervisor::enter(State state, std::string stage) {
+  state_ = state;
+  stage_ = std::move(stage);
+  stage_since_ = clock_.monotonic_now();
+}
+
+milliseconds Supervisor::timeout(const std::string& name) const {
+  const auto found = options_.stage_timeouts.find(name);
+  return found == options_.stage_timeouts.end() ? std::chrono::hours(24) : found->second;
+}
+
+std::optional<MonotonicTime> Supervisor::stage_deadline() const {
+  if (state_ == State::kIdle || state_ == State::kLoaded) return std::nullopt;
+  if (state_ == State::kCancelling) return stage_since_ + options_.cancel_grace;
+  return stage_since_ + timeout(stage_);
+}
+
+std::optional<MonotonicTime> Supervisor::silence_deadline() const {
+  if (state_ != State::kLoading && state_ != State::kEvaluating) return std::nullopt;
+  return heard_at_ + timeout("heartbeat");
+}
+
+void Supervisor::check_deadlines(std::vector<JobEvent>& events) {
+  const MonotonicTime now = clock_.monotonic_now();
+  if (const auto deadline = stage_deadline(); deadline.has_value() && now >= *deadline) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(now - stage_since_).count();
+    fail_and_kill("timeout",
+                  "the evaluator spent " + std::to_string(seconds) + " s on stage \"" + stage_ +
+                      "\" (limits.stage_timeouts)",
+                  events);
+  } else if (const auto silence = silence_deadline(); silence.has_value() && now >= *silence) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - heard_at_).count();
+    fail_and_kill("timeout",
+                  "the evaluator was silent for " + std::to_string(seconds) + " s at stage \"" +
+                      stage_ + "\" (limits.stage_timeouts, heartbeat)",
+                  events);
+  }
+}
+
+std::optional<milliseconds> Supervisor::until_deadline() const {
+  std::optional<MonotonicTime> next = stage_deadline();
+  if (const auto silence = silence_deadline(); silence.has_value()) {
+    next = std::min(*silence, next.value_or(*silence));
+  }
+  const MonotonicTime now = clock_.monotonic_now();
+  if (!next.has_value() && !evaluator_->running() && not_before_ > now) next = not_before_;
+  if (!next.has_value()) return std::nullopt;
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(*next - now));
+}
+
+}  // namespace evalcar::supervise

@@ -1,0 +1,47 @@
+#include "agent/watch/completeness.h"
+
+namespace evalcar::watch {
+namespace {
+
+using checkpoint::Completeness;
+
+Decision decide_whole(const Evidence& e, bool settled) {
+  if (e.marker_wanted) {
+    if (e.marker_there) return {Verdict::kComplete, ""};
+    return {Verdict::kWaiting, "the end marker (watch.end_marker) is not there"};
+  }
+  // A shard that was not yet rewritten is as whole as its rewritten neighbour: only when all are
+  // new, or nothing moves any more, do they belong together.
+  if (e.rewritten && !e.all_replaced && !settled) {
+    return {Verdict::kWaiting, "rewritten in place; waiting until it is unchanged for a while"};
+  }
+  // The tokenizer is written after the weights, trainer_state.json after everything.
+  if (e.layout == checkpoint::Layout::kHuggingFace && !e.trainer_state && !e.newer_complete &&
+      !settled) {
+    return {Verdict::kWaiting,
+            "no trainer_state.json yet; without one it must be unchanged for a while"};
+  }
+  return {Verdict::kComplete, ""};
+}
+
+}  // namespace
+
+Decision decide(const Evidence& e) {
+  const bool settled = e.unchanged_for >= e.settle_time;
+  switch (e.completeness) {
+    case Completeness::kComplete:
+      return decide_whole(e, settled);
+    case Completeness::kIncomplete:
+      return {settled ? Verdict::kTorn : Verdict::kWaiting, e.reason};
+    case Completeness::kPending:
+      if (e.writer_done || e.newer_complete || settled) {
+        return {Verdict::kNotStarted, "the EMA folder is empty: EMA has not started at this step"};
+      }
+      return {Verdict::kWaiting, e.reason};
+    case Completeness::kAbsent:
+      break;
+  }
+  return {Verdict::kNotStarted, "these weights are not in this checkpoint"};
+}
+
+}  // namespace evalcar::watch

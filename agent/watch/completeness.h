@@ -1,0 +1,46 @@
+// May this kind of weights be evaluated now? The decision, apart from all reading of disks.
+//
+// A layout's own structure (store/checkpoint) tells whether the files are whole. What remains is
+// time: whether the writer may still add or replace something.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "store/checkpoint/layout.h"
+
+namespace evalcar::watch {
+
+enum class Verdict {
+  kWaiting,     ///< being written, as far as one can tell; `reason` says what is missing
+  kComplete,    ///< evaluate it
+  kNotStarted,  ///< EMA folder empty, and the writer is done: there is no EMA at this step (yet)
+  kTorn,        ///< incomplete, and unchanged for the settle time; it may still be finished later
+  kUnreadable,  ///< not a layout that is known, and unchanged for the settle time
+  kGone,        ///< the folder was removed
+};
+
+struct Evidence {
+  checkpoint::Layout layout = checkpoint::Layout::kHuggingFace;
+  checkpoint::Completeness completeness = checkpoint::Completeness::kAbsent;
+  std::string reason;           ///< of the layout's reader
+  bool writer_done = false;     ///< lmms-engine: all dataloader_state files are whole
+  bool trainer_state = false;   ///< Hugging Face: trainer_state.json, its last file, is there
+  bool newer_complete = false;  ///< a checkpoint with a higher step is complete: this one's writer
+                                ///< moved on
+  bool marker_wanted = false;   ///< watch.end_marker is set
+  bool marker_there = false;
+  bool rewritten = false;     ///< another complete content was seen in this folder before
+  bool all_replaced = false;  ///< each weight file differs from the one seen then
+  std::chrono::milliseconds unchanged_for{};  ///< by our own observation, not by file times
+  std::chrono::milliseconds settle_time{};
+};
+
+struct Decision {
+  Verdict verdict = Verdict::kWaiting;
+  std::string reason;
+};
+
+Decision decide(const Evidence& evidence);
+
+}  // namespace evalcar::watch

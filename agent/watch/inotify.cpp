@@ -1,0 +1,83 @@
+#include "agent/watch/inotify.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace evalcar::watch {
+namespace {
+
+/// No IN_MODIFY: a growing file says nothing that its closing does not say better.
+constexpr std::uint32_t kMask = IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM |
+                                IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+
+}  // namespace
+
+Inotify::Inotify() : fd_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+  if (fd_ < 0) spdlog::warn("no inotify ({}): changes are found by polling", std::strerror(errno));
+}
+
+Inotify::~Inotify() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool Inotify::watch(const std::string& folder) {
+  if (fd_ < 0) return false;
+  if (watch_of_folder_.contains(folder)) return true;
+  const int watch = ::inotify_add_watch(fd_, folder.c_str(), kMask);
+  if (watch < 0) {
+    if (errno == ENOSPC && !limit_told_) {
+      limit_told_ = true;
+      spdlog::warn("fs.inotify.max_user_watches is reached: changes are found by polling");
+    }
+    return false;
+  }
+  // The same folder under another name (a link) gives the same watch: the newest name wins.
+  if (const auto known = folder_of_watch_.find(watch); known != folder_of_watch_.end()) {
+    watch_of_folder_.erase(known->second);
+  }
+  watch_of_folder_[folder] = watch;
+  folder_of_watch_[watch] = folder;
+  return true;
+}
+
+void Inotify::unwatch(const std::string& folder) {
+  const auto found = watch_of_folder_.find(folder);
+  if (found == watch_of_folder_.end()) return;
+  ::inotify_rm_watch(fd_, found->second);
+  folder_of_watch_.erase(found->second);
+  watch_of_folder_.erase(found);
+}
+
+Notifier::Hints Inotify::take() {
+  Hints hints;
+  if (fd_ < 0) return hints;
+  alignas(inotify_event) std::array<char, 16384> buffer{};
+  // Bounded: under a storm of events the rest waits for the next turn.
+  for (int reads = 0; reads < 64; ++reads) {
+    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+    if (n <= 0) break;
+    for (ssize_t at = 0; at < n;) {
+      inotify_event event{};
+      std::memcpy(&event, buffer.data() + at, sizeof event);
+      at += static_cast<ssize_t>(sizeof event + event.len);
+      if ((event.mask & IN_Q_OVERFLOW) != 0) hints.overflowed = true;
+      const auto folder = folder_of_watch_.find(event.wd);
+      if (folder == folder_of_watch_.end()) continue;
+      hints.folders.insert(folder->second);
+      if ((event.mask & IN_IGNORED) != 0) {  // removed: a folder of that name is watched anew
+        watch_of_folder_.erase(folder->second);
+        folder_of_watch_.erase(folder);
+      } else if ((event.mask & (IN_MOVE_SELF)) != 0) {
+        unwatch(std::string(folder->second));
+      }
+    }
+  }
+  return hints;
+}
+
+}  // namespace evalcar::watch

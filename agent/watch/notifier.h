@@ -1,0 +1,29 @@
+// Hints that something changed in a folder. They may be late, lost, or for nothing: whoever gets
+// one looks at the disk.
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace evalcar::watch {
+
+/// Not thread-safe.
+class Notifier {
+ public:
+  struct Hints {
+    std::set<std::string> folders;  ///< watched folders in which something changed
+    bool overflowed = false;        ///< hints were lost: look at everything
+  };
+
+  virtual ~Notifier() = default;
+  /// Watches one folder (not what is below it). Watching again does nothing. False: it cannot be
+  /// watched (gone, or the system's limit): polling has to do.
+  virtual bool watch(const std::string& folder) = 0;
+  virtual void unwatch(const std::string& folder) = 0;
+  /// The hints since the last call, without blocking.
+  virtual Hints take() = 0;
+  /// Readable when hints are there; -1: there will never be any.
+  virtual int descriptor() const = 0;
+};
+
+}  // namespace evalcar::watch

@@ -1,0 +1,395 @@
+#include "agent/watch/watcher.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "store/base/hash.h"
+
+namespace evalcar::watch {
+namespace {
+
+using checkpoint::WeightsKind;
+using std::chrono::milliseconds;
+
+/// Of a checkpoint's folder: a bound on the work that a huge one can cause.
+constexpr std::size_t kMaxEntries = 100'000;
+/// Folders at rest that one poll looks at, besides the newest.
+constexpr std::size_t kSettledPerPoll = 200;
+constexpr std::size_t kNewestWatched = 4;
+
+std::string identity_text(const FileInfo& info) {
+  return std::to_string(info.size_bytes) + ":" + std::to_string(info.mtime_ns);
+}
+
+/// Over names, sizes and mtimes. Not devices and inodes: a remount or a reboot may change those.
+std::string fingerprint_of(const std::vector<WatchedFile>& files) {
+  Sha256 hash;
+  for (const WatchedFile& file : files) {
+    hash.update(file.relative);
+    hash.update("\t" + identity_text(file.identity) + "\n");
+  }
+  return to_hex(hash.finish());
+}
+
+bool holds_weights(std::string_view name) {
+  return name.ends_with(".pt") || name.ends_with(".safetensors") || name.ends_with(".bin") ||
+         name.ends_with(".distcp");
+}
+
+/// Every weight file of `now` is another than the one of that name in `before`.
+bool all_weights_replaced(const std::vector<WatchedFile>& before,
+                          const std::vector<WatchedFile>& now) {
+  if (before.empty()) return false;
+  return std::all_of(now.begin(), now.end(), [&before](const WatchedFile& file) {
+    if (!holds_weights(file.relative)) return true;
+    const auto old = std::find_if(before.begin(), before.end(), [&file](const WatchedFile& f) {
+      return f.relative == file.relative;
+    });
+    return old == before.end() || !old->identity.same_content_identity(file.identity);
+  });
+}
+
+}  // namespace
+
+Result<checkpoint::LayoutReport> Watcher::inspect_real(const FileSystem& files,
+                                                       const std::string& dir) {
+  return checkpoint::inspect_layout(files, dir);
+}
+
+Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier,
+                 WatchOptions options, Inspect inspect)
+    : files_(files),
+      clock_(clock),
+      notifier_(notifier),
+      options_(std::move(options)),
+      inspect_(std::move(inspect)),
+      last_look_(clock.monotonic_now() - options_.shortest_pause),
+      last_poll_(clock.monotonic_now()) {}
+
+// ---- when to look
+
+void Watcher::take_hints() {
+  Notifier::Hints hints = notifier_.take();
+  if (hints.overflowed) {
+    spdlog::warn("{}: too many changes for the kernel's queue; looking at everything",
+                 options_.output_dir);
+    scan_all_ = true;
+  }
+  for (const std::string& folder : hints.folders) {
+    // The output directory's own, or that of a parent while it does not exist.
+    if (folder.size() <= options_.output_dir.size()) list_again_ = true;
+    hinted_.insert(folder);
+  }
+}
+
+bool Watcher::look_due() const {
+  const MonotonicTime now = clock_.monotonic_now();
+  const bool hinted = scan_all_ || list_again_ || !hinted_.empty();
+  if (hinted && now - last_look_ >= options_.shortest_pause) return true;
+  return until_due() == milliseconds(0);
+}
+
+milliseconds Watcher::until_due() const {
+  const MonotonicTime now = clock_.monotonic_now();
+  MonotonicTime due = last_poll_ + options_.poll_interval;
+  if (scan_all_ || list_again_ || !hinted_.empty()) {
+    due = std::min(due, last_look_ + options_.shortest_pause);
+  }
+  for (const auto& [step, folder] : folders_) {
+    const MonotonicTime settles = folder.changed_at + options_.settle_time;
+    if (folder.unsettled && settles > last_look_) due = std::min(due, settles);
+  }
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
+}
+
+std::vector<Sighting> Watcher::step() {
+  std::vector<Sighting> out;
+  take_hints();
+  if (!look_due()) return out;
+  const MonotonicTime now = clock_.monotonic_now();
+  const bool poll = scan_all_ || now - last_poll_ >= options_.poll_interval;
+  const std::set<std::string> hinted = std::exchange(hinted_, {});
+  const MonotonicTime previous_look = std::exchange(last_look_, now);
+  if (poll) last_poll_ = now;
+  if (poll || list_again_) {
+    scan_all_ = list_again_ = false;
+    list_folders(out);
+  }
+
+  // Newest first: what a newer complete checkpoint says about older ones is known when they come.
+  bool newer_became_complete = false;
+  std::size_t rank = 0;
+  std::size_t at_rest = 0;
+  for (auto entry = folders_.rbegin(); entry != folders_.rend(); ++entry, ++rank) {
+    auto& [step, folder] = *entry;
+    const bool is_hinted = std::any_of(hinted.begin(), hinted.end(), [&f = folder](const auto& h) {
+      return f.watched.contains(h);
+    });
+    const MonotonicTime settles = folder.changed_at + options_.settle_time;
+    const bool settles_now = folder.unsettled && settles > previous_look && settles <= now;
+    const bool fresh = folder.kinds.empty();
+    bool turn = poll && (folder.unsettled || rank < 20);
+    if (poll && !turn && at_rest < kSettledPerPoll && step < round_robin_) {
+      turn = true;
+      ++at_rest;
+      round_robin_ = step;  // the next poll goes on below
+    }
+    if (!is_hinted && !settles_now && !fresh && !turn &&
+        !(newer_became_complete && folder.unsettled)) {
+      continue;
+    }
+    const std::size_t told = out.size();
+    look(step, folder, out);
+    for (std::size_t i = told; i < out.size(); ++i) {
+      newer_became_complete |= out[i].verdict == Verdict::kComplete;
+    }
+    if (!folder.unsettled && rank >= kNewestWatched) unwatch_all(folder);
+  }
+  if (poll && at_rest < kSettledPerPoll) round_robin_ = std::numeric_limits<std::int64_t>::max();
+  return out;
+}
+
+bool Watcher::settled() const {
+  if (scan_all_ || list_again_) return false;
+  for (const auto& [step, folder] : folders_) {
+    if (folder.kinds.empty()) return false;
+    for (const auto& [kind, memory] : folder.kinds) {
+      if (memory.verdict == Verdict::kWaiting) return false;
+    }
+  }
+  return true;
+}
+
+// ---- which folders there are
+
+void Watcher::list_folders(std::vector<Sighting>& out) {
+  notifier_.watch(options_.output_dir);  // before looking: what comes later gives a hint
+  const auto entries = files_.list(options_.output_dir, kMaxEntries);
+  if (!entries.has_value()) {
+    trouble_ = entries.error().message;
+    // Appears later, or was unmounted for a while: nothing is concluded from a root that is not
+    // there. The nearest parent tells when it comes.
+    for (std::string parent = parent_path(options_.output_dir);;) {
+      if (notifier_.watch(parent) || parent == parent_path(parent)) break;
+      parent = parent_path(parent);
+    }
+    return;
+  }
+  trouble_.clear();
+  std::set<std::int64_t> present;
+  for (const DirectoryEntry& entry : *entries) {
+    const auto step = checkpoint::step_of_name(entry.name, options_.pattern);
+    if (!step.has_value()) continue;
+    if (entry.type != FileType::kDirectory) {  // a link to a folder counts
+      const auto info = files_.info_followed(join_path(options_.output_dir, entry.name));
+      if (!info.has_value() || info->type != FileType::kDirectory) continue;
+    }
+    present.insert(*step);
+    auto& folder = folders_[*step];
+    if (folder.name.empty()) folder.name = entry.name, folder.changed_at = clock_.monotonic_now();
+  }
+  forget_gone(present, out);
+}
+
+void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sighting>& out) {
+  for (auto entry = folders_.begin(); entry != folders_.end();) {
+    auto& [step, folder] = *entry;
+    if (present.contains(step)) {
+      ++entry;
+      continue;
+    }
+    for (const auto& [kind, memory] : folder.kinds) {
+      if (!memory.fingerprint.empty()) remembered_[step][kind] = memory.fingerprint;
+      Sighting gone;
+      gone.step = step;
+      gone.folder = folder.name;
+      gone.path = path_of(folder);
+      gone.kind = kind;
+      gone.verdict = Verdict::kGone;
+      gone.reason = "the folder was removed";
+      out.push_back(std::move(gone));
+    }
+    unwatch_all(folder);
+    entry = folders_.erase(entry);
+  }
+}
+
+// ---- one folder
+
+std::string Watcher::tree_signature(const std::string& path, int depth, std::uint64_t& bytes,
+                                    std::set<std::string>& folders) const {
+  std::string text;
+  const auto entries = files_.list(path, kMaxEntries);
+  if (!entries.has_value()) return entries.error().message;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string child = join_path(path, entry.name);
+    const auto info = files_.info(child);
+    if (!info.has_value()) continue;
+    if (info->type == FileType::kSymlink && entry.name == "eval") continue;  // our own
+    text.append(entry.name).append("=").append(identity_text(*info)).append("\n");
+    if (info->type == FileType::kRegular) bytes += info->size_bytes;
+    if (info->type == FileType::kDirectory && depth > 1) {
+      if (folders.size() < 32) folders.insert(child);
+      text += tree_signature(child, depth - 1, bytes, folders);
+    }
+  }
+  return sha256_hex(text);
+}
+
+void Watcher::watch_folder(Folder& folder, const std::string& path) {
+  if (notifier_.watch(path)) folder.watched.insert(path);
+}
+
+void Watcher::unwatch_all(Folder& folder) {
+  for (const std::string& path : folder.watched) notifier_.unwatch(path);
+  folder.watched.clear();
+}
+
+bool Watcher::unchanged_since_complete(const Folder& folder) const {
+  if (folder.unsettled) return false;
+  for (const auto& [kind, memory] : folder.kinds) {
+    for (const WatchedFile& file : memory.files) {
+      const auto info = files_.info_followed(join_path(path_of(folder), file.relative));
+      if (!info.has_value() || !info->same_content_identity(file.identity)) return false;
+    }
+    // What is not there yet may come: no files to compare, so the tree is.
+    if (memory.verdict == Verdict::kNotStarted) {
+      std::uint64_t bytes = 0;
+      std::set<std::string> folders;
+      if (tree_signature(path_of(folder), 2, bytes, folders) != folder.tree_signature) return false;
+    }
+  }
+  return true;
+}
+
+void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out) {
+  if (unchanged_since_complete(folder)) return;
+  const std::string path = path_of(folder);
+  watch_folder(folder, path);
+  std::uint64_t bytes = 0;
+  std::set<std::string> subfolders;
+  std::string signature = tree_signature(path, 2, bytes, subfolders);
+  for (const std::string& subfolder : subfolders) {
+    if (folder.watched.contains(subfolder)) continue;
+    watch_folder(folder, subfolder);  // what was written before this, the judging below sees
+    signature.clear();
+  }
+  if (signature.empty()) {
+    bytes = 0;
+    signature = tree_signature(path, 2, bytes, subfolders);
+  }
+  if (signature != folder.tree_signature) {
+    folder.tree_signature = std::move(signature);
+    folder.changed_at = clock_.monotonic_now();
+  }
+  folder.bytes = bytes;
+  judge(step, folder, out);
+  folder.unsettled = folder.kinds.empty();
+  for (const auto& [kind, memory] : folder.kinds) {
+    folder.unsettled |=
+        memory.verdict != Verdict::kComplete && memory.verdict != Verdict::kNotStarted;
+  }
+}
+
+bool Watcher::newer_complete(std::int64_t step) const {
+  for (auto newer = folders_.upper_bound(step); newer != folders_.end(); ++newer) {
+    for (const auto& [kind, memory] : newer->second.kinds) {
+      if (memory.verdict == Verdict::kComplete) return true;
+    }
+  }
+  return false;
+}
+
+void Watcher::judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out) {
+  const auto report = inspect_(files_, path_of(folder));
+  if (!report.has_value()) {
+    if (report.error().code == ErrorCode::kNotFound && !files_.info_followed(path_of(folder))) {
+      list_again_ = true;  // removed meanwhile
+      return;
+    }
+    return judge_unreadable(step, folder, report.error(), out);
+  }
+  for (const checkpoint::KindState& state : report->kinds) {
+    judge_kind(step, folder, *report, state, out);
+  }
+}
+
+void Watcher::judge_unreadable(std::int64_t step, Folder& folder, const Error& error,
+                               std::vector<Sighting>& out) {
+  const bool settled = clock_.monotonic_now() - folder.changed_at >= options_.settle_time;
+  tell(step, folder, checkpoint::Layout::kHuggingFace, WeightsKind::kRegular,
+       {settled ? Verdict::kUnreadable : Verdict::kWaiting, error.message}, out);
+}
+
+void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
+                         const checkpoint::KindState& state, std::vector<Sighting>& out) {
+  const std::string path = path_of(folder);
+  KindMemory& memory = folder.kinds[state.kind];
+  std::vector<WatchedFile> files;
+  Evidence e;
+  e.layout = report.layout;
+  e.completeness = state.completeness;
+  e.reason = state.reason;
+  for (const std::string& relative : state.files) {
+    const auto info = files_.info_followed(join_path(path, relative));
+    if (!info.has_value()) {
+      e.completeness = checkpoint::Completeness::kIncomplete;
+      e.reason = info.error().message;
+      break;
+    }
+    files.push_back({relative, *info});
+  }
+  std::string fingerprint = fingerprint_of(files);
+  std::string before = memory.fingerprint;
+  if (before.empty()) before = remembered_[step][state.kind];
+
+  e.writer_done = report.writer_done;
+  e.trainer_state = files_.info_followed(join_path(path, "trainer_state.json")).has_value();
+  e.newer_complete = newer_complete(step);
+  e.marker_wanted = !options_.end_marker.empty();
+  e.marker_there =
+      e.marker_wanted && files_.info_followed(join_path(path, options_.end_marker)).has_value();
+  e.rewritten = !before.empty() && before != fingerprint;
+  e.all_replaced = all_weights_replaced(memory.files, files);
+  e.unchanged_for =
+      std::chrono::duration_cast<milliseconds>(clock_.monotonic_now() - folder.changed_at);
+  e.settle_time = options_.settle_time;
+  Decision decision = decide(e);
+  const bool whole = e.completeness == checkpoint::Completeness::kComplete;
+  if (whole && before == fingerprint) decision = {Verdict::kComplete, ""};  // judged before
+
+  if (decision.verdict == Verdict::kComplete) {
+    const bool same = memory.verdict == Verdict::kComplete && memory.fingerprint == fingerprint;
+    memory.files = std::move(files);
+    if (same) return;
+    memory.fingerprint = std::move(fingerprint);
+    memory.verdict = Verdict::kGone;  // so that it is told
+  }
+  tell(step, folder, report.layout, state.kind, std::move(decision), out);
+}
+
+void Watcher::tell(std::int64_t step, Folder& folder, checkpoint::Layout layout, WeightsKind kind,
+                   Decision decision, std::vector<Sighting>& out) {
+  KindMemory& memory = folder.kinds[kind];
+  if (memory.verdict == decision.verdict && memory.reason == decision.reason) return;
+  memory.verdict = decision.verdict;
+  memory.reason = decision.reason;
+  Sighting sighting;
+  sighting.step = step;
+  sighting.folder = folder.name;
+  sighting.path = path_of(folder);
+  sighting.layout = layout;
+  sighting.kind = kind;
+  sighting.verdict = decision.verdict;
+  sighting.reason = std::move(decision.reason);
+  if (decision.verdict == Verdict::kComplete) {
+    sighting.fingerprint = memory.fingerprint;
+    sighting.files = memory.files;
+    sighting.folder_bytes = folder.bytes;
+  }
+  out.push_back(std::move(sighting));
+}
+
+}  // namespace evalcar::watch

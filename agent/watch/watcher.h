@@ -1,0 +1,140 @@
+// Looks at one output directory and tells what changed: which checkpoints there are, and for each
+// kind of weights whether it may be evaluated.
+//
+// Hints (inotify) only say where to look first; every poll looks everywhere, the disk is the truth,
+// and nothing is remembered that a look at the disk would not find again. Folders count if their
+// name is the pattern with a canonical whole number; links to folders are followed. Nothing is
+// written, and nothing is held open.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/watch/completeness.h"
+#include "agent/watch/notifier.h"
+#include "store/base/clock.h"
+#include "store/base/file_system.h"
+#include "store/checkpoint/layout.h"
+
+namespace evalcar::watch {
+
+/// One file of a checkpoint and who it was when the checkpoint was judged complete.
+struct WatchedFile {
+  std::string relative;
+  FileInfo identity;
+};
+
+/// What is known of one kind of weights of one checkpoint; told again only when it changes.
+struct Sighting {
+  std::int64_t step = 0;
+  std::string folder;  ///< name: "checkpoint-500"
+  std::string path;
+  checkpoint::Layout layout = checkpoint::Layout::kHuggingFace;
+  checkpoint::WeightsKind kind = checkpoint::WeightsKind::kRegular;
+  Verdict verdict = Verdict::kWaiting;
+  std::string reason;
+  /// kComplete: hash over names, sizes and mtimes of `files`; another one is another generation.
+  std::string fingerprint;
+  std::vector<WatchedFile> files;
+  std::uint64_t folder_bytes = 0;  ///< kComplete: of everything in the folder
+};
+
+struct WatchOptions {
+  std::string output_dir;
+  std::string pattern = "checkpoint-{step}";
+  std::string end_marker;
+  std::chrono::milliseconds poll_interval{10'000};
+  std::chrono::milliseconds settle_time{30'000};
+  /// At most one look in this time, however many hints come.
+  std::chrono::milliseconds shortest_pause{50};
+};
+
+/// Not thread-safe.
+class Watcher {
+ public:
+  using Inspect =
+      std::function<Result<checkpoint::LayoutReport>(const FileSystem&, const std::string& dir)>;
+  /// checkpoint::inspect_layout.
+  static Result<checkpoint::LayoutReport> inspect_real(const FileSystem& files,
+                                                       const std::string& dir);
+  /// All references must outlive it.
+  Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier, WatchOptions options,
+          Inspect inspect = inspect_real);
+
+  /// Looks where hints, time or a poll say to look. Cheap when nothing is due.
+  std::vector<Sighting> step();
+  /// How long until step() has something to do without a hint.
+  std::chrono::milliseconds until_due() const;
+  /// The next step() looks at everything.
+  void rescan() { scan_all_ = true; }
+  /// Nothing is being written, as far as one can tell: every folder has a verdict that only a
+  /// change on disk can alter.
+  bool settled() const;
+  /// Empty while the output directory is there; else why it cannot be read.
+  const std::string& trouble() const { return trouble_; }
+
+ private:
+  struct KindMemory {
+    Verdict verdict = Verdict::kGone;
+    std::string reason;
+    std::string fingerprint;         ///< of the last complete content
+    std::vector<WatchedFile> files;  ///< of it
+  };
+  struct Folder {
+    std::string name;
+    std::string tree_signature;  ///< of all names, sizes, mtimes, two levels deep
+    MonotonicTime changed_at{};  ///< when we last saw that differ
+    std::uint64_t bytes = 0;
+    bool unsettled = true;
+    std::map<checkpoint::WeightsKind, KindMemory> kinds;
+    std::set<std::string> watched;
+  };
+
+  void take_hints();
+  bool look_due() const;
+  void list_folders(std::vector<Sighting>& out);
+  void look(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
+  void judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
+  void judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
+                  const checkpoint::KindState& state, std::vector<Sighting>& out);
+  void judge_unreadable(std::int64_t step, Folder& folder, const Error& error,
+                        std::vector<Sighting>& out);
+  void tell(std::int64_t step, Folder& folder, checkpoint::Layout layout,
+            checkpoint::WeightsKind kind, Decision decision, std::vector<Sighting>& out);
+  void forget_gone(const std::set<std::int64_t>& present, std::vector<Sighting>& out);
+  bool unchanged_since_complete(const Folder& folder) const;
+  std::string tree_signature(const std::string& path, int depth, std::uint64_t& bytes,
+                             std::set<std::string>& folders) const;
+  void watch_folder(Folder& folder, const std::string& path);
+  void unwatch_all(Folder& folder);
+  std::string path_of(const Folder& folder) const {
+    return join_path(options_.output_dir, folder.name);
+  }
+  bool newer_complete(std::int64_t step) const;
+
+  const FileSystem& files_;
+  const Clock& clock_;
+  Notifier& notifier_;
+  WatchOptions options_;
+  Inspect inspect_;
+  std::map<std::int64_t, Folder> folders_;
+  /// Fingerprints of folders that went: they may come back, rewritten.
+  std::map<std::int64_t, std::map<checkpoint::WeightsKind, std::string>> remembered_;
+  std::set<std::string> hinted_;
+  bool scan_all_ = true;
+  bool list_again_ = true;
+  MonotonicTime last_look_{};
+  MonotonicTime last_poll_{};
+  /// Folders at rest are polled a few at a time, from the newest down.
+  std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();
+  std::string trouble_ = "not looked yet";
+};
+
+}  // namespace evalcar::watch

@@ -1,0 +1,81 @@
+#include "agent/watch/completeness.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace evalcar::watch;
+using evalcar::checkpoint::Completeness;
+using evalcar::checkpoint::Layout;
+using std::chrono::seconds;
+
+namespace {
+Evidence fsdp2(Completeness completeness) {
+  Evidence e;
+  e.layout = Layout::kLmmsEngineFsdp2;
+  e.completeness = completeness;
+  e.settle_time = seconds(30);
+  return e;
+}
+}  // namespace
+
+TEST_CASE("whole FSDP2 shards are evaluated at once, without any marker") {
+  CHECK(decide(fsdp2(Completeness::kComplete)).verdict == Verdict::kComplete);
+}
+
+TEST_CASE("an empty EMA folder is pending until the writer is done, has moved on, or is quiet") {
+  Evidence e = fsdp2(Completeness::kPending);
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+
+  e.writer_done = true;
+  CHECK(decide(e).verdict == Verdict::kNotStarted);
+  e.writer_done = false;
+  e.newer_complete = true;
+  CHECK(decide(e).verdict == Verdict::kNotStarted);
+  e.newer_complete = false;
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kNotStarted);
+}
+
+TEST_CASE("torn shards wait with their reason, and count as torn when nothing moves any more") {
+  Evidence e = fsdp2(Completeness::kIncomplete);
+  e.reason = "rank 1 is missing";
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+  CHECK(decide(e).reason == "rank 1 is missing");
+
+  e.unchanged_for = seconds(31);
+  CHECK(decide(e).verdict == Verdict::kTorn);
+  CHECK(decide(e).reason == "rank 1 is missing");
+}
+
+TEST_CASE("whole Hugging Face weights wait for trainer_state.json, or for quiet") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.layout = Layout::kHuggingFace;
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+
+  e.trainer_state = true;
+  CHECK(decide(e).verdict == Verdict::kComplete);
+  e.trainer_state = false;
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}
+
+TEST_CASE("a checkpoint rewritten in place waits until every shard is new, or nothing moves") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.rewritten = true;
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+
+  e.all_replaced = true;
+  CHECK(decide(e).verdict == Verdict::kComplete);
+  e.all_replaced = false;
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}
+
+TEST_CASE("a configured end marker decides alone") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.marker_wanted = true;
+  e.unchanged_for = seconds(300);
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+
+  e.marker_there = true;
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}

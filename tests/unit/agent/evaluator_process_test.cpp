@@ -1,0 +1,123 @@
+// With real processes: the shell plays the evaluator. Waiting is done with poll, never by sleeping.
+#include "agent/supervise/evaluator_process.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+
+#include "agent/supervise/find_evaluator.h"
+#include "tests/unit/agent/temporary_folder.h"
+
+using namespace evalcar;
+using namespace evalcar::supervise;
+
+namespace {
+
+/// `script` runs with the channel as descriptor 3.
+EvaluatorProcess shell(const std::string& script) {
+  return EvaluatorProcess({"/bin/sh", "-c", script, "fake-evaluator"});
+}
+
+/// Polls until `count` events came or 30 s passed.
+std::vector<EvaluatorEvent> wait_for(EvaluatorProcess& process, std::size_t count) {
+  std::vector<EvaluatorEvent> events;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (events.size() < count && std::chrono::steady_clock::now() < deadline) {
+    for (auto& event : process.poll()) events.push_back(std::move(event));
+    std::vector<pollfd> descriptors;
+    process.add_descriptors(descriptors);
+    if (events.size() < count) (void)::poll(descriptors.data(), descriptors.size(), 10);
+  }
+  return events;
+}
+
+}  // namespace
+
+TEST_CASE("messages go both ways, and death comes with the exit code and the last words") {
+  EvaluatorProcess process = shell(
+      "read -r line <&3; echo \"got $line\" >&2; "
+      "echo '{\"type\":\"bye\"}' >&3; echo last words; exit 7");
+  REQUIRE(process.start().has_value());
+  process.send(protocol::Cancel{"x"});
+
+  const auto events = wait_for(process, 2);
+
+  REQUIRE(events.size() == 2);
+  const auto* message = std::get_if<protocol::Message>(&events[0]);
+  REQUIRE(message != nullptr);
+  CHECK(std::holds_alternative<protocol::Bye>(*message));
+  const std::string evidence = std::get<Exited>(events[1]).evidence;
+  CHECK(evidence.find("exit code 7") != std::string::npos);
+  CHECK(evidence.find("last words") != std::string::npos);
+  CHECK(evidence.find("got {\"id\":\"x\",\"type\":\"cancel\"}") != std::string::npos);
+  CHECK_FALSE(process.running());
+}
+
+TEST_CASE("a line that is no message is garbage, and an endless line does not fill the memory") {
+  EvaluatorProcess garbage = shell("echo hello >&3; read -r line <&3");
+  REQUIRE(garbage.start().has_value());
+  const auto events = wait_for(garbage, 1);
+  REQUIRE(events.size() == 1);
+  CHECK(std::holds_alternative<Garbage>(events[0]));
+
+  EvaluatorProcess endless = shell("tr '\\0' 'x' < /dev/zero >&3");
+  REQUIRE(endless.start().has_value());
+  const auto flood = wait_for(endless, 1);
+  REQUIRE(flood.size() >= 1);
+  CHECK(std::get<Garbage>(flood[0]).what.find("more than") != std::string::npos);
+}
+
+TEST_CASE("kill ends the evaluator and everything it started") {
+  const testing::TemporaryFolder folder;
+  EvaluatorProcess process = shell("(echo $BASHPID; exec sleep 1000) & echo $! > " +
+                                   (folder / "pid") + "; echo '{\"type\":\"bye\"}' >&3; wait");
+  REQUIRE(process.start().has_value());
+  REQUIRE(wait_for(process, 1).size() == 1);
+  const auto text = read_file(RealFileSystem(), folder / "pid", 100);
+  REQUIRE(text.has_value());
+  const pid_t grandchild = std::stoi(*text);
+
+  process.kill();
+
+  const auto events = wait_for(process, 1);
+  REQUIRE(events.size() == 1);
+  CHECK(std::get<Exited>(events[0]).evidence.find("signal 9") != std::string::npos);
+  // Its parent is gone, so init reaps it: dead or soon dead is what can be asked for.
+  for (int turn = 0; turn < 2000 && ::kill(grandchild, 0) == 0; ++turn) {
+    const auto status =
+        read_file(RealFileSystem(), "/proc/" + std::to_string(grandchild) + "/stat", 4096);
+    if (!status.has_value() || status->find(") Z") != std::string::npos) break;
+    (void)::poll(nullptr, 0, 5);
+  }
+  const auto status =
+      read_file(RealFileSystem(), "/proc/" + std::to_string(grandchild) + "/stat", 4096);
+  CHECK((!status.has_value() || status->empty() || status->find(") Z") != std::string::npos));
+}
+
+TEST_CASE("a program that does not exist is an error of start, with its name") {
+  EvaluatorProcess process({"/no/such/evaluator"});
+
+  const Status started = process.start();
+
+  REQUIRE_FALSE(started.has_value());
+  CHECK(started.error().message.find("/no/such/evaluator") != std::string::npos);
+}
+
+TEST_CASE("a closed channel means the evaluator is of no use: it is ended") {
+  EvaluatorProcess process = shell("exec 3>&-; exec sleep 1000");
+  REQUIRE(process.start().has_value());
+
+  const auto events = wait_for(process, 1);
+
+  REQUIRE(events.size() == 1);
+  CHECK(std::holds_alternative<Exited>(events[0]));
+}
+
+TEST_CASE("EVALCAR_EVALUATOR names the evaluator, and a wrong name is told") {
+  ::setenv("EVALCAR_EVALUATOR", "/bin/sh", 1);
+  CHECK(find_evaluator(RealFileSystem()).value() == "/bin/sh");
+  ::setenv("EVALCAR_EVALUATOR", "/no/such/program", 1);
+  CHECK_FALSE(find_evaluator(RealFileSystem()).has_value());
+  ::unsetenv("EVALCAR_EVALUATOR");
+}

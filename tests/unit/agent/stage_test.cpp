@@ -1,0 +1,171 @@
+#include "agent/stage/stage.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/agent/temporary_folder.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::stage;
+using evalcar::test::FakeClock;
+using evalcar::test::MemoryFileSystem;
+
+namespace {
+
+struct Disk {
+  FakeClock clock;
+  MemoryFileSystem files{clock};
+  std::string checkpoint = "/out/checkpoint-5";
+  std::string leases = "/out/_evalcar/leases";
+
+  Disk() { write("weights"); }
+  void write(const std::string& weights) {
+    files.put_file("/out/checkpoint-5/model/rank_0.pt", weights);
+    files.put_file("/out/checkpoint-5/config.json", "{}");
+    clock.advance(std::chrono::seconds(1));
+  }
+  /// As on file systems without hard links.
+  void forbid_links() { files.mount("/out/_evalcar", 99, 0xef53); }
+  std::vector<watch::WatchedFile> judged() const {
+    std::vector<watch::WatchedFile> list;
+    for (const char* const name : {"model/rank_0.pt", "config.json"}) {
+      list.push_back({name, files.info_followed(join_path(checkpoint, name)).value()});
+    }
+    return list;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a lease keeps the files readable after the trainer removed the checkpoint") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0);
+  REQUIRE(lease.has_value());
+  REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
+
+  CHECK(lease->method == Method::kLinked);
+  CHECK(lease->dir == disk.leases + "/5-1-regular");
+  CHECK(read_file(disk.files, lease->dir + "/model/rank_0.pt", 100).value() == "weights");
+  CHECK(stage.held_bytes(lease->dir) == 9);
+
+  REQUIRE(stage.release(lease->dir).has_value());
+  CHECK_FALSE(disk.files.info(lease->dir).has_value());
+}
+
+TEST_CASE("taking a lease changes nothing in the checkpoint's folder") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+  const FileInfo before = disk.files.info(disk.checkpoint).value();
+  const FileInfo model_before = disk.files.info(disk.checkpoint + "/model").value();
+
+  REQUIRE(stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0).has_value());
+
+  CHECK(disk.files.info(disk.checkpoint)->mtime_ns == before.mtime_ns);
+  CHECK(disk.files.info(disk.checkpoint + "/model")->mtime_ns == model_before.mtime_ns);
+  CHECK(disk.files.list(disk.checkpoint, 10)->size() == 2);
+  const auto root = disk.files.list("/out", 10);
+  for (const auto& entry : *root) {
+    CHECK((entry.name == "checkpoint-5" || entry.name == "_evalcar"));
+  }
+}
+
+TEST_CASE("a file rewritten in place is seen through the link") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0);
+  REQUIRE(lease.has_value());
+  CHECK(stage.check(*lease) == Integrity::kUnchanged);
+
+  disk.clock.advance(std::chrono::seconds(1));
+  auto file = disk.files.open_appendable(disk.checkpoint + "/model/rank_0.pt", 0644);
+  REQUIRE((*file)->append("!").has_value());
+
+  std::string which;
+  CHECK(stage.check(*lease, &which) == Integrity::kChanged);
+  CHECK(which.ends_with("rank_0.pt"));
+}
+
+TEST_CASE("a file that changed or went since it was judged is not leased, and nothing is left") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+  const auto judged = disk.judged();
+  disk.clock.advance(std::chrono::seconds(1));
+  disk.write("other");
+
+  const auto changed = stage.acquire("5-1-regular", disk.checkpoint, judged, 1000);
+  REQUIRE_FALSE(changed.has_value());
+  CHECK(changed.error().code == ErrorCode::kUnavailable);
+
+  REQUIRE(disk.files.remove_file(disk.checkpoint + "/config.json").has_value());
+  const auto gone = stage.acquire("5-1-regular", disk.checkpoint, judged, 1000);
+  REQUIRE_FALSE(gone.has_value());
+  CHECK_FALSE(disk.files.info(disk.leases + "/5-1-regular").has_value());
+}
+
+TEST_CASE("without hard links the files are copied, or beyond the budget read in place") {
+  Disk disk;
+  disk.forbid_links();
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto copied = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 9);
+  REQUIRE(copied.has_value());
+  CHECK(copied->method == Method::kCopied);
+  CHECK(read_file(disk.files, copied->dir + "/model/rank_0.pt", 100).value() == "weights");
+
+  const auto in_place = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 8);
+  REQUIRE(in_place.has_value());
+  CHECK(in_place->method == Method::kInPlace);
+  CHECK(in_place->dir == disk.checkpoint);
+  CHECK_FALSE(disk.files.info(disk.leases + "/5-1-regular").has_value());
+  REQUIRE(stage.release(in_place->dir).has_value());
+  CHECK(disk.files.info(disk.checkpoint).has_value());
+}
+
+TEST_CASE("a long copy ends when the agent is told to stop") {
+  Disk disk;
+  disk.forbid_links();
+  Stage stage(disk.files, disk.leases, [] { return true; });
+
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 100);
+
+  REQUIRE_FALSE(lease.has_value());
+  CHECK(lease.error().code == ErrorCode::kCancelled);
+  CHECK_FALSE(disk.files.info(disk.leases + "/5-1-regular").has_value());
+}
+
+TEST_CASE("leases of a killed process are reopened or removed") {
+  Disk disk;
+  {
+    Stage killed(disk.files, disk.leases, nullptr);
+    REQUIRE(killed.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0).has_value());
+    REQUIRE(killed.acquire("5-1-ema", disk.checkpoint, disk.judged(), 0).has_value());
+  }
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  REQUIRE(stage.remove_others({disk.leases + "/5-1-regular"}).has_value());
+
+  CHECK_FALSE(stage.reopen(disk.leases + "/5-1-ema", disk.checkpoint, {}).has_value());
+  const auto lease = stage.reopen(disk.leases + "/5-1-regular", disk.checkpoint, {});
+  REQUIRE(lease.has_value());
+  CHECK(lease->files.size() == 2);
+}
+
+TEST_CASE("the trainer's unlink changes only the ctime of a leased file") {
+  const testing::TemporaryFolder folder;
+  RealFileSystem files;
+  folder.write("checkpoint-5/w.pt", "weights");
+  const std::string path = folder / "checkpoint-5/w.pt";
+  Stage stage(files, folder / "leases", nullptr);
+  const std::vector<watch::WatchedFile> judged = {{"w.pt", files.info(path).value()}};
+  auto lease = stage.acquire("5-1-regular", folder / "checkpoint-5", judged, 0);
+  REQUIRE(lease.has_value());
+  CHECK(stage.check(*lease) == Integrity::kUnchanged);
+
+  lease->files[0].identity.ctime_ns -= 1;  // the kernel's clock ticks in milliseconds
+  REQUIRE(files.remove_file(path).has_value());
+
+  CHECK(stage.check(*lease) == Integrity::kOnlyCtime);
+}

@@ -1,0 +1,223 @@
+#include "agent/supervise/supervisor.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/agent/fake_evaluator.h"
+#include "tests/unit/support/fake_clock.h"
+
+using namespace evalcar;
+using namespace evalcar::supervise;
+using evalcar::test::FakeClock;
+using evalcar::testing::FakeEvaluator;
+using evalcar::testing::FakeEvaluatorScript;
+using std::chrono::seconds;
+
+namespace {
+
+const std::string kHash(64, 'a');
+
+struct Bench {
+  FakeClock clock;
+  FakeEvaluatorScript script;
+  Supervisor supervisor{std::make_unique<FakeEvaluator>(script),
+                        clock,
+                        {.stage_timeouts = {{"starting", seconds(60)},
+                                            {"loading", seconds(600)},
+                                            {"evaluating", seconds(3600)},
+                                            {"heartbeat", seconds(120)}}}};
+
+  void begin(const std::string& id = "7") {
+    Job job;
+    job.load.id = id;
+    job.load.dir = "/leases/5-1-regular";
+    job.settings.tasks = {"a", "b"};
+    supervisor.begin(job);
+  }
+  std::vector<JobEvent> say(EvaluatorEvent event) {
+    script.pending.push_back(std::move(event));
+    return supervisor.step();
+  }
+  void reach_evaluating() {
+    begin();
+    (void)say(protocol::Message(protocol::Hello{}));
+    REQUIRE(say(loaded("7")).size() == 1);
+    supervisor.evaluate({});
+  }
+  static protocol::Message loaded(const std::string& id) {
+    protocol::Loaded m;
+    m.id = id;
+    m.weights_sha256 = kHash;
+    return m;
+  }
+  static protocol::EvaluationResult result() {
+    protocol::EvaluationResult m;
+    m.id = "7";
+    m.weights_sha256 = kHash;
+    m.tasks.resize(2);
+    m.tasks[0].task = "b";
+    m.tasks[1].task = "a";
+    return m;
+  }
+};
+
+JobFailed failure_of(const std::vector<JobEvent>& events) {
+  REQUIRE(events.size() == 1);
+  REQUIRE(std::holds_alternative<JobFailed>(events[0]));
+  return std::get<JobFailed>(events[0]);
+}
+
+}  // namespace
+
+TEST_CASE("a job goes from hello to its result, with the answers that are known already") {
+  Bench bench;
+  bench.begin();
+  CHECK(bench.say(protocol::Message(protocol::Hello{})).empty());
+  CHECK(bench.script.received_of<protocol::Load>().at(0).dir == "/leases/5-1-regular");
+
+  const auto events = bench.say(Bench::loaded("7"));
+  REQUIRE(events.size() == 1);
+  CHECK(std::get<JobLoaded>(events[0]).loaded.weights_sha256 == kHash);
+  bench.supervisor.evaluate({protocol::Answered{"", "a", 3, "text", 2}});
+
+  CHECK(bench.script.received_of<protocol::Answered>().at(0).id == "7");
+  CHECK(bench.script.received_of<protocol::Evaluate>().at(0).settings.tasks.size() == 2);
+  const auto done = bench.say(protocol::Message(Bench::result()));
+  REQUIRE(done.size() == 1);
+  CHECK(std::holds_alternative<protocol::EvaluationResult>(done[0]));
+  CHECK(bench.supervisor.ready());
+  CHECK(bench.script.starts == 1);
+}
+
+TEST_CASE("the next job runs in the same process, without a new start") {
+  Bench bench;
+  bench.reach_evaluating();
+  (void)bench.say(protocol::Message(Bench::result()));
+
+  bench.begin("8");
+
+  CHECK(bench.script.starts == 1);
+  CHECK(bench.script.received_of<protocol::Load>().at(1).id == "8");
+}
+
+TEST_CASE("an evaluator that dies fails the job with its last words, and rests before a restart") {
+  Bench bench;
+  bench.reach_evaluating();
+
+  const JobFailed failure = failure_of(bench.say(Exited{"signal 11; CUDA error: 700"}));
+
+  CHECK(failure.kind == "evaluator_died");
+  CHECK(failure.retryable);
+  CHECK(failure.message.find("CUDA error: 700") != std::string::npos);
+  CHECK_FALSE(bench.supervisor.ready());
+  bench.clock.advance(seconds(1));
+  CHECK(bench.supervisor.ready());
+  bench.begin();
+  CHECK(bench.script.starts == 2);
+}
+
+TEST_CASE("the pause before a restart grows with each death") {
+  Bench bench;
+  for (const int pause : {1, 2, 4}) {
+    bench.begin();
+    (void)bench.say(Exited{"exit code 1"});
+    bench.clock.advance(seconds(pause) - std::chrono::milliseconds(1));
+    CHECK_FALSE(bench.supervisor.ready());
+    bench.clock.advance(std::chrono::milliseconds(1));
+    CHECK(bench.supervisor.ready());
+  }
+}
+
+TEST_CASE("a program that cannot be started fails the job and says why") {
+  Bench bench;
+  bench.script.start_error = make_error(ErrorCode::kNotFound, "start: /x: No such file");
+  bench.begin();
+
+  CHECK(failure_of(bench.supervisor.step()).message.find("/x: No such file") != std::string::npos);
+}
+
+TEST_CASE("silence and a stage that takes too long are time-outs, and the process is killed") {
+  Bench silent;
+  silent.reach_evaluating();
+  silent.clock.advance(seconds(119));
+  CHECK(silent.supervisor.step().empty());
+  silent.clock.advance(seconds(1));
+  CHECK(failure_of(silent.supervisor.step()).kind == "timeout");
+  CHECK(silent.script.kills == 1);
+  CHECK_FALSE(silent.supervisor.ready());  // until it is seen to be dead
+
+  Bench slow;
+  slow.begin();
+  (void)slow.say(protocol::Message(protocol::Hello{}));
+  for (int minute = 0; minute < 9; ++minute) {
+    slow.clock.advance(seconds(60));
+    protocol::Progress progress;
+    progress.id = "7";
+    progress.stage = "loading";
+    CHECK(slow.say(protocol::Message(progress)).size() == 1);
+  }
+  slow.clock.advance(seconds(60));
+  CHECK(failure_of(slow.supervisor.step()).message.find("loading") != std::string::npos);
+}
+
+TEST_CASE("garbage, a wrong protocol and messages out of turn fail the job, not the agent") {
+  Bench garbage;
+  garbage.reach_evaluating();
+  CHECK(failure_of(garbage.say(Garbage{"not a JSON object"})).kind == "corruption");
+  CHECK(garbage.script.kills == 1);
+
+  Bench old;
+  old.begin();
+  protocol::Hello hello;
+  hello.protocol = 99;
+  CHECK(failure_of(old.say(protocol::Message(hello))).kind == "unsupported");
+
+  Bench early;
+  early.begin();
+  (void)early.say(protocol::Message(protocol::Hello{}));
+  CHECK(failure_of(early.say(protocol::Message(Bench::result()))).kind == "corruption");
+}
+
+TEST_CASE("a result of other weights or other tasks is never taken") {
+  Bench weights;
+  weights.reach_evaluating();
+  auto result = Bench::result();
+  result.weights_sha256 = std::string(64, 'b');
+  CHECK(failure_of(weights.say(protocol::Message(result))).message.find("had loaded") !=
+        std::string::npos);
+
+  Bench tasks;
+  tasks.reach_evaluating();
+  result = Bench::result();
+  result.tasks[1].task = "b";
+  CHECK(failure_of(tasks.say(protocol::Message(result))).kind == "corruption");
+}
+
+TEST_CASE("an error of the job keeps the process, a fatal one ends it") {
+  Bench bench;
+  bench.reach_evaluating();
+  protocol::JobError error{"7", "unsupported", "loading", "unknown architecture", false, false};
+  CHECK(failure_of(bench.say(protocol::Message(error))).message == "unknown architecture");
+  CHECK(bench.supervisor.ready());
+
+  bench.begin();
+  error.fatal = true;
+  error.id.clear();
+  CHECK_FALSE(failure_of(bench.say(protocol::Message(error))).retryable);
+  CHECK(bench.script.kills == 1);
+}
+
+TEST_CASE("a cancelled job says nothing more, and a process that does not let go is killed") {
+  Bench bench;
+  bench.reach_evaluating();
+  bench.supervisor.cancel();
+  CHECK(bench.script.received_of<protocol::Cancel>().size() == 1);
+  CHECK_FALSE(bench.supervisor.ready());
+  CHECK(bench.say(protocol::Message(Bench::result())).empty());
+  CHECK(bench.supervisor.ready());
+
+  bench.begin();
+  bench.supervisor.cancel();
+  bench.clock.advance(seconds(10));
+  CHECK(bench.supervisor.step().empty());
+  CHECK(bench.script.kills == 1);
+}

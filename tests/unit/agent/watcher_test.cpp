@@ -1,0 +1,275 @@
+#include "agent/watch/watcher.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::watch;
+using evalcar::checkpoint::Completeness;
+using evalcar::checkpoint::KindState;
+using evalcar::checkpoint::Layout;
+using evalcar::checkpoint::LayoutReport;
+using evalcar::checkpoint::WeightsKind;
+using evalcar::test::FakeClock;
+using evalcar::test::MemoryFileSystem;
+using std::chrono::seconds;
+
+namespace {
+
+class FakeNotifier final : public Notifier {
+ public:
+  bool watch(const std::string& folder) override {
+    if (!works) return false;
+    watched.insert(folder);
+    return true;
+  }
+  void unwatch(const std::string& folder) override { watched.erase(folder); }
+  Hints take() override { return std::exchange(hints, {}); }
+  int descriptor() const override { return -1; }
+
+  bool works = true;
+  std::set<std::string> watched;
+  Hints hints;
+};
+
+/// A toy layout: `w` holds "whole" or a part of it, `ema/w` likewise; "done" is the writer's end.
+Result<LayoutReport> inspect(const FileSystem& files, const std::string& dir) {
+  if (!files.info(dir).has_value()) return make_error(ErrorCode::kNotFound, dir);
+  if (!files.info(dir + "/config.json").has_value()) {
+    return make_error(ErrorCode::kUnsupported, dir + ": no layout that is known");
+  }
+  LayoutReport report;
+  report.layout = Layout::kLmmsEngineFsdp2;
+  report.writer_done = files.info(dir + "/done").has_value();
+  const auto judge = [&](WeightsKind kind, const std::string& file) {
+    KindState state;
+    state.kind = kind;
+    const auto content = read_file(files, dir + "/" + file, 100);
+    if (!content.has_value()) {
+      const bool folder = files.info(dir + "/ema").has_value() && kind == WeightsKind::kEma;
+      state.completeness = folder ? Completeness::kPending : Completeness::kAbsent;
+      if (kind == WeightsKind::kRegular) state.completeness = Completeness::kIncomplete;
+      state.reason = file + " is not there";
+    } else if (!content->starts_with("whole")) {
+      state.completeness = Completeness::kIncomplete;
+      state.reason = file + " is short";
+    } else {
+      state.completeness = Completeness::kComplete;
+      state.files = {file, "config.json"};
+    }
+    report.kinds.push_back(state);
+  };
+  judge(WeightsKind::kRegular, "w.pt");
+  judge(WeightsKind::kEma, "ema/w.pt");
+  return report;
+}
+
+struct Bench {
+  FakeClock clock;
+  MemoryFileSystem files{clock};
+  FakeNotifier notifier;
+  Watcher watcher{files, clock, notifier, {.output_dir = "/out"}, inspect};
+
+  void put(const std::string& name, const std::string& content = "whole") {
+    clock.advance(seconds(1));
+    files.put_file("/out/" + name, content);
+    notifier.hints.folders.insert(parent_path("/out/" + name));
+    notifier.hints.folders.insert("/out");
+  }
+  void put_checkpoint(const std::string& name) {
+    put(name + "/config.json", "{}");
+    put(name + "/w.pt");
+  }
+  std::vector<Sighting> look() {
+    clock.advance(std::chrono::milliseconds(100));
+    return watcher.step();
+  }
+  /// What was told of regular weights, as "step:verdict".
+  std::vector<std::pair<std::int64_t, Verdict>> regular(const std::vector<Sighting>& seen) {
+    std::vector<std::pair<std::int64_t, Verdict>> out;
+    for (const Sighting& s : seen) {
+      if (s.kind == WeightsKind::kRegular) out.emplace_back(s.step, s.verdict);
+    }
+    return out;
+  }
+};
+
+using Told = std::vector<std::pair<std::int64_t, Verdict>>;
+
+}  // namespace
+
+TEST_CASE("a checkpoint that grows is told as waiting, then once as complete") {
+  Bench bench;
+  bench.put("checkpoint-5/config.json", "{}");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+  CHECK_FALSE(bench.watcher.settled());
+  bench.put("checkpoint-5/w.pt", "wh");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+
+  bench.put("checkpoint-5/w.pt", "whole");
+  const auto seen = bench.look();
+
+  CHECK(bench.regular(seen) == Told{{5, Verdict::kComplete}});
+  CHECK(seen[0].files.size() == 2);
+  CHECK(seen[0].fingerprint.size() == 64);
+  CHECK(bench.watcher.settled());
+  CHECK(bench.look().empty());
+}
+
+TEST_CASE("only canonical whole numbers count, in the order of numbers") {
+  Bench bench;
+  for (const char* const name :
+       {"checkpoint-1000", "checkpoint-999", "checkpoint-0500", "checkpoint--5", "checkpoint-5e2",
+        "checkpoint-99999999999999999999", "checkpoint-500 (copy)", "checkpoint-500-merged",
+        "tmp-checkpoint-7", "checkpoint-", "checkpoint-\xff"}) {
+    bench.put_checkpoint(name);
+  }
+
+  CHECK(bench.regular(bench.look()) == Told{{1000, Verdict::kComplete}, {999, Verdict::kComplete}});
+}
+
+TEST_CASE("without any hint a poll finds everything") {
+  Bench bench;
+  bench.notifier.works = false;
+  bench.files.put_directory("/out");
+  CHECK(bench.look().empty());
+  bench.put_checkpoint("checkpoint-5");
+  bench.notifier.hints = {};
+  CHECK(bench.look().empty());
+
+  bench.clock.advance(seconds(10));
+
+  CHECK(bench.regular(bench.watcher.step()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("an overflow of hints leads to a look at everything") {
+  Bench bench;
+  bench.files.put_directory("/out");
+  (void)bench.look();
+  bench.put_checkpoint("checkpoint-5");
+  bench.notifier.hints = {.folders = {}, .overflowed = true};
+
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("an output directory that appears later is picked up") {
+  Bench bench;
+  CHECK(bench.look().empty());
+  CHECK_FALSE(bench.watcher.trouble().empty());
+  CHECK(bench.notifier.watched.contains("/"));
+
+  bench.files.put_directory("/out");
+  bench.notifier.hints.folders.insert("/");
+  CHECK(bench.look().empty());
+  CHECK(bench.watcher.trouble().empty());
+  bench.put_checkpoint("checkpoint-5");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a removed folder is told as gone, a removed root tells nothing") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  bench.put_checkpoint("checkpoint-6");
+  (void)bench.look();
+
+  REQUIRE(remove_tree(bench.files, "/out/checkpoint-5").has_value());
+  bench.notifier.hints.folders.insert("/out");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kGone}});
+
+  REQUIRE(remove_tree(bench.files, "/out").has_value());
+  bench.notifier.hints.folders.insert("/out");
+  CHECK(bench.look().empty());
+}
+
+TEST_CASE("a checkpoint rewritten in place is complete again with another fingerprint") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  const auto first = bench.look();
+
+  bench.put("checkpoint-5/w.pt", "who");  // opened with O_TRUNC, being written again
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+  bench.put("checkpoint-5/w.pt", "whole again");
+  const auto second = bench.look();
+
+  REQUIRE(bench.regular(second) == Told{{5, Verdict::kComplete}});
+  CHECK(second[0].fingerprint != first[0].fingerprint);
+}
+
+TEST_CASE("torn weights are told as torn after the settle time, and complete when finished later") {
+  Bench bench;
+  bench.put("checkpoint-5/config.json", "{}");
+  bench.put("checkpoint-5/w.pt", "wh");
+  (void)bench.look();
+  CHECK(bench.watcher.until_due() <= seconds(10));
+
+  bench.clock.advance(seconds(30));
+  const auto torn = bench.watcher.step();
+  REQUIRE(bench.regular(torn) == Told{{5, Verdict::kTorn}});
+  CHECK(torn[0].reason == "w.pt is short");
+  CHECK(bench.watcher.settled());
+
+  bench.put("checkpoint-5/w.pt");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a folder without a known layout waits, then is told as unreadable") {
+  Bench bench;
+  bench.put("checkpoint-5/readme.txt", "hi");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+
+  bench.clock.advance(seconds(30));
+  CHECK(bench.regular(bench.watcher.step()) == Told{{5, Verdict::kUnreadable}});
+}
+
+TEST_CASE("an empty EMA folder waits for the writer, and EMA that comes later is still found") {
+  Bench bench;
+  bench.files.put_directory("/out/checkpoint-5/ema");
+  bench.put_checkpoint("checkpoint-5");
+  auto seen = bench.look();
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[1].kind == WeightsKind::kEma);
+  CHECK(seen[1].verdict == Verdict::kWaiting);
+
+  bench.put("checkpoint-5/done");
+  seen = bench.look();
+  REQUIRE(seen.size() == 1);
+  CHECK(seen[0].verdict == Verdict::kNotStarted);
+
+  bench.put("checkpoint-5/ema/w.pt");
+  seen = bench.look();
+  REQUIRE(seen.size() == 1);
+  CHECK(seen[0].kind == WeightsKind::kEma);
+  CHECK(seen[0].verdict == Verdict::kComplete);
+}
+
+TEST_CASE("a storm of hints causes at most one look in the shortest pause") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  (void)bench.look();
+  bench.files.reset_calls();
+
+  for (int i = 0; i < 1000; ++i) {
+    bench.notifier.hints.folders.insert("/out");
+    (void)bench.watcher.step();
+  }
+
+  CHECK(bench.files.count("list") <= 1);
+}
+
+TEST_CASE("looking creates, changes and keeps nothing") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  bench.files.reset_calls();
+  (void)bench.look();
+  bench.clock.advance(seconds(30));
+  (void)bench.watcher.step();
+
+  for (const auto& call : bench.files.calls()) {
+    CAPTURE(call.operation, call.path);
+    CHECK((call.operation == "list" || call.operation == "info" ||
+           call.operation == "info_followed" || call.operation == "open_readable" ||
+           call.operation == "read_at" || call.operation == "fstat"));
+  }
+}

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evaluator/vision/image.h"
+#include "evaluator/vision/resample.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
 
@@ -26,12 +27,16 @@ struct ProcessorSettings {
   std::int64_t min_pixels = 200704;  ///< the user's, applied by the processor's resize
   std::int64_t max_pixels = 1605632;
   bool slow_processor =
-      false;  ///< the folder names a slow (Pillow) processor: its resize is Pillow's
+      false;  ///< resize and arithmetic of the Pillow processor (transformers' backend="pil")
 };
 
-/// Reads the settings from a checkpoint folder, both generations of files; the pixel limits are the
-/// caller's. kNotFound naming both files if neither is there; kUnsupported for a processor that is
-/// not Qwen2-VL's.
+/// Reads the settings from a checkpoint folder as transformers 5.17 does: `image_processor` of
+/// processor_config.json (5.x), else preprocessor_config.json (4.x), absent keys taking the
+/// processor's defaults; the pixel limits are the caller's, as lmms-eval passes its own.
+/// slow_processor is false whatever class the folder names: transformers 5.17 loads the torchvision
+/// backend for all of Qwen2VLImageProcessor, …Fast and …Pil. kNotFound naming both files if neither
+/// is there; kCorruption for a file that is not what its place asks for; kUnsupported for a
+/// processor that is not Qwen2-VL's or a step switched off; kInvalidArgument for the limits.
 Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const std::string& dir,
                                                   std::int64_t min_pixels, std::int64_t max_pixels);
 
@@ -59,12 +64,14 @@ struct PreparedSize {
 };
 Result<PreparedSize> prepared_size(int height, int width, const ProcessorSettings& settings);
 
-/// Thread-safe.
-Result<PreparedImage> prepare_image(const Image& image, const ProcessorSettings& settings);
+/// The pixels for that grid. kInvalidArgument if the sides' ratio is over 200 before or after the
+/// first resize (an error in the reference too). Thread-safe.
+Result<PreparedImage> prepare_image(const Image& image, const ProcessorSettings& settings,
+                                    ResampleCode code = ResampleCode::kFastest);
 
-/// Rounded (height, width), multiples of `factor`, with min_pixels <= area <= max_pixels:
-/// qwen_vl_utils' smart_resize, with Python's round-half-to-even. kInvalidArgument if one side is
-/// over 200 times the other.
+/// Rounded (height, width), multiples of `factor`, with min_pixels <= area <= max_pixels where the
+/// ratio allows: smart_resize of qwen_vl_utils 0.0.14, with Python's round-half-to-even.
+/// kInvalidArgument if one side is over 200 times the other, or the size has no positive multiple.
 struct Size {
   int height = 0;
   int width = 0;
@@ -73,9 +80,15 @@ struct Size {
 Result<Size> smart_resize(int height, int width, int factor, std::int64_t min_pixels,
                           std::int64_t max_pixels);
 
+/// smart_resize of transformers 5.17's Qwen2-VL processor, which differs where a side is shorter
+/// than half the factor.
+Result<Size> processor_smart_resize(int height, int width, int factor, std::int64_t min_pixels,
+                                    std::int64_t max_pixels);
+
 /// The tower's input: patches (grid_t·grid_h·grid_w, 3·temporal·patch·patch) float32, row-major, in
 /// the processor's order (merge windows first), normalised in float32 as the fast processor does it
-/// (mean and std multiplied by 255 first). `out` must hold exactly that many floats. Thread-safe.
+/// (mean and std multiplied by 255 first), or as the slow one does it. `out` must hold exactly that
+/// many floats. Thread-safe.
 void write_patches(const PreparedImage& image, const ProcessorSettings& settings, float* out);
 
 }  // namespace evalcar::vision

@@ -1,0 +1,21 @@
+# Part of `cmake --install`: <prefix>/lib/evalcar/venv with torch and pyarrow, as pinned for the build (`constraints`), made with
+# the Python that the build used (`python`). EVALCAR_INSTALL_VENV=skip leaves it to you.
+set(venv "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/evalcar/venv")
+if("$ENV{EVALCAR_INSTALL_VENV}" STREQUAL "skip")
+  message(STATUS "Left out, as EVALCAR_INSTALL_VENV says: ${venv} (torch and pyarrow as pinned in tests/requirements.txt)")
+  return()
+endif()
+file(STRINGS ${constraints} pins REGEX "^(torch|pyarrow)==")
+file(SHA256 ${constraints} stamp)
+if(EXISTS "${venv}/evalcar-stamp")
+  file(READ "${venv}/evalcar-stamp" made_from)
+  if(made_from STREQUAL stamp)
+    message(STATUS "Up-to-date: ${venv}")
+    return()
+  endif()
+endif()
+message(STATUS "Installing: ${venv} (${pins})")
+execute_process(COMMAND ${python} -m venv --copies ${venv} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${venv}/bin/python -m pip install --quiet --disable-pip-version-check -c ${constraints} ${pins}
+                COMMAND_ERROR_IS_FATAL ANY)
+file(WRITE "${venv}/evalcar-stamp" "${stamp}")

@@ -1,0 +1,124 @@
+"""`cmake --install --prefix P` gives programs that need nothing of the source or build tree."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/usr/local/lib")
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def install(build, prefix, **environment):
+    return run("cmake", "--install", build, "--prefix", prefix, env={**os.environ, **environment})
+
+
+def run_paths(program):
+    """The folders that the program itself names for the loader."""
+    found = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", run("readelf", "-d", program))
+    return [folder for entry in found for folder in entry.split(":")]
+
+
+def libraries(program):
+    """Where the loader finds what the program needs."""
+    output = run("ldd", program, env={"PATH": os.environ["PATH"]})
+    assert "not found" not in output, output
+    return re.findall(r"=> (/\S+)", output)
+
+
+def link_packages(prefix):
+    """Stands in for the virtual environment: hard links to the packages of the Python that runs the tests."""
+    source = pathlib.Path(next(path for path in sys.path if path.endswith("site-packages")))
+    target = prefix / "lib/evalcar/venv/lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    target.mkdir(parents=True)
+    for name in ("torch", "pyarrow", "nvidia"):
+        if (source / name).exists():
+            shutil.copytree(source / name, target / name, copy_function=os.link, symlinks=True)
+
+
+@pytest.fixture(scope="module")
+def prefix(build_dir, source_dir):
+    folder = source_dir / "build" / "test-install"  # the virtual environment's file system, so that links can be made
+    shutil.rmtree(folder, ignore_errors=True)
+    install(build_dir, folder, EVALCAR_INSTALL_VENV="skip")
+    link_packages(folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_installed_programs_name_no_folder_outside_their_prefix(prefix):
+    assert run_paths(prefix / "bin/evalcar") == []
+    assert all(path.startswith("$ORIGIN/../lib/evalcar/venv/") for path in run_paths(prefix / "bin/evalcar-evaluator"))
+
+
+def test_installed_programs_find_their_libraries_in_the_prefix(prefix):
+    outside = {
+        library
+        for program in ("evalcar", "evalcar-evaluator")
+        for library in libraries(prefix / "bin" / program)
+        if not os.path.abspath(library).startswith((str(prefix), *SYSTEM_FOLDERS))
+    }
+
+    assert outside == set()
+
+
+def test_installed_programs_say_their_version(prefix, source_dir):
+    version = re.search(r"project\(evalcar VERSION ([0-9.]+)", (source_dir / "CMakeLists.txt").read_text())[1]
+
+    assert version in run(prefix / "bin/evalcar", "--version")
+    assert version in run(prefix / "bin/evalcar-evaluator", "--version")
+
+
+def test_the_agent_links_no_libtorch(prefix):
+    assert not [name for name in libraries(prefix / "bin/evalcar") if "torch" in name or "cuda" in name]
+
+
+def test_the_unit_starts_the_installed_program(prefix):
+    unit = (prefix / "lib/systemd/system/evalcar@.service").read_text()
+
+    assert f"ExecStart={prefix}/bin/evalcar run" in unit
+    assert "@" not in unit.replace("evalcar@", "")
+    for name in ("lib/sysusers.d/evalcar.conf", "lib/tmpfiles.d/evalcar.conf", "share/doc/evalcar/README.md"):
+        assert (prefix / name).exists(), name
+
+
+def test_systemd_accepts_the_unit(prefix):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze here")
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", prefix / "lib/systemd/system/evalcar@.service"], capture_output=True, text=True
+    )
+
+    assert "evalcar@" not in done.stderr, done.stderr
+
+
+@pytest.mark.full
+def test_programs_run_after_the_source_and_the_build_are_deleted(source_dir, tmp_path):
+    tree, build, prefix = tmp_path / "tree", tmp_path / "build", tmp_path / "prefix"
+    files = run("git", "ls-files", "-co", "--exclude-standard", cwd=source_dir).splitlines()
+    for name in files:
+        if (source_dir / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source_dir / name, tree / name)
+    python = source_dir / "build/venv/bin/python"
+    run("cmake", "--preset", "release", "-S", tree, "-B", build, f"-DEVALCAR_PYTHON={python}", "-DEVALCAR_TESTS=OFF",
+        f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={build}/bin", cwd=tree)  # fmt: skip
+    run("ninja", "-C", build, env={**os.environ, "CCACHE_BASEDIR": str(tmp_path), "CCACHE_NOHASHDIR": "1"})
+    install(build, prefix)
+    shutil.rmtree(tree)
+    shutil.rmtree(build)
+    moved = prefix.rename(tmp_path / "moved")  # relative run paths: the prefix moves as a whole
+
+    assert "evalcar" in run(moved / "bin/evalcar", "--version")
+    assert "evalcar" in run(moved / "bin/evalcar-evaluator", "--version")
+    assert "libtorch_cpu.so" in " ".join(libraries(moved / "bin/evalcar-evaluator"))

@@ -1,0 +1,126 @@
+# The runners of `./dev test` and `./dev fuzz`, and the one line that sums them up. Sourced by `dev`.
+#
+# Every runner leaves a JUnit file in build/logs/, from which its cases are counted; a runner that dies without one counts as
+# one failed case, so nothing can be missing from the sum unseen.
+
+total_passed=0 total_failed=0 total_skipped=0
+run_started=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+
+# count NAME FILE STATUS [STARTED]: adds a runner's cases to the sum and lists its failures.
+count() {
+  local passed failed skipped
+  read -r passed failed skipped < <($venv/bin/python tests/junit.py count "$2") || true
+  : "${passed:=0}" "${failed:=0}" "${skipped:=0}"
+  if [ "$3" != 0 ] && [ "$failed" = 0 ]; then
+    failed=1
+    say "$1 ended with status $3"
+  fi
+  total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed)) total_skipped=$((total_skipped + skipped))
+  if [ "$failed" != 0 ]; then $venv/bin/python tests/junit.py failures "$2" || true; fi
+  say "$1: $passed ok, $failed not ok, $skipped left out, $((SECONDS - ${4:-SECONDS})) s"
+}
+
+# step NAME COMMAND…: a single check that passes or fails; its output is shown if it fails.
+step() {
+  local name=$1 status=0 started=$SECONDS file=build/logs/${1// /-}.xml
+  shift
+  "$@" >"$file.log" 2>&1 || status=$?
+  [ $status = 0 ] || tail -60 "$file.log"
+  $venv/bin/python tests/junit.py single "$file" "$name" $status
+  count "$name" "$file" $status $started
+  return $status
+}
+
+check_format() {
+  sources | xargs -r $venv/bin/clang-format --dry-run --Werror
+}
+
+# ctest over build folder "$2", counted under the name "$1".
+run_ctest() {
+  local status=0 started=$SECONDS file=$PWD/build/logs/$1.xml
+  rm -f "$file"
+  ctest --test-dir "build/$2" -j "$jobs" --timeout 300 --no-tests=error --output-on-failure --output-junit "$file" \
+    >"$file.log" 2>&1 || status=$?
+  [ $status = 0 ] || grep -vE ' Passed +[0-9.]+ sec$|^ *Start +[0-9]+:' "$file.log" | head -200
+  count "$1" "$file" $status $started
+}
+
+# Catch2's cases tagged [.full], which ctest does not see.
+run_full_unit_tests() {
+  local program file status started
+  for program in build/dev/bin/unit_*; do
+    "$program" --list-tests '[.full]' 2>/dev/null | grep -q '^0 matching' && continue
+    status=0 started=$SECONDS file=build/logs/full-$(basename "$program").xml
+    timeout 3600 "$program" '[.full]' --reporter "junit::out=$file" --reporter console >"$file.log" 2>&1 || status=$?
+    [ $status = 0 ] || tail -100 "$file.log"
+    count "$(basename "$program") at full size" "$file" $status $started
+  done
+}
+
+run_pytest() {
+  local status=0 started=$SECONDS file=build/logs/pytest.xml limit=1500
+  [ "${1:-}" != --all ] || limit=14400
+  rm -f $file
+  EVALCAR_BUILD_DIR=build/dev timeout $limit $venv/bin/python -m pytest -qq --tb=short --junitxml=$file tests "$@" </dev/null || status=$?
+  count pytest $file $status $started
+}
+
+# Every fuzz target for "$1" seconds, as many at once as there are cores.
+run_fuzz() {
+  local seconds=$1 target name status
+  step "fuzz build" build fuzz fuzz_targets || return 0
+  rm -rf build/fuzz-run
+  mkdir -p build/fuzz-run
+  for target in build/fuzz/bin/fuzz_*; do
+    [ -x "$target" ] || continue
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+    name=$(basename "$target")
+    fuzz_one "$target" "$name" "$seconds" &
+  done
+  wait
+  for status in build/fuzz-run/*.status; do
+    [ -e "$status" ] || continue
+    name=$(basename "$status" .status)
+    # The last line that libFuzzer prints says how many inputs it tried.
+    step "$name" report_fuzz "$name" || true
+    grep -h '^Done ' "build/fuzz-run/$name.log" | sed "s/^/   $name: /" >&2 || true
+  done
+}
+
+fuzz_one() {
+  local corpus=build/fuzz-corpus/$2 status=0
+  mkdir -p "$corpus"
+  local seeds=tests/fuzz/corpus/${2#fuzz_}
+  timeout $(($3 + 120)) "$1" "$corpus" $([ -d "$seeds" ] && echo "$seeds") -max_total_time="$3" -timeout=10 -rss_limit_mb=2048 \
+    -artifact_prefix="build/fuzz-run/$2-" >"build/fuzz-run/$2.log" 2>&1 || status=$?
+  echo $status >"build/fuzz-run/$2.status"
+}
+
+report_fuzz() {
+  tail -40 "build/fuzz-run/$1.log"
+  return "$(cat "build/fuzz-run/$1.status")"
+}
+
+# The closing line, alone and last, and the exit status that fits it.
+close_tests() {
+  echo "$total_passed passed, $total_failed failed, $total_skipped skipped"
+  [ $total_failed = 0 ] && [ $total_passed != 0 ]
+}
+
+run_tests() {
+  local all=${1:-} fuzz_seconds=20
+  [ -z "$all" ] || [ "$all" = --all ] || die 2 "usage: ./dev test [--all]"
+  [ -z "$all" ] || fuzz_seconds=300
+  rm -f build/logs/*.xml
+  step format check_format || true
+  if step build build dev; then
+    run_ctest unit dev
+    [ -z "$all" ] || run_full_unit_tests
+    run_pytest ${all:+"$all"}
+  fi
+  if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
+  if [ -n "$all" ] && step "thread sanitizer build" build tsan; then run_ctest unit-under-tsan tsan; fi
+  run_fuzz $fuzz_seconds
+  [ -z "$all" ] || $venv/bin/python tests/junit.py record tests/RESULTS.md "$run_started" build/logs
+  close_tests
+}

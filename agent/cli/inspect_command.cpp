@@ -1,0 +1,252 @@
+#include "agent/cli/inspect_command.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <thread>
+
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::cli {
+namespace {
+
+using checkpoint::KindState;
+using checkpoint::Plan;
+using checkpoint::TensorDigest;
+using nlohmann::ordered_json;
+
+constexpr int kDone = 0;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+constexpr int kNotReady = 3;
+
+/// Everything that was found out about one checkpoint. What is absent is null in the JSON.
+struct Findings {
+  std::optional<checkpoint::LayoutReport> report;
+  std::optional<Plan> plan;
+  std::optional<std::vector<TensorDigest>> digests;
+  std::optional<Error> error;  // why there is no plan or no digests
+};
+
+int exit_code(const Findings& findings) {
+  if (!findings.error) return kDone;
+  switch (findings.error->code) {
+    case ErrorCode::kUnavailable:
+      return kNotReady;
+    case ErrorCode::kNotFound:
+      return findings.report ? kNotReady : kUsage;
+    default:
+      return kFailed;
+  }
+}
+
+int hash_threads(const InspectOptions& options) {
+  if (options.threads > 0) return options.threads;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+}
+
+Findings look_at(const std::string& folder, const InspectOptions& options, bool hash,
+                 const FileSystem& files, std::ostream& err) {
+  Findings findings;
+  // The real path: "." has no name to take a step from.
+  const auto real = files.real_path(folder);
+  if (!real.has_value()) {
+    findings.error = real.error();
+    return findings;
+  }
+  auto report = checkpoint::inspect_layout(files, *real);
+  if (!report.has_value()) {
+    findings.error = report.error();
+    return findings;
+  }
+  findings.report = std::move(report).value();
+  auto plan = checkpoint::make_plan(files, *real, options.weights);
+  if (!plan.has_value()) {
+    findings.error = plan.error();
+    return findings;
+  }
+  findings.plan = std::move(plan).value();
+  if (!hash) return findings;
+  const std::uint64_t total = findings.plan->bytes();
+  std::uint64_t told = 0;
+  const auto progress = [&](std::uint64_t done) {
+    if (done - told < std::uint64_t{1} << 30U) return;
+    told = done;
+    err << "hashed " << (done >> 20U) << " of " << (total >> 20U) << " MiB\n";
+  };
+  auto digests = checkpoint::hash_plan(files, *findings.plan, hash_threads(options), progress);
+  if (digests.has_value()) {
+    findings.digests = std::move(digests).value();
+  } else {
+    findings.error = digests.error();
+  }
+  return findings;
+}
+
+std::string_view completeness_name(checkpoint::Completeness completeness) {
+  switch (completeness) {
+    case checkpoint::Completeness::kAbsent:
+      return "absent";
+    case checkpoint::Completeness::kPending:
+      return "pending";
+    case checkpoint::Completeness::kIncomplete:
+      return "incomplete";
+    case checkpoint::Completeness::kComplete:
+      break;
+  }
+  return "complete";
+}
+
+ordered_json tensor_json(const Findings& findings, std::size_t i) {
+  const checkpoint::TensorPlan& tensor = findings.plan->tensors[i];
+  ordered_json entry = {{"name", tensor.name},
+                        {"dtype", checkpoint::dtype_name(tensor.dtype)},
+                        {"shape", tensor.shape},
+                        {"sha256", nullptr}};
+  if (findings.digests) entry["sha256"] = (*findings.digests)[i].sha256;
+  if (tensor.tied_to) entry["tied_to"] = findings.plan->tensors[*tensor.tied_to].name;
+  return entry;
+}
+
+ordered_json findings_json(const Findings& findings, const InspectOptions& options) {
+  ordered_json document = {
+      {"layout", nullptr},     {"complete", !findings.error.has_value()},
+      {"reason", nullptr},     {"step", nullptr},
+      {"world_size", nullptr}, {"weights_sha256", nullptr},
+      {"tensors", ordered_json::array()}};
+  document["checkpoint"] = options.checkpoint;
+  document["checkpoint_type"] = checkpoint::weights_kind_name(options.weights);
+  document["kinds"] = ordered_json::array();
+  if (findings.error) document["reason"] = findings.error->message;
+  if (findings.report) {
+    document["layout"] = checkpoint::layout_name(findings.report->layout);
+    if (findings.report->step) document["step"] = *findings.report->step;
+    for (const KindState& state : findings.report->kinds) {
+      document["kinds"].push_back({{"checkpoint_type", checkpoint::weights_kind_name(state.kind)},
+                                   {"state", completeness_name(state.completeness)},
+                                   {"reason", state.reason.empty() ? ordered_json(nullptr)
+                                                                   : ordered_json(state.reason)}});
+      if (state.kind == options.weights && state.world_size > 0) {
+        document["world_size"] = state.world_size;
+      }
+    }
+  }
+  if (findings.digests) document["weights_sha256"] = checkpoint::weights_sha256(*findings.digests);
+  if (findings.plan) {
+    for (std::size_t i = 0; i < findings.plan->tensors.size(); ++i) {
+      document["tensors"].push_back(tensor_json(findings, i));
+    }
+  }
+  return document;
+}
+
+/// The differences of two hashed checkpoints, by tensor name.
+ordered_json diff_json(const Findings& here, const Findings& there, const std::string& other) {
+  ordered_json different = ordered_json::array();
+  ordered_json only_here = ordered_json::array();
+  ordered_json only_there = ordered_json::array();
+  std::map<std::string, const TensorDigest*> rest;
+  for (const TensorDigest& digest : *there.digests) rest.emplace(digest.name, &digest);
+  for (const TensorDigest& digest : *here.digests) {
+    const auto found = rest.find(digest.name);
+    if (found == rest.end()) {
+      only_here.push_back(digest.name);
+      continue;
+    }
+    const TensorDigest& their = *found->second;
+    if (digest.dtype != their.dtype || digest.shape != their.shape ||
+        digest.sha256 != their.sha256) {
+      const char* const what = digest.dtype != their.dtype   ? "dtype"
+                               : digest.shape != their.shape ? "shape"
+                                                             : "values";
+      different.push_back({{"name", digest.name}, {"what", what}});
+    }
+    rest.erase(found);
+  }
+  for (const auto& [name, digest] : rest) only_there.push_back(name);
+  const bool equal = different.empty() && only_here.empty() && only_there.empty();
+  return {{"other", other},
+          {"equal", equal},
+          {"different", std::move(different)},
+          {"only_here", std::move(only_here)},
+          {"only_there", std::move(only_there)}};
+}
+
+std::string dump(const ordered_json& document, int indent = -1) {
+  // Names out of a file need not be UTF-8; they must not stop the report.
+  return document.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+void print_people(const ordered_json& document, std::ostream& out) {
+  const auto text = [](const ordered_json& value) {
+    return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : dump(value);
+  };
+  out << "checkpoint  " << text(document["checkpoint"]) << "\n"
+      << "layout      " << text(document["layout"]) << "\n"
+      << "step        " << text(document["step"]) << "\n";
+  if (!document["world_size"].is_null()) {
+    out << "world size  " << text(document["world_size"]) << "\n";
+  }
+  for (const ordered_json& kind : document["kinds"]) {
+    out << "weights     " << text(kind["checkpoint_type"]) << ": " << text(kind["state"]);
+    if (!kind["reason"].is_null()) out << " (" << text(kind["reason"]) << ")";
+    out << "\n";
+  }
+  out << "complete    " << (document["complete"].get<bool>() ? "yes" : "no: ");
+  if (!document["reason"].is_null()) out << text(document["reason"]);
+  out << "\n";
+  if (!document["weights_sha256"].is_null()) {
+    out << "weights_sha256  " << text(document["weights_sha256"]) << "\n";
+  }
+  if (!document["tensors"].empty()) out << document["tensors"].size() << " tensors:\n";
+  for (const ordered_json& tensor : document["tensors"]) {
+    out << "  " << dump(tensor["name"]) << "  " << text(tensor["dtype"]) << "  "
+        << dump(tensor["shape"]);
+    if (!tensor["sha256"].is_null()) out << "  " << text(tensor["sha256"]);
+    if (tensor.contains("tied_to")) out << "  (tied to " << text(tensor["tied_to"]) << ")";
+    out << "\n";
+  }
+}
+
+void print_diff(const ordered_json& diff, std::ostream& out) {
+  out << "compared with " << diff["other"].get<std::string>() << ": "
+      << (diff["equal"].get<bool>() ? "equal" : "different") << "\n";
+  for (const ordered_json& entry : diff["different"]) {
+    out << "  " << dump(entry["name"]) << " differs in " << entry["what"].get<std::string>() << "\n";
+  }
+  for (const ordered_json& name : diff["only_here"]) out << "  " << dump(name) << " only here\n";
+  for (const ordered_json& name : diff["only_there"]) out << "  " << dump(name) << " only there\n";
+}
+
+}  // namespace
+
+int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& out,
+                std::ostream& err) {
+  const bool hash = options.hash || !options.diff.empty();
+  const Findings here = look_at(options.checkpoint, options, hash, files, err);
+  ordered_json document = findings_json(here, options);
+  int code = exit_code(here);
+  if (here.error) err << "inspect: " << here.error->message << "\n";
+
+  if (!options.diff.empty() && here.digests) {
+    const Findings there = look_at(options.diff, options, true, files, err);
+    if (there.error) {
+      err << "inspect: " << there.error->message << "\n";
+      code = exit_code(there);
+    } else {
+      document["diff"] = diff_json(here, there, options.diff);
+      if (!document["diff"]["equal"].get<bool>()) code = kFailed;
+    }
+  }
+  if (options.json) {
+    out << dump(document) << "\n";
+    return code;
+  }
+  if (code != kUsage) print_people(document, out);
+  if (document.contains("diff")) print_diff(document["diff"], out);
+  return code;
+}
+
+}  // namespace evalcar::cli

@@ -1,0 +1,27 @@
+// `evalcar inspect`: what a checkpoint is, whether it is complete, and which tensors it holds.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "store/base/file_system.h"
+#include "store/checkpoint/layout.h"
+
+namespace evalcar::cli {
+
+struct InspectOptions {
+  std::string checkpoint;  ///< CHECKPOINT, the positional argument
+  checkpoint::WeightsKind weights = checkpoint::WeightsKind::kRegular;  ///< --weights regular|ema
+  bool hash = false;  ///< --hash: a SHA-256 per tensor and weights_sha256
+  std::string diff;   ///< --diff OTHER: compares with another checkpoint (implies --hash); or empty
+  bool json = false;  ///< --json: one JSON document (the contract of the design) instead of a table
+  int threads = 0;    ///< for hashing; 0: as many as the machine has, at most 8
+};
+
+/// Prints to `out`; progress and errors go to `err`. Returns the exit code: 0 complete (with --diff:
+/// equal), 1 unreadable, damaged or of an unknown layout (with --diff: different), 2 no such folder,
+/// 3 not complete yet.
+int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& out,
+                std::ostream& err);
+
+}  // namespace evalcar::cli

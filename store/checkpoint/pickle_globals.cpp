@@ -1,0 +1,113 @@
+#include "store/checkpoint/pickle_globals.h"
+
+#include <array>
+
+namespace evalcar::checkpoint {
+namespace {
+
+struct Row {
+  std::string_view module;
+  std::string_view name;
+  PickleGlobal global;
+};
+
+// As seen in files of torch 2.1 to 2.11; the modules moved between releases.
+constexpr std::array kRows = {
+    Row{"collections", "OrderedDict", PickleGlobal::kOrderedDict},
+    Row{"torch", "Size", PickleGlobal::kSize},
+    Row{"torch", "device", PickleGlobal::kDevice},
+    Row{"torch.serialization", "_get_layout", PickleGlobal::kGetLayout},
+    Row{"torch.storage", "UntypedStorage", PickleGlobal::kUntypedStorage},
+    Row{"torch._utils", "_rebuild_tensor_v2", PickleGlobal::kRebuildTensor2},
+    Row{"torch._utils", "_rebuild_tensor_v3", PickleGlobal::kRebuildTensor3},
+    Row{"torch._utils", "_rebuild_parameter", PickleGlobal::kRebuildParameter},
+    Row{"torch._utils", "_rebuild_wrapper_subclass", PickleGlobal::kRebuildWrapperSubclass},
+    Row{"torch._tensor", "_rebuild_from_type_v2", PickleGlobal::kRebuildFromType2},
+    Row{"torch.distributed.tensor", "DTensor", PickleGlobal::kDTensor},
+    Row{"torch.distributed._tensor.api", "DTensor", PickleGlobal::kDTensor},
+    Row{"torch.distributed.tensor._dtensor_spec", "DTensorSpec", PickleGlobal::kDTensorSpec},
+    Row{"torch.distributed.tensor._dtensor_spec", "TensorMeta", PickleGlobal::kTensorMeta},
+    Row{"torch.distributed.tensor._dtensor_spec", "ShardOrderEntry",
+        PickleGlobal::kShardOrderEntry},
+    Row{"torch.distributed._tensor.placement_types", "DTensorSpec", PickleGlobal::kDTensorSpec},
+    Row{"torch.distributed._tensor.placement_types", "TensorMeta", PickleGlobal::kTensorMeta},
+    Row{"torch.distributed._tensor.placement_types", "Shard", PickleGlobal::kShard},
+    Row{"torch.distributed._tensor.placement_types", "Replicate", PickleGlobal::kReplicate},
+    Row{"torch.distributed._tensor.placement_types", "_StridedShard", PickleGlobal::kStridedShard},
+    Row{"torch.distributed._tensor.placement_types", "Partial", PickleGlobal::kPartial},
+    Row{"torch.distributed.tensor.placement_types", "Shard", PickleGlobal::kShard},
+    Row{"torch.distributed.tensor.placement_types", "Replicate", PickleGlobal::kReplicate},
+    Row{"torch.distributed.tensor.placement_types", "_StridedShard", PickleGlobal::kStridedShard},
+    Row{"torch.distributed.tensor.placement_types", "Partial", PickleGlobal::kPartial},
+    Row{"torch.distributed.device_mesh", "DeviceMesh", PickleGlobal::kDeviceMesh},
+    Row{"torch.distributed._mesh_layout", "_MeshLayout", PickleGlobal::kMeshLayout},
+};
+
+struct StorageRow {
+  std::string_view name;
+  DType dtype;
+};
+
+constexpr std::array kStorages = {
+    StorageRow{"FloatStorage", DType::kFloat32},
+    StorageRow{"DoubleStorage", DType::kFloat64},
+    StorageRow{"HalfStorage", DType::kFloat16},
+    StorageRow{"BFloat16Storage", DType::kBFloat16},
+    StorageRow{"LongStorage", DType::kInt64},
+    StorageRow{"IntStorage", DType::kInt32},
+    StorageRow{"ShortStorage", DType::kInt16},
+    StorageRow{"CharStorage", DType::kInt8},
+    StorageRow{"ByteStorage", DType::kUInt8},
+    StorageRow{"BoolStorage", DType::kBool},
+    StorageRow{"ComplexFloatStorage", DType::kComplex64},
+    StorageRow{"ComplexDoubleStorage", DType::kComplex128},
+};
+
+}  // namespace
+
+std::optional<KnownGlobal> known_global(std::string_view module, std::string_view name) {
+  for (const Row& row : kRows) {
+    if (row.module == module && row.name == name) return KnownGlobal{row.global, {}};
+  }
+  if (module != "torch") return std::nullopt;
+  for (const StorageRow& row : kStorages) {
+    if (row.name == name) return KnownGlobal{PickleGlobal::kTypedStorage, row.dtype};
+  }
+  if (const auto dtype = dtype_from_name(name)) return KnownGlobal{PickleGlobal::kDType, *dtype};
+  return std::nullopt;
+}
+
+bool may_reduce(PickleGlobal global) {
+  switch (global) {
+    case PickleGlobal::kOrderedDict:
+    case PickleGlobal::kSize:
+    case PickleGlobal::kDevice:
+    case PickleGlobal::kGetLayout:
+    case PickleGlobal::kRebuildTensor2:
+    case PickleGlobal::kRebuildTensor3:
+    case PickleGlobal::kRebuildParameter:
+    case PickleGlobal::kRebuildFromType2:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool may_newobj(PickleGlobal global) {
+  switch (global) {
+    case PickleGlobal::kDTensorSpec:
+    case PickleGlobal::kTensorMeta:
+    case PickleGlobal::kShardOrderEntry:
+    case PickleGlobal::kShard:
+    case PickleGlobal::kReplicate:
+    case PickleGlobal::kStridedShard:
+    case PickleGlobal::kPartial:
+    case PickleGlobal::kDeviceMesh:
+    case PickleGlobal::kMeshLayout:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace evalcar::checkpoint

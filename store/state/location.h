@@ -15,8 +15,8 @@ namespace evalcar::state {
 using Environment = std::function<std::string(const char* name)>;
 std::string process_environment(const char* name);
 
-/// $STATE_DIRECTORY (systemd) or /var/lib/evalcar if it exists and this is root's service, else
-/// $XDG_STATE_HOME/evalcar, else ~/.local/state/evalcar.
+/// $STATE_DIRECTORY (systemd sets it to /var/lib/evalcar), else $XDG_STATE_HOME/evalcar, else
+/// ~/.local/state/evalcar.
 std::string state_directory(const Environment& environment = process_environment);
 
 /// "<basename>-<8 hex digits of the SHA-256 of the path>" of an output directory's real path.

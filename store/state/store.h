@@ -91,9 +91,10 @@ class Store {
     std::int64_t answers_discarded = 0;  ///< they were made by other weights
   };
   /// loading → evaluating: the hash of the resident weights is known. Answers of other weights are
-  /// deleted; read().answers() are the ones to send along.
-  Result<LoadedOutcome> record_loaded(std::int64_t evaluation_id,
-                                      const std::string& weights_sha256);
+  /// deleted; read().answers() are the ones to send along. `compute_dtype`: what the device holds
+  /// ("bfloat16"), part of a number's identity.
+  Result<LoadedOutcome> record_loaded(std::int64_t evaluation_id, const std::string& weights_sha256,
+                                      const std::string& compute_dtype);
   /// In state loading or evaluating. At most once a second: each call is a synced write.
   Status record_progress(std::int64_t evaluation_id, const std::string& stage, std::int64_t done,
                          std::int64_t total);
@@ -103,8 +104,9 @@ class Store {
   /// In state evaluating: scored lines, some hundred at a time.
   Status record_samples(std::int64_t evaluation_id, std::span<const protocol::Scored> samples);
   /// evaluating → scored, the attempt ends as `scored`, its answers are dropped. kCorruption if the
-  /// result's weights_sha256 is not the one of record_loaded: nothing is stored. A task whose
-  /// number is already known for (weights, kind, task version, settings) keeps that number.
+  /// result's weights_sha256 is not the one of record_loaded; kInvalidArgument if no task has a
+  /// result (use fail_attempt): nothing is stored. A task whose number is already known for
+  /// (weights, kind, task version, settings) keeps that number.
   Status record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result);
 
   /// loading | evaluating | leased | complete | found → failed (tried again not before
@@ -132,13 +134,23 @@ class Store {
   Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
         std::string path);
   std::string now() const;
-  /// The row's current state, inside the caller's transaction.
+
+  // These run inside the caller's transaction.
   Result<EvaluationState> state_of(std::int64_t evaluation_id);
-  /// Checks and writes a transition, inside the caller's transaction.
-  Status move(std::int64_t evaluation_id, EvaluationState to, const std::string& reason);
-  Status require_running(std::int64_t evaluation_id, bool evaluating);
-  Status end_attempt(std::int64_t evaluation_id, const std::string& outcome,
-                     const AttemptFailure& failure);
+  /// Checks and writes a transition. Ends a running attempt as `outcome`.
+  Status move(std::int64_t evaluation_id, EvaluationState to, const std::string& reason,
+              const std::string& outcome = "interrupted", const AttemptFailure& failure = {});
+  Status require_state(std::int64_t evaluation_id, std::span<const EvaluationState> allowed,
+                       std::string_view what);
+  Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
+                                         std::int64_t generation);
+  Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);
+  /// The result's row for this task: the known one of the same key, or a new one.
+  Result<std::int64_t> insert_result(const Evaluation& evaluation, const std::string& result_key,
+                                     const protocol::TaskResult& task);
+  Status insert_metrics(std::int64_t result_id, const protocol::TaskResult& task);
+  Status link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
+                   std::int64_t position, std::optional<std::int64_t> result_id);
 
   std::unique_ptr<Lock> lock_;
   std::shared_ptr<Connection> connection_;

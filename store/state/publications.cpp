@@ -1,0 +1,67 @@
+// Which line of metrics.jsonl belongs to an evaluation: decided here, once, before it is written.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "store/state/sqlite.h"
+#include "store/state/store.h"
+
+namespace evalcar::state {
+
+Result<Publication> Store::begin_publication(
+    std::int64_t evaluation_id, std::int64_t after_seq,
+    const std::function<Result<std::string>(std::int64_t seq,
+                                            std::optional<std::int64_t> supersedes)>& make_line) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(require_state(
+      evaluation_id, std::array{EvaluationState::kScored, EvaluationState::kPublished},
+      "a publication"));
+  EVALCAR_ASSIGN_OR_RETURN(const auto known, reader_.publication(evaluation_id));
+  if (known.has_value()) return *known;
+
+  Publication publication;
+  publication.evaluation_id = evaluation_id;
+  {
+    EVALCAR_ASSIGN_OR_RETURN(Statement last,
+                             connection_->prepare("SELECT coalesce(max(seq), 0) FROM publication"));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, last.step());
+    publication.seq = std::max(last.integer(0), after_seq) + 1;
+  }
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement earlier,
+        connection_->prepare(
+            "SELECT max(p.seq) FROM publication p JOIN evaluation e USING (evaluation_id) "
+            "JOIN evaluation own ON own.evaluation_id = ?1 "
+            "WHERE e.run_id = own.run_id AND e.step = own.step AND e.kind = own.kind AND EXISTS("
+            "SELECT 1 FROM evaluation_task a JOIN evaluation_task b ON a.task = b.task "
+            "WHERE a.evaluation_id = e.evaluation_id AND b.evaluation_id = own.evaluation_id "
+            "AND b.result_id IS NOT NULL)",
+            evaluation_id));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, earlier.step());
+    publication.supersedes = earlier.optional_integer(0);
+  }
+  EVALCAR_ASSIGN_OR_RETURN(publication.line, make_line(publication.seq, publication.supersedes));
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "INSERT INTO publication(seq, evaluation_id, line, supersedes) VALUES(?1, ?2, ?3, ?4)",
+      publication.seq, evaluation_id, publication.line, publication.supersedes));
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return publication;
+}
+
+Status Store::finish_publication(std::int64_t evaluation_id,
+                                 const std::vector<std::string>& files) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kPublished, ""));
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE publication SET files = ?2, published_at = ?3 WHERE evaluation_id = ?1",
+      evaluation_id,
+      nlohmann::json(files).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), now()));
+  if (connection_->changes() != 1) {
+    return make_error(ErrorCode::kInternal, "evaluation " + std::to_string(evaluation_id) +
+                                                ": finished without a publication");
+  }
+  return transaction.commit();
+}
+
+}  // namespace evalcar::state

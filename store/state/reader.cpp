@@ -1,0 +1,337 @@
+#include "store/state/reader.h"
+
+#include <nlohmann/json.hpp>
+
+#include "store/state/schema.h"
+#include "store/state/sqlite.h"
+
+namespace evalcar::state {
+namespace {
+
+/// Collects `make(row)` of every row of a query.
+template <typename T, typename Make>
+Result<std::vector<T>> collect(Result<Statement> rows, const Make& make) {
+  if (!rows.has_value()) return std::move(rows).error();
+  std::vector<T> found;
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows->step());
+    if (!row) return found;
+    Result<T> one = make(*rows);
+    if (!one.has_value()) return std::move(one).error();
+    found.push_back(std::move(one).value());
+  }
+}
+
+template <typename T>
+Result<T> only(Result<std::vector<T>> found, const std::string& what) {
+  if (!found.has_value()) return std::move(found).error();
+  if (found->empty()) return make_error(ErrorCode::kNotFound, "no " + what);
+  return std::move(found->front());
+}
+
+constexpr std::string_view kRuns =
+    "SELECT run_id, name, output_dir, generation, created_at FROM run ORDER BY run_id";
+
+constexpr std::string_view kCheckpoints =
+    "SELECT c.checkpoint_id, c.run_id, run.name, c.name, c.path, c.step, c.generation, c.layout, "
+    "c.device, c.inode, c.seen_at, c.gone_at FROM checkpoint c JOIN run USING (run_id) "
+    "WHERE (?1 IS NULL OR c.run_id = ?1) AND (?2 IS NULL OR c.checkpoint_id = ?2) "
+    "ORDER BY c.step, c.generation, c.checkpoint_id";
+
+Result<Checkpoint> checkpoint_of(const Statement& row) {
+  Checkpoint checkpoint;
+  checkpoint.id = row.integer(0);
+  checkpoint.run_id = row.integer(1);
+  checkpoint.run = row.text(2);
+  checkpoint.name = row.text(3);
+  checkpoint.path = row.text(4);
+  checkpoint.step = row.integer(5);
+  checkpoint.generation = row.integer(6);
+  checkpoint.layout = row.text(7);
+  checkpoint.device = static_cast<std::uint64_t>(row.integer(8));
+  checkpoint.inode = static_cast<std::uint64_t>(row.integer(9));
+  checkpoint.seen_at = row.text(10);
+  checkpoint.gone_at = row.text(11);
+  return checkpoint;
+}
+
+constexpr std::string_view kEvaluations =
+    "SELECT e.evaluation_id, e.run_id, run.name, e.checkpoint_id, c.name, c.path, c.layout, "
+    "e.step, c.generation, e.kind, e.dtype, e.settings, e.settings_sha256, e.state, e.reason, "
+    "e.lease_path, e.weights_sha256, e.stage, e.progress_done, e.progress_total, e.attempts, "
+    "e.failures, e.next_try_at, e.created_at, e.updated_at, e.finished_at, e.seconds "
+    "FROM evaluation e JOIN run USING (run_id) JOIN checkpoint c USING (checkpoint_id) "
+    "WHERE (?1 IS NULL OR e.evaluation_id = ?1) AND (?2 IS NULL OR e.run_id = ?2) "
+    "AND (?3 IS NULL OR e.checkpoint_id = ?3) AND (?4 IS NULL OR e.step = ?4) "
+    "AND (?5 = '' OR e.kind = ?5) AND (?6 = '' OR instr(?6, ' ' || e.state || ' ') > 0) "
+    "ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id";
+
+Result<Evaluation> evaluation_of(const Statement& row) {
+  Evaluation e;
+  e.id = row.integer(0);
+  e.run_id = row.integer(1);
+  e.run = row.text(2);
+  e.checkpoint_id = row.integer(3);
+  e.checkpoint = row.text(4);
+  e.checkpoint_path = row.text(5);
+  e.layout = row.text(6);
+  e.step = row.integer(7);
+  e.generation = row.integer(8);
+  e.kind = row.text(9);
+  e.dtype = row.text(10);
+  EVALCAR_ASSIGN_OR_RETURN(e.settings, protocol::decode_settings(row.text(11)));
+  e.settings_sha256 = row.text(12);
+  const auto state = state_from_name(row.text(13));
+  if (!state.has_value()) {
+    return make_error(ErrorCode::kCorruption, "evaluation " + std::to_string(e.id) +
+                                                  " has the unknown state '" + row.text(13) + "'");
+  }
+  e.state = *state;
+  e.reason = row.text(14);
+  e.lease_path = row.text(15);
+  e.weights_sha256 = row.text(16);
+  e.stage = row.text(17);
+  e.progress_done = row.integer(18);
+  e.progress_total = row.integer(19);
+  e.attempts = row.integer(20);
+  e.failures = row.integer(21);
+  e.next_try_at = row.text(22);
+  e.created_at = row.text(23);
+  e.updated_at = row.text(24);
+  e.finished_at = row.text(25);
+  e.seconds = row.real(26);
+  return e;
+}
+
+Result<Publication> publication_of(const Statement& row) {
+  return Publication{row.integer(0), row.integer(1), row.text(2), row.optional_integer(3),
+                     row.text(4)};
+}
+
+}  // namespace
+
+Reader::Reader(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+
+Result<Reader> Reader::open(const std::string& path) {
+  EVALCAR_ASSIGN_OR_RETURN(auto connection,
+                           Connection::open(path, Connection::Mode::kReadOnly, 5'000));
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t version, check_schema(*connection));
+  if (version != kSchemaVersion) {
+    return make_error(ErrorCode::kUnsupported,
+                      path + ": schema version " + std::to_string(version) + ", expected " +
+                          std::to_string(kSchemaVersion) +
+                          "; `evalcar run` makes or migrates the database when it starts");
+  }
+  return Reader(std::move(connection));
+}
+
+Result<std::vector<Run>> Reader::runs() const {
+  return collect<Run>(connection_->prepare(kRuns), [](const Statement& row) -> Result<Run> {
+    return Run{row.integer(0), row.text(1), row.text(2), row.integer(3), row.text(4)};
+  });
+}
+
+Result<std::vector<Checkpoint>> Reader::checkpoints(std::int64_t run_id) const {
+  return collect<Checkpoint>(
+      connection_->prepare(kCheckpoints, run_id, std::optional<std::int64_t>{}), checkpoint_of);
+}
+
+Result<Checkpoint> Reader::checkpoint(std::int64_t checkpoint_id) const {
+  return only<Checkpoint>(
+      collect<Checkpoint>(
+          connection_->prepare(kCheckpoints, std::optional<std::int64_t>{}, checkpoint_id),
+          checkpoint_of),
+      "checkpoint " + std::to_string(checkpoint_id));
+}
+
+Result<std::string> Reader::incomplete_reason(std::int64_t checkpoint_id,
+                                              std::string_view kind) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement row, connection_->prepare("SELECT reason FROM checkpoint_kind WHERE checkpoint_id "
+                                          "= ?1 AND kind = ?2 AND complete = 0",
+                                          checkpoint_id, kind));
+  EVALCAR_ASSIGN_OR_RETURN(const bool found, row.step());
+  return found ? row.text(0) : std::string();
+}
+
+Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_view kind) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement row,
+      connection_->prepare(
+          "SELECT kept_path FROM checkpoint_kind WHERE checkpoint_id = ?1 AND kind = ?2",
+          checkpoint_id, kind));
+  EVALCAR_ASSIGN_OR_RETURN(const bool found, row.step());
+  return found ? row.text(0) : std::string();
+}
+
+Result<std::vector<Evaluation>> Reader::evaluations(const EvaluationFilter& filter) const {
+  std::string states;
+  for (const EvaluationState state : filter.states) {
+    if (states.empty()) states = " ";
+    states.append(state_name(state)).append(" ");
+  }
+  return collect<Evaluation>(
+      connection_->prepare(kEvaluations, std::optional<std::int64_t>{}, filter.run_id,
+                           filter.checkpoint_id, filter.step, filter.kind, states),
+      evaluation_of);
+}
+
+Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {
+  constexpr std::optional<std::int64_t> kAny;
+  return only<Evaluation>(collect<Evaluation>(connection_->prepare(kEvaluations, evaluation_id,
+                                                                   kAny, kAny, kAny, "", ""),
+                                              evaluation_of),
+                          "evaluation " + std::to_string(evaluation_id));
+}
+
+Result<std::vector<Attempt>> Reader::attempts(std::int64_t evaluation_id) const {
+  return collect<Attempt>(
+      connection_->prepare("SELECT attempt_id, evaluation_id, number, started_at, ended_at, "
+                           "outcome, stage, error_kind, message, device FROM attempt WHERE "
+                           "evaluation_id = ?1 ORDER BY number",
+                           evaluation_id),
+      [](const Statement& row) -> Result<Attempt> {
+        return Attempt{row.integer(0), row.integer(1), row.integer(2), row.text(3), row.text(4),
+                       row.text(5),    row.text(6),    row.text(7),    row.text(8), row.text(9)};
+      });
+}
+
+Result<std::vector<protocol::Answered>> Reader::answers(std::int64_t evaluation_id) const {
+  return collect<protocol::Answered>(
+      connection_->prepare("SELECT task, doc_id, text, output_tokens FROM answer WHERE "
+                           "evaluation_id = ?1 ORDER BY task, doc_id",
+                           evaluation_id),
+      [](const Statement& row) -> Result<protocol::Answered> {
+        return protocol::Answered{"", row.text(0), row.integer(1), row.text(2), row.integer(3)};
+      });
+}
+
+namespace {
+
+Result<std::vector<protocol::Metric>> metrics_of(Connection& connection, std::int64_t result_id) {
+  return collect<protocol::Metric>(
+      connection.prepare("SELECT name, filter, value, stderr, stderr_source, missing, "
+                         "higher_is_better FROM metric WHERE result_id = ?1 ORDER BY position",
+                         result_id),
+      [](const Statement& row) -> Result<protocol::Metric> {
+        protocol::Metric metric;
+        metric.name = row.text(0);
+        metric.filter = row.text(1);
+        metric.value = row.optional_real(2);
+        metric.stderr_value = row.optional_real(3);
+        metric.stderr_source = row.text(4);
+        metric.missing = row.text(5);
+        metric.higher_is_better = row.integer(6) != 0;
+        return metric;
+      });
+}
+
+}  // namespace
+
+Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, this->evaluation(evaluation_id));
+  if (evaluation.state != EvaluationState::kScored &&
+      evaluation.state != EvaluationState::kPublished) {
+    return make_error(ErrorCode::kNotFound, "evaluation " + std::to_string(evaluation_id) +
+                                                " has no result: it is " +
+                                                std::string(state_name(evaluation.state)));
+  }
+  protocol::EvaluationResult result;
+  result.weights_sha256 = evaluation.weights_sha256;
+  result.seconds = evaluation.seconds;
+  EVALCAR_ASSIGN_OR_RETURN(
+      result.tasks,
+      collect<protocol::TaskResult>(
+          connection_->prepare(
+              "SELECT t.task, t.error, r.result_id, r.task_version, r.alias, r.num_fewshot, r.n, "
+              "r.n_original, r.lmms_results, r.lmms_config, r.notes, e.attn_implementation "
+              "FROM evaluation_task t JOIN evaluation e USING (evaluation_id) LEFT JOIN result r "
+              "USING (result_id) WHERE t.evaluation_id = ?1 ORDER BY t.position",
+              evaluation_id),
+          [&](const Statement& row) -> Result<protocol::TaskResult> {
+            protocol::TaskResult task;
+            task.task = row.text(0);
+            task.error = row.text(1);
+            task.version = row.text(3);
+            task.alias = row.text(4);
+            task.num_fewshot = row.integer(5);
+            task.n = row.integer(6);
+            task.n_original = row.integer(7);
+            task.lmms_results = row.text(8);
+            task.lmms_config = row.text(9);
+            task.notes = row.text(10);
+            result.attn_implementation = row.text(11);
+            if (!row.is_null(2)) {
+              EVALCAR_ASSIGN_OR_RETURN(task.metrics, metrics_of(*connection_, row.integer(2)));
+            }
+            return task;
+          }));
+  return result;
+}
+
+Status Reader::for_each_sample(std::int64_t evaluation_id, const std::string& task,
+                               const std::function<Status(std::string_view line)>& line) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection_->prepare("SELECT s.line FROM evaluation_task t JOIN result r USING (result_id) "
+                           "JOIN scored_sample s ON s.evaluation_id = r.evaluation_id AND s.task = "
+                           "r.task WHERE t.evaluation_id = ?1 AND t.task = ?2 ORDER BY s.doc_id",
+                           evaluation_id, task));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return {};
+    EVALCAR_RETURN_IF_ERROR(line(rows.text(0)));
+  }
+}
+
+Result<std::vector<MetricRow>> Reader::metrics(const MetricFilter& filter) const {
+  return collect<MetricRow>(
+      connection_->prepare(
+          "SELECT run, step, checkpoint_type, task, metric, filter, value, stderr, stderr_source, "
+          "missing, higher_is_better, n, weights_sha256, finished_at FROM metrics "
+          "WHERE (?1 = '' OR run = ?1) AND (?2 = '' OR task = ?2) AND (?3 = '' OR metric = ?3) "
+          "AND (?4 = '' OR checkpoint_type = ?4) "
+          "ORDER BY run, step, task, metric, filter, checkpoint_type DESC",
+          filter.run, filter.task, filter.metric, filter.checkpoint_type),
+      [](const Statement& row) -> Result<MetricRow> {
+        MetricRow metric;
+        metric.run = row.text(0);
+        metric.step = row.integer(1);
+        metric.checkpoint_type = row.text(2);
+        metric.task = row.text(3);
+        metric.metric = row.text(4);
+        metric.filter = row.text(5);
+        metric.value = row.optional_real(6);
+        metric.stderr_value = row.optional_real(7);
+        metric.stderr_source = row.text(8);
+        metric.missing = row.text(9);
+        metric.higher_is_better = row.integer(10) != 0;
+        metric.n = row.integer(11);
+        metric.weights_sha256 = row.text(12);
+        metric.finished_at = row.text(13);
+        return metric;
+      });
+}
+
+Result<std::optional<Publication>> Reader::publication(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      const auto found,
+      collect<Publication>(
+          connection_->prepare("SELECT seq, evaluation_id, line, supersedes, published_at FROM "
+                               "publication WHERE evaluation_id = ?1",
+                               evaluation_id),
+          publication_of));
+  if (found.empty()) return std::optional<Publication>{};
+  return std::optional<Publication>{found.front()};
+}
+
+Result<std::vector<Publication>> Reader::publications(std::int64_t run_id) const {
+  return collect<Publication>(
+      connection_->prepare(
+          "SELECT p.seq, p.evaluation_id, p.line, p.supersedes, p.published_at FROM publication p "
+          "JOIN evaluation e USING (evaluation_id) WHERE e.run_id = ?1 ORDER BY p.seq",
+          run_id),
+      publication_of);
+}
+
+}  // namespace evalcar::state

@@ -1,0 +1,208 @@
+// What an attempt brings: the hash of the weights, answers, scored samples, numbers.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "store/state/sqlite.h"
+#include "store/state/store.h"
+
+namespace evalcar::state {
+
+Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
+                                                  const std::string& weights_sha256,
+                                                  const std::string& compute_dtype) {
+  if (weights_sha256.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "evaluation " + std::to_string(evaluation_id) + ": loaded without a hash");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kEvaluating, ""));
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE evaluation SET weights_sha256 = ?2, compute_dtype = ?3 WHERE evaluation_id = ?1",
+      evaluation_id, weights_sha256, compute_dtype));
+
+  LoadedOutcome outcome;
+  EVALCAR_RETURN_IF_ERROR(
+      connection_->run("DELETE FROM answer WHERE evaluation_id = ?1 AND weights_sha256 <> ?2",
+                       evaluation_id, weights_sha256));
+  outcome.answers_discarded = connection_->changes();
+  EVALCAR_RETURN_IF_ERROR(connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1",
+                                           evaluation_id));  // scoring is done anew
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement kept, connection_->prepare("SELECT count(*) FROM answer WHERE evaluation_id = ?1",
+                                             evaluation_id));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, kept.step());
+    outcome.answers_kept = kept.integer(0);
+  }
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement twin,
+        connection_->prepare(
+            "SELECT other.evaluation_id FROM evaluation other JOIN evaluation own ON "
+            "own.evaluation_id = ?1 WHERE other.evaluation_id <> own.evaluation_id "
+            "AND other.run_id = own.run_id AND other.step = own.step AND other.kind = own.kind "
+            "AND other.tasks = own.tasks AND other.settings_sha256 = own.settings_sha256 "
+            "AND other.weights_sha256 = own.weights_sha256 "
+            "AND other.compute_dtype = own.compute_dtype "
+            "AND other.state IN ('scored', 'published') ORDER BY other.evaluation_id LIMIT 1",
+            evaluation_id));
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, twin.step());
+    if (row) outcome.duplicate_of = twin.integer(0);
+  }
+  if (outcome.duplicate_of.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kSuperseded,
+                                 "the same weights as evaluation " +
+                                     std::to_string(*outcome.duplicate_of) +
+                                     " of this step: already measured",
+                                 "superseded"));
+  }
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return outcome;
+}
+
+Status Store::record_answers(std::int64_t evaluation_id,
+                             std::span<const protocol::Sample> answers) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "an answer"));
+  for (const protocol::Sample& answer : answers) {
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "INSERT OR REPLACE INTO answer(evaluation_id, task, doc_id, weights_sha256, text, "
+        "output_tokens) SELECT ?1, ?2, ?3, weights_sha256, ?4, ?5 FROM evaluation WHERE "
+        "evaluation_id = ?1",
+        evaluation_id, answer.task, answer.doc_id, answer.text, answer.output_tokens));
+  }
+  return transaction.commit();
+}
+
+Status Store::record_samples(std::int64_t evaluation_id,
+                             std::span<const protocol::Scored> samples) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "a scored sample"));
+  for (const protocol::Scored& sample : samples) {
+    EVALCAR_RETURN_IF_ERROR(
+        connection_->run("INSERT OR REPLACE INTO scored_sample(evaluation_id, task, doc_id, line) "
+                         "VALUES(?1, ?2, ?3, ?4)",
+                         evaluation_id, sample.task, sample.doc_id, sample.line));
+  }
+  return transaction.commit();
+}
+
+Status Store::insert_metrics(std::int64_t result_id, const protocol::TaskResult& task) {
+  std::int64_t position = 0;
+  for (const protocol::Metric& metric : task.metrics) {
+    std::optional<double> value = metric.value;
+    std::optional<double> error = metric.stderr_value;
+    std::string missing = metric.missing;
+    if (value.has_value() && !std::isfinite(*value)) {
+      value.reset();
+      missing = "the value is not a finite number";
+    }
+    if (error.has_value() && !std::isfinite(*error)) error.reset();
+    if (!value.has_value() && missing.empty()) missing = "no value was given";
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "INSERT INTO metric(result_id, position, name, filter, value, stderr, stderr_source, "
+        "missing, higher_is_better) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        result_id, position++, metric.name, metric.filter, value, error, metric.stderr_source,
+        missing, metric.higher_is_better));
+  }
+  return {};
+}
+
+Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
+                                          const std::string& result_key,
+                                          const protocol::TaskResult& task) {
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement known,
+        connection_->prepare("SELECT result_id FROM result WHERE weights_sha256 = ?1 AND kind = ?2 "
+                             "AND task = ?3 AND task_version = ?4 AND settings_sha256 = ?5",
+                             evaluation.weights_sha256, evaluation.kind, task.task, task.version,
+                             result_key));
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, known.step());
+    if (row) {
+      const std::int64_t result_id = known.integer(0);
+      // The lines are there already, under the evaluation that made the result.
+      EVALCAR_RETURN_IF_ERROR(
+          connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task = ?2",
+                           evaluation.id, task.task));
+      return result_id;
+    }
+  }
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "INSERT INTO result(evaluation_id, weights_sha256, kind, task, task_version, "
+      "settings_sha256, alias, num_fewshot, n, n_original, lmms_results, lmms_config, notes) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+      evaluation.id, evaluation.weights_sha256, evaluation.kind, task.task, task.version,
+      result_key, task.alias, task.num_fewshot, task.n, task.n_original, task.lmms_results,
+      task.lmms_config, task.notes));
+  const std::int64_t result_id = connection_->last_insert_id();
+  EVALCAR_RETURN_IF_ERROR(insert_metrics(result_id, task));
+  return result_id;
+}
+
+Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
+                        std::int64_t position, std::optional<std::int64_t> result_id) {
+  if (result_id.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "UPDATE evaluation_task SET current = 0 WHERE run_id = ?1 AND step = ?2 AND kind = ?3 AND "
+        "task = ?4 AND current = 1",
+        evaluation.run_id, evaluation.step, evaluation.kind, task.task));
+  }
+  return connection_->run(
+      "INSERT INTO evaluation_task(evaluation_id, task, position, result_id, error, run_id, step, "
+      "kind, current) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+      evaluation.id, task.task, position, result_id, task.error, evaluation.run_id, evaluation.step,
+      evaluation.kind, result_id.has_value());
+}
+
+Status Store::record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "a result"));
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, reader_.evaluation(evaluation_id));
+  if (result.weights_sha256 != evaluation.weights_sha256) {
+    return make_error(ErrorCode::kCorruption,
+                      "evaluation " + std::to_string(evaluation_id) +
+                          ": the result is of weights " + result.weights_sha256 +
+                          ", expected those that were loaded, " + evaluation.weights_sha256 +
+                          "; it is thrown away");
+  }
+  if (std::none_of(result.tasks.begin(), result.tasks.end(),
+                   [](const protocol::TaskResult& task) { return task.error.empty(); })) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      result.tasks.empty() ? "evaluation " + std::to_string(evaluation_id) +
+                                                 ": no task in the result"
+                                           : "every task failed; " + result.tasks.front().task +
+                                                 ": " + result.tasks.front().error);
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string dtype, [&]() -> Result<std::string> {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement row,
+        connection_->prepare("SELECT compute_dtype FROM evaluation WHERE evaluation_id = ?1",
+                             evaluation_id));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool found, row.step());
+    return row.text(0);
+  }());
+  const std::string result_key = settings_sha256(evaluation.settings, dtype);
+  std::int64_t position = 0;
+  for (const protocol::TaskResult& task : result.tasks) {
+    std::optional<std::int64_t> result_id;
+    if (task.error.empty()) {
+      EVALCAR_ASSIGN_OR_RETURN(result_id, insert_result(evaluation, result_key, task));
+    }
+    EVALCAR_RETURN_IF_ERROR(link_task(evaluation, task, position++, result_id));
+  }
+  EVALCAR_RETURN_IF_ERROR(
+      connection_->run("DELETE FROM answer WHERE evaluation_id = ?1", evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE evaluation SET seconds = ?2, attn_implementation = ?3, stage = '' WHERE "
+      "evaluation_id = ?1",
+      evaluation_id, result.seconds, result.attn_implementation));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kScored, "", "scored"));
+  return transaction.commit();
+}
+
+}  // namespace evalcar::state

@@ -1,0 +1,280 @@
+// Opening the database, and what the watcher tells it: runs and checkpoints.
+#include "store/state/store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+
+#include "store/state/schema.h"
+#include "store/state/sqlite.h"
+
+namespace evalcar::state {
+namespace {
+
+/// f_type of statfs (linux/magic.h and the file systems' own headers) where locks or shared memory
+/// between processes are not dependable.
+const std::map<std::uint64_t, std::string_view>& network_file_systems() {
+  static const std::map<std::uint64_t, std::string_view> kTypes = {
+      {0x6969, "NFS"},          {0x517B, "SMB"},        {0xFF534D42, "CIFS"}, {0xFE534D42, "SMB2"},
+      {0x0BD00BD0, "Lustre"},   {0x47504653, "GPFS"},   {0x00C36400, "Ceph"}, {0x5346414F, "AFS"},
+      {0x6B414653, "AFS"},      {0x19830326, "BeeGFS"}, {0x73757245, "Coda"}, {0x564C, "NCP"},
+      {0x20030528, "OrangeFS"}, {0x18031977, "WekaFS"}};
+  return kTypes;
+}
+
+Status refuse_network_file_system(const FileSystem& files, const std::string& folder) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t type, files.file_system_type(folder));
+  const auto found = network_file_systems().find(type & 0xFFFFFFFFU);
+  if (found == network_file_systems().end()) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    folder + ": is on a network file system (" + std::string(found->second) +
+                        "), where SQLite can lose data; set [store] path to a local disk, e.g. "
+                        "below /var/lib/evalcar");
+}
+
+}  // namespace
+
+/// The lock of the one writer: flock on `<path>.lock`, given up by the kernel when the process
+/// ends. The pid in it is for the message only.
+struct Store::Lock {
+  explicit Lock(int descriptor) : fd(descriptor) {}
+  ~Lock() { ::close(fd); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  int fd;
+
+  static Result<std::unique_ptr<Lock>> take(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return errno_error("open", path, errno);
+    auto lock = std::make_unique<Lock>(fd);
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return errno_error("flock", path, errno);
+      std::array<char, 32> owner{};
+      const ssize_t n = ::pread(fd, owner.data(), owner.size() - 1, 0);
+      return make_error(ErrorCode::kUnavailable,
+                        path + ": another evalcar (pid " +
+                            std::string(owner.data(), n > 0 ? static_cast<std::size_t>(n) : 0) +
+                            ") writes this database");
+    }
+    const std::string pid = std::to_string(::getpid());
+    if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) < 0) {
+      return errno_error("write", path, errno);
+    }
+    return lock;
+  }
+};
+
+Result<std::unique_ptr<Store>> Store::open(FileSystem& files, const Clock& clock,
+                                           const std::string& path, StoreOptions options) {
+  const std::string folder = parent_path(path);
+  EVALCAR_RETURN_IF_ERROR(make_directories(files, folder));
+  if (!options.allow_network_file_system) {
+    EVALCAR_RETURN_IF_ERROR(refuse_network_file_system(files, folder));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(auto lock, Lock::take(path + ".lock"));
+  EVALCAR_ASSIGN_OR_RETURN(
+      auto connection,
+      Connection::open(path, Connection::Mode::kReadWriteCreate, options.busy_timeout_ms));
+
+  const auto damaged = [&](Error error) {
+    if (error.code == ErrorCode::kCorruption) {
+      error.message +=
+          ". Move " + path + " (with -wal and -shm) aside; a new one is made at the next start";
+    }
+    return error;
+  };
+  const auto version = check_schema(*connection);
+  if (!version.has_value()) return damaged(version.error());
+  const auto check = connection->first_text("PRAGMA quick_check(1)");
+  if (!check.has_value()) return damaged(check.error());
+  if (*check != "ok") return damaged(make_error(ErrorCode::kCorruption, path + ": " + *check));
+
+  EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
+                           connection->first_text("PRAGMA journal_mode = WAL"));
+  if (journal != "wal") {
+    return make_error(ErrorCode::kUnsupported,
+                      path + ": SQLite offers journal mode '" + journal +
+                          "' here, expected 'wal'; set [store] path to a local disk");
+  }
+  EVALCAR_RETURN_IF_ERROR(
+      connection->execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON"));
+  EVALCAR_RETURN_IF_ERROR(migrate(*connection, *version));
+  connection->set_checkpoint_on_close(true);
+  return std::unique_ptr<Store>(new Store(std::move(connection), std::move(lock), clock, path));
+}
+
+Store::Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
+             std::string path)
+    : lock_(std::move(lock)),
+      connection_(std::move(connection)),
+      reader_(connection_),
+      clock_(clock),
+      path_(std::move(path)) {}
+
+Store::~Store() = default;
+
+std::string Store::now() const { return format_utc(clock_.wall_now()); }
+
+Result<Run> Store::ensure_run(const std::string& base_name, const std::string& output_dir,
+                              std::uint64_t device, std::uint64_t inode) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  std::int64_t generation = 1;
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement last,
+        connection_->prepare("SELECT run_id, name, output_dir, generation, created_at, inode FROM "
+                             "run WHERE base_name = ?1 ORDER BY generation DESC LIMIT 1",
+                             base_name));
+    EVALCAR_ASSIGN_OR_RETURN(const bool known, last.step());
+    if (known) {
+      if (static_cast<std::uint64_t>(last.integer(5)) == inode) {
+        return Run{last.integer(0), last.text(1), last.text(2), last.integer(3), last.text(4)};
+      }
+      generation = last.integer(3) + 1;
+    }
+  }
+  Run run{0, base_name + "-" + std::to_string(generation), output_dir, generation, now()};
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "INSERT INTO run(base_name, generation, name, output_dir, device, inode, created_at) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+      base_name, generation, run.name, output_dir, device, inode, run.created_at));
+  run.id = connection_->last_insert_id();
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return run;
+}
+
+namespace {
+
+struct KnownKind {
+  bool complete = false;
+  std::string fingerprint;
+};
+
+Result<std::map<std::string, KnownKind>> known_kinds(Connection& connection,
+                                                     std::int64_t checkpoint_id) {
+  std::map<std::string, KnownKind> kinds;
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection.prepare(
+          "SELECT kind, complete, fingerprint FROM checkpoint_kind WHERE checkpoint_id = ?1",
+          checkpoint_id));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return kinds;
+    kinds[rows.text(0)] = {rows.integer(1) != 0, rows.text(2)};
+  }
+}
+
+/// Whether the folder that is seen now is the known generation (see observe_checkpoint).
+bool same_generation(const Checkpoint& known, const std::map<std::string, KnownKind>& known_kinds,
+                     const CheckpointObservation& seen) {
+  bool equal_content = false;
+  for (const KindObservation& kind : seen.kinds) {
+    const auto before = known_kinds.find(kind.kind);
+    if (!kind.complete || before == known_kinds.end() || !before->second.complete) continue;
+    if (before->second.fingerprint != kind.fingerprint) return false;  // rewritten
+    equal_content = true;
+  }
+  return equal_content || (known.inode == seen.inode && known.gone_at.empty());
+}
+
+}  // namespace
+
+Result<std::int64_t> Store::insert_checkpoint(std::int64_t run_id,
+                                              const CheckpointObservation& seen,
+                                              std::int64_t generation) {
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "INSERT INTO checkpoint(run_id, name, generation, step, path, layout, device, inode, seen_at)"
+      " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+      run_id, seen.name, generation, seen.step, seen.path, seen.layout, seen.device, seen.inode,
+      now()));
+  return connection_->last_insert_id();
+}
+
+Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen) {
+  for (const KindObservation& kind : seen.kinds) {
+    // A kind that was complete stays so: what looks incomplete now is being deleted, or will come
+    // back as a new generation.
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "INSERT INTO checkpoint_kind(checkpoint_id, kind, complete, reason, fingerprint, "
+        "size_bytes, mtime_ns, complete_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) "
+        "ON CONFLICT(checkpoint_id, kind) DO UPDATE SET complete = excluded.complete, "
+        "reason = excluded.reason, fingerprint = excluded.fingerprint, "
+        "size_bytes = excluded.size_bytes, mtime_ns = excluded.mtime_ns, "
+        "complete_at = excluded.complete_at "
+        "WHERE complete = 0 AND (excluded.complete = 1 OR reason <> excluded.reason)",
+        checkpoint_id, kind.kind, kind.complete, kind.complete ? std::string() : kind.reason,
+        kind.complete ? kind.fingerprint : std::string(), kind.size_bytes, kind.mtime_ns,
+        kind.complete ? now() : std::string()));
+  }
+  return {};
+}
+
+Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  std::optional<std::int64_t> last_id;
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
+                                             "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
+                                             run_id, seen.name));
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
+    if (row) last_id = last.integer(0);
+  }
+  Observed observed;
+  std::int64_t id = 0;
+  std::int64_t generation = 1;
+  if (last_id.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(*last_id));
+    EVALCAR_ASSIGN_OR_RETURN(const auto kinds, known_kinds(*connection_, *last_id));
+    if (same_generation(known, kinds, seen)) {
+      id = *last_id;
+      EVALCAR_RETURN_IF_ERROR(connection_->run(
+          "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "
+          "gone_at = '' WHERE checkpoint_id = ?1 AND (path, step, layout, device, inode, gone_at) "
+          "<> (?2, ?3, ?4, ?5, ?6, '')",
+          id, seen.path, seen.step, seen.layout.empty() ? known.layout : seen.layout, seen.device,
+          seen.inode));
+    } else {
+      observed.replaces = *last_id;
+      generation = known.generation + 1;
+    }
+  }
+  if (id == 0) {
+    observed.is_new = true;
+    EVALCAR_ASSIGN_OR_RETURN(id, insert_checkpoint(run_id, seen, generation));
+  }
+  EVALCAR_RETURN_IF_ERROR(record_kinds(id, seen));
+  EVALCAR_ASSIGN_OR_RETURN(observed.checkpoint, reader_.checkpoint(id));
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return observed;
+}
+
+Status Store::mark_checkpoint_gone(std::int64_t checkpoint_id) {
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE checkpoint SET gone_at = ?2 WHERE checkpoint_id = ?1 AND gone_at = ''", checkpoint_id,
+      now()));
+  if (connection_->changes() != 0) return {};
+  const auto known = reader_.checkpoint(checkpoint_id);  // gone already, or never there?
+  return known.has_value() ? Status{} : Status{known.error()};
+}
+
+Status Store::set_kept_path(std::int64_t checkpoint_id, const std::string& kind,
+                            const std::string& path) {
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE checkpoint_kind SET kept_path = ?3 WHERE checkpoint_id = ?1 AND kind = ?2",
+      checkpoint_id, kind, path));
+  if (connection_->changes() == 0) {
+    return make_error(
+        ErrorCode::kNotFound,
+        path_ + ": checkpoint " + std::to_string(checkpoint_id) + " has no " + kind + " weights");
+  }
+  return {};
+}
+
+}  // namespace evalcar::state

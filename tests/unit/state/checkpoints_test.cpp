@@ -1,0 +1,99 @@
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/state/scenario.h"
+
+using namespace evalcar;
+using namespace evalcar::state;
+using test::must;
+using test::Scenario;
+
+TEST_CASE("a folder that is written, then whole, then deleted stays one generation") {
+  Scenario s;
+  const auto writing = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "")));
+  CHECK(writing.is_new);
+  CHECK(must(s.store->read().incomplete_reason(writing.checkpoint.id, "regular")) ==
+        "model.safetensors is short");
+  const auto whole = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "f")));
+  CHECK_FALSE(whole.is_new);
+  CHECK(whole.checkpoint.id == writing.checkpoint.id);
+  CHECK(must(s.store->read().incomplete_reason(writing.checkpoint.id, "regular")).empty());
+
+  const auto deleting = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "")));
+  CHECK_FALSE(deleting.is_new);
+  CHECK(must(s.store->read().incomplete_reason(writing.checkpoint.id, "regular")).empty());
+  must(s.store->mark_checkpoint_gone(whole.checkpoint.id));
+  CHECK_FALSE(must(s.store->read().checkpoint(whole.checkpoint.id)).gone_at.empty());
+  must(s.store->mark_checkpoint_gone(whole.checkpoint.id));
+  CHECK(s.store->mark_checkpoint_gone(99).error().code == ErrorCode::kNotFound);
+}
+
+TEST_CASE("rewritten files, a new folder, and a name that came back are new generations") {
+  Scenario s;
+  const auto first = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));
+
+  SECTION("files rewritten in place") {
+    const auto second = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "b")));
+    CHECK(second.is_new);
+    CHECK(second.checkpoint.generation == 2);
+    CHECK(second.replaces == first.checkpoint.id);
+  }
+  SECTION("another folder under the name, still being written") {
+    CHECK(must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "", 77))).is_new);
+  }
+  SECTION("gone, then there again with a reused inode, still being written") {
+    must(s.store->mark_checkpoint_gone(first.checkpoint.id));
+    CHECK(must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, ""))).is_new);
+  }
+  SECTION("gone (unmounted), then there again with the same files") {
+    must(s.store->mark_checkpoint_gone(first.checkpoint.id));
+    const auto back = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));
+    CHECK_FALSE(back.is_new);
+    CHECK(back.checkpoint.gone_at.empty());
+  }
+  SECTION("another device number, the same files: only mounted anew") {
+    auto seen = Scenario::seen(5, "a");
+    seen.device = 42;
+    const auto mounted = must(s.store->observe_checkpoint(s.run.id, seen));
+    CHECK_FALSE(mounted.is_new);
+    CHECK(mounted.checkpoint.device == 42);
+  }
+}
+
+TEST_CASE("EMA weights that become whole later belong to the same generation") {
+  Scenario s;
+  const auto first = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));
+  auto seen = Scenario::seen(5, "a");
+  seen.kinds.push_back({"ema", true, "", "e", 1, 2});
+  const auto later = must(s.store->observe_checkpoint(s.run.id, seen));
+  CHECK(later.checkpoint.id == first.checkpoint.id);
+  must(s.store->set_kept_path(later.checkpoint.id, "ema", "/kept"));
+  CHECK(must(s.store->read().kept_path(later.checkpoint.id, "ema")) == "/kept");
+  CHECK(must(s.store->read().kept_path(later.checkpoint.id, "regular")).empty());
+  CHECK(s.store->set_kept_path(later.checkpoint.id, "average", "/x").error().code ==
+        ErrorCode::kNotFound);
+}
+
+TEST_CASE("an output directory that was made anew is a new run") {
+  Scenario s;
+  CHECK(s.run.name == "run-01234567-1");
+  const Run same = must(s.store->ensure_run("run-01234567", "/out/run", 2, 10));
+  CHECK(same.id == s.run.id);
+  const Run other = must(s.store->ensure_run("run-01234567", "/out/run", 1, 11));
+  CHECK(other.name == "run-01234567-2");
+  CHECK(must(s.store->ensure_run("run-01234567", "/out/run", 1, 11)).id == other.id);
+}
+
+TEST_CASE("a fingerprint sees every change of a file, and no order") {
+  const std::vector<FileIdentity> files = {{"a", 1, 2, 3}, {"b", 4, 5, 6}};
+  const std::string before = content_fingerprint(files);
+  CHECK(content_fingerprint({files[1], files[0]}) == before);
+  for (int change = 0; change < 5; ++change) {
+    auto other = files;
+    if (change == 0) other[0].path = "c";
+    if (change == 1) other[0].inode++;
+    if (change == 2) other[1].size_bytes++;
+    if (change == 3) other[1].mtime_ns++;
+    if (change == 4) other.pop_back();
+    CHECK(content_fingerprint(other) != before);
+  }
+}

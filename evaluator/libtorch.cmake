@@ -19,6 +19,7 @@ check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # the wheel's, below: never two in one process
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(EVALCAR_CUDA ON)
@@ -35,11 +36,20 @@ foreach(dir ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
   target_compile_options(evalcar_libtorch INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${dir}>" "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-isystem ${dir}>")
 endforeach()
+# Headers that could include every operator take only those that they need.
+target_compile_definitions(evalcar_libtorch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_link_directories(evalcar_libtorch INTERFACE ${torch_root}/lib)
 if(EVALCAR_CUDA)
   target_compile_definitions(evalcar_libtorch INTERFACE EVALCAR_CUDA=1)
   # The toolkit's headers; its libraries are those of the wheel (never two cudarts or NCCLs in one process).
   target_include_directories(evalcar_libtorch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  file(GLOB cudart ${torch_root}/../nvidia/*/lib/libcudart.so.*)
+  list(LENGTH cudart cudart_count)
+  if(NOT cudart_count EQUAL 1)
+    message(FATAL_ERROR "expected one libcudart beside torch in ${torch_root}/../nvidia, found: ${cudart}")
+  endif()
+  cmake_path(GET cudart PARENT_PATH EVALCAR_CUDART_DIR)
+  target_link_libraries(evalcar_libtorch INTERFACE ${cudart})
   # --no-as-needed: nothing refers to libtorch_cuda by symbol; it registers its operators when it is loaded.
   target_link_libraries(evalcar_libtorch INTERFACE
     "-Wl,--push-state,--no-as-needed" torch_cpu torch_cuda torch c10 c10_cuda "-Wl,--pop-state")
@@ -48,4 +58,4 @@ else()
 endif()
 # Found from the build folder by this absolute path; the installed program has a relative one (see install rules).
 set(EVALCAR_TORCH_LIB_DIR ${torch_root}/lib)
-set(CMAKE_BUILD_RPATH ${torch_root}/lib)
+set(CMAKE_BUILD_RPATH ${torch_root}/lib ${EVALCAR_CUDART_DIR})

@@ -29,6 +29,12 @@ struct EngineOptions {
   std::int64_t batch_size = 0;  ///< upper bound of sequences decoded together; 0 = by the memory
   double gpu_memory_utilization = 0.8;  ///< of the device's memory
   int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
+  std::int64_t prefill_tokens = 0;      ///< prompt tokens computed together; 0 = by the device
+  bool share_prefixes =
+      true;  ///< a prefix that requests share is computed once; answers are the same
+  /// For tests and diagnosis: the scores of every step before sampling, (vocab) float32, as
+  /// (request, step, scores). Costs a copy per step; empty by default.
+  std::function<void(std::size_t, std::int64_t, std::span<const float>)> observe_logits;
 };
 
 /// What was generated with.
@@ -62,6 +68,9 @@ class ImageSource {
  public:
   virtual ~ImageSource() = default;
   virtual std::size_t size() const = 0;
+  /// Equal keys promise equal pictures (a hash of the file's bytes, say): such pictures are encoded
+  /// once, and prompts over them share what they have in common.
+  virtual std::uint64_t key_of(std::size_t index) const { return index; }
   /// Grid of picture `index`, known without decoding its pixels.
   virtual vision::PreparedSize size_of(std::size_t index) const = 0;
   virtual Result<vision::PreparedImage> load(std::size_t index) const = 0;
@@ -85,6 +94,7 @@ struct LoadedWeights {
   std::uint64_t tensors = 0;
   std::uint64_t bytes = 0;          ///< as stored
   std::string attn_implementation;  ///< what will run
+  std::string warning;  ///< to be told once: something asked for was replaced; empty otherwise
   std::int64_t vocab_size = 0;
   int image_token_id = -1;  ///< config.json's; -1 for a text model
   int vision_merge_size = 2;

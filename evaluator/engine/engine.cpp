@@ -1,0 +1,215 @@
+#include "evaluator/engine/engine.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "evaluator/engine/device.h"
+#include "evaluator/engine/generator.h"
+#include "evaluator/engine/planner.h"
+#include "evaluator/models/registry.h"
+#include "evaluator/weights/load.h"
+
+namespace evalcar::engine {
+namespace {
+
+constexpr int kReadingThreads = 4;
+
+// The one place where libtorch's exceptions end.
+template <typename F>
+auto caught(const char* what, F&& function) -> decltype(function()) {
+  try {
+    const c10::InferenceMode inference;
+    return std::forward<F>(function)();
+  } catch (const c10::OutOfMemoryError& error) {
+    return make_error(ErrorCode::kUnavailable, std::string("out of memory while ") + what + ": " +
+                                                   error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    // The CPU's allocator says so in words only.
+    if (text.find("can't allocate memory") != std::string::npos)
+      return make_error(ErrorCode::kUnavailable,
+                        std::string("out of memory while ") + what + ": " + text);
+    return make_error(ErrorCode::kInternal, std::string(what) + ": " + text);
+  } catch (const std::bad_alloc&) {
+    return make_error(ErrorCode::kUnavailable, std::string("out of memory while ") + what);
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kInternal, std::string(what) + ": " + error.what());
+  }
+}
+
+struct AttentionChoice {
+  models::AttentionKind kind = models::AttentionKind::kSdpa;
+  std::string warning;
+};
+
+Result<AttentionChoice> choose_attention(const std::string& name) {
+  if (name.empty() || name == "sdpa") return AttentionChoice{};
+  if (name == "eager") return AttentionChoice{models::AttentionKind::kEager, ""};
+  if (name == "flash_attention_2")
+    return AttentionChoice{models::AttentionKind::kSdpa,
+                           "attn_implementation flash_attention_2 is not a kernel of this program; "
+                           "sdpa runs in its place"};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "attn_implementation \"" + name + "\": expected flash_attention_2, sdpa or eager");
+}
+
+Result<at::ScalarType> choose_dtype(const std::string& name, const at::Device& device) {
+  if (name.empty() || name == "auto") return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+  if (name == "float32") return at::kFloat;
+  if (name == "bfloat16") return at::kBFloat16;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "dtype \"" + name + "\": expected auto, float32 or bfloat16");
+}
+
+Status check_processor(const vision::ProcessorSettings& processor, const models::ModelInfo& info) {
+  if (processor.patch_size == info.patch_size && processor.merge_size == info.merge &&
+      processor.temporal_patch_size == info.temporal_patch)
+    return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the processor cuts patches of " + std::to_string(processor.patch_size) +
+                        " pixels, " + std::to_string(processor.temporal_patch_size) +
+                        " frames, merged by " + std::to_string(processor.merge_size) +
+                        "; the model expects " + std::to_string(info.patch_size) + ", " +
+                        std::to_string(info.temporal_patch) + ", " + std::to_string(info.merge));
+}
+
+class TorchEngine final : public Engine {
+ public:
+  TorchEngine(EngineOptions options, ResolvedDevice device, AttentionChoice attention)
+      : options_(std::move(options)),
+        device_(std::move(device)),
+        attention_(std::move(attention)) {}
+
+  Result<LoadedWeights> load(const FileSystem& files, const checkpoint::Plan& plan,
+                             const std::string& config_dir, const std::string& dtype,
+                             const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+                             std::stop_token stop) override {
+    model_.reset();
+    auto loaded = caught("loading weights", [&] {
+      return load_model(files, plan, config_dir, dtype, on_progress, stop);
+    });
+    if (!loaded) model_.reset();
+    return loaded;
+  }
+
+  Status generate(std::span<const Request> requests, const ImageSource& images,
+                  const vision::ProcessorSettings& processor,
+                  const std::function<void(std::size_t, const Answer&)>& on_answer,
+                  std::stop_token stop) override {
+    if (!model_) return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
+    return caught("generating", [&] { return run(requests, images, processor, on_answer, stop); });
+  }
+
+  void unload() override {
+    model_.reset();
+    arena_.reset();
+  }
+
+ private:
+  Result<LoadedWeights> load_model(
+      const FileSystem& files, const checkpoint::Plan& plan, const std::string& config_dir,
+      const std::string& dtype_name,
+      const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+      const std::stop_token& stop) {
+    const bool own_dtype = !dtype_name.empty() && dtype_name != "auto";
+    EVALCAR_ASSIGN_OR_RETURN(dtype_,
+                             choose_dtype(own_dtype ? dtype_name : options_.dtype, device_.device));
+    EVALCAR_ASSIGN_OR_RETURN(auto model, models::make_model(files, config_dir));
+    const weights::WeightLayout layout = model->layout();
+    EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
+    if (arena_ && !arena_->fits(layout, dtype_, device_.device)) arena_.reset();
+    if (!arena_) arena_.emplace(layout, dtype_, device_.device);
+    const int threads = std::min(kReadingThreads, at::get_num_threads());
+    EVALCAR_ASSIGN_OR_RETURN(const auto report, weights::load(files, plan, layout, assignment,
+                                                              *arena_, threads, on_progress, stop));
+    model->bind(*arena_, attention_.kind);
+    model_ = std::move(model);
+    const models::ModelInfo& info = model_->info();
+    return LoadedWeights{
+        .weights_sha256 = report.weights_sha256,
+        .architecture = info.model_type,
+        .dtype = dtype_ == at::kFloat ? "float32" : "bfloat16",
+        .tensors = report.tensors,
+        .bytes = report.bytes,
+        .attn_implementation = std::string(models::attention_name(attention_.kind)),
+        .warning = std::exchange(attention_.warning, ""),
+        .vocab_size = info.vocab,
+        .image_token_id = info.image_token_id,
+        .vision_merge_size = static_cast<int>(info.merge)};
+  }
+
+  Status run(std::span<const Request> requests, const ImageSource& images,
+             const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
+             const std::stop_token& stop) {
+    if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
+    EVALCAR_ASSIGN_OR_RETURN(const auto prepared, prepare_requests(*model_, requests, images));
+    std::vector<PlanRequest> plan_requests;
+    for (const PreparedRequest& request : prepared) plan_requests.push_back(request.plan);
+    EVALCAR_ASSIGN_OR_RETURN(const auto packs, plan_run(plan_requests, limits()));
+    Generator generator(*model_, requests, prepared, images, processor, generator_options());
+    for (const Pack& pack : packs) {
+      if (stop.stop_requested())
+        return make_error(ErrorCode::kCancelled, "stopped while generating");
+      EVALCAR_RETURN_IF_ERROR(generator.run_pack(pack, on_answer, stop));
+    }
+    return {};
+  }
+
+  PlannerLimits limits() const {
+    const models::ModelInfo& info = model_->info();
+    const auto position_bytes =
+        static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
+        c10::elementSize(dtype_);
+    const std::uint64_t budget =
+        cache_budget_bytes(device_.device, options_.gpu_memory_utilization);
+    const std::int64_t by_default = device_.device.is_cuda() ? 128 : 32;
+    return {.max_sequences = options_.batch_size > 0 ? options_.batch_size : by_default,
+            .max_positions = static_cast<std::int64_t>(budget / position_bytes),
+            .share_prefixes = options_.share_prefixes};
+  }
+
+  GeneratorOptions generator_options() const {
+    const bool gpu = device_.device.is_cuda();
+    const std::int64_t by_default = gpu ? 8192 : 1024;
+    return {.attention = attention_.kind,
+            .dtype = dtype_,
+            .device = device_.device,
+            .prefill_tokens = options_.prefill_tokens > 0 ? options_.prefill_tokens : by_default,
+            .patch_budget = gpu ? 32768 : 4096,
+            .observe_logits = options_.observe_logits};
+  }
+
+  EngineOptions options_;
+  ResolvedDevice device_;
+  AttentionChoice attention_;
+  at::ScalarType dtype_ = at::kFloat;
+  std::optional<weights::Arena> arena_;
+  std::unique_ptr<models::Model> model_;  // null: nothing is resident
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
+  return caught("creating the engine", [&]() -> Result<std::unique_ptr<Engine>> {
+    EVALCAR_ASSIGN_OR_RETURN(ResolvedDevice device, resolve_device(options.device));
+    EVALCAR_ASSIGN_OR_RETURN(AttentionChoice attention,
+                             choose_attention(options.attn_implementation));
+    EVALCAR_RETURN_IF_ERROR([&]() -> Status {
+      auto dtype = choose_dtype(options.dtype, device.device);
+      return dtype ? Status() : Status(dtype.error());
+    }());
+    at::set_num_threads(options.threads > 0 ? options.threads : usable_cores());
+    return std::unique_ptr<Engine>(
+        std::make_unique<TorchEngine>(options, std::move(device), std::move(attention)));
+  });
+}
+
+}  // namespace evalcar::engine

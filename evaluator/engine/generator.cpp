@@ -1,0 +1,315 @@
+// A pack is computed in four strides: its pictures go through the tower; what a group shares is
+// read once, and its keys and values are copied to the slots of the others; the rest of every
+// prompt is read; then all sequences decode together, one token a step. Rows are always packed: a
+// prompt of 40 tokens and one of 900 stand behind each other in one matrix of 940 rows, and only
+// attention looks at where one ends.
+#include "evaluator/engine/generator.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace evalcar::engine {
+namespace {
+
+Error cancelled() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
+
+Status check_request(const Request& request, std::size_t index, std::int64_t vocab) {
+  const std::string name = "request " + std::to_string(index) + ": ";
+  if (request.tokens.empty())
+    return make_error(ErrorCode::kInvalidArgument, name + "the prompt has no tokens");
+  for (std::size_t i = 0; i < request.tokens.size(); ++i) {
+    if (request.tokens[i] < 0 || request.tokens[i] >= vocab)
+      return make_error(ErrorCode::kInvalidArgument,
+                        name + "token " + std::to_string(i) + " is " +
+                            std::to_string(request.tokens[i]) + ", and the model knows " +
+                            std::to_string(vocab) + ": the tokenizer does not belong to the model");
+  }
+  const GenerationSettings& settings = request.generation;
+  if (settings.max_new_tokens < 1 || settings.max_new_tokens > (1 << 20))
+    return make_error(ErrorCode::kInvalidArgument,
+                      name + "max_new_tokens is " + std::to_string(settings.max_new_tokens));
+  if (!(settings.repetition_penalty > 0) || !(settings.temperature >= 0) || !(settings.top_p > 0))
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        name + "repetition_penalty and top_p must be above 0, temperature at least 0");
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<PreparedRequest>> prepare_requests(const models::Model& model,
+                                                      std::span<const Request> requests,
+                                                      const ImageSource& images) {
+  std::vector<PreparedRequest> prepared;
+  prepared.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Request& request = requests[i];
+    EVALCAR_RETURN_IF_ERROR(check_request(request, i, model.info().vocab));
+    std::vector<models::ImageGrid> grids;
+    for (const std::size_t image : request.images) {
+      EVALCAR_ASSIGN_OR_RETURN(const models::ImageGrid grid, grid_of(images, image));
+      if (grid.t < 1 || grid.h < 1 || grid.w < 1 || grid.h % model.info().merge != 0 ||
+          grid.w % model.info().merge != 0)
+        return make_error(ErrorCode::kInvalidArgument,
+                          "picture " + std::to_string(image) + ": a grid of " +
+                              std::to_string(grid.t) + "x" + std::to_string(grid.h) + "x" +
+                              std::to_string(grid.w) + " patches does not merge");
+      grids.push_back(grid);
+    }
+    auto positions = model.positions(request.tokens, grids);
+    if (!positions)
+      return with_context(std::move(positions).error(), "request " + std::to_string(i));
+    PlanRequest plan{.tokens = request.tokens,
+                     .images = {},
+                     .max_new_tokens = request.generation.max_new_tokens};
+    for (std::size_t j = 0; j < request.images.size(); ++j)
+      plan.images.push_back({positions->images[j].first, images.key_of(request.images[j])});
+    prepared.push_back({std::move(positions).value(), std::move(plan)});
+  }
+  return prepared;
+}
+
+Generator::Generator(const models::Model& model, std::span<const Request> requests,
+                     std::span<const PreparedRequest> prepared, const ImageSource& images,
+                     const vision::ProcessorSettings& processor, GeneratorOptions options)
+    : model_(model),
+      requests_(requests),
+      prepared_(prepared),
+      images_(model, images, processor, options.device, options.patch_budget),
+      options_(std::move(options)) {}
+
+at::Tensor Generator::int64_tensor(const std::vector<std::int64_t>& values) const {
+  return at::tensor(at::ArrayRef<std::int64_t>(values), at::TensorOptions().dtype(at::kLong))
+      .to(options_.device);
+}
+
+Status Generator::run_pack(const Pack& pack, const OnAnswer& on_answer,
+                           const std::stop_token& stop) {
+  sequences_.clear();
+  for (const Group& group : pack.groups) {
+    for (const std::size_t request : group.requests) sequences_.push_back({.request = request});
+  }
+  allocate_cache(pack);
+  sampler_.emplace(pack.sequences, model_.info().vocab, options_.device);
+  for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
+    const std::size_t request = sequences_[slot].request;
+    sampler_->start(static_cast<std::int64_t>(slot), request, requests_[request]);
+  }
+  EVALCAR_RETURN_IF_ERROR(encode_images(pack));
+  EVALCAR_RETURN_IF_ERROR(read_prompts(pack, stop));
+  accept(std::exchange(scores_, at::Tensor()), on_answer);
+  while (!sequences_.empty()) {
+    if (stop.stop_requested()) return cancelled();
+    accept(decode_step(), on_answer);
+  }
+  return {};
+}
+
+Status Generator::encode_images(const Pack& pack) {
+  std::vector<std::size_t> indices;
+  for (const Group& group : pack.groups) {
+    for (const std::size_t request : group.requests)
+      indices.insert(indices.end(), requests_[request].images.begin(),
+                     requests_[request].images.end());
+  }
+  return images_.prepare(indices);
+}
+
+// Zeros, because a masked position still multiplies its value by 0, and what memory held before may
+// be NaN.
+void Generator::allocate_cache(const Pack& pack) {
+  const models::ModelInfo& info = model_.info();
+  const std::int64_t half =
+      info.layers * pack.sequences * pack.capacity * info.kv_heads * info.head_dim;
+  if (!cache_memory_.defined() || cache_memory_.numel() < 2 * half) {
+    cache_memory_ = at::Tensor();  // given back before the larger one is asked for
+    cache_memory_ =
+        at::empty({2 * half}, at::TensorOptions().dtype(options_.dtype).device(options_.device));
+  }
+  const auto part = [&](std::int64_t start) {
+    return cache_memory_.narrow(0, start, half)
+        .view({info.layers, pack.sequences, pack.capacity, info.kv_heads, info.head_dim});
+  };
+  cache_ = {.keys = part(0), .values = part(half)};
+  cache_.keys.zero_();
+  cache_.values.zero_();
+}
+
+Status Generator::read_prompts(const Pack& pack, const std::stop_token& stop) {
+  std::vector<Reading> prefixes, rests;
+  std::int64_t slot = 0;
+  for (const Group& group : pack.groups) {
+    if (group.shared > 0) prefixes.push_back({.slot = slot, .begin = 0, .end = group.shared});
+    for (const std::size_t request : group.requests) {
+      const auto length = static_cast<std::int64_t>(requests_[request].tokens.size());
+      sequences_[static_cast<std::size_t>(slot)].filled = length;
+      rests.push_back({.slot = slot++, .begin = group.shared, .end = length, .last = true});
+    }
+  }
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const at::Tensor nothing,
+                           read(std::move(prefixes), stop));
+  slot = 0;
+  for (const Group& group : pack.groups) {
+    const auto size = static_cast<std::int64_t>(group.requests.size());
+    for (std::int64_t i = 1; i < size && group.shared > 0; ++i)
+      copy_prefix(slot, slot + i, group.shared);
+    slot += size;
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const at::Tensor hidden, read(std::move(rests), stop));
+  scores_ = model_.logits(hidden);
+  return {};
+}
+
+void Generator::copy_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
+  for (const at::Tensor& half : {cache_.keys, cache_.values})
+    half.select(1, to).narrow(1, 0, length).copy_(half.select(1, from).narrow(1, 0, length));
+}
+
+// Cuts the work into batches of at most prefill_tokens rows, in order; a long prompt continues in
+// the next. Returns the final hidden states of the readings that want them, in order: (k, hidden).
+Result<at::Tensor> Generator::read(std::vector<Reading> work, const std::stop_token& stop) {
+  std::vector<at::Tensor> hidden;
+  std::size_t next = 0;
+  while (next < work.size()) {
+    if (stop.stop_requested()) return cancelled();
+    std::vector<Reading> batch;
+    std::vector<models::Segment> segments;
+    std::int64_t rows = 0;
+    while (next < work.size() && rows < options_.prefill_tokens) {
+      Reading& reading = work[next];
+      Reading piece = reading;
+      piece.end = std::min(reading.end, reading.begin + options_.prefill_tokens - rows);
+      piece.last = reading.last && piece.end == reading.end;
+      segments.push_back({.slot = piece.slot,
+                          .start = piece.begin,
+                          .length = piece.end - piece.begin,
+                          .row = rows});
+      rows += piece.end - piece.begin;
+      batch.push_back(piece);
+      reading.begin = piece.end;
+      if (piece.end == reading.end) ++next;
+    }
+    hidden.push_back(read_batch(batch, segments));
+  }
+  if (hidden.empty()) return at::Tensor();
+  return hidden.size() == 1 ? hidden.front() : at::cat(hidden, 0);
+}
+
+at::Tensor Generator::read_batch(std::span<const Reading> batch,
+                                 std::span<const models::Segment> segments) {
+  std::vector<std::int64_t> positions, wanted;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    for (const Reading& reading : batch) {
+      const std::size_t request = sequences_[static_cast<std::size_t>(reading.slot)].request;
+      const auto& places = prepared_[request].positions.axes[axis];
+      positions.insert(positions.end(), places.begin() + reading.begin,
+                       places.begin() + reading.end);
+    }
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (batch[i].last) wanted.push_back(segments[i].row + segments[i].length - 1);
+  }
+  const models::CachedAttention attention(segments, cache_, options_.attention);
+  return model_.forward({.embeddings = embeddings(batch, segments),
+                         .positions = int64_tensor(positions).view({3, -1}),
+                         .wanted = int64_tensor(wanted)},
+                        attention);
+}
+
+// Words from the table, then each picture's features over its placeholders (or the part of them
+// that lies in this batch).
+at::Tensor Generator::embeddings(std::span<const Reading> batch,
+                                 std::span<const models::Segment> segments) {
+  std::vector<std::int64_t> ids;
+  for (const Reading& reading : batch) {
+    const Request& request = requests_[sequences_[static_cast<std::size_t>(reading.slot)].request];
+    ids.insert(ids.end(), request.tokens.begin() + reading.begin,
+               request.tokens.begin() + reading.end);
+  }
+  at::Tensor rows = model_.embed(int64_tensor(ids));
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const std::size_t request = sequences_[static_cast<std::size_t>(batch[i].slot)].request;
+    const auto& spans = prepared_[request].positions.images;
+    for (std::size_t image = 0; image < spans.size(); ++image) {
+      const std::int64_t first = std::max(spans[image].first, batch[i].begin);
+      const std::int64_t last = std::min(spans[image].first + spans[image].count, batch[i].end);
+      if (first >= last) continue;
+      rows.narrow(0, segments[i].row + first - batch[i].begin, last - first)
+          .copy_(images_.features(requests_[request].images[image])
+                     .narrow(0, first - spans[image].first, last - first));
+    }
+  }
+  return rows;
+}
+
+// Feeds every sequence's last token. Returns the scores, (sequences, vocab).
+at::Tensor Generator::decode_step() {
+  std::vector<std::int64_t> ids, positions, wanted;
+  std::vector<models::Segment> segments;
+  for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
+    Sequence& sequence = sequences_[slot];
+    const auto index = static_cast<std::int64_t>(slot);
+    ids.push_back(sequence.last);
+    positions.push_back(prepared_[sequence.request].positions.next + sequence.step - 1);
+    wanted.push_back(index);
+    segments.push_back({.slot = index, .start = sequence.filled++, .length = 1, .row = index});
+  }
+  const models::CachedAttention attention(segments, cache_, options_.attention);
+  const at::Tensor hidden =
+      model_.forward({.embeddings = model_.embed(int64_tensor(ids)),
+                      .positions = int64_tensor(positions).unsqueeze(0).expand({3, -1}),
+                      .wanted = int64_tensor(wanted)},
+                     attention);
+  return model_.logits(hidden);
+}
+
+// Takes the next token of every sequence; those that are done are answered and leave their slot.
+void Generator::accept(const at::Tensor& scores, const OnAnswer& on_answer) {
+  if (options_.observe_logits) observe(scores);
+  std::vector<std::int64_t> slots;
+  for (std::size_t slot = 0; slot < sequences_.size(); ++slot)
+    slots.push_back(static_cast<std::int64_t>(slot));
+  const std::vector<std::int32_t> tokens = sampler_->next(scores, slots);
+  // From the last slot down: the sequence that takes a freed slot has been looked at already.
+  for (std::size_t slot = sequences_.size(); slot-- > 0;) {
+    Sequence& sequence = sequences_[slot];
+    const GenerationSettings& settings = requests_[sequence.request].generation;
+    ++sequence.step;
+    sequence.last = tokens[slot];
+    sequence.answer.stopped =
+        std::ranges::find(settings.stop_ids, tokens[slot]) != settings.stop_ids.end();
+    if (!sequence.answer.stopped) sequence.answer.tokens.push_back(tokens[slot]);
+    if (!sequence.answer.stopped && sequence.step < settings.max_new_tokens) continue;
+    const Sequence done = std::move(sequence);
+    remove(static_cast<std::int64_t>(slot));
+    on_answer(done.request, done.answer);
+  }
+}
+
+void Generator::observe(const at::Tensor& scores) const {
+  const at::Tensor host = scores.to(at::kFloat).cpu().contiguous();
+  const auto vocab = static_cast<std::size_t>(host.size(1));
+  for (std::size_t slot = 0; slot < sequences_.size(); ++slot)
+    options_.observe_logits(sequences_[slot].request, sequences_[slot].step,
+                            {host.const_data_ptr<float>() + slot * vocab, vocab});
+}
+
+// The last sequence moves into the freed slot, so that slots 0, 1, … stay the ones in use.
+void Generator::remove(std::int64_t slot) {
+  const auto last = static_cast<std::int64_t>(sequences_.size()) - 1;
+  if (slot != last) {
+    copy_prefix(last, slot, sequences_.back().filled);
+    sampler_->move(last, slot);
+    sequences_[static_cast<std::size_t>(slot)] = std::move(sequences_.back());
+  }
+  sequences_.pop_back();
+}
+
+}  // namespace evalcar::engine

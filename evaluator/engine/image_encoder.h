@@ -1,0 +1,47 @@
+// Pictures of a pack, from the source through the vision tower.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/models/model.h"
+
+namespace evalcar::engine {
+
+/// Keeps the embeddings of the pictures of the current pack. Not thread-safe.
+class ImageEncoder {
+ public:
+  /// The references must outlive the object. `patch_budget`: patches that go through the tower
+  /// together (a larger picture goes alone).
+  ImageEncoder(const models::Model& model, const ImageSource& images,
+               const vision::ProcessorSettings& processor, at::Device device,
+               std::int64_t patch_budget);
+
+  /// Encodes the given pictures that are not there yet, and forgets all others. May throw
+  /// c10::Error.
+  Status prepare(std::span<const std::size_t> indices);
+  /// (tokens, hidden) of a picture that was prepared.
+  const at::Tensor& features(std::size_t index) const;
+
+ private:
+  Result<at::Tensor> patches_of(std::size_t index) const;
+  void encode(std::span<const std::size_t> indices, const std::vector<at::Tensor>& patches);
+
+  const models::Model& model_;
+  const ImageSource& images_;
+  const vision::ProcessorSettings& processor_;
+  at::Device device_;
+  std::int64_t patch_budget_;
+  std::unordered_map<std::uint64_t, at::Tensor> features_;  // by ImageSource::key_of
+};
+
+/// The grid that the source promises for a picture. kInvalidArgument for an index that is not
+/// there.
+Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index);
+
+}  // namespace evalcar::engine

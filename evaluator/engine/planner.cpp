@@ -1,0 +1,147 @@
+#include "evaluator/engine/planner.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace evalcar::engine {
+namespace {
+
+// Below this many tokens a shared prefix saves less than the copy of its cache costs.
+constexpr std::int64_t kLeastShared = 32;
+
+// Requests with the same pictures stand together, and among them those with the same words.
+std::vector<std::size_t> order_by_prefix(std::span<const PlanRequest> requests) {
+  std::vector<std::size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+    const auto& left = requests[a];
+    const auto& right = requests[b];
+    const auto by_key = [](const PlannedImage& x, const PlannedImage& y) { return x.key < y.key; };
+    if (std::ranges::lexicographical_compare(left.images, right.images, by_key)) return true;
+    if (std::ranges::lexicographical_compare(right.images, left.images, by_key)) return false;
+    return std::ranges::lexicographical_compare(left.tokens, right.tokens);
+  });
+  return order;
+}
+
+std::vector<Group> group_requests(std::span<const PlanRequest> requests, bool share) {
+  std::vector<Group> groups;
+  for (const std::size_t index : order_by_prefix(requests)) {
+    if (share && !groups.empty()) {
+      Group& group = groups.back();
+      std::int64_t shared = common_prefix(requests[group.requests.front()], requests[index]);
+      if (group.requests.size() > 1) shared = std::min(shared, group.shared);
+      // A newcomer that would halve what the others share starts a group of its own.
+      if (shared >= kLeastShared && shared * 2 >= group.shared) {
+        group.shared = shared;
+        group.requests.push_back(index);
+        continue;
+      }
+    }
+    groups.push_back({.shared = 0, .requests = {index}});
+  }
+  return groups;
+}
+
+std::int64_t need_of(const Group& group, std::span<const PlanRequest> requests) {
+  std::int64_t need = 0;
+  for (const std::size_t index : group.requests) need = std::max(need, requests[index].need());
+  return need;
+}
+
+// Tokens that have to be computed: what a rank's work is measured by.
+std::int64_t cost_of(const Group& group, std::span<const PlanRequest> requests) {
+  std::int64_t cost = group.shared;
+  for (const std::size_t index : group.requests) cost += requests[index].need() - group.shared;
+  return cost;
+}
+
+// Longest first to the rank with the least work so far; every rank computes the same deal.
+std::vector<Group> deal(std::vector<Group> groups, std::span<const PlanRequest> requests,
+                        const PlannerLimits& limits) {
+  if (limits.world_size <= 1) return groups;
+  std::vector<std::int64_t> load(static_cast<std::size_t>(limits.world_size));
+  std::ranges::stable_sort(groups, std::ranges::greater{},
+                           [&](const Group& group) { return cost_of(group, requests); });
+  std::vector<Group> mine;
+  for (Group& group : groups) {
+    const auto least = std::ranges::min_element(load);
+    *least += cost_of(group, requests);
+    if (least - load.begin() == limits.rank) mine.push_back(std::move(group));
+  }
+  return mine;
+}
+
+// A group with more members than fit together becomes several; each computes the prefix again.
+void split_into(std::vector<Group>& out, Group group, std::size_t most) {
+  for (std::size_t first = 0; first < group.requests.size(); first += most) {
+    const std::size_t last = std::min(first + most, group.requests.size());
+    Group part{.shared = group.shared, .requests = {}};
+    part.requests.assign(group.requests.begin() + static_cast<std::ptrdiff_t>(first),
+                         group.requests.begin() + static_cast<std::ptrdiff_t>(last));
+    if (part.requests.size() == 1) part.shared = 0;
+    out.push_back(std::move(part));
+  }
+}
+
+Error too_long(const PlanRequest& request, std::size_t index, std::int64_t positions) {
+  Error error = make_error(ErrorCode::kUnavailable,
+                           "out of memory: request " + std::to_string(index) + " needs " +
+                               std::to_string(request.need()) + " cache positions (" +
+                               std::to_string(request.tokens.size()) + " of the prompt, " +
+                               std::to_string(request.max_new_tokens) +
+                               " to generate), and there is room for " + std::to_string(positions));
+  error.retryable = false;
+  return error;
+}
+
+}  // namespace
+
+std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b) {
+  const auto mismatch = std::ranges::mismatch(a.tokens, b.tokens);
+  auto common = static_cast<std::int64_t>(mismatch.in1 - a.tokens.begin());
+  for (std::size_t i = 0; i < a.images.size() && a.images[i].first < common; ++i) {
+    if (i < b.images.size() && a.images[i].key == b.images[i].key) continue;
+    common = a.images[i].first;  // the same placeholders, for another picture
+    break;
+  }
+  const auto shorter = static_cast<std::int64_t>(std::min(a.tokens.size(), b.tokens.size()));
+  return std::max<std::int64_t>(0, std::min(common, shorter - 1));
+}
+
+Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
+                                   const PlannerLimits& limits) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].need() > limits.max_positions)
+      return too_long(requests[i], i, limits.max_positions);
+  }
+  std::vector<Group> whole =
+      deal(group_requests(requests, limits.share_prefixes), requests, limits);
+  std::ranges::stable_sort(whole, [&](const Group& a, const Group& b) {
+    const std::pair left(-need_of(a, requests), a.requests.front());
+    return left < std::pair(-need_of(b, requests), b.requests.front());
+  });
+  std::vector<Group> groups;
+  for (Group& group : whole) {
+    const std::int64_t most = std::clamp<std::int64_t>(
+        limits.max_positions / need_of(group, requests), 1, limits.max_sequences);
+    split_into(groups, std::move(group), static_cast<std::size_t>(most));
+  }
+  std::vector<Pack> packs;
+  for (Group& group : groups) {
+    const auto size = static_cast<std::int64_t>(group.requests.size());
+    const std::int64_t need = need_of(group, requests);
+    const bool fits = !packs.empty() && packs.back().sequences + size <= limits.max_sequences &&
+                      (packs.back().sequences + size) * std::max(packs.back().capacity, need) <=
+                          limits.max_positions;
+    if (!fits) packs.emplace_back();
+    packs.back().sequences += size;
+    packs.back().capacity = std::max(packs.back().capacity, need);
+    packs.back().groups.push_back(std::move(group));
+  }
+  return packs;
+}
+
+}  // namespace evalcar::engine

@@ -1,0 +1,58 @@
+// The plan of a run: which requests share a prefix, and which are decoded together. Pure arithmetic
+// over lengths and tokens, without libtorch: the same requests give the same plan on every machine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "store/base/result.h"
+
+namespace evalcar::engine {
+
+/// A picture's place in a prompt. Equal keys are equal pictures.
+struct PlannedImage {
+  std::int64_t first = 0;  ///< first placeholder token
+  std::uint64_t key = 0;
+};
+
+struct PlanRequest {
+  std::span<const std::int32_t> tokens;
+  std::vector<PlannedImage> images;  ///< in order of appearance
+  std::int64_t max_new_tokens = 0;
+
+  /// Cache positions that the sequence may need.
+  std::int64_t need() const { return static_cast<std::int64_t>(tokens.size()) + max_new_tokens; }
+};
+
+struct PlannerLimits {
+  std::int64_t max_sequences = 1;  ///< decoded together
+  std::int64_t max_positions = 0;  ///< cache positions in all: sequences · capacity
+  bool share_prefixes = true;
+  std::int64_t rank = 0;        ///< this process's share of the requests …
+  std::int64_t world_size = 1;  ///< … when several work on one run
+};
+
+/// Requests whose first `shared` tokens (and the pictures in them) are the same; computed once.
+struct Group {
+  std::int64_t shared = 0;
+  std::vector<std::size_t> requests;
+};
+
+/// Groups that are prefilled and decoded together, each sequence in a slot of `capacity` positions.
+struct Pack {
+  std::vector<Group> groups;
+  std::int64_t sequences = 0;
+  std::int64_t capacity = 0;
+};
+
+/// Length of the prefix that two prompts have in common, pictures included; at most one token less
+/// than the shorter one, so that each has a token of its own to start from.
+std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b);
+
+/// Every request of this rank in exactly one pack; longest first, so that what does not fit fails
+/// at once. kUnavailable "out of memory" if a single request needs more positions than there are.
+Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
+                                   const PlannerLimits& limits);
+
+}  // namespace evalcar::engine

@@ -1,0 +1,46 @@
+// From scores to the next tokens, as transformers' generate does it: repetition penalty first, then
+// greedy or temperature, top-k, top-p.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "evaluator/engine/engine.h"
+
+namespace evalcar::engine {
+
+/// One per pack. Rows of the scores are slots. Not thread-safe.
+class Sampler {
+ public:
+  Sampler(std::int64_t slots, std::int64_t vocab, at::Device device);
+
+  /// Puts a request into a slot. `request` only seeds its draws.
+  void start(std::int64_t slot, std::size_t request, const Request& source);
+  /// The sequence of slot `from` now stands in `to`.
+  void move(std::int64_t from, std::int64_t to);
+  /// scores: (k, vocab) of the slots `slots`. Returns the next token of each, remembered as seen.
+  std::vector<std::int32_t> next(const at::Tensor& scores, std::span<const std::int64_t> slots);
+
+ private:
+  struct Row {
+    GenerationSettings settings;
+    std::size_t request = 0;
+    std::uint64_t step = 0;
+  };
+  at::Tensor penalised(const at::Tensor& scores, std::span<const std::int64_t> slots);
+  void ensure_seen();
+
+  std::int64_t vocab_;
+  at::Device device_;
+  std::vector<Row> rows_;
+  at::Tensor seen_;  // (slots, vocab) bool; undefined while nobody penalises
+};
+
+/// A token drawn from one row of scores, (vocab) float32; `uniform` in [0, 1).
+std::int32_t draw_token(std::span<const float> scores, const GenerationSettings& settings,
+                        double uniform);
+
+}  // namespace evalcar::engine

@@ -1,0 +1,186 @@
+#include "evaluator/models/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_put.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/triu.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace evalcar::models {
+namespace {
+
+// softmax(q kᵀ / sqrt(dim) + mask) v.  q: (…, m, dim), k and v: (…, n, dim), mask: broadcastable to
+// (…, m, n) or undefined. Written as transformers' eager path: the softmax in float32, its result
+// in q's dtype.
+at::Tensor eager(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const at::Tensor& mask) {
+  at::Tensor scores =
+      at::matmul(q, k.transpose(-2, -1)).mul_(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
+  if (mask.defined()) scores = scores + mask;
+  const at::Tensor weights = at::softmax(scores, -1, at::kFloat).to(q.scalar_type());
+  return at::matmul(weights, v);
+}
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& mask, bool causal, AttentionKind kind) {
+  if (kind == AttentionKind::kEager) return eager(q, k, v, mask);
+  return at::scaled_dot_product_attention(
+      q, k, v, mask.defined() ? std::optional(mask) : std::nullopt, 0.0, causal);
+}
+
+at::Tensor int64_tensor(const std::vector<std::int64_t>& values, at::Device device) {
+  return at::tensor(at::ArrayRef<std::int64_t>(values), at::TensorOptions().dtype(at::kLong))
+      .to(device);
+}
+
+// (length, start + length): row i sees the positions up to start + i.
+at::Tensor causal_mask(const Segment& segment, at::TensorOptions options) {
+  return at::full({segment.length, segment.start + segment.length},
+                  -std::numeric_limits<double>::infinity(), options)
+      .triu(segment.start + 1);
+}
+
+}  // namespace
+
+std::string_view attention_name(AttentionKind kind) {
+  return kind == AttentionKind::kSdpa ? "sdpa" : "eager";
+}
+
+CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cache,
+                                 AttentionKind kind)
+    : segments_(segments.begin(), segments.end()), cache_(cache), kind_(kind) {
+  decode_ = is_decode();
+  const at::TensorOptions options = cache.keys.options();
+  for (const Segment& segment : segments_)
+    longest_ = std::max(longest_, segment.start + segment.length);
+  if (!decode_) {
+    for (const Segment& segment : segments_) {
+      // A prompt from its first token on needs no mask: the fused kernel knows "causal".
+      const bool fused = kind_ == AttentionKind::kSdpa && segment.start == 0;
+      masks_.push_back(fused ? at::Tensor() : causal_mask(segment, options));
+    }
+    return;
+  }
+  std::vector<std::int64_t> slots, places;
+  for (const Segment& segment : segments_) {
+    slots.push_back(segment.slot);
+    places.push_back(segment.start);
+  }
+  slots_ = int64_tensor(slots, options.device());
+  places_ = int64_tensor(places, options.device());
+  const bool even = std::ranges::all_of(places, [&](auto place) { return place + 1 == longest_; });
+  if (even) {
+    masks_.emplace_back();
+    return;
+  }
+  const at::Tensor hidden =
+      at::arange(longest_, slots_.options()).unsqueeze(0) > places_.unsqueeze(1);
+  masks_.push_back(at::zeros(hidden.sizes(), options)
+                       .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
+                       .unsqueeze(1)
+                       .unsqueeze(1));
+}
+
+// One new token for each of the slots 0, 1, …: all of them attend in one call.
+bool CachedAttention::is_decode() const {
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    const auto index = static_cast<std::int64_t>(i);
+    if (segment.length != 1 || segment.slot != index || segment.row != index) return false;
+  }
+  return true;
+}
+
+at::Tensor CachedAttention::attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v) const {
+  write(layer, k, v);
+  return decode_ ? decode(layer, q) : prefill(layer, q);
+}
+
+void CachedAttention::write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const {
+  const at::Tensor keys = cache_.keys.select(0, layer);  // (slots, capacity, kv_heads, dim)
+  const at::Tensor values = cache_.values.select(0, layer);
+  if (decode_) {
+    keys.index_put_({slots_, places_}, k);
+    values.index_put_({slots_, places_}, v);
+    return;
+  }
+  for (const Segment& segment : segments_) {
+    const auto place = [&segment](const at::Tensor& cache) {
+      return cache.select(0, segment.slot).narrow(0, segment.start, segment.length);
+    };
+    place(keys).copy_(k.narrow(0, segment.row, segment.length));
+    place(values).copy_(v.narrow(0, segment.row, segment.length));
+  }
+}
+
+// The query heads that share a key head become rows of one matrix: no key is repeated.
+at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q) const {
+  const std::int64_t rows = q.size(0), heads = q.size(1), dim = q.size(2);
+  const std::int64_t kv_heads = cache_.keys.size(3);
+  const auto filled = [&](const at::Tensor& cache) {  // (rows, kv_heads, longest, dim)
+    return cache.select(0, layer).narrow(0, 0, rows).narrow(1, 0, longest_).transpose(1, 2);
+  };
+  const at::Tensor grouped = q.view({rows, kv_heads, heads / kv_heads, dim});
+  at::Tensor mask = masks_.front();
+  if (mask.defined() && kind_ == AttentionKind::kSdpa)
+    mask = mask.expand({rows, 1, heads / kv_heads, longest_});
+  return attention(grouped, filled(cache_.keys), filled(cache_.values), mask, false, kind_)
+      .reshape({rows, heads * dim});
+}
+
+// Per sequence; key heads stand as the batch, and the query heads of each share it by a stride of
+// 0.
+at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q) const {
+  const std::int64_t heads = q.size(1), dim = q.size(2), kv_heads = cache_.keys.size(3);
+  const std::int64_t group = heads / kv_heads;
+  at::Tensor out = at::empty({q.size(0), heads * dim}, q.options());
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    const std::int64_t total = segment.start + segment.length;
+    const auto shared = [&](const at::Tensor& cache) {  // (kv_heads, group, total, dim)
+      return cache.select(0, layer)
+          .select(0, segment.slot)
+          .narrow(0, 0, total)
+          .transpose(0, 1)
+          .unsqueeze(1)
+          .expand({kv_heads, group, total, dim});
+    };
+    const at::Tensor rows = q.narrow(0, segment.row, segment.length)
+                                .view({segment.length, kv_heads, group, dim})
+                                .permute({1, 2, 0, 3});  // (kv_heads, group, length, dim)
+    const at::Tensor mask = masks_[i];
+    const at::Tensor result =
+        attention(rows, shared(cache_.keys), shared(cache_.values), mask, !mask.defined(), kind_);
+    out.narrow(0, segment.row, segment.length)
+        .view({segment.length, kv_heads, group, dim})
+        .copy_(result.permute({2, 0, 1, 3}));
+  }
+  return out;
+}
+
+at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           std::int64_t count, std::int64_t length, AttentionKind kind) {
+  const std::int64_t heads = q.size(1), dim = q.size(2);
+  const auto blocks = [&](const at::Tensor& rows) {  // (count, heads, length, dim)
+    return rows.unflatten(0, {count, length}).transpose(1, 2);
+  };
+  return attention(blocks(q), blocks(k), blocks(v), at::Tensor(), false, kind)
+      .transpose(1, 2)
+      .reshape({count * length, heads * dim});
+}
+
+}  // namespace evalcar::models

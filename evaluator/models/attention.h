@@ -1,0 +1,72 @@
+// Scaled dot-product attention in the two forms that a vision-language model needs: blocks without
+// a cache (vision towers), and causal attention over a slot cache (text).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace evalcar::models {
+
+enum class AttentionKind {
+  kSdpa,   ///< libtorch's fused kernels
+  kEager,  ///< matrix products and a float32 softmax, written out: the reference
+};
+/// "sdpa", "eager": as transformers names them.
+std::string_view attention_name(AttentionKind kind);
+
+/// Keys and values of all layers. A slot holds one sequence; its first `length` positions are
+/// filled. keys, values: (layers, slots, capacity, kv_heads, head_dim)
+struct KvCache {
+  at::Tensor keys;
+  at::Tensor values;
+
+  std::int64_t slots() const { return keys.size(1); }
+  std::int64_t capacity() const { return keys.size(2); }
+};
+
+/// New tokens of one sequence in a packed batch: rows [row, row + length) are positions
+/// [start, start + length) of `slot`.
+struct Segment {
+  std::int64_t slot = 0;
+  std::int64_t start = 0;
+  std::int64_t length = 0;
+  std::int64_t row = 0;
+};
+
+/// Causal attention of a packed batch over the cache. Made once per batch, used in every layer. The
+/// cache must outlive it.
+class CachedAttention {
+ public:
+  CachedAttention(std::span<const Segment> segments, KvCache& cache, AttentionKind kind);
+
+  /// Writes the new keys and values to the cache, then attends each row to its sequence up to
+  /// itself. q: (rows, heads, dim); k, v: (rows, kv_heads, dim). Returns (rows, heads · dim).
+  at::Tensor attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                    const at::Tensor& v) const;
+
+ private:
+  bool is_decode() const;
+  void write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const;
+  at::Tensor decode(std::int64_t layer, const at::Tensor& q) const;
+  at::Tensor prefill(std::int64_t layer, const at::Tensor& q) const;
+
+  std::vector<Segment> segments_;
+  KvCache& cache_;
+  AttentionKind kind_;
+  bool decode_ = false;
+  std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
+  at::Tensor slots_, places_;  // decode: (rows) int64
+  std::vector<at::Tensor>
+      masks_;  // decode: one (rows,1,1,longest); else per segment (length, start+length)
+};
+
+/// Attention inside equal blocks of rows, everything with everything. q, k, v: (count · length,
+/// heads, dim), contiguous in that order of rows. Returns (count · length, heads · dim).
+at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           std::int64_t count, std::int64_t length, AttentionKind kind);
+
+}  // namespace evalcar::models

@@ -1,0 +1,67 @@
+// What the engine needs of a model. Families implement it and register themselves in registry.cpp;
+// the engine knows none by name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "evaluator/models/attention.h"
+#include "evaluator/models/qwen2_5_vl/positions.h"
+#include "evaluator/weights/arena.h"
+#include "evaluator/weights/layout.h"
+#include "store/base/result.h"
+
+namespace evalcar::models {
+
+struct ModelInfo {
+  std::string model_type;
+  std::int64_t vocab = 0;
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+  std::int64_t layers = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  int image_token_id = -1;  ///< -1: no pictures
+  std::int64_t merge = 2;   ///< patches per side of a picture's token
+  std::int64_t patch_size = 14;
+  std::int64_t temporal_patch = 2;
+  std::int64_t patch_elements = 0;
+};
+
+/// New tokens for the text model, several sequences packed without padding.
+struct TextBatch {
+  at::Tensor embeddings;  ///< (rows, hidden)
+  at::Tensor positions;   ///< (3, rows) int64: time, height, width
+  at::Tensor wanted;      ///< (k) int64: rows whose final hidden state is asked for
+};
+
+/// One architecture with its numbers; computes once weights are bound. One thread at a time. All
+/// functions but the constructor's may throw c10::Error.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelInfo& info() const = 0;
+  virtual weights::WeightLayout layout() const = 0;
+  /// Takes views of the arena's tensors; the arena must live as long as the model computes.
+  virtual void bind(const weights::Arena& arena, AttentionKind attention) = 0;
+
+  /// The positions of a prompt and of its pictures' placeholders.
+  virtual Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
+                                            std::span<const ImageGrid> grids) const = 0;
+  /// patches: (sum of patches, patch_elements) float32 on the device. Returns (sum of tokens,
+  /// hidden).
+  virtual at::Tensor encode_images(const at::Tensor& patches,
+                                   std::span<const ImageGrid> grids) const = 0;
+  /// ids: (rows) int64 on the device. Returns (rows, hidden).
+  virtual at::Tensor embed(const at::Tensor& ids) const = 0;
+  /// Runs the layers, filling the cache. Returns the hidden states of the wanted rows: (k, hidden).
+  virtual at::Tensor forward(const TextBatch& batch, const CachedAttention& attention) const = 0;
+  /// hidden: (k, hidden) of forward(). Returns (k, vocab), in the model's dtype.
+  virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+};
+
+}  // namespace evalcar::models

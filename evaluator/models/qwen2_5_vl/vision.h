@@ -1,0 +1,47 @@
+// The vision tower of Qwen2.5-VL (Bai et al. 2025, section 2.1.1): a ViT that attends inside
+// windows in most blocks and over the whole picture in a few, then merges 2×2 patches into one
+// token.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "evaluator/models/attention.h"
+#include "evaluator/models/qwen2_5_vl/config.h"
+#include "evaluator/models/qwen2_5_vl/positions.h"
+#include "evaluator/models/rotary.h"
+#include "evaluator/weights/arena.h"
+
+namespace evalcar::models::qwen2_5_vl {
+
+class VisionTower {
+ public:
+  VisionTower(const VisionConfig& config, const weights::Arena& arena, AttentionKind attention);
+
+  /// patches: (P, patch_elements) float32, merge windows first, as the processor orders them.
+  /// Returns (P / merge², out_hidden), in the order of the placeholders.
+  at::Tensor encode(const at::Tensor& patches, std::span<const ImageGrid> grids) const;
+
+ private:
+  struct Block {
+    at::Tensor norm1, qkv_weight, qkv_bias, proj_weight, proj_bias;
+    at::Tensor norm2, gate_up_weight, gate_up_bias, down_weight, down_bias;
+    bool full_attention = false;
+  };
+  at::Tensor attend(const Block& block, const at::Tensor& x, const RotaryAngles& angles,
+                    std::span<const BlockRun> runs) const;
+  at::Tensor mlp(const Block& block, const at::Tensor& x) const;
+  at::Tensor merge(const at::Tensor& x) const;
+  RotaryAngles angles(const TowerOrder& order) const;
+
+  VisionConfig config_;
+  AttentionKind attention_;
+  at::Tensor frequencies_;  // (head_dim/4) float32
+  at::Tensor patch_embed_;  // (hidden, patch_elements)
+  std::vector<Block> blocks_;
+  at::Tensor merger_norm_, merger_0_weight_, merger_0_bias_, merger_2_weight_, merger_2_bias_;
+};
+
+}  // namespace evalcar::models::qwen2_5_vl

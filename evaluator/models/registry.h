@@ -1,0 +1,24 @@
+// The architectures that this program computes, found by what config.json says.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "evaluator/models/model.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::models {
+
+/// The model that `<dir>/config.json` describes, without weights. kUnsupported for an architecture
+/// that is not known, listing the known ones; kNotFound or kCorruption for the file.
+Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir);
+
+struct KnownModel {
+  std::string model_type;
+  std::string architecture;
+};
+std::vector<KnownModel> known_models();
+
+}  // namespace evalcar::models

@@ -1,0 +1,53 @@
+#include "evaluator/weights/arena.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cassert>
+
+namespace evalcar::weights {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+bool same_tensor(const ResidentTensor& a, const ResidentTensor& b) {
+  return a.name == b.name && a.shape == b.shape;
+}
+
+}  // namespace
+
+Arena::Arena(const WeightLayout& layout, at::ScalarType dtype, at::Device device)
+    : residents_(layout.residents) {
+  const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
+  std::int64_t total = 0;
+  for (const auto& resident : residents_) total += aligned(resident.elements() * element_bytes);
+  memory_ = at::empty({total}, at::TensorOptions().dtype(at::kByte).device(device));
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < residents_.size(); ++i) {
+    const std::int64_t bytes = residents_[i].elements() * element_bytes;
+    tensors_.push_back(memory_.narrow(0, offset, bytes).view(dtype).view(residents_[i].shape));
+    index_.emplace(residents_[i].name, i);
+    offset += aligned(bytes);
+  }
+}
+
+const at::Tensor& Arena::tensor(const std::string& name) const {
+  const auto found = index_.find(name);
+  assert(found != index_.end());
+  return tensors_[found->second];
+}
+
+bool Arena::fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const {
+  return memory_.device() == device && !tensors_.empty() &&
+         tensors_.front().scalar_type() == dtype &&
+         std::ranges::equal(residents_, layout.residents, same_tensor);
+}
+
+std::int64_t Arena::bytes() const { return memory_.numel(); }
+
+}  // namespace evalcar::weights

@@ -1,0 +1,38 @@
+// One allocation that holds all resident tensors of a model, at fixed addresses: a second
+// checkpoint of the same architecture is written over the first, and nothing that points into it
+// has to be told.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "evaluator/weights/layout.h"
+
+namespace evalcar::weights {
+
+/// Not thread-safe to create or destroy; different tensors may be filled by different threads.
+class Arena {
+ public:
+  /// Allocates on `device` in `dtype` (throws c10::OutOfMemoryError, as every libtorch call here).
+  /// Tensors start at multiples of 256 bytes.
+  Arena(const WeightLayout& layout, at::ScalarType dtype, at::Device device);
+
+  const at::Tensor& tensor(std::size_t index) const { return tensors_[index]; }
+  /// By the resident tensor's name, which must exist.
+  const at::Tensor& tensor(const std::string& name) const;
+  /// Whether a model of this layout, dtype and device fits in place.
+  bool fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const;
+  std::int64_t bytes() const;
+
+ private:
+  at::Tensor memory_;  // (bytes) uint8
+  std::vector<ResidentTensor> residents_;
+  std::vector<at::Tensor> tensors_;
+  std::unordered_map<std::string, std::size_t> index_;
+};
+
+}  // namespace evalcar::weights

@@ -1,0 +1,55 @@
+// What a model wants of a checkpoint: which tensors, in which shape, and where each lands in
+// memory.
+//
+// A resident tensor is what the model computes with; a source is a checkpoint's tensor, copied
+// whole to an offset of a resident one. Fusing (q, k, v into one matrix; gate and up into one) is
+// nothing but several sources under each other in one resident tensor.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace evalcar::weights {
+
+struct ResidentTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+
+  std::int64_t elements() const;
+};
+
+struct SourceTensor {
+  std::string name;                 ///< canonical
+  std::vector<std::int64_t> shape;  ///< as stored
+  std::size_t resident = 0;         ///< index into WeightLayout::residents
+  std::int64_t offset = 0;          ///< elements before it in the resident tensor
+};
+
+/// A tensor that may be left out, and must be equal to `same_as` where it is there.
+struct TiedTensor {
+  std::string name;
+  std::string same_as;
+};
+
+struct WeightLayout {
+  std::vector<ResidentTensor> residents;
+  std::vector<SourceTensor> sources;  ///< each expected exactly once
+  std::vector<TiedTensor> ties;
+  /// The canonical name of a stored one: generations of checkpoints prefix the same tensors
+  /// differently.
+  std::string (*canonical_name)(std::string_view stored) = nullptr;
+
+  /// Adds a resident tensor that is one source of the same name and shape.
+  void add(const std::string& name, const std::vector<std::int64_t>& shape);
+  /// Adds a resident tensor made of sources stacked along dimension 0; all agree in the others.
+  void add_stacked(const std::string& name, const std::vector<SourceTensor>& parts);
+  /// Adds a resident tensor that holds one source under another shape with as many elements.
+  void add_reshaped(const std::string& name, const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& stored_shape);
+};
+
+std::int64_t element_count(const std::vector<std::int64_t>& shape);
+
+}  // namespace evalcar::weights

@@ -1,0 +1,271 @@
+#include "evaluator/weights/load.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "evaluator/weights/finite.h"
+
+namespace evalcar::weights {
+namespace {
+
+constexpr std::size_t kNamesInMessage = 8;
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < kNamesInMessage; ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesInMessage)
+    text += " and " + std::to_string(names.size() - kNamesInMessage) + " more";
+  return text;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+at::ScalarType scalar_type(checkpoint::DType dtype) {
+  switch (dtype) {
+    case checkpoint::DType::kFloat16:
+      return at::kHalf;
+    case checkpoint::DType::kBFloat16:
+      return at::kBFloat16;
+    case checkpoint::DType::kFloat64:
+      return at::kDouble;
+    default:
+      return at::kFloat;
+  }
+}
+
+// Everything that is wrong with a set of tensors, told at once.
+struct Complaints {
+  std::vector<std::string> missing, extra, twice, misshapen;
+
+  bool empty() const {
+    return missing.empty() && extra.empty() && twice.empty() && misshapen.empty();
+  }
+  Error error() const {
+    std::string text = "the checkpoint does not hold this model's weights:";
+    if (!missing.empty())
+      text += " " + std::to_string(missing.size()) + " missing (" + listed(missing) + ");";
+    if (!extra.empty())
+      text +=
+          " " + std::to_string(extra.size()) + " not known to the model (" + listed(extra) + ");";
+    if (!twice.empty()) text += " there twice (" + listed(twice) + ");";
+    if (!misshapen.empty()) text += " of a wrong shape (" + listed(misshapen) + ");";
+    text.pop_back();
+    return make_error(ErrorCode::kCorruption, text);
+  }
+};
+
+// One run of load(): worker threads take tensors from a counter; the first error stops them all.
+class Loading {
+ public:
+  Loading(const checkpoint::Plan& plan, const WeightLayout& layout, const Assignment& assignment,
+          const checkpoint::PlanReader& reader, Arena& arena)
+      : plan_(plan),
+        layout_(layout),
+        assignment_(assignment),
+        reader_(reader),
+        arena_(arena),
+        digests_(plan.tensors.size()) {}
+
+  Status run(int threads, const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+             const std::stop_token& stop) {
+    {
+      std::vector<std::jthread> workers;
+      running_ = std::clamp<int>(threads, 1, 16);
+      for (int i = running_; i > 0; --i) workers.emplace_back([this] { work(); });
+      watch(on_progress, stop);
+    }
+    if (error_) return *error_;
+    if (on_progress) on_progress(plan_.bytes(), plan_.bytes());
+    return {};
+  }
+
+  std::vector<checkpoint::TensorDigest>& digests() { return digests_; }
+
+ private:
+  void work() {
+    const c10::InferenceMode inference;
+    std::vector<std::byte> staging;
+    while (!failed_.load()) {
+      const std::size_t index = next_.fetch_add(1);
+      if (index >= plan_.tensors.size()) break;
+      const Status status = load_caught(index, staging);
+      if (!status) {
+        fail(status.error());
+        break;
+      }
+      done_bytes_.fetch_add(plan_.tensors[index].bytes());
+    }
+    const std::scoped_lock lock(mutex_);
+    --running_;
+    changed_.notify_all();
+  }
+
+  // The calling thread reports progress and passes a stop on, until the workers are through.
+  void watch(const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+             const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(100),
+                              [this] { return running_ == 0; })) {
+      lock.unlock();
+      if (stop.stop_requested())
+        fail(make_error(ErrorCode::kCancelled, "stopped while loading weights"));
+      if (on_progress) on_progress(done_bytes_.load(), plan_.bytes());
+      lock.lock();
+    }
+  }
+
+  void fail(Error error) {
+    const std::scoped_lock lock(mutex_);
+    if (!error_) error_ = std::move(error);
+    failed_.store(true);
+  }
+
+  Status load_caught(std::size_t index, std::vector<std::byte>& staging) {
+    try {
+      return load_one(index, staging);
+    } catch (const c10::Error& error) {
+      return make_error(ErrorCode::kInternal,
+                        "copying " + plan_.tensors[index].name +
+                            " to the device: " + error.what_without_backtrace());
+    } catch (const std::bad_alloc&) {
+      return make_error(ErrorCode::kUnavailable,
+                        "out of memory while loading " + plan_.tensors[index].name);
+    }
+  }
+
+  Status load_one(std::size_t index, std::vector<std::byte>& staging) {
+    const checkpoint::TensorPlan& tensor = plan_.tensors[index];
+    const auto& target = assignment_.targets[index];
+    at::Tensor place = target.tie ? at::Tensor() : place_of(layout_.sources[target.index]);
+    // Where the arena holds the stored dtype in host memory, the file is read straight into it.
+    const bool in_place =
+        place.defined() && place.is_cpu() && place.scalar_type() == scalar_type(tensor.dtype);
+    if (!in_place) staging.resize(tensor.bytes());
+    const std::span<std::byte> bytes =
+        in_place ? std::span(static_cast<std::byte*>(place.data_ptr()), tensor.bytes())
+                 : std::span(staging);
+    EVALCAR_RETURN_IF_ERROR(reader_.read(index, bytes));
+    digests_[index] = {tensor.name, tensor.dtype, tensor.shape, checkpoint::tensor_sha256(bytes)};
+    if (const auto bad = first_not_finite(bytes, tensor.dtype))
+      return make_error(ErrorCode::kCorruption,
+                        tensor.name + ": element " + std::to_string(*bad) +
+                            " is NaN or infinite: the weights are broken (a diverged training?)");
+    if (!in_place && place.defined())
+      place.copy_(at::from_blob(staging.data(), {place.numel()},
+                                at::TensorOptions().dtype(scalar_type(tensor.dtype))));
+    return {};
+  }
+
+  at::Tensor place_of(const SourceTensor& source) const {
+    return arena_.tensor(source.resident)
+        .view({-1})
+        .narrow(0, source.offset, element_count(source.shape));
+  }
+
+  const checkpoint::Plan& plan_;
+  const WeightLayout& layout_;
+  const Assignment& assignment_;
+  const checkpoint::PlanReader& reader_;
+  Arena& arena_;
+  std::vector<checkpoint::TensorDigest> digests_;  // each element written by one worker
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<std::uint64_t> done_bytes_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;  // guards running_ and error_
+  std::condition_variable changed_;
+  int running_ = 0;
+  std::optional<Error> error_;
+};
+
+// A tied tensor that was saved on its own must hold the values of the one it is tied to.
+Status check_ties(const WeightLayout& layout, const Assignment& assignment,
+                  const std::vector<checkpoint::TensorDigest>& digests) {
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    if (!assignment.targets[i].tie) continue;
+    const TiedTensor& tie = layout.ties[assignment.targets[i].index];
+    const auto original = std::ranges::find_if(digests, [&](const auto& digest) {
+      return layout.canonical_name(digest.name) == tie.same_as;
+    });
+    if (original->sha256 != digests[i].sha256)
+      return make_error(ErrorCode::kCorruption,
+                        digests[i].name + " differs from " + original->name +
+                            ", but the configuration ties them (tie_word_embeddings)");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layout) {
+  std::unordered_map<std::string, Assignment::Target> expected;
+  std::unordered_map<std::string, const std::vector<std::int64_t>*> shapes;
+  for (std::size_t i = 0; i < layout.sources.size(); ++i) {
+    expected[layout.sources[i].name] = {i, false};
+    shapes[layout.sources[i].name] = &layout.sources[i].shape;
+  }
+  for (std::size_t i = 0; i < layout.ties.size(); ++i) {
+    expected[layout.ties[i].name] = {i, true};
+    shapes[layout.ties[i].name] = shapes.at(layout.ties[i].same_as);
+  }
+  Assignment assignment;
+  Complaints complaints;
+  std::unordered_map<std::string, std::string> seen;  // canonical name → stored name
+  for (const auto& tensor : plan.tensors) {
+    const std::string name = layout.canonical_name(tensor.name);
+    const auto found = expected.find(name);
+    if (found == expected.end()) {
+      complaints.extra.push_back(tensor.name);
+      continue;
+    }
+    if (!is_float_dtype(tensor.dtype))
+      return make_error(ErrorCode::kUnsupported,
+                        tensor.name + " is stored as " +
+                            std::string(checkpoint::dtype_name(tensor.dtype)) +
+                            "; weights must be float32, bfloat16, float16 or float64");
+    const auto [other, fresh] = seen.emplace(name, tensor.name);
+    if (!fresh) complaints.twice.push_back(other->second + " and " + tensor.name);
+    if (tensor.shape != *shapes.at(name))
+      complaints.misshapen.push_back(tensor.name + " is " + shape_text(tensor.shape) +
+                                     ", expected " + shape_text(*shapes.at(name)));
+    assignment.targets.push_back(found->second);
+  }
+  for (const auto& source : layout.sources) {
+    if (!seen.contains(source.name)) complaints.missing.push_back(source.name);
+  }
+  if (!complaints.empty()) return complaints.error();
+  return assignment;
+}
+
+Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
+                        const WeightLayout& layout, const Assignment& assignment, Arena& arena,
+                        int threads,
+                        const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+                        std::stop_token stop) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto reader, checkpoint::PlanReader::open(files, plan));
+  Loading loading(plan, layout, assignment, reader, arena);
+  EVALCAR_RETURN_IF_ERROR(loading.run(threads, on_progress, stop));
+  EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
+  EVALCAR_RETURN_IF_ERROR(check_ties(layout, assignment, loading.digests()));
+  return LoadReport{.weights_sha256 = checkpoint::weights_sha256(std::move(loading.digests())),
+                    .tensors = plan.tensors.size(),
+                    .bytes = plan.bytes()};
+}
+
+}  // namespace evalcar::weights

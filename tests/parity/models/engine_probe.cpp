@@ -1,0 +1,192 @@
+// engine_probe JOB.json: runs the engine for the Python tests and prints one JSON document.
+//
+// JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
+// share_prefixes},
+//       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]      raw uint8 RGB of the
+//       exact grid "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
+//       "cancel_after": N,
+//                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
+//                 "repetition_penalty",
+//                               "temperature", "top_p", "top_k", "seed"}, …]}, …]}
+// All runs use one engine, in order. Printed: {"runs": [{"loaded": {…}, "answers": [{tokens,
+// stopped}], "order": […], "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}.
+// The logits file holds float32 (step, vocab) of request 0, then of request 1, ….
+#include <sys/resource.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "evaluator/engine/engine.h"
+#include "store/base/file_system.h"
+#include "store/checkpoint/plan.h"
+
+namespace {
+
+using evalcar::Result;
+using evalcar::Status;
+using nlohmann::json;
+namespace engine = evalcar::engine;
+namespace vision = evalcar::vision;
+
+class RawImages final : public engine::ImageSource {
+ public:
+  explicit RawImages(const json& images) : images_(images) {}
+  std::size_t size() const override { return images_.size(); }
+  std::uint64_t key_of(std::size_t index) const override {
+    return images_[index].value("key", std::uint64_t{index});
+  }
+  vision::PreparedSize size_of(std::size_t index) const override {
+    return {1, images_[index]["height"].get<int>() / 14, images_[index]["width"].get<int>() / 14};
+  }
+  Result<vision::PreparedImage> load(std::size_t index) const override {
+    const auto size = size_of(index);
+    vision::PreparedImage image{.grid_h = size.grid_h,
+                                .grid_w = size.grid_w,
+                                .width = size.grid_w * 14,
+                                .height = size.grid_h * 14};
+    std::ifstream file(images_[index]["rgb"].get<std::string>(), std::ios::binary);
+    image.rgb.assign(std::istreambuf_iterator<char>(file), {});
+    return image;
+  }
+
+ private:
+  const json& images_;
+};
+
+engine::Request request_of(const json& source) {
+  engine::Request request;
+  request.tokens = source.at("tokens").get<std::vector<std::int32_t>>();
+  request.images = source.value("images", std::vector<std::size_t>{});
+  auto& generation = request.generation;
+  generation.max_new_tokens = source.value("max_new_tokens", std::int64_t{32});
+  generation.stop_ids = source.value("stop_ids", std::vector<std::int32_t>{});
+  generation.repetition_penalty = source.value("repetition_penalty", 1.0);
+  generation.temperature = source.value("temperature", 0.0);
+  generation.top_p = source.value("top_p", 1.0);
+  generation.top_k = source.value("top_k", std::int64_t{0});
+  generation.seed = source.value("seed", std::uint64_t{0});
+  return request;
+}
+
+class Probe {
+ public:
+  explicit Probe(json job) : job_(std::move(job)), images_(job_["images"]) {}
+
+  json run() {
+    engine::EngineOptions options;
+    const json& given = job_["options"];
+    options.device = given.value("device", "cpu");
+    options.dtype = given.value("dtype", "auto");
+    options.attn_implementation = given.value("attn_implementation", "");
+    options.batch_size = given.value("batch_size", std::int64_t{0});
+    options.threads = given.value("threads", 0);
+    options.prefill_tokens = given.value("prefill_tokens", std::int64_t{0});
+    options.share_prefixes = given.value("share_prefixes", true);
+    bool logits = false;
+    for (const json& run : job_["runs"])
+      logits = logits || (run.contains("logits") && run["logits"].is_string());
+    if (logits)
+      options.observe_logits = [this](std::size_t request, std::int64_t,
+                                      std::span<const float> row) {
+        observed_[request].insert(observed_[request].end(), row.begin(), row.end());
+      };
+    auto created = engine::Engine::create(options);
+    if (!created) return {{"error", error_json(created.error())}};
+    engine_ = std::move(created).value();
+    json results = json::array();
+    for (const json& run : job_["runs"]) results.push_back(run_one(run));
+    return {{"runs", results}};
+  }
+
+ private:
+  static json error_json(const evalcar::Error& error) {
+    return {{"code", evalcar::error_code_name(error.code)}, {"message", error.message}};
+  }
+
+  json run_one(const json& run) {
+    json result;
+    if (run.contains("folder")) {
+      auto loaded = load(run["folder"].get<std::string>());
+      if (!loaded) return {{"error", error_json(loaded.error())}};
+      result["loaded"] = *loaded;
+    }
+    observed_.clear();
+    std::vector<engine::Request> requests;
+    for (const json& source : run.at("requests")) requests.push_back(request_of(source));
+    for (int repeat = 0; repeat < run.value("repeat", 1); ++repeat) {
+      const auto start = std::chrono::steady_clock::now();
+      const Status status = generate(requests, run.value("cancel_after", 0), result);
+      if (!status) return {{"error", error_json(status.error())}, {"order", result["order"]}};
+      result["seconds"].push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    if (run.contains("logits") && run["logits"].is_string()) write_logits(run["logits"]);
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    result["peak_rss_bytes"] = usage.ru_maxrss * 1024;
+    if (run.value("unload", false)) engine_->unload();
+    return result;
+  }
+
+  Result<json> load(const std::string& folder) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        const auto plan,
+        evalcar::checkpoint::make_plan(files_, folder, evalcar::checkpoint::WeightsKind::kRegular));
+    EVALCAR_ASSIGN_OR_RETURN(const auto loaded,
+                             engine_->load(files_, plan, folder, "auto", {}, {}));
+    return json{{"weights_sha256", loaded.weights_sha256},
+                {"architecture", loaded.architecture},
+                {"dtype", loaded.dtype},
+                {"tensors", loaded.tensors},
+                {"bytes", loaded.bytes},
+                {"attn_implementation", loaded.attn_implementation},
+                {"warning", loaded.warning},
+                {"vocab_size", loaded.vocab_size},
+                {"image_token_id", loaded.image_token_id}};
+  }
+
+  Status generate(const std::vector<engine::Request>& requests, int cancel_after, json& result) {
+    vision::ProcessorSettings processor;
+    std::stop_source stop;
+    int answered = 0;
+    result["order"] = json::array();
+    result["answers"] = json::array();
+    for (std::size_t i = 0; i < requests.size(); ++i) result["answers"].push_back(nullptr);
+    return engine_->generate(
+        requests, images_, processor,
+        [&](std::size_t index, const engine::Answer& answer) {
+          result["order"].push_back(index);
+          result["answers"][index] = {{"tokens", answer.tokens}, {"stopped", answer.stopped}};
+          if (++answered == cancel_after) stop.request_stop();
+        },
+        stop.get_token());
+  }
+
+  void write_logits(const std::string& path) {
+    std::ofstream file(path, std::ios::binary);
+    for (const auto& [request, rows] : observed_)
+      file.write(reinterpret_cast<const char*>(rows.data()),
+                 static_cast<std::streamsize>(rows.size() * sizeof(float)));
+  }
+
+  json job_;
+  RawImages images_;
+  evalcar::RealFileSystem files_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::map<std::size_t, std::vector<float>> observed_;  // request → its steps' scores
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: engine_probe JOB.json\n";
+    return 2;
+  }
+  std::ifstream file(argv[1]);
+  std::cout << Probe(json::parse(file)).run().dump() << "\n";
+  return 0;
+}

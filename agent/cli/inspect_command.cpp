@@ -111,11 +111,13 @@ ordered_json tensor_json(const Findings& findings, std::size_t i) {
 }
 
 ordered_json findings_json(const Findings& findings, const InspectOptions& options) {
-  ordered_json document = {
-      {"layout", nullptr},     {"complete", !findings.error.has_value()},
-      {"reason", nullptr},     {"step", nullptr},
-      {"world_size", nullptr}, {"weights_sha256", nullptr},
-      {"tensors", ordered_json::array()}};
+  ordered_json document = {{"layout", nullptr},
+                           {"complete", !findings.error.has_value()},
+                           {"reason", nullptr},
+                           {"step", nullptr},
+                           {"world_size", nullptr},
+                           {"weights_sha256", nullptr},
+                           {"tensors", ordered_json::array()}};
   document["checkpoint"] = options.checkpoint;
   document["checkpoint_type"] = checkpoint::weights_kind_name(options.weights);
   document["kinds"] = ordered_json::array();
@@ -124,10 +126,10 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
     document["layout"] = checkpoint::layout_name(findings.report->layout);
     if (findings.report->step) document["step"] = *findings.report->step;
     for (const KindState& state : findings.report->kinds) {
-      document["kinds"].push_back({{"checkpoint_type", checkpoint::weights_kind_name(state.kind)},
-                                   {"state", completeness_name(state.completeness)},
-                                   {"reason", state.reason.empty() ? ordered_json(nullptr)
-                                                                   : ordered_json(state.reason)}});
+      document["kinds"].push_back(
+          {{"checkpoint_type", checkpoint::weights_kind_name(state.kind)},
+           {"state", completeness_name(state.completeness)},
+           {"reason", state.reason.empty() ? ordered_json(nullptr) : ordered_json(state.reason)}});
       if (state.kind == options.weights && state.world_size > 0) {
         document["world_size"] = state.world_size;
       }
@@ -214,7 +216,8 @@ void print_diff(const ordered_json& diff, std::ostream& out) {
   out << "compared with " << diff["other"].get<std::string>() << ": "
       << (diff["equal"].get<bool>() ? "equal" : "different") << "\n";
   for (const ordered_json& entry : diff["different"]) {
-    out << "  " << dump(entry["name"]) << " differs in " << entry["what"].get<std::string>() << "\n";
+    out << "  " << dump(entry["name"]) << " differs in " << entry["what"].get<std::string>()
+        << "\n";
   }
   for (const ordered_json& name : diff["only_here"]) out << "  " << dump(name) << " only here\n";
   for (const ordered_json& name : diff["only_there"]) out << "  " << dump(name) << " only there\n";

@@ -18,9 +18,9 @@ struct InspectOptions {
   int threads = 0;    ///< for hashing; 0: as many as the machine has, at most 8
 };
 
-/// Prints to `out`; progress and errors go to `err`. Returns the exit code: 0 complete (with --diff:
-/// equal), 1 unreadable, damaged or of an unknown layout (with --diff: different), 2 no such folder,
-/// 3 not complete yet.
+/// Prints to `out`; progress and errors go to `err`. Returns the exit code: 0 complete (with
+/// --diff: equal), 1 unreadable, damaged or of an unknown layout (with --diff: different), 2 no
+/// such folder, 3 not complete yet.
 int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& out,
                 std::ostream& err);
 

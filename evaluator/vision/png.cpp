@@ -244,6 +244,9 @@ Result<Decoded> decode_png(Bytes bytes, std::string_view name, const DecodeLimit
     decoded.image.height = decoded.size.height;
     decoded.image.rgb.resize(std::size_t{header.width} * header.height * 3);
     EVALCAR_RETURN_IF_ERROR(read_pixels(chunks, header, name, decoded.image));
+  } else {
+    // Passes over the data as leniently as decoding does once it has the last row.
+    for (auto data = chunks.next_data(); data && !data->empty();) data = chunks.next_data();
   }
   EVALCAR_RETURN_IF_ERROR(chunks.finish());
   decoded.metadata = chunks.take_metadata();

@@ -100,14 +100,15 @@ Result<Bytes> PngChunks::next_data() {
     if (data_ended_) return Bytes{};
     skip(4);  // the checksum of the data is not looked at, as in Pillow
     const std::size_t start = at_;
-    EVALCAR_ASSIGN_OR_RETURN(const Chunk chunk, read_chunk_header());
-    if (chunk.type == "fdAT") return damage("fdAT follows IDAT without fcTL");
-    if (chunk.type != "IDAT" && chunk.type != "DDAT") {
-      at_ = start - 4;  // finish() skips a checksum first
+    const auto chunk = read_chunk_header();
+    if (!chunk || (chunk->type != "IDAT" && chunk->type != "DDAT")) {
+      at_ = start - 4;  // finish() skips the checksum again
       data_ended_ = true;
+      if (!chunk) return chunk.error();
+      if (chunk->type == "fdAT") return damage("fdAT follows IDAT without fcTL");
       return Bytes{};
     }
-    data_left_ = chunk.length;
+    data_left_ = chunk->length;
   }
   const std::uint64_t size = std::min(data_left_, left());
   const Bytes data = bytes_.subspan(at_, static_cast<std::size_t>(size));

@@ -1,25 +1,32 @@
-// A picture: it is refused, or it has three bytes a pixel; the size read from the header alone is
-// the decoded one.
+// A picture file from a data set: whatever it holds, it decodes to as many pixels as it says, with
+// the size that the header alone gives, or to an error; and then it is resized without harm.
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <span>
 
 #include "evaluator/vision/image.h"
-#include "tests/fuzz/bytes_file.h"
+#include "evaluator/vision/resample.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace evalcar;
+  using namespace evalcar::vision;
+  // Small pictures are as good for finding faults, and quick.
+  const DecodeLimits limits{.max_pixels = 1 << 18};
   const auto bytes = std::as_bytes(std::span(data, size));
-  const vision::DecodeLimits limits{.max_pixels = 1 << 20};
-  const auto image = vision::decode_image(bytes, "input", limits);
-  const auto header = vision::read_image_size(bytes, "input", limits);
-  if (image.has_value()) {
-    const auto pixels = static_cast<std::size_t>(image.value().width) *
-                        static_cast<std::size_t>(image.value().height);
-    if (image.value().rgb.size() != 3 * pixels) std::abort();
-    if (!header.has_value() || header.value().width != image.value().width ||
-        header.value().height != image.value().height) {
-      std::abort();
-    }
+  const auto image = decode_image(bytes, "fuzz", limits);
+  const auto header = read_image_size(bytes, "fuzz", limits);
+  if (!image.has_value()) return 0;
+  const auto pixels =
+      static_cast<std::size_t>(image->width) * static_cast<std::size_t>(image->height);
+  if (!header.has_value() || header->width != image->width || header->height != image->height ||
+      image->rgb.size() != pixels * 3) {
+    std::abort();
   }
+  if (pixels > 4096) return 0;
+  const auto fast =
+      resize_bicubic(image.value(), 28, 56, Resampler::kPillow, ResampleCode::kFastest);
+  const auto plain =
+      resize_bicubic(image.value(), 28, 56, Resampler::kPillow, ResampleCode::kPortable);
+  if (!fast.has_value() || !plain.has_value() || fast->rgb != plain->rgb) std::abort();
   return 0;
 }

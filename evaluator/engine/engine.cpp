@@ -169,7 +169,9 @@ class TorchEngine final : public Engine {
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
         c10::elementSize(dtype_);
     const std::uint64_t budget =
-        cache_budget_bytes(device_.device, options_.gpu_memory_utilization);
+        options_.cache_bytes > 0
+            ? options_.cache_bytes
+            : cache_budget_bytes(device_.device, options_.gpu_memory_utilization);
     const std::int64_t by_default = device_.device.is_cuda() ? 128 : 32;
     return {.max_sequences = options_.batch_size > 0 ? options_.batch_size : by_default,
             .max_positions = static_cast<std::int64_t>(budget / position_bytes),

@@ -30,6 +30,7 @@ struct EngineOptions {
   double gpu_memory_utilization = 0.8;  ///< of the device's memory
   int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
   std::int64_t prefill_tokens = 0;      ///< prompt tokens computed together; 0 = by the device
+  std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
   bool share_prefixes =
       true;  ///< a prefix that requests share is computed once; answers are the same
   /// For tests and diagnosis: the scores of every step before sampling, (vocab) float32, as

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import tempfile
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ class Pictures:
     """Pictures written for the probe, by index."""
 
     def __init__(self, folder):
-        self.folder, self.arrays, self.entries = pathlib.Path(folder), [], []
+        self.folder, self.arrays, self.entries = pathlib.Path(tempfile.mkdtemp(dir=folder)), [], []
 
     def add(self, array, key=None):
         index = len(self.arrays)
@@ -80,13 +81,22 @@ class Pictures:
         return index
 
 
-def run_probe(bin_dir, folder, runs, pictures=None, **options):
-    """Runs the engine on `runs` (see engine_probe.cpp) and returns its document."""
+def run_sessions(bin_dir, folder, sessions, pictures=None):
+    """Runs [(options, runs)], each on an engine of its own, in one process (see engine_probe.cpp); returns their documents."""
     job = pathlib.Path(folder) / "job.json"
-    job.write_text(json.dumps({"options": options, "images": pictures.entries if pictures else [], "runs": runs}))
+    content = {
+        "images": pictures.entries if pictures else [],
+        "sessions": [{"options": options, "runs": runs} for options, runs in sessions],
+    }
+    job.write_text(json.dumps(content))
     done = subprocess.run([str(bin_dir / "engine_probe"), str(job)], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def run_probe(bin_dir, folder, runs, pictures=None, **options):
+    """Runs the engine on `runs` and returns its document."""
+    return run_sessions(bin_dir, folder, [(options, runs)], pictures)[0]
 
 
 def read_logits(path, vocab, lengths):

@@ -7,10 +7,11 @@
 //       "cancel_after": N,
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
-//                               "temperature", "top_p", "top_k", "seed"}, …]}, …]}
-// All runs use one engine, in order. Printed: {"runs": [{"loaded": {…}, "answers": [{tokens,
-// stopped}], "order": […], "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}.
-// The logits file holds float32 (step, vocab) of request 0, then of request 1, ….
+//                               "temperature", "top_p", "top_k", "seed"}, …]}, …]}, …]}
+// All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
+// "answers": [{tokens, stopped}], "order": […], "seconds": […], "peak_rss_bytes": N} or {"error":
+// {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1,
+// ….
 #include <sys/resource.h>
 
 #include <chrono>
@@ -73,20 +74,21 @@ engine::Request request_of(const json& source) {
 
 class Probe {
  public:
-  explicit Probe(json job) : job_(std::move(job)), images_(job_["images"]) {}
+  Probe(const json& job, const json& images) : job_(job), images_(images) {}
 
   json run() {
     engine::EngineOptions options;
-    const json& given = job_["options"];
+    const json& given = job_.at("options");
     options.device = given.value("device", "cpu");
     options.dtype = given.value("dtype", "auto");
     options.attn_implementation = given.value("attn_implementation", "");
     options.batch_size = given.value("batch_size", std::int64_t{0});
     options.threads = given.value("threads", 0);
     options.prefill_tokens = given.value("prefill_tokens", std::int64_t{0});
+    options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
     options.share_prefixes = given.value("share_prefixes", true);
     bool logits = false;
-    for (const json& run : job_["runs"])
+    for (const json& run : job_.at("runs"))
       logits = logits || (run.contains("logits") && run["logits"].is_string());
     if (logits)
       options.observe_logits = [this](std::size_t request, std::int64_t,
@@ -97,7 +99,7 @@ class Probe {
     if (!created) return {{"error", error_json(created.error())}};
     engine_ = std::move(created).value();
     json results = json::array();
-    for (const json& run : job_["runs"]) results.push_back(run_one(run));
+    for (const json& run : job_.at("runs")) results.push_back(run_one(run));
     return {{"runs", results}};
   }
 
@@ -172,7 +174,7 @@ class Probe {
                  static_cast<std::streamsize>(rows.size() * sizeof(float)));
   }
 
-  json job_;
+  const json& job_;
   RawImages images_;
   evalcar::RealFileSystem files_;
   std::unique_ptr<engine::Engine> engine_;
@@ -187,6 +189,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::ifstream file(argv[1]);
-  std::cout << Probe(json::parse(file)).run().dump() << "\n";
+  const json job = json::parse(file);
+  json documents = json::array();
+  for (const json& session : job.at("sessions"))
+    documents.push_back(Probe(session, job.at("images")).run());
+  std::cout << documents.dump() << "\n";
   return 0;
 }

@@ -1,0 +1,178 @@
+"""Weights that are not the model's are refused by name; the engine stays usable."""
+
+import json
+import shutil
+
+import engine_cases as cases
+import pytest
+import small_models
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory, cache_dir):
+    folder = tmp_path_factory.mktemp("weights") / "good"
+    _, ids = small_models.write_model(folder, seed=1, cache_dir=cache_dir)
+    return folder, ids
+
+
+def broken_copy(good, name, change=None, config=None):
+    """A copy whose tensors went through `change` and whose config.json through `config` (each changes its argument)."""
+    folder = good[0].parent / name
+    shutil.copytree(good[0], folder, dirs_exist_ok=True)
+    if change:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if config:
+        content = json.loads((folder / "config.json").read_text())
+        config(content)
+        (folder / "config.json").write_text(json.dumps(content))
+    return folder
+
+
+def refusals(good, bin_dir, folders):
+    """Loads each of `folders` and after it the good one, in one engine: {name: (code, message)}."""
+    request = {"tokens": [1, 2, 3], "max_new_tokens": 2}
+    runs = []
+    for folder in folders.values():
+        runs += [{"folder": str(folder), "requests": [request]}, {"requests": [request]},
+                 {"folder": str(good[0]), "requests": [request]}]  # fmt: skip
+    done = cases.run_probe(bin_dir, good[0].parent, runs)["runs"]
+    found = {}
+    for i, name in enumerate(folders):
+        bad, nothing, after = done[3 * i : 3 * i + 3]
+        assert "error" in bad, (name, bad)
+        assert nothing["error"]["message"] == "no weights are loaded"
+        assert len(after["answers"][0]["tokens"]) == 2
+        found[name] = bad["error"]["code"], bad["error"]["message"]
+    return found
+
+
+def set_value(name, value):
+    def change(tensors):
+        tensors[name].view(-1)[17] = value
+
+    return change
+
+
+WEIGHTS = {
+    "nan": (set_value("model.layers.1.mlp.up_proj.weight", float("nan")), ["model.layers.1.mlp.up_proj.weight", "17", "NaN"]),
+    "infinite": (set_value("visual.blocks.0.norm1.weight", float("-inf")), ["visual.blocks.0.norm1.weight", "17"]),
+    "missing": (lambda t: t.pop("model.layers.2.self_attn.k_proj.bias"),
+                ["1 missing (model.layers.2.self_attn.k_proj.bias)"]),
+    "extra": (lambda t: t.update({"model.layers.3.input_layernorm.weight": t["model.norm.weight"].clone()}),
+              ["1 not known to the model (model.layers.3.input_layernorm.weight)"]),
+    "misshapen": (lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:-1].clone()}),
+                  ["model.norm.weight is [63], expected [64]"]),
+    "twice": (lambda t: t.update({"model.language_model.norm.weight": t["model.norm.weight"].clone()}),
+              ["there twice (model.language_model.norm.weight and model.norm.weight)"]),
+    "untied": (lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1}),
+               ["lm_head.weight differs from model.embed_tokens.weight"]),
+    "integers": (lambda t: t.update({"model.norm.weight": t["model.norm.weight"].int()}),
+                 ["model.norm.weight is stored as int32"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def refused_weights(good, bin_dir):
+    return refusals(good, bin_dir, {name: broken_copy(good, name, change) for name, (change, _) in WEIGHTS.items()})
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_wrong_weights_are_refused_by_name(refused_weights, name):
+    code, message = refused_weights[name]
+    assert code == ("unsupported" if name == "integers" else "corruption"), message
+    for word in WEIGHTS[name][1]:
+        assert word in message
+
+
+def test_a_tied_head_that_is_saved_too_is_accepted(good, bin_dir):
+    folder = broken_copy(good, "tied", lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].clone()}))
+    request = {"tokens": [1, 2, 3], "max_new_tokens": 2}
+    runs = [{"folder": str(f), "requests": [request]} for f in (good[0], folder)]
+    plain, both = cases.run_probe(bin_dir, good[0].parent, runs)["runs"]
+    assert both["answers"] == plain["answers"]
+    assert both["loaded"]["tensors"] == plain["loaded"]["tensors"] + 1
+
+
+def architecture(name):
+    def change(config):
+        config["architectures"], config["model_type"] = [name], "llama"
+
+    return change
+
+
+def in_text(key, value):
+    return lambda config: config["text_config"].update({key: value})
+
+
+CONFIGS = {
+    "architecture": (architecture("LlamaForCausalLM"), "unsupported", ["LlamaForCausalLM", "known are: qwen2_5_vl"]),
+    "layers": (in_text("num_hidden_layers", 10**9), "corruption", ["num_hidden_layers is 1000000000", "from 1 to 1024"]),
+    "more-layers": (in_text("num_hidden_layers", 4), "corruption", ["missing (model.layers.3."]),
+    "negative": (in_text("vocab_size", -5), "corruption", ["vocab_size is -5"]),
+    "text": (in_text("hidden_size", "64"), "corruption", ["hidden_size is \"64\"", "expected an integer"]),
+    "huge": (in_text("intermediate_size", 2**63), "corruption", ["intermediate_size is 9223372036854775808"]),
+    "heads": (in_text("num_key_value_heads", 3), "corruption", ["num_attention_heads must be divisible"]),
+    "sections": (lambda c: c["text_config"]["rope_parameters"].update(mrope_section=[1, 1, 1]), "corruption",
+                 ["mrope_section"]),
+    "rope": (lambda c: c["text_config"]["rope_parameters"].update(rope_type="yarn"), "unsupported", ["rope type \"yarn\""]),
+    "window": (in_text("use_sliding_window", True), "unsupported", ["sliding window"]),
+    "activation": (in_text("hidden_act", "gelu"), "unsupported", ["hidden_act \"gelu\""]),
+    "no-vision": (lambda c: c.pop("vision_config"), "corruption", ["vision_config is missing"]),
+    "width": (lambda c: c["vision_config"].update(out_hidden_size=128), "corruption", ["out_hidden_size 128"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def refused_configs(good, bin_dir):
+    folders = {name: broken_copy(good, "config-" + name, config=change) for name, (change, _, _) in CONFIGS.items()}
+    return refusals(good, bin_dir, folders)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configurations_that_lie_are_refused_by_name(refused_configs, name):
+    _, code, words = CONFIGS[name]
+    got, message = refused_configs[name]
+    assert got == code, message
+    assert "config.json" in message or name == "more-layers"
+    for word in words:
+        assert word in message
+
+
+def test_requests_that_do_not_fit_the_model_are_refused(good, bin_dir):
+    folder, ids = good
+    pictures = cases.Pictures(folder.parent)
+    pictures.add(cases.picture(0, 56, 56))
+    pad = ids["<|image_pad|>"]
+    expected = [
+        ({"tokens": []}, "has no tokens"),
+        ({"tokens": [1, 5000]}, "token 1 is 5000"),
+        ({"tokens": [1, pad, pad]}, "only 0 pictures are given"),
+        ({"tokens": [1, pad, pad, 2], "images": [0]}, "needs 4 placeholder tokens from token 1"),
+        ({"tokens": [1, 2], "images": [0]}, "only 0 have placeholder tokens"),
+        ({"tokens": [1, 2], "images": [3]}, "picture 3 does not exist"),
+        ({"tokens": [1], "max_new_tokens": 0}, "max_new_tokens is 0"),
+    ]
+    runs = [{"folder": str(folder), "requests": [request]} for request, _ in expected]
+    for run, (_, words) in zip(cases.run_probe(bin_dir, folder.parent, runs, pictures)["runs"], expected, strict=True):
+        assert run["error"]["code"] == "invalid_argument" and words in run["error"]["message"], run
+
+
+def test_devices_and_options_that_do_not_exist_are_refused(good, bin_dir):
+    expected = [
+        ({"device": "cuda:9"}, "cuda:9"),
+        ({"device": "tpu"}, "expected auto, cpu, cuda or cuda:N"),
+        ({"dtype": "int8"}, "expected auto, float32 or bfloat16"),
+        ({"attn_implementation": "magic"}, "expected flash_attention_2, sdpa or eager"),
+    ]
+    documents = cases.run_sessions(bin_dir, good[0].parent, [(options, []) for options, _ in expected])
+    for document, (_, words) in zip(documents, expected, strict=True):
+        assert document["error"]["code"] == "invalid_argument" and words in document["error"]["message"], document
+
+
+def test_a_request_larger_than_memory_is_refused_before_it_runs(good, bin_dir):
+    runs = [{"folder": str(good[0]), "requests": [{"tokens": [1] * 1000, "max_new_tokens": 1 << 20}] * 3}]
+    (run,) = cases.run_probe(bin_dir, good[0].parent, runs, cache_bytes=1 << 20)["runs"]
+    assert run["error"]["code"] == "unavailable" and "request 0 needs 1049576 cache positions" in run["error"]["message"]

@@ -1,0 +1,158 @@
+#include "store/checkpoint/torch_zip.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/checkpoint/torch_files.h"
+
+using namespace evalcar;
+using namespace evalcar::checkpoint;
+using namespace evalcar::checkpoint::testing;
+
+namespace {
+
+std::vector<ZipPart> good_parts() { return torch_parts("\x80\x02N.", {{"0", "abcdefgh"}}); }
+
+/// Reads the directory and, as a user of it does, the pickle.
+Status read_zip(const std::string& bytes) {
+  const MemoryFile file(bytes);
+  EVALCAR_ASSIGN_OR_RETURN(const TorchZip zip, TorchZip::read(file, "t.pt"));
+  const ZipRecord* const data = zip.find("data.pkl");
+  if (data == nullptr) return make_error(ErrorCode::kCorruption, "t.pt: no data.pkl");
+  EVALCAR_ASSIGN_OR_RETURN(const std::string text, zip.read_record(file, *data, 1000, "t.pt"));
+  return {};
+}
+
+struct BadZip {
+  const char* slug;
+  std::string bytes;
+};
+
+/// The corpus "torch.save zip" of the fault list, as far as it concerns the container.
+std::vector<BadZip> bad_zips() {
+  const auto with = [](const std::function<void(std::vector<ZipPart>&)>& change, ZipEnd end = {}) {
+    std::vector<ZipPart> parts = good_parts();
+    change(parts);
+    return make_zip(parts, end);
+  };
+  const auto nothing = [](std::vector<ZipPart>&) {};
+  const std::string good = make_zip(good_parts());
+  return {
+      {"z-not-zip", "this is some text that is longer than an end record"},
+      {"z-lfs-pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n"},
+      {"p-legacy-torch",
+       std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15)},
+      {"z-fake-eocd",
+       with(nothing, {.comment = std::string("PK\x05\x06") + std::string(18, '\0')})},
+      {"z-two-eocd", good + good.substr(good.size() - 22)},
+      {"z-prefix-junk", "PK\x03\x04junk" + good},
+      {"z-appended", good + good},
+      {"z-name-mismatch", with([](auto& p) { p[0].local_name = "archive/data.pkx"; })},
+      {"z-flag-encrypted", with([](auto& p) { p[0].flags |= 1; })},
+      {"z-flag-patch", with([](auto& p) { p[0].flags |= 0x20; })},
+      {"z-flag-strong", with([](auto& p) { p[0].flags |= 0x40; })},
+      {"z-bad-crc", with([](auto& p) { p[0].crc_xor = 1; })},
+      {"z-deflate", with([](auto& p) { p[2].method = 8; })},
+      {"z-overlap", with([](auto& p) {
+         p[2].claimed_offset = 0;
+         p[2].name = p[0].name + "x";
+       })},
+      {"z-dup-names", with([](auto& p) { p.push_back(p[0]); })},
+      {"z-slip-dotdot", with([](auto& p) { p[2].name = "archive/../../x"; })},
+      {"z-slip-absolute", with([](auto& p) { p[2].name = "/x"; })},
+      {"z-slip-drive", with([](auto& p) { p[2].name = "C:\\x"; })},
+      {"z-slip-backslash", with([](auto& p) { p[2].name = "archive\\x"; })},
+      {"z-two-roots", with([](auto& p) { p[2].name = "other/data/0"; })},
+      {"z-no-root", with([](auto& p) { p[2].name = "data"; })},
+      {"z-size-lie", with([](auto& p) { p[2].claimed_size = 2'200'000'000; })},
+      {"z-size-lie-small", with([](auto& p) { p[2].claimed_size = 9; })},
+      {"z-local-extra-push", with([](auto& p) {
+         p[2].local_extra = 60000;
+         p[2].data += std::string(60000, 'x');
+         p[2].claimed_size = 130000;
+       })},
+      {"z-zip64-size-lie", with([](auto& p) { p[2].claimed_size = std::uint64_t{1} << 63U; })},
+      {"z-zip64-offset-lie", with([](auto& p) { p[2].claimed_offset = std::uint64_t{1} << 63U; })},
+      {"z-entry-count-lie", with(nothing, {.entries = std::uint64_t{1} << 32U})},
+      {"z-entry-count-one-less", with(nothing, {.entries = 3})},
+      {"z-directory-offset-lie", with(nothing, {.directory_offset = 5})},
+      {"z-directory-offset-wrap", with(nothing, {.directory_offset = UINT64_MAX - 10})},
+      {"z-multidisk", with(nothing, {.with_64 = false, .disk = 1})},
+      {"z-torchscript", with([](auto& p) { p[2].name = "archive/constants.pkl"; })},
+      {"z-torchscript-code", with([](auto& p) { p[2].name = "archive/code/a.py"; })},
+      {"z-big-endian", with([](auto& p) { p[1].data = "big"; })},
+      {"z-no-pickle", with([](auto& p) { p[0].name = "archive/date.pkl"; })},
+      {"z-pickle-too-large", with([](auto& p) { p[0].data.resize(1001); })},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a ZIP as torch writes it gives its records") {
+  for (const bool with_64 : {true, false}) {
+    const MemoryFile file(make_zip(good_parts(), {.with_64 = with_64}));
+
+    const auto zip = TorchZip::read(file, "t.pt");
+
+    REQUIRE(zip.has_value());
+    REQUIRE(zip->find("data/0") != nullptr);
+    CHECK(zip->find("data/0")->size == 8);
+    CHECK(zip->read_record(file, *zip->find("data/0"), 100, "t.pt").value() == "abcdefgh");
+    CHECK(zip->find("data/1") == nullptr);
+    CHECK(check_zip_is_whole(file, "t.pt").has_value());
+  }
+}
+
+TEST_CASE("a ZIP whose local headers are padded and hold their sizes is read too") {
+  std::vector<ZipPart> parts = good_parts();
+  parts[2].local_extra = 33;
+  parts[2].flags = 0x0800;
+
+  CHECK(read_zip(make_zip(parts)).has_value());
+}
+
+TEST_CASE("every bad ZIP is refused for good") {
+  for (const BadZip& bad : bad_zips()) {
+    INFO(bad.slug);
+    const Status status = read_zip(bad.bytes);
+
+    REQUIRE_FALSE(status.has_value());
+    CHECK((status.error().code == ErrorCode::kCorruption ||
+           status.error().code == ErrorCode::kUnsupported));
+    CHECK(status.error().message.find("t.pt") != std::string::npos);
+  }
+}
+
+TEST_CASE("every truncation of a ZIP is told as unfinished") {
+  const std::string good = make_zip(good_parts());
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    INFO(size);
+    const MemoryFile file(good.substr(0, size));
+
+    CHECK(check_zip_is_whole(file, "t.pt").error().code == ErrorCode::kUnavailable);
+    CHECK(TorchZip::read(file, "t.pt").error().code == ErrorCode::kUnavailable);
+  }
+}
+
+TEST_CASE("no single flipped bit of a ZIP crashes the reader or moves a record out of the file") {
+  const std::string good = make_zip(good_parts());
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bytes = good;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    const auto zip = TorchZip::read(MemoryFile(bytes), "t.pt");
+    if (!zip.has_value()) continue;
+    for (const ZipRecord& record : zip->records()) {
+      CHECK(record.offset + record.size <= bytes.size());
+    }
+  }
+}
+
+TEST_CASE("a ZIP with a comment, which torch never writes, does not count as whole") {
+  const Status status = read_zip(make_zip(good_parts(), {.comment = "hello"}));
+
+  CHECK(status.error().code == ErrorCode::kUnavailable);
+}
+
+TEST_CASE("the CRC is that of the ZIP standard") {
+  const std::string text = "123456789";
+  CHECK(crc32(std::as_bytes(std::span<const char>(text))) == 0xcbf43926);
+}

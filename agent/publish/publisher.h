@@ -22,11 +22,14 @@ struct PublisherOptions {
   bool tensorboard = true;  ///< event files in `<dir>/tensorboard/`
   std::string metric_for_best_model = "eval/docvqa_val/anls";  ///< "eval/<task>/<metric>"
   std::optional<bool> greater_is_better;  ///< absent: what the metric says of itself
-  /// Other names of a metric to publish too ("exact_match" → {"accuracy"}); empty = none.
+  /// Other names of a metric ("exact_match" → {"accuracy"}), accepted in metric_for_best_model;
+  /// null = none known.
   std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
       aliases;
-  std::string version;  ///< of the program, for the results files
-  std::string device;   ///< "cuda:0", for the results files; may be empty
+  bool publish_aliases = false;  ///< publish.aliases: log them beside the metric's own name
+  bool log_samples = true;       ///< evaluate.log_samples: the `_samples_<task>.jsonl` files
+  std::string version;           ///< of the program, for the results files
+  std::string device;            ///< "cuda:0", for the results files; may be empty
 };
 
 /// What one publication did.

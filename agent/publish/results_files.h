@@ -23,7 +23,8 @@ struct RunFacts {
   std::string architecture;  ///< "qwen2_5_vl"; may be empty
   std::string dtype;
   std::string device;
-  std::string version;  ///< of evalcar
+  std::string version;         ///< of evalcar
+  std::string evaluation_key;  ///< evaluation_key() where there is a database; may be empty
   protocol::EvaluationSettings settings;
   WallTime started{};
   WallTime finished{};

@@ -17,6 +17,10 @@
 #include "store/base/result.h"
 #include "store/protocol/messages.h"
 
+namespace evalcar::metrics {
+class PythonRandom;
+}
+
 namespace evalcar::tasks {
 
 /// One document's prompt. `messages` hold kImage contents in the order of `images`.
@@ -46,7 +50,8 @@ struct ScoreOptions {
 struct Scores {
   protocol::TaskResult result;
   std::vector<std::string>
-      lines;  ///< lmms-eval's samples JSONL, one per response, in document order
+      lines;                   ///< lmms-eval's samples JSONL, one per response, in document order
+  std::vector<double> values;  ///< of the task's main metric, one per response
 };
 
 /// An opened task. Reading is thread-safe.
@@ -66,15 +71,29 @@ class Task {
   virtual Result<std::vector<std::int64_t>> select(std::optional<double> limit,
                                                    std::int64_t offset) const = 0;
   virtual Result<Prompt> prompt(std::int64_t doc_id, std::string_view model_family) const = 0;
+  /// The document without its pictures: a JSON object, keys in column order. What it is scored by.
+  virtual Result<std::string> document_json(std::int64_t doc_id) const = 0;
   /// Names the revision of the data that was read (file names, sizes, XXH3): part of a result's
   /// identity.
   virtual std::string data_fingerprint() const = 0;
 };
 
 /// Python's `random` as lmms-eval leaves it from task to task: one per evaluation, passed to each
-/// score() in turn.
-class PythonRandom;
+/// score() in turn, in the order of lmms_eval_order().
+using metrics::PythonRandom;
 std::shared_ptr<PythonRandom> make_python_random(std::int64_t seed);
+
+/// The order in which lmms-eval evaluates and scores the tasks of one run: by name, backwards.
+std::vector<std::string> lmms_eval_order(std::vector<std::string> names);
+
+/// The limit for each task of a run; sizes[i] is the number of documents of the i-th task in
+/// lmms_eval_order(). With compat "lmms-eval" a fraction is resolved on the first task and that
+/// count used for all others, as lmms-eval does; with "strict" it is taken of each. Absent = all
+/// documents. kInvalidArgument for a limit of 0, negative (but -1, which means all) or not a
+/// number.
+Result<std::vector<std::optional<double>>> resolve_limits(std::optional<double> limit,
+                                                          std::span<const std::int64_t> sizes,
+                                                          std::string_view compat);
 
 /// Scores all responses of a task (in document order) exactly as lmms-eval 0.7.3; see
 /// ScoreOptions::compat. `inputs[i]` is the Prompt::input of responses[i].

@@ -288,7 +288,7 @@ Result<std::vector<MetricRow>> Reader::metrics(const MetricFilter& filter) const
   return collect<MetricRow>(
       connection_->prepare(
           "SELECT run, step, checkpoint_type, task, metric, filter, value, stderr, stderr_source, "
-          "missing, higher_is_better, n, weights_sha256, finished_at FROM metrics "
+          "missing, higher_is_better, n, weights_sha256, finished_at, evaluation_id FROM metrics "
           "WHERE (?1 = '' OR run = ?1) AND (?2 = '' OR task = ?2) AND (?3 = '' OR metric = ?3) "
           "AND (?4 = '' OR checkpoint_type = ?4) "
           "ORDER BY run, step, task, metric, filter, checkpoint_type DESC",
@@ -309,6 +309,7 @@ Result<std::vector<MetricRow>> Reader::metrics(const MetricFilter& filter) const
         metric.n = row.integer(11);
         metric.weights_sha256 = row.text(12);
         metric.finished_at = row.text(13);
+        metric.evaluation_id = row.integer(14);
         return metric;
       });
 }

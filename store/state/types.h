@@ -172,6 +172,7 @@ struct MetricRow {
   std::int64_t n = 0;
   std::string weights_sha256;
   std::string finished_at;
+  std::int64_t evaluation_id = 0;
 };
 
 /// A line of metrics.jsonl, decided in the database before it is written.

@@ -1,0 +1,157 @@
+#include "agent/publish/event_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace evalcar::publish {
+namespace {
+
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+
+std::array<std::uint32_t, 256> make_crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc & 1U) != 0 ? (crc >> 1U) ^ 0x82F63B78U : crc >> 1U;  // the polynomial, reflected
+    }
+    table[i] = crc;
+  }
+  return table;
+}
+
+/// TFRecord stores CRCs rotated and moved, so that a CRC of data that holds a CRC stays useful.
+std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
+
+template <typename T>
+void put_little_endian(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    out.push_back(static_cast<char>((value >> (8 * i)) & 0xFFU));
+  }
+}
+
+template <typename T>
+T get_little_endian(std::string_view bytes) {
+  T value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    value |= static_cast<T>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  }
+  return value;
+}
+
+// Protocol buffers: a field is (number << 3 | wire type) followed by the value.
+void put_varint(std::string& out, std::uint64_t value) {
+  while (value >= 0x80U) {
+    out.push_back(static_cast<char>((value & 0x7FU) | 0x80U));
+    value >>= 7U;
+  }
+  out.push_back(static_cast<char>(value));
+}
+void put_bytes(std::string& out, unsigned field, std::string_view bytes) {
+  put_varint(out, (field << 3U) | 2U);
+  put_varint(out, bytes.size());
+  out.append(bytes);
+}
+void put_double(std::string& out, unsigned field, double value) {
+  put_varint(out, (field << 3U) | 1U);
+  put_little_endian(out, std::bit_cast<std::uint64_t>(value));
+}
+void put_float(std::string& out, unsigned field, float value) {
+  put_varint(out, (field << 3U) | 5U);
+  put_little_endian(out, std::bit_cast<std::uint32_t>(value));
+}
+
+/// The record every file starts with: Event{wall_time = 1, file_version = 3}.
+std::string version_event(double wall_time_s) {
+  std::string event;
+  put_double(event, 1, wall_time_s);
+  put_bytes(event, 3, "brain.Event:2");
+  return event;
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static const std::array<std::uint32_t, 256> kTable = make_crc_table();
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (const char c : bytes) {
+    crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xFFU] ^ (crc >> 8U);
+  }
+  return crc ^ 0xFFFFFFFFU;
+}
+
+std::string record(std::string_view data) {
+  std::string out;
+  put_little_endian(out, std::uint64_t{data.size()});
+  put_little_endian(out, masked(crc32c(out)));
+  out.append(data);
+  put_little_endian(out, masked(crc32c(data)));
+  return out;
+}
+
+std::string scalar_event(double wall_time_s, std::int64_t step,
+                         const std::map<std::string, double>& values) {
+  std::string summary;
+  for (const auto& [tag, number] : values) {
+    std::string value;  // Summary.Value{tag = 1, simple_value = 2}
+    put_bytes(value, 1, tag);
+    put_float(value, 2, static_cast<float>(number));
+    put_bytes(summary, 1, value);
+  }
+  std::string event;  // Event{wall_time = 1, step = 2, summary = 5}
+  put_double(event, 1, wall_time_s);
+  put_varint(event, 2U << 3U);
+  put_varint(event, static_cast<std::uint64_t>(step));
+  put_bytes(event, 5, summary);
+  return event;
+}
+
+Records read_records(std::string_view content) {
+  constexpr std::size_t kHead = 12;
+  constexpr std::size_t kTail = 4;
+  Records records;
+  while (content.size() - records.whole_bytes >= kHead + kTail) {
+    const std::string_view rest = content.substr(records.whole_bytes);
+    const auto length = get_little_endian<std::uint64_t>(rest);
+    if (get_little_endian<std::uint32_t>(rest.substr(8)) != masked(crc32c(rest.substr(0, 8))))
+      break;
+    if (length > rest.size() - kHead - kTail) break;
+    const std::string_view data = rest.substr(kHead, length);
+    if (get_little_endian<std::uint32_t>(rest.substr(kHead + length)) != masked(crc32c(data)))
+      break;
+    records.data.emplace_back(data);
+    records.whole_bytes += kHead + length + kTail;
+  }
+  return records;
+}
+
+Status append_event(FileSystem& files, const std::string& path, double wall_time_s,
+                    const std::string& event) {
+  EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
+  std::string content;
+  bool is_new = false;
+  if (auto read = read_file(files, path, kMaxBytes); read.has_value()) {
+    content = std::move(read).value();
+  } else if (read.error().code == ErrorCode::kNotFound) {
+    is_new = true;
+  } else {
+    return std::move(read).error();
+  }
+  const Records known = read_records(content);
+  if (known.whole_bytes != content.size()) {
+    EVALCAR_RETURN_IF_ERROR(files.truncate(path, known.whole_bytes));
+  }
+  if (std::find(known.data.begin(), known.data.end(), event) != known.data.end()) return {};
+  std::string bytes = record(event);
+  if (known.data.empty()) bytes = record(version_event(wall_time_s)) + bytes;
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, files.open_appendable(path));
+  EVALCAR_RETURN_IF_ERROR(file->append(bytes));
+  EVALCAR_RETURN_IF_ERROR(file->sync());
+  EVALCAR_RETURN_IF_ERROR(file->close());
+  if (is_new) return files.sync_directory(parent_path(path));
+  return {};
+}
+
+}  // namespace evalcar::publish

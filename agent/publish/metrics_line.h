@@ -1,0 +1,50 @@
+// One line of metrics.jsonl: what a trainer's callback reads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/protocol/messages.h"
+#include "store/state/types.h"
+
+namespace evalcar::publish {
+
+using Aliases =
+    std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>;
+
+/// "eval", "eval_ema", "eval_avg" for "regular", "ema", "average".
+std::string_view key_prefix(std::string_view kind);
+
+/// "eval/<task>/<metric>"; with ",<filter>" behind it unless the filter is lmms-eval's "none".
+std::string metric_key(std::string_view kind, const std::string& task,
+                       const protocol::Metric& metric);
+
+/// Names what was measured, also where the database was lost: 16 hex digits over run, step, kind,
+/// weights, settings and tasks. A line with the same key says the same.
+std::string evaluation_key(const state::Evaluation& evaluation);
+
+/// All keys and values of an evaluation, standard errors as "<key>_stderr", with aliases.
+std::map<std::string, double> metric_values(std::string_view kind,
+                                            const protocol::EvaluationResult& result,
+                                            const Aliases& aliases);
+
+/// What a line holds besides the result.
+struct LineFacts {
+  std::int64_t seq = 0;
+  std::optional<std::int64_t> supersedes;
+  std::optional<std::int64_t> lag_steps;
+  std::string results_file;  ///< relative to the folder of metrics.jsonl
+  std::string time;
+};
+
+/// The line, without the newline.
+std::string metrics_line(const state::Evaluation& evaluation,
+                         const protocol::EvaluationResult& result, const LineFacts& facts,
+                         const Aliases& aliases);
+
+}  // namespace evalcar::publish

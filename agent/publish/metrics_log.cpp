@@ -1,0 +1,86 @@
+#include "agent/publish/metrics_log.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace evalcar::publish {
+namespace {
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+}
+
+Status MetricsLog::learn(const std::string& content) {
+  last_seq_ = 0;
+  lines_.clear();
+  std::size_t start = 0;
+  while (true) {
+    const std::size_t end = content.find('\n', start);
+    if (end == std::string::npos) return {};
+    const std::string line = content.substr(start, end - start);
+    start = end + 1;
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) continue;
+    if (const auto seq = json.find("seq"); seq != json.end() && seq->is_number_integer()) {
+      last_seq_ = std::max(last_seq_, seq->get<std::int64_t>());
+    }
+    if (const auto key = json.find("evaluation"); key != json.end() && key->is_string()) {
+      lines_[key->get<std::string>()] = line;
+    }
+  }
+}
+
+Status MetricsLog::refresh() {
+  const auto info = files_.info_followed(path_);
+  if (!info.has_value()) {
+    if (info.error().code != ErrorCode::kNotFound) return info.error();
+    seen_.reset();
+    return learn("");
+  }
+  if (seen_.has_value() && seen_->same_content_identity(*info) && !suspect_) return {};
+  seen_.reset();
+  EVALCAR_ASSIGN_OR_RETURN(std::string content, read_file(files_, path_, kMaxBytes));
+  const std::size_t newline = content.rfind('\n');
+  const std::size_t whole = newline == std::string::npos ? 0 : newline + 1;
+  if (whole != content.size()) {
+    content.resize(whole);
+    EVALCAR_RETURN_IF_ERROR(files_.truncate(path_, whole));
+    EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_appendable(path_));
+    EVALCAR_RETURN_IF_ERROR(file->sync());
+    EVALCAR_RETURN_IF_ERROR(file->close());
+  }
+  if (suspect_) {
+    EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, path_, content));
+    suspect_ = false;
+  }
+  EVALCAR_RETURN_IF_ERROR(learn(content));
+  EVALCAR_ASSIGN_OR_RETURN(seen_, files_.info_followed(path_));
+  return {};
+}
+
+std::optional<std::string> MetricsLog::line_of(const std::string& evaluation_key) const {
+  const auto found = lines_.find(evaluation_key);
+  if (found == lines_.end()) return std::nullopt;
+  return found->second;
+}
+
+Status MetricsLog::append(const std::string& line) {
+  EVALCAR_RETURN_IF_ERROR(refresh());
+  const bool is_new = !seen_.has_value();
+  const std::uint64_t size_before = is_new ? 0 : seen_->size_bytes;
+  seen_.reset();  // whatever happens now, read it again next time
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_appendable(path_));
+  if (Status written = file->append(line + "\n"); !written.has_value()) {
+    (void)file->close();
+    (void)files_.truncate(path_, size_before);  // best effort; refresh() cuts what stays
+    return written;
+  }
+  if (Status synced = file->sync(); !synced.has_value()) {
+    suspect_ = true;
+    (void)file->close();
+    return synced;
+  }
+  EVALCAR_RETURN_IF_ERROR(file->close());
+  if (is_new) EVALCAR_RETURN_IF_ERROR(files_.sync_directory(parent_path(path_)));
+  return {};
+}
+
+}  // namespace evalcar::publish

@@ -1,0 +1,45 @@
+// The file metrics.jsonl: appended to by whole lines, each followed by fsync.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::publish {
+
+/// Not thread-safe. The file is read once, and again when somebody else changed it.
+class MetricsLog {
+ public:
+  /// `files` must outlive it.
+  MetricsLog(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+
+  /// Cuts a torn tail (text after the last newline: a write that a kill or a full disk interrupted)
+  /// and learns the lines. A missing file is an empty one. Lines that are not JSON objects are left
+  /// alone and count as nothing.
+  Status refresh();
+  /// After refresh(): the largest seq in the file; 0 if there is none.
+  std::int64_t last_seq() const { return last_seq_; }
+  /// After refresh(): the whole line of an evaluation, if it is there.
+  std::optional<std::string> line_of(const std::string& evaluation_key) const;
+  /// Appends the line and its newline in one write, then fsync. On an error the file has the line
+  /// not at all, or whole: what was written of it is cut again, at the latest by the next
+  /// refresh(). After a failed fsync the file is replaced as a whole, since its content is unknown
+  /// then.
+  Status append(const std::string& line);
+
+ private:
+  Status learn(const std::string& content);
+
+  FileSystem& files_;
+  std::string path_;
+  std::optional<FileInfo> seen_;  ///< what the file looked like when it was read last
+  std::int64_t last_seq_ = 0;
+  std::map<std::string, std::string> lines_;  ///< by evaluation key
+  bool suspect_ = false;                      ///< an fsync failed
+};
+
+}  // namespace evalcar::publish

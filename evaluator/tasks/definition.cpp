@@ -1,0 +1,494 @@
+#include "evaluator/tasks/definition.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "evaluator/metrics/python_text.h"
+#include "evaluator/metrics/text_scorers.h"
+
+namespace evalcar::tasks {
+namespace {
+
+using Names = std::vector<std::string>;
+
+const Names kScorers = {"anls", "contains", "exact_match", "mmmu", "vqa"};
+const Names kBuilders = {"mmmu"};
+const Names kAggregations = {"mean", "mmmu", "none"};
+
+std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+
+std::string list_of(const Names& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+std::string type_name(const toml::node& node) {
+  if (node.is_string()) return "a string";
+  if (node.is_integer()) return "an integer";
+  if (node.is_floating_point()) return "a number";
+  if (node.is_boolean()) return "true or false";
+  if (node.is_array()) return "a list";
+  if (node.is_table()) return "a table";
+  return "a date or time";
+}
+
+// Reads values out of tables and notes what is wrong with file, line, seen, expected and a hint.
+class Reader {
+ public:
+  Reader(std::string source, Problems& problems)
+      : source_(std::move(source)), problems_(problems) {}
+
+  void problem(const toml::source_region& at, const std::string& text) {
+    problems_.push_back(source_ + ":" + std::to_string(at.begin.line) + ": " + text);
+  }
+
+  void only(const toml::table& table, const std::string& where, const Names& known) {
+    for (const auto& [key, node] : table) {
+      const std::string name(key.str());
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const std::string near = nearest_word(name, known);
+      problem(key.source(), "unknown key " + quoted(name) + " in " + where +
+                                (near.empty() ? "; known are " + list_of(known)
+                                              : "; did you mean " + quoted(near) + "?"));
+    }
+  }
+
+  const toml::table* table(const toml::table& parent, std::string_view key,
+                           const std::string& where, bool required) {
+    const toml::node* node = parent.get(key);
+    if (node == nullptr) {
+      if (required) problem(parent.source(), where + " lacks the table [" + std::string(key) + "]");
+      return nullptr;
+    }
+    if (!node->is_table()) wrong_type(*node, key, where, "a table");
+    return node->as_table();
+  }
+
+  std::string string(const toml::table& table, std::string_view key, const std::string& where,
+                     bool required) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) {
+      if (required)
+        problem(table.source(), where + " lacks the key " + quoted(key) + " (a string)");
+      return {};
+    }
+    if (const auto* value = node->as_string()) {
+      if (required && value->get().empty())
+        problem(node->source(), quoted(key) + " in " + where + " is empty");
+      return value->get();
+    }
+    wrong_type(*node, key, where, "a string");
+    return {};
+  }
+
+  std::string one_of(const toml::table& table, std::string_view key, const std::string& where,
+                     bool required, const Names& known) {
+    const std::string value = string(table, key, where, required);
+    if (value.empty() || std::find(known.begin(), known.end(), value) != known.end()) return value;
+    const std::string near = nearest_word(value, known);
+    problem(table.get(key)->source(),
+            quoted(key) + " in " + where + " is " + quoted(value) + "; known are " +
+                list_of(known) + (near.empty() ? "" : "; did you mean " + quoted(near) + "?"));
+    return {};
+  }
+
+  Names strings(const toml::table& table, std::string_view key, const std::string& where) {
+    Names result;
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return result;
+    if (const auto* value = node->as_string()) return {value->get()};
+    const auto* array = node->as_array();
+    if (array == nullptr) {
+      wrong_type(*node, key, where, "a list of strings");
+      return result;
+    }
+    for (const toml::node& item : *array) {
+      if (const auto* value = item.as_string()) {
+        result.push_back(value->get());
+      } else {
+        wrong_type(item, key, where, "a list of strings");
+      }
+    }
+    return result;
+  }
+
+  std::optional<bool> boolean(const toml::table& table, std::string_view key,
+                              const std::string& where) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return std::nullopt;
+    if (const auto* value = node->as_boolean()) return value->get();
+    wrong_type(*node, key, where, "true or false");
+    return std::nullopt;
+  }
+
+  std::optional<double> number(const toml::table& table, std::string_view key,
+                               const std::string& where, double least, double most) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return std::nullopt;
+    const auto value = node->is_boolean() ? std::optional<double>() : node->value<double>();
+    if (!value) {
+      wrong_type(*node, key, where, "a number");
+    } else if (!(*value >= least && *value <= most)) {
+      problem(node->source(), quoted(key) + " in " + where + " is out of its range " +
+                                  short_number(least) + " to " + short_number(most));
+      return std::nullopt;
+    }
+    return value;
+  }
+
+  std::optional<std::int64_t> integer(const toml::table& table, std::string_view key,
+                                      const std::string& where, std::int64_t least,
+                                      std::int64_t most) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return std::nullopt;
+    const auto* value = node->as_integer();
+    if (value == nullptr) {
+      wrong_type(*node, key, where, "an integer");
+      return std::nullopt;
+    }
+    if (value->get() < least || value->get() > most) {
+      problem(node->source(), quoted(key) + " in " + where + " is " + std::to_string(value->get()) +
+                                  ", expected " + std::to_string(least) + " to " +
+                                  std::to_string(most));
+      return std::nullopt;
+    }
+    return value->get();
+  }
+
+  // All settings of a table but `without`, in file order (toml++ sorts tables by key).
+  Settings settings(const toml::table& table, const std::string& where, const Names& without) {
+    struct Placed {
+      toml::source_position at;
+      std::pair<std::string, Setting> setting;
+    };
+    std::vector<Placed> placed;
+    for (const auto& [key, node] : table) {
+      const std::string name(key.str());
+      if (std::find(without.begin(), without.end(), name) != without.end()) continue;
+      Setting value;
+      if (const auto* text = node.as_string()) {
+        value = text->get();
+      } else if (const auto* flag = node.as_boolean()) {
+        value = flag->get();
+      } else if (const auto* whole = node.as_integer()) {
+        value = whole->get();
+      } else if (const auto* real = node.as_floating_point()) {
+        value = real->get();
+      } else {
+        wrong_type(node, name, where, "a string, a number, true or false");
+        continue;
+      }
+      placed.push_back({key.source().begin, {name, value}});
+    }
+    std::stable_sort(placed.begin(), placed.end(),
+                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
+    Settings result;
+    for (Placed& p : placed) result.push_back(std::move(p.setting));
+    return result;
+  }
+
+  void wrong_type(const toml::node& node, std::string_view key, const std::string& where,
+                  const std::string& expected) {
+    problem(node.source(),
+            quoted(key) + " in " + where + " is " + type_name(node) + ", expected " + expected);
+  }
+
+ private:
+  static std::string short_number(double value) {
+    std::ostringstream out;
+    out << value;
+    return out.str();
+  }
+
+  std::string source_;
+  Problems& problems_;
+};
+
+void read_data(Reader& reader, const toml::table& root, Definition& out) {
+  const toml::table* data = reader.table(root, "data", "the file", true);
+  if (data == nullptr) return;
+  reader.only(*data, "[data]", {"set", "config", "split", "files"});
+  out.file.data_set = reader.string(*data, "set", "[data]", false);
+  out.file.config = reader.string(*data, "config", "[data]", false);
+  out.data_files = reader.strings(*data, "files", "[data]");
+  if (out.data_files.empty()) {
+    if (out.file.data_set.empty()) {
+      reader.problem(
+          data->source(),
+          "[data] lacks \"set\" (\"organisation/name\") or \"files\" (Parquet or JSONL files)");
+    }
+    out.file.split = reader.string(*data, "split", "[data]", true);
+  } else {
+    out.file.split = reader.string(*data, "split", "[data]", false);
+    if (!out.file.data_set.empty())
+      reader.problem(data->source(), "[data] has both \"set\" and \"files\": keep one");
+  }
+  for (const std::string& part : {out.file.data_set, out.file.config, out.file.split}) {
+    if (part.find("..") != std::string::npos || (!part.empty() && part.front() == '/')) {
+      reader.problem(data->source(),
+                     quoted(part) + " in [data] must be a plain name inside the data folder");
+    }
+  }
+}
+
+void read_columns(Reader& reader, const toml::table& root, Definition& out) {
+  const toml::table* columns = reader.table(root, "columns", "the file", true);
+  if (columns == nullptr) return;
+  reader.only(*columns, "[columns]", {"images", "target", "target_text", "cluster"});
+  out.image_columns = reader.strings(*columns, "images", "[columns]");
+  out.target_column = reader.string(*columns, "target", "[columns]", false);
+  if (columns->get("target_text") != nullptr)
+    out.target_text = reader.string(*columns, "target_text", "[columns]", false);
+  out.cluster_column = reader.string(*columns, "cluster", "[columns]", false);
+  if (out.target_column.empty() == !out.target_text.has_value()) {
+    reader.problem(
+        columns->source(),
+        "[columns] needs one of \"target\" (a column) and \"target_text\" (a fixed text)");
+  }
+}
+
+// Braces: {name}, {name|filter}; {{ and }} are braces themselves.
+void check_template(Reader& reader, const toml::table& prompt, const std::string& text) {
+  static const Names kFilters = {"capitalize", "join", "letters", "lower", "strip", "upper"};
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
+      ++i;
+    } else if (c == '}') {
+      reader.problem(prompt.source(), "\"text\" in [prompt] has a lone } (write }} for a brace)");
+      return;
+    } else if (c == '{') {
+      const std::size_t end = text.find('}', i);
+      if (end == std::string::npos || end == i + 1) {
+        reader.problem(
+            prompt.source(),
+            "\"text\" in [prompt] has a { without a column name and a } (write {{ for a brace)");
+        return;
+      }
+      const std::string name = text.substr(i + 1, end - i - 1);
+      if (const std::size_t bar = name.find('|'); bar != std::string::npos) {
+        const std::string filter = name.substr(bar + 1);
+        if (std::find(kFilters.begin(), kFilters.end(), filter) == kFilters.end()) {
+          const std::string near = nearest_word(filter, kFilters);
+          reader.problem(prompt.source(),
+                         "unknown filter " + quoted(filter) + " in the prompt; known are " +
+                             list_of(kFilters) +
+                             (near.empty() ? "" : "; did you mean " + quoted(near) + "?"));
+        }
+      }
+      i = end;
+    }
+  }
+}
+
+void read_prompt(Reader& reader, const toml::table& root, Definition& out) {
+  const toml::table* prompt = reader.table(root, "prompt", "the file", true);
+  if (prompt == nullptr) return;
+  reader.only(*prompt, "[prompt]", {"text", "builder", "variants"});
+  out.prompt.text = reader.string(*prompt, "text", "[prompt]", false);
+  out.prompt.builder = reader.one_of(*prompt, "builder", "[prompt]", false, kBuilders);
+  if ((prompt->get("text") != nullptr) == (prompt->get("builder") != nullptr)) {
+    reader.problem(
+        prompt->source(),
+        "[prompt] needs one of \"text\" (a template) and \"builder\" (" + list_of(kBuilders) + ")");
+  }
+  check_template(reader, *prompt, out.prompt.text);
+  const toml::table* variants = reader.table(*prompt, "variants", "[prompt]", false);
+  if (variants == nullptr) return;
+  for (const auto& [key, node] : *variants) {
+    const std::string name(key.str());
+    const std::string where = "[prompt.variants." + name + "]";
+    if (const auto* table = node.as_table()) {
+      out.prompt.variants.emplace_back(name, reader.settings(*table, where, {}));
+    } else {
+      reader.wrong_type(node, name, "[prompt.variants]", "a table");
+    }
+  }
+  if (variants->get("default") == nullptr)
+    reader.problem(variants->source(), "[prompt.variants] lacks [prompt.variants.default]");
+  // "default" first, then by name: the order in which lmms-eval's files have them.
+  std::stable_sort(
+      out.prompt.variants.begin(), out.prompt.variants.end(),
+      [](const auto& a, const auto& b) { return a.first == "default" && b.first != "default"; });
+}
+
+void read_generation(Reader& reader, const toml::table& root, Definition& out) {
+  const toml::table* generation = reader.table(root, "generation", "the file", false);
+  if (generation == nullptr) return;
+  reader.only(*generation, "[generation]",
+              {"max_new_tokens", "until", "temperature", "top_p", "do_sample"});
+  GenerationDefaults& defaults = out.file.generation;
+  defaults.max_new_tokens =
+      reader.integer(*generation, "max_new_tokens", "[generation]", 1, 1'000'000);
+  defaults.until = reader.strings(*generation, "until", "[generation]");
+  defaults.temperature = reader.number(*generation, "temperature", "[generation]", 0, 100);
+  defaults.top_p = reader.number(*generation, "top_p", "[generation]", 0, 1);
+  defaults.do_sample = reader.boolean(*generation, "do_sample", "[generation]").value_or(false);
+}
+
+Names metrics_of_scorer(const std::string& scorer) {
+  if (scorer == "anls") return {"anls"};
+  if (scorer == "vqa") return {"exact_match", "submission"};
+  if (scorer == "mmmu") return {"mmmu_acc"};
+  if (scorer == "contains") return {"contains"};
+  return {"exact_match"};
+}
+
+void read_scorer(Reader& reader, const toml::table& root, Definition& out) {
+  const toml::table* scorer = reader.table(root, "scorer", "the file", true);
+  if (scorer == nullptr) return;
+  out.scorer.name = reader.one_of(*scorer, "name", "[scorer]", true, kScorers);
+  out.file.scorer = out.scorer.name;
+  Names known = {"name"};
+  if (out.scorer.name == "vqa") known = {"name", "answers", "id"};
+  if (out.scorer.name == "exact_match")
+    known = {"name", "ignore_case", "ignore_punctuation", "ignore_numbers"};
+  if (out.scorer.name == "contains") known = {"name", "ignore_case"};
+  if (!out.scorer.name.empty()) reader.only(*scorer, "[scorer] of " + out.scorer.name, known);
+  if (out.scorer.name == "vqa")
+    out.scorer.answers = reader.string(*scorer, "answers", "[scorer]", true);
+  out.scorer.id = reader.string(*scorer, "id", "[scorer]", false);
+  out.scorer.ignore_case = reader.boolean(*scorer, "ignore_case", "[scorer]").value_or(false);
+  out.scorer.ignore_punctuation =
+      reader.boolean(*scorer, "ignore_punctuation", "[scorer]").value_or(false);
+  out.scorer.ignore_numbers = reader.boolean(*scorer, "ignore_numbers", "[scorer]").value_or(false);
+  const bool needs_target = out.scorer.name != "vqa";
+  if (needs_target && !out.scorer.name.empty() && out.target_column.empty() && out.target_text) {
+    reader.problem(scorer->source(), "scorer " + quoted(out.scorer.name) +
+                                         " compares with a column: give [columns] target");
+  }
+  if ((out.scorer.name == "mmmu") != (out.prompt.builder == "mmmu") && !out.scorer.name.empty()) {
+    reader.problem(scorer->source(), "scorer \"mmmu\" and prompt builder \"mmmu\" go together");
+  }
+}
+
+void read_metrics(Reader& reader, const toml::table& root, Definition& out) {
+  const Names possible = metrics_of_scorer(out.scorer.name);
+  const std::string usual = out.scorer.name == "mmmu" ? "mmmu" : "mean";
+  const toml::node* node = root.get("metrics");
+  if (node == nullptr) {
+    out.metrics.push_back({possible.front(), usual, true, {}});
+    return;
+  }
+  const auto* list = node->as_array();
+  if (list == nullptr || list->empty()) {
+    reader.wrong_type(*node, "metrics", "the file", "one or more [[metrics]] tables");
+    return;
+  }
+  for (const toml::node& item : *list) {
+    const auto* table = item.as_table();
+    if (table == nullptr) {
+      reader.wrong_type(item, "metrics", "the file", "[[metrics]] tables");
+      continue;
+    }
+    MetricDefinition metric;
+    metric.name = reader.one_of(*table, "name", "[[metrics]]", true, possible);
+    metric.aggregation = reader.one_of(*table, "aggregation", "[[metrics]]", false, kAggregations);
+    if (metric.aggregation.empty())
+      metric.aggregation = metric.name == "submission" ? "none" : usual;
+    if (!metric.name.empty() && metric.name != "submission" && metric.aggregation != usual) {
+      reader.problem(table->source(),
+                     "metric " + quoted(metric.name) + " is aggregated by " + quoted(usual));
+    }
+    metric.higher_is_better =
+        reader.boolean(*table, "higher_is_better", "[[metrics]]").value_or(true);
+    metric.extra =
+        reader.settings(*table, "[[metrics]]", {"name", "aggregation", "higher_is_better"});
+    for (const auto& [key, setting] : metric.extra) {
+      if (key != "ignore_case" && key != "ignore_punctuation" && key != "ignore_numbers") {
+        reader.problem(table->source(),
+                       "unknown key " + quoted(key) +
+                           " in [[metrics]]; known are name, aggregation, higher_is_better");
+      }
+    }
+    out.metrics.push_back(std::move(metric));
+  }
+}
+
+void read_aliases(Reader& reader, const toml::table& root, Definition& out) {
+  const toml::table* aliases = reader.table(root, "aliases", "the file", false);
+  if (aliases == nullptr) return;
+  Names known;
+  for (const MetricDefinition& metric : out.metrics) known.push_back(metric.name);
+  for (const auto& [key, node] : *aliases) {
+    const std::string name(key.str());
+    const std::string metric = reader.one_of(*aliases, name, "[aliases]", true, known);
+    if (!metric.empty()) out.file.aliases.emplace(name, metric);
+  }
+}
+
+void read_head(Reader& reader, const toml::table& root, Definition& out) {
+  reader.only(root, "the file",
+              {"task", "version", "groups", "data", "columns", "prompt", "generation", "scorer",
+               "metrics", "aliases"});
+  out.file.name = reader.string(root, "task", "the file", true);
+  const bool plain = std::all_of(out.file.name.begin(), out.file.name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  });
+  if (!plain || (!out.file.name.empty() && out.file.name.front() == '.')) {
+    reader.problem(
+        root.get("task")->source(),
+        "\"task\" is " + quoted(out.file.name) +
+            "; a name is made of letters, digits, _, - and . (it becomes part of file names)");
+  }
+  out.file.version = reader.string(root, "version", "the file", false);
+  if (out.file.version.empty()) out.file.version = "Yaml";
+  out.groups = reader.strings(root, "groups", "the file");
+}
+
+}  // namespace
+
+std::string nearest_word(std::string_view word, const std::vector<std::string>& known) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const std::size_t distance =
+        metrics::levenshtein(metrics::decode_utf8(word), metrics::decode_utf8(candidate));
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+Definition parse_definition(std::string_view content, const std::string& source,
+                            Problems& problems) {
+  Definition out;
+  out.file.source = source;
+  out.file.content = std::string(content);
+  try {
+    const toml::table root = toml::parse(content, std::string_view(source));
+    Reader reader(source, problems);
+    read_head(reader, root, out);
+    read_data(reader, root, out);
+    read_columns(reader, root, out);
+    read_prompt(reader, root, out);
+    read_generation(reader, root, out);
+    read_scorer(reader, root, out);
+    read_metrics(reader, root, out);
+    read_aliases(reader, root, out);
+  } catch (const toml::parse_error& e) {
+    problems.push_back(source + ":" + std::to_string(e.source().begin.line) +
+                       ": not TOML: " + std::string(e.description()));
+  } catch (const std::exception& e) {
+    problems.push_back(source + ": cannot be read: " + e.what());
+  }
+  return out;
+}
+
+Result<Definition> definition_of(const TaskFile& file) {
+  Problems problems;
+  Definition definition = parse_definition(file.content, file.source, problems);
+  if (problems.empty()) return definition;
+  std::string all;
+  for (const std::string& problem : problems) all += (all.empty() ? "" : "\n") + problem;
+  return make_error(ErrorCode::kInvalidArgument, all);
+}
+
+}  // namespace evalcar::tasks

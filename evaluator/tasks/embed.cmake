@@ -1,0 +1,11 @@
+# cmake -DFILES=a.toml;b.toml -DOUTPUT=x.cpp -P embed.cmake: task files as string literals.
+string(REPLACE "|" ";" FILES "${FILES}")
+set(text "// Made by evaluator/tasks/embed.cmake from evaluator/tasks/builtin/*.toml.\n#include \"evaluator/tasks/builtin_tasks.h\"\n\n")
+string(APPEND text "namespace evalcar::tasks {\n\nstd::span<const BuiltinTask> builtin_tasks() {\n  static constexpr BuiltinTask kTasks[] = {\n")
+foreach(file IN LISTS FILES)
+  get_filename_component(name ${file} NAME_WE)
+  file(READ ${file} content)
+  string(APPEND text "      {\"${name}\", R\"evalcar_toml(${content})evalcar_toml\"},\n")
+endforeach()
+string(APPEND text "  };\n  return kTasks;\n}\n\n}  // namespace evalcar::tasks\n")
+file(WRITE ${OUTPUT} "${text}")

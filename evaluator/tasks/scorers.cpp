@@ -1,0 +1,155 @@
+#include "evaluator/tasks/scorers.h"
+
+#include "evaluator/metrics/mmmu.h"
+#include "evaluator/metrics/text_scorers.h"
+
+namespace evalcar::tasks {
+namespace {
+
+Result<Value> column(const Value& document, const std::string& name) {
+  const auto found = document.find(name);
+  if (found == document.end())
+    return make_error(ErrorCode::kInvalidArgument, "no column \"" + name + "\"");
+  return *found;
+}
+
+Result<SampleScore> score_anls(const Definition& definition, const Value& document,
+                               const std::string& answer) {
+  EVALCAR_ASSIGN_OR_RETURN(const Value target, column(document, definition.target_column));
+  const auto score = metrics::anls(references_of(target), answer);
+  if (!score)
+    return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column +
+                                                  "\" holds no answer to compare with");
+  SampleScore result;
+  result.value = *score;
+  // Below the threshold Python's literal 0 is an int.
+  result.metrics["anls"] = *score == 0 ? Value(0) : Value(*score);
+  return result;
+}
+
+Result<SampleScore> score_vqa(const Definition& definition, const Value& document,
+                              const std::string& answer) {
+  EVALCAR_ASSIGN_OR_RETURN(const Value answers, column(document, definition.scorer.answers));
+  std::vector<std::string> references;
+  if (answers.is_array()) {
+    for (const Value& item : answers) {
+      references.push_back(
+          python_str(item.is_object() && item.contains("answer") ? item["answer"] : item));
+    }
+  } else if (!answers.is_null()) {
+    return make_error(ErrorCode::kCorruption,
+                      "column \"" + definition.scorer.answers + "\" is not a list of answers");
+  }
+  if (answers.is_array() && references.empty()) {
+    return make_error(ErrorCode::kCorruption, "column \"" + definition.scorer.answers +
+                                                  "\" holds no answer to compare with");
+  }
+  SampleScore result;
+  result.value = metrics::vqa_accuracy(references, answer);
+  // min(1, matches / 3) is Python's int 1 from three matches on, and the mean of ints is an int.
+  const bool whole = answers.is_null() || result.value == 1;
+  result.metrics["exact_match"] =
+      whole ? Value(static_cast<int>(result.value)) : Value(result.value);
+  if (!definition.scorer.id.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(const Value id, column(document, definition.scorer.id));
+    result.metrics["submission"]["question_id"] = id;
+    result.metrics["submission"]["answer"] = metrics::vqa_normalise(answer);
+  }
+  return result;
+}
+
+Result<SampleScore> score_mmmu(const Definition& definition, const Value& document,
+                               const std::string& answer, bool strict,
+                               metrics::PythonRandom& random) {
+  EVALCAR_ASSIGN_OR_RETURN(const Value id, column(document, "id"));
+  EVALCAR_ASSIGN_OR_RETURN(const Value type, column(document, "question_type"));
+  EVALCAR_ASSIGN_OR_RETURN(const Value gold, column(document, definition.target_column));
+  const std::string name = python_str(id);
+  const auto subject = metrics::subject_of_id(name);
+  if (!subject)
+    return make_error(ErrorCode::kCorruption,
+                      "id \"" + name + "\" is not of the form <split>_<subject>_<number>");
+  SampleScore result;
+  result.group = *subject;
+  Value parsed;
+  std::string submission;
+  if (type == "multiple-choice") {
+    EVALCAR_ASSIGN_OR_RETURN(const Value options_column, column(document, "options"));
+    auto options = metrics::parse_python_list(python_str(options_column));
+    if (!options) return with_context(options.error(), "column \"options\"");
+    if (options->empty())
+      return make_error(ErrorCode::kCorruption, "a multiple-choice question without options");
+    const auto chosen = metrics::parse_multiple_choice(answer, *options);
+    result.drawn = !chosen.has_value();
+    const std::size_t index = chosen ? *chosen : random.choice(options->size());
+    if (!result.drawn || !strict) submission = metrics::option_letter(index);
+    parsed = submission;
+    for (const std::string& letter : references_of(gold)) {
+      if (!submission.empty() && letter == submission) result.value = 1;
+    }
+  } else {
+    const auto candidates = metrics::parse_open_response(answer);
+    parsed = Value::array();
+    for (const metrics::OpenCandidate& candidate : candidates) {
+      std::visit([&](const auto& c) { parsed.push_back(c); }, candidate);
+    }
+    if (!parsed.empty()) submission = python_str(parsed[0]);
+    if (metrics::open_answer_is_correct(references_of(gold), candidates)) result.value = 1;
+  }
+  Value accuracy = Value::object();
+  accuracy["id"] = id;
+  accuracy["subdomain"] = *subject;
+  accuracy["question_type"] = type;
+  accuracy["answer"] = gold;
+  accuracy["parsed_pred"] = Value::array();
+  accuracy["parsed_pred"].push_back(parsed);
+  result.metrics["mmmu_acc"] = accuracy;
+  result.metrics["mmmu_acc_pass_at_k"] = accuracy;
+  result.metrics["submission"][name] = submission;
+  return result;
+}
+
+Result<SampleScore> score_by_text(const Definition& definition, const Value& document,
+                                  const std::string& answer) {
+  EVALCAR_ASSIGN_OR_RETURN(const Value target, column(document, definition.target_column));
+  const std::vector<std::string> references = references_of(target);
+  if (references.empty())
+    return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column +
+                                                  "\" holds no answer to compare with");
+  const ScorerDefinition& scorer = definition.scorer;
+  SampleScore result;
+  if (scorer.name == "contains") {
+    result.value = metrics::contains_match(references, answer, scorer.ignore_case);
+  } else {
+    result.value = metrics::exact_match(references, answer,
+                                        {.ignore_case = scorer.ignore_case,
+                                         .ignore_punctuation = scorer.ignore_punctuation,
+                                         .ignore_numbers = scorer.ignore_numbers});
+  }
+  result.metrics[scorer.name] = result.value;
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> references_of(const Value& value) {
+  std::vector<std::string> result;
+  if (value.is_array()) {
+    for (const Value& item : value) result.push_back(python_str(item));
+  } else if (!value.is_null()) {
+    result.push_back(python_str(value));
+  }
+  return result;
+}
+
+Result<SampleScore> score_answer(const Definition& definition, const Value& document,
+                                 const std::string& answer, bool strict,
+                                 metrics::PythonRandom& random) {
+  const std::string& name = definition.scorer.name;
+  if (name == "anls") return score_anls(definition, document, answer);
+  if (name == "vqa") return score_vqa(definition, document, answer);
+  if (name == "mmmu") return score_mmmu(definition, document, answer, strict, random);
+  return score_by_text(definition, document, answer);
+}
+
+}  // namespace evalcar::tasks

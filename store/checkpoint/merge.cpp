@@ -191,6 +191,15 @@ std::string index_json(const Plan& plan, const MergeReport& report) {
   return index.dump(2) + "\n";
 }
 
+/// mkdir -p that outlives a power cut: the parent of each new folder is synced.
+Status make_durable_directories(FileSystem& files, const std::string& path) {
+  if (files.info_followed(path).has_value()) return make_directories(files, path);
+  const std::string parent = parent_path(path);
+  if (parent != path) EVALCAR_RETURN_IF_ERROR(make_durable_directories(files, parent));
+  EVALCAR_RETURN_IF_ERROR(make_directories(files, path));
+  return files.sync_directory(parent);
+}
+
 /// The temporary folder beside the target; removed unless it was published.
 class Staging {
  public:
@@ -208,7 +217,7 @@ class Staging {
   const std::string& path() const { return path_; }
 
   Status make() {
-    EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(output_)));
+    EVALCAR_RETURN_IF_ERROR(make_durable_directories(files_, parent_path(output_)));
     remove_leftovers();
     EVALCAR_RETURN_IF_ERROR(remove_tree(files_, path_));
     return files_.make_directory(path_, 0755);

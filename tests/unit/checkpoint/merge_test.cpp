@@ -1,0 +1,280 @@
+#include "store/checkpoint/merge.h"
+
+#include <cerrno>
+#include <limits>
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "store/checkpoint/convert.h"
+#include "store/checkpoint/safetensors.h"
+#include "tests/unit/checkpoint/support.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::checkpoint;
+using namespace evalcar::checkpoint::testing;
+
+namespace {
+
+/// /run/checkpoint-5 and -6: "a" [2,2] float32, "b" [3] int64, "c" [] float32.
+class Run {
+ public:
+  Run() : files(clock) {
+    put(5, {1, 2, 3, 4}, 10);
+    put(6, {3, 4, 5, 8}, 20);
+  }
+  void put(int step, const std::vector<float>& a, std::int64_t b) {
+    const std::string data =
+        bytes_of<std::int64_t>({b, b, b}) + bytes_of(a) + bytes_of<float>({0.5F});
+    files.put_file(folder(step) + "/model.safetensors",
+                   safetensors_bytes(R"({"b":{"dtype":"I64","shape":[3],"data_offsets":[0,24]},)"
+                                     R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]},)"
+                                     R"("c":{"dtype":"F32","shape":[],"data_offsets":[40,44]}})",
+                                     data));
+    files.put_file(folder(step) + "/config.json", R"({"dtype":"float32","hidden_size":2})");
+    files.put_file(folder(step) + "/tokenizer.json", "{}");
+    files.put_file(folder(step) + "/optimizer.pt", "not copied");
+  }
+  static std::string folder(int step) { return "/run/checkpoint-" + std::to_string(step); }
+  MergeRequest request(const std::vector<int>& steps = {5}) {
+    MergeRequest request;
+    for (const int step : steps) {
+      request.plans.push_back(make_plan(files, folder(step), WeightsKind::kRegular).value());
+      request.source_dirs.push_back(folder(step));
+    }
+    request.output_dir = "/out/merged";
+    request.threads = 1;
+    return request;
+  }
+  std::string merged(std::string_view name) {
+    const auto plan = make_plan(files, "/out/merged", WeightsKind::kRegular);
+    REQUIRE(plan.has_value());
+    const auto reader = PlanReader::open(files, *plan);
+    REQUIRE(reader.has_value());
+    return read_tensor(*reader, *plan,
+                       static_cast<std::size_t>(plan->find(name) - plan->tensors.data()));
+  }
+
+  test::FakeClock clock;
+  test::MemoryFileSystem files;
+};
+
+const std::vector<std::string> kMergedTree = {"merged/", "merged/config.json",
+                                              "merged/model.safetensors", "merged/tokenizer.json"};
+
+}  // namespace
+
+TEST_CASE(
+    "a merged folder holds the tensors, the configuration and the tokenizer, and nothing else") {
+  Run run;
+
+  const auto report = merge(run.files, run.request());
+
+  REQUIRE(report.has_value());
+  CHECK(report->tensor_bytes == 44);
+  CHECK(run.files.tree("/out") == kMergedTree);
+  CHECK(run.merged("a") == bytes_of<float>({1, 2, 3, 4}));
+  CHECK(run.merged("b") == bytes_of<std::int64_t>({10, 10, 10}));
+  CHECK(*run.files.content("/out/merged/config.json") == R"({"dtype":"float32","hidden_size":2})");
+}
+
+TEST_CASE("a limit on the files' size gives numbered files and an index") {
+  Run run;
+  MergeRequest request = run.request();
+  request.max_shard_bytes = 25;
+
+  const auto report = merge(run.files, request);
+
+  REQUIRE(report.has_value());
+  REQUIRE(report->files.size() == 2);
+  CHECK(report->files[0].name == "model-00001-of-00002.safetensors");
+  const auto index =
+      nlohmann::json::parse(*run.files.content("/out/merged/model.safetensors.index.json"));
+  CHECK(index["metadata"]["total_size"] == 44);
+  CHECK(index["weight_map"]["b"] == "model-00001-of-00002.safetensors");
+  CHECK(index["weight_map"]["c"] == "model-00002-of-00002.safetensors");
+  CHECK(run.merged("a") == bytes_of<float>({1, 2, 3, 4}));
+}
+
+TEST_CASE("the mean of checkpoints is taken of floats, and the last one's integers are kept") {
+  Run run;
+
+  REQUIRE(merge(run.files, run.request({5, 6})).has_value());
+
+  CHECK(run.merged("a") == bytes_of<float>({2, 3, 4, 6}));
+  CHECK(run.merged("b") == bytes_of<std::int64_t>({20, 20, 20}));
+  CHECK(run.merged("c") == bytes_of<float>({0.5F}));
+}
+
+TEST_CASE("a cast changes floats and the configuration's dtype, not integers") {
+  Run run;
+  MergeRequest request = run.request();
+  request.dtype = DType::kBFloat16;
+
+  REQUIRE(merge(run.files, request).has_value());
+
+  CHECK(run.merged("a") == bytes_of<std::uint16_t>({0x3f80, 0x4000, 0x4040, 0x4080}));
+  CHECK(run.merged("b") == bytes_of<std::int64_t>({10, 10, 10}));
+  CHECK(nlohmann::json::parse(*run.files.content("/out/merged/config.json"))["dtype"] ==
+        "bfloat16");
+}
+
+TEST_CASE("checkpoints with other tensors are not averaged") {
+  Run run;
+  run.files.put_file("/run/checkpoint-7/config.json", "{}");
+  run.files.put_file(
+      "/run/checkpoint-7/model.safetensors",
+      safetensors_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"));
+
+  CHECK(merge(run.files, run.request({5, 7})).error().code == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("nothing is written into checkpoints, nor where a trainer takes it for one") {
+  Run run;
+  run.files.put_file("/full/x", "mine");
+  for (const char* place : {"/run/checkpoint-5", "/run/checkpoint-5/merged",
+                            "/run/checkpoint-6/a/b", "/run/checkpoint-5-merged",
+                            "/run/checkpoint-best", "/run/checkpoints/5", "/run", "/full"}) {
+    INFO(place);
+    MergeRequest request = run.request();
+    request.output_dir = place;
+    const auto before = run.files.tree();
+
+    CHECK(merge(run.files, request).error().code == ErrorCode::kInvalidArgument);
+    CHECK(run.files.tree() == before);
+  }
+}
+
+TEST_CASE("a name that begins with checkpoint is fine where no trainer is") {
+  Run run;
+  MergeRequest request = run.request();
+  request.output_dir = "/elsewhere/checkpoint-5-merged";
+
+  CHECK(merge(run.files, request).has_value());
+}
+
+TEST_CASE("too little free space is told before anything is written") {
+  Run run;
+  run.files.set_free_bytes(1000);
+
+  const auto report = merge(run.files, run.request());
+
+  CHECK(report.error().code == ErrorCode::kUnavailable);
+  CHECK(run.files.count("create") == 0);
+  CHECK(run.files.tree("/out").empty());
+}
+
+TEST_CASE("a merge that is cancelled leaves nothing") {
+  Run run;
+  const std::atomic<bool> cancelled{true};
+  MergeRequest request = run.request();
+  request.cancelled = &cancelled;
+
+  CHECK(merge(run.files, request).error().code == ErrorCode::kCancelled);
+  CHECK(run.files.tree("/out").empty());
+}
+
+TEST_CASE("a source that is rewritten while it is read is never published") {
+  Run run;
+  const MergeRequest request = run.request();
+  bool rewritten = false;
+  run.files.on_call([&](const test::Call& call) {
+    if (rewritten || call.operation != "create") return;
+    rewritten = true;
+    run.clock.advance(std::chrono::seconds(1));
+    run.put(5, {9, 9, 9, 9}, 9);
+  });
+
+  CHECK(merge(run.files, request).error().code == ErrorCode::kUnavailable);
+  CHECK(rewritten);
+  CHECK(run.files.tree("/out").empty());
+}
+
+TEST_CASE("whichever call fails, the output is whole or absent and nothing is left beside it") {
+  std::size_t failed = 0;
+  for (std::size_t n = 1; n < 200; ++n) {
+    INFO(n);
+    Run run;
+    const MergeRequest request = run.request();
+    run.files.reset_calls();
+    run.files.fail_call(n, EIO);
+
+    const auto report = merge(run.files, request);
+
+    run.files.fail_call(0, 0);
+    const auto tree = run.files.tree("/out");
+    CHECK((tree.empty() || tree == kMergedTree));
+    if (report.has_value()) CHECK(tree == kMergedTree);
+    failed += report.has_value() ? 0 : 1;
+    if (run.files.calls().size() < n) break;
+  }
+  CHECK(failed > 20);
+}
+
+TEST_CASE(
+    "a process killed at any call leaves no part under the target's name, and the next one cleans "
+    "up") {
+  for (std::size_t n = 1; n < 200; ++n) {
+    INFO(n);
+    Run run;
+    const MergeRequest request = run.request();
+    run.files.reset_calls();
+    run.files.die_at_call(n);
+
+    const bool done = merge(run.files, request).has_value();
+
+    run.files.die_at_call(0);
+    if (run.files.exists("/out/merged")) {
+      CHECK(run.merged("a") == bytes_of<float>({1, 2, 3, 4}));
+      continue;
+    }
+    CHECK_FALSE(done);
+    REQUIRE(merge(run.files, request).has_value());
+    CHECK(run.files.tree("/out") == kMergedTree);
+  }
+}
+
+TEST_CASE("after a power cut a merge that was reported is there, whole") {
+  for (const auto names : {test::UnsyncedNames::kDropped, test::UnsyncedNames::kKept}) {
+    Run run;
+    REQUIRE(merge(run.files, run.request()).has_value());
+    // the folder around the target was made by the merge too
+    run.files.power_cut(names);
+    REQUIRE(run.files.exists("/out/merged/model.safetensors"));
+    CHECK(run.merged("a") == bytes_of<float>({1, 2, 3, 4}));
+  }
+}
+
+TEST_CASE("our own output is replaced, anybody else's is not") {
+  Run run;
+  REQUIRE(merge(run.files, run.request()).has_value());
+  MergeRequest again = run.request({6});
+
+  CHECK(merge(run.files, again).error().code == ErrorCode::kInvalidArgument);
+  again.replace_output = true;
+  REQUIRE(merge(run.files, again).has_value());
+
+  CHECK(run.merged("a") == bytes_of<float>({3, 4, 5, 8}));
+  CHECK(run.files.tree("/out") == kMergedTree);
+}
+
+TEST_CASE("floats are rounded to the nearest, ties to even, by hand-computed cases") {
+  const auto cast = [](DType from, const std::string& in, DType to) {
+    std::string out(in.size() / dtype_size(from) * dtype_size(to), '\0');
+    convert(from, std::as_bytes(std::span<const char>(in)), to,
+            std::as_writable_bytes(std::span<char>(out)));
+    return out;
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  // 1 + 2^-8 lies half way between 1 and 1 + 2^-7: even is 1; 1 + 3 · 2^-8: even is 1 + 2^-6.
+  CHECK(
+      cast(DType::kFloat32, bytes_of<float>({1.00390625F, 1.01171875F, -kInfinity, 3.4e38F, -0.0F}),
+           DType::kBFloat16) == bytes_of<std::uint16_t>({0x3f80, 0x3f82, 0xff80, 0x7f80, 0x8000}));
+  // float16: 65519 is the last below the tie to infinity; 2^-24 is the smallest subnormal.
+  CHECK(cast(DType::kFloat32, bytes_of<float>({65519.0F, 65520.0F, 5.9604645e-8F, 2.9802322e-8F}),
+             DType::kFloat16) == bytes_of<std::uint16_t>({0x7bff, 0x7c00, 0x0001, 0x0000}));
+  CHECK(cast(DType::kFloat16, bytes_of<std::uint16_t>({0x0001, 0x7c00, 0xc000}), DType::kFloat32) ==
+        bytes_of<float>({5.9604644775390625e-8F, kInfinity, -2.0F}));
+}

@@ -1,0 +1,243 @@
+"""A user's own task files: found in tasks_dir and run without a rebuild, over Parquet and JSON lines, with and without
+pictures; mistakes are explained; broken data are refused."""
+
+import hashlib
+import json
+import random
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+import data_sets  # noqa: E402
+from probes import ask  # noqa: E402
+
+
+@pytest.fixture
+def probe(build_dir):
+    return lambda request: ask(build_dir, "tasks_probe", [request])[0]
+
+
+def picture(color):
+    from PIL import Image
+
+    return data_sets.encode(Image.new("RGB", (20, 10), color))
+
+
+PICTURES = {name: picture(name) for name in ("red", "green", "blue")}
+ROWS = [{"q": f"What color is picture {i}? {{x}}", "a": [name, name.upper()], "doc": f"d{i // 2}"} for i, name in enumerate(["red", "green", "blue", "red"])]
+
+TASK = """
+task = "my_colors"
+version = "2"
+[data]
+{data}
+[columns]
+{images}
+target = "a"
+cluster = "doc"
+[prompt]
+text = "{{before}}{{q|upper}} {{{{sic}}}}{{after}}"
+[prompt.variants.default]
+before = "Look. "
+after = "\\nOne word."
+[prompt.variants.qwen3_vl]
+before = ""
+after = "!"
+[generation]
+max_new_tokens = 8
+[scorer]
+name = "exact_match"
+ignore_case = true
+[aliases]
+accuracy = "exact_match"
+"""
+
+
+def write_task(folder, data, images='images = "picture"'):
+    folder.mkdir(exist_ok=True)
+    (folder / "colors.toml").write_text(TASK.format(data=data, images=images))
+    return str(folder)
+
+
+def write_jsonl(folder):
+    (folder / "pictures").mkdir(parents=True)
+    lines = []
+    for i, row in enumerate(ROWS):
+        name = row["a"][0]
+        (folder / "pictures" / f"{name}.png").write_bytes(PICTURES[name])
+        lines.append(json.dumps({**row, "picture": f"pictures/{name}.png"}))
+    (folder / "val.jsonl").write_text("\n".join(lines) + "\n\n")
+
+
+def write_parquet(path, form):
+    images = [PICTURES[row["a"][0]] for row in ROWS]
+    if form == "struct":
+        column = [{"bytes": b, "path": None} for b in images]
+    elif form == "bytes":
+        column = images
+    elif form == "list":
+        column = [[{"bytes": b, "path": "x.png"}, {"bytes": PICTURES["green"], "path": "y.png"}] for b in images]
+    else:
+        column = [f"pictures/{row['a'][0]}.png" for row in ROWS]
+    table = pa.table({"q": [r["q"] for r in ROWS], "picture": column, "a": [r["a"] for r in ROWS], "doc": [r["doc"] for r in ROWS]})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, row_group_size=2, compression="zstd")
+
+
+def check_runs(probe, request, pictures_of):
+    prompts = probe({"op": "prompts", **request})
+    assert not isinstance(prompts, dict), prompts
+    for i, (prompt, row) in enumerate(zip(prompts, ROWS, strict=True)):
+        text = f"Look. {row['q'].upper()} {{sic}}\nOne word."
+        assert prompt["input"] == text
+        pictures = pictures_of(row)
+        assert prompt["images"] == [hashlib.sha256(b).hexdigest() for b in pictures]
+        assert prompt["messages"] == [{"role": "user", "content": [{"type": "image"}] * len(pictures) + [{"type": "text", "text": text}]}]
+        assert prompt["doc_id"] == i
+    other = probe({"op": "prompts", "family": "qwen3_vl", **request})
+    assert other[0]["input"] == ROWS[0]["q"].upper() + " {sic}!"
+    scores = probe({"op": "score", **request, "responses": [{"doc_id": i, "text": t} for i, t in enumerate(["Red ", "GREEN", "green", "no"])]})
+    assert scores["values"] == [1, 1, 0, 0]
+    results = json.loads(scores["results"])
+    assert results["alias"] == "my_colors" and results["exact_match,none"] == 0.5
+    assert isinstance(results["exact_match_stderr_clustered,none"], float)
+    assert json.loads(scores["lines"][0])["target"] == "['red', 'RED']"
+    assert json.loads(scores["config"])["metadata"] == {"version": 2}
+
+
+def test_json_lines_with_pictures_beside_the_task_file(probe, tmp_path):
+    write_jsonl(tmp_path / "tasks")
+    tasks_dir = write_task(tmp_path / "tasks", 'files = "val.jsonl"')
+    assert probe({"op": "list", "tasks_dir": tasks_dir}) == ["docvqa_val", "mmmu_val", "my_colors", "textvqa_val"]
+    check_runs(probe, {"task": "my_colors", "tasks_dir": tasks_dir}, lambda row: [PICTURES[row["a"][0]]])
+
+
+def test_json_lines_of_text_alone_in_the_data_folder(probe, tmp_path):
+    write_jsonl(tmp_path / "data" / "me" / "colors")
+    (tmp_path / "data" / "me" / "colors" / "val.jsonl").rename(tmp_path / "data" / "me" / "colors" / "test.jsonl")
+    tasks_dir = write_task(tmp_path / "tasks", 'set = "me/colors"\nsplit = "test"', images="")
+    check_runs(probe, {"task": "my_colors", "tasks_dir": tasks_dir, "data": str(tmp_path / "data")}, lambda row: [])
+
+
+@pytest.mark.parametrize("form", ["struct", "bytes", "list", "path"])
+def test_parquet_with_pictures_in_every_form(probe, tmp_path, form):
+    folder = tmp_path / "data" / "me" / "colors"
+    write_jsonl(folder)
+    (folder / "val.jsonl").unlink()
+    write_parquet(folder / "test.parquet", form)
+    tasks_dir = write_task(tmp_path / "tasks", 'set = "me/colors"\nsplit = "test"')
+    request = {"task": "my_colors", "tasks_dir": tasks_dir, "data": str(tmp_path / "data")}
+    more = [PICTURES["green"]] if form == "list" else []
+    check_runs(probe, request, lambda row: [PICTURES[row["a"][0]], *more])
+
+
+def test_check_explains_every_mistake_with_its_line(probe, tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text(
+        'tsk = "x"\ntask = "a/b"\n[data]\nset = "x/y"\nsplt = "v"\n[columns]\ntarget = 3\n[prompt]\ntext = "{q|capitalise} }"\n'
+        '[prompt.variants.default]\nx = [1]\n[generation]\nmax_new_tokens = 0\ntemperature = "hot"\n[scorer]\nname = "amls"\n[[metrics]]\nname = "acc"\n'
+    )
+    problems = probe({"op": "check", "path": str(path)})
+    text = "\n".join(problems)
+    for expected in [
+        ':1: unknown key "tsk" in the file; did you mean "task"?',
+        ':2: "task" is "a/b"',
+        ':5: unknown key "splt" in [data]; did you mean "split"?',
+        '[data] lacks the key "split" (a string)',
+        ':7: "target" in [columns] is an integer, expected a string',
+        'unknown filter "capitalise" in the prompt; known are capitalize, join, letters, lower, strip, upper; did you mean "capitalize"?',
+        ':11: "x" in [prompt.variants.default] is a list',
+        ':13: "max_new_tokens" in [generation] is 0, expected 1 to 1000000',
+        ':14: "temperature" in [generation] is a string, expected a number',
+        ':16: "name" in [scorer] is "amls"; known are anls, contains, exact_match, mmmu, vqa; did you mean "anls"?',
+    ]:
+        assert f"{expected}" in text, (expected, text)
+    assert all(problem.startswith(str(path)) for problem in problems)
+    path.write_text('task = "x"\n[data\n')
+    assert "bad.toml:2: not TOML" in probe({"op": "check", "path": str(path)})[0]
+    good = write_task(tmp_path / "good", 'files = ["val.jsonl"]')
+    assert probe({"op": "check", "path": good + "/colors.toml"}) == []
+
+
+def test_a_wrong_column_is_named_with_those_that_are_there(probe, tmp_path):
+    folder = tmp_path / "tasks"
+    write_jsonl(folder)
+    tasks_dir = write_task(folder, 'files = "val.jsonl"', images='images = "pictur"')
+    answer = probe({"op": "size", "task": "my_colors", "tasks_dir": tasks_dir})
+    assert answer["code"] == "invalid_argument"
+    assert 'has no column "pictur", which [columns] images needs; did you mean "picture"?; there are q (string)' in answer["error"]
+    assert "my_colors" in probe({"op": "size", "task": "my_colours", "tasks_dir": tasks_dir})["error"]
+
+
+def test_a_task_name_that_is_taken_is_refused(probe, tmp_path):
+    folder = tmp_path / "tasks"
+    write_jsonl(folder)
+    text = TASK.format(data='files = "val.jsonl"', images="").replace("my_colors", "mmmu_val")
+    (folder / "x.toml").write_text(text)
+    assert "taken by a built-in task" in probe({"op": "list", "tasks_dir": str(folder)})["error"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"q": 1', "val.jsonl:2"),
+        ("[1]", "val.jsonl:2: is a JSON list, expected an object"),
+        ("[" * 100000, "nested deeper than 64"),
+        ('{"q": "x"}', 'document 1: has no column "a"'),
+        ('{"q": "x", "a": ["b"], "doc": "d", "picture": "pictures/none.png"}', "none.png"),
+        ('{"q": "x", "a": ["b"], "doc": "d", "picture": 7}', "expected the path of a picture"),
+        ('{"q": "x", "a": [], "doc": "d", "picture": null}', "holds no answer to compare with"),
+    ],
+)
+def test_a_broken_line_is_named(probe, tmp_path, line, expected):
+    folder = tmp_path / "tasks"
+    write_jsonl(folder)
+    lines = (folder / "val.jsonl").read_text().split("\n")
+    lines[1] = line
+    (folder / "val.jsonl").write_text("\n".join(lines))
+    request = {"task": "my_colors", "tasks_dir": write_task(folder, 'files = "val.jsonl"')}
+    answers = [probe({"op": "prompts", **request}), probe({"op": "score", **request, "responses": [{"doc_id": 1, "text": "x"}]})]
+    text = json.dumps(answers).replace("\\\"", '"')
+    assert "error" in text
+    if expected.startswith("document 1: has no"):
+        assert 'no column "a"' in text or "picture" in text
+    else:
+        assert expected in text
+
+
+def test_an_empty_data_set_is_an_error(probe, tmp_path):
+    folder = tmp_path / "tasks"
+    tasks_dir = write_task(folder, 'files = "val.jsonl"')
+    (folder / "val.jsonl").write_text("\n\n")
+    assert "no documents" in probe({"op": "size", "task": "my_colors", "tasks_dir": tasks_dir})["error"]
+
+
+def test_cut_and_changed_parquet_never_crashes(build_dir, tmp_path):
+    """Every request goes to one process: a crash would end it. Data pages carry no checksum by default, so a changed
+    byte may go unnoticed; what is asked here is an answer or an error, and that a cut file is always an error."""
+    folder = tmp_path / "tasks"
+    tasks_dir = write_task(folder, 'files = "val.parquet"')
+    write_parquet(folder / "whole.parquet", "struct")
+    whole = (folder / "whole.parquet").read_bytes()
+    rng = random.Random(5)
+    cut = [whole[:n] for n in [0, 1, 4, 7, 8, 11, 12, *range(20, len(whole), max(1, len(whole) // 40))]]
+    changed = []
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(rng.choice([1, 1, 3, 10])):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        changed.append(bytes(data))
+    requests = []
+    for i, data in enumerate(cut + changed):
+        own = tmp_path / f"t{i}"
+        write_task(own, 'files = "val.parquet"')
+        (own / "val.parquet").write_bytes(data)
+        requests.append({"op": "prompts", "task": "my_colors", "tasks_dir": str(own)})
+    answers = ask(build_dir, "tasks_probe", requests)
+    assert all("error" in a for a in answers[: len(cut)])
+    assert sum("error" in json.dumps(a) for a in answers[len(cut) :]) > 5
+    (folder / "val.parquet").write_bytes(whole)
+    assert len(ask(build_dir, "tasks_probe", [{"op": "prompts", "task": "my_colors", "tasks_dir": tasks_dir}])[0]) == 4

@@ -57,7 +57,7 @@ Status make_directories(FileSystem& files, const std::string& path) {
     const auto info = files.info_followed(path);  // somebody else may have made it meanwhile
     if (!info.has_value() || info->type != FileType::kDirectory) return made;
   }
-  return {};
+  return files.sync_directory(parent);  // else a power cut takes the folder with all its files
 }
 
 Status write_file_atomically(FileSystem& files, const std::string& path, std::string_view content,

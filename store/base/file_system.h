@@ -151,7 +151,7 @@ std::string parent_path(std::string_view path);
 /// Reads a whole small file. kCorruption if it is larger than `limit_bytes`.
 Result<std::string> read_file(const FileSystem& files, const std::string& path,
                               std::uint64_t limit_bytes);
-/// mkdir -p.
+/// mkdir -p; the new folders' names are synced.
 Status make_directories(FileSystem& files, const std::string& path);
 /// Publishes a file: temporary name in the same folder, write, fsync, close, rename, fsync of the
 /// folder. On a failure the old content stays and the temporary file is removed. Readers see the

@@ -1,4 +1,6 @@
-// A folder on the real disk that goes away with the test: SQLite and processes need real files.
+// A real folder that goes away with the test: SQLite and processes need real files. In memory
+// (/dev/shm) where there is one: a test kills processes, not the machine, and need not wait for
+// fsync.
 #pragma once
 
 #include <cstdlib>
@@ -10,9 +12,14 @@ namespace evalcar::test {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "evalcar-test-XXXXXX").string();
-    const char* const made = ::mkdtemp(pattern.data());
-    path_ = made == nullptr ? std::string() : std::string(made);
+    for (const std::string& parent :
+         {std::string("/dev/shm"), std::filesystem::temp_directory_path().string()}) {
+      std::string pattern = parent + "/evalcar-test-XXXXXX";
+      if (::mkdtemp(pattern.data()) != nullptr) {
+        path_ = pattern;
+        return;
+      }
+    }
   }
   ~TemporaryDirectory() {
     std::error_code ignored;

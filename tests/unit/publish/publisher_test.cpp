@@ -1,0 +1,337 @@
+#include "agent/publish/publisher.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "agent/publish/event_file.h"
+#include "agent/publish/metrics_line.h"
+#include "tests/unit/state/scenario.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::publish;
+using nlohmann::json;
+using test::must;
+using enum state::EvaluationState;
+
+namespace {
+
+constexpr const char* kDir = "/out/run/_evalcar";
+const std::string kLog = std::string(kDir) + "/metrics.jsonl";
+
+/// The real database, with published files in memory.
+struct Desk {
+  test::Scenario s;
+  test::MemoryFileSystem files{s.clock};
+  PublisherOptions options;
+  std::unique_ptr<Publisher> publisher;
+
+  Desk() {
+    files.put_directory("/out/run");
+    options.dir = kDir;
+    options.version = "0.1.0";
+    reopen();
+  }
+  /// As after a kill: everything from the disks alone.
+  void reopen() {
+    publisher.reset();
+    s.reopen();
+    publisher = std::make_unique<Publisher>(files, s.clock, *s.store, options);
+  }
+  std::int64_t scored(std::int64_t step, double value, const std::string& kind = "regular") {
+    const std::int64_t id = s.plan(step, {"docvqa_val"}, kind).id;
+    s.bring(id, kScored, "w" + std::to_string(step) + kind, value);
+    return id;
+  }
+  std::vector<json> lines() const {
+    std::vector<json> parsed;
+    const std::string text = files.content(kLog).value_or("");
+    std::size_t start = 0;
+    for (std::size_t end = 0; (end = text.find('\n', start)) != std::string::npos;
+         start = end + 1) {
+      parsed.push_back(json::parse(text.substr(start, end - start)));
+    }
+    CHECK(start == text.size());
+    return parsed;
+  }
+  json file(const std::string& name) const {
+    const auto text = files.content(std::string(kDir) + "/" + name);
+    REQUIRE(text.has_value());
+    return json::parse(*text);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a scored evaluation becomes a line, results files, an event and the best") {
+  Desk d;
+  const std::int64_t id = d.scored(500, 0.712);
+
+  const Published published = must(d.publisher->publish(id, 40));
+
+  CHECK(published.seq == 1);
+  CHECK(published.is_best);
+  CHECK_FALSE(published.line_was_there);
+  CHECK(d.s.state_of(id) == kPublished);
+  REQUIRE(d.lines().size() == 1);
+  const json line = d.lines()[0];
+  CHECK(line["seq"] == 1);
+  CHECK(line["run"] == "run-01234567-1");
+  CHECK(line["global_step"] == 500);
+  CHECK(line["checkpoint"] == "checkpoint-500");
+  CHECK(line["checkpoint_type"] == "regular");
+  CHECK(line["weights_sha256"] == "w500regular");
+  CHECK(line["final"] == true);
+  CHECK(line["metrics"] ==
+        json({{"eval/docvqa_val/anls", 0.712}, {"eval/docvqa_val/anls_stderr", 0.25}}));
+  CHECK(line["samples"] == 2);
+  CHECK(line["seconds"] == 12.5);
+  CHECK(line["lag_steps"] == 40);
+  CHECK(line["time"].get<std::string>().ends_with("Z"));
+  CHECK_FALSE(line.contains("supersedes"));
+  CHECK(d.files.tree(kDir) ==
+        std::vector<std::string>{
+            "best.json", "metrics.jsonl", "results/", "results/500/", "results/500/regular/",
+            "results/500/regular/run__checkpoint-500/",
+            "results/500/regular/run__checkpoint-500/20261121_090001_results.json",
+            "results/500/regular/run__checkpoint-500/20261121_090001_samples_docvqa_val.jsonl",
+            "results/500/regular/run__checkpoint-500/20261121_090001_table.md", "tensorboard/",
+            "tensorboard/events.out.tfevents.1.evalcar"});
+  CHECK(std::string(kDir) + "/" + line["results"].get<std::string>() == published.results_file);
+  CHECK(d.file("best.json") ==
+        json::parse(R"({"metric":"eval/docvqa_val/anls","greater_is_better":true,"best":
+          {"regular":{"step":500,"value":0.712,"checkpoint":"checkpoint-500","kept_path":null,
+                      "weights_sha256":"w500regular"}}})"));
+}
+
+TEST_CASE("EMA and averages have series of their own") {
+  Desk d;
+  must(d.publisher->publish(d.scored(1, 0.5), std::nullopt));
+  must(d.publisher->publish(d.scored(1, 0.75, "ema"), std::nullopt));
+  must(d.publisher->publish(d.scored(1, 0.25, "average"), std::nullopt));
+
+  const auto lines = d.lines();
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[1]["metrics"].contains("eval_ema/docvqa_val/anls"));
+  CHECK(lines[1]["checkpoint_type"] == "ema");
+  CHECK(lines[1]["lag_steps"].is_null());
+  CHECK(lines[2]["metrics"].contains("eval_avg/docvqa_val/anls"));
+  CHECK(d.file("best.json")["best"]["ema"]["value"] == 0.75);
+  CHECK(d.file("best.json")["best"]["regular"]["value"] == 0.5);
+}
+
+TEST_CASE("a kill at any call of a publication is healed at the next start, with one line") {
+  std::size_t calls = 0;
+  {
+    Desk d;
+    const std::int64_t id = d.scored(500, 0.712);
+    d.files.reset_calls();
+    must(d.publisher->publish(id, 40));
+    calls = d.files.calls().size();
+  }
+  REQUIRE(calls > 20);
+  for (const bool power : {false, true}) {
+    for (std::size_t n = 1; n <= calls; ++n) {
+      Desk d;
+      d.files.sync_all();
+      const std::int64_t id = d.scored(500, 0.712);
+      d.files.die_at_call(n);
+      (void)d.publisher->publish(id, 40);
+      if (!power) d.files.sync_all();
+      d.files.power_cut();
+
+      d.reopen();
+      d.s.clock.advance(std::chrono::hours{1});  // the line keeps its own time
+      must(d.publisher->publish_pending(d.s.run.id, 99));
+
+      INFO("killed at call " << n << (power ? " with the power" : ""));
+      CHECK(d.s.state_of(id) == kPublished);
+      const auto lines = d.lines();
+      // Cut with the power after `published` was committed cannot lose the line: it was synced.
+      REQUIRE(lines.size() == 1);
+      CHECK(lines[0]["seq"] == 1);
+      CHECK(d.file("best.json")["best"]["regular"]["step"] == 500);
+      const auto records = read_records(
+          d.files.content(std::string(kDir) + "/tensorboard/events.out.tfevents.1.evalcar")
+              .value());
+      CHECK(records.data.size() == 2);
+      std::size_t results = 0;
+      for (const std::string& path : d.files.tree(kDir)) {
+        if (path.ends_with("_results.json")) ++results;
+      }
+      CHECK(results == 1);
+    }
+  }
+}
+
+TEST_CASE("a failing disk leaves the evaluation scored, and a later try publishes it once") {
+  std::size_t calls = 0;
+  {
+    Desk d;
+    const std::int64_t id = d.scored(500, 0.712);
+    d.files.reset_calls();
+    must(d.publisher->publish(id, 40));
+    calls = d.files.calls().size();
+  }
+  for (std::size_t n = 1; n <= calls; ++n) {
+    Desk d;
+    const std::int64_t id = d.scored(500, 0.712);
+    d.files.fail_call(n, ENOSPC);
+    const auto failed = d.publisher->publish(id, 40);
+    if (!failed.has_value()) CHECK(failed.error().retryable);
+    d.files.fail_call(0, 0);
+
+    must(d.publisher->publish_pending(d.s.run.id, 40));
+
+    INFO("failed at call " << n);
+    CHECK(d.s.state_of(id) == kPublished);
+    CHECK(d.lines().size() == 1);
+    for (const std::string& path : d.files.tree(kDir)) {
+      CHECK(path.find(".tmp.") == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a database that was lost and made anew recognises its lines in the file") {
+  Desk d;
+  must(d.publisher->publish(d.scored(500, 0.712), 40));
+  const auto before = d.files.content(kLog);
+  Desk fresh;                           // an empty database …
+  fresh.files.put_file(kLog, *before);  // … beside the old file
+  const std::int64_t id = fresh.scored(500, 0.712);
+
+  const Published published = must(fresh.publisher->publish(id, 40));
+
+  CHECK(published.line_was_there);
+  CHECK(fresh.files.content(kLog) == before);
+  must(fresh.publisher->publish(fresh.scored(600, 0.8), 0));
+  CHECK(fresh.lines().size() == 2);
+  CHECK(fresh.lines()[1]["seq"].get<int>() > fresh.lines()[0]["seq"].get<int>());
+}
+
+TEST_CASE("a rewritten checkpoint's new line names the one that it replaces") {
+  Desk d;
+  must(d.publisher->publish(d.scored(500, 0.5), 0));
+  const auto again =
+      must(d.s.store->observe_checkpoint(d.s.run.id, test::Scenario::seen(500, "rewritten")));
+  const std::int64_t id = d.s.plan_for(again.checkpoint.id).id;
+  d.s.bring(id, kScored, "other", 0.25);
+  must(d.publisher->publish(id, 0));
+
+  REQUIRE(d.lines().size() == 2);
+  CHECK(d.lines()[1]["supersedes"] == 1);
+  CHECK(d.lines()[1]["seq"] == 2);
+  // The best follows the number that stands now.
+  CHECK(d.file("best.json")["best"]["regular"]["value"] == 0.25);
+}
+
+TEST_CASE("two short evaluations of one second have files of their own") {
+  Desk d;
+  const std::int64_t first = d.s.plan(500, {"docvqa_val"}).id;
+  const std::int64_t second = d.s.plan(500, {"mmmu_val"}).id;
+  d.s.bring(first, kScored, "w", 0.5);
+  d.s.clock.advance(-std::chrono::seconds{1});
+  d.s.bring(second, kScored, "w", 0.5);
+  REQUIRE(d.s.get(first).finished_at == d.s.get(second).finished_at);
+  const Published a = must(d.publisher->publish(first, 0));
+  const Published b = must(d.publisher->publish(second, 0));
+  CHECK(a.results_file != b.results_file);
+}
+
+TEST_CASE("what could not be computed is missing with its reason, never zero") {
+  Desk d;
+  const std::int64_t id = d.s.plan(1, {"docvqa_val", "mmmu_val"}).id;
+  d.s.bring(id, kEvaluating, "w");
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w";
+  result.tasks = {test::anls_result("docvqa_val", 0.5)};
+  result.tasks[0].metrics.push_back(
+      {"judge", "none", std::nullopt, std::nullopt, "", "no key", true});
+  result.tasks[0].metrics.push_back({"acc", "none", 0.5, 0.125, "bootstrap", "", true});
+  protocol::TaskResult broken;
+  broken.task = "mmmu_val";
+  broken.error = "no data";
+  result.tasks.push_back(broken);
+  must(d.s.store->record_result(id, result));
+  must(d.publisher->publish(id, 0));
+
+  const json line = d.lines().at(0);
+  CHECK(line["missing"] ==
+        json({{"eval/docvqa_val/judge", "no key"}, {"eval/mmmu_val", "no data"}}));
+  CHECK_FALSE(line["metrics"].contains("eval/docvqa_val/judge"));
+  CHECK(line["stderr_source"] == json({{"eval/docvqa_val/acc_stderr", "bootstrap"}}));
+}
+
+TEST_CASE("aliases are accepted for the best metric and logged when wanted") {
+  Desk d;
+  d.options.aliases = [](const std::string&, const std::string& metric) {
+    return metric == "anls" ? std::vector<std::string>{"similarity"} : std::vector<std::string>{};
+  };
+  d.options.metric_for_best_model = "eval/docvqa_val/similarity";
+  d.options.publish_aliases = true;
+  d.reopen();
+  must(d.publisher->publish(d.scored(1, 0.5), 0));
+
+  CHECK(d.lines()[0]["metrics"]["eval/docvqa_val/similarity"] == 0.5);
+  CHECK(d.lines()[0]["metrics"]["eval/docvqa_val/anls"] == 0.5);
+  CHECK(d.file("best.json")["best"]["regular"]["step"] == 1);
+}
+
+TEST_CASE("the best is the first of equals, follows the direction, and knows where it is kept") {
+  Desk d;
+  d.options.greater_is_better = false;
+  d.reopen();
+  const std::int64_t first = d.scored(1, 0.5);
+  must(d.publisher->publish(first, 0));
+  CHECK_FALSE(must(d.publisher->publish(d.scored(2, 0.75), 0)).is_best);
+  CHECK_FALSE(must(d.publisher->publish(d.scored(3, 0.5), 0)).is_best);
+  CHECK(must(d.publisher->best_evaluation(d.s.run.id, "regular")) == first);
+  CHECK_FALSE(must(d.publisher->best_evaluation(d.s.run.id, "ema")).has_value());
+
+  must(d.s.store->set_kept_path(d.s.get(first).checkpoint_id, "regular", "/kept/1"));
+  must(d.publisher->write_best(d.s.run.id));
+  CHECK(d.file("best.json")["best"]["regular"]["kept_path"] == "/kept/1");
+  CHECK(d.file("best.json")["greater_is_better"] == false);
+}
+
+TEST_CASE("nothing is created before the first publication") {
+  Desk d;
+  d.s.plan(1);
+  CHECK(must(d.publisher->publish_pending(d.s.run.id, 0)) == 0);
+  CHECK(d.files.tree("/out/run").empty());
+  CHECK(d.publisher->publish(1, 0).error().code == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("status tells every evaluation, the agent and how far it is behind") {
+  Desk d;
+  must(d.publisher->publish(d.scored(500, 0.5), 0));
+  const std::int64_t running = d.s.plan(1000).id;
+  d.s.bring(running, kEvaluating);
+  must(d.s.store->record_progress(running, "evaluating", 42, 100));
+  d.s.plan(1040);
+  AgentFacts agent;
+  agent.pid = 77;
+  agent.version = "0.1.0";
+  agent.uptime_s = 3.5;
+  agent.warning = "no GPU seen, running on the CPU";
+  must(write_status(d.files, d.s.store->read(), d.s.clock, std::string(kDir) + "/status.json",
+                    d.s.run.id, agent));
+
+  const json status = d.file("status.json");
+  CHECK(status["agent"]["pid"] == 77);
+  CHECK(status["agent"]["uptime_s"] == 3.5);
+  CHECK(status["agent"]["warning"] == "no GPU seen, running on the CPU");
+  REQUIRE(status["evaluations"].size() == 3);
+  CHECK(status["evaluations"][0]["state"] == "published");
+  CHECK(status["evaluations"][0]["progress"] == 1.0);
+  CHECK(status["evaluations"][1]["step"] == 1000);
+  CHECK(status["evaluations"][1]["checkpoint_type"] == "regular");
+  CHECK(status["evaluations"][1]["progress"] == 0.42);
+  CHECK(status["evaluations"][1]["reason"].is_null());
+  CHECK(status["lag_steps"] == 540);
+  CHECK(status["time"].get<std::string>().ends_with("Z"));
+  CHECK(json::parse(
+            must(status_json(d.s.store->read(), d.s.clock, std::nullopt, std::nullopt)))["agent"]
+            .is_null());
+}

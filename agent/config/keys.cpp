@@ -216,6 +216,15 @@ Status assign_link(Settings& s, const Value& v) {
   return {};
 }
 
+Status assign_greater_is_better(Settings& s, const Value& v) {
+  s.publish.greater_is_better.reset();
+  if (is_word(v, "auto")) return {};
+  const auto b = boolean(v);
+  if (!b.has_value()) return expected("\"auto\", true or false");
+  s.publish.greater_is_better = *b;
+  return {};
+}
+
 Status assign_lease_budget(Settings& s, const Value& v) {
   s.limits.lease_budget.reset();
   if (is_word(v, "unlimited")) return {};
@@ -370,8 +379,9 @@ const Key kKeys[] = {
      ASSIGN(publish.keep_best, integer(v, 0)), Effect::kRefused},
     {"publish.metric_for_best_model", "\"eval/docvqa_val/anls\"", "",
      "The metric that best.json goes by.", ASSIGN(publish.metric_for_best_model, text(v))},
-    {"publish.greater_is_better", "true", "", "Whether a larger value of it is better.",
-     ASSIGN(publish.greater_is_better, boolean(v))},
+    {"publish.greater_is_better", "\"auto\"", "",
+     "Whether a larger value of it is better: \"auto\" (what the metric says), true or false.",
+     assign_greater_is_better},
     {"publish.tensorboard", "true", "", "Write TensorBoard event files.",
      ASSIGN(publish.tensorboard, boolean(v))},
     {"publish.aliases", "false", "", "Also log metrics under the task's other names.",

@@ -66,7 +66,7 @@ struct PublishSettings {
   LinkInCheckpoint link_in_checkpoint = LinkInCheckpoint::kAuto;
   std::int64_t keep_best = 0;
   std::string metric_for_best_model;
-  bool greater_is_better = true;
+  std::optional<bool> greater_is_better;  ///< absent: what the metric says
   bool tensorboard = true;
   bool aliases = false;
 };

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "store/base/hash.h"
+
 namespace evalcar::stage {
 namespace {
 
@@ -31,6 +33,17 @@ Status list_files(const FileSystem& files, const std::string& dir, int depth,
   return {};
 }
 
+bool holds_weights(std::string_view path) {
+  return path.ends_with(".pt") || path.ends_with(".safetensors") || path.ends_with(".bin") ||
+         path.ends_with(".distcp");
+}
+
+std::optional<std::uint64_t> content_hash(const FileSystem& files, const std::string& path) {
+  const auto content = read_file(files, path, std::uint64_t{64} << 20U);
+  if (!content.has_value()) return std::nullopt;
+  return xxh3_64(std::as_bytes(std::span<const char>(content->data(), content->size())));
+}
+
 std::uint64_t total_bytes(std::span<const watch::WatchedFile> wanted) {
   std::uint64_t bytes = 0;
   for (const watch::WatchedFile& file : wanted) bytes += file.identity.size_bytes;
@@ -53,6 +66,12 @@ std::string_view method_name(Method method) {
 
 Stage::Stage(FileSystem& files, std::string leases_dir, std::function<bool()> stop)
     : files_(files), leases_dir_(std::move(leases_dir)), stop_(std::move(stop)) {}
+
+void Stage::hash_small_files(Lease& lease) const {
+  for (LeasedFile& file : lease.files) {
+    if (!holds_weights(file.path)) file.content_hash = content_hash(files_, file.path);
+  }
+}
 
 bool Stage::is_ours(const std::string& dir) const { return parent_path(dir) == leases_dir_; }
 
@@ -85,7 +104,10 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
       return std::move(taken).error();
     }
   }
-  if (taken.has_value()) return lease;
+  if (taken.has_value()) {
+    hash_small_files(lease);
+    return lease;
+  }
   (void)remove_tree(files_, dir);
   if (hopeless()) return std::move(taken).error();
 
@@ -97,8 +119,9 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
   for (const watch::WatchedFile& file : wanted) {
     const std::string path = join_path(checkpoint_dir, file.relative);
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, path, file.identity));
-    lease.files.push_back({path, info});
+    lease.files.push_back({path, info, {}});
   }
+  hash_small_files(lease);
   return lease;
 }
 
@@ -112,7 +135,7 @@ Status Stage::link_files(const std::string& dir, const std::string& checkpoint_d
     EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(to)));
     EVALCAR_RETURN_IF_ERROR(files_.hard_link(from, to));
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, to, file.identity));
-    lease.files.push_back({to, info});
+    lease.files.push_back({to, info, {}});
   }
   return {};
 }
@@ -127,7 +150,7 @@ Status Stage::copy_files(const std::string& dir, const std::string& checkpoint_d
     EVALCAR_RETURN_IF_ERROR(copy_file(from, to));
     EVALCAR_RETURN_IF_ERROR(checked_source(files_, from, file.identity));
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info(to));
-    lease.files.push_back({to, info});
+    lease.files.push_back({to, info, {}});
   }
   return {};
 }
@@ -159,8 +182,9 @@ Result<Lease> Stage::reopen(const std::string& dir, const std::string& checkpoin
   if (paths.empty()) return make_error(ErrorCode::kNotFound, dir + ": the lease is empty");
   for (std::string& path : paths) {
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info_followed(path));
-    lease.files.push_back({std::move(path), info});
+    lease.files.push_back({std::move(path), info, {}});
   }
+  hash_small_files(lease);
   return lease;
 }
 
@@ -173,7 +197,13 @@ Integrity Stage::check(const Lease& lease, std::string* which) const {
       if (which != nullptr) *which = file.path;
       return gone ? Integrity::kVanished : Integrity::kChanged;
     }
-    if (now->ctime_ns != file.identity.ctime_ns) result = Integrity::kOnlyCtime;
+    if (now->ctime_ns == file.identity.ctime_ns) continue;
+    if (!file.content_hash.has_value()) {
+      result = Integrity::kOnlyCtime;
+    } else if (content_hash(files_, file.path) != file.content_hash) {
+      if (which != nullptr) *which = file.path;
+      return Integrity::kChanged;
+    }
   }
   return result;
 }

@@ -28,6 +28,9 @@ std::string_view method_name(Method method);
 struct LeasedFile {
   std::string path;  ///< where it is read
   FileInfo identity;
+  /// Of files without weights (config, tokenizer): compared where only the ctime differs. Our own
+  /// link() for the other kind of weights changes it for each of them.
+  std::optional<std::uint64_t> content_hash;
 };
 
 struct Lease {
@@ -39,7 +42,8 @@ struct Lease {
 /// What became of a lease's files since it was taken.
 enum class Integrity {
   kUnchanged,
-  kOnlyCtime,  ///< a link or unlink did that, or a rewrite with its time put back: hash again
+  kOnlyCtime,  ///< of weights: a link or unlink did that, or a rewrite with its time put back: hash
+               ///< again
   kChanged,    ///< rewritten: whatever was measured must be thrown away
   kVanished,   ///< read in place, and removed
 };
@@ -75,6 +79,7 @@ class Stage {
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);
   bool is_ours(const std::string& dir) const;
+  void hash_small_files(Lease& lease) const;
 
   FileSystem& files_;
   std::string leases_dir_;

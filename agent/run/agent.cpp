@@ -1,0 +1,229 @@
+#include "agent/run/agent.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "agent/run/evaluation_settings.h"
+
+namespace evalcar::run {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Retries of what failed for a reason of the moment, and of evaluations that wait for their time.
+constexpr seconds kSchedulePause{1};
+constexpr seconds kJobRetryPause{5};
+constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
+constexpr seconds kBusyTurn{1};
+
+}  // namespace
+
+Agent::Agent(const Surroundings& around, const config::Settings& settings, AgentOptions options,
+             std::unique_ptr<supervise::Evaluator> evaluator)
+    : around_(around),
+      settings_(settings),
+      options_(options),
+      supervisor_(std::move(evaluator), around.clock, supervisor_options(settings.limits)),
+      started_at_(around.clock.monotonic_now()),
+      schedule_again_at_(started_at_),
+      job_retry_at_(started_at_) {}
+
+Agent::~Agent() { supervisor_.stop(); }
+
+Result<std::unique_ptr<Agent>> Agent::create(const Surroundings& around,
+                                             const config::Settings& settings, AgentOptions options,
+                                             std::unique_ptr<supervise::Evaluator> evaluator) {
+  std::unique_ptr<Agent> agent(new Agent(around, settings, options, std::move(evaluator)));
+  for (const std::string& path : settings.watch.output_dir) {
+    EVALCAR_ASSIGN_OR_RETURN(auto directory, OutputDirectory::open(around, settings, path));
+    agent->directories_.push_back(std::move(directory));
+  }
+  return agent;
+}
+
+void Agent::step() {
+  if (exit_code_.has_value()) return;
+  step_directories();
+  if (exit_code_.has_value()) return;
+  step_job();
+  if (job_ == nullptr) start_next();
+  write_status(false);
+  end_when_quiet();
+}
+
+void Agent::step_directories() {
+  for (const auto& directory : directories_) {
+    const Status turn = directory->step();
+    complain(directory->path(), turn);
+    if (directory->fatal()) exit_code_ = kFailed;
+    const std::set<std::int64_t> superseded = directory->take_superseded();
+    if (job_ != nullptr && &job_->directory() == directory.get() &&
+        superseded.contains(job_->row().id)) {
+      job_->abandon();
+      end_job();
+    }
+    if (!superseded.empty()) schedule_again_at_ = around_.clock.monotonic_now();
+  }
+}
+
+void Agent::step_job() {
+  for (supervise::JobEvent& event : supervisor_.step()) {
+    if (job_ != nullptr) job_->take(std::move(event));
+  }
+  if (job_ == nullptr) return;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (now < job_retry_at_) return;
+  const Status turn = job_->step();
+  complain(job_->row().checkpoint, turn);
+  if (!turn.has_value()) job_retry_at_ = now + kJobRetryPause;
+  if (job_->done()) end_job();
+}
+
+void Agent::end_job() {
+  job_->directory().set_active(std::nullopt);
+  job_.reset();
+  schedule_again_at_ = job_retry_at_ = around_.clock.monotonic_now();
+  write_status(true);
+}
+
+void Agent::start_next() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!supervisor_.ready()) return;
+  bool started = false;
+  for (std::size_t i = 0; i < directories_.size() && !started; ++i) {
+    OutputDirectory& directory = *directories_[(next_directory_ + i) % directories_.size()];
+    // Nothing new, and no retry can be due yet: the rows need not be asked again.
+    if (directory.last_news() < schedule_again_at_ && now < schedule_again_at_) continue;
+    complain(directory.path(), try_start(directory, started));
+  }
+  if (started) {
+    next_directory_ = (next_directory_ + 1) % directories_.size();
+    write_status(true);
+  } else {
+    schedule_again_at_ = now + kSchedulePause;
+    if (!settings_.evaluate.keep_resident) supervisor_.rest();
+  }
+}
+
+Status Agent::try_start(OutputDirectory& directory, bool& started) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto waiting, directory.waiting());
+  const schedule::Choice choice = schedule::choose(waiting, settings_.evaluate.policy);
+  EVALCAR_RETURN_IF_ERROR(directory.supersede(choice.superseded));
+  if (!choice.next.has_value()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto row, directory.store().read().evaluation(*choice.next));
+  EVALCAR_ASSIGN_OR_RETURN(auto lease, directory.lease_of(row));
+  if (!lease.has_value()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto leased, directory.store().read().evaluation(row.id));
+  EVALCAR_ASSIGN_OR_RETURN(
+      job_, Job::begin(around_, directory, supervisor_, settings_, leased, std::move(*lease)));
+  started = true;
+  return {};
+}
+
+void Agent::end_when_quiet() {
+  if (job_ != nullptr || supervisor_.busy()) return;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  bool quiet_long = settings_.watch.exit_when_quiet.has_value();
+  if (!options_.once && !quiet_long) return;
+  for (const auto& directory : directories_) {
+    const auto quiet = directory->quiet();
+    if (!quiet.has_value() || !*quiet) return;
+    if (quiet_long &&
+        now - std::max(directory->last_news(), started_at_) < *settings_.watch.exit_when_quiet) {
+      quiet_long = false;
+    }
+  }
+  if (!options_.once && !quiet_long) return;
+  for (const auto& directory : directories_) complain(directory->path(), directory->close_torn());
+  exit_code_ = code_of_rows();
+}
+
+int Agent::code_of_rows() const {
+  std::int64_t total = 0;
+  std::int64_t failed = 0;
+  for (const auto& directory : directories_) {
+    const auto tally = directory->tally();
+    if (!tally.has_value()) return kFailed;
+    total += tally->total;
+    failed += tally->failed;
+  }
+  if (failed > 0) return kPartly;
+  return total == 0 ? kNothing : kDone;
+}
+
+int Agent::stop() {
+  if (job_ != nullptr) {
+    job_->interrupt();
+    end_job();
+  }
+  supervisor_.stop();
+  write_status(true);
+  if (exit_code_.has_value()) return *exit_code_;
+  const int code = code_of_rows();
+  return code == kNothing ? kDone : code;  // told to stop: having found nothing is no failure
+}
+
+milliseconds Agent::until_due() const {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  const auto until = [now](MonotonicTime time) {
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(time - now));
+  };
+  milliseconds due = job_ != nullptr ? milliseconds(kBusyTurn) : milliseconds(kIdleTurn);
+  for (const auto& directory : directories_) due = std::min(due, directory->until_due());
+  if (const auto deadline = supervisor_.until_deadline(); deadline.has_value()) {
+    due = std::min(due, *deadline);
+  }
+  if (job_ != nullptr && job_retry_at_ > now) due = std::min(due, until(job_retry_at_));
+  if (job_ == nullptr && supervisor_.ready()) {
+    bool waiting = options_.once;
+    for (const auto& directory : directories_) {
+      waiting |= directory->waiting_count() > 0;
+    }
+    if (waiting) due = std::min(due, until(schedule_again_at_));
+  }
+  return due;
+}
+
+void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {
+  for (const auto& directory : directories_) {
+    if (directory->notifier_descriptor() >= 0) {
+      descriptors.push_back({directory->notifier_descriptor(), POLLIN, 0});
+    }
+  }
+  supervisor_.add_descriptors(descriptors);
+  if (job_ != nullptr) job_->add_descriptors(descriptors);
+}
+
+std::string Agent::progress() const {
+  if (job_ == nullptr) return "";
+  return job_->row().checkpoint + " " + job_->row().kind + ": " + job_->progress();
+}
+
+void Agent::write_status(bool now) {
+  publish::AgentFacts facts;
+  facts.pid = ::getpid();
+  facts.version = around_.version;
+  facts.uptime_s =
+      std::chrono::duration<double>(around_.clock.monotonic_now() - started_at_).count();
+  if (supervisor_.hello().has_value()) {
+    facts.device = supervisor_.hello()->device;
+    facts.warning = supervisor_.hello()->warning;
+  }
+  for (const auto& directory : directories_) directory->write_status(facts, now);
+}
+
+/// The same complaint once a minute: a full disk must not fill another one with our log.
+void Agent::complain(const std::string& where, const Status& status) {
+  if (status.has_value()) return;
+  const std::string text = where + ": " + status.error().message;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (text == last_complaint_ && now - complained_at_ < seconds(60)) return;
+  last_complaint_ = text;
+  complained_at_ = now;
+  spdlog::error("{}", text);
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,83 @@
+// The sidecar: one loop that looks at the output directories, keeps one evaluation running, and
+// sleeps in poll() between.
+//
+//   while (!agent.finished()) { agent.step(); poll(agent.descriptors, agent.until_due()); }
+//
+// step() never blocks on anything but the disk. Killing the process at any point loses nothing: the
+// next start goes on from the store.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/run/job.h"
+#include "agent/run/output_directory.h"
+#include "agent/supervise/supervisor.h"
+
+namespace evalcar::run {
+
+struct AgentOptions {
+  bool once = false;  ///< stop when everything that is there is done
+};
+
+/// Exit codes of `evalcar run` (design.md, "Command line").
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kNothing = 3;
+inline constexpr int kPartly = 4;
+
+/// Not thread-safe.
+class Agent {
+ public:
+  /// `around` and `settings` must outlive it.
+  static Result<std::unique_ptr<Agent>> create(const Surroundings& around,
+                                               const config::Settings& settings,
+                                               AgentOptions options,
+                                               std::unique_ptr<supervise::Evaluator> evaluator);
+  ~Agent();
+
+  /// One turn.
+  void step();
+  /// How long the loop may sleep if no descriptor wakes it.
+  std::chrono::milliseconds until_due() const;
+  void add_descriptors(std::vector<pollfd>& descriptors) const;
+  /// The exit code, once there is nothing more to do (--once, exit_when_quiet) or nothing can be
+  /// done.
+  std::optional<int> finished() const { return exit_code_; }
+  /// Interrupts the job, writes the status and ends the evaluator. Returns the exit code.
+  int stop();
+  /// "checkpoint-500 ema: evaluating docvqa_val 120/5349", or "": for people.
+  std::string progress() const;
+
+ private:
+  Agent(const Surroundings& around, const config::Settings& settings, AgentOptions options,
+        std::unique_ptr<supervise::Evaluator> evaluator);
+
+  void step_directories();
+  void step_job();
+  void start_next();
+  Status try_start(OutputDirectory& directory, bool& started);
+  void end_job();
+  void end_when_quiet();
+  void write_status(bool now);
+  void complain(const std::string& where, const Status& status);
+  int code_of_rows() const;
+
+  const Surroundings& around_;
+  const config::Settings& settings_;
+  AgentOptions options_;
+  supervise::Supervisor supervisor_;
+  std::vector<std::unique_ptr<OutputDirectory>> directories_;
+  std::unique_ptr<Job> job_;
+  std::size_t next_directory_ = 0;
+  std::optional<int> exit_code_;
+  MonotonicTime started_at_{};
+  MonotonicTime schedule_again_at_{};
+  MonotonicTime job_retry_at_{};
+  std::string last_complaint_;
+  MonotonicTime complained_at_{};
+};
+
+}  // namespace evalcar::run

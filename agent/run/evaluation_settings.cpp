@@ -1,0 +1,36 @@
+#include "agent/run/evaluation_settings.h"
+
+namespace evalcar::run {
+
+protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings& evaluate) {
+  protocol::EvaluationSettings settings;
+  settings.tasks = evaluate.tasks;
+  settings.data_dir = evaluate.data_dir;
+  settings.tasks_dir = evaluate.tasks_dir;
+  settings.limit = evaluate.limit;
+  settings.offset = evaluate.offset;
+  settings.batch_size = evaluate.batch_size;
+  settings.max_new_tokens = evaluate.max_new_tokens;
+  settings.max_pixels = evaluate.max_pixels;
+  settings.min_pixels = evaluate.min_pixels;
+  settings.attn_implementation = evaluate.attn_implementation;
+  settings.compat = evaluate.compat;
+  settings.gen_kwargs = evaluate.gen_kwargs;
+  settings.num_fewshot = evaluate.num_fewshot;
+  settings.seed = evaluate.seed;
+  settings.bootstrap_iters = evaluate.bootstrap_iters;
+  return settings;
+}
+
+std::vector<std::string> evaluator_command(const std::string& program,
+                                           const config::EvaluateSettings& evaluate) {
+  return {program, "--device", evaluate.device};
+}
+
+supervise::SupervisorOptions supervisor_options(const config::LimitSettings& limits) {
+  supervise::SupervisorOptions options;
+  options.stage_timeouts = limits.stage_timeouts;
+  return options;
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,18 @@
+// From the configuration to what an evaluation is identified by.
+#pragma once
+
+#include "agent/config/settings.h"
+#include "agent/supervise/supervisor.h"
+#include "store/protocol/messages.h"
+
+namespace evalcar::run {
+
+protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings& evaluate);
+
+/// The command line of the evaluator, less its descriptor.
+std::vector<std::string> evaluator_command(const std::string& program,
+                                           const config::EvaluateSettings& evaluate);
+
+supervise::SupervisorOptions supervisor_options(const config::LimitSettings& limits);
+
+}  // namespace evalcar::run

@@ -1,0 +1,236 @@
+#include "agent/run/job.h"
+
+#include <spdlog/spdlog.h>
+
+namespace evalcar::run {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A restart redoes what came since the last flush.
+constexpr milliseconds kFlushPause{1000};
+constexpr std::size_t kFlushAnswers = 64;
+constexpr std::size_t kFlushSamples = 256;
+constexpr milliseconds kProgressPause{2000};
+
+std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
+
+}  // namespace
+
+Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
+         state::Evaluation row, stage::Lease lease)
+    : around_(around),
+      directory_(directory),
+      supervisor_(supervisor),
+      row_(std::move(row)),
+      lease_(std::move(lease)),
+      flushed_at_(around.clock.monotonic_now()),
+      progress_at_(flushed_at_) {}
+
+Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirectory& directory,
+                                        supervise::Supervisor& supervisor,
+                                        const config::Settings& settings, state::Evaluation row,
+                                        stage::Lease lease) {
+  const std::string device =
+      supervisor.hello().has_value() ? supervisor.hello()->device : settings.evaluate.device;
+  EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
+  supervise::Job job;
+  job.load.id = std::to_string(row.id) + "." + std::to_string(row.attempts + 1);
+  job.load.dir = lease.dir;
+  job.load.weights = row.kind;
+  job.load.dtype = row.dtype;
+  job.load.base_model = settings.evaluate.base_model;
+  job.settings = row.settings;
+  job.settings.batch_size = settings.evaluate.batch_size;
+  spdlog::info("{}: evaluating (attempt {})", title(row), row.attempts + 1);
+  directory.set_active(row.id);
+  std::unique_ptr<Job> made(
+      new Job(around, directory, supervisor, std::move(row), std::move(lease)));
+  supervisor.begin(std::move(job));
+  return made;
+}
+
+// ---- what the evaluator says
+
+void Job::take(supervise::JobEvent event) {
+  if (auto* sample = std::get_if<protocol::Sample>(&event)) {
+    answers_.push_back(std::move(*sample));
+  } else if (auto* scored = std::get_if<protocol::Scored>(&event)) {
+    samples_.push_back(std::move(*scored));
+  } else if (auto* progress = std::get_if<protocol::Progress>(&event)) {
+    progress_ = std::move(*progress);
+    progress_written_ = false;
+  } else if (const auto* loaded = std::get_if<supervise::JobLoaded>(&event)) {
+    take_loaded(loaded->loaded);
+  } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {
+    result_ = std::move(*result);
+  } else {
+    fail(std::get<supervise::JobFailed>(std::move(event)));
+  }
+}
+
+void Job::take_loaded(const protocol::Loaded& loaded) {
+  weights_sha256_ = loaded.weights_sha256;
+  spdlog::info("{}: {} tensors, {} in {:.1f} s, weights {}…", title(row_), loaded.tensors,
+               config::format_bytes(loaded.bytes), loaded.seconds,
+               loaded.weights_sha256.substr(0, 12));
+  const auto outcome = directory_.store().record_loaded(row_.id, loaded.weights_sha256);
+  if (!outcome.has_value()) {
+    supervisor_.cancel();
+    return fail({"io", "loading", outcome.error().message, true});
+  }
+  if (outcome->duplicate_of.has_value()) {
+    spdlog::info("{}: these very weights were measured before (evaluation {})", title(row_),
+                 *outcome->duplicate_of);
+    supervisor_.cancel();
+    directory_.release(row_);
+    done_ = true;
+    return;
+  }
+  auto answers = directory_.store().read().answers(row_.id);
+  if (!answers.has_value()) spdlog::warn("{}", answers.error().message);
+  auto known = std::move(answers).value_or({});
+  if (!known.empty()) spdlog::info("{}: {} answers are known already", title(row_), known.size());
+  supervisor_.evaluate(std::move(known));
+}
+
+void Job::fail(supervise::JobFailed failure) {
+  if (!failure_.has_value()) failure_ = std::move(failure);
+}
+
+// ---- what is written down
+
+Status Job::flush(bool all) {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  const bool due = all || now - flushed_at_ >= kFlushPause;
+  if (!answers_.empty() && (due || answers_.size() >= kFlushAnswers)) {
+    EVALCAR_RETURN_IF_ERROR(directory_.store().record_answers(row_.id, answers_));
+    answers_.clear();
+    flushed_at_ = now;
+  }
+  if (!samples_.empty() && (due || samples_.size() >= kFlushSamples)) {
+    EVALCAR_RETURN_IF_ERROR(directory_.store().record_samples(row_.id, samples_));
+    samples_.clear();
+    flushed_at_ = now;
+  }
+  return {};
+}
+
+Status Job::write_progress() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (progress_written_ || now - progress_at_ < kProgressPause) return {};
+  progress_at_ = now;
+  progress_written_ = true;
+  return directory_.store().record_progress(row_.id, progress_->stage, progress_->done,
+                                            progress_->total);
+}
+
+Status Job::step() {
+  if (done_) return {};
+  // Only an evaluation whose weights are known has answers; a failure before that has none.
+  if (!weights_sha256_.empty()) {
+    EVALCAR_RETURN_IF_ERROR(flush(result_.has_value() || failure_.has_value()));
+  }
+  if (failure_.has_value()) return finish_failed();
+  if (result_.has_value()) return finish();
+  return write_progress();
+}
+
+Status Job::finish_failed() {
+  const state::AttemptFailure failure{failure_->stage, failure_->kind, failure_->message};
+  EVALCAR_RETURN_IF_ERROR(directory_.fail(row_, failure, failure_->retryable));
+  done_ = true;
+  return {};
+}
+
+Status Job::finish() {
+  if (!recorded_ && !lease_judged_) EVALCAR_RETURN_IF_ERROR(judge_lease());
+  if (rehash_.has_value()) EVALCAR_RETURN_IF_ERROR(check_rehash());
+  if (failure_.has_value()) return finish_failed();
+  if (rehash_.has_value()) return {};  // not ready
+  return record_and_publish();
+}
+
+/// The files must be the ones that were leased: else whatever was measured is thrown away.
+Status Job::judge_lease() {
+  std::string which;
+  switch (directory_.stage().check(lease_, &which)) {
+    case stage::Integrity::kUnchanged:
+      break;
+    case stage::Integrity::kOnlyCtime: {
+      EVALCAR_ASSIGN_OR_RETURN(rehash_, Rehash::start(around_.self_command, lease_.dir, row_.kind));
+      break;
+    }
+    case stage::Integrity::kChanged:
+    case stage::Integrity::kVanished:
+      fail(
+          {"unavailable", "verifying", which + ": changed while it was measured; discarded", true});
+      break;
+  }
+  lease_judged_ = true;
+  return {};
+}
+
+Status Job::check_rehash() {
+  const auto hash = rehash_->poll();
+  if (!hash.has_value()) return {};
+  rehash_.reset();
+  if (!hash->has_value()) {
+    fail({"unavailable", "verifying", hash->error().message, true});
+  } else if (**hash != weights_sha256_) {
+    fail({"unavailable", "verifying",
+          "the weights hash to " + (**hash).substr(0, 12) + "…, but " +
+              weights_sha256_.substr(0, 12) + "… were measured: rewritten meanwhile; discarded",
+          true});
+  }
+  return {};
+}
+
+Status Job::record_and_publish() {
+  if (!recorded_) {
+    EVALCAR_RETURN_IF_ERROR(directory_.store().record_result(row_.id, *result_));
+    recorded_ = true;
+    spdlog::info("{}: scored in {:.1f} s", title(row_), result_->seconds);
+  }
+  done_ = true;  // from here on the directory's turns publish it, if this does not
+  directory_.release(row_);
+  return directory_.publish(row_);
+}
+
+// ---- the end
+
+void Job::interrupt() {
+  if (done_) return;
+  supervisor_.stop();
+  if (!weights_sha256_.empty()) {
+    if (const Status kept = flush(true); !kept.has_value()) {
+      spdlog::warn("{}: {}", title(row_), kept.error().message);
+    }
+  }
+  const Status back =
+      directory_.store().transition(row_.id, state::EvaluationState::kLeased, "interrupted");
+  if (!back.has_value()) spdlog::warn("{}: {}", title(row_), back.error().message);
+  done_ = true;
+}
+
+void Job::abandon() {
+  supervisor_.cancel();
+  done_ = true;
+}
+
+std::string Job::progress() const {
+  if (rehash_.has_value()) return "hashing again";
+  if (!progress_.has_value()) return "loading";
+  std::string text = progress_->stage;
+  if (!progress_->task.empty()) text += " " + progress_->task;
+  if (progress_->total > 0) {
+    text += " " + std::to_string(progress_->done) + "/" + std::to_string(progress_->total);
+  }
+  return text;
+}
+
+void Job::add_descriptors(std::vector<pollfd>& descriptors) const {
+  if (rehash_.has_value()) rehash_->add_descriptors(descriptors);
+}
+
+}  // namespace evalcar::run

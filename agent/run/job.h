@@ -1,0 +1,79 @@
+// One evaluation, from its lease to its published result, on the supervisor's evaluator.
+//
+// Every answer goes to the store as it comes, so that a kill costs at most one batch; the result is
+// taken only if the files are the ones that were leased. When the store refuses (a full disk), the
+// job keeps what it has and tries again: nothing that was computed is lost.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/run/output_directory.h"
+#include "agent/run/rehash.h"
+#include "agent/supervise/supervisor.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe.
+class Job {
+ public:
+  /// Opens an attempt and gives the job to the supervisor, which is ready().
+  static Result<std::unique_ptr<Job>> begin(const Surroundings& around, OutputDirectory& directory,
+                                            supervise::Supervisor& supervisor,
+                                            const config::Settings& settings, state::Evaluation row,
+                                            stage::Lease lease);
+
+  /// Something the supervisor said.
+  void take(supervise::JobEvent event);
+  /// Writes what is due and ends the job if it can. An error is of the moment.
+  Status step();
+  /// The row has left the job's hands.
+  bool done() const { return done_; }
+  /// The agent stops: what is known is kept, and the row goes back to `leased`.
+  void interrupt();
+  /// The row was superseded by somebody else: only the evaluator has to let go.
+  void abandon();
+
+  const state::Evaluation& row() const { return row_; }
+  OutputDirectory& directory() const { return directory_; }
+  /// "docvqa_val 120/5349": for people.
+  std::string progress() const;
+  void add_descriptors(std::vector<pollfd>& descriptors) const;
+  bool hashing() const { return rehash_.has_value(); }
+
+ private:
+  Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
+      state::Evaluation row, stage::Lease lease);
+
+  void take_loaded(const protocol::Loaded& loaded);
+  Status flush(bool all);
+  Status write_progress();
+  Status finish();
+  Status finish_failed();
+  Status judge_lease();
+  Status check_rehash();
+  Status record_and_publish();
+  void fail(supervise::JobFailed failure);
+
+  const Surroundings& around_;
+  OutputDirectory& directory_;
+  supervise::Supervisor& supervisor_;
+  state::Evaluation row_;
+  stage::Lease lease_;
+  std::vector<protocol::Sample> answers_;
+  std::vector<protocol::Scored> samples_;
+  std::optional<protocol::Progress> progress_;
+  bool progress_written_ = true;
+  std::string weights_sha256_;
+  std::optional<protocol::EvaluationResult> result_;
+  std::optional<supervise::JobFailed> failure_;
+  std::optional<Rehash> rehash_;
+  bool lease_judged_ = false;
+  bool recorded_ = false;
+  bool done_ = false;
+  MonotonicTime flushed_at_{};
+  MonotonicTime progress_at_{};
+};
+
+}  // namespace evalcar::run

@@ -1,0 +1,623 @@
+#include "agent/run/output_directory.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "agent/run/evaluation_settings.h"
+#include "store/state/location.h"
+
+namespace evalcar::run {
+namespace {
+
+using checkpoint::WeightsKind;
+using state::EvaluationState;
+using std::chrono::seconds;
+using watch::Verdict;
+
+constexpr seconds kRetryPause{5};
+constexpr seconds kGuardPause{5};
+constexpr seconds kStatusPause{5};
+constexpr std::string_view kNotWanted = "not wanted: ";
+constexpr std::string_view kNotStarted = "EMA has not started";
+
+std::string kind_of(const watch::Sighting& seen) {
+  return std::string(checkpoint::weights_kind_name(seen.kind));
+}
+
+std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
+
+/// An end that the configuration or the trainer caused, not a failure or a person: what causes it
+/// may be over.
+bool revivable(const state::Evaluation& row) {
+  if (row.state == EvaluationState::kSkipped) {
+    return row.reason.starts_with(kNotWanted) || row.reason.find(kNotStarted) != std::string::npos;
+  }
+  const bool was_never_read =
+      row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost;
+  return was_never_read && row.attempts == 0;
+}
+
+bool is_open(EvaluationState state) {
+  return !state::is_end_state(state) && state != EvaluationState::kScored;
+}
+
+}  // namespace
+
+OutputDirectory::OutputDirectory(const Surroundings& around, const config::Settings& settings,
+                                 std::string path)
+    : around_(around),
+      settings_(settings),
+      wanted_(evaluation_settings(settings.evaluate)),
+      path_(std::move(path)),
+      notifier_(around.make_notifier()),
+      last_news_(around.clock.monotonic_now()) {
+  watch::WatchOptions options;
+  options.output_dir = path_;
+  options.pattern = settings.watch.pattern;
+  options.end_marker = settings.watch.end_marker;
+  options.poll_interval = settings.watch.poll_interval;
+  options.settle_time = settings.watch.settle_time;
+  watcher_ = std::make_unique<watch::Watcher>(around.files, around.clock, *notifier_, options);
+  stage_ =
+      std::make_unique<stage::Stage>(around.files, join_path(home(), "leases"), around.stopping);
+}
+
+Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surroundings& around,
+                                                               const config::Settings& settings,
+                                                               const std::string& path) {
+  std::unique_ptr<OutputDirectory> directory(new OutputDirectory(around, settings, path));
+  directory->database_ = settings.store.path;
+  if (directory->database_.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(directory->database_,
+                             state::default_database_path(around.files, path));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(directory->store_,
+                           state::Store::open(around.files, around.clock, directory->database_));
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t recovered, directory->store_->recover());
+  spdlog::info("watching {} (database {})", path, directory->database_);
+  if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
+
+  publish::PublisherOptions options;
+  options.dir = directory->publish_dir();
+  options.tensorboard = settings.publish.tensorboard;
+  options.metric_for_best_model = settings.publish.metric_for_best_model;
+  options.greater_is_better = settings.publish.greater_is_better;
+  if (settings.publish.aliases) options.aliases = around.aliases;
+  options.version = around.version;
+  options.device = settings.evaluate.device;
+  directory->publisher_ =
+      std::make_unique<publish::Publisher>(around.files, around.clock, *directory->store_, options);
+  return directory;
+}
+
+std::string OutputDirectory::publish_dir() const {
+  return settings_.publish.dir.empty() ? home() : settings_.publish.dir;
+}
+
+std::optional<std::int64_t> OutputDirectory::newest_step() const {
+  if (checkpoint_of_step_.empty()) return std::nullopt;
+  return checkpoint_of_step_.rbegin()->first;
+}
+
+// ---- one turn
+
+Status OutputDirectory::step() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  for (watch::Sighting& seen : watcher_->step()) {
+    last_news_ = now;
+    untold_[{seen.step, seen.kind}] = std::move(seen);
+  }
+  if (now < retry_at_) return {};
+  const Status turn = [&]() -> Status {
+    if (watcher_->trouble().empty()) EVALCAR_RETURN_IF_ERROR(ensure_run());
+    while (!untold_.empty() && run_.has_value()) {
+      EVALCAR_RETURN_IF_ERROR(ensure_home());
+      const auto newest = std::prev(untold_.end());
+      EVALCAR_RETURN_IF_ERROR(handle(newest->second));
+      untold_.erase(newest);
+    }
+    if (publish_again_ && run_.has_value()) EVALCAR_RETURN_IF_ERROR(publish_left_over());
+    return guard_disk();
+  }();
+  if (!turn.has_value()) retry_at_ = now + kRetryPause;
+  return turn;
+}
+
+std::chrono::milliseconds OutputDirectory::until_due() const {
+  auto due = watcher_->until_due();
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!untold_.empty() || publish_again_) {
+    const auto retry = std::chrono::ceil<std::chrono::milliseconds>(retry_at_ - now);
+    if (run_.has_value() || !untold_.empty()) due = std::min(due, retry);
+  }
+  return std::max(std::chrono::milliseconds(0), due);
+}
+
+Status OutputDirectory::ensure_run() {
+  const auto root = around_.files.info_followed(path_);
+  if (!root.has_value()) return {};  // gone again: the watcher will tell
+  if (run_.has_value() && root->inode == root_inode_) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const std::string real, around_.files.real_path(path_));
+  EVALCAR_ASSIGN_OR_RETURN(
+      const state::Run run,
+      store_->ensure_run(state::database_stem(real), real, root->device, root->inode));
+  if (run_.has_value() && run.id != run_->id) {  // the directory was made anew
+    spdlog::info("{} was recreated: this is run {}", path_, run.name);
+    complete_.clear();
+    torn_.clear();
+    checkpoint_of_step_.clear();
+    lock_.reset();
+    home_ready_ = false;
+    watcher_->rescan();
+  }
+  run_ = run;
+  root_inode_ = root->inode;
+  return {};
+}
+
+/// What a killed process scored and did not publish. Without a folder of ours there is nothing.
+Status OutputDirectory::publish_left_over() {
+  if (!home_ready_ && !around_.files.info(home()).has_value()) {
+    publish_again_ = false;
+    return {};
+  }
+  EVALCAR_RETURN_IF_ERROR(ensure_home());
+  EVALCAR_RETURN_IF_ERROR(publisher_->publish_pending(run_->id, std::nullopt));
+  publish_again_ = false;
+  return {};
+}
+
+/// Our folder in the output directory, made once there is a checkpoint folder; and the lock in it.
+Status OutputDirectory::ensure_home() {
+  if (home_ready_) return {};
+  if (const Status made = make_directories(around_.files, home()); !made.has_value()) {
+    spdlog::warn("{}; going on without leases and without a lock there", made.error().message);
+  } else {
+    auto lock = OutputLock::take(join_path(home(), "lock"));
+    if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
+      fatal_ = true;
+      return lock.error();
+    }
+    if (!lock.has_value()) spdlog::warn("{}", lock.error().message);
+    if (lock.has_value()) lock_ = std::move(lock).value();
+    EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({}));
+    std::set<std::string> leased;
+    for (const state::Evaluation& row : rows) {
+      if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
+    }
+    if (lock_.has_value()) EVALCAR_RETURN_IF_ERROR(stage_->remove_others(leased));
+  }
+  EVALCAR_RETURN_IF_ERROR(make_directories(around_.files, publish_dir()));
+  home_ready_ = true;
+  return {};
+}
+
+// ---- sightings
+
+Status OutputDirectory::handle(const watch::Sighting& seen) {
+  torn_.erase({seen.step, seen.kind});
+  switch (seen.verdict) {
+    case Verdict::kWaiting:
+      return handle_waiting(seen);
+    case Verdict::kTorn:
+      torn_[{seen.step, seen.kind}] = seen;
+      return handle_waiting(seen);
+    case Verdict::kComplete:
+      return handle_complete(seen);
+    case Verdict::kNotStarted:
+      return handle_not_started(seen);
+    case Verdict::kUnreadable:
+      return handle_unreadable(seen);
+    case Verdict::kGone:
+      return handle_gone(seen);
+  }
+  return {};
+}
+
+Result<state::Evaluation> OutputDirectory::record(const watch::Sighting& seen) {
+  state::CheckpointObservation observation;
+  observation.name = seen.folder;
+  observation.path = seen.path;
+  observation.step = seen.step;
+  if (seen.verdict != Verdict::kUnreadable) {
+    observation.layout = std::string(checkpoint::layout_name(seen.layout));
+  }
+  if (const auto info = around_.files.info_followed(seen.path); info.has_value()) {
+    observation.device = info->device;
+    observation.inode = info->inode;
+  }
+  state::KindObservation kind;
+  kind.kind = kind_of(seen);
+  kind.complete = seen.verdict == Verdict::kComplete;
+  kind.reason = seen.reason;
+  std::vector<state::FileIdentity> files;
+  for (const watch::WatchedFile& file : seen.files) {
+    const FileInfo& id = file.identity;
+    files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
+    kind.size_bytes += id.size_bytes;
+    kind.mtime_ns = std::max(kind.mtime_ns, id.mtime_ns);
+  }
+  if (kind.complete) kind.fingerprint = state::content_fingerprint(std::move(files));
+  observation.kinds.push_back(std::move(kind));
+
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
+                           store_->observe_checkpoint(run_->id, observation));
+  if (observed.replaces.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(supersede_generation(
+        *observed.replaces, seen.folder + " was written again (generation " +
+                                std::to_string(observed.checkpoint.generation) + ")"));
+  }
+  checkpoint_of_step_[seen.step] = observed.checkpoint.id;
+  state::NewEvaluation wanted;
+  wanted.checkpoint_id = observed.checkpoint.id;
+  wanted.kind = kind_of(seen);
+  wanted.dtype = settings_.evaluate.dtype;
+  wanted.settings = wanted_;
+  return store_->plan_evaluation(wanted);
+}
+
+Status OutputDirectory::supersede_generation(std::int64_t checkpoint_id,
+                                             const std::string& reason) {
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = checkpoint_id;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    if (!is_open(row.state)) continue;
+    superseded_.insert(row.id);
+    EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kSuperseded, reason));
+    release(row);
+  }
+  return {};
+}
+
+Result<std::string> OutputDirectory::why_not_wanted(const watch::Sighting& seen) const {
+  const auto& kinds = settings_.evaluate.weights;
+  if (std::find(kinds.begin(), kinds.end(), kind_of(seen)) == kinds.end()) {
+    return "evaluate.weights leaves " + kind_of(seen) + " out";
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_->read().checkpoints(run_->id));
+  std::set<std::int64_t> earlier;
+  for (const state::Checkpoint& c : checkpoints) {
+    if (c.step < seen.step) earlier.insert(c.step);
+  }
+  const config::EvaluateSettings& e = settings_.evaluate;
+  return schedule::why_not_wanted({e.enabled, e.eval_steps, e.every_nth}, seen.step,
+                                  static_cast<std::int64_t>(earlier.size()));
+}
+
+Status OutputDirectory::handle_waiting(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
+  // Of a row that is further on this is a delete or a rewrite in progress: it says nothing yet.
+  if (row.state != EvaluationState::kFound) return {};
+  spdlog::debug("{}: waiting: {}", title(row), seen.reason);
+  return store_->set_reason(row.id, seen.reason);
+}
+
+Status OutputDirectory::handle_complete(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
+  complete_[{seen.step, seen.kind}] = seen;
+  if (seen.step == newest_step()) newest_folder_bytes_ = seen.folder_bytes;
+  if (seen.kind == WeightsKind::kRegular) link_in_checkpoint(seen);
+
+  EVALCAR_ASSIGN_OR_RETURN(const std::string reason, why_not_wanted(seen));
+  if (!reason.empty()) {
+    if (!is_open(row.state)) return {};
+    return end(row.id, EvaluationState::kSkipped, std::string(kNotWanted) + reason);
+  }
+  if (row.state == EvaluationState::kFound || revivable(row)) {
+    EVALCAR_RETURN_IF_ERROR(store_->transition(row.id, EvaluationState::kComplete));
+    spdlog::info("{}: complete ({})", title(row), checkpoint::layout_name(seen.layout));
+  } else if (row.state != EvaluationState::kComplete) {
+    return {};
+  }
+  return take_lease(row, seen);
+}
+
+Status OutputDirectory::take_lease(const state::Evaluation& row, const watch::Sighting& seen) {
+  const std::string name =
+      std::to_string(row.step) + "-" + std::to_string(row.generation) + "-" + row.kind;
+  auto lease = stage_->acquire(name, seen.path, seen.files, copy_budget());
+  if (lease.has_value()) {
+    spdlog::debug("{}: {}", title(row), stage::method_name(lease->method));
+    EVALCAR_RETURN_IF_ERROR(store_->mark_leased(row.id, lease->dir));
+    leases_[row.id] = std::move(lease).value();
+    return {};
+  }
+  if (lease.error().code == ErrorCode::kNotFound) {
+    return end(row.id, EvaluationState::kLost,
+               "removed before it could be leased: " + lease.error().message);
+  }
+  if (lease.error().code == ErrorCode::kUnavailable) {  // the next look tells what it has become
+    watcher_->rescan();
+    return store_->set_reason(row.id, lease.error().message);
+  }
+  return lease.error();
+}
+
+Status OutputDirectory::handle_not_started(const watch::Sighting& seen) {
+  // Only where it was expected before: an empty EMA folder. Else this kind just is not there.
+  const auto known = checkpoint_of_step_.find(seen.step);
+  if (known == checkpoint_of_step_.end()) return {};
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = known->second;
+  filter.kind = kind_of(seen);
+  filter.states = {EvaluationState::kFound};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kSkipped, seen.reason));
+  }
+  return {};
+}
+
+Status OutputDirectory::handle_unreadable(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
+  if (row.state != EvaluationState::kFound) return {};
+  spdlog::warn("{}: cannot be read: {}", title(row), seen.reason);
+  return store_->fail_attempt(row.id, {"recognising", "unsupported", seen.reason}, "", true);
+}
+
+Status OutputDirectory::handle_gone(const watch::Sighting& seen) {
+  complete_.erase({seen.step, seen.kind});
+  const auto known = checkpoint_of_step_.find(seen.step);
+  if (known == checkpoint_of_step_.end()) return {};
+  EVALCAR_RETURN_IF_ERROR(store_->mark_checkpoint_gone(known->second));
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = known->second;
+  filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    const bool whole = row.state == EvaluationState::kComplete;
+    EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kLost,
+                                whole ? "removed before it could be leased"
+                                      : "removed before it was complete: " + row.reason));
+  }
+  return {};
+}
+
+/// For lmms-engine's own evaluation client, which looks for results in checkpoint-N/eval. Only in
+/// the newest checkpoint, which no retention is about to take; the folder's time is put back.
+void OutputDirectory::link_in_checkpoint(const watch::Sighting& seen) {
+  const config::LinkInCheckpoint mode = settings_.publish.link_in_checkpoint;
+  const bool lmms_engine = seen.layout == checkpoint::Layout::kLmmsEngineFsdp2;
+  if (mode == config::LinkInCheckpoint::kNever) return;
+  if (mode == config::LinkInCheckpoint::kAuto && !lmms_engine) return;
+  if (seen.step != newest_step() || !home_ready_) return;
+  FileSystem& files = around_.files;
+  const auto folder = files.info(seen.path);
+  const std::string link = join_path(seen.path, "eval");
+  if (!folder.has_value() || folder->type != FileType::kDirectory || files.info(link)) return;
+  const std::string results = "results/" + std::to_string(seen.step) + "/";
+  const std::string target =
+      settings_.publish.dir.empty() ? "../_evalcar/" + results : join_path(publish_dir(), results);
+  if (const Status made = files.symbolic_link(target, link); !made.has_value()) {
+    spdlog::warn("{}", made.error().message);
+    return;
+  }
+  if (const Status put_back = files.set_mtime(seen.path, folder->mtime_ns); !put_back) {
+    spdlog::warn("{}", put_back.error().message);
+  }
+}
+
+// ---- evaluations
+
+Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
+  std::vector<schedule::Candidate> candidates;
+  if (!run_.has_value()) return candidates;
+  state::EvaluationFilter filter;
+  filter.run_id = run_->id;
+  filter.states = {EvaluationState::kComplete, EvaluationState::kLeased, EvaluationState::kFailed};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
+  const std::string now = format_utc(around_.clock.wall_now());
+  for (const state::Evaluation& row : rows) {
+    protocol::EvaluationSettings same = row.settings;
+    same.batch_size = wanted_.batch_size;
+    if (same != wanted_ || row.dtype != settings_.evaluate.dtype) {
+      EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kSkipped,
+                                  std::string(kNotWanted) + "the configuration changed"));
+      release(row);
+      continue;
+    }
+    const bool ready = row.state != EvaluationState::kFailed || row.next_try_at <= now;
+    candidates.push_back({row.id, row.step, row.kind, ready});
+  }
+  waiting_count_ = candidates.size();
+  return candidates;
+}
+
+Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
+  for (const std::int64_t id : evaluations) {
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
+    EVALCAR_RETURN_IF_ERROR(end(id, EvaluationState::kSuperseded,
+                                "a newer checkpoint came (evaluate.policy = \"latest\")"));
+    release(row);
+  }
+  return {};
+}
+
+Result<std::optional<stage::Lease>> OutputDirectory::lease_of(const state::Evaluation& row) {
+  const auto held = leases_.find(row.id);
+  if (held != leases_.end() && stage_->check(held->second) <= stage::Integrity::kOnlyCtime) {
+    return std::optional(held->second);
+  }
+  const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  const auto seen = complete_.find({row.step, kind.value_or(WeightsKind::kRegular)});
+  std::vector<std::string> in_place;
+  if (seen != complete_.end()) {
+    for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
+  }
+  if (!row.lease_path.empty() && held == leases_.end()) {  // taken by a process before this one
+    auto lease = stage_->reopen(row.lease_path, row.checkpoint_path, in_place);
+    if (lease.has_value()) {
+      leases_[row.id] = *lease;
+      return std::optional(std::move(lease).value());
+    }
+  }
+  leases_.erase(row.id);
+  if (seen == complete_.end()) {
+    EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kLost,
+                                "its files are gone, from the checkpoint and from the lease"));
+    return std::optional<stage::Lease>();
+  }
+  if (row.state == EvaluationState::kLeased) {
+    EVALCAR_RETURN_IF_ERROR(store_->transition(row.id, EvaluationState::kFailed,
+                                               "the lease was damaged; it is taken again"));
+  }
+  EVALCAR_RETURN_IF_ERROR(take_lease(row, seen->second));
+  const auto taken = leases_.find(row.id);
+  if (taken == leases_.end()) return std::optional<stage::Lease>();
+  return std::optional(taken->second);
+}
+
+void OutputDirectory::release(const state::Evaluation& row) {
+  const auto held = leases_.find(row.id);
+  const std::string dir = held != leases_.end() ? held->second.dir : row.lease_path;
+  leases_.erase(row.id);
+  if (const Status released = stage_->release(dir); !released.has_value()) {
+    spdlog::warn("{}", released.error().message);  // removed at the next start
+  }
+}
+
+Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptFailure& failure,
+                             bool retryable) {
+  const auto held = leases_.find(row.id);
+  if (held != leases_.end() && held->second.method == stage::Method::kInPlace &&
+      stage_->check(held->second) == stage::Integrity::kVanished) {
+    leases_.erase(held);
+    return end(row.id, EvaluationState::kLost, "removed while it was read in place");
+  }
+  const std::int64_t failures = row.failures + 1;
+  const bool quarantine = !retryable || failures >= settings_.limits.attempts;
+  const auto pause =
+      settings_.limits.retry_delay * (std::int64_t{1} << std::min<std::int64_t>(failures - 1, 10));
+  EVALCAR_RETURN_IF_ERROR(store_->fail_attempt(
+      row.id, failure, format_utc(around_.clock.wall_now() + pause), quarantine));
+  spdlog::error("{}: {} (at {}): {}", title(row),
+                quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,
+                failure.message);
+  if (quarantine) release(row);
+  return {};
+}
+
+Status OutputDirectory::publish(const state::Evaluation& row) {
+  std::optional<std::int64_t> lag;
+  if (newest_step().has_value()) lag = std::max<std::int64_t>(0, *newest_step() - row.step);
+  const auto published = publisher_->publish(row.id, lag);
+  if (!published.has_value()) {
+    publish_again_ = true;
+    retry_at_ = around_.clock.monotonic_now() + kRetryPause;
+    return published.error();
+  }
+  spdlog::info("{}: published{} ({})", title(row), published->is_best ? ", the best so far" : "",
+               published->results_file);
+  return {};
+}
+
+Status OutputDirectory::end(std::int64_t evaluation, EvaluationState to,
+                            const std::string& reason) {
+  EVALCAR_RETURN_IF_ERROR(store_->transition(evaluation, to, reason));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(evaluation));
+  spdlog::info("{}: {}: {}", title(row), state::state_name(to), reason);
+  return {};
+}
+
+// ---- disk space
+
+std::uint64_t OutputDirectory::min_free() const {
+  return settings_.limits.min_free.value_or(2 * newest_folder_bytes_);
+}
+
+std::uint64_t OutputDirectory::copy_budget() const {
+  const auto free = around_.files.free_bytes(path_);
+  if (!free.has_value() || *free <= min_free()) return 0;
+  return std::min(*free - min_free(), settings_.limits.lease_budget.value_or(
+                                          std::numeric_limits<std::uint64_t>::max()));
+}
+
+Status OutputDirectory::guard_disk() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (leases_.empty() || now - guarded_at_ < kGuardPause) return {};
+  guarded_at_ = now;
+  const auto free = around_.files.free_bytes(path_);
+  if (!free.has_value()) return {};
+  std::uint64_t held = 0;
+  std::vector<std::pair<std::int64_t, std::uint64_t>> candidates;  // oldest first: by id
+  for (const auto& [id, lease] : leases_) {
+    const std::uint64_t bytes = stage_->held_bytes(lease.dir);
+    held += bytes;
+    if (bytes > 0 && id != active_) candidates.emplace_back(id, bytes);
+  }
+  const std::uint64_t budget =
+      settings_.limits.lease_budget.value_or(std::numeric_limits<std::uint64_t>::max());
+  std::uint64_t freed = 0;
+  for (const auto& [id, bytes] : candidates) {
+    const bool low = *free + freed < min_free();
+    if (!low && held - freed <= budget) break;
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
+    EVALCAR_RETURN_IF_ERROR(end(
+        id, EvaluationState::kLost,
+        low ? "its lease was given up: free disk space is below " +
+                  config::format_bytes(min_free()) + " (limits.min_free)"
+            : "its lease was given up: limits.lease_budget is " + config::format_bytes(budget)));
+    release(row);
+    freed += bytes;
+  }
+  return {};
+}
+
+// ---- the whole
+
+Result<bool> OutputDirectory::quiet() {
+  if (!untold_.empty() || publish_again_ || !watcher_->settled()) return false;
+  if (!run_.has_value()) return true;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({.run_id = run_->id}));
+  return std::none_of(rows.begin(), rows.end(), [](const state::Evaluation& row) {
+    return !state::is_end_state(row.state) && row.state != EvaluationState::kFound;
+  });
+}
+
+Status OutputDirectory::close_torn() {
+  for (const auto& [key, seen] : torn_) {
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
+    if (row.state != EvaluationState::kFound) continue;
+    spdlog::error("{}: incomplete: {}", title(row), seen.reason);
+    EVALCAR_RETURN_IF_ERROR(
+        store_->fail_attempt(row.id, {"watching", "corruption", seen.reason}, "", true));
+  }
+  torn_.clear();
+  return {};
+}
+
+Result<Tally> OutputDirectory::tally() const {
+  Tally tally;
+  if (!run_.has_value()) return tally;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({.run_id = run_->id}));
+  for (const state::Evaluation& row : rows) {
+    ++tally.total;
+    if (row.state == EvaluationState::kPublished) ++tally.published;
+    if (row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost) {
+      ++tally.failed;
+    }
+    if (!state::is_end_state(row.state)) ++tally.open;
+  }
+  return tally;
+}
+
+void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
+  const MonotonicTime time = around_.clock.monotonic_now();
+  if (!now && time - status_at_ < kStatusPause) return;
+  status_at_ = time;
+  publish::AgentFacts mine = facts;
+  mine.latest_step = newest_step();
+  // Until the first checkpoint is there, the output directory stays as the trainer made it.
+  const std::string path =
+      home_ready_ ? join_path(publish_dir(), "status.json") : database_ + ".status.json";
+  std::optional<std::int64_t> run;
+  if (run_.has_value()) run = run_->id;
+  const Status written =
+      publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine);
+  if (!written.has_value()) spdlog::warn("{}", written.error().message);
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,52 @@
+#include "agent/run/rehash.h"
+
+namespace evalcar::run {
+namespace {
+
+constexpr std::size_t kHashSize = 64;
+constexpr std::size_t kTail = 4096;
+
+/// The value of "weights_sha256" in JSON text, or "". Keys before it may run to megabytes (one
+/// entry a tensor), so the text is searched, piece by piece, and not parsed.
+std::string find_hash(std::string_view text) {
+  std::size_t at = text.find("\"weights_sha256\"");
+  if (at == std::string_view::npos) return "";
+  at = text.find_first_not_of(": \"", at + 16);
+  if (at == std::string_view::npos || text.size() - at <= kHashSize) return "";
+  const std::string_view hash = text.substr(at, kHashSize);
+  return hash.find_first_not_of("0123456789abcdef") == std::string_view::npos ? std::string(hash)
+                                                                              : "";
+}
+
+}  // namespace
+
+Result<Rehash> Rehash::start(const std::vector<std::string>& program, const std::string& dir,
+                             const std::string& kind) {
+  std::vector<std::string> command = program;
+  command.insert(command.end(), {"inspect", dir, "--weights", kind, "--hash", "--json"});
+  EVALCAR_ASSIGN_OR_RETURN(auto child, supervise::ChildProcess::spawn(command, -1));
+  return Rehash(std::move(child));
+}
+
+std::optional<Result<std::string>> Rehash::poll() {
+  const std::optional<int> status = child_.try_wait();
+  for (bool more = true; more && !ended_;) {
+    const std::string bytes = supervise::read_available(child_.output(), 1U << 20U, ended_);
+    more = status.has_value() && !bytes.empty();
+    tail_ += bytes;
+    if (hash_.empty()) hash_ = find_hash(tail_);
+    if (tail_.size() > kTail) tail_.erase(0, tail_.size() - kTail);
+  }
+  if (!status.has_value()) return std::nullopt;
+  if (*status == 0 && !hash_.empty()) return Result<std::string>(hash_);
+  return Result<std::string>(
+      make_error(ErrorCode::kUnavailable, "hashing again failed with " +
+                                              supervise::describe_wait_status(*status) + ": " +
+                                              tail_.substr(0, 500)));
+}
+
+void Rehash::add_descriptors(std::vector<pollfd>& descriptors) const {
+  if (!ended_) descriptors.push_back({child_.output(), POLLIN, 0});
+}
+
+}  // namespace evalcar::run

@@ -331,7 +331,7 @@ const Key kKeys[] = {
     {"evaluate.attn_implementation", "\"\"", "", "Attention kernel; empty: the best available.",
      ASSIGN(evaluate.attn_implementation, text(v))},
     {"evaluate.gpu_memory_utilization", "0.8", "", "Part of the GPU's memory that may be used.",
-     assign_gpu_memory, Effect::kIgnored},
+     assign_gpu_memory},
     {"evaluate.compat", "\"lmms-eval\"", "",
      "\"lmms-eval\" (its scores, oddities included) or \"strict\".",
      ASSIGN(evaluate.compat, choice(v, {"lmms-eval", "strict"}))},
@@ -463,8 +463,10 @@ std::string_view nearest_key(std::string_view name) {
   for (const Key& key : kKeys) {
     const std::string_view leaf = seen.substr(std::min(seen.rfind('.') + 1, seen.size()));
     // A key in the wrong section should find its own name.
-    const std::size_t distance =
-        std::min(edit_distance(seen, key.name), edit_distance(leaf, key.leaf()) + 1);
+    std::size_t distance = edit_distance(seen, key.name);
+    if (const std::size_t of_leaf = edit_distance(leaf, key.leaf()); of_leaf <= 2) {
+      distance = std::min(distance, of_leaf + 1);
+    }
     if (distance < least) least = distance, best = key.name;
   }
   return best;

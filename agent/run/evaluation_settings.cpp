@@ -24,7 +24,8 @@ protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings&
 
 std::vector<std::string> evaluator_command(const std::string& program,
                                            const config::EvaluateSettings& evaluate) {
-  return {program, "--device", evaluate.device};
+  return {program, "--device", evaluate.device, "--gpu-memory-utilization",
+          std::to_string(evaluate.gpu_memory_utilization)};
 }
 
 supervise::SupervisorOptions supervisor_options(const config::LimitSettings& limits) {

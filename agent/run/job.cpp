@@ -63,7 +63,7 @@ void Job::take(supervise::JobEvent event) {
   } else if (const auto* loaded = std::get_if<supervise::JobLoaded>(&event)) {
     take_loaded(loaded->loaded);
   } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {
-    result_ = std::move(*result);
+    take_result(std::move(*result));
   } else {
     fail(std::get<supervise::JobFailed>(std::move(event)));
   }
@@ -74,7 +74,8 @@ void Job::take_loaded(const protocol::Loaded& loaded) {
   spdlog::info("{}: {} tensors, {} in {:.1f} s, weights {}…", title(row_), loaded.tensors,
                config::format_bytes(loaded.bytes), loaded.seconds,
                loaded.weights_sha256.substr(0, 12));
-  const auto outcome = directory_.store().record_loaded(row_.id, loaded.weights_sha256);
+  const auto outcome =
+      directory_.store().record_loaded(row_.id, loaded.weights_sha256, loaded.dtype);
   if (!outcome.has_value()) {
     supervisor_.cancel();
     return fail({"io", "loading", outcome.error().message, true});
@@ -92,6 +93,20 @@ void Job::take_loaded(const protocol::Loaded& loaded) {
   auto known = std::move(answers).value_or({});
   if (!known.empty()) spdlog::info("{}: {} answers are known already", title(row_), known.size());
   supervisor_.evaluate(std::move(known));
+}
+
+/// A task that failed leaves the others standing; if none stands, the evaluation failed.
+void Job::take_result(protocol::EvaluationResult result) {
+  std::string errors;
+  std::size_t failed = 0;
+  for (const protocol::TaskResult& task : result.tasks) {
+    if (task.error.empty()) continue;
+    ++failed;
+    errors.append(errors.empty() ? "" : "; ").append(task.task).append(": ").append(task.error);
+  }
+  if (failed == result.tasks.size()) return fail({"task", "evaluating", errors, false});
+  if (failed > 0) spdlog::error("{}: {}", title(row_), errors);
+  result_ = std::move(result);
 }
 
 void Job::fail(supervise::JobFailed failure) {

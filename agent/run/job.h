@@ -47,6 +47,7 @@ class Job {
       state::Evaluation row, stage::Lease lease);
 
   void take_loaded(const protocol::Loaded& loaded);
+  void take_result(protocol::EvaluationResult result);
   Status flush(bool all);
   Status write_progress();
   Status finish();

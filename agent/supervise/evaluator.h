@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,6 +23,7 @@ struct Garbage {
 /// The evaluator is gone. `evidence`: exit code or signal in words, and the last lines it wrote.
 struct Exited {
   std::string evidence;
+  std::optional<int> exit_code;  ///< absent: a signal ended it
 };
 
 using EvaluatorEvent = std::variant<protocol::Message, Garbage, Exited>;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <cerrno>
 
@@ -126,7 +127,9 @@ std::vector<EvaluatorEvent> EvaluatorProcess::poll() {
       read_messages(events);
       if (events.size() == before) break;
     }
-    events.push_back(Exited{evidence(*status)});
+    std::optional<int> exit_code;
+    if (WIFEXITED(*status)) exit_code = WEXITSTATUS(*status);
+    events.push_back(Exited{evidence(*status), exit_code});
     child_.reset();
     socket_.reset();
   } else if (socket_ended_) {

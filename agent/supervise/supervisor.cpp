@@ -9,6 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int kUsageExit = 2;
+
 /// The id of the job that a message answers; empty for messages without one.
 std::string_view id_of(const protocol::Message& message) {
   return std::visit(
@@ -109,7 +111,7 @@ void Supervisor::add_descriptors(std::vector<pollfd>& descriptors) const {
 std::vector<JobEvent> Supervisor::step() {
   std::vector<JobEvent> events;
   if (state_ == State::kStarting && !evaluator_->running()) {
-    take_death(start_error_, events);
+    take_death({start_error_, std::nullopt}, events);
     return events;
   }
   for (const EvaluatorEvent& event : evaluator_->poll()) {
@@ -120,7 +122,7 @@ std::vector<JobEvent> Supervisor::step() {
       fail_and_kill("corruption", "the evaluator does not speak the protocol: " + garbage->what,
                     events);
     } else {
-      take_death(std::get<Exited>(event).evidence, events);
+      take_death(std::get<Exited>(event), events);
     }
   }
   check_deadlines(events);
@@ -214,7 +216,9 @@ void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEven
   }
 }
 
-void Supervisor::take_death(const std::string& evidence, std::vector<JobEvent>& events) {
+void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events) {
+  // It looked at its own command line and refused: another start will end the same way.
+  const bool refused = !greeted_ && exited.exit_code == kUsageExit;
   greeted_ = doomed_ = false;
   ++deaths_;
   const auto pause =
@@ -222,7 +226,9 @@ void Supervisor::take_death(const std::string& evidence, std::vector<JobEvent>& 
   not_before_ = clock_.monotonic_now() + pause;
   if (state_ == State::kCancelling) return enter(State::kIdle, "");
   if (state_ == State::kIdle) return;
-  fail({"evaluator_died", stage_, "the evaluator ended: " + evidence, true}, events);
+  fail({refused ? "invalid_argument" : "evaluator_died", stage_,
+        "the evaluator ended: " + exited.evidence, !refused},
+       events);
 }
 
 void Supervisor::fail(JobFailed failure, std::vector<JobEvent>& events) {

@@ -84,7 +84,7 @@ class Supervisor {
   void take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events);
   void take_result(const protocol::EvaluationResult& result, std::vector<JobEvent>& events);
   void take_error(const protocol::JobError& error, std::vector<JobEvent>& events);
-  void take_death(const std::string& evidence, std::vector<JobEvent>& events);
+  void take_death(const Exited& exited, std::vector<JobEvent>& events);
   void check_deadlines(std::vector<JobEvent>& events);
   void fail(JobFailed failure, std::vector<JobEvent>& events);
   void kill_evaluator();

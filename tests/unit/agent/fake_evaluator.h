@@ -49,7 +49,7 @@ class FakeEvaluator final : public supervise::Evaluator {
   }
   void kill() override {
     ++script_.kills;
-    script_.pending.emplace_back(supervise::Exited{"signal 9 (Killed)"});
+    script_.pending.emplace_back(supervise::Exited{"signal 9 (Killed)", {}});
   }
   void add_descriptors(std::vector<pollfd>&) const override {}
 

@@ -103,7 +103,7 @@ TEST_CASE("an evaluator that dies fails the job with its last words, and rests b
   Bench bench;
   bench.reach_evaluating();
 
-  const JobFailed failure = failure_of(bench.say(Exited{"signal 11; CUDA error: 700"}));
+  const JobFailed failure = failure_of(bench.say(Exited{"signal 11; CUDA error: 700", {}}));
 
   CHECK(failure.kind == "evaluator_died");
   CHECK(failure.retryable);
@@ -119,7 +119,7 @@ TEST_CASE("the pause before a restart grows with each death") {
   Bench bench;
   for (const int pause : {1, 2, 4}) {
     bench.begin();
-    (void)bench.say(Exited{"exit code 1"});
+    (void)bench.say(Exited{"exit code 1", 1});
     bench.clock.advance(seconds(pause) - std::chrono::milliseconds(1));
     CHECK_FALSE(bench.supervisor.ready());
     bench.clock.advance(std::chrono::milliseconds(1));
@@ -220,4 +220,14 @@ TEST_CASE("a cancelled job says nothing more, and a process that does not let go
   bench.clock.advance(seconds(10));
   CHECK(bench.supervisor.step().empty());
   CHECK(bench.script.kills == 1);
+}
+
+TEST_CASE("an evaluator that refuses its command line is not tried again for the same job") {
+  Bench bench;
+  bench.begin();
+
+  const JobFailed failure = failure_of(bench.say(Exited{"exit code 2; no GPU here", 2}));
+
+  CHECK(failure.kind == "invalid_argument");
+  CHECK_FALSE(failure.retryable);
 }

@@ -1,0 +1,391 @@
+// Every command and its options. Parsing only fills in the option structs; the work is done after
+// CLI11's objects are gone, so that the resident agent does not carry them.
+#include "agent/cli/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <iostream>
+
+#include "agent/cli/eval_command.h"
+#include "agent/cli/exit_code.h"
+#include "agent/cli/inspect_command.h"
+#include "agent/cli/log.h"
+#include "agent/cli/merge_command.h"
+#include "agent/cli/results_command.h"
+#include "agent/cli/run_command.h"
+#include "agent/cli/small_commands.h"
+#include "agent/cli/status_command.h"
+#include "evaluator/tasks/task_file.h"
+
+namespace evalcar::cli {
+namespace {
+
+using Action = std::function<int(FileSystem&)>;
+
+/// Options that stand for configuration keys: `--tasks a,b` is evaluate.tasks.
+class Overrides {
+ public:
+  void add(CLI::App* command, const std::string& flag, const std::string& key,
+           const std::string& help) {
+    command->add_option_function<std::string>(
+        flag,
+        [this, flag, key](const std::string& text) {
+          const std::string name = flag.substr(0, flag.find(','));
+          // Text keys are quoted: a folder named "5" is no number.
+          list_->push_back({key, is_text(key) ? config::quote(text) : text, name});
+        },
+        help);
+  }
+  void add_set(CLI::App* command) {
+    command
+        ->add_option_function<std::vector<std::string>>(
+            "--set",
+            [this](const std::vector<std::string>& options) {
+              for (const std::string& option : options) {
+                auto parsed = config::parse_set_option(option);
+                if (!parsed.has_value()) throw CLI::ValidationError(parsed.error().message);
+                list_->push_back(std::move(parsed).value());
+              }
+            },
+            "Any configuration key: section.key=value")
+        ->allow_extra_args(false);
+  }
+  const std::vector<config::Override>& list() const { return *list_; }
+
+ private:
+  static bool is_text(const std::string& key) {
+    return key == "watch.output_dir" || key == "evaluate.data_dir" || key == "evaluate.tasks_dir" ||
+           key == "evaluate.tasks" || key == "evaluate.device";
+  }
+  std::shared_ptr<std::vector<config::Override>> list_ =
+      std::make_shared<std::vector<config::Override>>();
+};
+
+void add_evaluation_flags(CLI::App* command, Overrides& overrides) {
+  overrides.add(command, "--tasks", "evaluate.tasks", "Tasks, separated by commas");
+  overrides.add(command, "--data", "evaluate.data_dir", "Folder with the data sets");
+  overrides.add(command, "--tasks-dir", "evaluate.tasks_dir", "Folder with task files of your own");
+  overrides.add(command, "--device", "evaluate.device", "auto, cpu or cuda:N");
+  overrides.add(command, "--dtype", "evaluate.dtype", "auto, float32 or bfloat16");
+  overrides.add(command, "--batch-size", "evaluate.batch_size", "auto or a number");
+  overrides.add(command, "--limit", "evaluate.limit", "A count, or a fraction of each task");
+  overrides.add(command, "--offset", "evaluate.offset", "First document of each task");
+  overrides.add_set(command);
+}
+
+checkpoint::WeightsKind kind_of(const std::string& name) {
+  return checkpoint::weights_kind_from_name(name).value_or(checkpoint::WeightsKind::kRegular);
+}
+
+#ifdef EVALCAR_DATABASE_COMMANDS
+/// --db, --output-dir, --config of the commands that read a database.
+struct DatabaseFlags {
+  std::string db;
+  std::string output_dir;
+  std::string config_file;
+
+  void add(CLI::App* command) {
+    command->add_option("--db", db, "Database file");
+    command->add_option("--output-dir", output_dir, "The trainer's output directory");
+    command->add_option("--config", config_file, "Configuration file");
+  }
+  Result<DatabaseChoice> choice(const FileSystem& files) const {
+    DatabaseChoice choice;
+    choice.db = db;
+    choice.output_dir = output_dir;
+    if (config_file.empty()) return choice;
+    EVALCAR_ASSIGN_OR_RETURN(const auto config, config::load(files, config_file, {}));
+    choice.config_store = config.settings.store.path;
+    if (!config.settings.watch.output_dir.empty()) {
+      choice.config_output = config.settings.watch.output_dir.front();
+    }
+    return choice;
+  }
+};
+
+int with_database(const DatabaseFlags& flags, FileSystem& files,
+                  const std::function<int(DatabaseChoice)>& command) {
+  auto choice = flags.choice(files);
+  if (!choice.has_value()) {
+    std::cerr << "evalcar: " << choice.error().message << '\n';
+    return kExitUsage;
+  }
+  return command(std::move(choice).value());
+}
+
+#endif
+
+void add_run(CLI::App& app, Action& action) {
+  auto* const command = app.add_subcommand("run", "The sidecar: watch, evaluate, publish");
+  auto options = std::make_shared<RunOptions>();
+  auto overrides = std::make_shared<Overrides>();
+  command->add_option_function<std::vector<std::string>>(
+      "OUTPUT_DIR",
+      [overrides, options](const std::vector<std::string>& dirs) {
+        std::string list;
+        for (const std::string& dir : dirs) {
+          list.append(list.empty() ? "[" : ", ").append(config::quote(dir));
+        }
+        options->overrides.push_back({"watch.output_dir", list + "]", "OUTPUT_DIR"});
+      },
+      "The trainer's output directory");
+  command->add_option("--config", options->config_file, "Configuration file (TOML)");
+  add_evaluation_flags(command, *overrides);
+  command->add_flag("--once", options->once, "Evaluate what is there, then stop");
+  command->add_flag("--print-config", options->print_config, "Show the effective configuration");
+  command->callback([&action, options, overrides] {
+    action = [options, overrides](FileSystem& files) {
+      RunOptions run = *options;
+      run.overrides.insert(run.overrides.end(), overrides->list().begin(), overrides->list().end());
+      return run_run(run, files, std::cout, std::cerr);
+    };
+  });
+}
+
+void add_eval(CLI::App& app, Action& action) {
+  auto* const command = app.add_subcommand("eval", "Evaluate one checkpoint, without a daemon");
+  auto options = std::make_shared<EvalOptions>();
+  auto weights = std::make_shared<std::string>("regular");
+  auto overrides = std::make_shared<Overrides>();
+  command->add_option("CHECKPOINT", options->checkpoint, "Folder of the checkpoint")->required();
+  add_evaluation_flags(command, *overrides);
+  command->add_option("--config", options->config_file, "Configuration file (TOML)");
+  command->add_option("--output", options->output, "Folder for the results files");
+  command->add_option("--weights", *weights, "regular or ema")
+      ->check(CLI::IsMember({"regular", "ema"}));
+  command->add_flag("--json", options->json, "One JSON document instead of the table");
+  command->callback([&action, options, overrides, weights] {
+    action = [options, overrides, weights](FileSystem& files) {
+      EvalOptions eval = *options;
+      eval.weights = kind_of(*weights);
+      eval.overrides = overrides->list();
+      return run_eval(eval, files, std::cout, std::cerr);
+    };
+  });
+}
+
+void add_merge(CLI::App& app, Action& action) {
+  auto* const command = app.add_subcommand("merge", "Shards into one Hugging Face folder");
+  auto options = std::make_shared<MergeOptions>();
+  auto weights = std::make_shared<std::string>("regular");
+  command->add_option("--input_dir,--input-dir", options->inputs, "Run folder, or checkpoints")
+      ->delimiter(',')
+      ->required();
+  command->add_option("--output_dir,--output-dir", options->output_dir, "Where the folder goes");
+  command->add_option("--type", options->type, "hf, fsdp2, dcp or auto");
+  command->add_option("--step", options->step, "This checkpoint of a run folder");
+  command->add_option("--state_dict_dirname,--state-dict-dirname", options->state_dict_dirname,
+                      "The shards' folder");
+  command->add_option("--weights", *weights, "regular or ema")
+      ->check(CLI::IsMember({"regular", "ema"}));
+  command->add_option("--dtype", options->dtype, "bfloat16, float32 or keep");
+  command->add_option("--max-shard-size", options->max_shard_size, "Largest file, e.g. 5GB");
+  command->add_flag("--merge", options->average, "The mean of all given checkpoints");
+  command->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
+                      "Folder with the configuration that the checkpoint lacks");
+  command->add_flag("--dry-run", options->dry_run, "Only say what would be written");
+  command->callback([&action, options, weights] {
+    action = [options, weights](FileSystem& files) {
+      options->weights = kind_of(*weights);
+      return run_merge(*options, files, std::cout, std::cerr);
+    };
+  });
+}
+
+void add_inspect(CLI::App& app, Action& action) {
+  auto* const command = app.add_subcommand("inspect", "What a checkpoint is and holds");
+  auto options = std::make_shared<InspectOptions>();
+  auto weights = std::make_shared<std::string>("regular");
+  command->add_option("CHECKPOINT", options->checkpoint, "Folder of the checkpoint")->required();
+  command->add_option("--weights", *weights, "regular or ema")
+      ->check(CLI::IsMember({"regular", "ema"}));
+  command->add_flag("--hash", options->hash, "A SHA-256 of each tensor");
+  command->add_option("--diff", options->diff, "Compare with another checkpoint");
+  command->add_flag("--json", options->json, "One JSON document");
+  command->callback([&action, options, weights] {
+    action = [options, weights](FileSystem& files) {
+      options->weights = kind_of(*weights);
+      return run_inspect(*options, files, std::cout, std::cerr);
+    };
+  });
+}
+
+#ifdef EVALCAR_DATABASE_COMMANDS
+void add_results(CLI::App& app, Action& action) {
+  auto* const command =
+      app.add_subcommand("results", "The numbers, as table, JSON, CSV or picture");
+  auto options = std::make_shared<ResultsOptions>();
+  auto flags = std::make_shared<DatabaseFlags>();
+  auto steps = std::make_shared<std::vector<std::int64_t>>();
+  flags->add(command);
+  command->add_option("--run", options->run, "Name of a run; default: the newest");
+  command->add_option("--task", options->task, "Only this task");
+  command->add_option("--metric", options->metric, "Only this metric");
+  command->add_option("--weights", options->weights, "Only this kind")
+      ->check(CLI::IsMember({"regular", "ema", "average"}));
+  command->add_option("--format", options->format, "table, json or csv")
+      ->check(CLI::IsMember({"table", "json", "csv"}));
+  command->add_flag_function(
+      "--json", [options](std::int64_t) { options->format = "json"; }, "The same as --format json");
+  command->add_flag("--best", options->best, "Only the best step");
+  command->add_option("--compare", *steps, "Two steps")->expected(2);
+  command->add_option("--plot", options->plot, "Write a picture to this SVG file");
+  command->callback([&action, options, flags, steps] {
+    action = [options, flags, steps](FileSystem& files) {
+      return with_database(*flags, files, [&](DatabaseChoice choice) {
+        options->database = std::move(choice);
+        if (steps->size() == 2) options->compare = {steps->at(0), steps->at(1)};
+        options->resolve_alias = [&files](const std::string& task, const std::string& metric) {
+          const auto file = tasks::find_task(files, "", task);
+          if (!file.has_value() || !file->aliases.contains(metric)) return metric;
+          return file->aliases.at(metric);
+        };
+        return run_results(*options, files, std::cout, std::cerr);
+      });
+    };
+  });
+}
+
+void add_database_commands(CLI::App& app, Action& action) {
+  auto* const status = app.add_subcommand("status", "What the sidecar does now");
+  auto flags = std::make_shared<DatabaseFlags>();
+  auto json = std::make_shared<bool>(false);
+  flags->add(status);
+  status->add_flag("--json", *json, "One JSON document");
+  status->callback([&action, flags, json] {
+    action = [flags, json](FileSystem& files) {
+      return with_database(*flags, files, [&](DatabaseChoice choice) {
+        const SystemClock clock;
+        return run_status({.database = std::move(choice), .json = *json}, files, clock, std::cout,
+                          std::cerr);
+      });
+    };
+  });
+  auto* const retry = app.add_subcommand("retry", "Another chance for a step that failed");
+  auto retry_flags = std::make_shared<DatabaseFlags>();
+  auto step = std::make_shared<std::int64_t>(0);
+  retry_flags->add(retry);
+  retry->add_option("STEP", *step, "Step of the checkpoint")->required();
+  retry->callback([&action, retry_flags, step] {
+    action = [retry_flags, step](FileSystem& files) {
+      return with_database(*retry_flags, files, [&](const DatabaseChoice& choice) {
+        return run_retry(choice, *step, files, std::cout, std::cerr);
+      });
+    };
+  });
+}
+
+#endif
+
+void add_tasks_and_models(CLI::App& app, Action& action) {
+  auto* const command = app.add_subcommand("tasks", "The tasks, and how to fetch their data");
+  auto options = std::make_shared<TasksOptions>();
+  command->add_option("--tasks-dir", options->tasks_dir, "Folder with task files of your own");
+  command->add_option("--check", options->check, "Explain what is wrong with a task file");
+  command->add_flag("--json", options->json, "One JSON document");
+  command->callback([&action, options] {
+    action = [options](FileSystem& files) {
+      return run_tasks(*options, files, std::cout, std::cerr);
+    };
+  });
+  auto* const models = app.add_subcommand("models", "The models that can be evaluated");
+  auto json = std::make_shared<bool>(false);
+  models->add_flag("--json", *json, "One JSON document");
+  models->callback(
+      [&action, json] { action = [json](FileSystem&) { return run_models(*json, std::cout); }; });
+}
+
+void add_score(CLI::App& app, Action& action) {
+  auto* const command = app.add_subcommand("score", "Score logged samples again, without a model");
+  auto arguments = std::make_shared<std::vector<std::string>>();
+  for (const auto& [flag, help] : std::vector<std::pair<std::string, std::string>>{
+           {"--task", "Task name"},
+           {"--samples", "Samples file (JSONL), ours or lmms-eval's"},
+           {"--data", "Folder of the data sets"},
+           {"--tasks-dir", "Folder with task files of your own"},
+           {"--compat", "lmms-eval or strict"}}) {
+    auto* const option = command->add_option_function<std::string>(
+        flag,
+        [arguments, flag = flag](const std::string& value) {
+          arguments->insert(arguments->end(), {flag, value});
+        },
+        help);
+    if (flag == "--task" || flag == "--samples") option->required();
+  }
+  command->add_flag_function(
+      "--json", [arguments](std::int64_t) { arguments->push_back("--json"); }, "One JSON document");
+  command->callback([&action, arguments] {
+    action = [arguments](FileSystem& files) { return run_score(*arguments, files, std::cerr); };
+  });
+}
+
+void add_doctor_and_init(CLI::App& app, Action& action) {
+  auto* const doctor = app.add_subcommand("doctor", "Check everything an evaluation needs");
+  auto options = std::make_shared<DoctorOptions>();
+  auto overrides = std::make_shared<Overrides>();
+  doctor->add_option("--config", options->config_file, "Configuration file (TOML)");
+  add_evaluation_flags(doctor, *overrides);
+  doctor->add_flag("--json", options->json, "One JSON document");
+  doctor->callback([&action, options, overrides] {
+    action = [options, overrides](FileSystem& files) {
+      options->overrides = overrides->list();
+      return run_doctor(*options, files, std::cout, std::cerr);
+    };
+  });
+  auto* const init = app.add_subcommand("init", "Write a commented configuration file");
+  auto path = std::make_shared<std::string>("evalcar.toml");
+  auto given = std::make_shared<Overrides>();
+  init->add_option("FILE", *path, "File to write; \"-\" prints it");
+  given->add(init, "--output-dir", "watch.output_dir", "The trainer's output directory");
+  add_evaluation_flags(init, *given);
+  init->callback([&action, path, given] {
+    action = [path, given](FileSystem& files) {
+      return run_init(*path, given->list(), files, std::cout, std::cerr);
+    };
+  });
+}
+
+/// Fills `action`, or gives the exit code of --help, --version or a mistake.
+std::optional<int> parse(int argc, char** argv, Action& action, std::string& log_level) {
+  CLI::App app("evalcar evaluates the checkpoints of a training run, beside it.", "evalcar");
+  app.set_version_flag("--version", std::string("evalcar ") + EVALCAR_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("--log-level", log_level, "trace, debug, info, warning, error or off")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
+  add_run(app, action);
+  add_eval(app, action);
+  add_merge(app, action);
+  add_inspect(app, action);
+#ifdef EVALCAR_DATABASE_COMMANDS
+  add_results(app, action);
+  add_database_commands(app, action);
+#endif
+  add_tasks_and_models(app, action);
+  add_score(app, action);
+  add_doctor_and_init(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int run_cli(int argc, char** argv) {
+  Action action;
+  std::string log_level = "info";
+  if (const auto exit_code = parse(argc, argv, action, log_level); exit_code.has_value()) {
+    return *exit_code;
+  }
+  set_up_log(log_level);
+  RealFileSystem files;
+  const int exit_code = action(files);
+  std::cout.flush();
+  if (!std::cout) return exit_code == kExitDone ? kExitFailed : exit_code;  // e.g. a full disk
+  return exit_code;
+}
+
+}  // namespace evalcar::cli

@@ -1,0 +1,48 @@
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "agent/cli/exit_code.h"
+#include "agent/cli/small_commands.h"
+#include "agent/publish/table.h"
+
+namespace evalcar::cli {
+namespace {
+
+/// As in evaluator/models; tests/e2e checks that the evaluator takes each of them.
+struct Model {
+  std::string_view model_type;
+  std::string_view architecture;
+  std::string_view modalities;
+};
+constexpr std::array<Model, 1> kModels = {
+    {{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "text, image"}}};
+constexpr std::array<std::string_view, 2> kLayouts = {"hugging_face", "lmms_engine_fsdp2"};
+
+}  // namespace
+
+int run_models(bool json, std::ostream& out) {
+  if (json) {
+    nlohmann::ordered_json document = {{"models", nlohmann::ordered_json::array()},
+                                       {"layouts", kLayouts}};
+    for (const Model& model : kModels) {
+      document["models"].push_back({{"model_type", model.model_type},
+                                    {"architecture", model.architecture},
+                                    {"modalities", model.modalities}});
+    }
+    out << document.dump(2) << '\n';
+    return kExitDone;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const Model& model : kModels) {
+    rows.push_back({std::string(model.model_type), std::string(model.architecture),
+                    std::string(model.modalities)});
+  }
+  out << publish::markdown_table({"model_type", "Architecture", "Modalities"}, rows,
+                                 {false, false, false})
+      << "\nLayouts of checkpoints:";
+  for (const std::string_view layout : kLayouts) out << ' ' << layout;
+  out << '\n';
+  return kExitDone;
+}
+
+}  // namespace evalcar::cli

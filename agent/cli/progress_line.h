@@ -1,0 +1,27 @@
+// How far the work is, for people: one line that is rewritten on a terminal, a log line now and
+// then elsewhere.
+#pragma once
+
+#include <string>
+
+#include "store/base/clock.h"
+
+namespace evalcar::cli {
+
+/// Not thread-safe.
+class ProgressLine {
+ public:
+  /// `clock` must outlive it.
+  explicit ProgressLine(const Clock& clock);
+  ~ProgressLine();
+  /// Shows `text` if it is new; "" clears the line.
+  void show(const std::string& text);
+
+ private:
+  const Clock& clock_;
+  bool terminal_;
+  std::string shown_;
+  MonotonicTime shown_at_{};
+};
+
+}  // namespace evalcar::cli

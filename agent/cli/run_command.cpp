@@ -1,0 +1,172 @@
+#include "agent/cli/run_command.h"
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <map>
+
+#include "agent/cli/exit_code.h"
+#include "agent/cli/progress_line.h"
+#include "agent/cli/signals.h"
+#include "agent/run/agent.h"
+#include "agent/run/evaluation_settings.h"
+#include "agent/supervise/evaluator_process.h"
+#include "agent/supervise/find_evaluator.h"
+#include "agent/watch/inotify.h"
+#include "evaluator/tasks/task_file.h"
+
+namespace evalcar::cli {
+namespace {
+
+/// Absolute and without "." or a slash at the end; links stay, and it need not exist.
+std::string absolute_path(const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code ignored;
+  std::string result = std::filesystem::absolute(path, ignored).lexically_normal().string();
+  while (result.size() > 1 && result.back() == '/') result.pop_back();
+  return result;
+}
+
+Result<config::Config> load_settings(const RunOptions& options, const FileSystem& files) {
+  EVALCAR_ASSIGN_OR_RETURN(auto config,
+                           config::load(files, options.config_file, options.overrides));
+  for (const std::string& warning : config.warnings) spdlog::warn("{}", warning);
+  return config;
+}
+
+/// metric → its other names, of each task.
+std::function<std::vector<std::string>(const std::string&, const std::string&)> alias_finder(
+    const FileSystem& files, const config::Settings& settings) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> names;
+  for (const std::string& name : settings.evaluate.tasks) {
+    const auto task = tasks::find_task(files, settings.evaluate.tasks_dir, name);
+    if (!task.has_value()) continue;
+    for (const auto& [alias, metric] : task->aliases) names[{name, metric}].push_back(alias);
+  }
+  return [names](const std::string& task, const std::string& metric) {
+    const auto found = names.find({task, metric});
+    return found == names.end() ? std::vector<std::string>() : found->second;
+  };
+}
+
+enum class Outcome { kEnded, kReload };
+
+struct Turn {
+  Outcome outcome = Outcome::kEnded;
+  int exit_code = kExitDone;
+  std::optional<config::Config> next;
+};
+
+/// Loops until the agent is finished or a signal says otherwise.
+Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSystem& files,
+          const Clock& clock) {
+  ProgressLine line(clock);
+  while (true) {
+    agent.step();
+    if (agent.finished().has_value()) return {Outcome::kEnded, agent.stop(), {}};
+    line.show(agent.progress());
+    std::vector<pollfd> descriptors = {{signals.descriptor(), POLLIN, 0}};
+    agent.add_descriptors(descriptors);
+    (void)::poll(descriptors.data(), descriptors.size(),
+                 static_cast<int>(agent.until_due().count()));
+    switch (signals.take()) {
+      case Signals::Told::kNothing:
+        break;
+      case Signals::Told::kStop:
+        line.show("");
+        spdlog::info("stopping");
+        return {Outcome::kEnded, agent.stop(), {}};
+      case Signals::Told::kReload: {
+        auto config = load_settings(options, files);
+        Status complete = config.has_value() ? complete_settings(files, config->settings, true)
+                                             : Status(config.error());
+        if (!complete.has_value()) {
+          spdlog::error("the configuration stays as it was: {}", complete.error().message);
+          break;
+        }
+        spdlog::info("the configuration was read again");
+        (void)agent.stop();
+        return {Outcome::kReload, kExitDone, std::move(config).value()};
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Status complete_settings(const FileSystem& files, config::Settings& settings,
+                         bool needs_output_dir) {
+  config::EvaluateSettings& e = settings.evaluate;
+  for (std::string* const path :
+       {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path, &settings.publish.dir}) {
+    *path = absolute_path(*path);
+  }
+  for (std::string& dir : settings.watch.output_dir) dir = absolute_path(dir);
+  const auto bad = [](std::string message) {
+    return make_error(ErrorCode::kInvalidArgument, std::move(message));
+  };
+  if (needs_output_dir && settings.watch.output_dir.empty()) {
+    return bad("no output directory: give it as an argument, or as watch.output_dir");
+  }
+  if (settings.watch.output_dir.size() > 1 &&
+      (!settings.store.path.empty() || !settings.publish.dir.empty())) {
+    return bad(
+        "store.path and publish.dir are for one output directory; leave them out for several");
+  }
+  if (e.tasks.empty()) {
+    return bad("no tasks: give --tasks a,b or evaluate.tasks (`evalcar tasks` lists them)");
+  }
+  for (const std::string& name : e.tasks) {
+    const auto task = tasks::find_task(files, e.tasks_dir, name);
+    if (!task.has_value()) return task.error();
+  }
+  if (!e.data_dir.empty()) {
+    const auto info = files.info_followed(e.data_dir);
+    if (!info.has_value() || info->type != FileType::kDirectory) {
+      return bad("evaluate.data_dir: " + e.data_dir + ": no such folder");
+    }
+  }
+  return {};
+}
+
+int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std::ostream& err) {
+  auto config = load_settings(options, files);
+  if (config.has_value() && options.print_config) {
+    out << config::print_effective(*config);
+    return kExitDone;
+  }
+  const Status complete = config.has_value() ? complete_settings(files, config->settings, true)
+                                             : Status(config.error());
+  if (!complete.has_value()) {
+    err << "evalcar run: " << complete.error().message << '\n';
+    return exit_code_of(complete.error());
+  }
+  const auto evaluator = supervise::find_evaluator(files);
+  if (!evaluator.has_value()) {
+    err << "evalcar run: " << evaluator.error().message << '\n';
+    return kExitUsage;
+  }
+
+  const SystemClock clock;
+  Signals signals;
+  run::Surroundings around{files, clock, Signals::stop_pending, EVALCAR_VERSION, {}, {}, {}};
+  around.self_command = {files.real_path("/proc/self/exe").value_or("evalcar")};
+  around.make_notifier = [] { return std::make_unique<watch::Inotify>(); };
+  while (true) {
+    const config::Settings settings = config->settings;
+    around.aliases = alias_finder(files, settings);
+    auto agent = run::Agent::create(around, settings, {.once = options.once},
+                                    std::make_unique<supervise::EvaluatorProcess>(
+                                        run::evaluator_command(*evaluator, settings.evaluate)));
+    if (!agent.has_value()) {
+      err << "evalcar run: " << agent.error().message << '\n';
+      return exit_code_of(agent.error());
+    }
+    Turn turn = loop(**agent, signals, options, files, clock);
+    if (turn.outcome == Outcome::kEnded) return turn.exit_code;
+    config = std::move(*turn.next);
+  }
+}
+
+}  // namespace evalcar::cli

@@ -1,0 +1,48 @@
+// The commands that fit on a screen each.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "agent/cli/database_choice.h"
+#include "agent/config/config.h"
+#include "store/base/file_system.h"
+
+namespace evalcar::cli {
+
+/// `evalcar init [FILE]`: writes a commented configuration; "-" prints it. An existing file is not
+/// touched (2).
+int run_init(const std::string& path, const std::vector<config::Override>& overrides,
+             FileSystem& files, std::ostream& out, std::ostream& err);
+
+struct TasksOptions {
+  std::string tasks_dir;
+  std::string check;  ///< --check FILE: explains what is wrong with a task file
+  bool json = false;
+};
+int run_tasks(const TasksOptions& options, FileSystem& files, std::ostream& out, std::ostream& err);
+
+/// The models and checkpoint layouts that can be evaluated.
+int run_models(bool json, std::ostream& out);
+
+struct DoctorOptions {
+  std::string config_file;
+  std::vector<config::Override> overrides;
+  bool json = false;
+};
+/// Looks at everything an evaluation needs and says what is missing: 0 all well, 1 something is
+/// not.
+int run_doctor(const DoctorOptions& options, FileSystem& files, std::ostream& out,
+               std::ostream& err);
+
+/// Becomes `evalcar-evaluator score` with these arguments; returns only if that fails.
+int run_score(const std::vector<std::string>& arguments, FileSystem& files, std::ostream& err);
+
+/// `evalcar retry STEP`: evaluations of a step that ended without a result get another chance. The
+/// agent must not be running (it holds the database).
+int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& files,
+              std::ostream& out, std::ostream& err);
+
+}  // namespace evalcar::cli

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""An evaluator without a model, for tests of the agent: it speaks the protocol, hashes the weights for real, and misbehaves
+where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
+
+    {"samples": 6, "delay": 0.0, "log": "FILE", "die_at_sample": 3, "die_once": "FILE", "garbage": true, "hang": true,
+     "error": {...}, "hello": {...}, "refuse": "text"}
+
+Answers are a function of the weights' hash, the task and the document: whoever measures the same weights gets the same
+numbers, so that a mislabelled result shows."""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+
+def settings():
+    path = os.environ.get("FAKE_EVALUATOR", "")
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path) as file:
+        return json.load(file)
+
+
+def answer(sha256, task, doc_id):
+    return hashlib.sha256(f"{sha256} {task} {doc_id}".encode()).hexdigest()[:8]
+
+
+def expected_value(sha256, task, samples):
+    """The metric of a task: the mean of made-up scores."""
+    return sum(int(answer(sha256, task, doc), 16) / 0xFFFFFFFF for doc in range(samples)) / samples
+
+
+class Fake:
+    def __init__(self, fd):
+        self.socket = socket.socket(fileno=fd)
+        self.lines = self.socket.makefile("r", encoding="utf-8")
+        self.lock = threading.Lock()
+        self.sha256 = ""
+        self.answered = {}
+
+    def send(self, **message):
+        with self.lock:
+            self.socket.sendall((json.dumps(message) + "\n").encode())
+
+    def log(self, *words):
+        if settings().get("log"):
+            with open(settings()["log"], "a") as file:
+                file.write(" ".join(str(word) for word in words) + "\n")
+
+    def serve(self):
+        for line in self.lines:
+            message = json.loads(line)
+            kind = message["type"]
+            if kind == "hello":
+                self.send(type="hello", protocol=settings().get("protocol", 1), version="fake", device="cpu",
+                          device_name="none", torch_version="none", warning="")
+            elif kind == "load":
+                self.answered = {}
+                self.load(message)
+            elif kind == "answered":
+                self.answered[(message["task"], message["doc_id"])] = message["text"]
+            elif kind == "evaluate":
+                self.evaluate(message)
+            elif kind == "bye":
+                return
+
+    def load(self, message):
+        self.log("load", message["dir"], message["weights"])
+        if settings().get("hang"):
+            signal.pause()
+        if settings().get("garbage"):
+            self.socket.sendall(b"this is no message\n")
+            return
+        if settings().get("error"):
+            self.send(**{"type": "error", "id": message["id"], "kind": "unsupported", "stage": "loading",
+                         "message": "made up", "retryable": False, "fatal": False, **settings()["error"]})
+            return
+        done = subprocess.run([os.environ["EVALCAR"], "inspect", message["dir"], "--weights", message["weights"], "--hash",
+                               "--json"], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.send(type="error", id=message["id"], kind="corruption", stage="loading", message=done.stderr[:500],
+                      retryable=False, fatal=False)
+            return
+        self.sha256 = json.loads(done.stdout)["weights_sha256"]
+        self.send(type="loaded", id=message["id"], weights_sha256=self.sha256, architecture="fake", dtype="float32",
+                  tensors=1, bytes=1, seconds=0.1)
+
+    def evaluate(self, message):
+        job = message["id"]
+        tasks = message["settings"]["tasks"]
+        samples = settings().get("samples", 6)
+        total = samples * len(tasks)
+        done = 0
+        for task in tasks:
+            for doc in range(samples):
+                if (task, doc) not in self.answered:
+                    time.sleep(settings().get("delay", 0))
+                    self.log("generate", self.sha256[:12], task, doc)
+                    self.misbehave(doc)
+                    self.send(type="sample", id=job, task=task, doc_id=doc, text=answer(self.sha256, task, doc),
+                              output_tokens=1)
+                done += 1
+                self.send(type="progress", id=job, stage="evaluating", task=task, done=done, total=total)
+        results = [self.score(job, task, samples) for task in tasks]
+        self.send(type="result", id=job, weights_sha256=self.sha256, tasks=results, seconds=0.5,
+                  attn_implementation="none")
+        self.log("result", self.sha256[:12])
+
+    def misbehave(self, doc):
+        mode = settings()
+        if doc != mode.get("die_at_sample"):
+            return
+        once = mode.get("die_once")
+        if once and os.path.exists(once):
+            return
+        if once:
+            open(once, "w").close()
+        print("fake: dying as told", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def score(self, job, task, samples):
+        for doc in range(samples):
+            text = self.answered.get((task, doc), answer(self.sha256, task, doc))
+            line = {"doc_id": doc, "target": "x", "filtered_resps": [text], "resps": [[text]], "anls": int(text, 16)}
+            self.send(type="scored", id=job, task=task, doc_id=doc, line=json.dumps(line))
+        value = expected_value(self.sha256, task, samples)
+        metric = {"name": "anls", "filter": "none", "value": value, "stderr": 0.01, "stderr_source": "", "missing": "",
+                  "higher_is_better": True}
+        results = {"alias": task, "anls,none": value, "anls_stderr,none": 0.01}
+        return {"task": task, "version": "Yaml", "alias": task, "num_fewshot": 0, "n": samples, "n_original": samples,
+                "metrics": [metric], "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": "{}", "error": ""}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--gpu-memory-utilization", default="")
+    parser.add_argument("--version", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.version:
+        print("fake evaluator")
+        return 0
+    if settings().get("refuse"):
+        print(settings()["refuse"], file=sys.stderr)
+        return 2
+    Fake(arguments.fd).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -143,7 +144,19 @@ void read_config(const YAML::Node& config, const std::string& split, Configs& ou
   }
 }
 
-// Front matter with anchors or aliases is refused: a few lines of them can stand for gigabytes.
+// An anchor (&name at the start of a value); without one there is no alias. They are refused: a few
+// lines of them can stand for gigabytes.
+bool has_anchor(std::string_view yaml) {
+  for (std::size_t at = yaml.find('&'); at != std::string_view::npos; at = yaml.find('&', at + 1)) {
+    const char before = at == 0 ? '\n' : yaml[at - 1];
+    const bool starts_value = before == ' ' || before == '\n' || before == '[' || before == ',';
+    const bool named =
+        at + 1 < yaml.size() && std::isalnum(static_cast<unsigned char>(yaml[at + 1])) != 0;
+    if (starts_value && named) return true;
+  }
+  return false;
+}
+
 Result<Configs> read_readme(const FileSystem& files, const std::string& folder,
                             const std::string& config, const std::string& split) {
   Configs out;
@@ -157,15 +170,8 @@ Result<Configs> read_readme(const FileSystem& files, const std::string& folder,
   const std::size_t end = text->find("\n---", 3);
   if (end == std::string::npos) return out;
   const std::string front = text->substr(4, end + 1 - 4);
-  for (std::size_t at = 0; at < front.size(); ++at) {
-    const char before = at == 0 ? '\n' : front[at - 1];
-    const bool starts_word = before == ' ' || before == '\n' || before == '[' || before == ',';
-    const bool named =
-        at + 1 < front.size() && (std::isalnum(static_cast<unsigned char>(front[at + 1])) != 0);
-    if ((front[at] == '&' || front[at] == '*') && starts_word && named && front[at] == '&') {
-      return make_error(ErrorCode::kCorruption, path + ": YAML anchors are not read");
-    }
-  }
+  if (has_anchor(front))
+    return make_error(ErrorCode::kCorruption, path + ": YAML anchors are not read");
   try {
     const YAML::Node root = YAML::Load(front);
     const YAML::Node configs = root["configs"];

@@ -1,0 +1,142 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <sstream>
+
+#include "evaluator/metrics/python_random.h"
+#include "evaluator/tasks/python_json.h"
+#include "evaluator/tasks/score_command.h"
+#include "evaluator/tasks/task.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::tasks;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+constexpr std::string_view kTask = R"(task = "own"
+[data]
+files = "val.jsonl"
+[columns]
+target = "a"
+[prompt]
+text = "{q}"
+[scorer]
+name = "contains"
+ignore_case = true
+)";
+
+struct Disk {
+  test::FakeClock clock;
+  test::MemoryFileSystem files{clock};
+  Disk() {
+    files.put_file("/t/own.toml", kTask);
+    files.put_file("/t/val.jsonl",
+                   "{\"q\": \"1\", \"a\": \"x\"}\n{\"q\": \"2\", \"a\": [\"y\", \"z\"]}\n{\"q\": "
+                   "\"3\", \"a\": \"w\"}\n");
+  }
+  std::unique_ptr<Task> open() {
+    return Task::open(files, find_task(files, "/t", "own").value(), "").value();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("limit and offset choose a run of documents and refuse an empty one") {
+  Disk disk;
+  const auto task = disk.open();
+  using Ids = std::vector<std::int64_t>;
+
+  CHECK(task->select(std::nullopt, 0).value() == Ids{0, 1, 2});
+  CHECK(task->select(-1, 1).value() == Ids{1, 2});
+  CHECK(task->select(0.5, 0).value() == Ids{0, 1});
+  CHECK(task->select(1, 2).value() == Ids{2});
+  CHECK(task->select(1e300, 1).value() == Ids{1, 2});
+  CHECK_FALSE(task->select(std::nullopt, 3).has_value());
+  CHECK_FALSE(task->select(0, 0).has_value());
+  CHECK_FALSE(task->select(-2, 0).has_value());
+  CHECK_FALSE(task->select(std::nullopt, -1).has_value());
+}
+
+TEST_CASE("answers become values, an entry of results and sample lines") {
+  Disk disk;
+  const auto task = disk.open();
+  const std::vector<Response> responses = {
+      {0, "an X.", 3}, {1, " Z", 1}, {2, "<think>w</think> no", 9}};
+  const std::vector<std::string> inputs = {"1", "2", "3"};
+  PythonRandom random(0);
+
+  const auto scores = score(*task, responses, inputs, {}, random);
+
+  REQUIRE(scores.has_value());
+  CHECK(scores->values == std::vector<double>{1, 1, 0});
+  CHECK_THAT(scores->result.lmms_results,
+             ContainsSubstring("\"contains,none\": 0.6666666666666666"));
+  CHECK_THAT(scores->lines[1],
+             ContainsSubstring(
+                 "\"target\": \"['y', 'z']\", \"resps\": \" Z\", \"filtered_resps\": \"Z\""));
+  CHECK_THAT(scores->lines[2], ContainsSubstring("\"filtered_resps\": \"no\""));
+  CHECK(scores->result.n == 3);
+  CHECK(scores->result.metrics.front().stderr_value.has_value());
+}
+
+TEST_CASE("nothing to score and an unknown compat are errors") {
+  Disk disk;
+  const auto task = disk.open();
+  PythonRandom random(0);
+  CHECK_FALSE(score(*task, {}, {}, {}, random).has_value());
+  const std::vector<Response> one = {{0, "x", 1}};
+  const std::vector<std::string> input = {"1"};
+  ScoreOptions options;
+  options.compat = "loose";
+  CHECK_FALSE(score(*task, one, input, options, random).has_value());
+}
+
+TEST_CASE("the score command refuses lines without answers by code two") {
+  Disk disk;
+  disk.files.put_file("/s.jsonl",
+                      "{\"doc_id\": 0, \"target\": \"answer\", \"filtered_resps\": \"x\"}\n");
+  std::ostringstream out;
+  std::ostringstream err;
+
+  CHECK(run_score({.task = "textvqa_val", .samples = "/s.jsonl", .data_dir = "", .tasks_dir = ""},
+                  disk.files, out, err) == 2);
+  CHECK_THAT(err.str(), ContainsSubstring("--data DIR"));
+  CHECK(run_score({.task = "none", .samples = "/s.jsonl", .data_dir = "", .tasks_dir = ""},
+                  disk.files, out, err) == 2);
+  CHECK(out.str().empty());
+}
+
+TEST_CASE("the score command answers docvqa from the lines alone") {
+  Disk disk;
+  disk.files.put_file("/s.jsonl",
+                      "{\"doc_id\": 1, \"target\": \"['red']\", \"filtered_resps\": \"red\"}\n"
+                      "{\"doc_id\": 0, \"target\": \"['a', \\\"it's\\\"]\", \"resps\": \" its\", "
+                      "\"filtered_resps\": \"its\"}\n");
+  std::ostringstream out;
+  std::ostringstream err;
+
+  REQUIRE(run_score({.task = "docvqa_val", .samples = "/s.jsonl", .json = true}, disk.files, out,
+                    err) == 0);
+
+  const auto report = parse_json(out.str());
+  REQUIRE(report.has_value());
+  CHECK((*report)["metrics"]["anls"] == 0.875);
+  CHECK((*report)["per_sample"] ==
+        Value::array({{{"doc_id", 0}, {"anls", 0.75}}, {{"doc_id", 1}, {"anls", 1.0}}}));
+}
+
+TEST_CASE("a torn or doubled samples file is refused with its line") {
+  Disk disk;
+  std::ostringstream out;
+  std::ostringstream err;
+  for (const char* content :
+       {"{\"doc_id\": 0, \"tar",
+        "{\"doc_id\": 0, \"target\": \"[]\", \"filtered_resps\": \"x\"}\n{\"doc_id\": 0}\n", "",
+        "7\n"}) {
+    disk.files.put_file("/s.jsonl", content);
+    CHECK(run_score({.task = "docvqa_val", .samples = "/s.jsonl"}, disk.files, out, err) == 1);
+  }
+  CHECK_THAT(err.str(), ContainsSubstring("/s.jsonl:1") && ContainsSubstring("/s.jsonl:2"));
+}

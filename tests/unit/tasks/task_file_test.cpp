@@ -1,0 +1,130 @@
+#include "evaluator/tasks/task_file.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "evaluator/tasks/definition.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::tasks;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+constexpr std::string_view kGood = R"(task = "own"
+[data]
+set = "me/own"
+split = "test"
+[columns]
+target = "answer"
+[prompt]
+text = "{question}"
+[scorer]
+name = "exact_match"
+)";
+
+std::string all_of(const Problems& problems) {
+  std::string text;
+  for (const std::string& problem : problems) text += problem + "\n";
+  return text;
+}
+
+std::string problems_after(const std::string& from, const std::string& to) {
+  std::string content(kGood);
+  content.replace(content.find(from), from.size(), to);
+  Problems problems;
+  (void)parse_definition(content, "own.toml", problems);
+  return all_of(problems);
+}
+
+}  // namespace
+
+TEST_CASE("the built-in tasks carry lmms-eval's names, data sets and limits") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+
+  const auto tasks = list_tasks(files, "");
+
+  REQUIRE(tasks.has_value());
+  REQUIRE(tasks->size() == 3);
+  CHECK((*tasks)[0].name == "docvqa_val");
+  CHECK((*tasks)[0].data_set == "lmms-lab/DocVQA");
+  CHECK((*tasks)[0].config == "DocVQA");
+  CHECK((*tasks)[0].generation.max_new_tokens == 32);
+  CHECK((*tasks)[1].version == "0.0");
+  CHECK_FALSE((*tasks)[2].generation.max_new_tokens.has_value());
+  CHECK((*tasks)[2].generation.until == std::vector<std::string>{"ASSISTANT:"});
+  CHECK((*tasks)[2].aliases.at("accuracy") == "exact_match");
+}
+
+TEST_CASE("an unknown task names the nearest known one") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+
+  const auto task = find_task(files, "", "docvqa_vla");
+
+  REQUIRE_FALSE(task.has_value());
+  CHECK(task.error().code == ErrorCode::kNotFound);
+  CHECK_THAT(task.error().message, ContainsSubstring("did you mean \"docvqa_val\"?"));
+}
+
+TEST_CASE("a user's file is a task like the others") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_file("/tasks/own.toml", kGood);
+  files.put_file("/tasks/notes.txt", "not a task");
+
+  const auto task = find_task(files, "/tasks", "own");
+
+  REQUIRE(task.has_value());
+  CHECK(task->source == "/tasks/own.toml");
+  CHECK(task->scorer == "exact_match");
+  CHECK(check_task_file(files, "/tasks/own.toml").value().empty());
+}
+
+TEST_CASE("every broken file of the folder is listed at once") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_file("/tasks/a.toml", "task = 1");
+  files.put_file("/tasks/b.toml", "task = ");
+
+  const auto tasks = list_tasks(files, "/tasks");
+
+  REQUIRE_FALSE(tasks.has_value());
+  CHECK_THAT(tasks.error().message,
+             ContainsSubstring("/tasks/a.toml:1") && ContainsSubstring("/tasks/b.toml:1"));
+}
+
+TEST_CASE("mistakes in a task file are explained with line, seen and expected") {
+  CHECK(problems_after("{question}", "{question}").empty());
+  CHECK_THAT(problems_after("split = \"test\"", "splitt = \"test\""),
+             ContainsSubstring("own.toml:4: unknown key \"splitt\"") &&
+                 ContainsSubstring("did you mean \"split\"?"));
+  CHECK_THAT(problems_after("\"exact_match\"", "\"exactmatch\""),
+             ContainsSubstring("did you mean \"exact_match\"?"));
+  CHECK_THAT(problems_after("[scorer]\nname = \"exact_match\"", ""),
+             ContainsSubstring("lacks the table [scorer]"));
+  CHECK_THAT(problems_after("{question}", "{question"),
+             ContainsSubstring("{ without a column name and a }"));
+  CHECK_THAT(problems_after("{question}", "{q|upercase}"), ContainsSubstring("unknown filter"));
+  CHECK_THAT(problems_after("me/own", "../../etc"),
+             ContainsSubstring("plain name inside the data folder"));
+  CHECK_THAT(problems_after("task = \"own\"", "task = \"../own\""),
+             ContainsSubstring("becomes part of file names"));
+  CHECK_THAT(problems_after("target = \"answer\"", "targets = [\"answer\"]"),
+             ContainsSubstring("did you mean \"target\"?"));
+  CHECK_THAT(problems_after("\"exact_match\"", "\"vqa\""),
+             ContainsSubstring("lacks the key \"answers\""));
+  CHECK_THAT(problems_after("\"exact_match\"", "\"mmmu\""), ContainsSubstring("go together"));
+}
+
+TEST_CASE("every cut of a task file is a problem or a task and never a crash") {
+  for (std::size_t n = 0; n < kGood.size(); ++n) {
+    Problems problems;
+    (void)parse_definition(kGood.substr(0, n), "cut.toml", problems);
+    if (n < kGood.size() - 16) CHECK_FALSE(problems.empty());
+  }
+}

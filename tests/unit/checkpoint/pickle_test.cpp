@@ -45,7 +45,7 @@ std::vector<BadPickle> bad_pickles() {
       {"p-storage-from-bytes", call_of("torch.storage", "_load_from_bytes")},
       {"p-codecs", call_of("_codecs", "encode")},
       {"p-stack-global-memo",
-       std::string("\x80\x04\x8c\x02os\x94\x8c\x06system\x94h\x00h\x01\x93.", 24)},
+       std::string("\x80\x04\x8c\x02os\x94\x8c\x06system\x94h\x00h\x01\x93.", 22)},
       {"p-dotted-name",
        std::string("\x80\x04") + p_text("torch") + p_text("Size.__init__.__globals__") + "\x93."},
       {"p-stack-global-ints", "\x80\x04" + p_int(1) + p_int(2) + "\x93."},

@@ -1,0 +1,70 @@
+// A whole checkpoint folder out of the input: the first byte chooses the files, which the rest
+// fills, cut at NUL NUL. Whatever is in them, the folder is judged, and a plan that is made reads
+// exactly as many bytes as it says, or fails.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "store/base/clock.h"
+#include "store/checkpoint/plan.h"
+#include "tests/fuzz/bytes_file.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+namespace {
+
+using namespace evalcar;
+
+const std::vector<std::vector<const char*>> kFolders = {
+    {"model.safetensors", "config.json", "trainer_state.json"},
+    {"model.safetensors.index.json", "a.safetensors", "b.safetensors", "config.json"},
+    {"pytorch_model_fsdp_0/model_world_size_1_rank_0.pt", "config.json"},
+    {"pytorch_model_fsdp_0/model_world_size_2_rank_0.pt",
+     "pytorch_model_fsdp_0/model_world_size_2_rank_1.pt", "config.json"},
+};
+
+/// A torch.save file holds NULs, so the two shards are cut at the middle instead.
+std::vector<std::string> parts_of(std::string_view text, std::size_t choice) {
+  std::vector<std::string> parts;
+  if (choice >= 2) {
+    const std::size_t shards = choice - 1;
+    for (std::size_t i = 0; i < shards; ++i) {
+      parts.emplace_back(text.substr(i * (text.size() / shards), text.size() / shards));
+    }
+    parts.emplace_back("{}");
+    return parts;
+  }
+  while (parts.size() + 1 < kFolders[choice].size()) {
+    const std::size_t cut = text.find(std::string_view("\n\n\n", 3));
+    parts.emplace_back(text.substr(0, cut));
+    text.remove_prefix(cut == std::string_view::npos ? text.size() : cut + 3);
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::size_t choice = data[0] % kFolders.size();
+  const auto parts = parts_of(fuzz::as_text(data + 1, size - 1), choice);
+  const test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  for (std::size_t i = 0; i < kFolders[choice].size(); ++i) {
+    files.put_file(std::string("/checkpoint-5/") + kFolders[choice][i], parts[i]);
+  }
+  const auto report = checkpoint::inspect_layout(files, "/checkpoint-5");
+  const auto plan =
+      checkpoint::make_plan(files, "/checkpoint-5", checkpoint::WeightsKind::kRegular);
+  if (!plan.has_value()) return 0;
+  if (!report.has_value()) std::abort();
+  const auto reader = checkpoint::PlanReader::open(files, *plan);
+  if (!reader.has_value()) std::abort();
+  for (std::size_t i = 0; i < plan->tensors.size(); ++i) {
+    if (plan->tensors[i].bytes() > size) std::abort();
+    std::vector<std::byte> bytes(plan->tensors[i].bytes());
+    if (!reader->read(i, bytes).has_value()) std::abort();
+  }
+  return 0;
+}

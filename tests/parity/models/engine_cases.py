@@ -40,21 +40,37 @@ def prompt(ids, vocab, seed, sizes, before=6, after=9, between=4):
     return tokens + words(after)
 
 
-@torch.inference_mode()
-def reference(model, ids, prompts, pictures_of, max_new_tokens=32, stop_ids=(), penalty=1.0):
-    """transformers' greedy answers to a batch (left-padded), and its raw scores: ([tokens], [(steps, vocab)])."""
+def batch_inputs(ids, prompts, pictures_of):
+    """generate()'s inputs for a left-padded batch."""
     longest = max(map(len, prompts))
-    pad = ids["<|endoftext|>"]
-    input_ids = torch.tensor([[pad] * (longest - len(p)) + p for p in prompts])
+    input_ids = torch.tensor([[ids["<|endoftext|>"]] * (longest - len(p)) + p for p in prompts])
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
     inputs = {"input_ids": input_ids, "attention_mask": mask}
     pictures = [p for ps in pictures_of for p in ps]
     if pictures:
         inputs["pixel_values"], inputs["image_grid_thw"] = pixel_values(pictures)
         inputs["mm_token_type_ids"] = (input_ids == ids["<|image_pad|>"]).int()
+    return inputs
+
+
+@torch.inference_mode()
+def answers_only(model, ids, prompts, pictures_of, max_new_tokens):
+    """transformers' greedy answers to a batch, as a benchmark would ask for them."""
+    inputs = batch_inputs(ids, prompts, pictures_of)
+    out = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=None,
+                         pad_token_id=ids["<|endoftext|>"])  # fmt: skip
+    return out[:, inputs["input_ids"].shape[1] :].tolist()
+
+
+@torch.inference_mode()
+def reference(model, ids, prompts, pictures_of, max_new_tokens=32, stop_ids=(), penalty=1.0):
+    """transformers' greedy answers to a batch (left-padded), and its raw scores: ([tokens], [(steps, vocab)])."""
+    inputs = batch_inputs(ids, prompts, pictures_of)
+    longest = inputs["input_ids"].shape[1]
     out = model.generate(
-        **inputs, do_sample=False, max_new_tokens=max_new_tokens, repetition_penalty=penalty, pad_token_id=pad,
-        eos_token_id=list(stop_ids) or None, output_logits=True, return_dict_in_generate=True,
+        **inputs, do_sample=False, max_new_tokens=max_new_tokens, repetition_penalty=penalty,
+        pad_token_id=ids["<|endoftext|>"], eos_token_id=list(stop_ids) or None, output_logits=True,
+        return_dict_in_generate=True,
     )  # fmt: skip
     tokens, logits = [], []
     for row, sequence in enumerate(out.sequences[:, longest:].tolist()):

@@ -1,0 +1,56 @@
+#include "evaluator/engine/sampler.h"
+
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+using namespace evalcar::engine;
+
+namespace {
+
+// Softmax of these is 0.64, 0.24, 0.09, 0.03: each is e times likelier than the next.
+constexpr std::array<float, 4> kScores = {1.0f, 3.0f, 0.0f, 2.0f};
+
+std::array<int, 4> draws(const GenerationSettings& settings) {
+  std::array<int, 4> counts{};
+  for (int i = 0; i < 1000; ++i)
+    ++counts[static_cast<std::size_t>(draw_token(kScores, settings, (i + 0.5) / 1000))];
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("draws follow the softmax of the scores") {
+  const auto counts = draws({.temperature = 1.0});
+
+  CHECK(counts[1] == 644);
+  CHECK(counts[3] == 237);
+  CHECK(counts[0] == 87);
+  CHECK(counts[2] == 32);
+}
+
+TEST_CASE("a low temperature sharpens the draw") {
+  const auto counts = draws({.temperature = 0.1});
+
+  CHECK(counts[1] == 1000);
+}
+
+TEST_CASE("top_k keeps the k best tokens") {
+  const auto counts = draws({.temperature = 1.0, .top_k = 2});
+
+  CHECK(counts[1] == 731);
+  CHECK(counts[3] == 269);
+}
+
+TEST_CASE("top_p keeps the smallest set of tokens that reaches its mass") {
+  const auto one = draws({.temperature = 1.0, .top_p = 0.6});
+  const auto two = draws({.temperature = 1.0, .top_p = 0.7});
+
+  CHECK(one[1] == 1000);
+  CHECK(two[1] + two[3] == 1000);
+  CHECK(two[3] == 269);
+}
+
+TEST_CASE("the largest uniform still draws a token that is there") {
+  CHECK(draw_token(kScores, {.temperature = 1.0}, std::nextafter(1.0, 0.0)) == 2);
+}

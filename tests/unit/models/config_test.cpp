@@ -1,0 +1,90 @@
+#include "evaluator/models/qwen2_5_vl/config.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+using namespace evalcar::models::qwen2_5_vl;
+using nlohmann::json;
+
+namespace {
+
+json text_numbers() {
+  return {{"vocab_size", 1000},     {"hidden_size", 64},        {"intermediate_size", 96},
+          {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+          {"rms_norm_eps", 1e-6},   {"hidden_act", "silu"}};
+}
+
+json vision_numbers() {
+  return {{"depth", 4},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_heads", 2},
+          {"out_hidden_size", 64},
+          {"window_size", 112},
+          {"in_chans", 3},
+          {"fullatt_block_indexes", {1, 3}}};
+}
+
+// transformers 5.x
+json nested() {
+  json text = text_numbers();
+  text["rope_parameters"] = {
+      {"rope_type", "default"}, {"rope_theta", 5e5}, {"mrope_section", {2, 3, 3}}};
+  return {{"text_config", text},
+          {"vision_config", vision_numbers()},
+          {"image_token_id", 990},
+          {"tie_word_embeddings", true}};
+}
+
+// The hub's form, up to transformers 4.51
+json flat() {
+  json config = text_numbers();
+  config["rope_theta"] = 5e5;
+  config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 3, 3}}};
+  config["vision_config"] = vision_numbers();
+  config["image_token_id"] = 990;
+  config["tie_word_embeddings"] = true;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the flat and the nested configuration give the same model") {
+  for (const json& source : {nested(), flat()}) {
+    const auto config = parse_config(source, "config.json");
+
+    REQUIRE(config.has_value());
+    CHECK(config->text.head_dim() == 16);
+    CHECK(config->text.rope_theta == 5e5);
+    CHECK(config->text.mrope_section == std::array<std::int64_t, 3>{2, 3, 3});
+    CHECK(config->vision.full_attention == std::vector<bool>{false, true, false, true});
+    CHECK(config->vision.patch_elements() == 1176);
+    CHECK(config->vision.window_tokens() == 4);
+    CHECK(config->tied_head);
+    CHECK(config->image_token_id == 990);
+  }
+}
+
+TEST_CASE("a tie that only text_config tells of is honoured") {
+  json config = nested();
+  config.erase("tie_word_embeddings");
+  config["text_config"]["tie_word_embeddings"] = true;
+
+  CHECK(parse_config(config, "config.json")->tied_head);
+}
+
+TEST_CASE("every number of a configuration is checked before it is used") {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "num_key_value_heads"}) {
+    for (const json& bad : {json(0), json(-1), json(1e18), json(UINT64_MAX), json("64"), json(1.5),
+                            json::array(), json::object()}) {
+      json config = nested();
+      config["text_config"][key] = bad;
+
+      const auto parsed = parse_config(config, "config.json");
+
+      REQUIRE_FALSE(parsed.has_value());
+      CHECK(parsed.error().message.find(key) != std::string::npos);
+    }
+  }
+}

@@ -144,7 +144,7 @@ std::optional<int> orientation_in_xmp(std::string_view xmp) {
     std::string_view rest = xmp.substr(at + kKey.size());
     if (rest.starts_with("=\""))
       rest.remove_prefix(2);
-    else if (rest.starts_with(">"))
+    else if (rest.starts_with('>'))
       rest.remove_prefix(1);
     else
       continue;

@@ -104,8 +104,7 @@ End run_decoder(Session& session, Bytes bytes) {
   session.source.fill_input_buffer = [](j_decompress_ptr) -> boolean { return FALSE; };
   session.source.skip_input_data = skip_input;
   session.source.resync_to_restart = jpeg_resync_to_restart;
-  session.source.next_input_byte =
-      static_cast<const JOCTET*>(static_cast<const void*>(bytes.data()));
+  session.source.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data());
   session.source.bytes_in_buffer = bytes.size();
 
   End end = End::kTruncated;

@@ -20,7 +20,7 @@ inline std::uint8_t byte_at(Bytes bytes, std::size_t i) {
   return std::to_integer<std::uint8_t>(bytes[i]);
 }
 inline std::string_view text_of(Bytes bytes) {
-  return {static_cast<const char*>(static_cast<const void*>(bytes.data())), bytes.size()};
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 inline std::uint32_t big_endian_16(Bytes bytes, std::size_t i) {
   return (std::uint32_t{byte_at(bytes, i)} << 8) | byte_at(bytes, i + 1);

@@ -134,8 +134,7 @@ class PixelReader {
   enum class Step { kMore, kDone, kBroken, kUnknownFilter };
   Step feed(Bytes data) {
     // zlib's counters are 32 bits wide; a chunk's length is too.
-    stream_.next_in =
-        const_cast<Bytef*>(static_cast<const Bytef*>(static_cast<const void*>(data.data())));
+    stream_.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(data.data()));
     stream_.avail_in = static_cast<uInt>(data.size());
     while (stream_.avail_in > 0) {
       stream_.next_out = row_.data() + filled_;

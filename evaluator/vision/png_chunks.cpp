@@ -40,10 +40,10 @@ Inflated inflate_text(std::string_view compressed, std::string& out) {
   z_stream stream{};
   if (inflateInit(&stream) != Z_OK) return Inflated::kBroken;
   std::string input(compressed);
-  stream.next_in = static_cast<Bytef*>(static_cast<void*>(input.data()));
+  stream.next_in = reinterpret_cast<Bytef*>(input.data());
   stream.avail_in = static_cast<uInt>(input.size());
   out.resize(std::min(kMaxInflatedText, compressed.size() * 1040 + 64));
-  stream.next_out = static_cast<Bytef*>(static_cast<void*>(out.data()));
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
   const int code = inflate(&stream, Z_SYNC_FLUSH);
   const bool more = stream.avail_in > 0 && code != Z_STREAM_END;

@@ -1,6 +1,7 @@
 #include "evaluator/vision/resample.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -22,10 +23,9 @@ bool vertical_first(Resampler kind, const Image& from, int height, int width) {
   return kind == Resampler::kPillow && rows_off > 0 && rows_off > 2 * columns_off;
 }
 
-using Pass = void (*)(const ResampleAxis&, const PassInput&);
 struct Passes {
-  Pass horizontal = horizontal_pass_portable;
-  Pass vertical = vertical_pass_portable;
+  decltype(&horizontal_pass_portable) horizontal = horizontal_pass_portable;
+  decltype(&vertical_pass_portable) vertical = vertical_pass_portable;
 };
 
 Passes choose_passes(ResampleCode code) {
@@ -37,35 +37,71 @@ Passes choose_passes(ResampleCode code) {
   return {};
 }
 
+Image image_of_size(int height, int width) {
+  Image image{width, height, {}};
+  image.rgb.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3);
+  return image;
+}
+
 Image resize_width(const Image& image, int width, Resampler kind, const Passes& passes) {
-  Image result;
-  result.width = width;
-  result.height = image.height;
-  result.rgb.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(image.height) * 3);
+  Image result = image_of_size(image.height, width);
   passes.horizontal(make_axis(kind, image.width, width),
-                    {image.rgb.data(), result.rgb.data(), image.height, image.width});
+                    {image.rgb.data(), image.height, image.width, 0}, result.rgb.data());
   return result;
 }
 
 Image resize_height(const Image& image, int height, Resampler kind, const Passes& passes) {
-  Image result;
-  result.width = image.width;
-  result.height = height;
-  result.rgb.resize(static_cast<std::size_t>(image.width) * static_cast<std::size_t>(height) * 3);
+  Image result = image_of_size(height, image.width);
   passes.vertical(make_axis(kind, image.height, height),
-                  {image.rgb.data(), result.rgb.data(), image.height, image.width});
+                  {image.rgb.data(), image.height, image.width, 0}, 0,
+                  static_cast<std::size_t>(height), result.rgb.data());
+  return result;
+}
+
+// Horizontal, then vertical, a band of output rows at a time: the rows between the passes stay in
+// the cache. Rows that the next band needs again are kept.
+Image resize_in_bands(const Image& image, int height, int width, Resampler kind,
+                      const Passes& passes) {
+  constexpr std::size_t kBandRows = 16;
+  const ResampleAxis across = make_axis(kind, image.width, width);
+  const ResampleAxis down = make_axis(kind, image.height, height);
+  const std::int64_t in_stride = std::int64_t{image.width} * 3;
+  const std::int64_t stride = std::int64_t{width} * 3;
+  Image result = image_of_size(height, width);
+  std::vector<std::uint8_t>
+      rows;  // of the input from `first` to before `last`, narrowed or widened
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  const auto out_rows = static_cast<std::size_t>(height);
+  for (std::size_t begin = 0; begin < out_rows; begin += kBandRows) {
+    const std::size_t end = std::min(begin + kBandRows, out_rows);
+    const std::int64_t need_first = down.first[begin];
+    const std::int64_t need_last = down.first[end - 1] + down.count[end - 1];
+    const std::int64_t kept = std::max<std::int64_t>(last - need_first, 0);
+    if (kept > 0) {
+      std::memmove(rows.data(), rows.data() + (need_first - first) * stride,
+                   static_cast<std::size_t>(kept * stride));
+    }
+    first = need_first;
+    last = need_last;
+    rows.resize(std::max(rows.size(), static_cast<std::size_t>((last - first) * stride)));
+    passes.horizontal(across,
+                      {image.rgb.data() + (first + kept) * in_stride, last - first - kept,
+                       image.width, first + kept},
+                      rows.data() + kept * stride);
+    passes.vertical(down, {rows.data(), last - first, width, first}, begin, end,
+                    result.rgb.data() + static_cast<std::int64_t>(begin) * stride);
+  }
   return result;
 }
 
 }  // namespace
 
-void horizontal_pass_portable(const ResampleAxis& axis, const PassInput& pass) {
-  const std::size_t out_width = axis.first.size();
+void horizontal_pass_portable(const ResampleAxis& axis, const PassInput& input, std::uint8_t* out) {
   const std::int32_t half = 1 << (axis.bits - 1);
-  for (std::int64_t row = 0; row < pass.rows; ++row) {
-    const std::uint8_t* in = pass.in + row * pass.in_width * 3;
-    std::uint8_t* out = pass.out + row * static_cast<std::int64_t>(out_width) * 3;
-    for (std::size_t x = 0; x < out_width; ++x, out += 3) {
+  for (std::int64_t row = 0; row < input.rows; ++row) {
+    const std::uint8_t* in = input.in + row * input.in_width * 3;
+    for (std::size_t x = 0; x < axis.first.size(); ++x, out += 3) {
       const std::int32_t* weight = axis.weights.data() + x * static_cast<std::size_t>(axis.taps);
       const std::uint8_t* pixel = in + std::int64_t{axis.first[x]} * 3;
       std::int32_t sum[3] = {half, half, half};
@@ -77,18 +113,18 @@ void horizontal_pass_portable(const ResampleAxis& axis, const PassInput& pass) {
   }
 }
 
-void vertical_pass_portable(const ResampleAxis& axis, const PassInput& pass) {
-  const std::int64_t stride = pass.in_width * 3;
+void vertical_pass_portable(const ResampleAxis& axis, const PassInput& input, std::size_t begin,
+                            std::size_t end, std::uint8_t* out) {
+  const std::int64_t stride = input.in_width * 3;
   const std::int32_t half = 1 << (axis.bits - 1);
   std::vector<std::int32_t> sums(static_cast<std::size_t>(stride));
-  for (std::size_t y = 0; y < axis.first.size(); ++y) {
+  for (std::size_t y = begin; y < end; ++y, out += stride) {
     std::fill(sums.begin(), sums.end(), half);
     const std::int32_t* weight = axis.weights.data() + y * static_cast<std::size_t>(axis.taps);
     for (int j = 0; j < axis.count[y]; ++j) {
-      const std::uint8_t* in = pass.in + (axis.first[y] + j) * stride;
+      const std::uint8_t* in = input.in + (axis.first[y] + j - input.first_row) * stride;
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += weight[j] * in[i];
     }
-    std::uint8_t* out = pass.out + static_cast<std::int64_t>(y) * stride;
     for (std::size_t i = 0; i < sums.size(); ++i) out[i] = rounded_byte(sums[i], axis.bits);
   }
 }
@@ -108,7 +144,7 @@ Result<Image> resize_bicubic(const Image& image, int height, int width, Resample
     if (height == image.height) return resize_width(image, width, kind, passes);
     if (vertical_first(kind, image, height, width))
       return resize_width(resize_height(image, height, kind, passes), width, kind, passes);
-    return resize_height(resize_width(image, width, kind, passes), height, kind, passes);
+    return resize_in_bands(image, height, width, kind, passes);
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::kUnavailable, "resize to " + std::to_string(width) + "x" +
                                                    std::to_string(height) + ": out of memory");

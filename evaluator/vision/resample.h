@@ -29,7 +29,12 @@ struct ResampleAxis {
   std::vector<int> first;
   std::vector<int> count;
   std::vector<std::int32_t> weights;  ///< (output size, taps)
+  /// The same as int16, for vector code: a weight w is high * 2^11 + low with low unsigned, or low
+  /// alone (and no high) where all fit. low: (output size, taps); high: as low, or empty.
+  std::vector<std::int16_t> low;
+  std::vector<std::int16_t> high;
 };
+inline constexpr int kLowWeightBits = 11;
 
 /// The axis from `in` to `out` pixels; both positive.
 ResampleAxis make_axis(Resampler kind, int in, int out);

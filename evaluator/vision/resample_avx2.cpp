@@ -18,52 +18,20 @@
 namespace evalcar::vision {
 namespace {
 
-constexpr int kLowBits = 11;
+constexpr int kLowBits = kLowWeightBits;
 constexpr int kRowsAtOnce = 4;
 constexpr std::int64_t kLoadBytes = 16;
-
-// Weights as int16: for each output position `taps` low halves, then (if split) `taps` high halves.
-struct HalfWeights {
-  bool split = false;
-  int taps = 0;
-  std::vector<std::int16_t> values;
-
-  const std::int16_t* low(std::size_t position) const {
-    return values.data() + position * static_cast<std::size_t>(split ? 2 * taps : taps);
-  }
-  const std::int16_t* high(std::size_t position) const { return low(position) + taps; }
-};
-
-HalfWeights half_weights(const ResampleAxis& axis) {
-  HalfWeights halves;
-  halves.split = axis.bits > 15;
-  for (const std::int32_t w : axis.weights) halves.split = halves.split || w > 32767 || w < -32768;
-  halves.taps = axis.taps;
-  const auto taps = static_cast<std::size_t>(axis.taps);
-  halves.values.resize(axis.weights.size() * (halves.split ? 2 : 1));
-  for (std::size_t i = 0; i < axis.weights.size(); ++i) {
-    const std::int32_t w = axis.weights[i];
-    if (!halves.split) {
-      halves.values[i] = static_cast<std::int16_t>(w);
-      continue;
-    }
-    const std::size_t at = (i / taps) * taps * 2 + i % taps;
-    halves.values[at] = static_cast<std::int16_t>(w & ((1 << kLowBits) - 1));
-    halves.values[at + taps] = static_cast<std::int16_t>(w >> kLowBits);
-  }
-  return halves;
-}
 
 // Four int16 weights w0 … w3 as (w0 w1) in every pair of the low lane and (w2 w3) in the high lane.
 EVALCAR_AVX2 __m256i spread_four(const std::int16_t* weights) {
   const __m256i pairs = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-  const __m256i loaded = _mm256_castsi128_si256(
-      _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(weights))));
+  const __m256i loaded =
+      _mm256_castsi128_si256(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(weights)));
   return _mm256_permutevar8x32_epi32(loaded, pairs);
 }
 
 EVALCAR_AVX2 __m128i load_sixteen(const std::uint8_t* bytes) {
-  return _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(bytes)));
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
 }
 
 // Four RGB pixels (12 of 16 loaded bytes) as int16: r0 r1 g0 g1 b0 b1 0 0 | r2 r3 g2 g3 b2 b3 0 0.
@@ -74,37 +42,37 @@ EVALCAR_AVX2 __m256i four_pixels(const std::uint8_t* pixels) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_sixteen(pixels)), order);
 }
 
-// The three bytes of one pixel from its sums (r g b 0 | r g b 0).
-EVALCAR_AVX2 std::uint32_t pixel_bytes(__m256i low, __m256i high, bool split, __m128i half,
-                                       __m128i bits) {
-  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
-  if (split) {
-    const __m128i upper =
-        _mm_add_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
-    sum = _mm_add_epi32(sum, _mm_slli_epi32(upper, kLowBits));
-  }
-  sum = _mm_sra_epi32(_mm_add_epi32(sum, half), bits);
-  const __m128i words = _mm_packs_epi32(sum, sum);
-  return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_packus_epi16(words, words)));
+// The low and high lanes of two rows' sums added up, the halves joined: (r g b 0 of a | of b).
+template <bool kSplit>
+EVALCAR_AVX2 __m256i row_sums(__m256i low_a, __m256i low_b, __m256i high_a, __m256i high_b) {
+  const __m256i low = _mm256_add_epi32(_mm256_permute2x128_si256(low_a, low_b, 0x20),
+                                       _mm256_permute2x128_si256(low_a, low_b, 0x31));
+  if constexpr (!kSplit) return low;
+  const __m256i high = _mm256_add_epi32(_mm256_permute2x128_si256(high_a, high_b, 0x20),
+                                        _mm256_permute2x128_si256(high_a, high_b, 0x31));
+  return _mm256_add_epi32(low, _mm256_slli_epi32(high, kLowBits));
 }
 
 // kRowsAtOnce rows, so that each weight is spread once for all of them.
 template <bool kSplit>
-EVALCAR_AVX2 void horizontal_rows(const ResampleAxis& axis, const HalfWeights& halves,
+EVALCAR_AVX2 void horizontal_rows(const ResampleAxis& axis,
                                   const std::array<const std::uint8_t*, kRowsAtOnce>& in,
                                   const std::array<std::uint8_t*, kRowsAtOnce>& out) {
   const std::size_t out_width = axis.first.size();
-  const __m128i half = _mm_set1_epi32(1 << (axis.bits - 1));
+  const __m256i half = _mm256_set1_epi32(1 << (axis.bits - 1));
   const __m128i bits = _mm_cvtsi32_si128(axis.bits);
   for (std::size_t x = 0; x < out_width; ++x) {
     __m256i low[kRowsAtOnce];
     __m256i high[kRowsAtOnce];
     for (int r = 0; r < kRowsAtOnce; ++r) low[r] = high[r] = _mm256_setzero_si256();
     const std::int64_t offset = std::int64_t{axis.first[x]} * 3;
+    const std::size_t row = x * static_cast<std::size_t>(axis.taps);
+    const std::int16_t* weights_low = axis.low.data() + row;
+    const std::int16_t* weights_high = kSplit ? axis.high.data() + row : nullptr;
     for (int j = 0; j < axis.count[x]; j += 4) {
-      const __m256i w_low = spread_four(halves.low(x) + j);
+      const __m256i w_low = spread_four(weights_low + j);
       __m256i w_high = _mm256_setzero_si256();
-      if constexpr (kSplit) w_high = spread_four(halves.high(x) + j);
+      if constexpr (kSplit) w_high = spread_four(weights_high + j);
       for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
         const __m256i pixels = four_pixels(in[r] + offset + std::int64_t{j} * 3);
         low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(pixels, w_low));
@@ -112,9 +80,24 @@ EVALCAR_AVX2 void horizontal_rows(const ResampleAxis& axis, const HalfWeights& h
           high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(pixels, w_high));
       }
     }
+    const __m256i first = row_sums<kSplit>(low[0], low[1], high[0], high[1]);
+    const __m256i second = row_sums<kSplit>(low[2], low[3], high[2], high[3]);
+    const __m256i words =
+        _mm256_packs_epi32(_mm256_sra_epi32(_mm256_add_epi32(first, half), bits),
+                           _mm256_sra_epi32(_mm256_add_epi32(second, half), bits));
+    const __m256i bytes = _mm256_packus_epi16(words, words);  // rows 0 2 … | 1 3 …
+    const auto even = static_cast<std::uint64_t>(_mm256_extract_epi64(bytes, 0));
+    const auto odd = static_cast<std::uint64_t>(_mm256_extract_epi64(bytes, 2));
+    const std::uint32_t rows[kRowsAtOnce] = {
+        static_cast<std::uint32_t>(even), static_cast<std::uint32_t>(odd),
+        static_cast<std::uint32_t>(even >> 32), static_cast<std::uint32_t>(odd >> 32)};
+    // Four bytes are quicker to write than three; the next pixel overwrites the fourth.
+    const bool last = x + 1 == out_width;
     for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
-      const std::uint32_t bytes = pixel_bytes(low[r], high[r], kSplit, half, bits);
-      std::memcpy(out[r] + x * 3, &bytes, 3);
+      if (!last)
+        std::memcpy(out[r] + x * 3, &rows[r], 4);
+      else
+        std::memcpy(out[r] + x * 3, &rows[r], 3);
     }
   }
 }
@@ -183,51 +166,51 @@ bool cpu_has_avx2() {
   return has;
 }
 
-void horizontal_pass_avx2(const ResampleAxis& axis, const PassInput& pass) {
-  const HalfWeights halves = half_weights(axis);
-  const std::int64_t in_stride = pass.in_width * 3;
+void horizontal_pass_avx2(const ResampleAxis& axis, const PassInput& input, std::uint8_t* out) {
+  const std::int64_t in_stride = input.in_width * 3;
   const std::int64_t out_stride = static_cast<std::int64_t>(axis.first.size()) * 3;
-  // Loads of 16 bytes reach over a row's end by less than 3 * 4 + 16 bytes (their weights are
-  // zero). Rows near the end of the buffer are read from a padded copy.
-  const std::int64_t reach = in_stride + 32;
+  // Loads of 16 bytes reach over a row's end by at most 13 bytes (their weights are zero). Rows
+  // near the end of the input are read from a padded copy.
+  const std::int64_t reach = in_stride + 16;
   std::vector<std::uint8_t> padded(static_cast<std::size_t>(kRowsAtOnce * reach));
   std::vector<std::uint8_t> spare(static_cast<std::size_t>(out_stride));
-  for (std::int64_t row = 0; row < pass.rows; row += kRowsAtOnce) {
-    std::array<const std::uint8_t*, kRowsAtOnce> in{};
-    std::array<std::uint8_t*, kRowsAtOnce> out{};
+  for (std::int64_t row = 0; row < input.rows; row += kRowsAtOnce) {
+    std::array<const std::uint8_t*, kRowsAtOnce> sources{};
+    std::array<std::uint8_t*, kRowsAtOnce> targets{};
     for (std::int64_t r = 0; r < kRowsAtOnce; ++r) {
       const auto slot = static_cast<std::size_t>(r);
-      if (row + r >= pass.rows) {
-        in[slot] = in[0];
-        out[slot] = spare.data();
+      if (row + r >= input.rows) {
+        sources[slot] = sources[0];
+        targets[slot] = spare.data();
         continue;
       }
       const std::int64_t start = (row + r) * in_stride;
-      in[slot] = pass.in + start;
-      out[slot] = pass.out + (row + r) * out_stride;
-      if (start + reach > pass.rows * in_stride) {
+      sources[slot] = input.in + start;
+      targets[slot] = out + (row + r) * out_stride;
+      if (start + reach > input.rows * in_stride) {
         std::uint8_t* copy = padded.data() + r * reach;
-        std::memcpy(copy, in[slot], static_cast<std::size_t>(in_stride));
-        in[slot] = copy;
+        std::memcpy(copy, sources[slot], static_cast<std::size_t>(in_stride));
+        sources[slot] = copy;
       }
     }
-    if (halves.split)
-      horizontal_rows<true>(axis, halves, in, out);
+    if (axis.high.empty())
+      horizontal_rows<false>(axis, sources, targets);
     else
-      horizontal_rows<false>(axis, halves, in, out);
+      horizontal_rows<true>(axis, sources, targets);
   }
 }
 
-void vertical_pass_avx2(const ResampleAxis& axis, const PassInput& pass) {
-  const HalfWeights halves = half_weights(axis);
-  const std::int64_t stride = pass.in_width * 3;
-  for (std::size_t y = 0; y < axis.first.size(); ++y) {
-    const std::uint8_t* in = pass.in + axis.first[y] * stride;
-    std::uint8_t* out = pass.out + static_cast<std::int64_t>(y) * stride;
-    if (halves.split)
-      vertical_row<true>(in, stride, axis.count[y], halves.low(y), halves.high(y), axis.bits, out);
+void vertical_pass_avx2(const ResampleAxis& axis, const PassInput& input, std::size_t begin,
+                        std::size_t end, std::uint8_t* out) {
+  const std::int64_t stride = input.in_width * 3;
+  for (std::size_t y = begin; y < end; ++y, out += stride) {
+    const std::uint8_t* in = input.in + (axis.first[y] - input.first_row) * stride;
+    const std::size_t row = y * static_cast<std::size_t>(axis.taps);
+    const std::int16_t* low = axis.low.data() + row;
+    if (axis.high.empty())
+      vertical_row<false>(in, stride, axis.count[y], low, nullptr, axis.bits, out);
     else
-      vertical_row<false>(in, stride, axis.count[y], halves.low(y), nullptr, axis.bits, out);
+      vertical_row<true>(in, stride, axis.count[y], low, axis.high.data() + row, axis.bits, out);
   }
 }
 

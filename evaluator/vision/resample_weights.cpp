@@ -80,6 +80,17 @@ int int16_bits(double largest) {
   return bits;
 }
 
+void split_weights(ResampleAxis& axis) {
+  const auto fits = [](std::int32_t w) { return w >= INT16_MIN && w <= INT16_MAX; };
+  const bool split = !std::all_of(axis.weights.begin(), axis.weights.end(), fits);
+  axis.low.reserve(axis.weights.size());
+  if (split) axis.high.reserve(axis.weights.size());
+  for (const std::int32_t w : axis.weights) {
+    axis.low.push_back(static_cast<std::int16_t>(split ? w & ((1 << kLowWeightBits) - 1) : w));
+    if (split) axis.high.push_back(static_cast<std::int16_t>(w >> kLowWeightBits));
+  }
+}
+
 }  // namespace
 
 ResampleAxis make_axis(Resampler kind, int in, int out) {
@@ -92,6 +103,7 @@ ResampleAxis make_axis(Resampler kind, int in, int out) {
   std::transform(real.weights.begin(), real.weights.end(), axis.weights.begin(), [one](double w) {
     return static_cast<std::int32_t>((w < 0 ? -0.5 : 0.5) + w * one);
   });
+  split_weights(axis);
   return axis;
 }
 

@@ -20,8 +20,7 @@ std::string find_chunk(const WebPDemuxer* demuxer, const char* fourcc) {
   WebPChunkIterator chunk;
   std::string content;
   if (WebPDemuxGetChunk(demuxer, fourcc, 1, &chunk) != 0) {
-    content.assign(static_cast<const char*>(static_cast<const void*>(chunk.chunk.bytes)),
-                   chunk.chunk.size);
+    content.assign(reinterpret_cast<const char*>(chunk.chunk.bytes), chunk.chunk.size);
     WebPDemuxReleaseChunkIterator(&chunk);
   }
   return content;
@@ -32,7 +31,7 @@ std::string find_chunk(const WebPDemuxer* demuxer, const char* fourcc) {
 Result<Decoded> decode_webp(Bytes bytes, std::string_view name, const DecodeLimits& limits,
                             Want want) {
   WebPData data;
-  data.bytes = static_cast<const std::uint8_t*>(static_cast<const void*>(bytes.data()));
+  data.bytes = reinterpret_cast<const std::uint8_t*>(bytes.data());
   data.size = bytes.size();
   const std::unique_ptr<WebPDemuxer, DemuxerDeleter> demuxer(WebPDemux(&data));
   if (!demuxer) return damaged(name, "WebP", "the file is truncated or its chunks are damaged");

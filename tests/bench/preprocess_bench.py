@@ -1,6 +1,6 @@
 """How fast pictures become model input: ours against qwen_vl_utils + transformers' fast processor, one thread, one run.
 
-    build/venv/bin/python tests/bench/preprocess_bench.py [--build-dir build/release]
+    build/venv/bin/python tests/bench/preprocess_bench.py [--bin-dir build/dev/bin]
 
 Prints, for each size, the least time of several repeats of (a) the way from RGB pixels to patches, (b) decoding, and the
 ratios. Never a timed test: the numbers are for reading.
@@ -45,14 +45,14 @@ def least_seconds(work, repeats):
     return best
 
 
-def main():
+def main(arguments=None):
     source = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build-dir", type=pathlib.Path, default=source / "build" / "dev")
+    parser.add_argument("--bin-dir", type=pathlib.Path, default=source / "build" / "dev" / "bin")
     parser.add_argument("--repeats", type=int, default=15)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    probe = subprocess.Popen([options.build_dir / "bin" / "vision_probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    probe = subprocess.Popen([options.bin_dir / "vision_probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(*words):
         probe.stdin.write("\t".join(str(w) for w in words) + "\n")

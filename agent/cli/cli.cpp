@@ -345,6 +345,17 @@ void add_doctor_and_init(CLI::App& app, Action& action) {
   });
 }
 
+/// Complains if there is no such command; CLI11 would only say that one is missing.
+bool knows_command(CLI::App& app, const std::string& name) {
+  std::string known;
+  for (const CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; })) {
+    if (command->get_name() == name) return true;
+    known += " " + command->get_name();
+  }
+  std::cerr << "evalcar: no command is called \"" << name << "\"; there are" << known << '\n';
+  return false;
+}
+
 /// Fills `action`, or gives the exit code of --help, --version or a mistake.
 std::optional<int> parse(int argc, char** argv, Action& action, std::string& log_level) {
   CLI::App app("evalcar evaluates the checkpoints of a training run, beside it.", "evalcar");
@@ -364,6 +375,7 @@ std::optional<int> parse(int argc, char** argv, Action& action, std::string& log
   add_tasks_and_models(app, action);
   add_score(app, action);
   add_doctor_and_init(app, action);
+  if (argc > 1 && argv[1][0] != '-' && !knows_command(app, argv[1])) return kExitUsage;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,193 @@
+"""The command line as scripts see it: exit codes, JSON, and a clear sentence for every bad input."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+
+import checkpoints
+import fake_evaluator
+import pytest
+
+
+@pytest.fixture
+def evalcar(bench):
+    """evalcar(*arguments) → completed process, with the scripted evaluator and a state directory of its own."""
+    environment = dict(os.environ, EVALCAR=str(bench.bin_dir / "evalcar"), FAKE_EVALUATOR=str(bench.script),
+                       EVALCAR_EVALUATOR=os.path.join(os.path.dirname(__file__), "fake_evaluator.py"),
+                       XDG_STATE_HOME=str(bench.home / "state"))
+
+    def run(*arguments, **changes):
+        return subprocess.run([str(bench.bin_dir / "evalcar"), *map(str, arguments)], capture_output=True, text=True,
+                              env={**environment, **changes}, timeout=60, cwd=bench.home)
+
+    return run
+
+
+def test_version_takes_less_than_20_ms(evalcar):
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        assert evalcar("--version").stdout.startswith("evalcar ")
+        times.append(time.perf_counter() - start)
+    print(f"--version: {1000 * min(times):.1f} ms")
+    assert min(times) < 0.020
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ([], ["subcommand"]),
+    (["fly"], ["fly"]),
+    (["run"], ["no output directory"]),
+    (["run", "out"], ["no tasks"]),
+    (["run", "out", "--tasks", "docvqa_vall"], ["docvqa_vall", 'did you mean "docvqa_val"']),
+    (["run", "out", "--tasks", "docvqa_val", "--data", "nowhere"], ["nowhere", "no such folder"]),
+    (["run", "out", "--tasks", "docvqa_val", "--device", "gpu"], ["--device", '"cuda:N"', "gpu"]),
+    (["run", "out", "--tasks", "docvqa_val", "--set", "watch.settle=1s"], ["watch.settle", "watch.settle_time"]),
+    (["run", "out", "--tasks", "docvqa_val", "--set", "watch.settle_time=fast"], ["fast", "duration"]),
+    (["run", "out", "--config", "missing.toml"], ["missing.toml"]),
+    (["run", "out", "--config", "bad.toml"], ["bad.toml:2"]),
+    (["run", "out", "--tasks", "docvqa_val", "--set", "evaluate.num_gpus=2"], ["num_gpus", "cannot do that yet"]),
+    (["eval", "nowhere", "--tasks", "docvqa_val"], ["nowhere", "no such folder"]),
+    (["eval", "good", "--tasks", "docvqa_val", "--weights", "ema"], ["ema"]),
+    (["eval", "good", "--tasks", "docvqa_val", "--weights", "other"], ["--weights"]),
+    (["eval", "good"], ["no tasks"]),
+    (["inspect", "nowhere"], ["nowhere"]),
+    (["init", "bad.toml"], ["exists already"]),
+    (["tasks", "--check", "bad.toml"], ["bad.toml"]),
+])
+def test_wrong_usage_ends_with_2_and_says_what_is_wrong(bench, evalcar, arguments, words):
+    (bench.home / "bad.toml").write_text("[watch]\noutput_dir = \n")
+    checkpoints.write_hugging_face(bench.home, 5).rename(bench.home / "good")
+
+    done = evalcar(*arguments)
+
+    assert done.returncode == 2, done
+    for word in words:
+        assert word in done.stderr + done.stdout
+
+
+def test_eval_prints_the_table_and_saves_it_with_the_results(bench, evalcar):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+
+    done = evalcar("eval", folder, "--tasks", "docvqa_val,textvqa_val", "--output", bench.home / "results")
+
+    assert done.returncode == 0, done.stderr
+    assert "docvqa_val" in done.stdout and "anls" in done.stdout and "Stderr" in done.stdout
+    saved = sorted(p.name.split("_", 2)[2] for p in (bench.home / "results" / "out__checkpoint-5").iterdir())
+    assert saved == ["results.json", "samples_docvqa_val.jsonl", "samples_textvqa_val.jsonl", "table.md"]
+    assert sorted(p.name for p in bench.run.iterdir()) == ["checkpoint-5"]  # nothing beside the checkpoint
+
+
+def test_eval_json_has_the_documented_fields(bench, evalcar):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    sha256 = json.loads(evalcar("inspect", folder, "--hash", "--json").stdout)["weights_sha256"]
+
+    done = evalcar("eval", folder, "--tasks", "docvqa_val", "--output", "results", "--json", "--limit", "0.5")
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert document["weights_sha256"] == sha256
+    assert document["samples"] == {"docvqa_val": 6}
+    assert document["results"]["docvqa_val"]["anls"] == pytest.approx(fake_evaluator.expected_value(sha256, "docvqa_val", 6))
+    assert document["results"]["docvqa_val"]["anls_stderr"] == 0.01
+    assert document["output"] == "results" and document["seconds"] > 0
+
+
+def test_eval_of_a_torn_checkpoint_is_not_ready(bench, evalcar):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = evalcar("eval", folder, "--tasks", "docvqa_val")
+    assert done.returncode == 3 and "model.safetensors" in done.stderr
+
+
+def test_eval_fails_with_the_evaluators_reason_and_leaves_no_files(bench, evalcar):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(error={"message": "model.norm.weight: NaN at element 3", "kind": "corruption"})
+    done = evalcar("eval", folder, "--tasks", "docvqa_val", "--output", "results")
+    assert done.returncode == 1 and "NaN at element 3" in done.stderr
+    assert list((bench.home / "results").iterdir()) == []
+
+
+def test_eval_on_a_device_that_does_not_exist_is_a_usage_error(bench, evalcar):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(refuse="device cuda:7: no such GPU")
+    done = evalcar("eval", folder, "--tasks", "docvqa_val", "--device", "cuda:7")
+    assert done.returncode == 2 and "no such GPU" in done.stderr
+
+
+def test_a_missing_evaluator_is_told_with_the_places_that_were_tried(evalcar):
+    done = evalcar("run", "out", "--tasks", "docvqa_val", EVALCAR_EVALUATOR="/no/such/evaluator")
+    assert done.returncode == 2 and "/no/such/evaluator" in done.stderr
+
+
+def test_print_config_shows_values_and_sources(bench, evalcar):
+    (bench.home / "c.toml").write_text('[evaluate]\ntasks = ["docvqa_val"]\n')
+    done = evalcar("run", "out", "--config", "c.toml", "--limit", "5", "--print-config")
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if line.startswith("tasks")][0].endswith("# c.toml:2")
+    assert [line for line in done.stdout.splitlines() if line.startswith("limit")][0].split() == ["limit", "=", "5", "#", "--limit"]
+
+
+def test_init_writes_a_file_that_run_reads(bench, evalcar):
+    assert evalcar("init", "evalcar.toml", "--output-dir", bench.run, "--tasks", "docvqa_val").returncode == 0
+    done = evalcar("run", "--config", "evalcar.toml", "--once", "--set", "store.path=" + str(bench.home / "x.db"))
+    assert done.returncode == 3, done.stderr  # nothing found, but nothing wrong
+
+
+def test_tasks_models_and_doctor_print_json(evalcar):
+    tasks = json.loads(evalcar("tasks", "--json").stdout)
+    assert {"docvqa_val", "textvqa_val", "mmmu_val"} <= {task["name"] for task in tasks}
+    assert all(task["fetch"].startswith("hf download") for task in tasks)
+    assert json.loads(evalcar("models", "--json").stdout)["models"][0]["model_type"] == "qwen2_5_vl"
+    doctor = evalcar("doctor", "--json", "--tasks", "docvqa_val")
+    assert doctor.returncode == 0 and json.loads(doctor.stdout)["ok"]
+    bad = evalcar("doctor", "--tasks", "nothing")
+    assert bad.returncode == 1 and "PROBLEM" in bad.stdout
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_a_full_disk_delays_publication_and_leaves_no_partial_file(bench, small_disk):
+    checkpoints.write_hugging_face(bench.run, 5)
+    filler = small_disk / "filler"
+    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    sidecar = bench.sidecar("--set", f"publish.dir={small_disk}").start()
+    sidecar.wait_for(lambda s: "No space left" in s.log(), what="the complaint")
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("", ""))[0] == "scored", what="the score")
+    assert not (small_disk / "metrics.jsonl").exists() or not (small_disk / "metrics.jsonl").read_text().strip()
+
+    filler.unlink()
+
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), what="the publication")
+    assert sidecar.stop() == 0
+    lines = (small_disk / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 1 and json.loads(lines[0])["global_step"] == 5
+
+
+def test_an_output_directory_that_cannot_be_written_is_still_evaluated(bench, tmp_path):
+    checkpoints.write_hugging_face(bench.run, 5)
+    mounted = subprocess.run(["mount", "--bind", str(bench.run), str(bench.run)], capture_output=True).returncode == 0
+    if not mounted:
+        pytest.skip("mounting needs root")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(bench.run)], check=True)
+        sidecar = bench.sidecar("--set", f"publish.dir={tmp_path / 'results'}")
+        assert sidecar.once() == 0
+        assert "reading in place" in sidecar.log()
+    finally:
+        subprocess.run(["umount", "-l", str(bench.run)], check=False)
+    assert len((tmp_path / "results" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert sorted(os.listdir(bench.run)) == ["checkpoint-5"]

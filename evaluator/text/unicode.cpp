@@ -165,6 +165,8 @@ bool is_number(char32_t code_point) {
   return found >= kDecimalDigit && found <= kLastNumber;
 }
 
+bool is_decimal_digit(char32_t code_point) { return category(code_point) == kDecimalDigit; }
+
 bool is_space(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
@@ -179,6 +181,51 @@ bool is_word(char32_t c) {
                                (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
   return found <= kLastMark || found == kDecimalDigit || found == kLetterNumber ||
          found == kConnector || enclosed_letter || c == 0x200C || c == 0x200D;
+}
+
+bool is_printable(char32_t c) {
+  constexpr int kFirstSeparator = 22;  // Zs Zl Zp Cc Cf Cs Co Cn
+  const int found = category(c);
+  return c == ' ' || (found >= 0 && found < kFirstSeparator);
+}
+
+std::string to_lower(std::string_view text) {
+  std::string out;
+  char32_t before = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const Decoded next = decode_utf8(text, i);
+    const char32_t c = next.code_point;
+    i += next.length_bytes;
+    if (c == 0x130) {
+      out += "i\xCC\x87";
+    } else if (c == 0x3A3 && is_letter(before) &&
+               (i >= text.size() || !is_letter(decode_utf8(text, i).code_point))) {
+      append_utf8(out, 0x3C2);
+    } else {
+      append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+    }
+    before = c;
+  }
+  return out;
+}
+
+std::string to_upper(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kLigatures = {"FF",  "FI", "FL", "FFI",
+                                                          "FFL", "ST", "ST"};
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const Decoded next = decode_utf8(text, i);
+    const char32_t c = next.code_point;
+    i += next.length_bytes;
+    if (c == 0xDF) {
+      out += "SS";
+    } else if (c >= 0xFB00 && c <= 0xFB06) {
+      out += kLigatures[c - 0xFB00];
+    } else {
+      append_utf8(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+    }
+  }
+  return out;
 }
 
 CodePointRanges category_ranges(std::string_view name) {

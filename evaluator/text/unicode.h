@@ -27,11 +27,18 @@ std::string replace_invalid_utf8(std::string_view text);
 bool is_valid_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
 
-bool is_letter(char32_t code_point);  ///< \p{L}
-bool is_number(char32_t code_point);  ///< \p{N}
-bool is_space(char32_t code_point);   ///< \s: White_Space
+bool is_letter(char32_t code_point);         ///< \p{L}
+bool is_number(char32_t code_point);         ///< \p{N}
+bool is_decimal_digit(char32_t code_point);  ///< \p{Nd}
+bool is_space(char32_t code_point);          ///< \s: White_Space
 /// \w of Rust's regular expressions: Alphabetic, marks, decimal digits, connectors, joiners.
 bool is_word(char32_t code_point);
+
+bool is_printable(char32_t code_point);  ///< str.isprintable() of Python
+/// Lower and upper case by the simple mappings, with the sharp s, the Latin ligatures, the dotted I
+/// and the final sigma as Python has them.
+std::string to_lower(std::string_view text);
+std::string to_upper(std::string_view text);
 
 /// Inclusive ranges of code points, sorted, apart from each other.
 using CodePointRanges = std::vector<std::pair<char32_t, char32_t>>;

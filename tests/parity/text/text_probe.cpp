@@ -7,11 +7,15 @@
 //   {"id_of": token}                                   {"id": …, "special": …}
 //   {"categories": true}                               {"letters": […], "numbers": […]}: ranges
 //   {"normalize": text}                                {"text": NFC}
+//   {"template": source, "variables": "{…}"}           {"text": …}; the variables as JSON text
+//   {"chat": folder, "messages": [{"role", "content": [text or null for a picture]}],
+//    "add_generation_prompt": bool}                    {"text": …}
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "evaluator/text/chat_template.h"
 #include "evaluator/text/tokenizer.h"
 #include "evaluator/text/unicode.h"
 
@@ -43,11 +47,40 @@ class Probe {
                                            evalcar::text::NormalForm::kNfc);
       return text ? json{{"text", *text}} : error_of(text.error());
     }
+    if (request.contains("template")) {
+      const auto parsed =
+          evalcar::text::ChatTemplate::parse(request["template"].get<std::string>(), "probe");
+      if (!parsed) return error_of(parsed.error());
+      // The request's own text, so that the order of keys is kept.
+      return text_or_error(parsed->render_json(request["variables"].get<std::string>()));
+    }
+    if (request.contains("chat")) return chat(request);
     if (!tokenizer_) return {{"error", "no tokenizer is loaded"}};
     return ask_tokenizer(request);
   }
 
  private:
+  static json text_or_error(const evalcar::Result<std::string>& text) {
+    return text ? json{{"text", *text}} : error_of(text.error());
+  }
+
+  json chat(const json& request) const {
+    using evalcar::text::Content;
+    const auto loaded =
+        evalcar::text::ChatTemplate::load(files_, request["chat"].get<std::string>());
+    if (!loaded) return error_of(loaded.error());
+    std::vector<evalcar::text::Message> messages;
+    for (const auto& message : request["messages"]) {
+      messages.push_back({message["role"], {}});
+      for (const auto& part : message["content"]) {
+        messages.back().content.push_back(
+            part.is_null() ? Content{Content::Type::kImage, ""}
+                           : Content{Content::Type::kText, part.get<std::string>()});
+      }
+    }
+    return text_or_error(loaded->render(messages, request["add_generation_prompt"].get<bool>()));
+  }
+
   json load(const std::string& folder) {
     auto loaded = evalcar::text::Tokenizer::load(files_, folder);
     if (!loaded) return error_of(loaded.error());

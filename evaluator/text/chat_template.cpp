@@ -1,0 +1,193 @@
+#include "evaluator/text/chat_template.h"
+
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "evaluator/text/jinja_eval.h"
+#include "evaluator/text/jinja_parser.h"
+#include "evaluator/text/jinja_runtime.h"
+#include "evaluator/text/json_fields.h"
+#include "evaluator/text/tokenizer_config.h"
+#include "evaluator/text/unicode.h"
+
+namespace evalcar::text {
+namespace {
+
+constexpr std::uint64_t kMaxTemplateBytes = 1024 * 1024;
+constexpr std::uint64_t kMaxFileBytes = 64 * 1024 * 1024;
+
+using jinja::Runtime;
+using jinja::Value;
+using Json = nlohmann::ordered_json;  // a dict of Python keeps its order
+
+Value value_of(Runtime& runtime, const Json& json, int depth) {
+  if (depth > Runtime::kMaxValueDepth) return runtime.fail("the variables are nested too deep");
+  switch (json.type()) {
+    case Json::value_t::boolean:
+      return json.get<bool>();
+    case Json::value_t::number_unsigned:
+      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
+        return runtime.fail("an integer of more than 64 bits");
+      return json.get<std::int64_t>();
+    case Json::value_t::number_integer:
+      return json.get<std::int64_t>();
+    case Json::value_t::number_float:
+      return json.get<double>();
+    case Json::value_t::string:
+      return json.get<std::string>();
+    case Json::value_t::array: {
+      std::vector<Value> items;
+      for (const auto& item : json) items.push_back(value_of(runtime, item, depth + 1));
+      return jinja::make_list(runtime, std::move(items));
+    }
+    case Json::value_t::object: {
+      std::vector<std::pair<Value, Value>> items;
+      for (const auto& [key, item] : json.items())
+        items.emplace_back(Value(key), value_of(runtime, item, depth + 1));
+      return jinja::make_dict(runtime, std::move(items));
+    }
+    default:
+      return jinja::None{};
+  }
+}
+
+std::string text_of(std::string_view text) {
+  return is_valid_utf8(text) ? std::string(text) : replace_invalid_utf8(text);
+}
+
+// As lmms-eval hands messages over: a list of parts, the picture itself under "image".
+Json json_of(const std::vector<Message>& messages) {
+  Json list = Json::array();
+  for (const Message& message : messages) {
+    Json content = Json::array();
+    for (const Content& part : message.content) {
+      if (part.type == Content::Type::kImage) {
+        content.push_back({{"type", "image"}, {"image", "picture"}});
+      } else {
+        content.push_back({{"type", "text"}, {"text", text_of(part.text)}});
+      }
+    }
+    list.push_back({{"role", text_of(message.role)}, {"content", std::move(content)}});
+  }
+  return list;
+}
+
+struct Source {
+  std::string text;
+  std::string file;
+};
+
+Result<std::optional<Source>> template_in_json(const FileSystem& files, const std::string& path) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto text, read_optional(files, path, kMaxFileBytes));
+  if (!text) return std::optional<Source>();
+  EVALCAR_ASSIGN_OR_RETURN(const nlohmann::json object, parse_json(*text, path));
+  const auto found = object.is_object() ? template_of_field(object) : std::nullopt;
+  return found ? std::optional(Source{*found, path}) : std::optional<Source>();
+}
+
+Result<std::optional<Source>> template_file(const FileSystem& files, const std::string& path) {
+  EVALCAR_ASSIGN_OR_RETURN(auto text, read_optional(files, path, kMaxTemplateBytes));
+  return text ? std::optional(Source{std::move(*text), path}) : std::optional<Source>();
+}
+
+// transformers' order: what a processor's folder says, then what its tokenizer says.
+Result<Source> find_source(const FileSystem& files, const std::string& dir,
+                           const TokenizerConfig& config) {
+  const bool has_processor = files.info_followed(join_path(dir, "preprocessor_config.json")) ||
+                             files.info_followed(join_path(dir, "processor_config.json"));
+  if (has_processor) {
+    for (const char* name : {"processor_config.json", "chat_template.json"}) {
+      EVALCAR_ASSIGN_OR_RETURN(auto found, template_in_json(files, join_path(dir, name)));
+      if (found) return std::move(*found);
+    }
+  }
+  for (const char* name : {"chat_template.jinja", "chat_templates/default.jinja"}) {
+    EVALCAR_ASSIGN_OR_RETURN(auto found, template_file(files, join_path(dir, name)));
+    if (found) return std::move(*found);
+  }
+  if (config.chat_template)
+    return Source{*config.chat_template, join_path(dir, "tokenizer_config.json")};
+  EVALCAR_ASSIGN_OR_RETURN(auto legacy,
+                           template_in_json(files, join_path(dir, "chat_template.json")));
+  if (legacy) return std::move(*legacy);
+  return make_error(ErrorCode::kNotFound,
+                    dir +
+                        " has no chat template: neither chat_template.jinja nor "
+                        "chat_template.json nor a \"chat_template\" in processor_config.json or "
+                        "tokenizer_config.json. processor.save_pretrained() of transformers writes "
+                        "one; copy it from the base model if the trainer does not save it");
+}
+
+}  // namespace
+
+struct ChatTemplate::State {
+  std::string name;
+  jinja::Block block;
+  std::map<std::string, std::string> special_tokens;  // "bos_token", …: variables of the template
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_view name) {
+  if (source.size() > kMaxTemplateBytes)
+    return make_error(ErrorCode::kUnsupported,
+                      std::string(name) + ": a chat template of " + std::to_string(source.size()) +
+                          " bytes; at most " + std::to_string(kMaxTemplateBytes) + " are read");
+  if (!is_valid_utf8(source))
+    return make_error(ErrorCode::kCorruption, std::string(name) + ": not UTF-8");
+  auto block = jinja::parse(source);
+  if (!block) return with_context(std::move(block).error(), std::string(name));
+  auto state = std::make_unique<State>();
+  state->name = name;
+  state->block = std::move(block).value();
+  return ChatTemplate(std::move(state));
+}
+
+Result<ChatTemplate> ChatTemplate::load(const FileSystem& files, const std::string& dir) {
+  EVALCAR_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(files, dir));
+  EVALCAR_ASSIGN_OR_RETURN(const Source source, find_source(files, dir, config));
+  EVALCAR_ASSIGN_OR_RETURN(ChatTemplate result, parse(source.text, source.file));
+  result.state_->special_tokens = std::move(config.named_tokens);
+  return result;
+}
+
+Result<std::string> ChatTemplate::render(const std::vector<Message>& messages,
+                                         bool add_generation_prompt) const {
+  const Json variables = {{"messages", json_of(messages)},
+                          {"add_generation_prompt", add_generation_prompt}};
+  return render_json(variables.dump());
+}
+
+Result<std::string> ChatTemplate::render_json(std::string_view variables_json) const {
+  Json variables;
+  try {
+    variables = Json::parse(variables_json);
+  } catch (const Json::exception& error) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      std::string("template variables: ") + error.what());
+  }
+  if (!variables.is_object())
+    return make_error(ErrorCode::kInvalidArgument, "template variables: not a JSON object");
+  Runtime runtime;
+  std::string text;
+  {
+    jinja::Interpreter interpreter(runtime, std::time(nullptr));
+    for (const char* name : {"tools", "documents"}) interpreter.set_variable(name, jinja::None{});
+    for (const auto& [name, token] : state_->special_tokens) interpreter.set_variable(name, token);
+    for (const auto& [name, value] : variables.items())
+      interpreter.set_variable(name, value_of(runtime, value, 0));
+    text = interpreter.render(state_->block);
+  }
+  if (runtime.failed())
+    return make_error(ErrorCode::kInvalidArgument,
+                      "chat template " + state_->name + ", " + runtime.error());
+  return text;
+}
+
+}  // namespace evalcar::text

@@ -18,7 +18,7 @@ include(CheckLanguage)
 check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
-  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not know how to ask nvcc for 20; .cu files stay free of other headers
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # the wheel's, below: never two in one process
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)

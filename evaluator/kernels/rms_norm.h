@@ -7,8 +7,12 @@
 namespace evalcar::kernels {
 
 /// y = weight · cast(x / sqrt(mean(x²) + eps)): the mean and the division in float32, the result of
-/// the division rounded to x's dtype before the weight multiplies it. x: (rows, width); weight:
-/// (width).
+/// the division rounded to x's dtype before the weight multiplies it. x: (rows, width) contiguous;
+/// weight: (width), of x's dtype. The CUDA kernel where it applies (float32 and bfloat16, compute
+/// capability 8.0 or newer), else rms_norm_reference().
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+/// The same by ATen operations, on every device.
+at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 }  // namespace evalcar::kernels

@@ -14,9 +14,9 @@ LEAST_DIFFERENT = 15
 # Head counts, key heads, window layouts, tied and untied heads, generations of files, names. Seeds are chosen so that
 # transformers' own best two scores never come closer than ten times the measured difference.
 MODELS = {
-    "tied-5": SmallModel(seed=1),
+    "tied-5": SmallModel(seed=32),
     "untied-4.49-wide-windows": SmallModel(
-        seed=12, generation="4.49", tied=False, heads=6, kv_heads=2, hidden=96, mrope_section=(2, 3, 3),
+        seed=41, generation="4.49", tied=False, heads=6, kv_heads=2, hidden=96, mrope_section=(2, 3, 3),
         window=112, full_attention=(0, 2), vision_depth=4),
     "tied-4.57-native-names": SmallModel(
         seed=3, generation="4.57", names="native", heads=8, kv_heads=1, hidden=64, mrope_section=(2, 1, 1),

@@ -1,5 +1,6 @@
 #include "store/checkpoint/json_scan.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -9,6 +10,27 @@ namespace evalcar::checkpoint {
 namespace {
 
 using nlohmann::json;
+
+/// The keys of one object that is open. Most objects are small, so a set is only made for others.
+class SeenKeys {
+ public:
+  /// False if `key` was there already.
+  bool insert(const std::string& key) {
+    if (!many_.empty()) return many_.insert(key).second;
+    if (std::find(few_.begin(), few_.end(), key) != few_.end()) return false;
+    if (few_.size() == kFew) {
+      many_.insert(few_.begin(), few_.end());
+      return many_.insert(key).second;
+    }
+    few_.push_back(key);
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kFew = 8;
+  std::vector<std::string> few_;
+  std::unordered_set<std::string> many_;
+};
 
 /// Adapts nlohmann's event interface, whose parser keeps its own stack and so cannot overflow ours.
 class Events final : public json::json_sax_t {
@@ -40,8 +62,7 @@ class Events final : public json::json_sax_t {
   bool start_array(std::size_t) override { return open(true); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second)
-      return fail("key " + quote_name(name) + " appears twice");
+    if (!keys_.back().insert(name)) return fail("key " + quote_name(name) + " appears twice");
     path_.back() = name;
     return true;
   }
@@ -82,7 +103,7 @@ class Events final : public json::json_sax_t {
   JsonVisitor& visitor_;
   std::size_t max_depth_;
   JsonPath path_;
-  std::vector<std::unordered_set<std::string>> keys_;
+  std::vector<SeenKeys> keys_;
   std::string failure_;
   std::size_t position_ = 0;
 };

@@ -62,10 +62,11 @@ void set_incomplete(KindState& state, const Error& error) {
   state.damaged = error.code == ErrorCode::kCorruption || error.code == ErrorCode::kUnsupported;
 }
 
+/// Judging reads all headers, which is what a plan is made from: it is kept in `made` if wanted.
 KindState judge_hugging_face(const FileSystem& files, const Folder& folder,
-                             const LayoutOptions& options) {
+                             const LayoutOptions& options, std::optional<Plan>* made) {
   KindState state;
-  const auto plan = plan_hugging_face(files, folder);
+  auto plan = plan_hugging_face(files, folder);
   if (!plan.has_value()) {
     set_incomplete(state, plan.error());
     return state;
@@ -79,6 +80,7 @@ KindState judge_hugging_face(const FileSystem& files, const Folder& folder,
   const std::string index = "model.safetensors.index.json";
   if (folder.has(index) && !folder.has("model.safetensors")) state.files.push_back(index);
   for (std::string& name : side_files(folder)) state.files.push_back(std::move(name));
+  if (made != nullptr) *made = std::move(plan).value();
   return state;
 }
 
@@ -126,24 +128,9 @@ Status read_trainer_state(const FileSystem& files, const Folder& folder, LayoutR
   return {};
 }
 
-}  // namespace
-
-std::string_view layout_name(Layout layout) {
-  return layout == Layout::kHuggingFace ? "hugging_face" : "lmms_engine_fsdp2";
-}
-
-std::string_view weights_kind_name(WeightsKind kind) {
-  return kind == WeightsKind::kRegular ? "regular" : "ema";
-}
-
-std::optional<WeightsKind> weights_kind_from_name(std::string_view name) {
-  if (name == "regular") return WeightsKind::kRegular;
-  if (name == "ema") return WeightsKind::kEma;
-  return std::nullopt;
-}
-
-Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir,
-                                    const LayoutOptions& options) {
+/// inspect_layout; the plan of a complete Hugging Face checkpoint falls off on the way.
+Result<LayoutReport> inspect_folder(const FileSystem& files, const std::string& dir,
+                                    const LayoutOptions& options, std::optional<Plan>* made) {
   EVALCAR_ASSIGN_OR_RETURN(const Folder folder, open_folder(files, dir));
   const Folder shards = sub_folder(files, folder, options.shard_folder);
   const Folder ema_shards = sub_folder(files, folder, options.ema_shard_folder);
@@ -167,7 +154,7 @@ Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& 
   if (folder.has("model.safetensors") || folder.has("model.safetensors.index.json") ||
       (any_entry(folder, is_numbered_shard) && !is_dcp(folder))) {
     report.layout = Layout::kHuggingFace;
-    KindState state = judge_hugging_face(files, folder, options);
+    KindState state = judge_hugging_face(files, folder, options, made);
     if (Status trainer = read_trainer_state(files, folder, report);
         !trainer.has_value() && state.completeness == Completeness::kComplete) {
       set_incomplete(state, trainer.error());
@@ -188,23 +175,42 @@ Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& 
   return error;
 }
 
+}  // namespace
+
+std::string_view layout_name(Layout layout) {
+  return layout == Layout::kHuggingFace ? "hugging_face" : "lmms_engine_fsdp2";
+}
+
+std::string_view weights_kind_name(WeightsKind kind) {
+  return kind == WeightsKind::kRegular ? "regular" : "ema";
+}
+
+std::optional<WeightsKind> weights_kind_from_name(std::string_view name) {
+  if (name == "regular") return WeightsKind::kRegular;
+  if (name == "ema") return WeightsKind::kEma;
+  return std::nullopt;
+}
+
+Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir,
+                                    const LayoutOptions& options) {
+  return inspect_folder(files, dir, options, nullptr);
+}
+
 Result<Plan> make_plan(const FileSystem& files, const std::string& dir, WeightsKind kind,
                        const LayoutOptions& options) {
-  EVALCAR_ASSIGN_OR_RETURN(const LayoutReport report, inspect_layout(files, dir, options));
+  std::optional<Plan> made;
+  EVALCAR_ASSIGN_OR_RETURN(const LayoutReport report, inspect_folder(files, dir, options, &made));
   for (const KindState& state : report.kinds) {
     if (state.kind != kind) continue;
     if (state.completeness != Completeness::kComplete) {
       return make_error(state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable,
                         state.reason);
     }
-    if (report.layout == Layout::kLmmsEngineFsdp2) {
-      return plan_fsdp2(files,
-                        join_path(dir, kind == WeightsKind::kEma ? options.ema_shard_folder
-                                                                 : options.shard_folder),
-                        kind);
-    }
-    EVALCAR_ASSIGN_OR_RETURN(const Folder folder, open_folder(files, dir));
-    return plan_hugging_face(files, folder);
+    if (made) return std::move(*made);
+    return plan_fsdp2(
+        files,
+        join_path(dir, kind == WeightsKind::kEma ? options.ema_shard_folder : options.shard_folder),
+        kind);
   }
   return make_error(ErrorCode::kUnavailable,
                     dir + ": has no " + std::string(weights_kind_name(kind)) + " weights (layout " +

@@ -20,7 +20,11 @@ class HeaderVisitor final : public JsonVisitor {
   std::string open(const JsonPath& path, bool is_array) override {
     if (path.empty()) return is_array ? "the header is not an object" : "";
     if (path.size() == 1 && !is_array) {
-      if (path[0] != kMetadata) begin_tensor(path[0]);
+      if (path[0] == kMetadata) return {};
+      if (file_.tensors.size() == kMaxSafetensorsTensors) {
+        return "more than " + std::to_string(kMaxSafetensorsTensors) + " tensors";
+      }
+      begin_tensor(path[0]);
       return {};
     }
     const bool is_list = path.size() == 2 && path[0] != kMetadata && is_array &&

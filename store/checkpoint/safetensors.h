@@ -18,6 +18,8 @@ namespace evalcar::checkpoint {
 
 /// The reference implementation's own limit on n.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
+/// Of tensors in one file: ten times what the largest real shards hold. Bounds time and memory.
+inline constexpr std::size_t kMaxSafetensorsTensors = 200'000;
 
 struct SafetensorsTensor {
   std::string name;  ///< any text at all, an opaque name

@@ -144,6 +144,20 @@ TEST_CASE("metadata a hundred thousand objects deep is refused without recursion
   CHECK(file.error().code == ErrorCode::kCorruption);
 }
 
+TEST_CASE("a million empty tensors are refused after the first two hundred thousand") {
+  std::string header = "{";
+  for (std::size_t i = 0; i <= kMaxSafetensorsTensors; ++i) {
+    if (i > 0) header += ',';
+    header += '"' + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  }
+
+  const auto file = read_bytes(safetensors_bytes(header + "}", ""));
+
+  REQUIRE_FALSE(file.has_value());
+  CHECK(file.error().code == ErrorCode::kCorruption);
+  CHECK(file.error().message.find("more than 200000 tensors") != std::string::npos);
+}
+
 TEST_CASE("a tensor's name is an opaque text") {
   const auto file = read_bytes(safetensors_bytes(
       R"({"../\u0000<script>":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"));

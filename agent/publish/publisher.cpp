@@ -94,8 +94,8 @@ struct Publisher::State {
         return text.error();
       }
       const Json json = Json::parse(*text, nullptr, false);
-      if (json.is_object() && json.contains("evalcar") && json["evalcar"].is_object() &&
-          json["evalcar"].value("evaluation", std::string()) == facts.evaluation_key) {
+      const Json::json_pointer place("/evalcar/evaluation");
+      if (json.is_object() && json.contains(place) && json[place] == facts.evaluation_key) {
         return date;
       }
     }

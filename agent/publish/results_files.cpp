@@ -25,6 +25,12 @@ Result<Json> parse_object(const std::string& text, const std::string& what) {
   return value;
 }
 
+/// A text of an object that another program made; the default where it is no text.
+std::string text_or(const Json& object, const char* key, const char* otherwise) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
 /// lmms-eval writes the version as the task file has it: a number (mmmu_val: 0.0), or a word.
 Json version_value(const std::string& version) {
   Json value = Json::parse(version, nullptr, false);
@@ -144,7 +150,7 @@ Result<SampleFacts> sample_facts(const std::vector<const protocol::TaskResult*>&
   SampleFacts facts;
   for (const protocol::TaskResult* task : tasks) {
     const Json& config = configs[task->task];
-    const std::string score_key = config.value("score_key", std::string("score"));
+    const std::string score_key = text_or(config, "score_key", "score");
     Efficiency efficiency;
     Sha256 hash;
     std::int64_t index = 0;
@@ -156,7 +162,7 @@ Result<SampleFacts> sample_facts(const std::vector<const protocol::TaskResult*>&
       }
       efficiency.add_sample(sample, score_key);
       hash.update("sample_" + std::to_string(index++));
-      hash.update(sample.value("doc_hash", std::string()));
+      hash.update(text_or(sample, "doc_hash", ""));
       return {};
     }));
     facts.by_task[task->task] = efficiency.json();

@@ -2,12 +2,12 @@
 #include "store/state/store.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <map>
 
 #include "store/state/schema.h"
@@ -39,8 +39,8 @@ Status refuse_network_file_system(const FileSystem& files, const std::string& fo
 
 }  // namespace
 
-/// The lock of the one writer: flock on `<path>.lock`, given up by the kernel when the process
-/// ends. The pid in it is for the message only.
+/// The lock of the one writer: an open-file-description lock on `<path>.lock`, given up by the
+/// kernel when the process ends, however it ends. The pid in it is for people only.
 struct Store::Lock {
   explicit Lock(int descriptor) : fd(descriptor) {}
   ~Lock() { ::close(fd); }
@@ -48,18 +48,27 @@ struct Store::Lock {
   Lock& operator=(const Lock&) = delete;
   int fd;
 
+  static struct flock whole_file() {
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    return lock;
+  }
+  /// The pid that the holder wrote.
+  static std::string owner_of(int fd) {
+    std::array<char, 32> text{};
+    const ssize_t n = ::pread(fd, text.data(), text.size() - 1, 0);
+    return {text.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
+  }
   static Result<std::unique_ptr<Lock>> take(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return errno_error("open", path, errno);
     auto lock = std::make_unique<Lock>(fd);
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) return errno_error("flock", path, errno);
-      std::array<char, 32> owner{};
-      const ssize_t n = ::pread(fd, owner.data(), owner.size() - 1, 0);
+    struct flock whole = whole_file();
+    if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+      if (errno != EAGAIN && errno != EACCES) return errno_error("lock", path, errno);
       return make_error(ErrorCode::kUnavailable,
-                        path + ": another evalcar (pid " +
-                            std::string(owner.data(), n > 0 ? static_cast<std::size_t>(n) : 0) +
-                            ") writes this database");
+                        path + ": another evalcar (pid " + owner_of(fd) + ") writes this database");
     }
     const std::string pid = std::to_string(::getpid());
     if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) < 0) {
@@ -117,6 +126,19 @@ Store::Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock,
       path_(std::move(path)) {}
 
 Store::~Store() = default;
+
+std::optional<std::int64_t> Store::writer_pid(const std::string& path) {
+  const int fd = ::open((path + ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  const Lock closer(fd);
+  struct flock whole = Lock::whole_file();
+  if (::fcntl(fd, F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return std::nullopt;
+  const std::string owner = Lock::owner_of(fd);
+  std::int64_t pid = 0;
+  const auto parsed = std::from_chars(owner.data(), owner.data() + owner.size(), pid);
+  if (parsed.ec != std::errc{}) return std::nullopt;
+  return pid;
+}
 
 std::string Store::now() const { return format_utc(clock_.wall_now()); }
 

@@ -44,6 +44,9 @@ class Store {
   /// changed, the message says how to set it aside. `files` and `clock` must outlive the store.
   static Result<std::unique_ptr<Store>> open(FileSystem& files, const Clock& clock,
                                              const std::string& path, StoreOptions options = {});
+  /// The process that has this database open for writing now, if there is one: asked without
+  /// disturbing it.
+  static std::optional<std::int64_t> writer_pid(const std::string& path);
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;

@@ -120,7 +120,9 @@ TEST_CASE("a second writer is refused by name of the first, and can follow it") 
   REQUIRE_FALSE(second.has_value());
   CHECK(second.error().code == ErrorCode::kUnavailable);
   CHECK(second.error().message.find("pid " + std::to_string(::getpid())) != std::string::npos);
+  CHECK(Store::writer_pid(s.db()) == ::getpid());
   s.store.reset();
+  CHECK_FALSE(Store::writer_pid(s.db()).has_value());
   CHECK(open_at(s.db()).has_value());
 }
 

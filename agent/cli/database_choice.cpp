@@ -1,0 +1,32 @@
+#include "agent/cli/database_choice.h"
+
+namespace evalcar::cli {
+
+Result<std::string> choose_database(const FileSystem& files, const DatabaseChoice& choice,
+                                    const state::Environment& environment) {
+  std::string path = !choice.db.empty() ? choice.db : choice.config_store;
+  const std::string& output = choice.output_dir.empty() ? choice.config_output : choice.output_dir;
+  if (choice.db.empty() && !choice.output_dir.empty()) path.clear();  // asked for by its folder
+  if (path.empty() && !output.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(path, state::default_database_path(files, output, environment));
+  }
+  if (!path.empty()) {
+    const auto info = files.info_followed(path);
+    if (info.has_value()) return path;
+    if (info.error().code != ErrorCode::kNotFound) return info.error();
+    return make_error(ErrorCode::kNotFound,
+                      path + ": no such database; `evalcar run` makes it when it starts");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto found, state::list_databases(files, environment));
+  const std::string folder = state::state_directory(environment);
+  if (found.empty()) {
+    return make_error(ErrorCode::kNotFound, "no database in " + folder +
+                                                "; name one with --db, --output-dir or --config");
+  }
+  if (found.size() == 1) return found.front();
+  std::string message = "several databases in " + folder + "; choose one with --db:";
+  for (const std::string& one : found) message += "\n  --db " + one;
+  return make_error(ErrorCode::kInvalidArgument, message);
+}
+
+}  // namespace evalcar::cli

@@ -1,0 +1,312 @@
+#include "agent/cli/results_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "agent/cli/plot.h"
+#include "agent/publish/table.h"
+#include "store/state/reader.h"
+
+namespace evalcar::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using state::MetricRow;
+
+/// Task, metric, filter, kind: what a series over steps is made of.
+using SeriesKey = std::tuple<std::string, std::string, std::string, std::string>;
+SeriesKey key_of(const MetricRow& row) {
+  return {row.task, row.metric, row.filter, row.checkpoint_type};
+}
+
+std::string metric_name(const MetricRow& row) {
+  return row.filter == "none" ? row.metric : row.metric + "," + row.filter;
+}
+
+std::string value_cell(const std::optional<double>& value, const std::optional<double>& error,
+                       const std::string& source = "") {
+  if (!value.has_value()) return "N/A";
+  std::string text = publish::format_value(*value);
+  if (error.has_value()) {
+    text += " ± " + publish::format_value(*error) + (source.empty() ? "" : "*");
+  }
+  return text;
+}
+
+Json number_json(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+/// RFC 4180: quoted where needed, quotes doubled.
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// A list of flat objects with the same keys.
+std::string to_csv(const Json& list) {
+  std::string text;
+  for (const Json& object : list) {
+    if (text.empty()) {
+      for (const auto& [key, value] : object.items()) text += (text.empty() ? "" : ",") + key;
+      text += "\r\n";
+    }
+    bool first = true;
+    for (const auto& [key, value] : object.items()) {
+      text += (first ? "" : ",") + csv_cell(value);
+      first = false;
+    }
+    text += "\r\n";
+  }
+  return text;
+}
+
+std::string dump(const Json& value) {
+  return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json row_json(const MetricRow& row) {
+  Json json = Json::object();
+  json["run"] = row.run;
+  json["step"] = row.step;
+  json["checkpoint_type"] = row.checkpoint_type;
+  json["task"] = row.task;
+  json["metric"] = row.metric;
+  json["value"] = number_json(row.value);
+  json["stderr"] = number_json(row.stderr_value);
+  json["n"] = row.n;
+  json["weights_sha256"] = row.weights_sha256;
+  json["finished_at"] = row.finished_at;
+  json["filter"] = row.filter;
+  json["stderr_source"] = row.stderr_source;
+  json["missing"] = row.missing;
+  json["higher_is_better"] = row.higher_is_better;
+  return json;
+}
+
+/// Step × task × metric down, kinds across, each with its error.
+std::string rows_table(const std::vector<MetricRow>& rows) {
+  std::vector<std::string> kinds;
+  for (const char* const kind : {"regular", "ema", "average"}) {
+    if (std::any_of(rows.begin(), rows.end(),
+                    [&](const MetricRow& row) { return row.checkpoint_type == kind; })) {
+      kinds.emplace_back(kind);
+    }
+  }
+  std::map<std::tuple<std::int64_t, std::string, std::string>, std::map<std::string, MetricRow>>
+      lines;
+  bool ours = false;
+  for (const MetricRow& row : rows) {
+    lines[{row.step, row.task, metric_name(row)}][row.checkpoint_type] = row;
+    ours = ours || (!row.stderr_source.empty() && row.stderr_value.has_value());
+  }
+  std::vector<std::string> header = {"Step", "Task", "Metric", "n"};
+  std::vector<bool> right = {true, false, false, true};
+  for (const std::string& kind : kinds) {
+    header.push_back(kind == "ema" ? "EMA" : kind);
+    right.push_back(true);
+  }
+  std::vector<std::vector<std::string>> cells;
+  for (const auto& [key, by_kind] : lines) {
+    const auto& [step, task, metric] = key;
+    std::vector<std::string> line = {std::to_string(step), task, metric,
+                                     std::to_string(by_kind.begin()->second.n)};
+    for (const std::string& kind : kinds) {
+      const auto found = by_kind.find(kind);
+      line.push_back(found == by_kind.end()
+                         ? ""
+                         : value_cell(found->second.value, found->second.stderr_value,
+                                      found->second.stderr_source));
+    }
+    cells.push_back(std::move(line));
+  }
+  return publish::markdown_table(header, cells, right) +
+         (ours ? "* bootstrap standard error of evalcar's; lmms-eval gives N/A here\n" : "");
+}
+
+/// Of each series the first row that reaches its best value.
+std::vector<MetricRow> best_of(const std::vector<MetricRow>& rows) {
+  std::map<SeriesKey, MetricRow> best;
+  for (const MetricRow& row : rows) {  // by step
+    if (!row.value.has_value()) continue;
+    const auto known = best.find(key_of(row));
+    if (known == best.end() || (row.higher_is_better ? *row.value > *known->second.value
+                                                     : *row.value < *known->second.value)) {
+      best[key_of(row)] = row;
+    }
+  }
+  std::vector<MetricRow> found;
+  for (auto& [key, row] : best) found.push_back(std::move(row));
+  return found;
+}
+
+/// Series that have both steps. The error of the difference takes the two as independent; they
+/// share their documents, so the true one is smaller.
+Json comparison(const std::vector<MetricRow>& rows, std::int64_t step_a, std::int64_t step_b) {
+  std::map<SeriesKey, std::pair<const MetricRow*, const MetricRow*>> pairs;
+  for (const MetricRow& row : rows) {
+    if (!row.value.has_value()) continue;
+    if (row.step == step_a) pairs[key_of(row)].first = &row;
+    if (row.step == step_b) pairs[key_of(row)].second = &row;
+  }
+  Json list = Json::array();
+  for (const auto& [key, pair] : pairs) {
+    if (pair.first == nullptr || pair.second == nullptr) continue;
+    const MetricRow& a = *pair.first;
+    const MetricRow& b = *pair.second;
+    Json json = Json::object();
+    json["run"] = a.run;
+    json["checkpoint_type"] = a.checkpoint_type;
+    json["task"] = a.task;
+    json["metric"] = metric_name(a);
+    json["step_a"] = step_a;
+    json["step_b"] = step_b;
+    json["value_a"] = *a.value;
+    json["value_b"] = *b.value;
+    json["difference"] = *b.value - *a.value;
+    const bool both = a.stderr_value.has_value() && b.stderr_value.has_value();
+    json["stderr"] = both ? Json(std::hypot(*a.stderr_value, *b.stderr_value)) : Json(nullptr);
+    json["better"] =
+        *b.value == *a.value ? Json(nullptr) : Json((*b.value > *a.value) == a.higher_is_better);
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::string comparison_table(const Json& list) {
+  std::vector<std::vector<std::string>> cells;
+  for (const Json& json : list) {
+    std::string difference = publish::format_value(json["difference"].get<double>());
+    if (json["difference"].get<double>() > 0) difference = "+" + difference;
+    if (json["stderr"].is_number()) {
+      difference += " ± " + publish::format_value(json["stderr"].get<double>());
+    }
+    cells.push_back({json["task"].get<std::string>(), json["metric"].get<std::string>(),
+                     json["checkpoint_type"].get<std::string>(),
+                     publish::format_value(json["value_a"].get<double>()),
+                     publish::format_value(json["value_b"].get<double>()), difference,
+                     json["better"].is_null() ? "same"
+                     : json["better"]         ? "better"
+                                              : "worse"});
+  }
+  if (cells.empty()) return "";
+  return publish::markdown_table(
+      {"Task", "Metric", "Weights", "step " + std::to_string(list[0]["step_a"].get<std::int64_t>()),
+       "step " + std::to_string(list[0]["step_b"].get<std::int64_t>()), "Difference", ""},
+      cells, {false, false, false, true, true, true, false});
+}
+
+std::string plot_of(const std::vector<MetricRow>& rows, const std::string& title) {
+  std::map<std::pair<std::string, std::string>, std::map<std::string, PlotSeries>> panels;
+  for (const MetricRow& row : rows) {
+    if (!row.value.has_value()) continue;
+    PlotSeries& series = panels[{row.task, metric_name(row)}][row.checkpoint_type];
+    series.kind = row.checkpoint_type;
+    series.points.push_back({row.step, *row.value, row.stderr_value});
+  }
+  std::vector<PlotPanel> list;
+  for (auto& [name, by_kind] : panels) {
+    PlotPanel panel{name.first + " · " + name.second, {}};
+    for (const char* const kind : {"regular", "ema", "average"}) {
+      if (const auto found = by_kind.find(kind); found != by_kind.end()) {
+        panel.series.push_back(std::move(found->second));
+      }
+    }
+    list.push_back(std::move(panel));
+  }
+  return render_svg(title, list);
+}
+
+Result<std::string> choose_run(const state::Reader& reader, const std::string& wanted) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
+  if (runs.empty()) return make_error(ErrorCode::kNotFound, "no run in the database yet");
+  if (wanted.empty()) return runs.back().name;
+  std::vector<std::string> found;
+  for (const state::Run& run : runs) {
+    if (run.name == wanted) return run.name;
+    if (run.name.starts_with(wanted)) found.push_back(run.name);
+  }
+  if (found.size() == 1) return found.front();
+  std::string message = found.empty() ? "no run named " + wanted : wanted + " fits several runs";
+  message += "; there are:";
+  for (const state::Run& run : runs) message += " " + run.name;
+  return make_error(ErrorCode::kInvalidArgument, message);
+}
+
+Result<std::vector<MetricRow>> rows_of(const state::Reader& reader, const std::string& run,
+                                       const ResultsOptions& options) {
+  state::MetricFilter filter;
+  filter.run = run;
+  filter.task = options.task;
+  filter.checkpoint_type = options.weights;
+  EVALCAR_ASSIGN_OR_RETURN(auto rows, reader.metrics(filter));
+  if (!options.metric.empty()) {
+    std::erase_if(rows, [&](const MetricRow& row) {
+      if (row.metric == options.metric || metric_name(row) == options.metric) return false;
+      return !options.resolve_alias ||
+             options.resolve_alias(row.task, options.metric) != row.metric;
+    });
+  }
+  return rows;
+}
+
+int exit_code_of(const Error& error) {
+  if (error.code == ErrorCode::kInvalidArgument) return 2;
+  return error.code == ErrorCode::kNotFound ? 3 : 1;
+}
+
+Status print_results(const ResultsOptions& options, FileSystem& files, std::ostream& out,
+                     std::ostream& err) {
+  if (options.format != "table" && options.format != "json" && options.format != "csv") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--format " + options.format + ": expected table, json or csv");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Reader reader, state::Reader::open(path));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string run, choose_run(reader, options.run));
+  EVALCAR_ASSIGN_OR_RETURN(std::vector<MetricRow> rows, rows_of(reader, run, options));
+  if (!options.plot.empty() && !rows.empty()) {
+    EVALCAR_RETURN_IF_ERROR(write_file_atomically(files, options.plot, plot_of(rows, run)));
+    err << "plot written to " << options.plot << "\n";
+  }
+  if (options.best) rows = best_of(rows);
+
+  Json list = Json::array();
+  std::string table;
+  if (options.compare.has_value()) {
+    list = comparison(rows, options.compare->first, options.compare->second);
+    table = comparison_table(list);
+  } else {
+    for (const MetricRow& row : rows) list.push_back(row_json(row));
+    table = rows_table(rows);
+  }
+  if (options.format == "json") {
+    out << dump(list);  // also where it is empty: one document in any case
+  } else if (!list.empty()) {
+    out << (options.format == "csv" ? to_csv(list) : table);
+  }
+  if (list.empty()) {
+    return make_error(ErrorCode::kNotFound,
+                      "no results of " + run + " match (yet); see `evalcar status`");
+  }
+  return {};
+}
+
+}  // namespace
+
+int run_results(const ResultsOptions& options, FileSystem& files, std::ostream& out,
+                std::ostream& err) {
+  const Status printed = print_results(options, files, out, err);
+  if (printed.has_value()) return 0;
+  err << "evalcar results: " << printed.error().message << "\n";
+  return exit_code_of(printed.error());
+}
+
+}  // namespace evalcar::cli

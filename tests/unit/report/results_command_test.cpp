@@ -1,0 +1,194 @@
+#include "agent/cli/results_command.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "agent/cli/plot.h"
+#include "tests/unit/state/scenario.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::cli;
+using nlohmann::json;
+using test::must;
+
+namespace {
+
+struct Ran {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+/// Steps 100, 200, 300: regular 0.2, 0.6, 0.6; EMA 0.1, 0.3, 0.5.
+struct Run {
+  test::Scenario s;
+  ResultsOptions options;
+  Run() {
+    const double regular[] = {0.2, 0.6, 0.6};
+    const double ema[] = {0.1, 0.3, 0.5};
+    for (int i = 0; i < 3; ++i) {
+      add(100 * (i + 1), "regular", regular[i]);
+      add(100 * (i + 1), "ema", ema[i]);
+    }
+    options.database.db = s.db();
+  }
+  void add(std::int64_t step, const std::string& kind, double value) {
+    const std::int64_t id = s.plan(step, {"docvqa_val"}, kind).id;
+    s.bring(id, state::EvaluationState::kScored, kind + std::to_string(step), value);
+  }
+  Ran run() {
+    std::ostringstream out;
+    std::ostringstream err;
+    const int code = run_results(options, s.files, out, err);
+    return {code, out.str(), err.str()};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("results as a table have a line a step and a column a kind, with errors") {
+  Run r;
+  const Ran ran = r.run();
+  CHECK(ran.code == 0);
+  CHECK(ran.out ==
+        "|Step|Task      |Metric|n  |regular        |EMA            |\n"
+        "|---:|----------|------|--:|--------------:|--------------:|\n"
+        "| 100|docvqa_val|anls  |  2|0.2000 ± 0.2500|0.1000 ± 0.2500|\n"
+        "| 200|docvqa_val|anls  |  2|0.6000 ± 0.2500|0.3000 ± 0.2500|\n"
+        "| 300|docvqa_val|anls  |  2|0.6000 ± 0.2500|0.5000 ± 0.2500|\n");
+}
+
+TEST_CASE("results as JSON are one list with the contract's fields") {
+  Run r;
+  r.options.format = "json";
+  r.options.weights = "ema";
+  const json list = json::parse(r.run().out);
+  REQUIRE(list.size() == 3);
+  CHECK(list[0]["run"] == "run-01234567-1");
+  CHECK(list[0]["step"] == 100);
+  CHECK(list[0]["checkpoint_type"] == "ema");
+  CHECK(list[0]["task"] == "docvqa_val");
+  CHECK(list[0]["metric"] == "anls");
+  CHECK(list[0]["value"] == 0.1);
+  CHECK(list[0]["stderr"] == 0.25);
+  CHECK(list[0]["n"] == 2);
+  CHECK(list[0]["weights_sha256"] == "ema100");
+  CHECK(list[0]["finished_at"].get<std::string>().ends_with("Z"));
+}
+
+TEST_CASE("results as CSV have the same fields, one line a number") {
+  Run r;
+  r.options.format = "csv";
+  r.options.best = true;
+  const std::string out = r.run().out;
+  CHECK(out.starts_with("run,step,checkpoint_type,task,metric,value,stderr,n,"));
+  CHECK(std::count(out.begin(), out.end(), '\n') == 3);
+  CHECK(out.find("run-01234567-1,200,regular,docvqa_val,anls,0.6,0.25,2,regular200,") !=
+        std::string::npos);
+}
+
+TEST_CASE("the best of equals is the first") {
+  Run r;
+  r.options.best = true;
+  r.options.format = "json";
+  const json list = json::parse(r.run().out);
+  REQUIRE(list.size() == 2);
+  CHECK(list[0]["step"] == 300);  // EMA
+  CHECK(list[1]["step"] == 200);
+}
+
+TEST_CASE("two steps are compared with the error of their difference") {
+  Run r;
+  r.options.compare = {100, 200};
+  CHECK(r.run().out ==
+        "|Task      |Metric|Weights|step 100|step 200|Difference      |      |\n"
+        "|----------|------|-------|-------:|-------:|---------------:|------|\n"
+        "|docvqa_val|anls  |ema    |  0.1000|  0.3000|+0.2000 ± 0.3536|better|\n"
+        "|docvqa_val|anls  |regular|  0.2000|  0.6000|+0.4000 ± 0.3536|better|\n");
+  r.options.compare = {100, 999};
+  const Ran none = r.run();
+  CHECK(none.code == 3);
+  CHECK(none.out.empty());
+}
+
+TEST_CASE("an alias names its metric, an unknown one matches nothing") {
+  Run r;
+  r.options.metric = "similarity";
+  CHECK(r.run().code == 3);
+  r.options.resolve_alias = [](const std::string&, const std::string& name) {
+    return name == "similarity" ? std::string("anls") : std::string();
+  };
+  CHECK(r.run().code == 0);
+}
+
+TEST_CASE("a run is chosen by its name or a prefix that only it has") {
+  Run r;
+  r.options.run = "run-0";
+  CHECK(r.run().code == 0);
+  r.options.run = "other";
+  const Ran ran = r.run();
+  CHECK(ran.code == 2);
+  CHECK(ran.err.find("run-01234567-1") != std::string::npos);
+  must(r.s.store->ensure_run("run-01234567", "/out/run", 1, 99));
+  r.options.run = "run-0";
+  CHECK(r.run().code == 2);
+  r.options.run = "";
+  CHECK(r.run().code == 3);  // the newest generation has no number yet
+}
+
+TEST_CASE("a wrong format is a usage error, no database is nothing to do, JSON stays JSON") {
+  Run r;
+  r.options.format = "xml";
+  CHECK(r.run().code == 2);
+  r.options.format = "json";
+  r.options.task = "mmmu_val";
+  const Ran none = r.run();
+  CHECK(none.code == 3);
+  CHECK(json::parse(none.out).empty());
+  r.options.database.db = r.s.folder / "none.db";
+  CHECK(r.run().code == 3);
+}
+
+TEST_CASE("the plot has a panel a metric, a line and error bars a kind, and is well formed") {
+  Run r;
+  r.options.plot = r.s.folder / "curve.svg";
+  const Ran ran = r.run();
+  REQUIRE(ran.code == 0);
+  std::ifstream file(r.options.plot);
+  const std::string svg{std::istreambuf_iterator<char>(file), {}};
+  CHECK(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  CHECK(svg.ends_with("</svg>\n"));
+  CHECK(svg.find("docvqa_val · anls") != std::string::npos);
+  CHECK(svg.find(">regular<") != std::string::npos);
+  CHECK(svg.find(">EMA<") != std::string::npos);
+  CHECK(svg.find("nan") == std::string::npos);
+  std::size_t points = 0;
+  for (std::size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) ++points;
+  CHECK(points == 6);
+}
+
+TEST_CASE("ticks are round, rise, and hold the data between them") {
+  CHECK(axis_ticks(0.0, 1.0, 5) == std::vector<double>{0.0, 0.2, 0.4, 0.2 * 3, 0.8, 1.0});
+  for (const auto& [low, high] : std::vector<std::pair<double, double>>{
+           {0.31, 0.34}, {-5, 5}, {100, 100}, {0, 1e6}, {0.999, 1.0}, {1e-9, 2e-9}, {12, 13}}) {
+    const std::vector<double> ticks = axis_ticks(low, high, 5);
+    INFO(low << " … " << high);
+    REQUIRE(ticks.size() >= 2);
+    CHECK(ticks.size() <= 12);
+    CHECK(ticks.front() <= low + 1e-12);
+    CHECK(ticks.back() >= high - 1e-12);
+    CHECK(std::is_sorted(ticks.begin(), ticks.end()));
+  }
+}
+
+TEST_CASE("a plot of one point, of no error and of hostile names is still a picture") {
+  const std::string svg = render_svg(
+      "<run> & \"more\"", {{"a<b>\x01", {{"regular", {{5, 0.0, std::nullopt}}}}}, {"empty", {}}});
+  CHECK(svg.find("nan") == std::string::npos);
+  CHECK(svg.find("inf") == std::string::npos);
+  CHECK(svg.find("&lt;run&gt; &amp; &quot;more&quot;") != std::string::npos);
+  CHECK(svg.find('\x01') == std::string::npos);
+}

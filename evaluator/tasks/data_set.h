@@ -1,4 +1,4 @@
-// Documents of a split, read one by one: Parquet (parquet.cpp, the only file that sees Arrow) or
+// Documents of a split, read one by one: Parquet (parquet.cpp) or
 // JSON lines (jsonl.cpp). Pictures are read apart from the rest, and never all at once.
 #pragma once
 

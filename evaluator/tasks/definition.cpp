@@ -1,214 +1,19 @@
 #include "evaluator/tasks/definition.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
-#include <limits>
-#include <sstream>
 
 #include "evaluator/metrics/python_text.h"
 #include "evaluator/metrics/text_scorers.h"
+#include "evaluator/tasks/toml_reader.h"
 
 namespace evalcar::tasks {
 namespace {
-
-using Names = std::vector<std::string>;
 
 const Names kScorers = {"anls", "contains", "exact_match", "mmmu", "vqa"};
 const Names kBuilders = {"mmmu"};
 const Names kAggregations = {"mean", "mmmu", "none"};
 
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
-
-std::string list_of(const Names& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
-std::string type_name(const toml::node& node) {
-  if (node.is_string()) return "a string";
-  if (node.is_integer()) return "an integer";
-  if (node.is_floating_point()) return "a number";
-  if (node.is_boolean()) return "true or false";
-  if (node.is_array()) return "a list";
-  if (node.is_table()) return "a table";
-  return "a date or time";
-}
-
-// Reads values out of tables and notes what is wrong with file, line, seen, expected and a hint.
-class Reader {
- public:
-  Reader(std::string source, Problems& problems)
-      : source_(std::move(source)), problems_(problems) {}
-
-  void problem(const toml::source_region& at, const std::string& text) {
-    problems_.push_back(source_ + ":" + std::to_string(at.begin.line) + ": " + text);
-  }
-
-  void only(const toml::table& table, const std::string& where, const Names& known) {
-    for (const auto& [key, node] : table) {
-      const std::string name(key.str());
-      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      const std::string near = nearest_word(name, known);
-      problem(key.source(), "unknown key " + quoted(name) + " in " + where +
-                                (near.empty() ? "; known are " + list_of(known)
-                                              : "; did you mean " + quoted(near) + "?"));
-    }
-  }
-
-  const toml::table* table(const toml::table& parent, std::string_view key,
-                           const std::string& where, bool required) {
-    const toml::node* node = parent.get(key);
-    if (node == nullptr) {
-      if (required) problem(parent.source(), where + " lacks the table [" + std::string(key) + "]");
-      return nullptr;
-    }
-    if (!node->is_table()) wrong_type(*node, key, where, "a table");
-    return node->as_table();
-  }
-
-  std::string string(const toml::table& table, std::string_view key, const std::string& where,
-                     bool required) {
-    const toml::node* node = table.get(key);
-    if (node == nullptr) {
-      if (required)
-        problem(table.source(), where + " lacks the key " + quoted(key) + " (a string)");
-      return {};
-    }
-    if (const auto* value = node->as_string()) {
-      if (required && value->get().empty())
-        problem(node->source(), quoted(key) + " in " + where + " is empty");
-      return value->get();
-    }
-    wrong_type(*node, key, where, "a string");
-    return {};
-  }
-
-  std::string one_of(const toml::table& table, std::string_view key, const std::string& where,
-                     bool required, const Names& known) {
-    const std::string value = string(table, key, where, required);
-    if (value.empty() || std::find(known.begin(), known.end(), value) != known.end()) return value;
-    const std::string near = nearest_word(value, known);
-    problem(table.get(key)->source(),
-            quoted(key) + " in " + where + " is " + quoted(value) + "; known are " +
-                list_of(known) + (near.empty() ? "" : "; did you mean " + quoted(near) + "?"));
-    return {};
-  }
-
-  Names strings(const toml::table& table, std::string_view key, const std::string& where) {
-    Names result;
-    const toml::node* node = table.get(key);
-    if (node == nullptr) return result;
-    if (const auto* value = node->as_string()) return {value->get()};
-    const auto* array = node->as_array();
-    if (array == nullptr) {
-      wrong_type(*node, key, where, "a list of strings");
-      return result;
-    }
-    for (const toml::node& item : *array) {
-      if (const auto* value = item.as_string()) {
-        result.push_back(value->get());
-      } else {
-        wrong_type(item, key, where, "a list of strings");
-      }
-    }
-    return result;
-  }
-
-  std::optional<bool> boolean(const toml::table& table, std::string_view key,
-                              const std::string& where) {
-    const toml::node* node = table.get(key);
-    if (node == nullptr) return std::nullopt;
-    if (const auto* value = node->as_boolean()) return value->get();
-    wrong_type(*node, key, where, "true or false");
-    return std::nullopt;
-  }
-
-  std::optional<double> number(const toml::table& table, std::string_view key,
-                               const std::string& where, double least, double most) {
-    const toml::node* node = table.get(key);
-    if (node == nullptr) return std::nullopt;
-    const auto value = node->is_boolean() ? std::optional<double>() : node->value<double>();
-    if (!value) {
-      wrong_type(*node, key, where, "a number");
-    } else if (!(*value >= least && *value <= most)) {
-      problem(node->source(), quoted(key) + " in " + where + " is out of its range " +
-                                  short_number(least) + " to " + short_number(most));
-      return std::nullopt;
-    }
-    return value;
-  }
-
-  std::optional<std::int64_t> integer(const toml::table& table, std::string_view key,
-                                      const std::string& where, std::int64_t least,
-                                      std::int64_t most) {
-    const toml::node* node = table.get(key);
-    if (node == nullptr) return std::nullopt;
-    const auto* value = node->as_integer();
-    if (value == nullptr) {
-      wrong_type(*node, key, where, "an integer");
-      return std::nullopt;
-    }
-    if (value->get() < least || value->get() > most) {
-      problem(node->source(), quoted(key) + " in " + where + " is " + std::to_string(value->get()) +
-                                  ", expected " + std::to_string(least) + " to " +
-                                  std::to_string(most));
-      return std::nullopt;
-    }
-    return value->get();
-  }
-
-  // All settings of a table but `without`, in file order (toml++ sorts tables by key).
-  Settings settings(const toml::table& table, const std::string& where, const Names& without) {
-    struct Placed {
-      toml::source_position at;
-      std::pair<std::string, Setting> setting;
-    };
-    std::vector<Placed> placed;
-    for (const auto& [key, node] : table) {
-      const std::string name(key.str());
-      if (std::find(without.begin(), without.end(), name) != without.end()) continue;
-      Setting value;
-      if (const auto* text = node.as_string()) {
-        value = text->get();
-      } else if (const auto* flag = node.as_boolean()) {
-        value = flag->get();
-      } else if (const auto* whole = node.as_integer()) {
-        value = whole->get();
-      } else if (const auto* real = node.as_floating_point()) {
-        value = real->get();
-      } else {
-        wrong_type(node, name, where, "a string, a number, true or false");
-        continue;
-      }
-      placed.push_back({key.source().begin, {name, value}});
-    }
-    std::stable_sort(placed.begin(), placed.end(),
-                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
-    Settings result;
-    for (Placed& p : placed) result.push_back(std::move(p.setting));
-    return result;
-  }
-
-  void wrong_type(const toml::node& node, std::string_view key, const std::string& where,
-                  const std::string& expected) {
-    problem(node.source(),
-            quoted(key) + " in " + where + " is " + type_name(node) + ", expected " + expected);
-  }
-
- private:
-  static std::string short_number(double value) {
-    std::ostringstream out;
-    out << value;
-    return out.str();
-  }
-
-  std::string source_;
-  Problems& problems_;
-};
-
-void read_data(Reader& reader, const toml::table& root, Definition& out) {
+void read_data(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* data = reader.table(root, "data", "the file", true);
   if (data == nullptr) return;
   reader.only(*data, "[data]", {"set", "config", "split", "files"});
@@ -235,7 +40,7 @@ void read_data(Reader& reader, const toml::table& root, Definition& out) {
   }
 }
 
-void read_columns(Reader& reader, const toml::table& root, Definition& out) {
+void read_columns(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* columns = reader.table(root, "columns", "the file", true);
   if (columns == nullptr) return;
   reader.only(*columns, "[columns]", {"images", "target", "target_text", "cluster"});
@@ -252,7 +57,7 @@ void read_columns(Reader& reader, const toml::table& root, Definition& out) {
 }
 
 // Braces: {name}, {name|filter}; {{ and }} are braces themselves.
-void check_template(Reader& reader, const toml::table& prompt, const std::string& text) {
+void check_template(TomlReader& reader, const toml::table& prompt, const std::string& text) {
   static const Names kFilters = {"capitalize", "join", "letters", "lower", "strip", "upper"};
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -285,7 +90,30 @@ void check_template(Reader& reader, const toml::table& prompt, const std::string
   }
 }
 
-void read_prompt(Reader& reader, const toml::table& root, Definition& out) {
+// A name of the text that one variant sets must be set by all: elsewhere it would silently be a
+// column.
+void check_variants(TomlReader& reader, const toml::table& at, const PromptDefinition& prompt) {
+  for (const auto& [family, settings] : prompt.variants) {
+    for (const auto& setting : settings) {
+      const std::string& name = setting.first;
+      if (prompt.text.find("{" + name + "}") == std::string::npos &&
+          prompt.text.find("{" + name + "|") == std::string::npos) {
+        continue;
+      }
+      for (const auto& [other, others] : prompt.variants) {
+        const bool has = std::any_of(others.begin(), others.end(),
+                                     [&](const auto& s) { return s.first == name; });
+        if (!has) {
+          reader.problem(at.source(), "[prompt.variants." + other + "] lacks " + quoted(name) +
+                                          ", which the prompt's text uses and [prompt.variants." +
+                                          family + "] sets");
+        }
+      }
+    }
+  }
+}
+
+void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* prompt = reader.table(root, "prompt", "the file", true);
   if (prompt == nullptr) return;
   reader.only(*prompt, "[prompt]", {"text", "builder", "variants"});
@@ -310,13 +138,14 @@ void read_prompt(Reader& reader, const toml::table& root, Definition& out) {
   }
   if (variants->get("default") == nullptr)
     reader.problem(variants->source(), "[prompt.variants] lacks [prompt.variants.default]");
+  check_variants(reader, *variants, out.prompt);
   // "default" first, then by name: the order in which lmms-eval's files have them.
   std::stable_sort(
       out.prompt.variants.begin(), out.prompt.variants.end(),
       [](const auto& a, const auto& b) { return a.first == "default" && b.first != "default"; });
 }
 
-void read_generation(Reader& reader, const toml::table& root, Definition& out) {
+void read_generation(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* generation = reader.table(root, "generation", "the file", false);
   if (generation == nullptr) return;
   reader.only(*generation, "[generation]",
@@ -338,7 +167,7 @@ Names metrics_of_scorer(const std::string& scorer) {
   return {"exact_match"};
 }
 
-void read_scorer(Reader& reader, const toml::table& root, Definition& out) {
+void read_scorer(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* scorer = reader.table(root, "scorer", "the file", true);
   if (scorer == nullptr) return;
   out.scorer.name = reader.one_of(*scorer, "name", "[scorer]", true, kScorers);
@@ -366,7 +195,7 @@ void read_scorer(Reader& reader, const toml::table& root, Definition& out) {
   }
 }
 
-void read_metrics(Reader& reader, const toml::table& root, Definition& out) {
+void read_metrics(TomlReader& reader, const toml::table& root, Definition& out) {
   const Names possible = metrics_of_scorer(out.scorer.name);
   const std::string usual = out.scorer.name == "mmmu" ? "mmmu" : "mean";
   const toml::node* node = root.get("metrics");
@@ -409,7 +238,7 @@ void read_metrics(Reader& reader, const toml::table& root, Definition& out) {
   }
 }
 
-void read_aliases(Reader& reader, const toml::table& root, Definition& out) {
+void read_aliases(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* aliases = reader.table(root, "aliases", "the file", false);
   if (aliases == nullptr) return;
   Names known;
@@ -421,7 +250,7 @@ void read_aliases(Reader& reader, const toml::table& root, Definition& out) {
   }
 }
 
-void read_head(Reader& reader, const toml::table& root, Definition& out) {
+void read_head(TomlReader& reader, const toml::table& root, Definition& out) {
   reader.only(root, "the file",
               {"task", "version", "groups", "data", "columns", "prompt", "generation", "scorer",
                "metrics", "aliases"});
@@ -464,7 +293,7 @@ Definition parse_definition(std::string_view content, const std::string& source,
   out.file.content = std::string(content);
   try {
     const toml::table root = toml::parse(content, std::string_view(source));
-    Reader reader(source, problems);
+    TomlReader reader(source, problems);
     read_head(reader, root, out);
     read_data(reader, root, out);
     read_columns(reader, root, out);

@@ -45,7 +45,9 @@ class JsonLines final : public DataSet {
     for (std::size_t i = 0; i < paths_.size(); ++i) EVALCAR_RETURN_IF_ERROR(index_file(i));
     for (std::size_t i = 0; i < std::min(lines_.size(), kLinesForColumns); ++i) {
       EVALCAR_ASSIGN_OR_RETURN(const Value document, row(static_cast<std::int64_t>(i)));
-      for (const auto& [key, value] : document.items()) {
+      for (const auto& item : document.items()) {
+        const std::string& key = item.key();
+        const Value& value = item.value();
         const auto same = [&](const Column& c) { return c.name == key; };
         if (std::none_of(columns_.begin(), columns_.end(), same)) {
           columns_.push_back({key, std::string(json_type(value)), false});

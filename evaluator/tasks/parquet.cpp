@@ -1,4 +1,4 @@
-// A data set in Parquet, by Arrow: the only file of this project that sees it.
+// A data set in Parquet, by Arrow: this file and arrow_value.cpp are the only ones that see it.
 //
 // A split is several files of several row groups. Documents are asked for in any order, from any
 // thread, and a data set's pictures do not fit in memory. So a row group's plain columns are read
@@ -6,7 +6,6 @@
 // in a small cache; a picture column of a row group larger than kMostCachedGroup is read as a
 // stream of few rows, which starts over when somebody goes back.
 #include <arrow/api.h>
-#include <arrow/io/interfaces.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -19,6 +18,8 @@
 #include <optional>
 #include <tuple>
 
+#include "evaluator/tasks/arrow_file.h"
+#include "evaluator/tasks/arrow_value.h"
 #include "evaluator/tasks/data_set.h"
 #include "store/base/hash.h"
 
@@ -30,7 +31,6 @@ constexpr std::int64_t kMostCached = std::int64_t{512} << 20U;
 constexpr std::int64_t kMostPlainGroup = std::int64_t{4} << 30U;
 constexpr std::int64_t kStreamRows = 16;
 constexpr std::uint64_t kTail = 64U << 10U;
-constexpr int kMostDepth = 32;
 
 Error from_arrow(const arrow::Status& status, const std::string& path) {
   const ErrorCode code = status.IsOutOfMemory()      ? ErrorCode::kUnavailable
@@ -38,162 +38,6 @@ Error from_arrow(const arrow::Status& status, const std::string& path) {
                          : status.IsNotImplemented() ? ErrorCode::kUnsupported
                                                      : ErrorCode::kCorruption;
   return make_error(code, path + ": Parquet: " + status.message());
-}
-
-// Arrow reads through our own files, so that limits and fakes hold for it too.
-class ArrowFile final : public arrow::io::RandomAccessFile {
- public:
-  ArrowFile(std::unique_ptr<ReadableFile> file, std::string path, std::int64_t size)
-      : file_(std::move(file)), path_(std::move(path)), size_(size) {}
-
-  arrow::Status Close() override {
-    closed_ = true;
-    return arrow::Status::OK();
-  }
-  bool closed() const override { return closed_; }
-  arrow::Result<std::int64_t> Tell() const override { return position_; }
-  arrow::Result<std::int64_t> GetSize() override { return size_; }
-  arrow::Status Seek(std::int64_t position) override {
-    position_ = position;
-    return arrow::Status::OK();
-  }
-  arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
-    ARROW_ASSIGN_OR_RAISE(const std::int64_t read, ReadAt(position_, bytes, out));
-    position_ += read;
-    return read;
-  }
-  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(std::int64_t bytes) override {
-    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(position_, bytes));
-    position_ += buffer->size();
-    return buffer;
-  }
-  arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
-                                     void* out) override {
-    if (position < 0 || bytes < 0) return arrow::Status::Invalid("negative position or size");
-    const std::int64_t there = std::max<std::int64_t>(0, std::min(bytes, size_ - position));
-    if (there == 0) return 0;
-    const auto read =
-        file_->read_at(static_cast<std::uint64_t>(position),
-                       std::span(static_cast<std::byte*>(out), static_cast<std::size_t>(there)));
-    if (!read) return arrow::Status::IOError(read.error().message);
-    return static_cast<std::int64_t>(*read);
-  }
-  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(std::int64_t position,
-                                                       std::int64_t bytes) override {
-    // A size is taken from the file: more than the file holds is never allocated.
-    const std::int64_t there = std::max<std::int64_t>(0, std::min(bytes, size_ - position));
-    ARROW_ASSIGN_OR_RAISE(auto buffer, arrow::AllocateResizableBuffer(there));
-    ARROW_ASSIGN_OR_RAISE(const std::int64_t read, ReadAt(position, there, buffer->mutable_data()));
-    ARROW_RETURN_NOT_OK(buffer->Resize(read));
-    return std::shared_ptr<arrow::Buffer>(std::move(buffer));
-  }
-
- private:
-  std::unique_ptr<ReadableFile> file_;
-  std::string path_;
-  std::int64_t size_;
-  std::int64_t position_ = 0;
-  bool closed_ = false;
-};
-
-bool is_bytes(const arrow::DataType& type) {
-  return type.id() == arrow::Type::BINARY || type.id() == arrow::Type::LARGE_BINARY;
-}
-
-bool is_image_struct(const arrow::DataType& type) {
-  if (type.id() != arrow::Type::STRUCT) return false;
-  const auto& record = static_cast<const arrow::StructType&>(type);
-  const auto field = record.GetFieldByName("bytes");
-  return field != nullptr && is_bytes(*field->type());
-}
-
-const arrow::DataType& item_type(const arrow::DataType& type) {
-  if (type.id() == arrow::Type::LIST || type.id() == arrow::Type::LARGE_LIST)
-    return *type.field(0)->type();
-  return type;
-}
-
-Result<Value> value_at(const arrow::Array& array, std::int64_t i, int depth);
-
-template <typename ListArray>
-Result<Value> list_at(const arrow::Array& array, std::int64_t i, int depth) {
-  const auto& list = static_cast<const ListArray&>(array);
-  Value out = Value::array();
-  for (std::int64_t k = list.value_offset(i); k < list.value_offset(i + 1); ++k) {
-    EVALCAR_ASSIGN_OR_RETURN(Value item, value_at(*list.values(), k, depth + 1));
-    out.push_back(std::move(item));
-  }
-  return out;
-}
-
-Result<Value> struct_at(const arrow::Array& array, std::int64_t i, int depth) {
-  const auto& record = static_cast<const arrow::StructArray&>(array);
-  Value out = Value::object();
-  for (int k = 0; k < record.num_fields(); ++k) {
-    EVALCAR_ASSIGN_OR_RETURN(Value item, value_at(*record.field(k), i, depth + 1));
-    out[record.struct_type()->field(k)->name()] = std::move(item);
-  }
-  return out;
-}
-
-template <typename Type>
-Value number_at(const arrow::Array& array, std::int64_t i) {
-  return Value(static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(array).Value(i));
-}
-
-Result<Value> value_at(const arrow::Array& array, std::int64_t i, int depth) {
-  if (depth > kMostDepth)
-    return make_error(ErrorCode::kUnsupported, "a column nested deeper than 32 levels");
-  if (array.IsNull(i)) return Value(nullptr);
-  switch (array.type_id()) {
-    case arrow::Type::STRING:
-      return Value(static_cast<const arrow::StringArray&>(array).GetString(i));
-    case arrow::Type::LARGE_STRING:
-      return Value(static_cast<const arrow::LargeStringArray&>(array).GetString(i));
-    case arrow::Type::BINARY:
-      return Value(static_cast<const arrow::BinaryArray&>(array).GetString(i));
-    case arrow::Type::LARGE_BINARY:
-      return Value(static_cast<const arrow::LargeBinaryArray&>(array).GetString(i));
-    case arrow::Type::BOOL:
-      return Value(static_cast<const arrow::BooleanArray&>(array).Value(i));
-    case arrow::Type::INT8:
-      return number_at<arrow::Int8Type>(array, i);
-    case arrow::Type::INT16:
-      return number_at<arrow::Int16Type>(array, i);
-    case arrow::Type::INT32:
-      return number_at<arrow::Int32Type>(array, i);
-    case arrow::Type::INT64:
-      return number_at<arrow::Int64Type>(array, i);
-    case arrow::Type::UINT8:
-      return number_at<arrow::UInt8Type>(array, i);
-    case arrow::Type::UINT16:
-      return number_at<arrow::UInt16Type>(array, i);
-    case arrow::Type::UINT32:
-      return number_at<arrow::UInt32Type>(array, i);
-    case arrow::Type::UINT64:
-      return number_at<arrow::UInt64Type>(array, i);
-    case arrow::Type::FLOAT:
-      return Value(static_cast<double>(static_cast<const arrow::FloatArray&>(array).Value(i)));
-    case arrow::Type::DOUBLE:
-      return number_at<arrow::DoubleType>(array, i);
-    case arrow::Type::LIST:
-      return list_at<arrow::ListArray>(array, i, depth);
-    case arrow::Type::LARGE_LIST:
-      return list_at<arrow::LargeListArray>(array, i, depth);
-    case arrow::Type::STRUCT:
-      return struct_at(array, i, depth);
-    case arrow::Type::DICTIONARY: {
-      const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
-      return value_at(*dictionary.dictionary(), dictionary.GetValueIndex(i), depth + 1);
-    }
-    case arrow::Type::NA:
-      return Value(nullptr);
-    default: {  // dates, decimals and the like: as text
-      const auto scalar = array.GetScalar(i);
-      if (!scalar.ok()) return make_error(ErrorCode::kUnsupported, scalar.status().message());
-      return Value((*scalar)->ToString());
-    }
-  }
 }
 
 struct File {

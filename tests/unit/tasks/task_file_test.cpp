@@ -121,6 +121,15 @@ TEST_CASE("mistakes in a task file are explained with line, seen and expected") 
   CHECK_THAT(problems_after("\"exact_match\"", "\"mmmu\""), ContainsSubstring("go together"));
 }
 
+TEST_CASE("a setting that one prompt variant lacks is a mistake") {
+  std::string content(kGood);
+  content.replace(content.find("{question}"), 10, "{pre}{question}");
+  content += "[prompt.variants.default]\npre = \"a\"\n[prompt.variants.other]\n";
+  Problems problems;
+  (void)parse_definition(content, "own.toml", problems);
+  CHECK_THAT(all_of(problems), ContainsSubstring("[prompt.variants.other] lacks \"pre\""));
+}
+
 TEST_CASE("every cut of a task file is a problem or a task and never a crash") {
   for (std::size_t n = 0; n < kGood.size(); ++n) {
     Problems problems;

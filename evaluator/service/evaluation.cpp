@@ -1,0 +1,318 @@
+#include "evaluator/service/evaluation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace evalcar::service {
+namespace {
+
+/// A task on its way through the evaluation.
+struct Job {
+  std::string name;
+  std::unique_ptr<tasks::Task> task;
+  engine::GenerationSettings generation;
+  std::string generation_text;  // JSON, for the result's configs
+  std::vector<std::string> until;
+  std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
+  std::vector<std::string> inputs;      // Prompt::input of each
+  std::vector<tasks::Response> responses;
+  std::optional<Error> failure;
+};
+
+/// Which document a request of the engine answers.
+struct Target {
+  std::size_t job = 0;
+  std::size_t document = 0;  // index into Job::documents
+};
+
+struct Plan {
+  std::vector<engine::Request> requests;
+  std::vector<Target> targets;
+};
+
+Error cancelled() { return make_error(ErrorCode::kCancelled, "evaluation cancelled"); }
+
+/// lmms-eval resolves a fractional limit on the first task and then uses that count for all
+/// (evaluator.py re-assigns the variable in its loop); `strict` resolves it for each task.
+std::optional<double> limit_for(std::optional<double>& limit,
+                                const protocol::EvaluationSettings& settings, std::int64_t size) {
+  if (!limit.has_value() || *limit >= 1.0 || *limit <= 0.0) return limit;
+  const double count = std::ceil(static_cast<double>(size) * *limit);
+  if (settings.compat == "lmms-eval") limit = count;
+  return count;
+}
+
+/// Every picture stands in the rendered prompt as one placeholder; the model reads one per merged
+/// patch.
+Result<std::vector<std::int32_t>> expand_placeholders(const std::vector<std::int32_t>& ids,
+                                                      std::int32_t placeholder,
+                                                      const std::vector<std::int64_t>& counts) {
+  std::vector<std::int32_t> expanded;
+  std::size_t next = 0;
+  for (const std::int32_t id : ids) {
+    if (id != placeholder) {
+      expanded.push_back(id);
+      continue;
+    }
+    if (next < counts.size())
+      expanded.insert(expanded.end(), static_cast<std::size_t>(counts[next]), placeholder);
+    ++next;
+  }
+  if (next != counts.size()) {
+    return make_error(ErrorCode::kCorruption,
+                      "the prompt has " + std::to_string(next) + " picture placeholders for " +
+                          std::to_string(counts.size()) +
+                          " pictures: the chat template does not fit, or the text itself "
+                          "contains the placeholder token");
+  }
+  return expanded;
+}
+
+class Evaluation {
+ public:
+  Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
+             const FileSystem& files, const protocol::EvaluationSettings& settings,
+             const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop,
+             vision::ProcessorSettings processor)
+      : engine_(engine),
+        weights_(weights),
+        model_(model),
+        files_(files),
+        settings_(settings),
+        known_(known),
+        events_(events),
+        stop_(std::move(stop)),
+        pictures_(processor) {}
+
+  Result<protocol::EvaluationResult> run() {
+    open_tasks();
+    EVALCAR_RETURN_IF_ERROR(prepare_all());
+    EVALCAR_RETURN_IF_ERROR(generate());
+    return score_all();
+  }
+
+ private:
+  void open_tasks() {
+    std::optional<double> limit = settings_.limit;
+    for (const std::string& name : settings_.tasks) {
+      Job& job = jobs_.emplace_back();
+      job.name = name;
+      if (Status opened = open_task(job, limit); !opened.has_value())
+        job.failure = std::move(opened).error();
+    }
+  }
+
+  Status open_task(Job& job, std::optional<double>& limit) {
+    EVALCAR_ASSIGN_OR_RETURN(const tasks::TaskFile file,
+                             tasks::find_task(files_, settings_.tasks_dir, job.name));
+    EVALCAR_ASSIGN_OR_RETURN(const tasks::GenerationDefaults defaults,
+                             apply_gen_kwargs(file.generation, settings_.gen_kwargs));
+    EVALCAR_ASSIGN_OR_RETURN(
+        job.generation,
+        effective_generation(defaults, settings_, model_.generation, model_.tokenizer));
+    job.generation_text = generation_json(job.generation, defaults);
+    job.until = defaults.until;
+    EVALCAR_ASSIGN_OR_RETURN(job.task, tasks::Task::open(files_, file, settings_.data_dir));
+    EVALCAR_ASSIGN_OR_RETURN(
+        job.documents,
+        job.task->select(limit_for(limit, settings_, job.task->size()), settings_.offset));
+    if (job.documents.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, job.name + ": no documents: the split has " +
+                                                         std::to_string(job.task->size()) +
+                                                         ", limit and offset choose none of them");
+    }
+    job.responses.resize(job.documents.size());
+    job.inputs.resize(job.documents.size());
+    return {};
+  }
+
+  Status prepare_all() {
+    std::int64_t total = 0;
+    std::int64_t done = 0;
+    for (const Job& job : jobs_) total += static_cast<std::int64_t>(job.documents.size());
+    for (std::size_t j = 0; j < jobs_.size(); ++j) {
+      Job& job = jobs_[j];
+      for (std::size_t d = 0; d < job.documents.size() && !job.failure.has_value(); ++d, ++done) {
+        if (stop_.stop_requested()) return cancelled();
+        if (done % 16 == 0) events_.progress("preparing", job.name, done, total);
+        if (Status prepared = prepare(j, d); !prepared.has_value()) {
+          job.failure = with_context(std::move(prepared).error(),
+                                     job.name + ": document " + std::to_string(job.documents[d]));
+        }
+      }
+    }
+    // A task that failed half way takes its requests with it: no time is spent on answers that
+    // nobody will score.
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < plan_.targets.size(); ++i) {
+      if (jobs_[plan_.targets[i].job].failure.has_value()) continue;
+      if (kept != i) {
+        plan_.targets[kept] = plan_.targets[i];
+        plan_.requests[kept] = std::move(plan_.requests[i]);
+      }
+      ++kept;
+    }
+    plan_.targets.resize(kept);
+    plan_.requests.resize(kept);
+    return {};
+  }
+
+  Status prepare(std::size_t j, std::size_t d) {
+    Job& job = jobs_[j];
+    const std::int64_t doc_id = job.documents[d];
+    EVALCAR_ASSIGN_OR_RETURN(tasks::Prompt prompt, job.task->prompt(doc_id, weights_.architecture));
+    job.inputs[d] = prompt.input;
+    if (const auto answer = known_.find({job.name, doc_id}); answer != known_.end()) {
+      job.responses[d] = answer->second;
+      return {};
+    }
+    engine::Request request;
+    request.generation = job.generation;
+    std::vector<std::int64_t> placeholders;
+    for (std::size_t i = 0; i < prompt.images.size(); ++i) {
+      const std::string name =
+          job.name + ": document " + std::to_string(doc_id) + ", picture " + std::to_string(i + 1);
+      EVALCAR_ASSIGN_OR_RETURN(
+          const std::size_t picture,
+          pictures_.add(*job.task, doc_id, i, weights_.architecture, prompt.images[i], name));
+      request.images.push_back(picture);
+      const vision::PreparedSize size = pictures_.size_of(picture);
+      const std::int64_t merge = weights_.vision_merge_size;
+      placeholders.push_back(std::int64_t{size.grid_t} * size.grid_h * size.grid_w /
+                             (merge * merge));
+    }
+    EVALCAR_ASSIGN_OR_RETURN(const std::string text,
+                             model_.chat_template.render(prompt.messages, true));
+    EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, model_.tokenizer.encode(text));
+    EVALCAR_ASSIGN_OR_RETURN(request.tokens,
+                             expand_placeholders(ids, weights_.image_token_id, placeholders));
+    plan_.requests.push_back(std::move(request));
+    plan_.targets.push_back({j, d});
+    return {};
+  }
+
+  Status generate() {
+    const auto total = static_cast<std::int64_t>(plan_.requests.size());
+    std::int64_t done = 0;
+    events_.progress("evaluating", "", done, total);
+    if (plan_.requests.empty()) return {};
+    return engine_.generate(
+        plan_.requests, pictures_, pictures_.settings(),
+        [&](std::size_t index, const engine::Answer& answer) {
+          const Target target = plan_.targets[index];
+          Job& job = jobs_[target.job];
+          tasks::Response& response = job.responses[target.document];
+          response.doc_id = job.documents[target.document];
+          response.text = model_.tokenizer.decode(answer.tokens, /*skip_special=*/true);
+          if (settings_.compat == "strict") cut_at_stop_string(response.text, job.until);
+          // lmms-eval counts the end token too.
+          response.output_tokens =
+              static_cast<std::int64_t>(answer.tokens.size()) + (answer.stopped ? 1 : 0);
+          events_.answered(job.name, response);
+          events_.progress("evaluating", job.name, ++done, total);
+        },
+        stop_);
+  }
+
+  /// The chat wrapper of lmms-eval ignores `until`; strict mode honours it.
+  static void cut_at_stop_string(std::string& text, const std::vector<std::string>& until) {
+    for (const std::string& stop_string : until) {
+      if (stop_string.empty()) continue;
+      if (const std::size_t at = text.find(stop_string); at != std::string::npos) text.resize(at);
+    }
+  }
+
+  Result<protocol::EvaluationResult> score_all() {
+    protocol::EvaluationResult result;
+    result.weights_sha256 = weights_.weights_sha256;
+    result.attn_implementation = weights_.attn_implementation;
+    // One generator for the whole run: lmms-eval's draws go on from task to task.
+    const std::shared_ptr<tasks::PythonRandom> random = tasks::make_python_random(settings_.seed);
+    std::size_t failed = 0;
+    std::int64_t done = 0;
+    for (Job& job : jobs_) {
+      if (stop_.stop_requested()) return cancelled();
+      events_.progress("scoring", job.name, done++, static_cast<std::int64_t>(jobs_.size()));
+      if (!job.failure.has_value()) {
+        if (auto scores = score(job, *random); scores.has_value()) {
+          for (std::size_t d = 0; d < scores->lines.size(); ++d) {
+            events_.scored(job.name, job.documents[d], scores->lines[d]);
+          }
+          result.tasks.push_back(std::move(scores->result));
+          continue;
+        } else {
+          job.failure = std::move(scores).error();
+        }
+      }
+      ++failed;
+      protocol::TaskResult& broken = result.tasks.emplace_back();
+      broken.task = job.name;
+      broken.alias = job.name;
+      broken.lmms_results = "{}";
+      broken.lmms_config = "{}";
+      broken.notes = "{}";
+      broken.error = job.failure->message;
+    }
+    if (failed == jobs_.size()) {
+      for (Job& job : jobs_) return std::move(*job.failure);
+      return make_error(ErrorCode::kInvalidArgument, "no tasks were asked for");
+    }
+    return result;
+  }
+
+  Result<tasks::Scores> score(const Job& job, tasks::PythonRandom& random) {
+    tasks::ScoreOptions options;
+    options.compat = settings_.compat;
+    options.seed = settings_.seed;
+    options.bootstrap_iters = settings_.bootstrap_iters;
+    options.model_family = weights_.architecture;
+    options.gen_kwargs_json = job.generation_text;
+    return tasks::score(*job.task, job.responses, job.inputs, options, random);
+  }
+
+  engine::Engine& engine_;
+  const engine::LoadedWeights& weights_;
+  const ModelText& model_;
+  const FileSystem& files_;
+  const protocol::EvaluationSettings& settings_;
+  const KnownAnswers& known_;
+  const EvaluationEvents& events_;
+  std::stop_token stop_;
+  PictureSource pictures_;
+  std::vector<Job> jobs_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Result<ModelText> load_model_text(const FileSystem& files, const std::string& dir) {
+  EVALCAR_ASSIGN_OR_RETURN(text::Tokenizer tokenizer, text::Tokenizer::load(files, dir));
+  EVALCAR_ASSIGN_OR_RETURN(text::ChatTemplate chat_template, text::ChatTemplate::load(files, dir));
+  EVALCAR_ASSIGN_OR_RETURN(const GenerationConfig generation, load_generation_config(files, dir));
+  return ModelText{std::move(tokenizer), std::move(chat_template), generation, dir};
+}
+
+Result<protocol::EvaluationResult> run_evaluation(
+    engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
+    const FileSystem& files, const protocol::EvaluationSettings& settings,
+    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop) {
+  if (settings.compat != "lmms-eval" && settings.compat != "strict") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "compat = \"" + settings.compat + "\": expected \"lmms-eval\" or \"strict\"");
+  }
+  if (settings.num_fewshot.value_or(0) != 0) {
+    return make_error(ErrorCode::kUnsupported,
+                      "num_fewshot = " + std::to_string(*settings.num_fewshot) +
+                          ": few-shot prompts are not supported yet; expected 0");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const vision::ProcessorSettings processor,
+                           vision::load_processor_settings(
+                               files, model.config_dir, settings.min_pixels, settings.max_pixels));
+  return Evaluation(engine, weights, model, files, settings, known, events, std::move(stop),
+                    processor)
+      .run();
+}
+
+}  // namespace evalcar::service

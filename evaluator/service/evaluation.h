@@ -1,0 +1,57 @@
+// One evaluation: documents → prompts → requests → answers → scores. Preparing is done once for all
+// tasks together, so that the engine can plan over everything; scoring is a pure function of the
+// documents and the answers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/service/generation.h"
+#include "evaluator/service/picture_source.h"
+#include "evaluator/tasks/task.h"
+#include "evaluator/text/chat_template.h"
+#include "evaluator/text/tokenizer.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/protocol/messages.h"
+
+namespace evalcar::service {
+
+/// What belongs to a model beside its weights; loaded with them.
+struct ModelText {
+  text::Tokenizer tokenizer;
+  text::ChatTemplate chat_template;
+  GenerationConfig generation;
+  std::string config_dir;  ///< where config.json, tokenizer and processor files were read
+};
+
+/// Reads tokenizer, chat template and generation settings of a checkpoint folder.
+Result<ModelText> load_model_text(const FileSystem& files, const std::string& dir);
+
+/// An answer that an earlier attempt left, by task and document.
+using KnownAnswers = std::map<std::pair<std::string, std::int64_t>, tasks::Response>;
+
+/// What an evaluation tells while it runs. Called on the thread that runs it.
+struct EvaluationEvents {
+  std::function<void(const std::string& stage, const std::string& task, std::int64_t done,
+                     std::int64_t total)>
+      progress;
+  std::function<void(const std::string& task, const tasks::Response& response)> answered;
+  std::function<void(const std::string& task, std::int64_t doc_id, const std::string& line)> scored;
+};
+
+/// Runs all tasks of `settings` on the resident weights. A task that cannot be evaluated (data
+/// missing, a picture that cannot be read, …) ends with its reason in TaskResult::error and the
+/// others stand; the error of the first is returned when none is left. `engine` holds `weights`.
+Result<protocol::EvaluationResult> run_evaluation(
+    engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
+    const FileSystem& files, const protocol::EvaluationSettings& settings,
+    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop);
+
+}  // namespace evalcar::service

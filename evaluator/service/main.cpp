@@ -1,0 +1,85 @@
+// evalcar-evaluator: the child that holds the device. It is started by `evalcar`, which gives it
+// one end of a socketpair; `score` needs neither a model nor a device.
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/service/session.h"
+#include "evaluator/tasks/score_command.h"
+#include "store/base/clock.h"
+#include "store/base/file_system.h"
+
+namespace {
+
+constexpr int kUsage = 2;
+
+struct ServeOptions {
+  int fd = -1;
+  evalcar::engine::EngineOptions engine;
+};
+
+int serve(const ServeOptions& options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives the agent, not even when it is killed
+  const evalcar::RealFileSystem files;
+  const evalcar::SystemClock clock;
+  auto device = evalcar::engine::describe_device(options.engine.device);
+  if (!device.has_value()) {
+    std::cerr << "evalcar-evaluator: " << device.error().message << '\n';
+    return kUsage;
+  }
+  auto engine = evalcar::engine::Engine::create(options.engine);
+  if (!engine.has_value()) {
+    std::cerr << "evalcar-evaluator: " << engine.error().message << '\n';
+    return engine.error().code == evalcar::ErrorCode::kInvalidArgument ? kUsage : 1;
+  }
+  evalcar::service::Session session(options.fd, std::move(*engine), std::move(*device), files,
+                                    clock);
+  return session.run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"The evaluator process of evalcar; started by `evalcar`."};
+  app.set_version_flag("--version", std::string("evalcar-evaluator ") + EVALCAR_VERSION);
+  ServeOptions serve_options;
+  app.add_option("--fd", serve_options.fd, "Connected socket to the agent");
+  app.add_option("--device", serve_options.engine.device, "auto, cpu, cuda or cuda:N");
+  app.add_option("--dtype", serve_options.engine.dtype, "auto, float32 or bfloat16");
+  app.add_option("--attn-implementation", serve_options.engine.attn_implementation,
+                 "flash_attention_2, sdpa or eager");
+  app.add_option("--batch-size", serve_options.engine.batch_size,
+                 "At most so many sequences at once; 0 = by memory");
+  app.add_option("--gpu-memory-utilization", serve_options.engine.gpu_memory_utilization,
+                 "Share of the device's memory");
+  app.add_option("--threads", serve_options.engine.threads, "CPU threads; 0 = all");
+
+  evalcar::tasks::ScoreCommandOptions score_options;
+  CLI::App* const score =
+      app.add_subcommand("score", "Score logged samples again, without a model");
+  score->add_option("--task", score_options.task, "Task name")->required();
+  score->add_option("--samples", score_options.samples, "Samples file (JSONL)")->required();
+  score->add_option("--data", score_options.data_dir, "Folder of the data sets");
+  score->add_option("--tasks-dir", score_options.tasks_dir, "Folder of your own task files");
+  score->add_option("--compat", score_options.compat, "lmms-eval or strict");
+  score->add_flag("--json", score_options.json, "One JSON document");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (score->parsed()) {
+    evalcar::RealFileSystem files;
+    return evalcar::tasks::run_score(score_options, files, std::cout, std::cerr);
+  }
+  if (serve_options.fd < 0) {
+    std::cerr << "evalcar-evaluator: --fd is missing: this program is started by evalcar\n";
+    return kUsage;
+  }
+  return serve(serve_options);
+}

@@ -1,0 +1,54 @@
+#include "evaluator/service/picture_source.h"
+
+#include <span>
+
+#include "evaluator/vision/image.h"
+
+namespace evalcar::service {
+namespace {
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+}  // namespace
+
+Result<std::size_t> PictureSource::add(const tasks::Task& task, std::int64_t doc_id,
+                                       std::size_t position, std::string_view model_family,
+                                       std::string_view bytes, std::string_view name) {
+  Sha256 hash;
+  hash.update(bytes);
+  const Sha256Digest digest = hash.finish();
+  if (const auto known = by_content_.find(digest); known != by_content_.end()) return known->second;
+  EVALCAR_ASSIGN_OR_RETURN(const vision::ImageSize size,
+                           vision::read_image_size(as_bytes(bytes), name));
+  auto prepared = vision::prepared_size(size.height, size.width, settings_);
+  if (!prepared.has_value()) return with_context(std::move(prepared).error(), name);
+  const std::size_t index = places_.size();
+  places_.push_back(
+      {&task, doc_id, position, std::string(model_family), std::string(name), *prepared});
+  by_content_.emplace(digest, index);
+  return index;
+}
+
+Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
+  const Place& place = places_[index];
+  EVALCAR_ASSIGN_OR_RETURN(const tasks::Prompt prompt,
+                           place.task->prompt(place.doc_id, place.model_family));
+  if (place.position >= prompt.images.size()) {
+    return make_error(ErrorCode::kInternal,
+                      place.name + ": the document lost its picture since it was planned");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(
+      const vision::Image image,
+      vision::decode_image(as_bytes(prompt.images[place.position]), place.name));
+  auto prepared = vision::prepare_image(image, settings_);
+  if (!prepared.has_value()) return with_context(std::move(prepared).error(), place.name);
+  if (prepared->grid_h != place.size.grid_h || prepared->grid_w != place.size.grid_w) {
+    return make_error(ErrorCode::kInternal,
+                      place.name + ": its pixels have another size than its header told");
+  }
+  return prepared;
+}
+
+}  // namespace evalcar::service

@@ -1,0 +1,52 @@
+// The pictures of one evaluation: each distinct picture once, its size known, its pixels made when
+// they are needed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/tasks/task.h"
+#include "store/base/hash.h"
+#include "store/base/result.h"
+
+namespace evalcar::service {
+
+/// Remembers where a picture can be read again, not its bytes: a data set's pictures do not fit in
+/// memory. Pictures of equal bytes are one. Filling is for one thread; reading is thread-safe.
+/// Tasks outlive it.
+class PictureSource final : public engine::ImageSource {
+ public:
+  explicit PictureSource(vision::ProcessorSettings settings) : settings_(settings) {}
+
+  /// The index of this picture, which is picture number `position` of the document's prompt. `name`
+  /// is for messages.
+  Result<std::size_t> add(const tasks::Task& task, std::int64_t doc_id, std::size_t position,
+                          std::string_view model_family, std::string_view bytes,
+                          std::string_view name);
+
+  std::size_t size() const override { return places_.size(); }
+  vision::PreparedSize size_of(std::size_t index) const override { return places_[index].size; }
+  Result<vision::PreparedImage> load(std::size_t index) const override;
+  const vision::ProcessorSettings& settings() const { return settings_; }
+
+ private:
+  struct Place {
+    const tasks::Task* task = nullptr;
+    std::int64_t doc_id = 0;
+    std::size_t position = 0;
+    std::string model_family;
+    std::string name;
+    vision::PreparedSize size;
+  };
+
+  vision::ProcessorSettings settings_;
+  std::map<Sha256Digest, std::size_t> by_content_;
+  std::vector<Place> places_;
+};
+
+}  // namespace evalcar::service

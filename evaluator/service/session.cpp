@@ -1,0 +1,224 @@
+#include "evaluator/service/session.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "store/checkpoint/layout.h"
+#include "store/checkpoint/plan.h"
+
+#ifndef EVALCAR_VERSION
+#error "EVALCAR_VERSION comes from the build"
+#endif
+
+namespace evalcar::service {
+namespace {
+
+constexpr std::chrono::milliseconds kHeartbeat{500};
+constexpr std::size_t kMaxRememberedCancels = 1000;
+
+double seconds_since(const Clock& clock, MonotonicTime start) {
+  return std::chrono::duration<double>(clock.monotonic_now() - start).count();
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string job_error_kind(const Error& error) {
+  if (contains(error.message, "out of memory")) return "out_of_memory";
+  if (contains(error.message, "device lost")) return "device_lost";
+  if (contains(error.message, "no CUDA device")) return "no_device";
+  return std::string(error_code_name(error.code));
+}
+
+Session::Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
+                 const FileSystem& files, const Clock& clock)
+    : engine_(std::move(engine)),
+      device_(std::move(device)),
+      files_(files),
+      clock_(clock),
+      channel_(fd, [this](const protocol::Message& message) { on_urgent(message); }) {}
+
+int Session::run() {
+  channel_.send(protocol::Hello{.version = EVALCAR_VERSION,
+                                .device = device_.device,
+                                .device_name = device_.name,
+                                .torch_version = device_.torch_version,
+                                .warning = device_.warning});
+  const std::jthread heart([this](std::stop_token stop) { heartbeat(std::move(stop)); });
+  while (true) {
+    const protocol::Message message = channel_.receive();
+    if (std::holds_alternative<protocol::Bye>(message)) return 0;
+    if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+      if (hello->protocol != protocol::kProtocolVersion) {
+        send_error("", "hello",
+                   make_error(ErrorCode::kUnsupported,
+                              "the agent speaks protocol " + std::to_string(hello->protocol) +
+                                  ", expected " + std::to_string(protocol::kProtocolVersion) +
+                                  ": install both programs together"));
+        return 1;
+      }
+    } else if (const auto* load = std::get_if<protocol::Load>(&message)) {
+      handle(*load);
+    } else if (const auto* answered = std::get_if<protocol::Answered>(&message)) {
+      known_[{answered->task, answered->doc_id}] = {answered->doc_id, answered->text,
+                                                    answered->output_tokens};
+    } else if (const auto* evaluate = std::get_if<protocol::Evaluate>(&message)) {
+      handle(*evaluate);
+      known_.clear();
+    }
+  }
+}
+
+void Session::on_urgent(const protocol::Message& message) {
+  const auto* const cancel = std::get_if<protocol::Cancel>(&message);
+  if (cancel == nullptr) gone_ = true;  // bye: also for a job that starts after this
+  jobs_.with([&](Jobs& jobs) {
+    if (cancel != nullptr && jobs.cancelled.size() < kMaxRememberedCancels)
+      jobs.cancelled.insert(cancel->id);
+    if (jobs.running.has_value() && (cancel == nullptr || cancel->id == jobs.running->id)) {
+      jobs.running->stop.request_stop();
+    }
+  });
+}
+
+std::stop_token Session::begin(const std::string& id, const std::string& stage) {
+  const std::stop_token token = jobs_.with([&](Jobs& jobs) {
+    jobs.running.emplace();
+    jobs.running->id = id;
+    jobs.running->latest.id = id;
+    jobs.running->latest.stage = stage;
+    if (gone_ || jobs.cancelled.contains(id)) jobs.running->stop.request_stop();
+    return jobs.running->stop.get_token();
+  });
+  tell(id, stage, "", 0, 0);
+  return token;
+}
+
+void Session::end() {
+  jobs_.with([](Jobs& jobs) {
+    if (jobs.running.has_value()) jobs.cancelled.erase(jobs.running->id);
+    jobs.running.reset();
+  });
+}
+
+void Session::tell(const std::string& id, const std::string& stage, const std::string& task,
+                   std::int64_t done, std::int64_t total) {
+  const protocol::Progress progress{
+      .id = id, .stage = stage, .task = task, .done = done, .total = total};
+  jobs_.with([&](Jobs& jobs) {
+    if (jobs.running.has_value()) jobs.running->latest = progress;
+  });
+  channel_.send(progress);
+}
+
+void Session::heartbeat(std::stop_token stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  while (!stop.stop_requested()) {
+    wake.wait_for(lock, stop, kHeartbeat, [] { return false; });
+    const auto latest = jobs_.with([](Jobs& jobs) {
+      return jobs.running.has_value() ? std::optional(jobs.running->latest) : std::nullopt;
+    });
+    if (latest.has_value() && !stop.stop_requested()) channel_.send(*latest);
+  }
+}
+
+void Session::send_error(const std::string& id, const std::string& stage, const Error& error) {
+  const std::string kind = job_error_kind(error);
+  channel_.send(protocol::JobError{.id = id,
+                                   .kind = kind,
+                                   .stage = stage,
+                                   .message = error.message,
+                                   .retryable = error.retryable,
+                                   .fatal = kind == "device_lost"});
+}
+
+void Session::handle(const protocol::Load& load) {
+  const std::stop_token stop = begin(load.id, "loading");
+  auto loaded = load_weights(load, stop);
+  end();
+  if (loaded.has_value()) return channel_.send(*loaded);
+  weights_.reset();
+  model_.reset();
+  engine_->unload();
+  send_error(load.id, "loading", loaded.error());
+}
+
+Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::stop_token stop) {
+  const MonotonicTime start = clock_.monotonic_now();
+  const auto kind = checkpoint::weights_kind_from_name(load.weights);
+  if (!kind.has_value()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "weights = \"" + load.weights + "\": expected \"regular\" or \"ema\"");
+  }
+  const bool own_config = files_.info_followed(join_path(load.dir, "config.json")).has_value();
+  if (!own_config && load.base_model.empty()) {
+    return make_error(
+        ErrorCode::kNotFound,
+        load.dir +
+            ": no config.json; expected one beside the weights, or evaluate.base_model set to the "
+            "folder of the model that training started from");
+  }
+  const std::string& config_dir = own_config ? load.dir : load.base_model;
+  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, config_dir));
+  EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
+                           checkpoint::make_plan(files_, load.dir, *kind));
+  EVALCAR_ASSIGN_OR_RETURN(engine::LoadedWeights weights,
+                           engine_->load(
+                               files_, plan, config_dir, load.dtype,
+                               [&](std::uint64_t done, std::uint64_t total) {
+                                 tell(load.id, "loading", "", static_cast<std::int64_t>(done),
+                                      static_cast<std::int64_t>(total));
+                               },
+                               std::move(stop)));
+  protocol::Loaded loaded{.id = load.id,
+                          .weights_sha256 = weights.weights_sha256,
+                          .architecture = weights.architecture,
+                          .dtype = weights.dtype,
+                          .tensors = weights.tensors,
+                          .bytes = weights.bytes,
+                          .seconds = seconds_since(clock_, start)};
+  if (!weights.warning.empty()) std::cerr << "warning: " << weights.warning << '\n';
+  weights_ = std::move(weights);
+  model_.emplace(std::move(model));
+  return loaded;
+}
+
+void Session::handle(const protocol::Evaluate& evaluate) {
+  if (!weights_.has_value()) {
+    return send_error(evaluate.id, "evaluating",
+                      make_error(ErrorCode::kInternal, "evaluate before any weights were loaded"));
+  }
+  const MonotonicTime start = clock_.monotonic_now();
+  const std::stop_token stop = begin(evaluate.id, "preparing");
+  EvaluationEvents events;
+  events.progress = [&](const std::string& stage, const std::string& task, std::int64_t done,
+                        std::int64_t total) { tell(evaluate.id, stage, task, done, total); };
+  events.answered = [&](const std::string& task, const tasks::Response& response) {
+    channel_.send(protocol::Sample{.id = evaluate.id,
+                                   .task = task,
+                                   .doc_id = response.doc_id,
+                                   .text = response.text,
+                                   .output_tokens = response.output_tokens});
+  };
+  events.scored = [&](const std::string& task, std::int64_t doc_id, const std::string& line) {
+    channel_.send(
+        protocol::Scored{.id = evaluate.id, .task = task, .doc_id = doc_id, .line = line});
+  };
+  auto result =
+      run_evaluation(*engine_, *weights_, *model_, files_, evaluate.settings, known_, events, stop);
+  end();
+  if (!result.has_value()) return send_error(evaluate.id, "evaluating", result.error());
+  result->id = evaluate.id;
+  result->seconds = seconds_since(clock_, start);
+  channel_.send(*result);
+}
+
+}  // namespace evalcar::service

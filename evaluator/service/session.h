@@ -1,0 +1,68 @@
+// The evaluator's side of the conversation with the agent: loads weights, runs evaluations, tells
+// how far it is.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/service/channel.h"
+#include "evaluator/service/evaluation.h"
+#include "store/base/clock.h"
+#include "store/base/file_system.h"
+#include "store/base/guarded.h"
+
+namespace evalcar::service {
+
+/// Serves one agent until it says bye or is gone. Returns the process's exit code.
+class Session {
+ public:
+  Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
+          const FileSystem& files, const Clock& clock);
+  int run();
+
+ private:
+  struct Running {
+    std::string id;
+    std::stop_source stop;
+    protocol::Progress latest;
+  };
+
+  /// A cancel can come before its job has begun: it is remembered until the job ends.
+  struct Jobs {
+    std::optional<Running> running;
+    std::set<std::string> cancelled;
+  };
+
+  void on_urgent(const protocol::Message& message);
+  void handle(const protocol::Load& load);
+  void handle(const protocol::Evaluate& evaluate);
+  void send_error(const std::string& id, const std::string& stage, const Error& error);
+  /// Opens a job: from now on cancel reaches it and the heartbeat tells of it.
+  std::stop_token begin(const std::string& id, const std::string& stage);
+  void end();
+  void tell(const std::string& id, const std::string& stage, const std::string& task,
+            std::int64_t done, std::int64_t total);
+  Result<protocol::Loaded> load_weights(const protocol::Load& load, std::stop_token stop);
+  void heartbeat(std::stop_token stop);
+
+  std::unique_ptr<engine::Engine> engine_;
+  engine::DeviceDescription device_;
+  const FileSystem& files_;
+  const Clock& clock_;
+  std::optional<engine::LoadedWeights> weights_;
+  std::optional<ModelText> model_;
+  KnownAnswers known_;  // of the job that is about to start
+  Guarded<Jobs> jobs_;
+  std::atomic<bool> gone_ = false;
+  Channel channel_;  // last: its thread uses the members above
+};
+
+/// "out_of_memory", "device_lost", "no_device" or the code's name: what the agent decides on.
+std::string job_error_kind(const Error& error);
+
+}  // namespace evalcar::service

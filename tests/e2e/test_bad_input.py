@@ -1,0 +1,187 @@
+"""Bad input to `evalcar eval`: a sentence that names the file and what was expected, the right exit code, nothing left behind."""
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+from fixtures import data_sets, small_models
+
+FAILED, USAGE, NOT_READY = 1, 2, 3
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory, cache_dir):
+    """A good checkpoint and good data; each test copies what it breaks."""
+    root = tmp_path_factory.mktemp("good")
+    small_models.write_model(root / "checkpoint-5", small_models.SmallModel(seed=3), cache_dir=cache_dir)
+    data_sets.write_docvqa(root / "data", count=2)
+    return root
+
+
+@pytest.fixture
+def place(good, tmp_path):
+    shutil.copytree(good / "checkpoint-5", tmp_path / "checkpoint-5")
+    shutil.copytree(good / "data", tmp_path / "data")
+    return tmp_path
+
+
+def evaluate(bin_dir, place, *arguments, tasks="docvqa_val", device="cpu"):
+    command = [bin_dir / "evalcar", "eval", place / "checkpoint-5", "--tasks", tasks, "--data", place / "data",
+               "--device", device, "--output", place / "out", "--set", "evaluate.max_new_tokens=2", *arguments]  # fmt: skip
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, check=False)
+
+
+def expect(done, place, code, *words):
+    assert done.returncode == code, done.stdout + done.stderr
+    for word in words:
+        assert word in done.stderr, f"{word!r} is not in: {done.stderr}"
+    left = [str(path) for path in (place / "out").rglob("*") if path.is_file()] if (place / "out").exists() else []
+    assert not left, f"files left behind: {left}"
+
+
+def edit_tensors(folder, change):
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def edit_config(folder, change):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+def test_the_untouched_checkpoint_is_evaluated(bin_dir, place):
+    done = evaluate(bin_dir, place)
+    assert done.returncode == 0, done.stderr
+    assert "anls" in done.stdout
+
+
+def test_a_torn_weights_file_is_not_ready_and_named(bin_dir, place):
+    path = place / "checkpoint-5" / "model.safetensors"
+    os.truncate(path, path.stat().st_size - 100)
+    expect(evaluate(bin_dir, place), place, NOT_READY, "model.safetensors", "expected")
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(bin_dir, place):
+    shutil.rmtree(place / "checkpoint-5")
+    (place / "checkpoint-5").mkdir()
+    (place / "checkpoint-5" / "notes.txt").write_text("hello")
+    expect(evaluate(bin_dir, place), place, FAILED, "checkpoint-5")
+
+
+def test_a_folder_that_does_not_exist_is_a_usage_error(bin_dir, place):
+    shutil.rmtree(place / "checkpoint-5")
+    done = evaluate(bin_dir, place)
+    assert done.returncode in (FAILED, USAGE)
+    assert "checkpoint-5" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.pop("model.norm.weight"), ["model.norm.weight", "missing"]),
+        (lambda t: t.update(extra=t["model.norm.weight"].clone()), ["extra"]),
+        (lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:-1].clone()}), ["model.norm.weight", "shape"]),
+        (lambda t: t.update({"model.norm.weight": t["model.norm.weight"].long()}), ["model.norm.weight", "int64"]),
+        (lambda t: t["model.norm.weight"].fill_(float("nan")), ["model.norm.weight", "finite"]),
+        (lambda t: t["visual.merger.ln_q.weight"].fill_(float("inf")), ["visual.merger.ln_q.weight", "finite"]),
+    ],
+    ids=["missing", "extra", "shape", "dtype", "nan", "inf"],
+)
+def test_wrong_weights_give_no_score(bin_dir, place, change, words):
+    edit_tensors(place / "checkpoint-5", change)
+    expect(evaluate(bin_dir, place), place, FAILED, *words)
+
+
+def test_an_unknown_architecture_lists_the_known_ones(bin_dir, place):
+    def change(config):
+        config.update(model_type="gpt_neo", architectures=["GPTNeoForCausalLM"])
+
+    edit_config(place / "checkpoint-5", change)
+    expect(evaluate(bin_dir, place), place, FAILED, "gpt_neo", "qwen2_5_vl")
+
+
+def test_an_absurd_configuration_is_refused_before_memory_is_taken(bin_dir, place):
+    def change(config):
+        config["text_config"]["hidden_size"] = 2**31
+
+    edit_config(place / "checkpoint-5", change)
+    expect(evaluate(bin_dir, place), place, FAILED, "hidden_size")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "processor_config.json"])
+def test_a_missing_file_is_named(bin_dir, place, name):
+    (place / "checkpoint-5" / name).unlink()
+    done = evaluate(bin_dir, place)
+    assert done.returncode in (FAILED, NOT_READY)
+    assert name in done.stderr
+
+
+def test_an_unreadable_picture_fails_its_task_with_its_document(bin_dir, place):
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    (path,) = (place / "data").rglob("*.parquet")
+    table = parquet.read_table(path)
+    rows = table.to_pylist()
+    rows[1]["image"]["bytes"] = b"\x89PNG\r\n\x1a\n" + b"broken"
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+    expect(evaluate(bin_dir, place), place, FAILED, "docvqa_val", "document 1")
+
+
+def test_a_wrong_column_lists_those_that_are_there(bin_dir, place):
+    import pyarrow.parquet as parquet
+
+    (path,) = (place / "data").rglob("*.parquet")
+    table = parquet.read_table(path)
+    parquet.write_table(table.rename_columns(["query" if n == "question" else n for n in table.column_names]), path)
+    expect(evaluate(bin_dir, place), place, FAILED, "question", "query")
+
+
+def test_an_empty_data_set_is_an_error(bin_dir, place):
+    import pyarrow.parquet as parquet
+
+    (path,) = (place / "data").rglob("*.parquet")
+    parquet.write_table(parquet.read_table(path).slice(0, 0), path)
+    expect(evaluate(bin_dir, place), place, FAILED, "docvqa_val")
+
+
+def test_missing_data_prints_the_command_that_fetches_them(bin_dir, place):
+    shutil.rmtree(place / "data" / "lmms-lab")
+    expect(evaluate(bin_dir, place), place, FAILED, "hf download", "DocVQA")
+
+
+def test_an_unknown_task_names_the_nearest(bin_dir, place):
+    expect(evaluate(bin_dir, place, tasks="docvqa_vla"), place, USAGE, "docvqa_vla", "docvqa_val")
+
+
+def test_a_device_that_does_not_exist_is_an_error_and_never_the_cpu(bin_dir, place):
+    expect(evaluate(bin_dir, place, device="cuda:7"), place, USAGE, "cuda:7")
+
+
+def test_bad_toml_names_file_and_line(bin_dir, place):
+    config = place / "evalcar.toml"
+    config.write_text('[evaluate]\ntasks = ["docvqa_val"\n')
+    with pytest.raises(tomllib.TOMLDecodeError):
+        tomllib.loads(config.read_text())
+    done = subprocess.run(
+        [str(bin_dir / "evalcar"), "run", str(place), "--config", str(config), "--once"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == USAGE
+    assert "evalcar.toml" in done.stderr
+
+
+def test_an_output_that_cannot_be_written_is_told(bin_dir, place):
+    (place / "out").write_text("a file, not a folder")
+    done = evaluate(bin_dir, place)
+    assert done.returncode in (FAILED, USAGE)
+    assert "out" in done.stderr

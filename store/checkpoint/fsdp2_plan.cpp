@@ -36,6 +36,7 @@ class ShardCollector {
       }
       plan_.tensors.push_back(std::move(tensor.plan));
     }
+    for (const auto& [place, record] : records_) plan_.records.push_back(record);
     if (plan_.tensors.empty()) {
       return make_error(ErrorCode::kCorruption, folder_ + ": the shards hold no tensor");
     }
@@ -99,6 +100,7 @@ class ShardCollector {
                         shape_text(box.size) + " from its mesh and placements");
         }
         if (box.elements() > 0) {
+          add_record(torch_file, rank, stored.local);
           entry.plan.pieces.push_back(Piece{static_cast<std::size_t>(rank),
                                             stored.local.file_offset, box.start, box.size,
                                             stored.local.stride});
@@ -110,6 +112,7 @@ class ShardCollector {
       entry.plan.dtype = stored.dtype;
       entry.plan.shape = stored.size;
       if (checked_elements(stored.size) != 0U) {
+        add_record(torch_file, rank, stored);
         entry.plan.pieces.push_back(Piece{static_cast<std::size_t>(rank), stored.file_offset,
                                           std::vector<std::int64_t>(stored.size.size(), 0),
                                           stored.size, stored.stride});
@@ -119,6 +122,13 @@ class ShardCollector {
                         torch_file.where + ": entry " + quote_name(name) + " is not a tensor");
     }
     return merge(std::move(entry), torch_file);
+  }
+
+  void add_record(const TorchFile& torch_file, int rank, const StoredTensor& tensor) {
+    if (!torch_file.zip.has_checksums()) return;
+    records_.emplace(std::pair(static_cast<std::size_t>(rank), tensor.record.offset),
+                     PlanRecord{static_cast<std::size_t>(rank), tensor.record.offset,
+                                tensor.record.size, tensor.record.crc32});
   }
 
   Status merge(Collected entry, const TorchFile& torch_file) {
@@ -149,6 +159,7 @@ class ShardCollector {
   ShardSet shards_;
   Plan& plan_;
   std::map<std::string, Collected> tensors_;
+  std::map<std::pair<std::size_t, std::uint64_t>, PlanRecord> records_;  // by file and offset
 };
 
 }  // namespace

@@ -50,12 +50,21 @@ struct PlanFile {
   FileInfo identity;  ///< when the plan was made; checked again after reading
 };
 
+/// Bytes of a file whose CRC-32 the file itself states (a storage of a torch.save file).
+struct PlanRecord {
+  std::size_t file = 0;  ///< index into Plan::files
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  std::uint32_t crc32 = 0;
+};
+
 struct Plan {
   Layout layout = Layout::kHuggingFace;
   WeightsKind kind = WeightsKind::kRegular;
   int world_size = 0;
   std::vector<PlanFile> files;
   std::vector<TensorPlan> tensors;  ///< sorted by name in bytes
+  std::vector<PlanRecord> records;  ///< every storage that a tensor lies in; none for safetensors
 
   const TensorPlan* find(std::string_view name) const;
   std::uint64_t bytes() const;
@@ -123,8 +132,13 @@ struct TensorDigest {
 };
 std::string weights_sha256(std::vector<TensorDigest> tensors);
 
+/// Reads every record of the plan (once more, from the page cache where it was just read) and
+/// compares its CRC-32: finds blocks that were lost by a power cut or by a disk. kCorruption names
+/// file and offset. Does nothing for formats without checksums.
+Status verify_checksums(const FileSystem& files, const Plan& plan, int threads);
+
 /// Hashes every tensor of a plan with up to `threads` threads in bounded memory;
-/// `on_progress(bytes_done)` may be empty.
+/// `on_progress(bytes_done)` may be empty. Verifies the checksums too.
 Result<std::vector<TensorDigest>> hash_plan(const FileSystem& files, const Plan& plan, int threads,
                                             const std::function<void(std::uint64_t)>& on_progress);
 

@@ -188,6 +188,7 @@ Result<StoredTensor> read_stored_tensor(const TorchFile& file, Pickle::NodeId no
                             " is a view that overlaps itself (an expanded tensor?)");
     }
   }
+  tensor.record = *storage.record;
   tensor.file_offset = storage.record->offset + (*elements > 0 ? offset * element_bytes : 0);
   return tensor;
 }

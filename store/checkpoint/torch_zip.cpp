@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "store/checkpoint/crc32.h"
 #include "store/checkpoint/numeric.h"
 
 namespace evalcar::checkpoint {
@@ -316,28 +317,7 @@ Status check_record_tiling(const ReadableFile& file, const std::vector<CentralEn
   return {};
 }
 
-std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) {
-      value = (value & 1U) != 0 ? 0xedb88320U ^ (value >> 1U) : value >> 1U;
-    }
-    table[i] = value;
-  }
-  return table;
-}
-
 }  // namespace
-
-std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
-  static const std::array<std::uint32_t, 256> kTable = make_crc_table();
-  crc = ~crc;
-  for (const std::byte byte : bytes) {
-    crc = kTable[(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xffU] ^ (crc >> 8U);
-  }
-  return ~crc;
-}
 
 Status check_zip_is_whole(const ReadableFile& file, const std::string& where) {
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file.info());
@@ -369,6 +349,7 @@ Result<TorchZip> TorchZip::read(const ReadableFile& file, const std::string& whe
     }
     zip.records_.push_back(
         {entry.name.substr(root.size()), entry.data_offset, entry.size, entry.crc32});
+    zip.has_checksums_ = zip.has_checksums_ || entry.crc32 != 0;
   }
   std::sort(zip.records_.begin(), zip.records_.end(),
             [](const ZipRecord& a, const ZipRecord& b) { return a.name < b.name; });
@@ -412,7 +393,7 @@ Result<std::string> TorchZip::read_record(const ReadableFile& file, const ZipRec
   std::string bytes(record.size, '\0');
   const auto writable = std::as_writable_bytes(std::span<char>(bytes.data(), bytes.size()));
   EVALCAR_RETURN_IF_ERROR(file.read_exactly_at(record.offset, writable, where));
-  if (crc32(writable) != record.crc32) {
+  if (has_checksums_ && crc32(writable) != record.crc32) {
     return corrupt(where, record.offset,
                    "record " + quote_name(record.name) + " does not match its CRC-32");
   }

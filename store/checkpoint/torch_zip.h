@@ -34,19 +34,21 @@ class TorchZip {
   const ZipRecord* find(std::string_view name) const;
   const std::vector<ZipRecord>& records() const { return records_; }
 
+  /// False for a file written under torch.serialization.set_crc32_options(False): all its CRCs are
+  /// 0.
+  bool has_checksums() const { return has_checksums_; }
+
   /// The bytes of a record, checked against its CRC-32. kCorruption if it is larger than the limit.
   Result<std::string> read_record(const ReadableFile& file, const ZipRecord& record,
                                   std::uint64_t limit_bytes, const std::string& where) const;
 
  private:
   std::vector<ZipRecord> records_;  // sorted by name
+  bool has_checksums_ = false;
 };
 
 /// The cheap part of TorchZip::read: the file begins as a ZIP and its end record and central
 /// directory are in place. What a watcher asks again and again. Errors as TorchZip::read.
 Status check_zip_is_whole(const ReadableFile& file, const std::string& where);
-
-/// CRC-32 (IEEE 802.3, as in ZIP) of `bytes`, continuing from `crc`.
-std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
 }  // namespace evalcar::checkpoint

@@ -353,6 +353,23 @@ TEST_CASE("every truncation of a shard makes the checkpoint incomplete, never wr
   }
 }
 
+TEST_CASE("a block of a storage that was lost is found by its checksum") {
+  OneShard shard;
+  const auto good = shard.plan_with(shard.good);
+  REQUIRE(good.has_value());
+  REQUIRE(hash_plan(shard.files, *good, 2, {}).has_value());
+  std::string bytes = shard.good;
+  bytes[bytes.find("xxxxxxxx") + 5] = '\0';
+
+  const auto plan = shard.plan_with(bytes);
+
+  REQUIRE(plan.has_value());
+  const auto digests = hash_plan(shard.files, *plan, 2, {});
+  REQUIRE_FALSE(digests.has_value());
+  CHECK(digests.error().code == ErrorCode::kCorruption);
+  CHECK(digests.error().message.find("rank_0.pt") != std::string::npos);
+}
+
 TEST_CASE("no flipped bit of a shard yields a tensor of another size") {
   OneShard shard;
   // The pickle is covered by its CRC, so what passes is a flip in tensor data or in unused fields.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "store/checkpoint/crc32.h"
 #include "store/checkpoint/torch_zip.h"
 #include "tests/unit/checkpoint/support.h"
 

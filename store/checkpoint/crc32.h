@@ -1,0 +1,14 @@
+// CRC-32 of ZIP records (IEEE 802.3, reflected, polynomial 0xedb88320).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace evalcar::checkpoint {
+
+/// CRC-32 of `bytes`, continuing from the CRC of what came before (0 at the start). Sixteen bytes
+/// a step by tables (Kounavis and Berry, "slicing-by-N"), about 2 GB/s. Thread-safe.
+std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+
+}  // namespace evalcar::checkpoint

@@ -92,11 +92,13 @@ void Agent::end_job() {
 void Agent::start_next() {
   const MonotonicTime now = around_.clock.monotonic_now();
   if (!supervisor_.ready()) return;
+  const bool news = std::any_of(directories_.begin(), directories_.end(),
+                                [this](const auto& d) { return d->last_news() >= asked_at_; });
+  if (!news && now < schedule_again_at_) return;  // the rows say what they said before
+  asked_at_ = now;
   bool started = false;
   for (std::size_t i = 0; i < directories_.size() && !started; ++i) {
     OutputDirectory& directory = *directories_[(next_directory_ + i) % directories_.size()];
-    // Nothing new, and no retry can be due yet: the rows need not be asked again.
-    if (directory.last_news() < schedule_again_at_ && now < schedule_again_at_) continue;
     complain(directory.path(), try_start(directory, started));
   }
   if (started) {

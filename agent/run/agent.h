@@ -74,7 +74,8 @@ class Agent {
   std::size_t next_directory_ = 0;
   std::optional<int> exit_code_;
   MonotonicTime started_at_{};
-  MonotonicTime schedule_again_at_{};
+  MonotonicTime asked_at_{};           ///< when the rows were last asked what waits
+  MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
   MonotonicTime job_retry_at_{};
   std::string last_complaint_;
   MonotonicTime complained_at_{};

@@ -117,6 +117,7 @@ Status OutputDirectory::step() {
       const auto newest = std::prev(untold_.end());
       EVALCAR_RETURN_IF_ERROR(handle(newest->second));
       untold_.erase(newest);
+      last_news_ = around_.clock.monotonic_now();
     }
     if (publish_again_ && run_.has_value()) EVALCAR_RETURN_IF_ERROR(publish_left_over());
     return guard_disk();

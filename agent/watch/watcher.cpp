@@ -171,13 +171,15 @@ void Watcher::list_folders(std::vector<Sighting>& out) {
     trouble_ = entries.error().message;
     // Appears later, or was unmounted for a while: nothing is concluded from a root that is not
     // there. The nearest parent tells when it comes.
-    for (std::string parent = parent_path(options_.output_dir);;) {
-      if (notifier_.watch(parent) || parent == parent_path(parent)) break;
-      parent = parent_path(parent);
+    for (std::string parent = parent_path(options_.output_dir);; parent = parent_path(parent)) {
+      if (notifier_.watch(parent)) watched_parents_.insert(parent);
+      if (watched_parents_.contains(parent) || parent == parent_path(parent)) break;
     }
     return;
   }
   trouble_.clear();
+  for (const std::string& parent : watched_parents_) notifier_.unwatch(parent);
+  watched_parents_.clear();
   std::set<std::int64_t> present;
   for (const DirectoryEntry& entry : *entries) {
     const auto step = checkpoint::step_of_name(entry.name, options_.pattern);

@@ -128,6 +128,7 @@ class Watcher {
   /// Fingerprints of folders that went: they may come back, rewritten.
   std::map<std::int64_t, std::map<checkpoint::WeightsKind, std::string>> remembered_;
   std::set<std::string> hinted_;
+  std::set<std::string> watched_parents_;  ///< only while the output directory is not there
   bool scan_all_ = true;
   bool list_again_ = true;
   MonotonicTime last_look_{};

@@ -1,0 +1,137 @@
+"""The main job on what real trainers save, with the real evaluator: killed in the middle, restarted, and each number equal to
+that of `evalcar eval` on a copy of the same checkpoint."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+
+import data_sets
+import fsdp2_checkpoints
+import pytest
+import sidecar as sidecar_module
+import small_models
+
+HERE = pathlib.Path(__file__).resolve().parent
+TASKS = "docvqa_val,mmmu_val"
+SETTINGS = ["--device", "cpu", "--limit", "3", "--set", "evaluate.max_new_tokens=8", "--set", "evaluate.min_pixels=3136"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return data_sets.write_all(tmp_path_factory.mktemp("data"), 6, 6, 6)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, cache_dir):
+    folder = tmp_path_factory.mktemp("model") / "small"
+    small_models.write_model(folder, cache_dir=cache_dir, layers=2)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def needs_the_evaluator(bin_dir):
+    if not (bin_dir / "evalcar-evaluator").exists() and "EVALCAR_EVALUATOR" not in os.environ:
+        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
+
+
+class Training:
+    """A trainer in the background, `archive` with a copy of each checkpoint that it saved."""
+
+    def __init__(self, archive, work):
+        self.archive = archive
+        self.error = None
+        self.thread = threading.Thread(target=self.run, args=(work,), daemon=True)
+        self.thread.start()
+
+    def run(self, work):
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001: told in finish()
+            self.error = error
+
+    def finish(self):
+        self.thread.join(300)
+        assert not self.thread.is_alive()
+        assert self.error is None, self.error
+
+
+def evaluate_alone(bin_dir, home, folder, kind, data):
+    """What `evalcar eval` says of the checkpoint."""
+    done = subprocess.run([str(bin_dir / "evalcar"), "eval", str(folder), "--weights", kind, "--tasks", TASKS, "--data", str(data),
+                           "--output", str(home / "alone"), "--json", *SETTINGS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def check_against_eval(sidecar, bin_dir, archive, data, expected):
+    lines = sidecar.metrics_lines()
+    assert sorted((line["global_step"], line["checkpoint_type"]) for line in lines) == sorted(expected)
+    for line in lines:
+        kind = line["checkpoint_type"]
+        alone = evaluate_alone(bin_dir, sidecar.home, archive / f"checkpoint-{line['global_step']}", kind, data)
+        assert line["weights_sha256"] == alone["weights_sha256"]
+        prefix = "eval_ema" if kind == "ema" else "eval"
+        for task, metrics in alone["results"].items():
+            for name, value in metrics.items():
+                assert line["metrics"][f"{prefix}/{task}/{name}"] == value
+        assert line["samples"] == sum(alone["samples"].values())
+    hashes = {line["weights_sha256"] for line in lines}
+    assert len(hashes) == len(expected), "the checkpoints are all different, so must the weights be"
+
+
+def run_beside(bin_dir, home, run, data, training, expected):
+    """The agent beside the trainer: killed once while it evaluates, started again, stopped when all is there."""
+    sidecar = sidecar_module.Sidecar(bin_dir, home, run, tasks=TASKS, arguments=["--data", str(data), *SETTINGS])
+    try:
+        sidecar.start()
+        sidecar.wait_for(lambda s: s.query("SELECT 1 FROM evaluations WHERE state IN ('loading', 'evaluating')"), timeout=120,
+                         what="an evaluation under way")
+        sidecar.kill()
+        sidecar.start()
+        job = training()
+        job.finish()
+        sidecar.wait_for(lambda s: s.published() == expected, timeout=240, what="all results")
+        assert sidecar.stop() == 0
+    finally:
+        if sidecar.process.poll() is None:
+            sidecar.kill()
+    return sidecar
+
+
+def test_the_hugging_face_trainer_with_a_limit_of_one(bin_dir, tmp_path, model, data):
+    run, archive = tmp_path / "out", tmp_path / "archive"
+    archive.mkdir()
+    command = [sys.executable, str(HERE / "hf_trainer.py"), str(model), str(run), "--saves", "3", "--save-total-limit", "1",
+               "--archive", str(archive), "--pause", "2"]
+
+    def work():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    job = Training(archive, work)
+    expected = {(step, "regular") for step in (2, 4, 6)}
+    sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected)
+
+    assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-6"]  # its rotation went on as ever
+    check_against_eval(sidecar, bin_dir, archive, data, expected)
+
+
+def test_fsdp2_shards_with_ema_as_lmms_engine_saves_them(bin_dir, tmp_path, model, data):
+    run, archive = tmp_path / "out", tmp_path / "archive"
+    run.mkdir()
+    steps = [10, 20, 30]
+    options = dict(world_size=2, ema=True, seed=3)
+
+    job = Training(archive, lambda: fsdp2_checkpoints.write_run(run, model, steps, save_total_limit=1, delay_seconds=2, **options))
+    expected = {(step, kind) for step in steps for kind in ("regular", "ema")}
+    sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected)
+
+    assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-30"]
+    # The same seed gives the same checkpoints again, to be looked at alone.
+    fsdp2_checkpoints.write_run(archive, model, steps, **options)
+    check_against_eval(sidecar, bin_dir, archive, data, expected)
+    shutil.rmtree(archive)

@@ -77,7 +77,6 @@ checkpoint::WeightsKind kind_of(const std::string& name) {
   return checkpoint::weights_kind_from_name(name).value_or(checkpoint::WeightsKind::kRegular);
 }
 
-#ifdef EVALCAR_DATABASE_COMMANDS
 /// --db, --output-dir, --config of the commands that read a database.
 struct DatabaseFlags {
   std::string db;
@@ -112,8 +111,6 @@ int with_database(const DatabaseFlags& flags, FileSystem& files,
   }
   return command(std::move(choice).value());
 }
-
-#endif
 
 void add_run(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("run", "The sidecar: watch, evaluate, publish");
@@ -210,7 +207,6 @@ void add_inspect(CLI::App& app, Action& action) {
   });
 }
 
-#ifdef EVALCAR_DATABASE_COMMANDS
 void add_results(CLI::App& app, Action& action) {
   auto* const command =
       app.add_subcommand("results", "The numbers, as table, JSON, CSV or picture");
@@ -274,8 +270,6 @@ void add_database_commands(CLI::App& app, Action& action) {
     };
   });
 }
-
-#endif
 
 void add_tasks_and_models(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("tasks", "The tasks, and how to fetch their data");
@@ -368,10 +362,8 @@ std::optional<int> parse(int argc, char** argv, Action& action, std::string& log
   add_eval(app, action);
   add_merge(app, action);
   add_inspect(app, action);
-#ifdef EVALCAR_DATABASE_COMMANDS
   add_results(app, action);
   add_database_commands(app, action);
-#endif
   add_tasks_and_models(app, action);
   add_score(app, action);
   add_doctor_and_init(app, action);

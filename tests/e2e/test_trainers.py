@@ -62,9 +62,19 @@ class Training:
 def evaluate_alone(bin_dir, home, folder, kind, data):
     """What `evalcar eval` says of the checkpoint."""
     done = subprocess.run([str(bin_dir / "evalcar"), "eval", str(folder), "--weights", kind, "--tasks", TASKS, "--data", str(data),
-                           "--output", str(home / "alone"), "--json", *SETTINGS], capture_output=True, text=True, timeout=120)
+                           "--output", str(home / "alone" / f"{folder.name}-{kind}"), "--json", *SETTINGS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def texts(folder):
+    """{(task, doc_id): answer} of the samples files below a folder."""
+    found = {}
+    for path in pathlib.Path(folder).rglob("*_samples_*.jsonl"):
+        for line in path.read_text().splitlines():
+            sample = json.loads(line)
+            found[path.stem.split("_samples_")[1], sample["doc_id"]] = sample["filtered_resps"]
+    return found
 
 
 def check_against_eval(sidecar, bin_dir, archive, data, expected):
@@ -79,6 +89,9 @@ def check_against_eval(sidecar, bin_dir, archive, data, expected):
             for name, value in metrics.items():
                 assert line["metrics"][f"{prefix}/{task}/{name}"] == value
         assert line["samples"] == sum(alone["samples"].values())
+        beside = texts(sidecar.run / "_evalcar" / "results" / str(line["global_step"]) / kind)
+        assert len(beside) == line["samples"]
+        assert beside == texts(alone["output"])
     hashes = {line["weights_sha256"] for line in lines}
     assert len(hashes) == len(expected), "the checkpoints are all different, so must the weights be"
 

@@ -2,9 +2,9 @@
 
     build/venv/bin/python tests/bench/generate_bench.py [--questions 4] [--pictures 4] [--repeat 3]
 
-The same model folder, prompts and threads; several short questions on each picture, short answers. transformers gets its best batch size (a
-sweep), its own left padding, and prompts sorted by length; outputs are compared first. Each side's memory is the peak RSS of a
-process of its own that loads, then answers everything. Ratios are printed, times are medians.
+The same model folder, prompts and threads; several short questions on each picture, short answers. transformers gets its
+best batch size (a sweep) and prompts sorted by length; outputs are compared first. Each side's memory is the peak RSS of a
+process of its own that loads, then answers everything. Ratios are printed, times are medians of alternating runs.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def run_engine(folder, bin_dir, repeat, threads):
     return result
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pictures", type=int, default=4)
     parser.add_argument("--questions", type=int, default=4)
@@ -106,7 +106,7 @@ def main():
     parser.add_argument("--bin-dir", type=pathlib.Path, default=SOURCE / "build" / "dev" / "bin")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--side", type=pathlib.Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.side:
         transformers_side(args.side, args.batches, args.repeat, args.threads)
         return 0

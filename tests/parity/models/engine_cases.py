@@ -98,11 +98,14 @@ class Pictures:
 
 
 def run_sessions(bin_dir, folder, sessions, pictures=None):
-    """Runs [(options, runs)], each on an engine of its own, in one process (see engine_probe.cpp); returns their documents."""
+    """Runs [(options, runs)], each on an engine of its own, in one process (see engine_probe.cpp); returns their documents.
+
+    One thread unless told otherwise: models this small gain nothing from more, and wait for each other on a busy machine.
+    """
     job = pathlib.Path(folder) / "job.json"
     content = {
         "images": pictures.entries if pictures else [],
-        "sessions": [{"options": options, "runs": runs} for options, runs in sessions],
+        "sessions": [{"options": {"threads": 1, **options}, "runs": runs} for options, runs in sessions],
     }
     job.write_text(json.dumps(content))
     done = subprocess.run([str(bin_dir / "engine_probe"), str(job)], capture_output=True, text=True, timeout=900)

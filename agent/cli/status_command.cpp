@@ -30,8 +30,9 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
   if (!pid.has_value()) return std::nullopt;
   publish::AgentFacts facts;
   facts.pid = *pid;
-  std::vector<std::string> places = {db.substr(0, db.rfind(".db")) + ".status.json"};
+  std::vector<std::string> places;
   if (run.has_value()) places.push_back(join_path(run->output_dir, "_evalcar/status.json"));
+  places.push_back(db + ".status.json");  // where it is until there is a checkpoint
   for (const std::string& place : places) {
     const auto text = read_file(files, place, std::uint64_t{64} << 20U);
     if (!text.has_value()) continue;
@@ -43,6 +44,7 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
     facts.uptime_s = number_of(agent, "uptime_s");
     facts.device = text_of(agent, "device");
     facts.warning = text_of(agent, "warning");
+    break;
   }
   return facts;
 }

@@ -66,12 +66,14 @@ struct Publisher::State {
     return options.publish_aliases ? options.aliases : kNone;
   }
 
-  RunFacts run_facts(const Evaluation& evaluation) const {
+  Result<RunFacts> run_facts(const Evaluation& evaluation) const {
     RunFacts facts;
+    EVALCAR_ASSIGN_OR_RETURN(const auto attempts, store.read().attempts(evaluation.id));
+    facts.device = attempts.empty() || attempts.back().device.empty() ? options.device
+                                                                      : attempts.back().device;
     facts.checkpoint = evaluation.checkpoint_path;
     facts.weights = evaluation.kind;
-    facts.dtype = evaluation.dtype;
-    facts.device = options.device;
+    facts.dtype = evaluation.compute_dtype.empty() ? evaluation.dtype : evaluation.compute_dtype;
     facts.version = options.version;
     facts.evaluation_key = evaluation_key(evaluation);
     facts.settings = evaluation.settings;
@@ -107,7 +109,7 @@ struct Publisher::State {
                                      const protocol::EvaluationResult& result) {
     const std::string dir = join_path(
         options.dir, "results/" + std::to_string(evaluation.step) + "/" + evaluation.kind);
-    RunFacts facts = run_facts(evaluation);
+    EVALCAR_ASSIGN_OR_RETURN(RunFacts facts, run_facts(evaluation));
     EVALCAR_ASSIGN_OR_RETURN(const WallTime date, free_date(dir, facts));
     facts.started += date - facts.finished;
     facts.finished = date;

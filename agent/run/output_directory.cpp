@@ -84,7 +84,9 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
   options.tensorboard = settings.publish.tensorboard;
   options.metric_for_best_model = settings.publish.metric_for_best_model;
   options.greater_is_better = settings.publish.greater_is_better;
-  if (settings.publish.aliases) options.aliases = around.aliases;
+  options.aliases = around.aliases;
+  options.publish_aliases = settings.publish.aliases;
+  options.log_samples = settings.evaluate.log_samples;
   options.version = around.version;
   options.device = settings.evaluate.device;
   directory->publisher_ =

@@ -59,7 +59,8 @@ constexpr std::string_view kEvaluations =
     "SELECT e.evaluation_id, e.run_id, run.name, e.checkpoint_id, c.name, c.path, c.layout, "
     "e.step, c.generation, e.kind, e.dtype, e.settings, e.settings_sha256, e.state, e.reason, "
     "e.lease_path, e.weights_sha256, e.stage, e.progress_done, e.progress_total, e.attempts, "
-    "e.failures, e.next_try_at, e.created_at, e.updated_at, e.finished_at, e.seconds "
+    "e.failures, e.next_try_at, e.created_at, e.updated_at, e.finished_at, e.seconds, "
+    "e.compute_dtype "
     "FROM evaluation e JOIN run USING (run_id) JOIN checkpoint c USING (checkpoint_id) "
     "WHERE (?1 IS NULL OR e.evaluation_id = ?1) AND (?2 IS NULL OR e.run_id = ?2) "
     "AND (?3 IS NULL OR e.checkpoint_id = ?3) AND (?4 IS NULL OR e.step = ?4) "
@@ -100,6 +101,7 @@ Result<Evaluation> evaluation_of(const Statement& row) {
   e.updated_at = row.text(24);
   e.finished_at = row.text(25);
   e.seconds = row.real(26);
+  e.compute_dtype = row.text(27);
   return e;
 }
 

@@ -178,15 +178,7 @@ Status Store::record_result(std::int64_t evaluation_id, const protocol::Evaluati
                                            : "every task failed; " + result.tasks.front().task +
                                                  ": " + result.tasks.front().error);
   }
-  EVALCAR_ASSIGN_OR_RETURN(const std::string dtype, [&]() -> Result<std::string> {
-    EVALCAR_ASSIGN_OR_RETURN(
-        Statement row,
-        connection_->prepare("SELECT compute_dtype FROM evaluation WHERE evaluation_id = ?1",
-                             evaluation_id));
-    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool found, row.step());
-    return row.text(0);
-  }());
-  const std::string result_key = settings_sha256(evaluation.settings, dtype);
+  const std::string result_key = settings_sha256(evaluation.settings, evaluation.compute_dtype);
   std::int64_t position = 0;
   for (const protocol::TaskResult& task : result.tasks) {
     std::optional<std::int64_t> result_id;

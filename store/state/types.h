@@ -113,7 +113,8 @@ struct Evaluation {
   std::int64_t step = 0;
   std::int64_t generation = 1;
   std::string kind;
-  std::string dtype;
+  std::string dtype;          ///< as asked for: "auto", "float32", …
+  std::string compute_dtype;  ///< what the device held; "" until loaded
   protocol::EvaluationSettings settings;
   std::string settings_sha256;
   EvaluationState state = EvaluationState::kFound;

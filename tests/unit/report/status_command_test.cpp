@@ -40,7 +40,7 @@ TEST_CASE("status uses the heartbeat of the same process only, and survives a br
   StatusOptions options;
   options.database.db = s.db();
   options.json = true;
-  const std::string heartbeat = s.folder / "db/run.status.json";
+  const std::string heartbeat = s.db() + ".status.json";
   const auto agent = [&](const std::string& text) {
     must(write_file_atomically(s.files, heartbeat, text));
     std::ostringstream out;

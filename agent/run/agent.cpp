@@ -178,6 +178,8 @@ milliseconds Agent::until_due() const {
   if (const auto deadline = supervisor_.until_deadline(); deadline.has_value()) {
     due = std::min(due, *deadline);
   }
+  // A child's end shows on no descriptor.
+  if (job_ != nullptr && job_->hashing()) due = std::min(due, milliseconds(50));
   if (job_ != nullptr && job_retry_at_ > now) due = std::min(due, until(job_retry_at_));
   if (job_ == nullptr && supervisor_.ready()) {
     bool waiting = options_.once;

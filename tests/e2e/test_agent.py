@@ -90,7 +90,7 @@ def test_a_kill_in_the_middle_costs_at_most_one_batch_and_doubles_nothing(bench,
     assert len(generated) <= 4 * 6 + 4, generated  # what was under way, not everything again
 
 
-@pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.full), pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full), pytest.param(4, marks=pytest.mark.full)])
 def test_kills_at_random_times_converge_to_one_result_each(bench, shards, seed):
     import random
 
@@ -192,7 +192,7 @@ def test_an_output_directory_that_comes_later_is_picked_up(bench):
     assert sidecar.stop() == 0
 
 
-@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("limit", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_lmms_engine_prunes_as_ever_and_no_checkpoint_is_missed(bench, shards, limit):
     bench.tell(delay=0.05)
     sidecar = bench.sidecar().start()
@@ -298,7 +298,6 @@ def test_an_empty_ema_folder_waits_for_the_writer_and_is_then_skipped_with_its_r
     folder = checkpoints.write_fsdp2(bench.run, 5, shards, ema=False)
     shutil.rmtree(folder)
     (folder / "pytorch_ema_model_fsdp_0").mkdir(parents=True)
-    rewritten = checkpoints.write_fsdp2
     sidecar = bench.sidecar("--set", "watch.settle_time=2s").start()
     for name in ("pytorch_model_fsdp_0", "optimizer", "extra_state"):
         (folder / name).mkdir()
@@ -315,7 +314,6 @@ def test_an_empty_ema_folder_waits_for_the_writer_and_is_then_skipped_with_its_r
         shutil.copyfile(shards / f"5-ema-{rank}.pt", folder / "pytorch_ema_model_fsdp_0" / f"model_world_size_2_rank_{rank}.pt")
     sidecar.wait_for(lambda s: (5, "ema") in s.published(), what="the EMA result")
     assert sidecar.stop() == 0
-    del rewritten
 
 
 def test_a_second_agent_on_the_same_directory_ends_and_says_who_is_there(bench):
@@ -400,7 +398,7 @@ def test_idle_costs_next_to_nothing(bench):
 
     time.sleep(1)
     before = cpu_seconds()
-    span = 21
+    span = 11  # longer than a poll interval
     time.sleep(span)
     used = cpu_seconds() - before
     status = pathlib.Path(f"/proc/{pid}/status").read_text()

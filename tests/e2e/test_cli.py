@@ -147,6 +147,31 @@ def test_tasks_models_and_doctor_print_json(evalcar):
     assert bad.returncode == 1 and "PROBLEM" in bad.stdout
 
 
+def test_retry_gives_a_quarantined_step_another_chance(bench, evalcar):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(error={"message": "made up"})
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 4
+    assert sidecar.once() == 4 and len(bench.heard("load")) == 1  # not by itself
+    assert evalcar("retry", 6, "--db", sidecar.database).returncode == 3
+    bench.tell()
+
+    assert evalcar("retry", 5, "--db", sidecar.database).returncode == 0
+    assert sidecar.once() == 0
+
+    assert sidecar.published() == {(5, "regular")}
+    results = json.loads(evalcar("results", "--db", sidecar.database, "--format", "json").stdout)
+    assert [(row["step"], row["task"], row["metric"]) for row in results] == [(5, "docvqa_val", "anls")]
+    status = json.loads(evalcar("status", "--db", sidecar.database, "--json").stdout)
+    assert [e["state"] for e in status["evaluations"]] == ["published"]
+
+
+def test_commands_without_any_database_say_so(evalcar):
+    for command in (["results"], ["status"], ["retry", "5"]):
+        done = evalcar(*command)
+        assert done.returncode == 3 and done.stderr, done
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 1 MiB."""

@@ -85,10 +85,7 @@ struct Outcome {
 };
 
 int exit_code_of_failure(const supervise::JobFailed& failure) {
-  if (failure.kind == "invalid_argument" || failure.kind == "not_found" ||
-      failure.kind == "no_device") {
-    return kExitUsage;
-  }
+  if (failure.kind == "invalid_argument" || failure.kind == "no_device") return kExitUsage;
   return failure.kind == "unavailable" ? kExitNotReady : kExitFailed;
 }
 

@@ -114,7 +114,7 @@ class Evaluation {
         effective_generation(defaults, settings_, model_.generation, model_.tokenizer));
     job.generation_text = generation_json(job.generation, defaults);
     job.until = defaults.until;
-    EVALCAR_ASSIGN_OR_RETURN(job.task, tasks::Task::open(files_, file, settings_.data_dir));
+    EVALCAR_ASSIGN_OR_RETURN(job.task, open_data(file));
     EVALCAR_ASSIGN_OR_RETURN(
         job.documents,
         job.task->select(limit_for(limit, settings_, job.task->size()), settings_.offset));
@@ -126,6 +126,15 @@ class Evaluation {
     job.responses.resize(job.documents.size());
     job.inputs.resize(job.documents.size());
     return {};
+  }
+
+  /// Data that do not fit their task are broken data, not a wrong command line.
+  Result<std::unique_ptr<tasks::Task>> open_data(const tasks::TaskFile& file) const {
+    auto task = tasks::Task::open(files_, file, settings_.data_dir);
+    if (task.has_value()) return task;
+    Error error = std::move(task).error();
+    if (error.code == ErrorCode::kInvalidArgument) error.code = ErrorCode::kCorruption;
+    return error;
   }
 
   Status prepare_all() {

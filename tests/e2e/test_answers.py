@@ -34,7 +34,7 @@ def numbers(entry):
 
 CASES = [
     # (model, documents a task, picture sizes, limit and offset)
-    pytest.param(small_models.SmallModel(seed=31), 12, (112, 112), [], id="5.x"),
+    pytest.param(small_models.SmallModel(seed=31), 8, (112, 112), [], id="5.x"),
     pytest.param(
         small_models.SmallModel(seed=32, generation="4.49", tied=False, repetition_penalty=1.05, merges=None),
         30, ((60, 70), (500, 420)), [], id="4.49-penalty-odd-sizes", marks=pytest.mark.full,

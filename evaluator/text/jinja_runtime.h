@@ -17,7 +17,7 @@ namespace evalcar::text::jinja {
 class Runtime {
  public:
   static constexpr std::size_t kMaxSteps = 10'000'000;      // nodes, items and 16-byte blocks
-  static constexpr std::size_t kMaxOutputBytes = 64 << 20;  // also of any one string
+  static constexpr std::size_t kMaxOutputBytes = 16 << 20;  // also of any one string
   static constexpr int kMaxDepth = 250;                     // of evaluation
   static constexpr int kMaxValueDepth = 100;                // of nested lists and dicts
 

@@ -203,6 +203,7 @@ void Interpreter::run_with(const Statement& statement) {
 }
 
 Value Interpreter::define_macro(const MacroDefinition& macro) {
+  runtime_.charge(32);  // it and its frame stay until the end
   for (Frame* frame = frame_; frame != nullptr && !frame->kept; frame = frame->outer)
     frame->kept = true;
   return std::shared_ptr<Object>(runtime_.keep(std::make_shared<Macro>(*this, macro, frame_)));

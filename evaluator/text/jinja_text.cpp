@@ -176,15 +176,22 @@ std::vector<std::string_view> characters(std::string_view text) {
 
 std::string_view strip(std::string_view text, std::optional<std::string_view> of, bool left,
                        bool right) {
-  const auto all = characters(text);
   const auto goes = [&](std::string_view character) {
     return of ? of->find(character) != std::string_view::npos
               : is_python_space(decode_utf8(character, 0).code_point);
   };
-  std::size_t begin = 0, end = all.size(), begin_byte = 0, end_byte = text.size();
-  while (left && begin < end && goes(all[begin])) begin_byte += all[begin++].size();
-  while (right && end > begin && goes(all[end - 1])) end_byte -= all[--end].size();
-  return text.substr(begin_byte, end_byte - begin_byte);
+  while (left && !text.empty()) {
+    const std::size_t length = decode_utf8(text, 0).length_bytes;
+    if (!goes(text.substr(0, length))) break;
+    text.remove_prefix(length);
+  }
+  while (right && !text.empty()) {
+    std::size_t last = text.size() - 1;
+    while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80U) --last;
+    if (!goes(text.substr(last))) break;
+    text = text.substr(0, last);
+  }
+  return text;
 }
 
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {

@@ -293,7 +293,7 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
     runtime.charge(dict->items.size());
     for (const auto& item : dict->items) items.push_back(item.first);
   } else if (const auto* text = value.string()) {
-    if (!runtime.charge(text->size())) return items;
+    if (!runtime.charge(4 * text->size())) return items;  // a value for each character
     for (std::size_t i = 0; i < text->size();) {
       const Decoded next = decode_utf8(*text, i);
       items.emplace_back(text->substr(i, next.length_bytes));

@@ -95,12 +95,16 @@ class Evaluation {
 
  private:
   void open_tasks() {
+    for (const std::string& name : settings_.tasks) jobs_.emplace_back().name = name;
+    // A fractional limit is resolved on the task that lmms-eval opens first, not on the one that
+    // was named first.
     std::optional<double> limit = settings_.limit;
-    for (const std::string& name : settings_.tasks) {
-      Job& job = jobs_.emplace_back();
-      job.name = name;
-      if (Status opened = open_task(job, limit); !opened.has_value())
-        job.failure = std::move(opened).error();
+    for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
+      for (Job& job : jobs_) {
+        if (job.name != name || job.task != nullptr || job.failure.has_value()) continue;
+        if (Status opened = open_task(job, limit); !opened.has_value())
+          job.failure = std::move(opened).error();
+      }
     }
   }
 

@@ -52,7 +52,8 @@ def test_every_answer_and_every_metric_is_that_of_lmms_eval(
 ):
     checkpoint = tmp_path / "run" / "checkpoint-7"
     small_models.write_model(checkpoint, spec, cache_dir=cache_dir)
-    data = data_sets.write_all(tmp_path / "data", documents, documents, documents, sizes=sizes)
+    # Unequal sizes: a fractional limit is resolved on one of them and used for all.
+    data = data_sets.write_all(tmp_path / "data", documents + 5, documents, documents + 2, sizes=sizes)
     chosen = dict(zip(arguments[::2], arguments[1::2]))
 
     document, samples, results = run_eval(bin_dir, checkpoint, data, tmp_path / "ours", *arguments)

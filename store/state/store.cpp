@@ -202,6 +202,8 @@ bool same_generation(const Checkpoint& known, const std::map<std::string, KnownK
     if (before->second.fingerprint != kind.fingerprint) return false;  // rewritten
     equal_content = true;
   }
+  // A folder that went between the look and this has no inode: the sighting was its delete.
+  if (seen.inode == 0) return true;
   return equal_content || (known.inode == seen.inode && known.gone_at.empty());
 }
 
@@ -256,12 +258,15 @@ Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const Checkpoint
     EVALCAR_ASSIGN_OR_RETURN(const auto kinds, known_kinds(*connection_, *last_id));
     if (same_generation(known, kinds, seen)) {
       id = *last_id;
-      EVALCAR_RETURN_IF_ERROR(connection_->run(
-          "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "
-          "gone_at = '' WHERE checkpoint_id = ?1 AND (path, step, layout, device, inode, gone_at) "
-          "<> (?2, ?3, ?4, ?5, ?6, '')",
-          id, seen.path, seen.step, seen.layout.empty() ? known.layout : seen.layout, seen.device,
-          seen.inode));
+      if (seen.inode != 0) {
+        EVALCAR_RETURN_IF_ERROR(connection_->run(
+            "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "
+            "gone_at = '' WHERE checkpoint_id = ?1 AND (path, step, layout, device, inode, "
+            "gone_at) "
+            "<> (?2, ?3, ?4, ?5, ?6, '')",
+            id, seen.path, seen.step, seen.layout.empty() ? known.layout : seen.layout, seen.device,
+            seen.inode));
+      }
     } else {
       observed.replaces = *last_id;
       generation = known.generation + 1;

@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 demo=build/demo
 run=$demo/run
 database=$demo/evalcar.db
-evalcar=build/bin/evalcar
+evalcar=${EVALCAR_BIN_DIR:-build/bin}/evalcar
 python=build/venv/bin/python
 tasks=docvqa_val,textvqa_val,mmmu_val
 steps=200 save_steps=20
@@ -27,8 +27,8 @@ trap 'exit 130' INT TERM
 
 rm -rf $demo
 mkdir -p $demo
-say "validation sets: 90 questions each about colours, shapes and numbers, in the Parquet form of DocVQA, TextVQA and MMMU"
-HF_HUB_OFFLINE=1 $python tests/demo/validation_sets.py $demo/data >$demo/data.log 2>&1 || { cat $demo/data.log; exit 1; }
+say "validation sets: 60 questions each about colours, shapes and numbers, in the Parquet form of DocVQA, TextVQA and MMMU"
+HF_HUB_OFFLINE=1 $python tests/demo/validation_sets.py $demo/data --count 60 >$demo/data.log 2>&1 || { cat $demo/data.log; exit 1; }
 
 say "training: 2 processes, $steps steps, a checkpoint every $save_steps, all but the last 2 deleted   ($demo/train.log)"
 started=$SECONDS

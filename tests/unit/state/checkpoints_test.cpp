@@ -27,6 +27,21 @@ TEST_CASE("a folder that is written, then whole, then deleted stays one generati
   CHECK(s.store->mark_checkpoint_gone(99).error().code == ErrorCode::kNotFound);
 }
 
+TEST_CASE("a folder that went while its delete was looked at is no new generation") {
+  Scenario s;
+  const auto whole = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "f")));
+  auto deleting = Scenario::seen(5, "");
+  deleting.device = deleting.inode = 0;
+
+  const auto observed = must(s.store->observe_checkpoint(s.run.id, deleting));
+
+  CHECK_FALSE(observed.is_new);
+  CHECK_FALSE(observed.replaces.has_value());
+  CHECK(observed.checkpoint.inode == whole.checkpoint.inode);
+  must(s.store->mark_checkpoint_gone(whole.checkpoint.id));
+  CHECK_FALSE(must(s.store->observe_checkpoint(s.run.id, deleting)).checkpoint.gone_at.empty());
+}
+
 TEST_CASE("rewritten files, a new folder, and a name that came back are new generations") {
   Scenario s;
   const auto first = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));

@@ -87,7 +87,7 @@ def test_the_unit_starts_the_installed_program(prefix):
 
     assert f"ExecStart={prefix}/bin/evalcar run" in unit
     assert "@" not in unit.replace("evalcar@", "")
-    for name in ("lib/sysusers.d/evalcar.conf", "lib/tmpfiles.d/evalcar.conf", "share/doc/evalcar/README.md"):
+    for name in ("share/evalcar/tasks/docvqa_val.toml", "lib/sysusers.d/evalcar.conf", "lib/tmpfiles.d/evalcar.conf", "share/doc/evalcar/README.md"):
         assert (prefix / name).exists(), name
 
 

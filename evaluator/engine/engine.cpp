@@ -100,6 +100,19 @@ class TorchEngine final : public Engine {
     return loaded;
   }
 
+  Result<RunChoice> choose(const RunOptions& options) override {
+    if (!model_) return make_error(ErrorCode::kInternal, "no weights are loaded");
+    const std::string& name = options.attn_implementation;
+    EVALCAR_ASSIGN_OR_RETURN(const AttentionChoice attention,
+                             choose_attention(name.empty() ? options_.attn_implementation : name));
+    batch_size_ = options.batch_size;
+    return caught("settling the attention", [&]() -> Result<RunChoice> {
+      attention_.kind = attention.kind;
+      model_->bind(*arena_, attention_.kind);
+      return RunChoice{std::string(models::attention_name(attention_.kind)), attention.warning};
+    });
+  }
+
   Status generate(std::span<const Request> requests, const ImageSource& images,
                   const vision::ProcessorSettings& processor,
                   const std::function<void(std::size_t, const Answer&)>& on_answer,
@@ -173,7 +186,8 @@ class TorchEngine final : public Engine {
             ? options_.cache_bytes
             : cache_budget_bytes(device_.device, options_.gpu_memory_utilization);
     const std::int64_t by_default = device_.device.is_cuda() ? 128 : 32;
-    return {.max_sequences = options_.batch_size > 0 ? options_.batch_size : by_default,
+    const std::int64_t asked = batch_size_ > 0 ? batch_size_ : options_.batch_size;
+    return {.max_sequences = asked > 0 ? asked : by_default,
             .max_positions = static_cast<std::int64_t>(budget / position_bytes),
             .share_prefixes = options_.share_prefixes};
   }
@@ -192,6 +206,7 @@ class TorchEngine final : public Engine {
   EngineOptions options_;
   ResolvedDevice device_;
   AttentionChoice attention_;
+  std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
   at::ScalarType dtype_ = at::kFloat;
   std::optional<weights::Arena> arena_;
   std::unique_ptr<models::Model> model_;  // null: nothing is resident

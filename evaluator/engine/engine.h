@@ -101,6 +101,18 @@ struct LoadedWeights {
   int vision_merge_size = 2;
 };
 
+/// What one evaluation may ask for of an engine that already holds its weights.
+struct RunOptions {
+  std::string attn_implementation;  ///< as in EngineOptions; "" = what the engine was made with
+  std::int64_t batch_size = 0;      ///< upper bound of sequences decoded together; 0 = by memory
+};
+
+/// What will run.
+struct RunChoice {
+  std::string attn_implementation;
+  std::string warning;  ///< something asked for was replaced; empty otherwise
+};
+
 /// One model on one device. One thread at a time. Catches every exception of libtorch at this edge.
 class Engine {
  public:
@@ -117,6 +129,10 @@ class Engine {
       const std::string& dtype,
       const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
       std::stop_token stop) = 0;
+
+  /// Settles what the next generate() runs with. Resident weights stay. kInvalidArgument, with the
+  /// known names, for an attention that is not one of them; kInternal without weights.
+  virtual Result<RunChoice> choose(const RunOptions& options) = 0;
 
   /// Answers all requests. `on_answer(request index, answer)` is called on the calling thread as
   /// each is done. kCancelled when stopped; kUnavailable "out of memory …" with what was needed and

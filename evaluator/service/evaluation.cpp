@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 namespace evalcar::service {
 namespace {
@@ -87,6 +89,9 @@ class Evaluation {
         pictures_(processor) {}
 
   Result<protocol::EvaluationResult> run() {
+    EVALCAR_ASSIGN_OR_RETURN(choice_,
+                             engine_.choose({settings_.attn_implementation, settings_.batch_size}));
+    if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     open_tasks();
     EVALCAR_RETURN_IF_ERROR(prepare_all());
     EVALCAR_RETURN_IF_ERROR(generate());
@@ -238,39 +243,49 @@ class Evaluation {
   }
 
   Result<protocol::EvaluationResult> score_all() {
+    // One generator for the whole run, and lmms-eval's order of tasks: its draws go on from task to
+    // task.
+    const std::shared_ptr<tasks::PythonRandom> random = tasks::make_python_random(settings_.seed);
+    std::map<std::string, protocol::TaskResult> scored;
+    for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
+      for (Job& job : jobs_) {
+        if (job.name != name || job.failure.has_value() || scored.contains(name)) continue;
+        if (stop_.stop_requested()) return cancelled();
+        events_.progress("scoring", name, static_cast<std::int64_t>(scored.size()),
+                         static_cast<std::int64_t>(jobs_.size()));
+        auto scores = score(job, *random);
+        if (!scores.has_value()) {
+          job.failure = std::move(scores).error();
+          continue;
+        }
+        for (std::size_t d = 0; d < scores->lines.size(); ++d) {
+          events_.scored(name, job.documents[d], scores->lines[d]);
+        }
+        scored.emplace(name, std::move(scores->result));
+      }
+    }
+    return collect(scored);
+  }
+
+  /// The results in the order in which the tasks were named; the first task's error if none is
+  /// good.
+  Result<protocol::EvaluationResult> collect(std::map<std::string, protocol::TaskResult>& scored) {
+    if (jobs_.empty()) return make_error(ErrorCode::kInvalidArgument, "no tasks were asked for");
+    if (scored.empty()) return std::move(*jobs_.front().failure);
     protocol::EvaluationResult result;
     result.weights_sha256 = weights_.weights_sha256;
-    result.attn_implementation = weights_.attn_implementation;
-    // One generator for the whole run: lmms-eval's draws go on from task to task.
-    const std::shared_ptr<tasks::PythonRandom> random = tasks::make_python_random(settings_.seed);
-    std::size_t failed = 0;
-    std::int64_t done = 0;
-    for (Job& job : jobs_) {
-      if (stop_.stop_requested()) return cancelled();
-      events_.progress("scoring", job.name, done++, static_cast<std::int64_t>(jobs_.size()));
-      if (!job.failure.has_value()) {
-        if (auto scores = score(job, *random); scores.has_value()) {
-          for (std::size_t d = 0; d < scores->lines.size(); ++d) {
-            events_.scored(job.name, job.documents[d], scores->lines[d]);
-          }
-          result.tasks.push_back(std::move(scores->result));
-          continue;
-        } else {
-          job.failure = std::move(scores).error();
-        }
+    result.attn_implementation = choice_.attn_implementation;
+    for (const Job& job : jobs_) {
+      if (const auto found = scored.find(job.name); found != scored.end()) {
+        result.tasks.push_back(std::move(found->second));
+        continue;
       }
-      ++failed;
-      protocol::TaskResult& broken = result.tasks.emplace_back();
-      broken.task = job.name;
-      broken.alias = job.name;
-      broken.lmms_results = "{}";
-      broken.lmms_config = "{}";
-      broken.notes = "{}";
-      broken.error = job.failure->message;
-    }
-    if (failed == jobs_.size()) {
-      for (Job& job : jobs_) return std::move(*job.failure);
-      return make_error(ErrorCode::kInvalidArgument, "no tasks were asked for");
+      result.tasks.push_back({.task = job.name,
+                              .alias = job.name,
+                              .lmms_results = "{}",
+                              .lmms_config = "{}",
+                              .notes = "{}",
+                              .error = job.failure->message});
     }
     return result;
   }
@@ -294,6 +309,7 @@ class Evaluation {
   const EvaluationEvents& events_;
   std::stop_token stop_;
   PictureSource pictures_;
+  engine::RunChoice choice_;
   std::vector<Job> jobs_;
   Plan plan_;
 };

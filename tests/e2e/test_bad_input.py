@@ -167,6 +167,11 @@ def test_a_device_that_does_not_exist_is_an_error_and_never_the_cpu(bin_dir, pla
     expect(evaluate(bin_dir, place, device="cuda:7"), place, USAGE, "cuda:7")
 
 
+def test_an_unknown_attention_lists_the_known_ones(bin_dir, place):
+    done = evaluate(bin_dir, place, "--set", "evaluate.attn_implementation=flash_attention_9")
+    expect(done, place, USAGE, "flash_attention_2", "sdpa", "eager")
+
+
 def test_bad_toml_names_file_and_line(bin_dir, place):
     config = place / "evalcar.toml"
     config.write_text('[evaluate]\ntasks = ["docvqa_val"\n')

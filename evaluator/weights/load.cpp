@@ -261,6 +261,7 @@ Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
   EVALCAR_ASSIGN_OR_RETURN(const auto reader, checkpoint::PlanReader::open(files, plan));
   Loading loading(plan, layout, assignment, reader, arena);
   EVALCAR_RETURN_IF_ERROR(loading.run(threads, on_progress, stop));
+  EVALCAR_RETURN_IF_ERROR(checkpoint::verify_checksums(files, plan, threads));
   EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   EVALCAR_RETURN_IF_ERROR(check_ties(layout, assignment, loading.digests()));
   return LoadReport{.weights_sha256 = checkpoint::weights_sha256(std::move(loading.digests())),

@@ -74,3 +74,10 @@ def cache_dir():
     folder = SOURCE_DIR / "build" / "fixtures"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def pillow_as_it_comes():
+    """Modules of lmms-eval make Pillow read truncated files for the whole process; no other test shall see that."""
+    if "PIL.ImageFile" in sys.modules:
+        sys.modules["PIL.ImageFile"].LOAD_TRUNCATED_IMAGES = False

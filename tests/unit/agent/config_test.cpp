@@ -151,7 +151,7 @@ TEST_CASE("the commented file of init parses, and also with every comment sign r
   }
 }
 
-TEST_CASE("--set needs a key and an equals sign") {
+TEST_CASE("the option --set needs a key and an equals sign") {
   CHECK_FALSE(parse_set_option("evaluate.tasks").has_value());
   CHECK_FALSE(parse_set_option("=x").has_value());
   const auto parsed = parse_set_option("evaluate.gen_kwargs=a=1");

@@ -19,6 +19,7 @@
 #include "agent/supervise/evaluator_process.h"
 #include "agent/supervise/find_evaluator.h"
 #include "agent/supervise/supervisor.h"
+#include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
 namespace {
@@ -179,6 +180,11 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
   auto watched = files_of(files, absolute);
   if (const auto* refusal = std::get_if<Refusal>(&watched)) {
     return complain(refusal->exit_code, refusal->message);
+  }
+  if (const Status place =
+          checkpoint::check_output_place(files, options.output, checkpoint::OutputUse::kFilled);
+      !place.has_value()) {
+    return complain(kExitUsage, "--output: " + place.error().message);
   }
   const auto program = supervise::find_evaluator(files);
   if (!program.has_value()) return complain(kExitUsage, program.error().message);

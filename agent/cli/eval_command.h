@@ -14,7 +14,7 @@ namespace evalcar::cli {
 struct EvalOptions {
   std::string checkpoint;
   checkpoint::WeightsKind weights = checkpoint::WeightsKind::kRegular;
-  std::string output = "evalcar_results";  ///< where the results files go
+  std::string output = "evalcar_results";  ///< where the results files go; in no checkpoint
   std::string config_file;
   std::vector<config::Override> overrides;
   bool json = false;

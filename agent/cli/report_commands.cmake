@@ -7,4 +7,4 @@ add_library(evalcar_cli_report STATIC
 add_library(evalcar::cli_report ALIAS evalcar_cli_report)
 target_link_libraries(evalcar_cli_report
   PUBLIC evalcar::base evalcar::state
-  PRIVATE evalcar::checks evalcar::publish nlohmann_json::nlohmann_json)
+  PRIVATE evalcar::checks evalcar::checkpoint evalcar::publish nlohmann_json::nlohmann_json)

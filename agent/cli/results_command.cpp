@@ -8,6 +8,7 @@
 
 #include "agent/cli/plot.h"
 #include "agent/publish/table.h"
+#include "store/checkpoint/output_place.h"
 #include "store/state/reader.h"
 
 namespace evalcar::cli {
@@ -267,6 +268,10 @@ Status print_results(const ResultsOptions& options, FileSystem& files, std::ostr
   if (options.format != "table" && options.format != "json" && options.format != "csv") {
     return make_error(ErrorCode::kInvalidArgument,
                       "--format " + options.format + ": expected table, json or csv");
+  }
+  if (!options.plot.empty()) {
+    EVALCAR_RETURN_IF_ERROR(
+        checkpoint::check_output_place(files, options.plot, checkpoint::OutputUse::kReplaced));
   }
   EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
   EVALCAR_ASSIGN_OR_RETURN(const state::Reader reader, state::Reader::open(path));

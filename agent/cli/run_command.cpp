@@ -15,6 +15,7 @@
 #include "agent/supervise/find_evaluator.h"
 #include "agent/watch/inotify.h"
 #include "evaluator/tasks/task_file.h"
+#include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
 namespace {
@@ -113,6 +114,16 @@ Status complete_settings(const FileSystem& files, config::Settings& settings,
       (!settings.store.path.empty() || !settings.publish.dir.empty())) {
     return bad(
         "store.path and publish.dir are for one output directory; leave them out for several");
+  }
+  if (!settings.publish.dir.empty()) {
+    const Status place =
+        checkpoint::check_output_place(files, settings.publish.dir, checkpoint::OutputUse::kFilled);
+    if (!place.has_value()) return bad("publish.dir: " + place.error().message);
+  }
+  if (!settings.store.path.empty()) {
+    const Status place = checkpoint::check_output_place(files, settings.store.path,
+                                                        checkpoint::OutputUse::kReplaced);
+    if (!place.has_value()) return bad("store.path: " + place.error().message);
   }
   if (e.tasks.empty()) {
     return bad("no tasks: give --tasks a,b or evaluate.tasks (`evalcar tasks` lists them)");

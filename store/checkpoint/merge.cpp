@@ -10,6 +10,7 @@
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/merge_pipeline.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/output_place.h"
 #include "store/checkpoint/safetensors.h"
 
 namespace evalcar::checkpoint {
@@ -25,36 +26,8 @@ Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-/// The absolute path of a folder that need not exist yet.
-Result<std::string> resolve(const FileSystem& files, const std::string& path) {
-  std::string rest;
-  std::string existing = path;
-  while (existing.size() > 1 && existing.back() == '/') existing.pop_back();
-  while (true) {
-    const auto real = files.real_path(existing);
-    if (real.has_value()) return rest.empty() ? *real : join_path(*real, rest);
-    if (real.error().code != ErrorCode::kNotFound) return real.error();
-    const std::string name = base_name(existing);
-    if (name == "." || name == "..")
-      return usage(path + ": leads through a folder that is not there");
-    rest = rest.empty() ? name : join_path(name, rest);
-    const std::string parent = parent_path(existing);
-    if (parent == existing) return real.error();
-    existing = parent;
-  }
-}
-
-bool holds_checkpoints(const FileSystem& files, const std::string& folder) {
-  const auto entries = files.list(folder);
-  if (!entries.has_value()) return false;
-  return std::any_of(entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
-    return step_of_name(entry.name).has_value();
-  });
-}
-
-/// A trainer deletes, counts and resumes whatever begins with "checkpoint" beside its checkpoints,
-/// and its recursive delete fails if something appears inside of one.
-Status check_place(const FileSystem& files, const std::string& output,
+/// The output is neither inside a source nor around one.
+Status check_apart(const FileSystem& files, const std::string& output,
                    const std::vector<std::string>& sources) {
   for (const std::string& source : sources) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string real, files.real_path(source));
@@ -64,15 +37,6 @@ Status check_place(const FileSystem& files, const std::string& output,
     }
     if (real.starts_with(output + "/")) {
       return usage(output + ": holds the checkpoint " + real + "; choose a folder of its own");
-    }
-  }
-  for (std::string folder = output; folder != "/" && folder != "."; folder = parent_path(folder)) {
-    const std::string parent = parent_path(folder);
-    if (base_name(folder).starts_with("checkpoint") && holds_checkpoints(files, parent)) {
-      return usage(
-          output + ": \"" + base_name(folder) +
-          "\" is a name that the trainer beside it takes for a checkpoint; choose one that "
-          "does not begin with \"checkpoint\"");
     }
   }
   return {};
@@ -304,8 +268,9 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
     EVALCAR_RETURN_IF_ERROR(
         check_same_tensors(request.plans[0], request.plans[i], request.source_dirs[i]));
   }
-  EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve(files, request.output_dir));
-  EVALCAR_RETURN_IF_ERROR(check_place(files, output, request.source_dirs));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve_output(files, request.output_dir));
+  EVALCAR_RETURN_IF_ERROR(check_output_place(files, request.output_dir, OutputUse::kReplaced));
+  EVALCAR_RETURN_IF_ERROR(check_apart(files, output, request.source_dirs));
   if (const auto info = files.info(output); info.has_value() && !request.replace_output) {
     const auto entries = files.list(output);
     if (info->type != FileType::kDirectory || !entries.has_value() || !entries->empty()) {
@@ -322,7 +287,7 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
 
 Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
   EVALCAR_ASSIGN_OR_RETURN(MergeReport report, plan_merge(files, request));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve(files, request.output_dir));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve_output(files, request.output_dir));
   const Plan& plan = request.plans[0];
 
   std::vector<PlanReader> readers;

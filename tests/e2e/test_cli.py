@@ -79,6 +79,28 @@ def test_eval_prints_the_table_and_saves_it_with_the_results(bench, evalcar):
     assert sorted(p.name for p in bench.run.iterdir()) == ["checkpoint-5"]  # nothing beside the checkpoint
 
 
+def test_nothing_is_written_where_a_trainer_would_stumble_over_it(bench, evalcar):
+    """The Trainer deletes by the folders' times, and takes whatever begins with "checkpoint" for one of its own."""
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    before = folder.stat().st_mtime_ns
+    inside = os.path.relpath(folder, bench.home) + "/evalcar_results"
+    run = ["run", bench.run, "--once", "--tasks", "docvqa_val", "--set"]
+    plot = ["results", "--plot"]
+
+    for arguments, option in [(["eval", folder, "--tasks", "docvqa_val", "--output", inside], "--output"),
+                              (["eval", folder, "--tasks", "docvqa_val", "--output", f"{folder}-eval"], "--output"),
+                              ([*run, f"publish.dir={folder}/published"], "publish.dir"),
+                              ([*run, f"store.path={folder}/evalcar.db"], "store.path"),
+                              ([*plot, folder / "plot.svg"], "checkpoint-5"),
+                              ([*plot, f"{folder}.svg"], "checkpoint-5.svg")]:
+        done = evalcar(*arguments)
+        assert done.returncode == 2, done
+        assert option in done.stderr and "choose" in done.stderr
+
+    assert folder.stat().st_mtime_ns == before
+    assert [p.name for p in bench.run.iterdir()] == ["checkpoint-5"]
+
+
 def test_eval_json_has_the_documented_fields(bench, evalcar):
     folder = checkpoints.write_hugging_face(bench.run, 5)
     sha256 = json.loads(evalcar("inspect", folder, "--hash", "--json").stdout)["weights_sha256"]

@@ -1,0 +1,71 @@
+#include "store/checkpoint/output_place.h"
+
+#include <algorithm>
+
+#include "store/checkpoint/layout.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+Error usage(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+bool holds_checkpoints(const FileSystem& files, const std::string& folder) {
+  const auto entries = files.list(folder);
+  if (!entries.has_value()) return false;
+  return std::any_of(entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
+    return step_of_name(entry.name).has_value();
+  });
+}
+
+bool has_name_of_checkpoint(const FileSystem& files, const std::string& folder) {
+  const auto info = files.info_followed(folder);
+  return info.has_value() && info->type == FileType::kDirectory &&
+         step_of_name(base_name(folder)).has_value();
+}
+
+bool has_content_of_checkpoint(const FileSystem& files, const std::string& folder) {
+  return !holds_checkpoints(files, folder) && inspect_layout(files, folder).has_value();
+}
+
+}  // namespace
+
+Result<std::string> resolve_output(const FileSystem& files, const std::string& path) {
+  std::string rest;
+  std::string existing = path;
+  while (existing.size() > 1 && existing.back() == '/') existing.pop_back();
+  while (true) {
+    const auto real = files.real_path(existing);
+    if (real.has_value()) return rest.empty() ? *real : join_path(*real, rest);
+    if (real.error().code != ErrorCode::kNotFound) return real.error();
+    const std::string name = base_name(existing);
+    if (name == "." || name == "..")
+      return usage(path + ": leads through a folder that is not there");
+    rest = rest.empty() ? name : join_path(name, rest);
+    const std::string parent = parent_path(existing);
+    if (parent == existing) return real.error();
+    existing = parent;
+  }
+}
+
+Status check_output_place(const FileSystem& files, const std::string& path, OutputUse use) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve_output(files, path));
+  for (std::string folder = output; folder != "/"; folder = parent_path(folder)) {
+    const bool written_into = folder != output || use == OutputUse::kFilled;
+    if (has_name_of_checkpoint(files, folder) ||
+        (written_into && has_content_of_checkpoint(files, folder))) {
+      return usage(output + ": lies inside the checkpoint " + folder +
+                   "; nothing is ever written there: choose a folder outside of it");
+    }
+    if (base_name(folder).starts_with("checkpoint") &&
+        holds_checkpoints(files, parent_path(folder))) {
+      return usage(output + ": \"" + base_name(folder) +
+                   "\" is a name that the trainer beside it takes for a checkpoint; choose one "
+                   "that does not begin with \"checkpoint\"");
+    }
+  }
+  return {};
+}
+
+}  // namespace evalcar::checkpoint

@@ -1,0 +1,30 @@
+// Where nothing may be written beside a running trainer.
+#pragma once
+
+#include <string>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::checkpoint {
+
+/// The absolute path, without links, of a file or folder that need not exist yet. kInvalidArgument
+/// if it leads through ".." of a folder that is not there.
+Result<std::string> resolve_output(const FileSystem& files, const std::string& path);
+
+/// What happens at the output's path.
+enum class OutputUse {
+  kReplaced,  ///< a file or folder appears there by a rename
+  kFilled,    ///< a folder, into which files are put
+};
+
+/// Refuses (kInvalidArgument, with a hint) an output inside a checkpoint, told by its name or its
+/// content, or with a name that begins with "checkpoint" in a folder that holds checkpoints.
+///
+/// A trainer deletes the checkpoints with the oldest time of change, so a file put into one gets
+/// another one deleted; its recursive delete fails if something appears meanwhile; and it counts,
+/// parses and resumes whatever begins with "checkpoint" beside its checkpoints. A run folder into
+/// which the final model was saved is no checkpoint: it holds some.
+Status check_output_place(const FileSystem& files, const std::string& path, OutputUse use);
+
+}  // namespace evalcar::checkpoint

@@ -44,6 +44,16 @@ bool is_named(const std::string& wanted, const state::MetricRow& row, const Alia
   return false;
 }
 
+/// "seq" of a line that this program wrote.
+std::optional<std::int64_t> seq_of(const std::optional<std::string>& line) {
+  if (!line.has_value()) return std::nullopt;
+  const Json json = Json::parse(*line, nullptr, false);
+  if (!json.is_object() || !json.contains("seq") || !json["seq"].is_number_integer()) {
+    return std::nullopt;
+  }
+  return json["seq"].get<std::int64_t>();
+}
+
 }  // namespace
 
 struct Publisher::State {
@@ -122,12 +132,29 @@ struct Publisher::State {
     return write_results_files(files, dir, facts, result, samples);
   }
 
-  /// Decides the line (once) and brings it into the file (once). True if it was there already.
+  /// Appends the lines that were decided and could not be written, in the order of their seq: who
+  /// reads the file from where he stopped must not miss one that comes after a larger seq.
+  Status write_left_over_lines(std::int64_t run_id) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
+    for (const state::Publication& publication : publications) {  // by seq
+      if (!publication.published_at.empty()) continue;
+      EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                               store.read().evaluation(publication.evaluation_id));
+      if (log.line_of(evaluation_key(evaluation)).has_value()) continue;
+      EVALCAR_RETURN_IF_ERROR(log.append(publication.line));
+      EVALCAR_RETURN_IF_ERROR(log.refresh());
+    }
+    return {};
+  }
+
+  /// Decides the line (once) and brings it into the file (once). True if it was there already
+  /// (then also its seq is the one in the file).
   Result<bool> write_line(const Evaluation& evaluation, const protocol::EvaluationResult& result,
                           const std::string& results_file, std::optional<std::int64_t> lag_steps,
                           std::int64_t& seq) {
     EVALCAR_RETURN_IF_ERROR(log.refresh());
     const std::string key = evaluation_key(evaluation);
+    EVALCAR_RETURN_IF_ERROR(write_left_over_lines(evaluation.run_id));
     const auto there = log.line_of(key);
     EVALCAR_ASSIGN_OR_RETURN(
         const state::Publication publication,
@@ -142,7 +169,8 @@ struct Publisher::State {
               facts.results_file = results_file;
               facts.time = format_utc(clock.wall_now());
               return metrics_line(evaluation, result, facts, published_aliases());
-            }));
+            },
+            seq_of(there)));
     seq = publication.seq;
     if (there.has_value()) return true;
     EVALCAR_RETURN_IF_ERROR(log.append(publication.line));

@@ -52,7 +52,8 @@ class Publisher {
 
   /// Writes everything of a scored evaluation, then marks it published: results files, the line of
   /// metrics.jsonl, event file, best.json. `lag_steps`: how far training is ahead, if known. On an
-  /// error the evaluation stays `scored`; call again later. Repeating is harmless.
+  /// error the evaluation stays `scored`; call again later. seq rises in the file: while an earlier
+  /// line cannot be written, no other is. Repeating is harmless.
   Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
   /// Publishes every evaluation of the run that is scored and not published (at start, and after an
   /// error), cutting a torn tail of metrics.jsonl first. Returns how many; the first error ends it.

@@ -11,7 +11,8 @@ namespace evalcar::state {
 Result<Publication> Store::begin_publication(
     std::int64_t evaluation_id, std::int64_t after_seq,
     const std::function<Result<std::string>(std::int64_t seq,
-                                            std::optional<std::int64_t> supersedes)>& make_line) {
+                                            std::optional<std::int64_t> supersedes)>& make_line,
+    std::optional<std::int64_t> written_seq) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_RETURN_IF_ERROR(require_state(
       evaluation_id, std::array{EvaluationState::kScored, EvaluationState::kPublished},
@@ -26,6 +27,13 @@ Result<Publication> Store::begin_publication(
                              connection_->prepare("SELECT coalesce(max(seq), 0) FROM publication"));
     EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, last.step());
     publication.seq = std::max(last.integer(0), after_seq) + 1;
+  }
+  if (written_seq.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement taken,
+        connection_->prepare("SELECT 1 FROM publication WHERE seq = ?1", *written_seq));
+    EVALCAR_ASSIGN_OR_RETURN(const bool is_taken, taken.step());
+    if (!is_taken) publication.seq = *written_seq;
   }
   {
     EVALCAR_ASSIGN_OR_RETURN(

@@ -125,11 +125,13 @@ class Store {
   /// Decides the line of a scored evaluation: seq is one above the largest known and above
   /// `after_seq` (the largest in the file); `make_line` gets it and what it supersedes (the newest
   /// earlier line of the same run, step and kind that shares a task). Asking again gives the same
-  /// line.
+  /// line. `written_seq`: of the line that the file has already (the database was lost since); it
+  /// is kept, unless the database gave it to another line.
   Result<Publication> begin_publication(
       std::int64_t evaluation_id, std::int64_t after_seq,
       const std::function<Result<std::string>(std::int64_t seq,
-                                              std::optional<std::int64_t> supersedes)>& make_line);
+                                              std::optional<std::int64_t> supersedes)>& make_line,
+      std::optional<std::int64_t> written_seq = std::nullopt);
   /// scored → published: line and files are on disk. `files` are recorded.
   Status finish_publication(std::int64_t evaluation_id, const std::vector<std::string>& files);
 

@@ -193,9 +193,39 @@ TEST_CASE("a failing disk leaves the evaluation scored, and a later try publishe
   }
 }
 
+TEST_CASE("seq rises in the file when a line could not be written and others come after it") {
+  Desk d;
+  std::size_t failures = 2;  // of the disk, one at each line's first tries
+  d.files.on_call([&](const test::Call& call) {
+    if (call.operation != "append" || call.path != kLog || failures == 0) return;
+    --failures;
+    d.files.fail_call(1, ENOSPC);
+  });
+  const std::int64_t late = d.scored(500, 0.5);
+  const std::int64_t early = d.scored(400, 0.4);
+  REQUIRE_FALSE(d.publisher->publish(late, 0).has_value());  // has seq 1, and no line
+  REQUIRE_FALSE(d.publisher->publish(early, 0).has_value());
+  CHECK(d.lines().empty());
+  d.reopen();
+  SECTION("the others wait for it") { must(d.publisher->publish(early, 0)); }
+  SECTION("what is pending goes by seq, not by step") {
+    CHECK(must(d.publisher->publish_pending(d.s.run.id, 0)) == 2);
+  }
+  must(d.publisher->publish_pending(d.s.run.id, 0));
+
+  REQUIRE(d.lines().size() == 2);
+  CHECK(d.lines()[0]["seq"] == 1);
+  CHECK(d.lines()[0]["global_step"] == 500);
+  CHECK(d.lines()[1]["seq"] == 2);
+  CHECK(d.lines()[1]["global_step"] == 400);
+  CHECK(d.s.state_of(late) == kPublished);
+  CHECK(d.s.state_of(early) == kPublished);
+}
+
 TEST_CASE("a database that was lost and made anew recognises its lines in the file") {
   Desk d;
   must(d.publisher->publish(d.scored(500, 0.712), 40));
+  must(d.publisher->publish(d.scored(550, 0.7), 40));
   const auto before = d.files.content(kLog);
   Desk fresh;                           // an empty database …
   fresh.files.put_file(kLog, *before);  // … beside the old file
@@ -204,10 +234,11 @@ TEST_CASE("a database that was lost and made anew recognises its lines in the fi
   const Published published = must(fresh.publisher->publish(id, 40));
 
   CHECK(published.line_was_there);
+  CHECK(published.seq == d.lines()[0]["seq"]);
   CHECK(fresh.files.content(kLog) == before);
   must(fresh.publisher->publish(fresh.scored(600, 0.8), 0));
-  CHECK(fresh.lines().size() == 2);
-  CHECK(fresh.lines()[1]["seq"].get<int>() > fresh.lines()[0]["seq"].get<int>());
+  CHECK(fresh.lines().size() == 3);
+  CHECK(fresh.lines()[2]["seq"] == 3);
 }
 
 TEST_CASE("a rewritten checkpoint's new line names the one that it replaces") {

@@ -43,6 +43,18 @@ bool is_open(EvaluationState state) {
   return !state::is_end_state(state) && state != EvaluationState::kScored;
 }
 
+/// Of these a lease may be held.
+const std::vector<EvaluationState> kMayHoldLease = {
+    EvaluationState::kComplete, EvaluationState::kLeased, EvaluationState::kLoading,
+    EvaluationState::kEvaluating, EvaluationState::kFailed};
+
+/// The order of tasks is for people; what is measured is their set.
+std::vector<std::string> task_set(std::vector<std::string> tasks) {
+  std::sort(tasks.begin(), tasks.end());
+  tasks.erase(std::unique(tasks.begin(), tasks.end()), tasks.end());
+  return tasks;
+}
+
 }  // namespace
 
 OutputDirectory::OutputDirectory(const Surroundings& around, const config::Settings& settings,
@@ -99,8 +111,8 @@ std::string OutputDirectory::publish_dir() const {
 }
 
 std::optional<std::int64_t> OutputDirectory::newest_step() const {
-  if (checkpoint_of_step_.empty()) return std::nullopt;
-  return checkpoint_of_step_.rbegin()->first;
+  if (present_.empty()) return std::nullopt;
+  return present_.rbegin()->first;
 }
 
 // ---- one turn
@@ -109,6 +121,7 @@ Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
   for (watch::Sighting& seen : watcher_->step()) {
     last_news_ = now;
+    note_presence(seen);
     untold_[{seen.step, seen.kind}] = std::move(seen);
   }
   if (now < retry_at_) return {};
@@ -120,6 +133,10 @@ Status OutputDirectory::step() {
       EVALCAR_RETURN_IF_ERROR(handle(newest->second));
       untold_.erase(newest);
       last_news_ = around_.clock.monotonic_now();
+    }
+    if (run_.has_value() && !vanished_ended_ && watcher_->trouble().empty()) {
+      EVALCAR_RETURN_IF_ERROR(end_vanished());
+      vanished_ended_ = true;
     }
     if (publish_again_ && run_.has_value()) EVALCAR_RETURN_IF_ERROR(publish_left_over());
     return guard_disk();
@@ -151,6 +168,8 @@ Status OutputDirectory::ensure_run() {
     complete_.clear();
     torn_.clear();
     checkpoint_of_step_.clear();
+    present_.clear();
+    for (const auto& [key, seen] : untold_) note_presence(seen);
     lock_.reset();
     home_ready_ = false;
     watcher_->rescan();
@@ -198,6 +217,16 @@ Status OutputDirectory::ensure_home() {
 }
 
 // ---- sightings
+
+/// Known before anything of a turn is judged: which checkpoints there are says which one is the
+/// newest, and which is the n-th.
+void OutputDirectory::note_presence(const watch::Sighting& seen) {
+  if (seen.verdict == Verdict::kGone) {
+    present_.erase(seen.step);
+  } else if (seen.verdict != Verdict::kNotStarted) {
+    present_[seen.step] = seen.path;
+  }
+}
 
 Status OutputDirectory::handle(const watch::Sighting& seen) {
   torn_.erase({seen.step, seen.kind});
@@ -261,6 +290,25 @@ Result<state::Evaluation> OutputDirectory::record(const watch::Sighting& seen) {
   return store_->plan_evaluation(wanted);
 }
 
+/// What went while no agent was there to see it: nothing will ever tell of it again.
+Status OutputDirectory::end_vanished() {
+  state::EvaluationFilter filter;
+  filter.run_id = run_->id;
+  filter.states = {EvaluationState::kFound};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    const auto folder = around_.files.info_followed(join_path(path_, row.checkpoint));
+    if (folder.has_value() || folder.error().code != ErrorCode::kNotFound) continue;
+    EVALCAR_RETURN_IF_ERROR(store_->mark_checkpoint_gone(row.checkpoint_id));
+    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+    if (unwanted) continue;
+    EVALCAR_RETURN_IF_ERROR(
+        end(row.id, EvaluationState::kLost,
+            "removed before it was complete, while no agent ran: " + row.reason));
+  }
+  return {};
+}
+
 Status OutputDirectory::supersede_generation(std::int64_t checkpoint_id,
                                              const std::string& reason) {
   state::EvaluationFilter filter;
@@ -275,25 +323,46 @@ Status OutputDirectory::supersede_generation(std::int64_t checkpoint_id,
   return {};
 }
 
-Result<std::string> OutputDirectory::why_not_wanted(const watch::Sighting& seen) const {
+Result<std::string> OutputDirectory::why_not_wanted(std::int64_t step,
+                                                    const std::string& kind) const {
   const auto& kinds = settings_.evaluate.weights;
-  if (std::find(kinds.begin(), kinds.end(), kind_of(seen)) == kinds.end()) {
-    return "evaluate.weights leaves " + kind_of(seen) + " out";
-  }
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_->read().checkpoints(run_->id));
-  std::set<std::int64_t> earlier;
-  for (const state::Checkpoint& c : checkpoints) {
-    if (c.step < seen.step) earlier.insert(c.step);
+  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+    return "evaluate.weights leaves " + kind + " out";
   }
   const config::EvaluateSettings& e = settings_.evaluate;
-  return schedule::why_not_wanted({e.enabled, e.eval_steps, e.every_nth}, seen.step,
+  std::set<std::int64_t> earlier;
+  if (e.every_nth > 1) {
+    // Both: what was deleted since, and what is there but not yet recorded.
+    EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_->read().checkpoints(run_->id));
+    for (const state::Checkpoint& c : checkpoints) {
+      if (c.step < step) earlier.insert(c.step);
+    }
+    for (const auto& [there, path] : present_) {
+      if (there < step) earlier.insert(there);
+    }
+  }
+  return schedule::why_not_wanted({e.enabled, e.eval_steps, e.every_nth}, step,
                                   static_cast<std::int64_t>(earlier.size()));
+}
+
+/// True: the configuration leaves it out, and the row says so. What runs now is let finish.
+Result<bool> OutputDirectory::end_if_unwanted(const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string reason, why_not_wanted(row.step, row.kind));
+  if (reason.empty()) return false;
+  if (is_open(row.state) && row.id != active_) {
+    EVALCAR_RETURN_IF_ERROR(
+        end(row.id, EvaluationState::kSkipped, std::string(kNotWanted) + reason));
+    release(row);
+  }
+  return true;
 }
 
 Status OutputDirectory::handle_waiting(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
   // Of a row that is further on this is a delete or a rewrite in progress: it says nothing yet.
   if (row.state != EvaluationState::kFound) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
   spdlog::debug("{}: waiting: {}", title(row), seen.reason);
   return store_->set_reason(row.id, seen.reason);
 }
@@ -301,14 +370,10 @@ Status OutputDirectory::handle_waiting(const watch::Sighting& seen) {
 Status OutputDirectory::handle_complete(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
   complete_[{seen.step, seen.kind}] = seen;
-  if (seen.step == newest_step()) newest_folder_bytes_ = seen.folder_bytes;
   if (seen.kind == WeightsKind::kRegular) link_in_checkpoint(seen);
 
-  EVALCAR_ASSIGN_OR_RETURN(const std::string reason, why_not_wanted(seen));
-  if (!reason.empty()) {
-    if (!is_open(row.state)) return {};
-    return end(row.id, EvaluationState::kSkipped, std::string(kNotWanted) + reason);
-  }
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
   if (row.state == EvaluationState::kFound || revivable(row)) {
     EVALCAR_RETURN_IF_ERROR(store_->transition(row.id, EvaluationState::kComplete));
     spdlog::info("{}: complete ({})", title(row), checkpoint::layout_name(seen.layout));
@@ -340,11 +405,11 @@ Status OutputDirectory::take_lease(const state::Evaluation& row, const watch::Si
 }
 
 Status OutputDirectory::handle_not_started(const watch::Sighting& seen) {
-  // Only where it was expected before: an empty EMA folder. Else this kind just is not there.
-  const auto known = checkpoint_of_step_.find(seen.step);
-  if (known == checkpoint_of_step_.end()) return {};
+  // Only where it was expected before (maybe by an earlier process): an empty EMA folder. Else
+  // this kind just is not there.
   state::EvaluationFilter filter;
-  filter.checkpoint_id = known->second;
+  filter.run_id = run_->id;
+  filter.step = seen.step;
   filter.kind = kind_of(seen);
   filter.states = {EvaluationState::kFound};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
@@ -357,6 +422,8 @@ Status OutputDirectory::handle_not_started(const watch::Sighting& seen) {
 Status OutputDirectory::handle_unreadable(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
   if (row.state != EvaluationState::kFound) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
   spdlog::warn("{}: cannot be read: {}", title(row), seen.reason);
   return store_->fail_attempt(row.id, {"recognising", "unsupported", seen.reason}, "", true);
 }
@@ -371,6 +438,8 @@ Status OutputDirectory::handle_gone(const watch::Sighting& seen) {
   filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+    if (unwanted) continue;
     const bool whole = row.state == EvaluationState::kComplete;
     EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kLost,
                                 whole ? "removed before it could be leased"
@@ -410,23 +479,50 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   if (!run_.has_value()) return candidates;
   state::EvaluationFilter filter;
   filter.run_id = run_->id;
-  filter.states = {EvaluationState::kComplete, EvaluationState::kLeased, EvaluationState::kFailed};
+  filter.states = {EvaluationState::kFound, EvaluationState::kComplete, EvaluationState::kLeased,
+                   EvaluationState::kFailed};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
   const std::string now = format_utc(around_.clock.wall_now());
+  const std::string identity = state::settings_sha256(wanted_, settings_.evaluate.dtype);
+  const std::vector<std::string> tasks = task_set(wanted_.tasks);
   for (const state::Evaluation& row : rows) {
-    protocol::EvaluationSettings same = row.settings;
-    same.batch_size = wanted_.batch_size;
-    if (same != wanted_ || row.dtype != settings_.evaluate.dtype) {
+    if (row.settings_sha256 != identity || task_set(row.settings.tasks) != tasks) {
+      EVALCAR_ASSIGN_OR_RETURN(const bool handed_over, hand_over_lease(row));
+      if (handed_over) last_news_ = around_.clock.monotonic_now();  // the new row waits now
       EVALCAR_RETURN_IF_ERROR(end(row.id, EvaluationState::kSkipped,
                                   std::string(kNotWanted) + "the configuration changed"));
       release(row);
       continue;
     }
+    if (row.state == EvaluationState::kFound) continue;
     const bool ready = row.state != EvaluationState::kFailed || row.next_try_at <= now;
     candidates.push_back({row.id, row.step, row.kind, ready});
   }
   waiting_count_ = candidates.size();
   return candidates;
+}
+
+/// The configuration changed: the evaluation that is wanted now takes the lease of the one that was
+/// wanted before, for the checkpoint's own files may be gone. False: it needs none, or has its own.
+Result<bool> OutputDirectory::hand_over_lease(const state::Evaluation& row) {
+  if (row.lease_path.empty()) return false;
+  EVALCAR_ASSIGN_OR_RETURN(const std::string reason, why_not_wanted(row.step, row.kind));
+  if (!reason.empty()) return false;
+  const std::string dir = stage_->own(row.lease_path);
+  if (dir.empty() || !around_.files.info(dir).has_value()) return false;
+  state::NewEvaluation wanted;
+  wanted.checkpoint_id = row.checkpoint_id;
+  wanted.kind = row.kind;
+  wanted.dtype = settings_.evaluate.dtype;
+  wanted.settings = wanted_;
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation heir, store_->plan_evaluation(wanted));
+  if (heir.state == EvaluationState::kFound || revivable(heir)) {
+    EVALCAR_RETURN_IF_ERROR(store_->transition(heir.id, EvaluationState::kComplete));
+  } else if (heir.state != EvaluationState::kComplete) {
+    return false;
+  }
+  EVALCAR_RETURN_IF_ERROR(store_->mark_leased(heir.id, dir));
+  return true;
 }
 
 Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
@@ -440,9 +536,16 @@ Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) 
 }
 
 Result<std::optional<stage::Lease>> OutputDirectory::lease_of(const state::Evaluation& row) {
+  // After `evalcar retry` a row is complete again and still has its lease.
+  const auto again = [this, &row](stage::Lease lease) -> Result<std::optional<stage::Lease>> {
+    if (row.state == EvaluationState::kComplete) {
+      EVALCAR_RETURN_IF_ERROR(store_->mark_leased(row.id, lease.dir));
+    }
+    return std::optional(std::move(lease));
+  };
   const auto held = leases_.find(row.id);
   if (held != leases_.end() && stage_->check(held->second) <= stage::Integrity::kOnlyCtime) {
-    return std::optional(held->second);
+    return again(held->second);
   }
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
   const auto seen = complete_.find({row.step, kind.value_or(WeightsKind::kRegular)});
@@ -454,7 +557,7 @@ Result<std::optional<stage::Lease>> OutputDirectory::lease_of(const state::Evalu
     auto lease = stage_->reopen(row.lease_path, row.checkpoint_path, in_place);
     if (lease.has_value()) {
       leases_[row.id] = *lease;
-      return std::optional(std::move(lease).value());
+      return again(std::move(lease).value());
     }
   }
   leases_.erase(row.id);
@@ -477,6 +580,16 @@ void OutputDirectory::release(const state::Evaluation& row) {
   const auto held = leases_.find(row.id);
   const std::string dir = held != leases_.end() ? held->second.dir : row.lease_path;
   leases_.erase(row.id);
+  // A lease belongs to the checkpoint and the kind: another evaluation of them may hold it too.
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = row.checkpoint_id;
+  filter.kind = row.kind;
+  filter.states = kMayHoldLease;
+  const auto others = store_->read().evaluations(filter);
+  if (!others.has_value()) return spdlog::warn("{}", others.error().message);
+  for (const state::Evaluation& other : *others) {
+    if (other.id != row.id && stage_->own(other.lease_path) == stage_->own(dir)) return;
+  }
   if (const Status released = stage_->release(dir); !released.has_value()) {
     spdlog::warn("{}", released.error().message);  // removed at the next start
   }
@@ -527,41 +640,68 @@ Status OutputDirectory::end(std::int64_t evaluation, EvaluationState to,
 
 // ---- disk space
 
+std::uint64_t OutputDirectory::folder_bytes(const std::string& path, int depth) const {
+  std::uint64_t bytes = 0;
+  const auto entries = around_.files.list(path);
+  if (!entries.has_value()) return 0;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string child = join_path(path, entry.name);
+    if (entry.type == FileType::kDirectory && depth > 1) bytes += folder_bytes(child, depth - 1);
+    if (entry.type != FileType::kRegular) continue;
+    if (const auto info = around_.files.info(child); info.has_value()) bytes += info->size_bytes;
+  }
+  return bytes;
+}
+
+/// Measured now: when the weights are whole, the optimizer's files are still to come. The newest
+/// folder and the newest whole one, for the newest may have just begun.
 std::uint64_t OutputDirectory::min_free() const {
-  return settings_.limits.min_free.value_or(2 * newest_folder_bytes_);
+  if (settings_.limits.min_free.has_value()) return *settings_.limits.min_free;
+  std::set<std::string> folders;
+  if (!present_.empty()) folders.insert(present_.rbegin()->second);
+  if (!complete_.empty()) folders.insert(complete_.rbegin()->second.path);
+  std::uint64_t largest = 0;
+  for (const std::string& folder : folders) largest = std::max(largest, folder_bytes(folder, 4));
+  return 2 * largest;
 }
 
 std::uint64_t OutputDirectory::copy_budget() const {
   const auto free = around_.files.free_bytes(path_);
-  if (!free.has_value() || *free <= min_free()) return 0;
-  return std::min(*free - min_free(), settings_.limits.lease_budget.value_or(
-                                          std::numeric_limits<std::uint64_t>::max()));
+  const std::uint64_t keep = min_free();
+  if (!free.has_value() || *free <= keep) return 0;
+  return std::min(*free - keep, settings_.limits.lease_budget.value_or(
+                                    std::numeric_limits<std::uint64_t>::max()));
 }
 
+/// Over the rows, not over what this process leased: most leases may be of an earlier one.
 Status OutputDirectory::guard_disk() {
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (leases_.empty() || now - guarded_at_ < kGuardPause) return {};
+  if (!run_.has_value() || now - guarded_at_ < kGuardPause) return {};
   guarded_at_ = now;
-  const auto free = around_.files.free_bytes(path_);
-  if (!free.has_value()) return {};
+  state::EvaluationFilter filter;
+  filter.run_id = run_->id;
+  filter.states = kMayHoldLease;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));  // oldest first
   std::uint64_t held = 0;
-  std::vector<std::pair<std::int64_t, std::uint64_t>> candidates;  // oldest first: by id
-  for (const auto& [id, lease] : leases_) {
-    const std::uint64_t bytes = stage_->held_bytes(lease.dir);
+  std::vector<std::pair<state::Evaluation, std::uint64_t>> candidates;
+  for (const state::Evaluation& row : rows) {
+    const std::uint64_t bytes = stage_->held_bytes(row.lease_path);
     held += bytes;
-    if (bytes > 0 && id != active_) candidates.emplace_back(id, bytes);
+    if (bytes > 0 && row.id != active_) candidates.emplace_back(row, bytes);
   }
+  const auto free = around_.files.free_bytes(path_);
+  if (candidates.empty() || !free.has_value()) return {};
   const std::uint64_t budget =
       settings_.limits.lease_budget.value_or(std::numeric_limits<std::uint64_t>::max());
+  const std::uint64_t keep = min_free();
   std::uint64_t freed = 0;
-  for (const auto& [id, bytes] : candidates) {
-    const bool low = *free + freed < min_free();
+  for (const auto& [row, bytes] : candidates) {
+    const bool low = *free + freed < keep;
     if (!low && held - freed <= budget) break;
-    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
     EVALCAR_RETURN_IF_ERROR(end(
-        id, EvaluationState::kLost,
-        low ? "its lease was given up: free disk space is below " +
-                  config::format_bytes(min_free()) + " (limits.min_free)"
+        row.id, EvaluationState::kLost,
+        low ? "its lease was given up: free disk space is below " + config::format_bytes(keep) +
+                  " (limits.min_free)"
             : "its lease was given up: limits.lease_budget is " + config::format_bytes(budget)));
     release(row);
     freed += bytes;
@@ -584,6 +724,8 @@ Status OutputDirectory::close_torn() {
   for (const auto& [key, seen] : torn_) {
     EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, record(seen));
     if (row.state != EvaluationState::kFound) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+    if (unwanted) continue;
     spdlog::error("{}: incomplete: {}", title(row), seen.reason);
     EVALCAR_RETURN_IF_ERROR(
         store_->fail_attempt(row.id, {"watching", "corruption", seen.reason}, "", true));

@@ -111,13 +111,17 @@ class OutputDirectory {
   Status handle_gone(const watch::Sighting& seen);
   Result<state::Evaluation> record(const watch::Sighting& seen);
   Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
-  Result<std::string> why_not_wanted(const watch::Sighting& seen) const;
+  void note_presence(const watch::Sighting& seen);
+  Status end_vanished();
+  Result<std::string> why_not_wanted(std::int64_t step, const std::string& kind) const;
+  Result<bool> end_if_unwanted(const state::Evaluation& row);
+  Result<bool> hand_over_lease(const state::Evaluation& row);
   Status take_lease(const state::Evaluation& row, const watch::Sighting& seen);
   void link_in_checkpoint(const watch::Sighting& seen);
   Status guard_disk();
-  Status give_up(const state::Evaluation& row, const std::string& reason);
   Status end(std::int64_t evaluation, state::EvaluationState to, const std::string& reason);
   std::uint64_t copy_budget() const;
+  std::uint64_t folder_bytes(const std::string& path, int depth) const;
   std::uint64_t min_free() const;
   std::string publish_dir() const;
   std::string home() const { return join_path(path_, "_evalcar"); }
@@ -142,10 +146,11 @@ class OutputDirectory {
   std::map<Key, watch::Sighting> complete_;                  ///< the newest content of each kind
   std::map<Key, watch::Sighting> torn_;                      ///< of those, what is not whole
   std::map<std::int64_t, std::int64_t> checkpoint_of_step_;  ///< its row
+  std::map<std::int64_t, std::string> present_;              ///< folders that are there, by step
   std::map<std::int64_t, stage::Lease> leases_;              ///< by evaluation
+  bool vanished_ended_ = false;                              ///< end_vanished() was done
   std::set<std::int64_t> superseded_;
   std::optional<std::int64_t> active_;
-  std::uint64_t newest_folder_bytes_ = 0;
   std::size_t waiting_count_ = 0;
   bool publish_again_ = true;
   MonotonicTime retry_at_{};

@@ -73,7 +73,12 @@ void Stage::hash_small_files(Lease& lease) const {
   }
 }
 
-bool Stage::is_ours(const std::string& dir) const { return parent_path(dir) == leases_dir_; }
+std::string Stage::own(const std::string& dir) const {
+  const std::string parent = parent_path(dir);
+  const bool is_lease = base_name(parent) == base_name(leases_dir_) &&
+                        base_name(parent_path(parent)) == base_name(parent_path(leases_dir_));
+  return is_lease ? join_path(leases_dir_, base_name(dir)) : "";
+}
 
 Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpoint_dir,
                              std::span<const watch::WatchedFile> wanted,
@@ -171,13 +176,16 @@ Status Stage::copy_file(const std::string& from, const std::string& to) {
 Result<Lease> Stage::reopen(const std::string& dir, const std::string& checkpoint_dir,
                             std::span<const std::string> in_place_files) const {
   Lease lease;
-  lease.dir = dir;
+  lease.dir = own(dir);
   std::vector<std::string> paths;
-  if (dir == checkpoint_dir) {
-    for (const std::string& relative : in_place_files) paths.push_back(join_path(dir, relative));
+  if (lease.dir.empty()) {
+    lease.dir = checkpoint_dir;
+    for (const std::string& relative : in_place_files) {
+      paths.push_back(join_path(checkpoint_dir, relative));
+    }
   } else {
     lease.method = Method::kLinked;
-    EVALCAR_RETURN_IF_ERROR(list_files(files_, dir, kMaxDepth, paths));
+    EVALCAR_RETURN_IF_ERROR(list_files(files_, lease.dir, kMaxDepth, paths));
   }
   if (paths.empty()) return make_error(ErrorCode::kNotFound, dir + ": the lease is empty");
   for (std::string& path : paths) {
@@ -209,8 +217,8 @@ Integrity Stage::check(const Lease& lease, std::string* which) const {
 }
 
 Status Stage::release(const std::string& dir) {
-  if (dir.empty() || !is_ours(dir)) return {};
-  return remove_tree(files_, dir);
+  const std::string mine = own(dir);
+  return mine.empty() ? Status() : remove_tree(files_, mine);
 }
 
 Status Stage::remove_others(const std::set<std::string>& wanted) {
@@ -219,9 +227,11 @@ Status Stage::remove_others(const std::set<std::string>& wanted) {
     if (entries.error().code == ErrorCode::kNotFound) return {};
     return entries.error();
   }
+  std::set<std::string> names;
+  for (const std::string& dir : wanted) names.insert(base_name(dir));
   for (const DirectoryEntry& entry : *entries) {
     const std::string dir = join_path(leases_dir_, entry.name);
-    if (wanted.contains(dir)) continue;
+    if (names.contains(entry.name)) continue;
     spdlog::info("{}: a lease that nobody needs any more is removed", dir);
     EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));
   }
@@ -229,9 +239,10 @@ Status Stage::remove_others(const std::set<std::string>& wanted) {
 }
 
 std::uint64_t Stage::held_bytes(const std::string& dir) const {
-  if (!is_ours(dir)) return 0;
+  const std::string mine = own(dir);
+  if (mine.empty()) return 0;
   std::vector<std::string> paths;
-  if (!list_files(files_, dir, kMaxDepth, paths).has_value()) return 0;
+  if (!list_files(files_, mine, kMaxDepth, paths).has_value()) return 0;
   std::uint64_t bytes = 0;
   for (const std::string& path : paths) {
     const auto info = files_.info(path);

@@ -65,9 +65,12 @@ class Stage {
   Result<Lease> reopen(const std::string& dir, const std::string& checkpoint_dir,
                        std::span<const std::string> in_place_files) const;
   Integrity check(const Lease& lease, std::string* which = nullptr) const;
+  /// The folder of ours that a remembered lease's path means, however the output directory was
+  /// spelled (a link, another mount point) when it was taken; "" for one that is read in place.
+  std::string own(const std::string& dir) const;
   /// Gives the disk space back. A lease in place is not touched.
   Status release(const std::string& dir);
-  /// Removes every lease whose folder is not in `wanted` (left by a killed process).
+  /// Removes every lease whose folder's name is not one of `wanted` (left by a killed process).
   Status remove_others(const std::set<std::string>& wanted);
   /// Bytes that only this lease keeps on disk: the trainer's own names of them are gone.
   std::uint64_t held_bytes(const std::string& dir) const;
@@ -78,7 +81,6 @@ class Stage {
   Status copy_files(const std::string& dir, const std::string& checkpoint_dir,
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);
-  bool is_ours(const std::string& dir) const;
   void hash_small_files(Lease& lease) const;
 
   FileSystem& files_;

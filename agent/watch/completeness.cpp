@@ -8,7 +8,9 @@ using checkpoint::Completeness;
 Decision decide_whole(const Evidence& e, bool settled) {
   if (e.marker_wanted) {
     if (e.marker_there) return {Verdict::kComplete, ""};
-    return {Verdict::kWaiting, "the end marker (watch.end_marker) is not there"};
+    // A save that was interrupted never gets it: once nothing moves, nobody need wait for it.
+    return {settled ? Verdict::kTorn : Verdict::kWaiting,
+            "the end marker (watch.end_marker) is not there"};
   }
   // A shard that was not yet rewritten is as whole as its rewritten neighbour: only when all are
   // new, or nothing moves any more, do they belong together.

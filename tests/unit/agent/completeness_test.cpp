@@ -70,11 +70,13 @@ TEST_CASE("a checkpoint rewritten in place waits until every shard is new, or no
   CHECK(decide(e).verdict == Verdict::kComplete);
 }
 
-TEST_CASE("a configured end marker decides alone") {
+TEST_CASE("a configured end marker decides alone; without it the folder is torn at last") {
   Evidence e = fsdp2(Completeness::kComplete);
   e.marker_wanted = true;
-  e.unchanged_for = seconds(300);
+  e.unchanged_for = seconds(29);
   CHECK(decide(e).verdict == Verdict::kWaiting);
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kTorn);
 
   e.marker_there = true;
   CHECK(decide(e).verdict == Verdict::kComplete);

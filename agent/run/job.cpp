@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+
 namespace evalcar::run {
 namespace {
 
@@ -12,6 +14,14 @@ constexpr milliseconds kFlushPause{1000};
 constexpr std::size_t kFlushAnswers = 64;
 constexpr std::size_t kFlushSamples = 256;
 constexpr milliseconds kProgressPause{2000};
+
+/// Unlike any other of this process: each output directory's database counts its evaluations from
+/// 1, and the evaluator must not take a cancel of the one for a cancel of another.
+std::string new_job_id(const state::Evaluation& row) {
+  static std::atomic<std::uint64_t> jobs{0};
+  return std::to_string(row.id) + "." + std::to_string(row.attempts + 1) + "." +
+         std::to_string(++jobs);
+}
 
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
@@ -35,7 +45,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
       supervisor.hello().has_value() ? supervisor.hello()->device : settings.evaluate.device;
   EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   supervise::Job job;
-  job.load.id = std::to_string(row.id) + "." + std::to_string(row.attempts + 1);
+  job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
   job.load.weights = row.kind;
   job.load.dtype = row.dtype;

@@ -93,6 +93,7 @@ std::stop_token Session::begin(const std::string& id, const std::string& stage) 
     jobs.running->id = id;
     jobs.running->latest.id = id;
     jobs.running->latest.stage = stage;
+    std::erase_if(jobs.cancelled, [&](const std::string& other) { return other != id; });
     if (gone_ || jobs.cancelled.contains(id)) jobs.running->stop.request_stop();
     return jobs.running->stop.get_token();
   });

@@ -32,7 +32,8 @@ class Session {
     protocol::Progress latest;
   };
 
-  /// A cancel can come before its job has begun: it is remembered until the job ends.
+  /// A cancel can come before its job has begun: it is remembered until that job ends or another
+  /// one begins. The agent has one job at a time, so then it was for one that had ended.
   struct Jobs {
     std::optional<Running> running;
     std::set<std::string> cancelled;

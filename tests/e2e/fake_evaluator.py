@@ -73,6 +73,7 @@ class Fake:
 
     def load(self, message):
         self.log("load", message["dir"], message["weights"])
+        self.log("job", message["id"])
         if settings().get("hang"):
             signal.pause()
         if settings().get("garbage"):

@@ -52,6 +52,21 @@ def test_once_evaluates_what_is_there_newest_first_and_ends(bench):
     assert len(bench.heard("load")) == 3
 
 
+def test_jobs_of_two_output_directories_have_different_ids(bench):
+    """Their databases count alike; a cancel of the one must not be taken for one of the other."""
+    other = bench.home / "other"
+    for run in (bench.run, other):
+        checkpoints.write_hugging_face(run, 5)
+    sidecar = bench.sidecar()
+
+    done = subprocess.run([sidecar.evalcar, "run", bench.run, other, "--once", "--tasks", "docvqa_val"],
+                          env=sidecar.environment, timeout=60)
+
+    assert done.returncode == 0
+    ids = bench.heard("job")
+    assert len(ids) == 2 and len(set(ids)) == 2
+
+
 def test_nothing_to_evaluate_is_exit_code_3(bench):
     assert bench.sidecar().once() == 3
     assert os.listdir(bench.run) == []  # not even our own folder

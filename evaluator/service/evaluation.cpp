@@ -316,13 +316,6 @@ class Evaluation {
 
 }  // namespace
 
-Result<ModelText> load_model_text(const FileSystem& files, const std::string& dir) {
-  EVALCAR_ASSIGN_OR_RETURN(text::Tokenizer tokenizer, text::Tokenizer::load(files, dir));
-  EVALCAR_ASSIGN_OR_RETURN(text::ChatTemplate chat_template, text::ChatTemplate::load(files, dir));
-  EVALCAR_ASSIGN_OR_RETURN(const GenerationConfig generation, load_generation_config(files, dir));
-  return ModelText{std::move(tokenizer), std::move(chat_template), generation, dir};
-}
-
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
     const FileSystem& files, const protocol::EvaluationSettings& settings,
@@ -336,9 +329,10 @@ Result<protocol::EvaluationResult> run_evaluation(
                       "num_fewshot = " + std::to_string(*settings.num_fewshot) +
                           ": few-shot prompts are not supported yet; expected 0");
   }
-  EVALCAR_ASSIGN_OR_RETURN(const vision::ProcessorSettings processor,
-                           vision::load_processor_settings(
-                               files, model.config_dir, settings.min_pixels, settings.max_pixels));
+  EVALCAR_ASSIGN_OR_RETURN(
+      const vision::ProcessorSettings processor,
+      vision::load_processor_settings(files, model.processor_dir, settings.min_pixels,
+                                      settings.max_pixels));
   return Evaluation(engine, weights, model, files, settings, known, events, std::move(stop),
                     processor)
       .run();

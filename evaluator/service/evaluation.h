@@ -12,27 +12,14 @@
 #include <vector>
 
 #include "evaluator/engine/engine.h"
-#include "evaluator/service/generation.h"
+#include "evaluator/service/model_text.h"
 #include "evaluator/service/picture_source.h"
 #include "evaluator/tasks/task.h"
-#include "evaluator/text/chat_template.h"
-#include "evaluator/text/tokenizer.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
 #include "store/protocol/messages.h"
 
 namespace evalcar::service {
-
-/// What belongs to a model beside its weights; loaded with them.
-struct ModelText {
-  text::Tokenizer tokenizer;
-  text::ChatTemplate chat_template;
-  GenerationConfig generation;
-  std::string config_dir;  ///< where config.json, tokenizer and processor files were read
-};
-
-/// Reads tokenizer, chat template and generation settings of a checkpoint folder.
-Result<ModelText> load_model_text(const FileSystem& files, const std::string& dir);
 
 /// An answer that an earlier attempt left, by task and document.
 using KnownAnswers = std::map<std::pair<std::string, std::int64_t>, tasks::Response>;

@@ -58,6 +58,13 @@ Result<std::int64_t> parse_count(std::string_view key, std::string_view text) {
   return value;
 }
 
+/// A value for a message. dump() of a hostile depth would overflow the stack: only plain values are
+/// shown.
+std::string short_text(const Json& value) {
+  return value.is_primitive() ? value.dump(-1, ' ', false, Json::error_handler_t::replace)
+                              : std::string(value.type_name());
+}
+
 bool parse_bool(std::string_view text) { return text == "true" || text == "True"; }
 
 }  // namespace
@@ -76,7 +83,7 @@ Result<GenerationConfig> load_generation_config(const FileSystem& files, const s
     if (found == json.end() || found->is_null()) continue;
     if (!found->is_number() || found->get<double>() != known.neutral) {
       return make_error(ErrorCode::kUnsupported,
-                        path + ": " + known.key + " = " + found->dump() +
+                        path + ": " + known.key + " = " + short_text(*found) +
                             " changes the answers and is not supported; expected it absent");
     }
   }
@@ -92,8 +99,9 @@ Result<GenerationConfig> load_generation_config(const FileSystem& files, const s
   if (const auto penalty = json.find("repetition_penalty");
       penalty != json.end() && !penalty->is_null()) {
     if (!penalty->is_number() || !(penalty->get<double>() > 0)) {
-      return make_error(ErrorCode::kCorruption, path + ": repetition_penalty = " + penalty->dump() +
-                                                    ", expected a number > 0");
+      return make_error(
+          ErrorCode::kCorruption,
+          path + ": repetition_penalty = " + short_text(*penalty) + ", expected a number > 0");
     }
     config.repetition_penalty = penalty->get<double>();
   }

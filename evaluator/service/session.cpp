@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <iostream>
 #include <mutex>
+#include <new>
 #include <thread>
+#include <utility>
 
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/plan.h"
@@ -64,14 +67,29 @@ int Session::run() {
         return 1;
       }
     } else if (const auto* load = std::get_if<protocol::Load>(&message)) {
-      handle(*load);
+      guarded(load->id, "loading", [&] { handle(*load); });
     } else if (const auto* answered = std::get_if<protocol::Answered>(&message)) {
       known_[{answered->task, answered->doc_id}] = {answered->doc_id, answered->text,
                                                     answered->output_tokens};
     } else if (const auto* evaluate = std::get_if<protocol::Evaluate>(&message)) {
-      handle(*evaluate);
+      guarded(evaluate->id, "evaluating", [&] { handle(*evaluate); });
       known_.clear();
     }
+  }
+}
+
+// Libraries report what they did not expect by exceptions (a bad_alloc anywhere): one of them is
+// the end of a job, not of the process.
+template <typename F>
+void Session::guarded(const std::string& id, const std::string& stage, F&& job) {
+  try {
+    std::forward<F>(job)();
+  } catch (const std::bad_alloc&) {
+    end();
+    send_error(id, stage, make_error(ErrorCode::kUnavailable, "out of memory while " + stage));
+  } catch (const std::exception& error) {
+    end();
+    send_error(id, stage, make_error(ErrorCode::kInternal, stage + ": " + error.what()));
   }
 }
 
@@ -159,21 +177,14 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
     return make_error(ErrorCode::kInvalidArgument,
                       "weights = \"" + load.weights + "\": expected \"regular\" or \"ema\"");
   }
-  const bool own_config = files_.info_followed(join_path(load.dir, "config.json")).has_value();
-  if (!own_config && load.base_model.empty()) {
-    return make_error(
-        ErrorCode::kNotFound,
-        load.dir +
-            ": no config.json; expected one beside the weights, or evaluate.base_model set to the "
-            "folder of the model that training started from");
-  }
-  const std::string& config_dir = own_config ? load.dir : load.base_model;
-  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, config_dir));
+  EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
+                           find_model_folders(files_, load.dir, load.base_model));
+  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
                            checkpoint::make_plan(files_, load.dir, *kind));
   EVALCAR_ASSIGN_OR_RETURN(engine::LoadedWeights weights,
                            engine_->load(
-                               files_, plan, config_dir, load.dtype,
+                               files_, plan, folders.config, load.dtype,
                                [&](std::uint64_t done, std::uint64_t total) {
                                  tell(load.id, "loading", "", static_cast<std::int64_t>(done),
                                       static_cast<std::int64_t>(total));

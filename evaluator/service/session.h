@@ -40,6 +40,9 @@ class Session {
   };
 
   void on_urgent(const protocol::Message& message);
+  /// Runs one job; an exception that reaches this far ends the job with an error.
+  template <typename F>
+  void guarded(const std::string& id, const std::string& stage, F&& job);
   void handle(const protocol::Load& load);
   void handle(const protocol::Evaluate& evaluate);
   void send_error(const std::string& id, const std::string& stage, const Error& error);

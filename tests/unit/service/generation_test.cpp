@@ -85,6 +85,17 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a hostile depth in generation_config.json is an error, not a crash") {
+  const RealFileSystem files;
+  const ConfigFolder folder("{\"min_length\": " + std::string(400000, '[') +
+                            std::string(400000, ']') + "}");
+
+  const auto config = load_generation_config(files, folder.path());
+
+  REQUIRE_FALSE(config.has_value());
+  CHECK(config.error().message.find("array") != std::string::npos);
+}
+
 TEST_CASE("gen_kwargs of the user go over the task's own") {
   tasks::GenerationDefaults defaults;
   defaults.max_new_tokens = 32;

@@ -1,0 +1,54 @@
+#include "evaluator/service/model_text.h"
+
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+namespace evalcar::service {
+namespace {
+
+/// The first of the two folders that holds any of the files.
+Result<std::string> folder_with(const FileSystem& files, const std::array<std::string, 2>& folders,
+                                std::initializer_list<const char*> names) {
+  for (const std::string& folder : folders) {
+    for (const char* const name : names) {
+      if (!folder.empty() && files.info_followed(join_path(folder, name)).has_value())
+        return folder;
+    }
+  }
+  std::string wanted;
+  for (const char* const name : names)
+    wanted += (wanted.empty() ? "" : " nor ") + std::string(name);
+  return make_error(ErrorCode::kNotFound,
+                    folders[0] + ": no " + wanted +
+                        (folders[1].empty()
+                             ? "; set evaluate.base_model to the folder of the model that training "
+                               "started from"
+                             : "; and none in evaluate.base_model = " + folders[1]));
+}
+
+}  // namespace
+
+Result<ModelFolders> find_model_folders(const FileSystem& files, const std::string& checkpoint,
+                                        const std::string& base_model) {
+  const std::array<std::string, 2> folders = {checkpoint, base_model};
+  ModelFolders found;
+  EVALCAR_ASSIGN_OR_RETURN(found.config, folder_with(files, folders, {"config.json"}));
+  EVALCAR_ASSIGN_OR_RETURN(found.tokenizer, folder_with(files, folders, {"tokenizer.json"}));
+  EVALCAR_ASSIGN_OR_RETURN(
+      found.processor,
+      folder_with(files, folders, {"preprocessor_config.json", "processor_config.json"}));
+  return found;
+}
+
+Result<ModelText> load_model_text(const FileSystem& files, const ModelFolders& folders) {
+  EVALCAR_ASSIGN_OR_RETURN(text::Tokenizer tokenizer,
+                           text::Tokenizer::load(files, folders.tokenizer));
+  EVALCAR_ASSIGN_OR_RETURN(text::ChatTemplate chat_template,
+                           text::ChatTemplate::load(files, folders.tokenizer));
+  EVALCAR_ASSIGN_OR_RETURN(const GenerationConfig generation,
+                           load_generation_config(files, folders.config));
+  return ModelText{std::move(tokenizer), std::move(chat_template), generation, folders.processor};
+}
+
+}  // namespace evalcar::service

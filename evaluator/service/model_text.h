@@ -1,0 +1,42 @@
+// What belongs to a model beside its weights: tokenizer, chat template, generation settings, and
+// where its processor's files are.
+#pragma once
+
+#include <string>
+
+#include "evaluator/service/generation.h"
+#include "evaluator/text/chat_template.h"
+#include "evaluator/text/tokenizer.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::service {
+
+/// Which folder each group of files is read from: the checkpoint's own where it has them, else the
+/// base model's. A trainer that was given no processor saves config.json without a tokenizer, and a
+/// sharded save may hold neither.
+struct ModelFolders {
+  std::string config;     ///< config.json, and generation_config.json if it is there
+  std::string tokenizer;  ///< tokenizer.json, tokenizer_config.json, the chat template
+  std::string processor;  ///< preprocessor_config.json or processor_config.json
+};
+
+/// `base_model` may be empty. kNotFound names the first file that neither folder has, and
+/// evaluate.base_model.
+Result<ModelFolders> find_model_folders(const FileSystem& files, const std::string& checkpoint,
+                                        const std::string& base_model);
+
+/// Loaded with the weights.
+struct ModelText {
+  text::Tokenizer tokenizer;
+  text::ChatTemplate chat_template;
+  GenerationConfig generation;
+  std::string processor_dir;
+};
+
+/// Reads tokenizer, chat template and generation settings. A generation_config.json counts only
+/// beside the config.json that is used: lmms-eval reads the folder that it is given, and one
+/// without that file generates with the defaults.
+Result<ModelText> load_model_text(const FileSystem& files, const ModelFolders& folders);
+
+}  // namespace evalcar::service

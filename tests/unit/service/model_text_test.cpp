@@ -1,0 +1,41 @@
+#include "evaluator/service/model_text.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using service::find_model_folders;
+using test::FakeClock;
+using test::MemoryFileSystem;
+
+TEST_CASE(
+    "each group of files comes from the checkpoint where it has them, else from the base model") {
+  FakeClock clock;
+  MemoryFileSystem files(clock);
+  for (const char* const path :
+       {"/c/config.json", "/b/config.json", "/b/tokenizer.json", "/b/preprocessor_config.json"}) {
+    files.put_file(path, "{}");
+  }
+
+  const auto found = find_model_folders(files, "/c", "/b");
+
+  REQUIRE(found.has_value());
+  CHECK(found->config == "/c");
+  CHECK(found->tokenizer == "/b");
+  CHECK(found->processor == "/b");
+}
+
+TEST_CASE("a file that neither folder has is named, with the setting that would help") {
+  FakeClock clock;
+  MemoryFileSystem files(clock);
+  files.put_file("/c/config.json", "{}");
+
+  const auto found = find_model_folders(files, "/c", "");
+
+  REQUIRE_FALSE(found.has_value());
+  CHECK(found.error().code == ErrorCode::kNotFound);
+  CHECK(found.error().message.find("tokenizer.json") != std::string::npos);
+  CHECK(found.error().message.find("evaluate.base_model") != std::string::npos);
+}

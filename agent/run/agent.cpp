@@ -146,12 +146,15 @@ void Agent::end_when_quiet() {
 int Agent::code_of_rows() const {
   std::int64_t total = 0;
   std::int64_t failed = 0;
+  std::int64_t unpublished = 0;
   for (const auto& directory : directories_) {
     const auto tally = directory->tally();
     if (!tally.has_value()) return kFailed;
     total += tally->total;
     failed += tally->failed;
+    unpublished += tally->unpublished;
   }
+  if (unpublished > 0) return kFailed;
   if (failed > 0) return kPartly;
   return total == 0 ? kNothing : kDone;
 }

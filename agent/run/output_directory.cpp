@@ -17,6 +17,7 @@ using std::chrono::seconds;
 using watch::Verdict;
 
 constexpr seconds kRetryPause{5};
+constexpr std::chrono::milliseconds kLeastPause{100};
 constexpr seconds kGuardPause{5};
 constexpr seconds kStatusPause{5};
 constexpr std::string_view kNotWanted = "not wanted: ";
@@ -138,19 +139,26 @@ Status OutputDirectory::step() {
       EVALCAR_RETURN_IF_ERROR(end_vanished());
       vanished_ended_ = true;
     }
-    if (publish_again_ && run_.has_value()) EVALCAR_RETURN_IF_ERROR(publish_left_over());
     return guard_disk();
   }();
-  if (!turn.has_value()) retry_at_ = now + kRetryPause;
-  return turn;
+  if (!turn.has_value()) {
+    retry_at_ = now + kRetryPause;
+    return turn;
+  }
+  // Last: what cannot be handed out must not keep anything from being recorded and leased.
+  if (publish_again_ && run_.has_value() && now >= publish_at_) return publish_left_over();
+  return {};
 }
 
 std::chrono::milliseconds OutputDirectory::until_due() const {
   auto due = watcher_->until_due();
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (!untold_.empty() || publish_again_) {
-    const auto retry = std::chrono::ceil<std::chrono::milliseconds>(retry_at_ - now);
-    if (run_.has_value() || !untold_.empty()) due = std::min(due, retry);
+  const auto until = [now](MonotonicTime time) {
+    return std::chrono::ceil<std::chrono::milliseconds>(time - now);
+  };
+  if (!untold_.empty()) due = std::min(due, until(retry_at_));
+  if (publish_again_ && run_.has_value()) {
+    due = std::min(due, until(std::max(retry_at_, publish_at_)));
   }
   return std::max(std::chrono::milliseconds(0), due);
 }
@@ -179,39 +187,82 @@ Status OutputDirectory::ensure_run() {
   return {};
 }
 
-/// What a killed process scored and did not publish. Without a folder of ours there is nothing.
+/// What was scored and is not published: by a killed process, or because a file could not be
+/// written. Without a folder of ours and without such a row there is nothing.
 Status OutputDirectory::publish_left_over() {
-  if (!home_ready_ && !around_.files.info(home()).has_value()) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto scored, scored_rows());
+  const auto home_info = around_.files.info_followed(home());
+  const bool has_home = home_info.has_value() && home_info->type == FileType::kDirectory;
+  if (scored.empty() && !has_home) {
     publish_again_ = false;
     return {};
   }
   EVALCAR_RETURN_IF_ERROR(ensure_home());
-  EVALCAR_RETURN_IF_ERROR(publisher_->publish_pending(run_->id, std::nullopt));
+  const auto done = publisher_->publish_pending(run_->id, std::nullopt);
+  if (!done.has_value()) {
+    ++publish_failures_;
+    return not_published(done.error());
+  }
   publish_again_ = false;
+  publish_failures_ = 0;
   return {};
 }
 
-/// Our folder in the output directory, made once there is a checkpoint folder; and the lock in it.
-Status OutputDirectory::ensure_home() {
-  if (home_ready_) return {};
-  if (const Status made = make_directories(around_.files, home()); !made.has_value()) {
-    spdlog::warn("{}; going on without leases and without a lock there", made.error().message);
-  } else {
-    auto lock = OutputLock::take(join_path(home(), "lock"));
-    if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
-      fatal_ = true;
-      return lock.error();
-    }
-    if (!lock.has_value()) spdlog::warn("{}", lock.error().message);
-    if (lock.has_value()) lock_ = std::move(lock).value();
-    EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({}));
-    std::set<std::string> leased;
-    for (const state::Evaluation& row : rows) {
-      if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
-    }
-    if (lock_.has_value()) EVALCAR_RETURN_IF_ERROR(stage_->remove_others(leased));
+Result<std::vector<state::Evaluation>> OutputDirectory::scored_rows() const {
+  state::EvaluationFilter filter;
+  filter.run_id = run_->id;
+  filter.states = {EvaluationState::kScored};
+  return store_->read().evaluations(filter);
+}
+
+/// The numbers are safe in the database; the rows say why they are not handed out yet.
+Status OutputDirectory::not_published(const Error& error) {
+  publish_again_ = true;
+  publish_at_ =
+      around_.clock.monotonic_now() +
+      std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay, kLeastPause, kRetryPause);
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, scored_rows());
+  for (const state::Evaluation& row : rows) {
+    EVALCAR_RETURN_IF_ERROR(store_->set_reason(row.id, "not published yet: " + error.message));
   }
-  EVALCAR_RETURN_IF_ERROR(make_directories(around_.files, publish_dir()));
+  return error;
+}
+
+/// No more tries are worth waiting for; the agent goes on trying as long as it runs.
+bool OutputDirectory::publishing_fails() const {
+  return publish_again_ && publish_failures_ >= settings_.limits.attempts;
+}
+
+void OutputDirectory::warn_once(std::string& known, const std::string& text) {
+  if (text != known && !text.empty()) spdlog::warn("{}", text);
+  known = text;
+}
+
+/// Our folder in the output directory, made once there is a checkpoint folder; and the lock in it.
+/// Where it cannot be made everything goes on, with checkpoints read in place and without a lock.
+Status OutputDirectory::ensure_home() {
+  begun_ = true;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (home_ready_ || now < home_retry_at_) return {};
+  if (const Status made = make_directories(around_.files, home()); !made.has_value()) {
+    home_retry_at_ = now + kRetryPause;
+    warn_once(home_trouble_,
+              made.error().message + "; going on without leases and without a lock there");
+    return {};
+  }
+  auto lock = OutputLock::take(join_path(home(), "lock"));
+  if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
+    fatal_ = true;
+    return lock.error();
+  }
+  warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
+  if (lock.has_value()) lock_ = std::move(lock).value();
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({}));
+  std::set<std::string> leased;
+  for (const state::Evaluation& row : rows) {
+    if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
+  }
+  if (lock_.has_value()) EVALCAR_RETURN_IF_ERROR(stage_->remove_others(leased));
   home_ready_ = true;
   return {};
 }
@@ -621,9 +672,8 @@ Status OutputDirectory::publish(const state::Evaluation& row) {
   if (newest_step().has_value()) lag = std::max<std::int64_t>(0, *newest_step() - row.step);
   const auto published = publisher_->publish(row.id, lag);
   if (!published.has_value()) {
-    publish_again_ = true;
-    retry_at_ = around_.clock.monotonic_now() + kRetryPause;
-    return published.error();
+    publish_failures_ = 0;  // a new result gets all its tries
+    return not_published(published.error());
   }
   spdlog::info("{}: published{} ({})", title(row), published->is_best ? ", the best so far" : "",
                published->results_file);
@@ -712,10 +762,12 @@ Status OutputDirectory::guard_disk() {
 // ---- the whole
 
 Result<bool> OutputDirectory::quiet() {
-  if (!untold_.empty() || publish_again_ || !watcher_->settled()) return false;
+  const bool given_up = publishing_fails();
+  if (!untold_.empty() || (publish_again_ && !given_up) || !watcher_->settled()) return false;
   if (!run_.has_value()) return true;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({.run_id = run_->id}));
-  return std::none_of(rows.begin(), rows.end(), [](const state::Evaluation& row) {
+  return std::none_of(rows.begin(), rows.end(), [given_up](const state::Evaluation& row) {
+    if (row.state == EvaluationState::kScored && given_up) return false;
     return !state::is_end_state(row.state) && row.state != EvaluationState::kFound;
   });
 }
@@ -741,6 +793,7 @@ Result<Tally> OutputDirectory::tally() const {
   for (const state::Evaluation& row : rows) {
     ++tally.total;
     if (row.state == EvaluationState::kPublished) ++tally.published;
+    if (row.state == EvaluationState::kScored) ++tally.unpublished;
     if (row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost) {
       ++tally.failed;
     }
@@ -755,14 +808,23 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   status_at_ = time;
   publish::AgentFacts mine = facts;
   mine.latest_step = newest_step();
-  // Until the first checkpoint is there, the output directory stays as the trainer made it.
-  const std::string path =
-      home_ready_ ? join_path(publish_dir(), "status.json") : database_ + ".status.json";
   std::optional<std::int64_t> run;
   if (run_.has_value()) run = run_->id;
-  const Status written =
-      publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine);
-  if (!written.has_value()) spdlog::warn("{}", written.error().message);
+  // Until the first checkpoint is there, the output directory stays as the trainer made it.
+  std::string trouble;
+  std::vector<std::string> places = {database_ + ".status.json"};
+  if (begun_) {
+    const Status made = make_directories(around_.files, publish_dir());
+    if (made.has_value()) places.insert(places.begin(), join_path(publish_dir(), "status.json"));
+    if (!made.has_value()) trouble = made.error().message;
+  }
+  for (const std::string& path : places) {
+    const Status written =
+        publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine);
+    if (written.has_value()) break;
+    trouble = written.error().message;
+  }
+  warn_once(status_trouble_, trouble);
 }
 
 }  // namespace evalcar::run

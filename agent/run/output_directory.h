@@ -40,7 +40,8 @@ struct Surroundings {
 /// How the evaluations of a directory ended, for the exit code.
 struct Tally {
   std::int64_t published = 0;
-  std::int64_t failed = 0;  ///< quarantined or lost
+  std::int64_t failed = 0;       ///< quarantined or lost
+  std::int64_t unpublished = 0;  ///< scored, but the files could not be written
   std::int64_t open = 0;
   std::int64_t total = 0;
 };
@@ -103,6 +104,11 @@ class OutputDirectory {
   Status ensure_run();
   Status ensure_home();
   Status publish_left_over();
+  Result<std::vector<state::Evaluation>> scored_rows() const;
+  Status not_published(const Error& error);
+  bool publishing_fails() const;
+  /// A place that cannot be written is told of when that changes, not at every turn.
+  static void warn_once(std::string& known, const std::string& text);
   Status handle(const watch::Sighting& seen);
   Status handle_waiting(const watch::Sighting& seen);
   Status handle_complete(const watch::Sighting& seen);
@@ -152,7 +158,13 @@ class OutputDirectory {
   std::set<std::int64_t> superseded_;
   std::optional<std::int64_t> active_;
   std::size_t waiting_count_ = 0;
+  bool begun_ = false;  ///< the first checkpoint is there
   bool publish_again_ = true;
+  std::int64_t publish_failures_ = 0;  ///< tries in a row
+  std::string home_trouble_;
+  std::string status_trouble_;
+  MonotonicTime publish_at_{};
+  MonotonicTime home_retry_at_{};
   MonotonicTime retry_at_{};
   MonotonicTime guarded_at_{};
   MonotonicTime status_at_{};

@@ -88,17 +88,17 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
         checked_source(files_, join_path(checkpoint_dir, file.relative), file.identity));
   }
   const std::string dir = join_path(leases_dir_, name);
-  EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));  // what a killed process left half done
+  const Status cleared = remove_tree(files_, dir);  // what a killed process left half done
 
   Lease lease;
   lease.dir = dir;
   lease.method = Method::kLinked;
-  Status taken = link_files(dir, checkpoint_dir, wanted, lease);
+  Status taken = cleared.has_value() ? link_files(dir, checkpoint_dir, wanted, lease) : cleared;
   const auto hopeless = [&taken] {  // links are not the problem
     return taken.has_value() || taken.error().code == ErrorCode::kNotFound ||
            taken.error().code == ErrorCode::kUnavailable;
   };
-  if (!hopeless() && total_bytes(wanted) <= copy_budget) {
+  if (!hopeless() && cleared.has_value() && total_bytes(wanted) <= copy_budget) {
     spdlog::info("{}: {}; copying instead", checkpoint_dir, taken.error().message);
     (void)remove_tree(files_, dir);
     lease.method = Method::kCopied;

@@ -139,3 +139,35 @@ def test_the_newest_step_goes_down_when_the_trainer_goes_back(bench):
 
     line = sidecar.metrics_lines()[-1]
     assert (line["global_step"], line["lag_steps"]) == (10, 0)
+
+
+def test_a_place_that_cannot_be_written_is_measured_in_place_and_published_once_it_can(bench):
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step)
+    (bench.run / "_evalcar").write_text("in the way")
+    sidecar = bench.sidecar()
+
+    assert sidecar.once(timeout=30) == 1
+    assert {key: state for key, (state, _) in sidecar.states().items()} == {(5, "regular"): "scored", (10, "regular"): "scored"}
+    assert all("not published yet" in reason and "_evalcar" in reason for _, reason in sidecar.states().values())
+    assert sidecar.log().count("going on without leases") == 1
+    generated = len(bench.heard("generate"))
+
+    (bench.run / "_evalcar").unlink()
+    assert sidecar.once() == 0
+    assert sidecar.published() == {(5, "regular"), (10, "regular")}
+    assert len(sidecar.metrics_lines()) == 2 and len(bench.heard("generate")) == generated
+
+
+def test_a_failing_publish_dir_stops_neither_leases_nor_measuring(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    (bench.home / "blocked").write_text("in the way")
+    sidecar = bench.sidecar("--set", f"publish.dir={bench.home / 'blocked' / 'results'}").start()
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "scored", what="the score")
+    checkpoints.write_hugging_face(bench.run, 10)  # and what comes later
+    sidecar.wait_for(lambda s: s.states().get((10, "regular"), ("",))[0] == "scored", what="the second score")
+    assert (bench.run / "_evalcar" / "leases").is_dir() and "in place" not in sidecar.log()
+
+    (bench.home / "blocked").unlink()
+    sidecar.wait_for(lambda s: len(s.published()) == 2, what="both publications")
+    assert sidecar.stop() == 0

@@ -23,17 +23,25 @@ std::string new_job_id(const state::Evaluation& row) {
          std::to_string(++jobs);
 }
 
+/// Hashing reads what loading reads.
+milliseconds rehash_limit(const config::LimitSettings& limits) {
+  const auto loading = limits.stage_timeouts.find("loading");
+  return loading == limits.stage_timeouts.end() ? milliseconds(std::chrono::hours(1))
+                                                : milliseconds(loading->second);
+}
+
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
 }  // namespace
 
 Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
-         state::Evaluation row, stage::Lease lease)
+         const config::Settings& settings, state::Evaluation row, stage::Lease lease)
     : around_(around),
       directory_(directory),
       supervisor_(supervisor),
       row_(std::move(row)),
       lease_(std::move(lease)),
+      rehash_limit_(rehash_limit(settings.limits)),
       flushed_at_(around.clock.monotonic_now()),
       progress_at_(flushed_at_) {}
 
@@ -55,7 +63,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   spdlog::info("{}: evaluating (attempt {})", title(row), row.attempts + 1);
   directory.set_active(row.id);
   std::unique_ptr<Job> made(
-      new Job(around, directory, supervisor, std::move(row), std::move(lease)));
+      new Job(around, directory, supervisor, settings, std::move(row), std::move(lease)));
   supervisor.begin(std::move(job));
   return made;
 }
@@ -183,7 +191,8 @@ Status Job::judge_lease() {
     case stage::Integrity::kUnchanged:
       break;
     case stage::Integrity::kOnlyCtime: {
-      EVALCAR_ASSIGN_OR_RETURN(rehash_, Rehash::start(around_.self_command, lease_.dir, row_.kind));
+      EVALCAR_ASSIGN_OR_RETURN(rehash_, Rehash::start(around_.self_command, lease_.dir, row_.kind,
+                                                      around_.clock, rehash_limit_));
       break;
     }
     case stage::Integrity::kChanged:

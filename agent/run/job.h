@@ -44,7 +44,7 @@ class Job {
 
  private:
   Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
-      state::Evaluation row, stage::Lease lease);
+      const config::Settings& settings, state::Evaluation row, stage::Lease lease);
 
   void take_loaded(const protocol::Loaded& loaded);
   void take_result(protocol::EvaluationResult result);
@@ -70,6 +70,7 @@ class Job {
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<Rehash> rehash_;
+  std::chrono::milliseconds rehash_limit_;
   bool lease_judged_ = false;
   bool recorded_ = false;
   bool done_ = false;

@@ -21,11 +21,12 @@ std::string find_hash(std::string_view text) {
 }  // namespace
 
 Result<Rehash> Rehash::start(const std::vector<std::string>& program, const std::string& dir,
-                             const std::string& kind) {
+                             const std::string& kind, const Clock& clock,
+                             std::chrono::milliseconds limit) {
   std::vector<std::string> command = program;
   command.insert(command.end(), {"inspect", dir, "--weights", kind, "--hash", "--json"});
   EVALCAR_ASSIGN_OR_RETURN(auto child, supervise::ChildProcess::spawn(command, -1));
-  return Rehash(std::move(child));
+  return Rehash(std::move(child), clock, limit);
 }
 
 std::optional<Result<std::string>> Rehash::poll() {
@@ -37,7 +38,14 @@ std::optional<Result<std::string>> Rehash::poll() {
     if (hash_.empty()) hash_ = find_hash(tail_);
     if (tail_.size() > kTail) tail_.erase(0, tail_.size() - kTail);
   }
-  if (!status.has_value()) return std::nullopt;
+  if (!status.has_value()) {
+    if (clock_->monotonic_now() < deadline_) return std::nullopt;
+    child_.kill_group();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
+    return Result<std::string>(make_error(
+        ErrorCode::kUnavailable, "hashing again took more than " + std::to_string(seconds) +
+                                     " s (limits.stage_timeouts, loading); does storage hang?"));
+  }
   if (*status == 0 && !hash_.empty()) return Result<std::string>(hash_);
   return Result<std::string>(
       make_error(ErrorCode::kUnavailable, "hashing again failed with " +

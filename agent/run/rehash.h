@@ -4,11 +4,13 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/supervise/child_process.h"
+#include "store/base/clock.h"
 #include "store/base/result.h"
 
 namespace evalcar::run {
@@ -16,17 +18,26 @@ namespace evalcar::run {
 /// Not thread-safe. Destroying it ends the child.
 class Rehash {
  public:
-  /// `program`: evalcar itself.
+  /// `program`: evalcar itself. `clock` must outlive it; after `limit` it is given up.
   static Result<Rehash> start(const std::vector<std::string>& program, const std::string& dir,
-                              const std::string& kind);
-  /// The weights' SHA-256, or why there is none; absent while it runs.
+                              const std::string& kind, const Clock& clock,
+                              std::chrono::milliseconds limit);
+  /// The weights' SHA-256, or why there is none (kUnavailable); absent while it runs. At the limit
+  /// the child's whole group is killed: storage that hangs must not hold all evaluations up.
   std::optional<Result<std::string>> poll();
   void add_descriptors(std::vector<pollfd>& descriptors) const;
 
  private:
-  explicit Rehash(supervise::ChildProcess child) : child_(std::move(child)) {}
+  Rehash(supervise::ChildProcess child, const Clock& clock, std::chrono::milliseconds limit)
+      : child_(std::move(child)),
+        clock_(&clock),
+        limit_(limit),
+        deadline_(clock.monotonic_now() + limit) {}
 
   supervise::ChildProcess child_;
+  const Clock* clock_;
+  std::chrono::milliseconds limit_;
+  MonotonicTime deadline_;
   std::string tail_;  ///< of the output: where the hash was not found yet
   std::string hash_;
   bool ended_ = false;

@@ -10,14 +10,17 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace evalcar::supervise {
 namespace {
 
 constexpr int kChannelFd = 3;
+constexpr std::chrono::seconds kReapPatience{2};
 
 /// What runs between fork and exec: system calls only.
 [[noreturn]] void become_child(char* const* argv, int channel, int output, int failure,
@@ -133,9 +136,21 @@ ChildProcess::~ChildProcess() { end(); }
 void ChildProcess::end() {
   if (pid_ < 0) return;
   kill_group();
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  const pid_t pid = std::exchange(pid_, -1);
+  const auto reaped = [pid](int flags) {
+    pid_t ended = 0;
+    while ((ended = ::waitpid(pid, nullptr, flags)) < 0 && errno == EINTR) {
+    }
+    return ended != 0;
+  };
+  const auto patience = std::chrono::steady_clock::now() + kReapPatience;
+  while (!reaped(WNOHANG)) {
+    if (std::chrono::steady_clock::now() >= patience) {
+      std::thread([reaped] { (void)reaped(0); }).detach();
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  pid_ = -1;
 }
 
 void ChildProcess::kill_group() const {

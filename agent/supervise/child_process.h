@@ -29,7 +29,9 @@ class OwnedFd {
 /// How a process ended, in words: "exit code 3", "signal 9 (Killed)".
 std::string describe_wait_status(int status);
 
-/// Destroying it kills the whole group and reaps the child. Not thread-safe.
+/// Destroying it kills the whole group and reaps the child: within two seconds, or, if the child
+/// hangs in the kernel (storage that does not answer), later and in the background. Not
+/// thread-safe.
 class ChildProcess {
  public:
   /// Starts argv[0] (a path, or a name on PATH). The child has `channel` as descriptor 3 (none if

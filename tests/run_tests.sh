@@ -35,11 +35,11 @@ check_format() {
   sources | xargs -r $venv/bin/clang-format --dry-run --Werror
 }
 
-# ctest over build folder "$2", counted under the name "$1".
+# ctest over build folder "$2", counted under the name "$1"; more arguments choose tests.
 run_ctest() {
   local status=0 started=$SECONDS file=$PWD/build/logs/$1.xml
   rm -f "$file"
-  ctest --test-dir "build/$2" -j "$jobs" --timeout 300 --no-tests=error --output-on-failure --output-junit "$file" \
+  ctest --test-dir "build/$2" -j "$jobs" --timeout 300 --no-tests=error --output-on-failure --output-junit "$file" "${@:3}" \
     >"$file.log" 2>&1 || status=$?
   [ $status = 0 ] || grep -vE ' Passed +[0-9.]+ sec$|^ *Start +[0-9]+:' "$file.log" | head -200
   count "$1" "$file" $status $started
@@ -118,7 +118,11 @@ run_tests() {
     [ -z "$all" ] || run_full_unit_tests
     run_pytest ${all:+"$all"}
   fi
-  if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
+  if [ -n "$all" ]; then
+    if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
+  elif step "sanitizer build" build asan sidecar_tests; then
+    run_ctest unit-under-asan-ubsan asan -L unit-sidecar
+  fi
   if [ -n "$all" ] && step "thread sanitizer build" build tsan; then run_ctest unit-under-tsan tsan; fi
   run_fuzz $fuzz_seconds
   [ -z "$all" ] || $venv/bin/python tests/junit.py record tests/RESULTS.md "$run_started" build/logs

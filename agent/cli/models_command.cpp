@@ -8,7 +8,8 @@
 namespace evalcar::cli {
 namespace {
 
-/// As in evaluator/models; tests/e2e checks that the evaluator takes each of them.
+/// A copy of the evaluator's table (evaluator/models/registry.cpp), which cannot be linked here;
+/// tests/e2e/test_bad_input.py compares the two.
 struct Model {
   std::string_view model_type;
   std::string_view architecture;

@@ -101,12 +101,16 @@ def test_wrong_weights_give_no_score(bin_dir, place, change, words):
     expect(evaluate(bin_dir, place), place, FAILED, *words)
 
 
-def test_an_unknown_architecture_lists_the_known_ones(bin_dir, place):
+def test_an_unknown_architecture_lists_the_known_ones_as_models_does(bin_dir, place):
+    """The command's table is a copy: the sidecar does not link the models."""
     def change(config):
         config.update(model_type="gpt_neo", architectures=["GPTNeoForCausalLM"])
 
     edit_config(place / "checkpoint-5", change)
-    expect(evaluate(bin_dir, place), place, FAILED, "gpt_neo", "qwen2_5_vl")
+    listed = json.loads(subprocess.check_output([str(bin_dir / "evalcar"), "models", "--json"]))["models"]
+    known = ", ".join(f"{model['model_type']} ({model['architecture']})" for model in listed)
+    done = evaluate(bin_dir, place)
+    expect(done, place, FAILED, "gpt_neo", f"known are: {known} (unsupported")
 
 
 def test_an_absurd_configuration_is_refused_before_memory_is_taken(bin_dir, place):

@@ -120,6 +120,8 @@ std::optional<std::int64_t> OutputDirectory::newest_step() const {
 
 Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
+  // Before the first look: it needs what an earlier process knew.
+  if (!run_.has_value() && now >= retry_at_) (void)ensure_run();
   for (watch::Sighting& seen : watcher_->step()) {
     last_news_ = now;
     note_presence(seen);
@@ -180,10 +182,23 @@ Status OutputDirectory::ensure_run() {
     for (const auto& [key, seen] : untold_) note_presence(seen);
     lock_.reset();
     home_ready_ = false;
-    watcher_->rescan();
   }
+  if (!run_.has_value() || run.id != run_->id) EVALCAR_RETURN_IF_ERROR(begin_watching(run.id));
   run_ = run;
   root_inode_ = root->inode;
+  return {};
+}
+
+/// Tells the watcher what earlier processes saw in this run; what it said without that is void.
+Status OutputDirectory::begin_watching(std::int64_t run_id) {
+  EVALCAR_ASSIGN_OR_RETURN(auto kinds, store_->read().known_kinds(run_id));
+  watch::KnownContents known;
+  for (state::KnownKind& row : kinds) {
+    const auto kind = checkpoint::weights_kind_from_name(row.kind);
+    if (kind.has_value()) known[row.step][*kind] = {row.fingerprint, std::move(row.files)};
+  }
+  untold_.clear();
+  watcher_->begin(std::move(known));
   return {};
 }
 
@@ -315,14 +330,13 @@ Result<state::Evaluation> OutputDirectory::record(const watch::Sighting& seen) {
   kind.kind = kind_of(seen);
   kind.complete = seen.verdict == Verdict::kComplete;
   kind.reason = seen.reason;
-  std::vector<state::FileIdentity> files;
   for (const watch::WatchedFile& file : seen.files) {
     const FileInfo& id = file.identity;
-    files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
+    kind.files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
     kind.size_bytes += id.size_bytes;
     kind.mtime_ns = std::max(kind.mtime_ns, id.mtime_ns);
   }
-  if (kind.complete) kind.fingerprint = state::content_fingerprint(std::move(files));
+  kind.fingerprint = seen.fingerprint;
   observation.kinds.push_back(std::move(kind));
 
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,

@@ -102,6 +102,7 @@ class OutputDirectory {
   using Key = std::pair<std::int64_t, checkpoint::WeightsKind>;
 
   Status ensure_run();
+  Status begin_watching(std::int64_t run_id);
   Status ensure_home();
   Status publish_left_over();
   Result<std::vector<state::Evaluation>> scored_rows() const;

@@ -23,32 +23,42 @@ std::string identity_text(const FileInfo& info) {
   return std::to_string(info.size_bytes) + ":" + std::to_string(info.mtime_ns);
 }
 
-/// Over names, sizes and mtimes. Not devices and inodes: a remount or a reboot may change those.
-std::string fingerprint_of(const std::vector<WatchedFile>& files) {
-  Sha256 hash;
-  for (const WatchedFile& file : files) {
-    hash.update(file.relative);
-    hash.update("\t" + identity_text(file.identity) + "\n");
-  }
-  return to_hex(hash.finish());
-}
-
 bool holds_weights(std::string_view name) {
   return name.ends_with(".pt") || name.ends_with(".safetensors") || name.ends_with(".bin") ||
          name.ends_with(".distcp");
 }
 
+KnownContent content_of(const std::vector<WatchedFile>& files) {
+  KnownContent content;
+  for (const WatchedFile& file : files) {
+    const FileInfo& id = file.identity;
+    content.files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
+  }
+  content.fingerprint = state::content_fingerprint(content.files);
+  return content;
+}
+
+bool contains_file(const KnownContent& content, const state::FileIdentity& file) {
+  return std::find(content.files.begin(), content.files.end(), file) != content.files.end();
+}
+
 /// Every weight file of `now` is another than the one of that name in `before`.
-bool all_weights_replaced(const std::vector<WatchedFile>& before,
-                          const std::vector<WatchedFile>& now) {
-  if (before.empty()) return false;
-  return std::all_of(now.begin(), now.end(), [&before](const WatchedFile& file) {
-    if (!holds_weights(file.relative)) return true;
-    const auto old = std::find_if(before.begin(), before.end(), [&file](const WatchedFile& f) {
-      return f.relative == file.relative;
-    });
-    return old == before.end() || !old->identity.same_content_identity(file.identity);
+bool all_weights_replaced(const KnownContent& before, const KnownContent& now) {
+  if (before.files.empty()) return false;
+  return std::none_of(now.files.begin(), now.files.end(), [&before](const auto& file) {
+    return holds_weights(file.path) && contains_file(before, file);
   });
+}
+
+/// `now` is what is left of `before`, unchanged: files of it are gone. Names the first of those.
+std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now) {
+  for (const state::FileIdentity& file : now.files) {
+    if (!contains_file(before, file)) return std::nullopt;
+  }
+  for (const state::FileIdentity& file : before.files) {
+    if (!contains_file(now, file)) return file.path;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -67,6 +77,13 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
       inspect_(std::move(inspect)),
       last_look_(clock.monotonic_now() - options_.shortest_pause),
       last_poll_(clock.monotonic_now()) {}
+
+void Watcher::begin(KnownContents known) {
+  for (auto& [step, folder] : folders_) unwatch_all(folder);
+  folders_.clear();
+  remembered_ = std::move(known);
+  scan_all_ = true;
+}
 
 // ---- when to look
 
@@ -203,7 +220,7 @@ void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sig
       continue;
     }
     for (const auto& [kind, memory] : folder.kinds) {
-      if (!memory.fingerprint.empty()) remembered_[step][kind] = memory.fingerprint;
+      if (!memory.content.fingerprint.empty()) remembered_[step][kind] = memory.content;
       Sighting gone;
       gone.step = step;
       gone.folder = folder.name;
@@ -343,9 +360,9 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::La
     }
     files.push_back({relative, *info});
   }
-  std::string fingerprint = fingerprint_of(files);
-  std::string before = memory.fingerprint;
-  if (before.empty()) before = remembered_[step][state.kind];
+  KnownContent now = content_of(files);
+  const KnownContent& before =
+      memory.content.fingerprint.empty() ? remembered_[step][state.kind] : memory.content;
 
   e.writer_done = report.writer_done;
   e.trainer_state = files_.info_followed(join_path(path, "trainer_state.json")).has_value();
@@ -353,20 +370,27 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::La
   e.marker_wanted = !options_.end_marker.empty();
   e.marker_there =
       e.marker_wanted && files_.info_followed(join_path(path, options_.end_marker)).has_value();
-  e.rewritten = !before.empty() && before != fingerprint;
-  e.all_replaced = all_weights_replaced(memory.files, files);
+  e.rewritten = !before.fingerprint.empty() && before.fingerprint != now.fingerprint;
+  e.all_replaced = all_weights_replaced(before, now);
   e.unchanged_for =
       std::chrono::duration_cast<milliseconds>(clock_.monotonic_now() - folder.changed_at);
   e.settle_time = options_.settle_time;
-  Decision decision = decide(e);
   const bool whole = e.completeness == checkpoint::Completeness::kComplete;
-  if (whole && before == fingerprint) decision = {Verdict::kComplete, ""};  // judged before
+  // What a delete has left of a checkpoint is whole as long as the weights are there: the small
+  // files may go first. It is not another checkpoint, however long it stays so.
+  if (const auto missing = missing_of(before, now); whole && missing.has_value()) {
+    e.completeness = checkpoint::Completeness::kIncomplete;
+    e.reason = *missing + " was there and is gone; the checkpoint is being deleted";
+  }
+  Decision decision = decide(e);
+  if (whole && before.fingerprint == now.fingerprint) decision = {Verdict::kComplete, ""};
 
   if (decision.verdict == Verdict::kComplete) {
-    const bool same = memory.verdict == Verdict::kComplete && memory.fingerprint == fingerprint;
+    const bool same =
+        memory.verdict == Verdict::kComplete && memory.content.fingerprint == now.fingerprint;
     memory.files = std::move(files);
     if (same) return;
-    memory.fingerprint = std::move(fingerprint);
+    memory.content = std::move(now);
     memory.verdict = Verdict::kGone;  // so that it is told
   }
   tell(step, folder, report.layout, state.kind, std::move(decision), out);
@@ -387,7 +411,7 @@ void Watcher::tell(std::int64_t step, Folder& folder, checkpoint::Layout layout,
   sighting.verdict = decision.verdict;
   sighting.reason = std::move(decision.reason);
   if (decision.verdict == Verdict::kComplete) {
-    sighting.fingerprint = memory.fingerprint;
+    sighting.fingerprint = memory.content.fingerprint;
     sighting.files = memory.files;
     sighting.folder_bytes = folder.bytes;
   }

@@ -22,6 +22,7 @@
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/checkpoint/layout.h"
+#include "store/state/types.h"
 
 namespace evalcar::watch {
 
@@ -30,6 +31,14 @@ struct WatchedFile {
   std::string relative;
   FileInfo identity;
 };
+
+/// A kind of weights that was judged complete before, maybe by a process before this one.
+struct KnownContent {
+  std::string fingerprint;
+  std::vector<state::FileIdentity> files;  ///< may be empty: only the fingerprint is known
+};
+using KnownContents =
+    std::map<std::int64_t, std::map<checkpoint::WeightsKind, KnownContent>>;  ///< by step
 
 /// What is known of one kind of weights of one checkpoint; told again only when it changes.
 struct Sighting {
@@ -40,7 +49,7 @@ struct Sighting {
   checkpoint::WeightsKind kind = checkpoint::WeightsKind::kRegular;
   Verdict verdict = Verdict::kWaiting;
   std::string reason;
-  /// kComplete: hash over names, sizes and mtimes of `files`; another one is another generation.
+  /// kComplete: state::content_fingerprint() of `files`; another one is another generation.
   std::string fingerprint;
   std::vector<WatchedFile> files;
   std::uint64_t folder_bytes = 0;  ///< kComplete: of everything in the folder
@@ -68,6 +77,9 @@ class Watcher {
   Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier, WatchOptions options,
           Inspect inspect = inspect_real);
 
+  /// Forgets everything but `known`, and looks at everything anew: other content than what is known
+  /// of a step was rewritten, and is judged as such.
+  void begin(KnownContents known);
   /// Looks where hints, time or a poll say to look. Cheap when nothing is due.
   std::vector<Sighting> step();
   /// How long until step() has something to do without a hint.
@@ -84,7 +96,7 @@ class Watcher {
   struct KindMemory {
     Verdict verdict = Verdict::kGone;
     std::string reason;
-    std::string fingerprint;         ///< of the last complete content
+    KnownContent content;            ///< the last complete one
     std::vector<WatchedFile> files;  ///< of it
   };
   struct Folder {
@@ -125,8 +137,8 @@ class Watcher {
   WatchOptions options_;
   Inspect inspect_;
   std::map<std::int64_t, Folder> folders_;
-  /// Fingerprints of folders that went: they may come back, rewritten.
-  std::map<std::int64_t, std::map<checkpoint::WeightsKind, std::string>> remembered_;
+  /// Of folders that were not seen yet, or that went: they may come back, rewritten.
+  KnownContents remembered_;
   std::set<std::string> hinted_;
   std::set<std::string> watched_parents_;  ///< only while the output directory is not there
   bool scan_all_ = true;

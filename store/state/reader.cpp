@@ -156,6 +156,20 @@ Result<std::string> Reader::incomplete_reason(std::int64_t checkpoint_id,
   return found ? row.text(0) : std::string();
 }
 
+Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
+  return collect<KnownKind>(
+      connection_->prepare("SELECT c.step, c.name, k.kind, k.fingerprint, k.files "
+                           "FROM checkpoint c JOIN checkpoint_kind k USING (checkpoint_id) "
+                           "WHERE c.run_id = ?1 AND k.complete = 1 AND c.generation = (SELECT "
+                           "max(generation) FROM checkpoint WHERE run_id = ?1 AND name = c.name) "
+                           "ORDER BY c.step, k.kind",
+                           run_id),
+      [](const Statement& row) -> Result<KnownKind> {
+        return KnownKind{row.integer(0), row.text(1), row.text(2), row.text(3),
+                         decode_files(row.text(4))};
+      });
+}
+
 Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_view kind) const {
   EVALCAR_ASSIGN_OR_RETURN(
       Statement row,

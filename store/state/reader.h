@@ -53,6 +53,8 @@ class Reader {
   Result<Checkpoint> checkpoint(std::int64_t checkpoint_id) const;
   /// Why a kind of a checkpoint is not complete; "" if it is complete or not known.
   Result<std::string> incomplete_reason(std::int64_t checkpoint_id, std::string_view kind) const;
+  /// What was complete of the newest generation of each checkpoint, there or gone.
+  Result<std::vector<KnownKind>> known_kinds(std::int64_t run_id) const;
   /// Where the kept weights of this kind are ("" if not kept): Store::set_kept_path.
   Result<std::string> kept_path(std::int64_t checkpoint_id, std::string_view kind) const;
 

@@ -230,8 +230,16 @@ CREATE VIEW samples AS
    WHERE t.current = 1;
 )sql";
 
+// Version 2: what makes an output directory recognisable besides its inode, and the files behind a
+// fingerprint.
+constexpr const char* kVersion2 = R"sql(
+ALTER TABLE run ADD COLUMN mark TEXT NOT NULL DEFAULT '';
+ALTER TABLE checkpoint_kind ADD COLUMN files TEXT NOT NULL DEFAULT '';
+CREATE UNIQUE INDEX run_by_mark ON run(base_name, mark) WHERE mark <> '';
+)sql";
+
 // kMigrations[v] brings a file from version v to v + 1.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2};
 
 Result<std::int64_t> pragma_number(Connection& connection, const char* sql) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, connection.first_text(sql));

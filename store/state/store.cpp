@@ -172,34 +172,48 @@ Result<Run> Store::ensure_run(const std::string& base_name, const std::string& o
 
 namespace {
 
-struct KnownKind {
+struct StoredKind {
   bool complete = false;
   std::string fingerprint;
+  std::vector<FileIdentity> files;
 };
 
-Result<std::map<std::string, KnownKind>> known_kinds(Connection& connection,
-                                                     std::int64_t checkpoint_id) {
-  std::map<std::string, KnownKind> kinds;
+/// `seen` is `before` less some files: a delete in progress.
+bool is_remainder(const std::vector<FileIdentity>& seen, const std::vector<FileIdentity>& before) {
+  return !seen.empty() && seen.size() < before.size() &&
+         std::all_of(
+             seen.begin(), seen.end(),
+             [&before](const FileIdentity& file) {
+               return std::find(before.begin(), before.end(), file) != before.end();
+             });
+}
+
+Result<std::map<std::string, StoredKind>> stored_kinds(Connection& connection,
+                                                       std::int64_t checkpoint_id) {
+  std::map<std::string, StoredKind> kinds;
   EVALCAR_ASSIGN_OR_RETURN(
       Statement rows,
       connection.prepare(
-          "SELECT kind, complete, fingerprint FROM checkpoint_kind WHERE checkpoint_id = ?1",
+          "SELECT kind, complete, fingerprint, files FROM checkpoint_kind WHERE checkpoint_id = ?1",
           checkpoint_id));
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
     if (!row) return kinds;
-    kinds[rows.text(0)] = {rows.integer(1) != 0, rows.text(2)};
+    kinds[rows.text(0)] = {rows.integer(1) != 0, rows.text(2), decode_files(rows.text(3))};
   }
 }
 
 /// Whether the folder that is seen now is the known generation (see observe_checkpoint).
-bool same_generation(const Checkpoint& known, const std::map<std::string, KnownKind>& known_kinds,
+bool same_generation(const Checkpoint& known, const std::map<std::string, StoredKind>& known_kinds,
                      const CheckpointObservation& seen) {
   bool equal_content = false;
   for (const KindObservation& kind : seen.kinds) {
     const auto before = known_kinds.find(kind.kind);
     if (!kind.complete || before == known_kinds.end() || !before->second.complete) continue;
-    if (before->second.fingerprint != kind.fingerprint) return false;  // rewritten
+    if (before->second.fingerprint != kind.fingerprint &&
+        !is_remainder(kind.files, before->second.files)) {
+      return false;  // rewritten
+    }
     equal_content = true;
   }
   // A folder that went between the look and this has no inode: the sighting was its delete.
@@ -226,15 +240,16 @@ Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservati
     // back as a new generation.
     EVALCAR_RETURN_IF_ERROR(connection_->run(
         "INSERT INTO checkpoint_kind(checkpoint_id, kind, complete, reason, fingerprint, "
-        "size_bytes, mtime_ns, complete_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) "
+        "size_bytes, mtime_ns, complete_at, files) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) "
         "ON CONFLICT(checkpoint_id, kind) DO UPDATE SET complete = excluded.complete, "
         "reason = excluded.reason, fingerprint = excluded.fingerprint, "
         "size_bytes = excluded.size_bytes, mtime_ns = excluded.mtime_ns, "
-        "complete_at = excluded.complete_at "
+        "complete_at = excluded.complete_at, files = excluded.files "
         "WHERE complete = 0 AND (excluded.complete = 1 OR reason <> excluded.reason)",
         checkpoint_id, kind.kind, kind.complete, kind.complete ? std::string() : kind.reason,
         kind.complete ? kind.fingerprint : std::string(), kind.size_bytes, kind.mtime_ns,
-        kind.complete ? now() : std::string()));
+        kind.complete ? now() : std::string(),
+        kind.complete ? encode_files(kind.files) : std::string()));
   }
   return {};
 }
@@ -255,7 +270,7 @@ Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const Checkpoint
   std::int64_t generation = 1;
   if (last_id.has_value()) {
     EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(*last_id));
-    EVALCAR_ASSIGN_OR_RETURN(const auto kinds, known_kinds(*connection_, *last_id));
+    EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, *last_id));
     if (same_generation(known, kinds, seen)) {
       id = *last_id;
       if (seen.inode != 0) {

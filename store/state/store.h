@@ -63,9 +63,10 @@ class Store {
 
   /// Records what a scan saw, and says which generation it is. A new generation starts when the
   /// folder has another inode, or a kind that was complete is complete again with another
-  /// fingerprint. A complete kind that now looks incomplete (a delete in progress) changes nothing,
-  /// nor does an observation without an inode (0: the folder went before it could be asked).
-  /// Kinds of the observation become rows; their reasons are kept.
+  /// fingerprint (unless its files are some of those known). A complete kind that now looks
+  /// incomplete (a delete in progress) changes nothing, nor does an observation without an inode
+  /// (0: the folder went before it could be asked). Kinds of the observation become rows; their
+  /// reasons are kept.
   Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen);
   /// The folder is not there any more. Its evaluations stay as they are.
   Status mark_checkpoint_gone(std::int64_t checkpoint_id);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "store/base/hash.h"
 
@@ -79,6 +80,30 @@ std::string content_fingerprint(std::vector<FileIdentity> files) {
                 std::to_string(file.mtime_ns) + "\n");
   }
   return to_hex(hash.finish()).substr(0, 32);
+}
+
+std::string encode_files(const std::vector<FileIdentity>& files) {
+  auto list = nlohmann::json::array();
+  for (const FileIdentity& file : files) {
+    list.push_back({file.path, file.inode, file.size_bytes, file.mtime_ns});
+  }
+  // A name that is not UTF-8 is written with a mark in place of the bytes, never thrown on.
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::vector<FileIdentity> decode_files(std::string_view text) {
+  const auto list = nlohmann::json::parse(text, nullptr, false);
+  if (!list.is_array()) return {};
+  std::vector<FileIdentity> files;
+  for (const auto& file : list) {
+    const bool known = file.is_array() && file.size() == 4 && file[0].is_string() &&
+                       file[1].is_number_integer() && file[2].is_number_integer() &&
+                       file[3].is_number_integer();
+    if (!known) return {};
+    files.push_back({file[0].get<std::string>(), file[1].get<std::uint64_t>(),
+                     file[2].get<std::uint64_t>(), file[3].get<std::int64_t>()});
+  }
+  return files;
 }
 
 std::string settings_sha256(const protocol::EvaluationSettings& settings, std::string_view dtype) {

@@ -47,6 +47,14 @@ struct Run {
   std::string created_at;
 };
 
+/// One file of a checkpoint, for content_fingerprint().
+struct FileIdentity {
+  std::string path;  ///< relative to the checkpoint
+  std::uint64_t inode = 0;
+  std::uint64_t size_bytes = 0;
+  std::int64_t mtime_ns = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
 /// What the watcher sees of one kind of weights, now.
 struct KindObservation {
   std::string kind;  ///< "regular" | "ema"
@@ -54,7 +62,17 @@ struct KindObservation {
   std::string reason;       ///< why not complete, in words
   std::string fingerprint;  ///< if complete: content_fingerprint() of its files
   std::uint64_t size_bytes = 0;
-  std::int64_t mtime_ns = 0;  ///< the newest file's
+  std::int64_t mtime_ns = 0;             ///< the newest file's
+  std::vector<FileIdentity> files = {};  ///< if complete: of what
+};
+
+/// A kind of weights that was complete in the newest generation of a checkpoint.
+struct KnownKind {
+  std::int64_t step = 0;
+  std::string name;  ///< of the folder
+  std::string kind;
+  std::string fingerprint;
+  std::vector<FileIdentity> files;  ///< empty for a row of a schema before version 2
 };
 
 /// What the watcher sees of one checkpoint folder, now. Absent kinds are left out.
@@ -185,16 +203,14 @@ struct Publication {
   std::string published_at;  ///< "" until everything is written
 };
 
-/// One file of a checkpoint, for content_fingerprint().
-struct FileIdentity {
-  std::string path;  ///< relative to the checkpoint
-  std::uint64_t inode = 0;
-  std::uint64_t size_bytes = 0;
-  std::int64_t mtime_ns = 0;
-};
 /// A short text that changes when any file's name, inode, size or mtime does; the order of the
 /// files and the device number (which changes when a file system is mounted anew) do not matter.
 std::string content_fingerprint(std::vector<FileIdentity> files);
+
+/// As in the column `files`: a JSON list of [path, inode, size, mtime in ns].
+std::string encode_files(const std::vector<FileIdentity>& files);
+/// Empty for what is no such text.
+std::vector<FileIdentity> decode_files(std::string_view text);
 
 /// SHA-256 of what a number depends on besides weights and task: the settings without the list of
 /// tasks and without the batch size, and the dtype.

@@ -113,7 +113,7 @@ TEST_CASE("a checkpoint that grows is told as waiting, then once as complete") {
 
   CHECK(bench.regular(seen) == Told{{5, Verdict::kComplete}});
   CHECK(seen[0].files.size() == 2);
-  CHECK(seen[0].fingerprint.size() == 64);
+  CHECK(seen[0].fingerprint.size() == 32);
   CHECK(bench.watcher.settled());
   CHECK(bench.look().empty());
 }
@@ -273,4 +273,85 @@ TEST_CASE("looking creates, changes and keeps nothing") {
            call.operation == "info_followed" || call.operation == "open_readable" ||
            call.operation == "read_at" || call.operation == "fstat"));
   }
+}
+
+namespace {
+
+/// What a process before this one told of its checkpoints.
+KnownContents remembered(const std::vector<Sighting>& seen) {
+  KnownContents known;
+  for (const Sighting& s : seen) {
+    if (s.verdict != Verdict::kComplete) continue;
+    KnownContent& content = known[s.step][s.kind];
+    content.fingerprint = s.fingerprint;
+    for (const WatchedFile& file : s.files) {
+      const FileInfo& id = file.identity;
+      content.files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
+    }
+  }
+  return known;
+}
+
+/// Weights in two shards, and small files that a delete may take first.
+Result<LayoutReport> inspect_shards(const FileSystem& files, const std::string& dir) {
+  LayoutReport report;
+  report.layout = Layout::kLmmsEngineFsdp2;
+  KindState state;
+  state.completeness = Completeness::kComplete;
+  for (const char* name : {"0.pt", "1.pt", "config.json", "tokenizer.json"}) {
+    if (files.info(dir + "/" + name).has_value()) state.files.emplace_back(name);
+  }
+  report.kinds.push_back(state);
+  return report;
+}
+
+struct Restarted : Bench {
+  Watcher first{files, clock, notifier, {.output_dir = "/out"}, inspect_shards};
+  Watcher second{files, clock, notifier, {.output_dir = "/out"}, inspect_shards};
+  std::vector<Sighting> before;
+  Restarted() {
+    for (const char* name : {"0.pt", "1.pt", "config.json", "tokenizer.json"}) {
+      put(std::string("checkpoint-5/") + name);
+    }
+    clock.advance(seconds(1));
+    before = first.step();
+    REQUIRE(regular(before) == Told{{5, Verdict::kComplete}});
+  }
+  std::vector<Sighting> start_again() {
+    second.begin(remembered(before));
+    clock.advance(seconds(1));
+    return second.step();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("after a restart the same files are complete at once") {
+  Restarted r;
+  const auto after = r.start_again();
+  REQUIRE(r.regular(after) == Told{{5, Verdict::kComplete}});
+  CHECK(after[0].fingerprint == r.before[0].fingerprint);
+}
+
+TEST_CASE("a restart during a delete finds no other checkpoint, however long it takes") {
+  Restarted r;
+  REQUIRE(r.files.remove_file("/out/checkpoint-5/tokenizer.json").has_value());
+  const auto after = r.start_again();
+  REQUIRE(r.regular(after) == Told{{5, Verdict::kWaiting}});
+  CHECK(after[0].reason.find("tokenizer.json was there and is gone") != std::string::npos);
+  r.clock.advance(seconds(60));
+  CHECK(r.regular(r.second.step()) == Told{{5, Verdict::kTorn}});
+  r.clock.advance(seconds(60));
+  CHECK(r.second.step().empty());
+}
+
+TEST_CASE("a restart between two shards of a rewrite waits for the second") {
+  Restarted r;
+  r.put("checkpoint-5/0.pt", "whole again");
+  CHECK(r.regular(r.start_again()) == Told{{5, Verdict::kWaiting}});
+  r.put("checkpoint-5/1.pt", "whole again");
+  r.clock.advance(seconds(1));
+  const auto rewritten = r.second.step();
+  REQUIRE(r.regular(rewritten) == Told{{5, Verdict::kComplete}});
+  CHECK(rewritten[0].fingerprint != r.before[0].fingerprint);
 }

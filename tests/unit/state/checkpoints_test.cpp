@@ -112,3 +112,24 @@ TEST_CASE("a fingerprint sees every change of a file, and no order") {
     CHECK(content_fingerprint(other) != before);
   }
 }
+
+TEST_CASE("what a delete has left of the files is no new generation, and is not recorded") {
+  Scenario s;
+  auto seen = Scenario::seen(5, "a");
+  seen.kinds[0].files = {{"model.safetensors", 1, 2, 3}, {"tokenizer \"\xff.json", 4, 5, 6}};
+  const auto whole = must(s.store->observe_checkpoint(s.run.id, seen));
+  auto left = Scenario::seen(5, "b");
+  left.kinds[0].files = {seen.kinds[0].files[0]};
+
+  CHECK_FALSE(must(s.store->observe_checkpoint(s.run.id, left)).is_new);
+
+  const auto known = must(s.store->read().known_kinds(s.run.id));
+  REQUIRE(known.size() == 1);
+  CHECK(known[0].fingerprint == "a");
+  CHECK(known[0].files.size() == 2);
+  CHECK(known[0].files[0] == seen.kinds[0].files[0]);
+  left.kinds[0].files[0].mtime_ns++;  // not left over: written again
+  CHECK(must(s.store->observe_checkpoint(s.run.id, left)).is_new);
+  CHECK(must(s.store->read().known_kinds(s.run.id)).at(0).fingerprint == "b");
+  CHECK(whole.checkpoint.generation == 1);
+}

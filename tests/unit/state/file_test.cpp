@@ -39,7 +39,7 @@ TEST_CASE("a new database is in WAL mode with our mark and version") {
   Scenario s;
   const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
   CHECK(must(connection->first_text("PRAGMA journal_mode")) == "wal");
-  CHECK(must(connection->first_text("PRAGMA user_version")) == "1");
+  CHECK(must(connection->first_text("PRAGMA user_version")) == "2");
   CHECK(must(connection->first_text("PRAGMA application_id")) == std::to_string(0x65766c63));
   CHECK(must(connection->first_text("PRAGMA integrity_check")) == "ok");
   CHECK(must(connection->first_text(
@@ -65,6 +65,33 @@ TEST_CASE("a database of a newer version is refused and stays byte for byte as i
   CHECK(opened.error().message.find("schema version 99") != std::string::npos);
   CHECK(bytes_of(path) == before);
   CHECK(Reader::open(path).error().code == ErrorCode::kUnsupported);
+}
+
+TEST_CASE("a database of version 1 is migrated with everything that is in it") {
+  Scenario s;
+  const auto seen = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "f")));
+  const std::int64_t run = s.run.id;
+  s.store.reset();
+  {
+    const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
+    raw->set_checkpoint_on_close(true);
+    must(
+        raw->execute("DROP INDEX run_by_mark; ALTER TABLE run DROP COLUMN mark; "
+                     "ALTER TABLE checkpoint_kind DROP COLUMN files; PRAGMA user_version = 1"));
+  }
+  CHECK(Reader::open(s.db()).error().code == ErrorCode::kUnsupported);
+
+  s.reopen();
+
+  CHECK(s.run.id == run);
+  CHECK(must(s.store->read().checkpoint(seen.checkpoint.id)).step == 5);
+  const auto known = must(s.store->read().known_kinds(run));
+  REQUIRE(known.size() == 1);
+  CHECK(known[0].fingerprint == "f");
+  CHECK(known[0].files.empty());
+  CHECK_FALSE(must(s.store->observe_checkpoint(run, Scenario::seen(5, "f"))).is_new);
+  const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
+  CHECK(must(connection->first_text("PRAGMA user_version")) == "2");
 }
 
 TEST_CASE("somebody else's database is refused and stays as it is") {

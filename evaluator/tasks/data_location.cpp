@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -215,10 +216,10 @@ std::vector<std::string> usual_patterns(const std::string& config, const std::st
   return result;
 }
 
-// "<name>-00002-of-00006.parquet": all six must be there.
+// "<name>-00002-of-00006.parquet": all six must be there, and none of another split of <name>,
+// whose documents would count twice.
 Status check_shards(const std::vector<std::string>& found, const std::string& folder) {
-  std::map<std::string, std::set<unsigned>> seen;
-  std::map<std::string, unsigned> expected;
+  std::map<std::string, std::map<unsigned, std::set<unsigned>>> seen;  // stem -> count -> indices
   for (const std::string& path : found) {
     const std::size_t of = path.rfind("-of-");
     if (of == std::string::npos || of < 6) continue;
@@ -228,17 +229,23 @@ Status check_shards(const std::vector<std::string>& found, const std::string& fo
     const auto a = std::from_chars(begin + of - 5, begin + of, index);
     const auto b = std::from_chars(begin + of + 4, begin + path.size(), count);
     if (a.ec != std::errc() || b.ec != std::errc() || a.ptr != begin + of) continue;
-    const std::string stem = path.substr(0, of - 5);
-    seen[stem].insert(index);
-    expected[stem] = std::max(expected[stem], count);
+    seen[path.substr(0, of - 5)][count].insert(index);
   }
-  for (const auto& [stem, indices] : seen) {
-    if (indices.size() < expected[stem] && expected[stem] <= 100'000) {
+  for (const auto& [stem, counts] : seen) {
+    const auto& [count, indices] = *counts.begin();
+    if (counts.size() > 1) {
+      return make_error(ErrorCode::kCorruption,
+                        join_path(folder, stem) + "*: files of " + std::to_string(count) +
+                            " and files of " + std::to_string(std::next(counts.begin())->first) +
+                            " lie beside each other, expected one set; remove the stale ones or "
+                            "fetch the data set again");
+    }
+    if (indices.size() < count && count <= 100'000) {
       unsigned missing = 0;
       while (indices.contains(missing)) ++missing;
       return make_error(ErrorCode::kCorruption,
                         join_path(folder, stem) + "*: " + std::to_string(indices.size()) + " of " +
-                            std::to_string(expected[stem]) + " files are there, number " +
+                            std::to_string(count) + " files are there, number " +
                             std::to_string(missing) + " is missing; fetch the data set again");
     }
   }

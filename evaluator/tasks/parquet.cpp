@@ -376,6 +376,9 @@ class ParquetData final : public DataSet {
         return {};
       case arrow::Type::STRING:
         return append_named(static_cast<const arrow::StringArray&>(array).GetString(i), path, out);
+      case arrow::Type::LARGE_STRING:
+        return append_named(static_cast<const arrow::LargeStringArray&>(array).GetString(i), path,
+                            out);
       case arrow::Type::STRUCT: {
         const auto& record = static_cast<const arrow::StructArray&>(array);
         if (const auto bytes = record.GetFieldByName("bytes");

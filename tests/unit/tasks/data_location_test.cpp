@@ -93,6 +93,24 @@ TEST_CASE("a shard that is missing is named") {
              ContainsSubstring("2 of 3 files are there, number 1 is missing"));
 }
 
+TEST_CASE("shards of two sizes of one split are refused and both sizes named") {
+  for (const char* stale : {"-00000-of-00001", "-00005-of-00006"}) {
+    Disk disk;
+    for (const char* shard : {"-00000-of-00002", "-00001-of-00002"})
+      disk.files.put_file(std::string("/d/o/n/data/val") + shard + ".parquet", "x");
+    REQUIRE(find_data_files(disk.files, task_of("o/n", "", "val"), "/d").has_value());
+    disk.files.put_file(std::string("/d/o/n/data/val") + stale + ".parquet", "x");
+
+    const auto found = find_data_files(disk.files, task_of("o/n", "", "val"), "/d");
+
+    REQUIRE_FALSE(found.has_value());
+    CHECK(found.error().code == ErrorCode::kCorruption);
+    CHECK_THAT(found.error().message, ContainsSubstring("/d/o/n/data/val-*") &&
+                                          ContainsSubstring("files of 2") &&
+                                          ContainsSubstring(std::string("files of ") + stale[14]));
+  }
+}
+
 TEST_CASE("the hub's cache is read at the revision that main names") {
   Disk disk;
   disk.files.put_file("/hub/datasets--o--n/refs/main", "abc\n");

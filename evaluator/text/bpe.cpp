@@ -95,9 +95,10 @@ Status BpeModel::read_vocabulary(const nlohmann::json& vocabulary) {
   std::int64_t largest = -1;
   for (const auto& [token, id] : vocabulary.items()) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > kMaxId)
-      return make_error(ErrorCode::kCorruption, "model.vocab: the id of \"" + token + "\" is " +
-                                                    id.dump() + "; expected 0 … " +
-                                                    std::to_string(kMaxId));
+      return make_error(ErrorCode::kCorruption,
+                        "model.vocab: the id of \"" + token + "\" is " +
+                            (id.is_number() ? id.dump() : std::string("a ") + id.type_name()) +
+                            "; expected 0 … " + std::to_string(kMaxId));
     if (token.size() > kMaxTokenBytes)
       return make_error(ErrorCode::kCorruption,
                         "model.vocab: a token of " + std::to_string(token.size()) + " bytes");

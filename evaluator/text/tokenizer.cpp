@@ -10,6 +10,7 @@
 #include "evaluator/text/bpe.h"
 #include "evaluator/text/byte_letters.h"
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/post_processor.h"
 #include "evaluator/text/pre_tokenizer.h"
 #include "evaluator/text/tokenizer_config.h"
 #include "evaluator/text/unicode.h"
@@ -65,6 +66,7 @@ struct Tokenizer::State {
   AddedTokens added;
   bool split_special_tokens = false;
   std::optional<std::int32_t> eos, pad;
+  Surroundings around;
 
   // Ids of pieces seen before. Whoever finds it in use goes without.
   mutable std::mutex cache_mutex;
@@ -167,9 +169,10 @@ Result<Tokenizer> Tokenizer::parse(const std::string& tokenizer_json,
                                    const TokenizerConfig& config) {
   EVALCAR_ASSIGN_OR_RETURN(const nlohmann::json file, parse_json(tokenizer_json, "the file"));
   if (!file.is_object()) return make_error(ErrorCode::kCorruption, "not a JSON object");
-  const auto field = [&](const char* name) {
+  const nlohmann::json none;
+  const auto field = [&](const char* name) -> const nlohmann::json& {
     const auto it = file.find(name);
-    return it == file.end() ? nlohmann::json() : *it;
+    return it == file.end() ? none : *it;
   };
   if (!file.contains("model")) return make_error(ErrorCode::kCorruption, "no \"model\"");
   EVALCAR_ASSIGN_OR_RETURN(BpeModel model, BpeModel::parse(file["model"]));
@@ -187,6 +190,19 @@ Result<Tokenizer> Tokenizer::parse(const std::string& tokenizer_json,
   };
   tokenizer.state_->eos = named("eos_token");
   tokenizer.state_->pad = named("pad_token");
+
+  Surroundings& around = tokenizer.state_->around;
+  // As in transformers, add_bos_token and add_eos_token of tokenizer_config.json do not count
+  // beside a tokenizer.json.
+  EVALCAR_ASSIGN_OR_RETURN(around, read_post_processor(field("post_processor")));
+  for (const auto* ids : {&around.before, &around.after}) {
+    for (const std::int32_t id : *ids) {
+      if (id >= tokenizer.size())
+        return make_error(ErrorCode::kCorruption, "post_processor: id " + std::to_string(id) +
+                                                      " is no token's; there are " +
+                                                      std::to_string(tokenizer.size()));
+    }
+  }
   return tokenizer;
 }
 
@@ -201,7 +217,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const
     text = repaired;
   }
   const std::unique_lock lock(state_->cache_mutex, std::try_to_lock);
-  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> ids = state_->around.before;
   for (const Section& section : state_->added.cut(text, false, state_->split_special_tokens)) {
     if (section.id >= 0) {
       ids.push_back(section.id);
@@ -210,6 +226,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const
           text.substr(section.begin, section.end - section.begin), lock.owns_lock(), ids));
     }
   }
+  ids.insert(ids.end(), state_->around.after.begin(), state_->around.after.end());
   return ids;
 }
 

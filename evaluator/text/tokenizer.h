@@ -22,7 +22,7 @@ class Tokenizer {
  public:
   /// Reads tokenizer.json (and tokenizer_config.json for eos/pad and added tokens). kNotFound
   /// naming the file and what makes one if there is none; kUnsupported naming the component (model,
-  /// normaliser, pre-tokenizer) that is not known.
+  /// normaliser, pre-tokenizer, post-processor) that is not known.
   static Result<Tokenizer> load(const FileSystem& files, const std::string& dir);
   /// The same from the text of a tokenizer.json and what tokenizer_config.json says (may be empty).
   static Result<Tokenizer> parse(const std::string& tokenizer_json, const TokenizerConfig& config);
@@ -30,8 +30,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Ids of the text; special tokens in it are recognised, none are added. Invalid UTF-8 is
-  /// replaced by U+FFFD.
+  /// Ids of the text; special tokens in it are recognised. Those of the post-processor (Llama 3's
+  /// BOS) are put around it, as with add_special_tokens=True, which is what a transformers
+  /// processor does with the text of a chat template. Invalid UTF-8 is replaced by U+FFFD.
   Result<std::vector<std::int32_t>> encode(std::string_view text) const;
   /// Text of the ids, as batch_decode(skip_special_tokens=skip_special,
   /// clean_up_tokenization_spaces=False).

@@ -82,6 +82,8 @@ def write_parquet(path, form):
         column = [[{"bytes": b, "path": "x.png"}, {"bytes": PICTURES["green"], "path": "y.png"}] for b in images]
     else:
         column = [f"pictures/{row['a'][0]}.png" for row in ROWS]
+    if form == "large path":
+        column = pa.array(column, pa.large_string())
     table = pa.table({"q": [r["q"] for r in ROWS], "picture": column, "a": [r["a"] for r in ROWS], "doc": [r["doc"] for r in ROWS]})
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, row_group_size=2, compression="zstd")
@@ -122,7 +124,7 @@ def test_json_lines_of_text_alone_in_the_data_folder(probe, tmp_path):
     check_runs(probe, {"task": "my_colors", "tasks_dir": tasks_dir, "data": str(tmp_path / "data")}, lambda row: [])
 
 
-@pytest.mark.parametrize("form", ["struct", "bytes", "list", "path"])
+@pytest.mark.parametrize("form", ["struct", "bytes", "list", "path", "large path"])
 def test_parquet_with_pictures_in_every_form(probe, tmp_path, form):
     folder = tmp_path / "data" / "me" / "colors"
     write_jsonl(folder)

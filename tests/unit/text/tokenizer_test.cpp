@@ -27,13 +27,15 @@ struct Parts {
   std::string decoder = R"({"type":"ByteLevel"})";
   std::string added = R"([{"id":4,"content":"<end>","special":true}])";
   std::string model_options;
+  std::string post_processor = "null";
 };
 
 std::string file_of(const Parts& parts) {
   return R"({"added_tokens":)" + parts.added + R"(,"normalizer":)" + parts.normalizer +
          R"(,"pre_tokenizer":)" + parts.pre_tokenizer + R"(,"decoder":)" + parts.decoder +
-         R"(,"model":{"type":"BPE",)" + parts.model_options + R"("vocab":)" + parts.vocabulary +
-         R"(,"merges":)" + parts.merges + "}}";
+         R"(,"post_processor":)" + parts.post_processor + R"(,"model":{"type":"BPE",)" +
+         parts.model_options + R"("vocab":)" + parts.vocabulary + R"(,"merges":)" + parts.merges +
+         "}}";
 }
 
 evalcar::Result<Tokenizer> parse(const Parts& parts) {
@@ -133,8 +135,65 @@ TEST_CASE("deeply nested components are refused") {
   Parts parts;
   parts.pre_tokenizer = nested;
   check_refused(parts, ErrorCode::kCorruption, "nested too deep");
+  parts.pre_tokenizer = R"({"type":"Sequence","pretokenizers":[)" + std::string(kByteLevel) + "]}";
+  for (int i = 0; i < 10; ++i)
+    parts.pre_tokenizer = R"({"type":"Sequence","pretokenizers":[)" + parts.pre_tokenizer + "]}";
+  check_refused(parts, ErrorCode::kCorruption, "nested too deep");
   const auto brackets = Tokenizer::parse(std::string(1'000'000, '['), TokenizerConfig{});
   CHECK_FALSE(brackets.has_value());
+}
+
+TEST_CASE("JSON nested a million levels deep is a named error wherever it stands") {
+  const std::string nest = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  Parts parts;
+  parts.vocabulary = R"({"a":)" + nest + "}";
+  check_refused(parts, ErrorCode::kCorruption, "more than 32 levels");
+  parts = {};
+  parts.normalizer = nest;
+  check_refused(parts, ErrorCode::kCorruption, "more than 32 levels");
+  parts = {};
+  parts.vocabulary = R"({"a":0,"b":1,"ab":2,"Ġ":3,"\\\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[":4})";
+  CHECK(parse(parts).has_value());  // brackets in a text are no nesting
+}
+
+TEST_CASE("a template puts its special tokens around every text") {
+  Parts parts;
+  parts.post_processor =
+      R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing",
+          "single":[{"SpecialToken":{"id":"<end>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},
+                    {"SpecialToken":{"id":"x","type_id":0}}],"pair":[],
+          "special_tokens":{"<end>":{"id":"<end>","ids":[4],"tokens":["<end>"]},
+                            "x":{"id":"x","ids":[1,0],"tokens":["b","a"]}}}]})";
+  const auto tokenizer = parse(parts);
+  REQUIRE(tokenizer.has_value());
+  CHECK(tokenizer->encode("ab").value() == std::vector<std::int32_t>{4, 2, 1, 0});
+  CHECK(tokenizer->encode("").value() == std::vector<std::int32_t>{4, 1, 0});
+}
+
+TEST_CASE("other post-processors are refused by name") {
+  const auto with = [](const std::string& post_processor) {
+    Parts parts;
+    parts.post_processor = post_processor;
+    return parts;
+  };
+  const auto of_single = [&](const std::string& single, const std::string& ids) {
+    return with(R"({"type":"TemplateProcessing","single":[)" + single +
+                R"(],"special_tokens":{"<end>":{"ids":)" + ids + "}}}");
+  };
+  const std::string text = R"({"Sequence":{"id":"A"}})", end = R"({"SpecialToken":{"id":"<end>"}})";
+  const std::string empty = R"({"type":"TemplateProcessing","single":[)" + text + "]}";
+  REQUIRE(parse(of_single(end + "," + text, "[4]")).has_value());
+  check_refused(with(R"({"type":"BertProcessing"})"), ErrorCode::kUnsupported,
+                "\"BertProcessing\"");
+  check_refused(with("7"), ErrorCode::kUnsupported, "post_processor");
+  check_refused(with(R"({"type":"Sequence","processors":[)" + empty + "," + empty + "]}"),
+                ErrorCode::kUnsupported, "two TemplateProcessing");
+  check_refused(of_single(text + "," + text, "[4]"), ErrorCode::kUnsupported, "not one text");
+  check_refused(of_single(end, "[4]"), ErrorCode::kUnsupported, "not one text");
+  check_refused(of_single(end + "," + text, "[5]"), ErrorCode::kCorruption, "id 5 is no token's");
+  check_refused(of_single(end + "," + text, "[-1]"), ErrorCode::kCorruption, "no id");
+  check_refused(of_single(R"({"SpecialToken":{"id":"y"}})", "[4]"), ErrorCode::kCorruption,
+                "\"y\"");
 }
 
 TEST_CASE("a pattern that backtracks without end is stopped by the step limit") {

@@ -181,7 +181,7 @@ Status OutputDirectory::ensure_run() {
     present_.clear();
     for (const auto& [key, seen] : untold_) note_presence(seen);
     lock_.reset();
-    home_ready_ = false;
+    home_ready_ = begun_ = false;
   }
   if (!run_.has_value() || run.id != run_->id) EVALCAR_RETURN_IF_ERROR(begin_watching(run.id));
   run_ = run;
@@ -265,13 +265,15 @@ Status OutputDirectory::ensure_home() {
               made.error().message + "; going on without leases and without a lock there");
     return {};
   }
-  auto lock = OutputLock::take(join_path(home(), "lock"));
-  if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
-    fatal_ = true;
-    return lock.error();
+  if (!lock_.has_value()) {  // an earlier turn may have come as far as here
+    auto lock = OutputLock::take(join_path(home(), "lock"));
+    if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
+      fatal_ = true;
+      return lock.error();
+    }
+    warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
+    if (lock.has_value()) lock_ = std::move(lock).value();
   }
-  warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
-  if (lock.has_value()) lock_ = std::move(lock).value();
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({}));
   std::set<std::string> leased;
   for (const state::Evaluation& row : rows) {
@@ -828,7 +830,9 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   std::string trouble;
   std::vector<std::string> places = {database_ + ".status.json"};
   if (begun_) {
-    const Status made = make_directories(around_.files, publish_dir());
+    // A removed output directory is not ours to make again.
+    const bool there = around_.files.info_followed(path_).has_value();
+    const Status made = there ? make_directories(around_.files, publish_dir()) : Status();
     if (made.has_value()) places.insert(places.begin(), join_path(publish_dir(), "status.json"));
     if (!made.has_value()) trouble = made.error().message;
   }

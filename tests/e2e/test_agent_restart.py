@@ -171,3 +171,15 @@ def test_a_failing_publish_dir_stops_neither_leases_nor_measuring(bench):
     (bench.home / "blocked").unlink()
     sidecar.wait_for(lambda s: len(s.published()) == 2, what="both publications")
     assert sidecar.stop() == 0
+
+
+def test_an_output_directory_that_is_removed_is_not_made_again(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar = bench.sidecar("--set", "watch.poll_interval=1s").start()
+    sidecar.wait_for(lambda s: len(s.published()) == 1, what="the result")
+    shutil.rmtree(bench.run)
+    elsewhere = bench.home / "state.db.status.json"  # where the status goes meanwhile
+    elsewhere.unlink(missing_ok=True)
+    sidecar.wait_for(lambda s: elsewhere.exists(), timeout=15, what="the next status")
+    assert sidecar.stop() == 0
+    assert not bench.run.exists()

@@ -169,3 +169,35 @@ TEST_CASE("the trainer's unlink changes only the ctime of a leased file") {
 
   CHECK(stage.check(*lease) == Integrity::kOnlyCtime);
 }
+
+TEST_CASE(
+    "a lease is known by its name, however the output directory was spelled when it was taken") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+  REQUIRE(stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0).has_value());
+  REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
+  const std::string other = "/link/to/out/_evalcar/leases/5-1-regular";
+
+  REQUIRE(stage.remove_others({other}).has_value());
+  CHECK(stage.held_bytes(other) == 9);
+  const auto lease = stage.reopen(other, "/link/to/out/checkpoint-5", {});
+  REQUIRE(lease.has_value());
+  CHECK(lease->dir == disk.leases + "/5-1-regular");
+
+  CHECK(stage.own("/link/to/out/checkpoint-5").empty());
+  REQUIRE(stage.release(other).has_value());
+  CHECK_FALSE(disk.files.info(disk.leases + "/5-1-regular").has_value());
+}
+
+TEST_CASE("where not even an old lease can be removed the checkpoint is read in place") {
+  Disk disk;
+  disk.files.put_file(disk.leases + "/5-1-regular/config.json", "{}");
+  disk.files.set_read_only("/out/_evalcar");
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 1000);
+
+  REQUIRE(lease.has_value());
+  CHECK(lease->method == Method::kInPlace);
+  CHECK(lease->dir == disk.checkpoint);
+}

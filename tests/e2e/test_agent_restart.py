@@ -177,7 +177,7 @@ def test_an_output_directory_that_is_removed_is_not_made_again(bench):
     checkpoints.write_hugging_face(bench.run, 5)
     sidecar = bench.sidecar("--set", "watch.poll_interval=1s").start()
     sidecar.wait_for(lambda s: len(s.published()) == 1, what="the result")
-    shutil.rmtree(bench.run)
+    bench.run.rename(bench.home / "away")  # at once: the agent writes into it meanwhile
     elsewhere = bench.home / "state.db.status.json"  # where the status goes meanwhile
     elsewhere.unlink(missing_ok=True)
     sidecar.wait_for(lambda s: elsewhere.exists(), timeout=15, what="the next status")

@@ -10,6 +10,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include "evaluator/kernels/rms_norm_cuda.h"
 #endif
@@ -27,6 +28,7 @@ bool kernel_applies(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor rms_norm_kernel(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const c10::cuda::CUDAGuard guard(x.device());  // a launch goes to the current device
   at::Tensor y = at::empty_like(x);
   const auto type = x.scalar_type() == at::kFloat ? RmsNormType::kFloat32 : RmsNormType::kBFloat16;
   C10_CUDA_CHECK(launch_rms_norm(

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "evaluator/weights/finite.h"
+#include "evaluator/weights/torch_error.h"
 
 namespace evalcar::weights {
 namespace {
@@ -141,9 +142,8 @@ class Loading {
     try {
       return load_one(index, staging);
     } catch (const c10::Error& error) {
-      return make_error(ErrorCode::kInternal,
-                        "copying " + plan_.tensors[index].name +
-                            " to the device: " + error.what_without_backtrace());
+      return torch_error("copying " + plan_.tensors[index].name + " to the device",
+                         error.what_without_backtrace());
     } catch (const std::bad_alloc&) {
       return make_error(ErrorCode::kUnavailable,
                         "out of memory while loading " + plan_.tensors[index].name);

@@ -17,6 +17,8 @@
 
 #ifdef EVALCAR_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #endif
@@ -133,12 +135,27 @@ Result<DeviceDescription> describe_device(const std::string& device) {
   }
 }
 
+void release_unused_memory(c10::Device device) {
+#ifdef EVALCAR_CUDA
+  if (!device.is_cuda()) return;
+  try {
+    const c10::cuda::CUDAGuard guard(device);
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  } catch (const c10::Error&) {
+    // A lost device has nothing to give back; the next call to it says what happened.
+  }
+#else
+  static_cast<void>(device);
+#endif
+}
+
 std::uint64_t cache_budget_bytes(c10::Device device, double utilization) {
 #ifdef EVALCAR_CUDA
   if (device.is_cuda()) {
     const c10::cuda::CUDAGuard guard(device);
+    release_unused_memory(device);  // the last run's cache is free, and the driver must know it
     std::size_t free = 0, total = 0;
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
     const double reserved = static_cast<double>(total) * (1.0 - utilization);
     // A third stays for activations.
     return static_cast<std::uint64_t>(

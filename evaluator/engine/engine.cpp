@@ -1,6 +1,7 @@
 #include "evaluator/engine/engine.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
@@ -15,34 +16,31 @@
 #include "evaluator/engine/planner.h"
 #include "evaluator/models/registry.h"
 #include "evaluator/weights/load.h"
+#include "evaluator/weights/torch_error.h"
 
 namespace evalcar::engine {
 namespace {
 
 constexpr int kReadingThreads = 4;
 
-// The one place where libtorch's exceptions end.
+// The one place where libtorch's exceptions end. Whatever thread calls, kernels run on `device`.
 template <typename F>
-auto caught(const char* what, F&& function) -> decltype(function()) {
+auto caught(const char* what, c10::Device device, F&& function) -> decltype(function()) {
   try {
     const c10::InferenceMode inference;
+    c10::OptionalDeviceGuard guard;
+    if (!device.is_cpu()) guard.reset_device(device);
     return std::forward<F>(function)();
-  } catch (const c10::OutOfMemoryError& error) {
-    return make_error(ErrorCode::kUnavailable, std::string("out of memory while ") + what + ": " +
-                                                   error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    // The CPU's allocator says so in words only.
-    if (text.find("can't allocate memory") != std::string::npos)
-      return make_error(ErrorCode::kUnavailable,
-                        std::string("out of memory while ") + what + ": " + text);
-    return make_error(ErrorCode::kInternal, std::string(what) + ": " + text);
+    return weights::torch_error(what, error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::kUnavailable, std::string("out of memory while ") + what);
   } catch (const std::exception& error) {
     return make_error(ErrorCode::kInternal, std::string(what) + ": " + error.what());
   }
 }
+
+Error stopped() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
 
 struct AttentionChoice {
   models::AttentionKind kind = models::AttentionKind::kSdpa;
@@ -93,7 +91,7 @@ class TorchEngine final : public Engine {
                              const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
                              std::stop_token stop) override {
     model_.reset();
-    auto loaded = caught("loading weights", [&] {
+    auto loaded = caught("loading weights", device_.device, [&] {
       return load_model(files, plan, config_dir, dtype, on_progress, stop);
     });
     if (!loaded) model_.reset();
@@ -106,7 +104,7 @@ class TorchEngine final : public Engine {
     EVALCAR_ASSIGN_OR_RETURN(const AttentionChoice attention,
                              choose_attention(name.empty() ? options_.attn_implementation : name));
     batch_size_ = options.batch_size;
-    return caught("settling the attention", [&]() -> Result<RunChoice> {
+    return caught("settling the attention", device_.device, [&]() -> Result<RunChoice> {
       attention_.kind = attention.kind;
       model_->bind(*arena_, attention_.kind);
       return RunChoice{std::string(models::attention_name(attention_.kind)), attention.warning};
@@ -114,16 +112,17 @@ class TorchEngine final : public Engine {
   }
 
   Status generate(std::span<const Request> requests, const ImageSource& images,
-                  const vision::ProcessorSettings& processor,
-                  const std::function<void(std::size_t, const Answer&)>& on_answer,
+                  const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
                   std::stop_token stop) override {
     if (!model_) return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
-    return caught("generating", [&] { return run(requests, images, processor, on_answer, stop); });
+    return caught("generating", device_.device,
+                  [&] { return run(requests, images, processor, on_answer, stop); });
   }
 
   void unload() override {
     model_.reset();
     arena_.reset();
+    release_unused_memory(device_.device);
   }
 
  private:
@@ -163,20 +162,35 @@ class TorchEngine final : public Engine {
              const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
              const std::stop_token& stop) {
     if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
-    EVALCAR_ASSIGN_OR_RETURN(const auto prepared, prepare_requests(*model_, requests, images));
+    const PlannerLimits limits = planner_limits();
+    std::vector<PreparedRequest> prepared(requests.size());
+    std::vector<std::size_t> good;  // the requests that can run
     std::vector<PlanRequest> plan_requests;
-    for (const PreparedRequest& request : prepared) plan_requests.push_back(request.plan);
-    EVALCAR_ASSIGN_OR_RETURN(const auto packs, plan_run(plan_requests, limits()));
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (stop.stop_requested()) return stopped();
+      auto request = prepare_request(*model_, requests[i], images);
+      Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
+      if (!fits) {
+        on_answer(i, std::move(fits).error());
+        continue;
+      }
+      prepared[i] = std::move(request).value();
+      plan_requests.push_back(prepared[i].plan);
+      good.push_back(i);
+    }
+    EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(plan_requests, limits));
     Generator generator(*model_, requests, prepared, images, processor, generator_options());
-    for (const Pack& pack : packs) {
-      if (stop.stop_requested())
-        return make_error(ErrorCode::kCancelled, "stopped while generating");
-      EVALCAR_RETURN_IF_ERROR(generator.run_pack(pack, on_answer, stop));
+    for (Pack& pack : packs) {
+      if (stop.stop_requested()) return stopped();
+      for (Group& group : pack.groups) {
+        for (std::size_t& request : group.requests) request = good[request];
+      }
+      EVALCAR_RETURN_IF_ERROR(generator.run_pack(std::move(pack), on_answer, stop));
     }
     return {};
   }
 
-  PlannerLimits limits() const {
+  PlannerLimits planner_limits() const {
     const models::ModelInfo& info = model_->info();
     const auto position_bytes =
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
@@ -215,7 +229,7 @@ class TorchEngine final : public Engine {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
-  return caught("creating the engine", [&]() -> Result<std::unique_ptr<Engine>> {
+  return caught("creating the engine", c10::kCPU, [&]() -> Result<std::unique_ptr<Engine>> {
     EVALCAR_ASSIGN_OR_RETURN(ResolvedDevice device, resolve_device(options.device));
     EVALCAR_ASSIGN_OR_RETURN(AttentionChoice attention,
                              choose_attention(options.attn_implementation));

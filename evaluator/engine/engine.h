@@ -63,6 +63,9 @@ struct Answer {
   bool stopped = false;              ///< a stop token came; else max_new_tokens was reached
 };
 
+/// Called with a request's index and its answer, or with what is wrong with that request alone.
+using OnAnswer = std::function<void(std::size_t, const Result<Answer>&)>;
+
 /// The pictures of a run, made when they are needed: a data set's pictures do not fit in memory at
 /// once. Called from the engine's own threads; implementations are thread-safe.
 class ImageSource {
@@ -135,11 +138,13 @@ class Engine {
   virtual Result<RunChoice> choose(const RunOptions& options) = 0;
 
   /// Answers all requests. `on_answer(request index, answer)` is called on the calling thread as
-  /// each is done. kCancelled when stopped; kUnavailable "out of memory …" with what was needed and
-  /// free.
+  /// each is done, once for each request. What is wrong with one request (a token that the model
+  /// does not know, a picture that cannot be read, more cache positions than there are) is told as
+  /// the Error of that request, and the others go on. The returned error ends the run: kCancelled
+  /// when stopped; kUnavailable "out of memory …" with what was needed and free; kUnavailable
+  /// "device lost: …" when the device answers no more and only a new process can go on.
   virtual Status generate(std::span<const Request> requests, const ImageSource& images,
-                          const vision::ProcessorSettings& processor,
-                          const std::function<void(std::size_t, const Answer&)>& on_answer,
+                          const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
                           std::stop_token stop) = 0;
 
   /// Gives the weights' and caches' memory back.

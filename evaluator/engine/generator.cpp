@@ -20,60 +20,49 @@ namespace {
 
 Error cancelled() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
 
-Status check_request(const Request& request, std::size_t index, std::int64_t vocab) {
-  const std::string name = "request " + std::to_string(index) + ": ";
+Status check_request(const Request& request, std::int64_t vocab) {
   if (request.tokens.empty())
-    return make_error(ErrorCode::kInvalidArgument, name + "the prompt has no tokens");
+    return make_error(ErrorCode::kInvalidArgument, "the prompt has no tokens");
   for (std::size_t i = 0; i < request.tokens.size(); ++i) {
     if (request.tokens[i] < 0 || request.tokens[i] >= vocab)
       return make_error(ErrorCode::kInvalidArgument,
-                        name + "token " + std::to_string(i) + " is " +
-                            std::to_string(request.tokens[i]) + ", and the model knows " +
-                            std::to_string(vocab) + ": the tokenizer does not belong to the model");
+                        "token " + std::to_string(i) + " is " + std::to_string(request.tokens[i]) +
+                            ", and the model knows " + std::to_string(vocab) +
+                            ": the tokenizer does not belong to the model");
   }
   const GenerationSettings& settings = request.generation;
   if (settings.max_new_tokens < 1 || settings.max_new_tokens > (1 << 20))
     return make_error(ErrorCode::kInvalidArgument,
-                      name + "max_new_tokens is " + std::to_string(settings.max_new_tokens));
+                      "max_new_tokens is " + std::to_string(settings.max_new_tokens));
   if (!(settings.repetition_penalty > 0) || !(settings.temperature >= 0) || !(settings.top_p > 0))
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        name + "repetition_penalty and top_p must be above 0, temperature at least 0");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "repetition_penalty and top_p must be above 0, temperature at least 0");
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<PreparedRequest>> prepare_requests(const models::Model& model,
-                                                      std::span<const Request> requests,
-                                                      const ImageSource& images) {
-  std::vector<PreparedRequest> prepared;
-  prepared.reserve(requests.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const Request& request = requests[i];
-    EVALCAR_RETURN_IF_ERROR(check_request(request, i, model.info().vocab));
-    std::vector<models::ImageGrid> grids;
-    for (const std::size_t image : request.images) {
-      EVALCAR_ASSIGN_OR_RETURN(const models::ImageGrid grid, grid_of(images, image));
-      if (grid.t < 1 || grid.h < 1 || grid.w < 1 || grid.h % model.info().merge != 0 ||
-          grid.w % model.info().merge != 0)
-        return make_error(ErrorCode::kInvalidArgument,
-                          "picture " + std::to_string(image) + ": a grid of " +
-                              std::to_string(grid.t) + "x" + std::to_string(grid.h) + "x" +
-                              std::to_string(grid.w) + " patches does not merge");
-      grids.push_back(grid);
-    }
-    auto positions = model.positions(request.tokens, grids);
-    if (!positions)
-      return with_context(std::move(positions).error(), "request " + std::to_string(i));
-    PlanRequest plan{.tokens = request.tokens,
-                     .images = {},
-                     .max_new_tokens = request.generation.max_new_tokens};
-    for (std::size_t j = 0; j < request.images.size(); ++j)
-      plan.images.push_back({positions->images[j].first, images.key_of(request.images[j])});
-    prepared.push_back({std::move(positions).value(), std::move(plan)});
+Result<PreparedRequest> prepare_request(const models::Model& model, const Request& request,
+                                        const ImageSource& images) {
+  EVALCAR_RETURN_IF_ERROR(check_request(request, model.info().vocab));
+  std::vector<models::ImageGrid> grids;
+  for (const std::size_t image : request.images) {
+    EVALCAR_ASSIGN_OR_RETURN(const models::ImageGrid grid, grid_of(images, image));
+    if (grid.t < 1 || grid.h < 1 || grid.w < 1 || grid.h % model.info().merge != 0 ||
+        grid.w % model.info().merge != 0)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "picture " + std::to_string(image) + ": a grid of " +
+                            std::to_string(grid.t) + "x" + std::to_string(grid.h) + "x" +
+                            std::to_string(grid.w) + " patches does not merge");
+    grids.push_back(grid);
   }
-  return prepared;
+  EVALCAR_ASSIGN_OR_RETURN(models::PromptPositions positions,
+                           model.positions(request.tokens, grids));
+  PlanRequest plan{
+      .tokens = request.tokens, .images = {}, .max_new_tokens = request.generation.max_new_tokens};
+  for (std::size_t j = 0; j < request.images.size(); ++j)
+    plan.images.push_back({positions.images[j].first, images.key_of(request.images[j])});
+  return PreparedRequest{std::move(positions), std::move(plan)};
 }
 
 Generator::Generator(const models::Model& model, std::span<const Request> requests,
@@ -90,8 +79,9 @@ at::Tensor Generator::int64_tensor(const std::vector<std::int64_t>& values) cons
       .to(options_.device);
 }
 
-Status Generator::run_pack(const Pack& pack, const OnAnswer& on_answer,
-                           const std::stop_token& stop) {
+Status Generator::run_pack(Pack pack, const OnAnswer& on_answer, const std::stop_token& stop) {
+  EVALCAR_ASSIGN_OR_RETURN(pack, encode_images(std::move(pack), on_answer, stop));
+  if (pack.groups.empty()) return {};
   sequences_.clear();
   for (const Group& group : pack.groups) {
     for (const std::size_t request : group.requests) sequences_.push_back({.request = request});
@@ -102,7 +92,6 @@ Status Generator::run_pack(const Pack& pack, const OnAnswer& on_answer,
     const std::size_t request = sequences_[slot].request;
     sampler_->start(static_cast<std::int64_t>(slot), request, requests_[request]);
   }
-  EVALCAR_RETURN_IF_ERROR(encode_images(pack));
   EVALCAR_RETURN_IF_ERROR(read_prompts(pack, stop));
   accept(std::exchange(scores_, at::Tensor()), on_answer);
   while (!sequences_.empty()) {
@@ -112,14 +101,31 @@ Status Generator::run_pack(const Pack& pack, const OnAnswer& on_answer,
   return {};
 }
 
-Status Generator::encode_images(const Pack& pack) {
+// Returns the pack without the requests whose pictures cannot be read.
+Result<Pack> Generator::encode_images(Pack pack, const OnAnswer& on_answer,
+                                      const std::stop_token& stop) {
   std::vector<std::size_t> indices;
   for (const Group& group : pack.groups) {
     for (const std::size_t request : group.requests)
       indices.insert(indices.end(), requests_[request].images.begin(),
                      requests_[request].images.end());
   }
-  return images_.prepare(indices);
+  std::ranges::sort(indices);  // the order in which the source can read them one after the other
+  EVALCAR_ASSIGN_OR_RETURN(const PictureErrors errors, images_.prepare(indices, stop));
+  if (errors.empty()) return pack;
+  const auto failed = [&](std::size_t request) {
+    for (const std::size_t image : requests_[request].images) {
+      const auto error = errors.find(images_.key_of(image));
+      if (error == errors.end()) continue;
+      on_answer(request, error->second);
+      return true;
+    }
+    return false;
+  };
+  for (Group& group : pack.groups)
+    pack.sequences -= static_cast<std::int64_t>(std::erase_if(group.requests, failed));
+  std::erase_if(pack.groups, [](const Group& group) { return group.requests.empty(); });
+  return pack;
 }
 
 // Zeros, because a masked position still multiplies its value by 0, and what memory held before may
@@ -129,6 +135,7 @@ void Generator::allocate_cache(const Pack& pack) {
   const std::int64_t half =
       info.layers * pack.sequences * pack.capacity * info.kv_heads * info.head_dim;
   if (!cache_memory_.defined() || cache_memory_.numel() < 2 * half) {
+    cache_ = {};                   // its views own the memory, too
     cache_memory_ = at::Tensor();  // given back before the larger one is asked for
     cache_memory_ =
         at::empty({2 * half}, at::TensorOptions().dtype(options_.dtype).device(options_.device));

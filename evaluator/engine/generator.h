@@ -26,19 +26,16 @@ struct GeneratorOptions {
   std::function<void(std::size_t, std::int64_t, std::span<const float>)> observe_logits;
 };
 
-using OnAnswer = std::function<void(std::size_t, const Answer&)>;
-
 /// What is known of a request before it runs: its positions and where its pictures stand.
 struct PreparedRequest {
   models::PromptPositions positions;
   PlanRequest plan;
 };
 
-/// Checks every request against the model, the vocabulary and the pictures. kInvalidArgument names
-/// the request.
-Result<std::vector<PreparedRequest>> prepare_requests(const models::Model& model,
-                                                      std::span<const Request> requests,
-                                                      const ImageSource& images);
+/// Checks a request against the model, the vocabulary and the pictures. kInvalidArgument says what
+/// is wrong with it.
+Result<PreparedRequest> prepare_request(const models::Model& model, const Request& request,
+                                        const ImageSource& images);
 
 /// One run over one model. References must outlive it. May throw c10::Error. Not thread-safe.
 class Generator {
@@ -47,7 +44,8 @@ class Generator {
             std::span<const PreparedRequest> prepared, const ImageSource& images,
             const vision::ProcessorSettings& processor, GeneratorOptions options);
 
-  Status run_pack(const Pack& pack, const OnAnswer& on_answer, const std::stop_token& stop);
+  /// A request whose picture cannot be read is answered with that error, and the others go on.
+  Status run_pack(Pack pack, const OnAnswer& on_answer, const std::stop_token& stop);
 
  private:
   /// A sequence stands in the slot of its index in `sequences_`.
@@ -65,7 +63,7 @@ class Generator {
     std::int64_t end = 0;
     bool last = false;  ///< its final row's scores are wanted
   };
-  Status encode_images(const Pack& pack);
+  Result<Pack> encode_images(Pack pack, const OnAnswer& on_answer, const std::stop_token& stop);
   void allocate_cache(const Pack& pack);
   Status read_prompts(const Pack& pack, const std::stop_token& stop);
   Result<at::Tensor> read(std::vector<Reading> work, const std::stop_token& stop);

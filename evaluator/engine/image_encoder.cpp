@@ -43,7 +43,9 @@ Result<at::Tensor> ImageEncoder::patches_of(std::size_t index) const {
   return patches;
 }
 
-Status ImageEncoder::prepare(std::span<const std::size_t> indices) {
+Result<PictureErrors> ImageEncoder::prepare(std::span<const std::size_t> indices,
+                                            const std::stop_token& stop) {
+  PictureErrors errors;
   std::unordered_set<std::uint64_t> wanted;
   for (const std::size_t index : indices) wanted.insert(images_.key_of(index));
   std::erase_if(features_, [&](const auto& entry) { return !wanted.contains(entry.first); });
@@ -61,14 +63,21 @@ Status ImageEncoder::prepare(std::span<const std::size_t> indices) {
   for (const std::size_t index : indices) {
     const std::uint64_t key = images_.key_of(index);
     if (features_.contains(key) || !batched.insert(key).second) continue;
-    EVALCAR_ASSIGN_OR_RETURN(at::Tensor image, patches_of(index));
-    if (batch_patches + image.size(0) > patch_budget_) flush();
-    batch_patches += image.size(0);
+    // A pack may hold minutes of pictures.
+    if (stop.stop_requested())
+      return make_error(ErrorCode::kCancelled, "stopped while reading pictures");
+    auto image = patches_of(index);
+    if (!image) {
+      errors.emplace(key, std::move(image).error());
+      continue;
+    }
+    if (batch_patches + image->size(0) > patch_budget_) flush();
+    batch_patches += image->size(0);
     batch.push_back(index);
-    patches.push_back(std::move(image));
+    patches.push_back(std::move(image).value());
   }
   flush();
-  return {};
+  return errors;
 }
 
 void ImageEncoder::encode(std::span<const std::size_t> indices,

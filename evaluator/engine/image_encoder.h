@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <unordered_map>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "evaluator/models/model.h"
 
 namespace evalcar::engine {
+
+/// Why pictures cannot be read, by ImageSource::key_of.
+using PictureErrors = std::unordered_map<std::uint64_t, Error>;
 
 /// Keeps the embeddings of the pictures of the current pack. Not thread-safe.
 class ImageEncoder {
@@ -22,9 +26,12 @@ class ImageEncoder {
                const vision::ProcessorSettings& processor, at::Device device,
                std::int64_t patch_budget);
 
-  /// Encodes the given pictures that are not there yet, and forgets all others. May throw
+  /// Encodes the given pictures that are not there yet, in this order, and forgets all others.
+  /// Returns what is wrong with those that cannot be read. kCancelled when stopped. May throw
   /// c10::Error.
-  Status prepare(std::span<const std::size_t> indices);
+  Result<PictureErrors> prepare(std::span<const std::size_t> indices, const std::stop_token& stop);
+  /// ImageSource::key_of
+  std::uint64_t key_of(std::size_t index) const { return images_.key_of(index); }
   /// (tokens, hidden) of a picture that was prepared.
   const at::Tensor& features(std::size_t index) const;
 

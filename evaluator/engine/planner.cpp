@@ -10,6 +10,8 @@ namespace {
 
 // Below this many tokens a shared prefix saves less than the copy of its cache costs.
 constexpr std::int64_t kLeastShared = 32;
+// Cache positions: needs that differ by less are of about the same length.
+constexpr std::int64_t kSimilarNeed = 256;
 
 // Requests with the same pictures stand together, and among them those with the same words.
 std::vector<std::size_t> order_by_prefix(std::span<const PlanRequest> requests) {
@@ -51,6 +53,13 @@ std::int64_t need_of(const Group& group, std::span<const PlanRequest> requests) 
   return need;
 }
 
+// Where a group stands in the run: long ones first. The exact length does not count, for pages of
+// one size differ by a few words, and sorted by those a data set is read in random order.
+std::pair<std::int64_t, std::size_t> place_of(const Group& group,
+                                              std::span<const PlanRequest> requests) {
+  return {-(need_of(group, requests) / kSimilarNeed), std::ranges::min(group.requests)};
+}
+
 // Tokens that have to be computed: what a rank's work is measured by.
 std::int64_t cost_of(const Group& group, std::span<const PlanRequest> requests) {
   std::int64_t cost = group.shared;
@@ -86,17 +95,6 @@ void split_into(std::vector<Group>& out, Group group, std::size_t most) {
   }
 }
 
-Error too_long(const PlanRequest& request, std::size_t index, std::int64_t positions) {
-  Error error = make_error(ErrorCode::kUnavailable,
-                           "out of memory: request " + std::to_string(index) + " needs " +
-                               std::to_string(request.need()) + " cache positions (" +
-                               std::to_string(request.tokens.size()) + " of the prompt, " +
-                               std::to_string(request.max_new_tokens) +
-                               " to generate), and there is room for " + std::to_string(positions));
-  error.retryable = false;
-  return error;
-}
-
 }  // namespace
 
 std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b) {
@@ -111,17 +109,28 @@ std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b) {
   return std::max<std::int64_t>(0, std::min(common, shorter - 1));
 }
 
+Status check_fits(const PlanRequest& request, const PlannerLimits& limits) {
+  if (request.need() <= limits.max_positions) return {};
+  Error error = make_error(
+      ErrorCode::kUnavailable,
+      "out of memory: " + std::to_string(request.need()) + " cache positions are needed (" +
+          std::to_string(request.tokens.size()) + " of the prompt, " +
+          std::to_string(request.max_new_tokens) + " to generate), and there is room for " +
+          std::to_string(limits.max_positions));
+  error.retryable = false;
+  return error;
+}
+
 Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
                                    const PlannerLimits& limits) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].need() > limits.max_positions)
-      return too_long(requests[i], i, limits.max_positions);
+    if (Status fits = check_fits(requests[i], limits); !fits)
+      return with_context(std::move(fits).error(), "request " + std::to_string(i));
   }
   std::vector<Group> whole =
       deal(group_requests(requests, limits.share_prefixes), requests, limits);
   std::ranges::stable_sort(whole, [&](const Group& a, const Group& b) {
-    const std::pair left(-need_of(a, requests), a.requests.front());
-    return left < std::pair(-need_of(b, requests), b.requests.front());
+    return place_of(a, requests) < place_of(b, requests);
   });
   std::vector<Group> groups;
   for (Group& group : whole) {

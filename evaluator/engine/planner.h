@@ -50,8 +50,13 @@ struct Pack {
 /// than the shorter one, so that each has a token of its own to start from.
 std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b);
 
-/// Every request of this rank in exactly one pack; longest first, so that what does not fit fails
-/// at once. kUnavailable "out of memory" if a single request needs more positions than there are.
+/// kUnavailable "out of memory" (for good: a later try cannot help) if the request needs more
+/// positions than there are.
+Status check_fits(const PlanRequest& request, const PlannerLimits& limits);
+
+/// Every request of this rank in exactly one pack. Long ones first, so that what does not fit fails
+/// at once; those of about the same length in their own order, which is that of their data on the
+/// disk. check_fits()'s error if a single request needs more positions than there are.
 Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
                                    const PlannerLimits& limits);
 

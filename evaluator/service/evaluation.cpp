@@ -218,9 +218,18 @@ class Evaluation {
     if (plan_.requests.empty()) return {};
     return engine_.generate(
         plan_.requests, pictures_, pictures_.settings(),
-        [&](std::size_t index, const engine::Answer& answer) {
+        [&](std::size_t index, const Result<engine::Answer>& result) {
           const Target target = plan_.targets[index];
           Job& job = jobs_[target.job];
+          ++done;
+          if (job.failure.has_value()) return;
+          if (!result.has_value()) {
+            job.failure =
+                with_context(result.error(), job.name + ": document " +
+                                                 std::to_string(job.documents[target.document]));
+            return;
+          }
+          const engine::Answer& answer = result.value();
           tasks::Response& response = job.responses[target.document];
           response.doc_id = job.documents[target.document];
           response.text = model_.tokenizer.decode(answer.tokens, /*skip_special=*/true);
@@ -229,7 +238,7 @@ class Evaluation {
           response.output_tokens =
               static_cast<std::int64_t>(answer.tokens.size()) + (answer.stopped ? 1 : 0);
           events_.answered(job.name, response);
-          events_.progress("evaluating", job.name, ++done, total);
+          events_.progress("evaluating", job.name, done, total);
         },
         stop_);
   }

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 from fixtures import data_sets, small_models
 
-FAILED, USAGE, NOT_READY = 1, 2, 3
+FAILED, USAGE, NOT_READY, PARTLY = 1, 2, 3, 4
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,28 @@ def test_an_unreadable_picture_fails_its_task_with_its_document(bin_dir, place):
     rows[1]["image"]["bytes"] = b"\x89PNG\r\n\x1a\n" + b"broken"
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
     expect(evaluate(bin_dir, place), place, FAILED, "docvqa_val", "document 1")
+
+
+def test_a_picture_that_breaks_off_fails_its_task_and_the_others_stand(bin_dir, place):
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    data_sets.write_textvqa(place / "data", count=2)
+    alone = evaluate(bin_dir, place, tasks="textvqa_val")
+    (alone_score,) = [line for line in alone.stdout.splitlines() if "exact_match" in line]
+    shutil.rmtree(place / "out")
+    (path,) = (place / "data" / "lmms-lab" / "DocVQA").rglob("*.parquet")
+    table = parquet.read_table(path)
+    rows = table.to_pylist()
+    # The header tells the size, so that only the engine finds out.
+    rows[1]["image"]["bytes"] = rows[1]["image"]["bytes"][:-200]
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+
+    done = evaluate(bin_dir, place, tasks="docvqa_val,textvqa_val")
+
+    assert done.returncode == PARTLY, done.stdout + done.stderr
+    assert "docvqa_val: document 1" in done.stderr, done.stderr
+    assert alone_score in done.stdout.splitlines(), done.stdout
 
 
 def test_a_wrong_column_lists_those_that_are_there(bin_dir, place):

@@ -159,9 +159,13 @@ class Probe {
     for (std::size_t i = 0; i < requests.size(); ++i) result["answers"].push_back(nullptr);
     return engine_->generate(
         requests, images_, processor,
-        [&](std::size_t index, const engine::Answer& answer) {
+        [&](std::size_t index, const Result<engine::Answer>& answer) {
           result["order"].push_back(index);
-          result["answers"][index] = {{"tokens", answer.tokens}, {"stopped", answer.stopped}};
+          if (!answer) {
+            result["answers"][index] = {{"error", error_json(answer.error())}};
+            return;
+          }
+          result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
           if (++answered == cancel_after) stop.request_stop();
         },
         stop.get_token());

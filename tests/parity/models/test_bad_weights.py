@@ -155,9 +155,33 @@ def test_requests_that_do_not_fit_the_model_are_refused(good, bin_dir):
         ({"tokens": [1, 2], "images": [3]}, "picture 3 does not exist"),
         ({"tokens": [1], "max_new_tokens": 0}, "max_new_tokens is 0"),
     ]
-    runs = [{"folder": str(folder), "requests": [request]} for request, _ in expected]
-    for run, (_, words) in zip(cases.run_probe(bin_dir, folder.parent, runs, pictures)["runs"], expected, strict=True):
-        assert run["error"]["code"] == "invalid_argument" and words in run["error"]["message"], run
+    good_one = {"tokens": [1, 2, 3], "max_new_tokens": 2}
+    runs = [{"folder": str(folder), "requests": [good_one, *(request for request, _ in expected), good_one]},
+            {"folder": str(folder), "requests": [good_one]}]  # fmt: skip
+    mixed, alone = cases.run_probe(bin_dir, folder.parent, runs, pictures)["runs"]
+    first, *refused, last = mixed["answers"]
+    for answer, (_, words) in zip(refused, expected, strict=True):
+        assert answer["error"]["code"] == "invalid_argument" and words in answer["error"]["message"], answer
+    assert first == last == alone["answers"][0]
+
+
+def test_a_picture_that_cannot_be_read_fails_the_requests_that_show_it_and_no_other(good, bin_dir):
+    folder, ids = good
+    pictures = cases.Pictures(folder.parent)
+    whole, torn = (pictures.add(cases.picture(seed, 56, 56)) for seed in (0, 1))
+    path = pictures.folder / f"picture-{torn}.rgb"
+    path.write_bytes(path.read_bytes()[:-1])
+    shown = [ids["<|image_pad|>"]] * 4
+    ask = lambda image, word: {"tokens": [ids["<|vision_start|>"], *shown, word], "images": [image], "max_new_tokens": 3}  # noqa: E731
+    good_ones = [ask(whole, 5), ask(whole, 6)]
+
+    runs = [{"folder": str(folder), "requests": [ask(torn, 5), good_ones[0], ask(torn, 6), good_ones[1]]},
+            {"folder": str(folder), "requests": good_ones}]  # fmt: skip
+    mixed, alone = cases.run_probe(bin_dir, folder.parent, runs, pictures)["runs"]
+
+    assert [mixed["answers"][1], mixed["answers"][3]] == alone["answers"]
+    for index in (0, 2):
+        assert "picture 1 is not of the promised size" in mixed["answers"][index]["error"]["message"]
 
 
 def test_devices_and_options_that_do_not_exist_are_refused(good, bin_dir):
@@ -175,4 +199,6 @@ def test_devices_and_options_that_do_not_exist_are_refused(good, bin_dir):
 def test_a_request_larger_than_memory_is_refused_before_it_runs(good, bin_dir):
     runs = [{"folder": str(good[0]), "requests": [{"tokens": [1] * 1000, "max_new_tokens": 1 << 20}] * 3}]
     (run,) = cases.run_probe(bin_dir, good[0].parent, runs, cache_bytes=1 << 20)["runs"]
-    assert run["error"]["code"] == "unavailable" and "request 0 needs 1049576 cache positions" in run["error"]["message"]
+    for answer in run["answers"]:
+        assert answer["error"]["code"] == "unavailable"
+        assert "out of memory: 1049576 cache positions are needed" in answer["error"]["message"]

@@ -115,8 +115,9 @@ TEST_CASE("a newcomer that would halve the shared prefix stays outside the group
 
 TEST_CASE("packs respect the number of sequences and of cache positions, longest first") {
   Prompts prompts;
-  for (int i = 0; i < 20; ++i) prompts.add(0, 0, 0, std::vector<std::int32_t>(30, 100 + i), 5 + i);
-  const PlannerLimits limits{.max_sequences = 6, .max_positions = 200};
+  for (int i = 0; i < 20; ++i)
+    prompts.add(0, 0, 0, std::vector<std::int32_t>(30, 100 + i), 5 + 256 * i);
+  const PlannerLimits limits{.max_sequences = 6, .max_positions = 10000};
 
   const auto packs = plan_run(prompts.ready(), limits);
 
@@ -130,6 +131,25 @@ TEST_CASE("packs respect the number of sequences and of cache positions, longest
     CHECK(pack.capacity <= before);
     before = pack.capacity;
   }
+}
+
+TEST_CASE("pages of about the same size are read in the order of the data") {
+  Prompts prompts;
+  // Questions of different lengths on pages whose keys say nothing about their order.
+  for (int i = 0; i < 40; ++i)
+    prompts.add(5, 600, static_cast<std::uint64_t>((i * 17) % 40),
+                std::vector<std::int32_t>(static_cast<std::size_t>(1 + (i * 7) % 20), i));
+  prompts.add(5, 2000, 99, {1, 2});
+
+  const auto packs = plan_run(prompts.ready(), {.max_sequences = 4, .max_positions = 100000});
+
+  std::vector<std::size_t> order;
+  for (const Pack& pack : *packs) {
+    for (const Group& group : pack.groups) order.push_back(group.requests.front());
+  }
+  REQUIRE(order.size() == 41);
+  CHECK(order.front() == 40);  // the long one
+  CHECK(std::is_sorted(order.begin() + 1, order.end()));
 }
 
 TEST_CASE("a group larger than a pack is split and every part knows its prefix") {
@@ -154,7 +174,8 @@ TEST_CASE("a request that can never fit is refused by number before anything run
   REQUIRE_FALSE(packs.has_value());
   CHECK(packs.error().code == evalcar::ErrorCode::kUnavailable);
   CHECK_FALSE(packs.error().retryable);
-  CHECK(packs.error().message.find("request 1 needs 111 cache positions") != std::string::npos);
+  CHECK(packs.error().message.find("request 1: out of memory: 111 cache positions") !=
+        std::string::npos);
 }
 
 TEST_CASE("several ranks deal the requests among them, each exactly once and evenly") {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "agent/run/evaluation_settings.h"
+#include "agent/run/run_identity.h"
 #include "store/state/location.h"
 
 namespace evalcar::run {
@@ -20,6 +21,8 @@ constexpr seconds kRetryPause{5};
 constexpr std::chrono::milliseconds kLeastPause{100};
 constexpr seconds kGuardPause{5};
 constexpr seconds kStatusPause{5};
+/// A delete of the whole directory takes our folder before, among or after the checkpoints.
+constexpr seconds kUnmarkedPause{2};
 constexpr std::string_view kNotWanted = "not wanted: ";
 constexpr std::string_view kNotStarted = "EMA has not started";
 
@@ -130,6 +133,7 @@ Status OutputDirectory::step() {
   if (now < retry_at_) return {};
   const Status turn = [&]() -> Status {
     if (watcher_->trouble().empty()) EVALCAR_RETURN_IF_ERROR(ensure_run());
+    if (unmarked_since_.has_value()) return {};
     while (!untold_.empty() && run_.has_value()) {
       EVALCAR_RETURN_IF_ERROR(ensure_home());
       const auto newest = std::prev(untold_.end());
@@ -148,6 +152,7 @@ Status OutputDirectory::step() {
     return turn;
   }
   // Last: what cannot be handed out must not keep anything from being recorded and leased.
+  if (unmarked_since_.has_value()) return {};
   if (publish_again_ && run_.has_value() && now >= publish_at_) return publish_left_over();
   return {};
 }
@@ -168,25 +173,94 @@ std::chrono::milliseconds OutputDirectory::until_due() const {
 Status OutputDirectory::ensure_run() {
   const auto root = around_.files.info_followed(path_);
   if (!root.has_value()) return {};  // gone again: the watcher will tell
-  if (run_.has_value() && root->inode == root_inode_) return {};
+  const std::string mark = read_mark(around_.files, home());
+  if (run_.has_value() && root->inode == root_inode_ && mark == run_->mark) {
+    unmarked_since_.reset();
+    return {};
+  }
+  if (wait_for_mark(mark)) return {};
+  if (mark.empty() && !holds_checkpoints(around_.files, path_, settings_.watch.pattern)) {
+    // Empty: a new life, or a mount point that is not mounted. Its first checkpoint will tell.
+    leave_run();
+    untold_.clear();
+    publish_again_ = false;
+    return {};
+  }
   EVALCAR_ASSIGN_OR_RETURN(const std::string real, around_.files.real_path(path_));
-  EVALCAR_ASSIGN_OR_RETURN(
-      const state::Run run,
-      store_->ensure_run(state::database_stem(real), real, root->device, root->inode));
-  if (run_.has_value() && run.id != run_->id) {  // the directory was made anew
-    spdlog::info("{} was recreated: this is run {}", path_, run.name);
-    complete_.clear();
-    torn_.clear();
-    checkpoint_of_step_.clear();
-    present_.clear();
-    for (const auto& [key, seen] : untold_) note_presence(seen);
+  const std::string stem = state::database_stem(real);
+  std::optional<state::Run> run;
+  if (mark.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(run, run_with_this_content(stem));
+  }
+  const bool home_deleted = run.has_value();
+  if (!run.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(run, store_->ensure_run(stem, real, root->device, root->inode, mark));
+  }
+  if (!run_.has_value() || run->id != run_->id) {
+    if (run_.has_value()) spdlog::info("{} was recreated: this is run {}", path_, run->name);
+    leave_run();
+    EVALCAR_RETURN_IF_ERROR(begin_watching(run->id));
+  }
+  run_ = std::move(run);
+  root_inode_ = root->inode;
+  unmarked_since_.reset();
+  publish_again_ = true;
+  if (home_deleted) {  // the rows still know everything that was in it
     lock_.reset();
     home_ready_ = begun_ = false;
+    return ensure_home();
   }
-  if (!run_.has_value() || run.id != run_->id) EVALCAR_RETURN_IF_ERROR(begin_watching(run.id));
-  run_ = run;
-  root_inode_ = root->inode;
   return {};
+}
+
+bool OutputDirectory::wait_for_mark(const std::string& mark) {
+  if (!run_.has_value() || run_->mark.empty() || !mark.empty()) return false;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!unmarked_since_.has_value()) unmarked_since_ = now;
+  if (now - *unmarked_since_ >= kUnmarkedPause) return false;
+  retry_at_ = publish_at_ = now + std::chrono::milliseconds(200);
+  publish_again_ = true;
+  return true;
+}
+
+/// Our folder was deleted alone, or the directory cannot be written: a checkpoint tells.
+Result<std::optional<state::Run>> OutputDirectory::run_with_this_content(const std::string& stem) {
+  EVALCAR_ASSIGN_OR_RETURN(auto runs, store_->read().runs());
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (run->name != stem + "-" + std::to_string(run->generation)) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const auto known, store_->read().known_kinds(run->id));
+    if (!run->mark.empty() && holds_content(around_.files, path_, known)) {
+      return std::optional(std::move(*run));
+    }
+  }
+  return std::optional<state::Run>();
+}
+
+/// Its rows stay as they are: it may come back with its file system.
+void OutputDirectory::leave_run() {
+  if (!run_.has_value()) return;
+  if (active_.has_value()) {
+    const auto row = store_->read().evaluation(*active_);
+    if (row.has_value() &&
+        (row->state == EvaluationState::kLoading || row->state == EvaluationState::kEvaluating)) {
+      if (const Status back = store_->transition(row->id, EvaluationState::kLeased,
+                                                 "interrupted: its output directory went");
+          !back.has_value()) {
+        spdlog::warn("{}", back.error().message);
+      }
+    }
+    superseded_.insert(*active_);
+  }
+  complete_.clear();
+  torn_.clear();
+  checkpoint_of_step_.clear();
+  present_.clear();
+  leases_.clear();
+  lock_.reset();
+  home_ready_ = begun_ = false;
+  vanished_ended_ = false;
+  unmarked_since_.reset();
+  run_.reset();
 }
 
 /// Tells the watcher what earlier processes saw in this run; what it said without that is void.
@@ -280,7 +354,23 @@ Status OutputDirectory::ensure_home() {
     if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
   }
   if (lock_.has_value()) EVALCAR_RETURN_IF_ERROR(stage_->remove_others(leased));
+  EVALCAR_RETURN_IF_ERROR(mark_home());
   home_ready_ = true;
+  return {};
+}
+
+/// The mark goes on disk first: a row says only what a file can confirm.
+Status OutputDirectory::mark_home() {
+  const std::string there = read_mark(around_.files, home());
+  if (!there.empty() && there == run_->mark) return {};
+  const std::string mark = run_->mark.empty() ? new_mark() : run_->mark;
+  if (const Status written = write_mark(around_.files, home(), mark); !written.has_value()) {
+    spdlog::warn("{}; a directory made anew is then told by its inode", written.error().message);
+    run_->mark.clear();
+    return {};
+  }
+  if (run_->mark.empty()) EVALCAR_RETURN_IF_ERROR(store_->set_mark(run_->id, mark));
+  run_->mark = mark;
   return {};
 }
 
@@ -543,7 +633,7 @@ void OutputDirectory::link_in_checkpoint(const watch::Sighting& seen) {
 
 Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   std::vector<schedule::Candidate> candidates;
-  if (!run_.has_value()) return candidates;
+  if (!run_.has_value() || unmarked_since_.has_value()) return candidates;
   state::EvaluationFilter filter;
   filter.run_id = run_->id;
   filter.states = {EvaluationState::kFound, EvaluationState::kComplete, EvaluationState::kLeased,
@@ -684,6 +774,11 @@ Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptF
 }
 
 Status OutputDirectory::publish(const state::Evaluation& row) {
+  if (!run_.has_value() || read_mark(around_.files, home()) != run_->mark) {
+    return not_published(
+        make_error(ErrorCode::kUnavailable,
+                   path_ + ": is not what it was; nothing is published before that is clear"));
+  }
   std::optional<std::int64_t> lag;
   if (newest_step().has_value()) lag = std::max<std::int64_t>(0, *newest_step() - row.step);
   const auto published = publisher_->publish(row.id, lag);

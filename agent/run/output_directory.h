@@ -102,7 +102,12 @@ class OutputDirectory {
   using Key = std::pair<std::int64_t, checkpoint::WeightsKind>;
 
   Status ensure_run();
+  /// Whether the mark in our folder has been missing too short a time to conclude anything.
+  bool wait_for_mark(const std::string& mark);
+  Result<std::optional<state::Run>> run_with_this_content(const std::string& stem);
+  void leave_run();
   Status begin_watching(std::int64_t run_id);
+  Status mark_home();
   Status ensure_home();
   Status publish_left_over();
   Result<std::vector<state::Evaluation>> scored_rows() const;
@@ -145,6 +150,8 @@ class OutputDirectory {
   std::unique_ptr<publish::Publisher> publisher_;
   std::optional<state::Run> run_;
   std::uint64_t root_inode_ = 0;
+  /// Since when the mark is missing; nothing is done in the directory until that is decided.
+  std::optional<MonotonicTime> unmarked_since_;
   std::optional<OutputLock> lock_;
   bool home_ready_ = false;
   bool fatal_ = false;

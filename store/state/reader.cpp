@@ -30,7 +30,7 @@ Result<T> only(Result<std::vector<T>> found, const std::string& what) {
 }
 
 constexpr std::string_view kRuns =
-    "SELECT run_id, name, output_dir, generation, created_at FROM run ORDER BY run_id";
+    "SELECT run_id, name, output_dir, generation, created_at, mark FROM run ORDER BY run_id";
 
 constexpr std::string_view kCheckpoints =
     "SELECT c.checkpoint_id, c.run_id, run.name, c.name, c.path, c.step, c.generation, c.layout, "
@@ -129,7 +129,7 @@ Result<Reader> Reader::open(const std::string& path) {
 
 Result<std::vector<Run>> Reader::runs() const {
   return collect<Run>(connection_->prepare(kRuns), [](const Statement& row) -> Result<Run> {
-    return Run{row.integer(0), row.text(1), row.text(2), row.integer(3), row.text(4)};
+    return Run{row.integer(0), row.text(1), row.text(2), row.integer(3), row.text(4), row.text(5)};
   });
 }
 

@@ -143,31 +143,49 @@ std::optional<std::int64_t> Store::writer_pid(const std::string& path) {
 std::string Store::now() const { return format_utc(clock_.wall_now()); }
 
 Result<Run> Store::ensure_run(const std::string& base_name, const std::string& output_dir,
-                              std::uint64_t device, std::uint64_t inode) {
+                              std::uint64_t device, std::uint64_t inode, const std::string& mark) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   std::int64_t generation = 1;
+  std::optional<Run> found;
   {
     EVALCAR_ASSIGN_OR_RETURN(
-        Statement last,
-        connection_->prepare("SELECT run_id, name, output_dir, generation, created_at, inode FROM "
-                             "run WHERE base_name = ?1 ORDER BY generation DESC LIMIT 1",
+        Statement rows,
+        connection_->prepare("SELECT run_id, name, output_dir, generation, created_at, mark, inode "
+                             "FROM run WHERE base_name = ?1 ORDER BY generation DESC",
                              base_name));
-    EVALCAR_ASSIGN_OR_RETURN(const bool known, last.step());
-    if (known) {
-      if (static_cast<std::uint64_t>(last.integer(5)) == inode) {
-        return Run{last.integer(0), last.text(1), last.text(2), last.integer(3), last.text(4)};
-      }
-      generation = last.integer(3) + 1;
+    while (true) {
+      EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+      if (!row) break;
+      generation = std::max(generation, rows.integer(3) + 1);
+      const std::string known_mark = rows.text(5);
+      // A run without a mark is of an older version, or of a directory that cannot be written.
+      const bool unmarked =
+          known_mark.empty() && static_cast<std::uint64_t>(rows.integer(6)) == inode;
+      const bool marked = !known_mark.empty() && known_mark == mark;
+      if (!marked && (!unmarked || found.has_value())) continue;
+      found = Run{rows.integer(0), rows.text(1), rows.text(2),
+                  rows.integer(3), rows.text(4), known_mark};
+      if (marked) break;
     }
   }
-  Run run{0, base_name + "-" + std::to_string(generation), output_dir, generation, now()};
+  if (found.has_value()) {
+    if (found->mark != mark) EVALCAR_RETURN_IF_ERROR(set_mark(found->id, mark));
+    found->mark = mark;
+    EVALCAR_RETURN_IF_ERROR(transaction.commit());
+    return *found;
+  }
+  Run run{0, base_name + "-" + std::to_string(generation), output_dir, generation, now(), mark};
   EVALCAR_RETURN_IF_ERROR(connection_->run(
-      "INSERT INTO run(base_name, generation, name, output_dir, device, inode, created_at) "
-      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-      base_name, generation, run.name, output_dir, device, inode, run.created_at));
+      "INSERT INTO run(base_name, generation, name, output_dir, device, inode, created_at, mark) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+      base_name, generation, run.name, output_dir, device, inode, run.created_at, mark));
   run.id = connection_->last_insert_id();
   EVALCAR_RETURN_IF_ERROR(transaction.commit());
   return run;
+}
+
+Status Store::set_mark(std::int64_t run_id, const std::string& mark) {
+  return connection_->run("UPDATE run SET mark = ?2 WHERE run_id = ?1", run_id, mark);
 }
 
 namespace {
@@ -244,8 +262,10 @@ Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservati
         "ON CONFLICT(checkpoint_id, kind) DO UPDATE SET complete = excluded.complete, "
         "reason = excluded.reason, fingerprint = excluded.fingerprint, "
         "size_bytes = excluded.size_bytes, mtime_ns = excluded.mtime_ns, "
-        "complete_at = excluded.complete_at, files = excluded.files "
-        "WHERE complete = 0 AND (excluded.complete = 1 OR reason <> excluded.reason)",
+        "complete_at = iif(complete = 1, complete_at, excluded.complete_at), "
+        "files = excluded.files "
+        "WHERE complete = 0 AND (excluded.complete = 1 OR reason <> excluded.reason) "
+        "OR files = '' AND complete = 1 AND fingerprint = excluded.fingerprint",
         checkpoint_id, kind.kind, kind.complete, kind.complete ? std::string() : kind.reason,
         kind.complete ? kind.fingerprint : std::string(), kind.size_bytes, kind.mtime_ns,
         kind.complete ? now() : std::string(),

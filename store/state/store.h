@@ -55,11 +55,13 @@ class Store {
   const Reader& read() const { return reader_; }
   const std::string& path() const { return path_; }
 
-  /// The current run of an output directory: the newest generation if device and inode of the
-  /// directory are those seen last (a changed device number alone is a new mount), else a new
-  /// generation. `base_name` is database_stem(); `output_dir` its real path.
+  /// The run of an output directory, of all generations: the one with this mark (that of its
+  /// `_evalcar/run_id`; "" if there is none), else the newest that never had a mark and whose
+  /// directory had this inode, which gets the mark; else a new generation. The device number only
+  /// tells about mounts. `base_name` is database_stem(); `output_dir` its real path.
   Result<Run> ensure_run(const std::string& base_name, const std::string& output_dir,
-                         std::uint64_t device, std::uint64_t inode);
+                         std::uint64_t device, std::uint64_t inode, const std::string& mark = "");
+  Status set_mark(std::int64_t run_id, const std::string& mark);
 
   /// Records what a scan saw, and says which generation it is. A new generation starts when the
   /// folder has another inode, or a kind that was complete is complete again with another

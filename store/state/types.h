@@ -45,6 +45,7 @@ struct Run {
   std::string output_dir;  ///< its real path
   std::int64_t generation = 1;
   std::string created_at;
+  std::string mark = {};  ///< also in the directory's `_evalcar/run_id`; "" where none was written
 };
 
 /// One file of a checkpoint, for content_fingerprint().

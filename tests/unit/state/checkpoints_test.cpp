@@ -133,3 +133,19 @@ TEST_CASE("what a delete has left of the files is no new generation, and is not 
   CHECK(must(s.store->read().known_kinds(s.run.id)).at(0).fingerprint == "b");
   CHECK(whole.checkpoint.generation == 1);
 }
+
+TEST_CASE("a mark tells the run, whatever its inode and generation") {
+  Scenario s;
+  const std::string a(32, 'a');
+  const std::string b(32, 'b');
+  must(s.store->set_mark(s.run.id, a));
+  CHECK(must(s.store->ensure_run("run-01234567", "/out/run", 1, 77, a)).id == s.run.id);
+  // Removed and made anew with the same inode: no mark yet, then another one.
+  const Run second = must(s.store->ensure_run("run-01234567", "/out/run", 1, 10));
+  CHECK(second.generation == 2);
+  CHECK(must(s.store->ensure_run("run-01234567", "/out/run", 1, 10, b)).id == second.id);
+  // The first one's file system came back.
+  CHECK(must(s.store->ensure_run("run-01234567", "/out/run", 1, 10, a)).id == s.run.id);
+  CHECK(must(s.store->ensure_run("run-01234567", "/out/run", 1, 10, b)).mark == b);
+  CHECK(must(s.store->read().runs()).size() == 2);
+}

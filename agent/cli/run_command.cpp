@@ -3,8 +3,11 @@
 #include <poll.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "agent/cli/exit_code.h"
 #include "agent/cli/progress_line.h"
@@ -94,6 +97,12 @@ Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSy
   }
 }
 
+/// None of the output directories exists.
+bool nothing_there(const FileSystem& files, const std::vector<std::string>& output_dirs) {
+  return std::ranges::none_of(
+      output_dirs, [&](const std::string& path) { return files.info_followed(path).has_value(); });
+}
+
 }  // namespace
 
 Status complete_settings(const FileSystem& files, config::Settings& settings,
@@ -152,6 +161,11 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
   if (!complete.has_value()) {
     err << "evalcar run: " << complete.error().message << '\n';
     return exit_code_of(complete.error());
+  }
+  if (options.once && nothing_there(files, config->settings.watch.output_dir)) {
+    err << "evalcar run: " << config->settings.watch.output_dir.front()
+        << ": does not exist, so there is nothing to evaluate; without --once it is waited for\n";
+    return kExitNotReady;
   }
   const auto evaluator = supervise::find_evaluator(files);
   if (!evaluator.has_value()) {

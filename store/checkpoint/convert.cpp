@@ -133,7 +133,7 @@ bool is_convertible(DType dtype) {
 
 void convert(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
   if (from == to) {
-    std::memcpy(out.data(), in.data(), in.size());
+    if (!in.empty()) std::memcpy(out.data(), in.data(), in.size());
     return;
   }
   if (from == DType::kFloat32 && to == DType::kBFloat16) {

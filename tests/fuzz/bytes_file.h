@@ -19,7 +19,8 @@ class BytesFile final : public ReadableFile {
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset >= bytes_.size()) return std::size_t{0};
     const auto count = std::min<std::size_t>(out.size(), bytes_.size() - offset);
-    std::memcpy(out.data(), bytes_.data() + offset, count);
+    // An empty span may have no address, which memcpy does not allow even for no bytes.
+    if (count != 0) std::memcpy(out.data(), bytes_.data() + offset, count);
     return count;
   }
   Result<FileInfo> info() const override {

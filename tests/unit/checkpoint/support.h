@@ -23,7 +23,7 @@ class MemoryFile final : public ReadableFile {
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset >= bytes_.size()) return std::size_t{0};
     const std::size_t n = std::min<std::size_t>(out.size(), bytes_.size() - offset);
-    std::memcpy(out.data(), bytes_.data() + offset, n);
+    if (n != 0) std::memcpy(out.data(), bytes_.data() + offset, n);
     return n;
   }
   Result<FileInfo> info() const override {

@@ -1,12 +1,15 @@
 // One watched output directory: what the watcher sees becomes rows of the store and leases on disk.
 //
+//   step():  CurrentRun  which run is it?        Watcher   what changed on disk?
+//            Recorder    rows, leases            DiskGuard is there room for the leases?
+//            Publishing  what is left to hand out
+//
 // Everything that matters is in the store; the members here can be lost at any time and are found
 // again by a look at the disk and at the rows. Nothing is created in the output directory before
 // its first checkpoint folder exists.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,27 +18,21 @@
 #include <vector>
 
 #include "agent/config/settings.h"
-#include "agent/publish/publisher.h"
-#include "agent/run/output_lock.h"
+#include "agent/run/current_run.h"
+#include "agent/run/disk_guard.h"
+#include "agent/run/disk_space.h"
+#include "agent/run/disk_view.h"
+#include "agent/run/leases.h"
+#include "agent/run/publishing.h"
+#include "agent/run/recorder.h"
+#include "agent/run/surroundings.h"
+#include "agent/run/wanted.h"
 #include "agent/schedule/schedule.h"
 #include "agent/stage/stage.h"
 #include "agent/watch/watcher.h"
 #include "store/state/store.h"
 
 namespace evalcar::run {
-
-/// What every part of the agent is given; all of it outlives them.
-struct Surroundings {
-  FileSystem& files;
-  const Clock& clock;
-  std::function<bool()> stopping;         ///< true ends long work; may be null
-  std::string version;                    ///< of the program
-  std::vector<std::string> self_command;  ///< how to run `evalcar` itself
-  std::function<std::unique_ptr<watch::Notifier>()> make_notifier;
-  /// Other names of a task's metrics; may be null.
-  std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
-      aliases;
-};
 
 /// How the evaluations of a directory ended, for the exit code.
 struct Tally {
@@ -60,7 +57,7 @@ class OutputDirectory {
   Status step();
   std::chrono::milliseconds until_due() const;
   int notifier_descriptor() const { return notifier_->descriptor(); }
-  bool fatal() const { return fatal_; }
+  bool fatal() const { return run_.fatal(); }
 
   /// Evaluations that wait for their turn. Those given up by the policy are marked here.
   Result<std::vector<schedule::Candidate>> waiting();
@@ -69,112 +66,67 @@ class OutputDirectory {
   std::size_t waiting_count() const { return waiting_count_; }
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
   /// why.
-  Result<std::optional<stage::Lease>> lease_of(const state::Evaluation& row);
+  Result<std::optional<stage::Lease>> lease_of(const state::Evaluation& row) {
+    return leases_.of(row);
+  }
   /// Gives the lease back.
-  void release(const state::Evaluation& row);
+  void release(const state::Evaluation& row) { leases_.release(row); }
   /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
   Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
   /// After record_result. An error leaves it scored; a later turn publishes it.
-  Status publish(const state::Evaluation& row);
+  Status publish(const state::Evaluation& row) { return publishing_.publish(row); }
   /// Whose files were replaced since the last call: running jobs on them must end.
-  std::set<std::int64_t> take_superseded() { return std::exchange(superseded_, {}); }
+  std::set<std::int64_t> take_superseded() { return std::exchange(in_flight_.superseded, {}); }
 
   /// Nothing is being written, nothing waits.
   Result<bool> quiet();
   /// At the end of --once: what is torn ends as quarantined, with its reason.
-  Status close_torn();
+  Status close_torn() { return recorder_.close_torn(); }
   Result<Tally> tally() const;
   /// Writes status.json, at most every few seconds unless `now`.
   void write_status(const publish::AgentFacts& facts, bool now);
 
   state::Store& store() { return *store_; }
-  stage::Stage& stage() { return *stage_; }
+  stage::Stage& stage() { return stage_; }
   const std::string& path() const { return path_; }
-  std::optional<std::int64_t> newest_step() const;
   /// The evaluation that runs now: its lease is not given up for disk space.
-  void set_active(std::optional<std::int64_t> evaluation) { active_ = evaluation; }
+  void set_active(std::optional<std::int64_t> evaluation) { in_flight_.active = evaluation; }
   /// Monotonic time of the last change that was seen.
   MonotonicTime last_news() const { return last_news_; }
 
  private:
-  OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path);
+  OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path,
+                  std::unique_ptr<state::Store> store);
 
-  using Key = std::pair<std::int64_t, checkpoint::WeightsKind>;
-
-  Status ensure_run();
-  /// Whether the mark in our folder has been missing too short a time to conclude anything.
-  bool wait_for_mark(const std::string& mark);
-  Result<std::optional<state::Run>> run_with_this_content(const std::string& stem);
-  void leave_run();
-  Status begin_watching(std::int64_t run_id);
-  Status mark_home();
-  Status ensure_home();
-  Status publish_left_over();
-  Result<std::vector<state::Evaluation>> scored_rows() const;
-  Status not_published(const Error& error);
-  bool publishing_fails() const;
-  /// A place that cannot be written is told of when that changes, not at every turn.
-  static void warn_once(std::string& known, const std::string& text);
-  Status handle(const watch::Sighting& seen);
-  Status handle_waiting(const watch::Sighting& seen);
-  Status handle_complete(const watch::Sighting& seen);
-  Status handle_not_started(const watch::Sighting& seen);
-  Status handle_unreadable(const watch::Sighting& seen);
-  Status handle_gone(const watch::Sighting& seen);
-  Result<state::Evaluation> record(const watch::Sighting& seen);
-  Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
-  void note_presence(const watch::Sighting& seen);
-  Status end_vanished();
-  Result<std::string> why_not_wanted(std::int64_t step, const std::string& kind) const;
-  Result<bool> end_if_unwanted(const state::Evaluation& row);
+  Status follow_run();
+  void forget_run();
+  void interrupt_active();
+  Status record_sightings();
   Result<bool> hand_over_lease(const state::Evaluation& row);
-  Status take_lease(const state::Evaluation& row, const watch::Sighting& seen);
-  void link_in_checkpoint(const watch::Sighting& seen);
-  Status guard_disk();
-  Status end(std::int64_t evaluation, state::EvaluationState to, const std::string& reason);
-  std::uint64_t copy_budget() const;
-  std::uint64_t folder_bytes(const std::string& path, int depth) const;
-  std::uint64_t min_free() const;
-  std::string publish_dir() const;
-  std::string home() const { return join_path(path_, "_evalcar"); }
 
   const Surroundings& around_;
   const config::Settings& settings_;
-  protocol::EvaluationSettings wanted_;
   std::string path_;
-  std::string database_;
-  std::unique_ptr<watch::Notifier> notifier_;
-  std::unique_ptr<watch::Watcher> watcher_;
-  std::unique_ptr<stage::Stage> stage_;
   std::unique_ptr<state::Store> store_;
-  std::unique_ptr<publish::Publisher> publisher_;
-  std::optional<state::Run> run_;
-  std::uint64_t root_inode_ = 0;
-  /// Since when the mark is missing; nothing is done in the directory until that is decided.
-  std::optional<MonotonicTime> unmarked_since_;
-  std::optional<OutputLock> lock_;
-  bool home_ready_ = false;
-  bool fatal_ = false;
+  std::unique_ptr<watch::Notifier> notifier_;
+  watch::Watcher watcher_;
+  DiskView view_;
+  InFlight in_flight_;
+  // Each knows only those above it.
+  stage::Stage stage_;
+  Wanted wanted_;
+  DiskSpace space_;
+  Leases leases_;
+  DiskGuard guard_;
+  CurrentRun run_;
+  Recorder recorder_;
+  Publishing publishing_;
 
-  std::map<Key, watch::Sighting> untold_;                    ///< seen, not yet recorded
-  std::map<Key, watch::Sighting> complete_;                  ///< the newest content of each kind
-  std::map<Key, watch::Sighting> torn_;                      ///< of those, what is not whole
-  std::map<std::int64_t, std::int64_t> checkpoint_of_step_;  ///< its row
-  std::map<std::int64_t, std::string> present_;              ///< folders that are there, by step
-  std::map<std::int64_t, stage::Lease> leases_;              ///< by evaluation
-  bool vanished_ended_ = false;                              ///< end_vanished() was done
-  std::set<std::int64_t> superseded_;
-  std::optional<std::int64_t> active_;
+  std::map<DiskView::Key, watch::Sighting> untold_;  ///< seen, not yet recorded
+  bool vanished_ended_ = false;                      ///< Recorder::end_vanished was done
   std::size_t waiting_count_ = 0;
-  bool begun_ = false;  ///< the first checkpoint is there
-  bool publish_again_ = true;
-  std::int64_t publish_failures_ = 0;  ///< tries in a row
-  std::string home_trouble_;
   std::string status_trouble_;
-  MonotonicTime publish_at_{};
-  MonotonicTime home_retry_at_{};
   MonotonicTime retry_at_{};
-  MonotonicTime guarded_at_{};
   MonotonicTime status_at_{};
   MonotonicTime last_news_{};
 };

@@ -216,6 +216,11 @@ Integrity Stage::check(const Lease& lease, std::string* which) const {
   return result;
 }
 
+bool Stage::holds(const std::string& dir) const {
+  const std::string mine = own(dir);
+  return !mine.empty() && files_.info(mine).has_value();
+}
+
 Status Stage::release(const std::string& dir) {
   const std::string mine = own(dir);
   return mine.empty() ? Status() : remove_tree(files_, mine);

@@ -68,6 +68,8 @@ class Stage {
   /// The folder of ours that a remembered lease's path means, however the output directory was
   /// spelled (a link, another mount point) when it was taken; "" for one that is read in place.
   std::string own(const std::string& dir) const;
+  /// Whether that folder is there.
+  bool holds(const std::string& dir) const;
   /// Gives the disk space back. A lease in place is not touched.
   Status release(const std::string& dir);
   /// Removes every lease whose folder's name is not one of `wanted` (left by a killed process).

@@ -1,0 +1,166 @@
+#include "agent/run/current_run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <set>
+
+#include "agent/run/rows.h"
+#include "agent/run/run_identity.h"
+#include "agent/run/warn_once.h"
+#include "store/state/location.h"
+
+namespace evalcar::run {
+namespace {
+
+constexpr std::chrono::seconds kHomeRetryPause{5};
+/// A delete of the whole directory takes our folder before, among or after the checkpoints.
+constexpr std::chrono::seconds kUnmarkedPause{2};
+
+}  // namespace
+
+CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
+                       std::string path, std::string pattern)
+    : around_(around),
+      store_(store),
+      stage_(stage),
+      path_(std::move(path)),
+      pattern_(std::move(pattern)) {}
+
+// ---- which run
+
+Result<CurrentRun::Change> CurrentRun::look() {
+  const auto root = around_.files.info_followed(path_);
+  if (!root.has_value()) return Change::kSame;  // gone again: the watcher will tell
+  const std::string mark = read_mark(around_.files, home());
+  if (run_.has_value() && root->inode == root_inode_ && mark == run_->mark) {
+    unmarked_since_.reset();
+    return Change::kSame;
+  }
+  if (wait_for_mark(mark)) return Change::kUnsure;
+  if (mark.empty() && !holds_checkpoints(around_.files, path_, pattern_)) {
+    // Empty: a new life, or a mount point that is not mounted. Its first checkpoint will tell.
+    leave();
+    return Change::kLeft;
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string real, around_.files.real_path(path_));
+  const std::string stem = state::database_stem(real);
+  std::optional<state::Run> run;
+  if (mark.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(run, run_with_this_content(stem));
+  }
+  const bool home_deleted = run.has_value();
+  if (!run.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(run, store_.ensure_run(stem, real, root->device, root->inode, mark));
+  }
+  const bool another = !run_.has_value() || run->id != run_->id;
+  if (another) {
+    EVALCAR_ASSIGN_OR_RETURN(auto known, read_known_contents(run->id));
+    if (run_.has_value()) spdlog::info("{} was recreated: this is run {}", path_, run->name);
+    leave();
+    known_contents_ = std::move(known);
+  }
+  if (home_deleted) forget_home();
+  run_ = std::move(run);
+  root_inode_ = root->inode;
+  unmarked_since_.reset();
+  return another ? Change::kEntered : Change::kBack;
+}
+
+bool CurrentRun::wait_for_mark(const std::string& mark) {
+  if (!run_.has_value() || run_->mark.empty() || !mark.empty()) return false;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!unmarked_since_.has_value()) unmarked_since_ = now;
+  return now - *unmarked_since_ < kUnmarkedPause;
+}
+
+/// Our folder was deleted alone, or the directory cannot be written: a checkpoint tells.
+Result<std::optional<state::Run>> CurrentRun::run_with_this_content(const std::string& stem) {
+  EVALCAR_ASSIGN_OR_RETURN(auto runs, store_.read().runs());
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (run->name != stem + "-" + std::to_string(run->generation)) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const auto known, store_.read().known_kinds(run->id));
+    if (!run->mark.empty() && holds_content(around_.files, path_, known)) {
+      return std::optional(std::move(*run));
+    }
+  }
+  return std::optional<state::Run>();
+}
+
+Result<watch::KnownContents> CurrentRun::read_known_contents(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(auto kinds, store_.read().known_kinds(run_id));
+  watch::KnownContents known;
+  for (state::KnownKind& row : kinds) {
+    const auto kind = checkpoint::weights_kind_from_name(row.kind);
+    if (kind.has_value()) known[row.step][*kind] = {row.fingerprint, std::move(row.files)};
+  }
+  return known;
+}
+
+bool CurrentRun::still_there() const {
+  return run_.has_value() && read_mark(around_.files, home()) == run_->mark;
+}
+
+void CurrentRun::forget_home() {
+  lock_.reset();
+  home_ready_ = begun_ = false;
+}
+
+/// Its rows stay as they are: it may come back with its file system.
+void CurrentRun::leave() {
+  forget_home();
+  unmarked_since_.reset();
+  run_.reset();
+}
+
+// ---- our folder
+
+Status CurrentRun::ensure_home() {
+  begun_ = true;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (home_ready_ || now < home_retry_at_) return {};
+  if (const Status made = make_directories(around_.files, home()); !made.has_value()) {
+    home_retry_at_ = now + kHomeRetryPause;
+    warn_once(home_trouble_,
+              made.error().message + "; going on without leases and without a lock there");
+    return {};
+  }
+  if (!lock_.has_value()) {  // an earlier turn may have come as far as here
+    auto lock = OutputLock::take(join_path(home(), "lock"));
+    if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
+      fatal_ = true;
+      return lock.error();
+    }
+    warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
+    if (lock.has_value()) lock_ = std::move(lock).value();
+  }
+  if (lock_.has_value()) EVALCAR_RETURN_IF_ERROR(remove_unknown_leases());
+  EVALCAR_RETURN_IF_ERROR(mark_home());
+  home_ready_ = true;
+  return {};
+}
+
+Status CurrentRun::remove_unknown_leases() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations({}));
+  std::set<std::string> leased;
+  for (const state::Evaluation& row : rows) {
+    if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
+  }
+  return stage_.remove_others(leased);
+}
+
+/// The mark goes on disk first: a row says only what a file can confirm.
+Status CurrentRun::mark_home() {
+  const std::string there = read_mark(around_.files, home());
+  if (!there.empty() && there == run_->mark) return {};
+  const std::string mark = run_->mark.empty() ? new_mark() : run_->mark;
+  if (const Status written = write_mark(around_.files, home(), mark); !written.has_value()) {
+    spdlog::warn("{}; a directory made anew is then told by its inode", written.error().message);
+    run_->mark.clear();
+    return {};
+  }
+  if (run_->mark.empty()) EVALCAR_RETURN_IF_ERROR(store_.set_mark(run_->id, mark));
+  run_->mark = mark;
+  return {};
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,84 @@
+// Which run an output directory holds now, and our folder `_evalcar` in it: made once there is a
+// checkpoint folder, locked against a second agent, and marked, so that the run is known again.
+//
+// A directory can be removed and made anew (another run), moved away and back (the same run), be a
+// mount point that is not mounted (no run), and lose our folder alone (the same run).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/run/output_lock.h"
+#include "agent/run/surroundings.h"
+#include "agent/stage/stage.h"
+#include "agent/watch/watcher.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class CurrentRun {
+ public:
+  enum class Change {
+    kSame,     ///< as at the last look
+    kUnsure,   ///< the mark is missing: too short a time to conclude anything, look again soon
+    kLeft,     ///< there is no run: whatever is remembered of one is void
+    kEntered,  ///< another run than at the last look; known_contents() is what is known of it
+    kBack,     ///< the same run; what lies in our folder may be gone, and the folder with it
+  };
+
+  CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage, std::string path,
+             std::string pattern);
+
+  /// Looks at the directory. An error changes nothing.
+  Result<Change> look();
+  /// What earlier processes saw in the run that was entered, for watch::Watcher::begin.
+  watch::KnownContents known_contents() { return std::exchange(known_contents_, {}); }
+  /// Makes our folder, takes the lock in it, and drops leases that no row knows. Where it cannot be
+  /// made everything goes on, with checkpoints read in place and without a lock. kUnavailable with
+  /// `fatal()`: another agent owns the directory.
+  Status ensure_home();
+
+  bool known() const { return run_.has_value(); }
+  /// Only while known().
+  const state::Run& run() const { return *run_; }
+  std::int64_t id() const { return run_->id; }
+  bool unsure() const { return unmarked_since_.has_value(); }
+  /// Whether the directory at this moment is the run that it was at the last look.
+  bool still_there() const;
+  bool home_ready() const { return home_ready_; }
+  /// The first checkpoint is there: our folder may be made.
+  bool begun() const { return begun_; }
+  bool fatal() const { return fatal_; }
+  /// `<output_dir>/_evalcar`.
+  std::string home() const { return join_path(path_, "_evalcar"); }
+
+ private:
+  bool wait_for_mark(const std::string& mark);
+  Result<std::optional<state::Run>> run_with_this_content(const std::string& stem);
+  Result<watch::KnownContents> read_known_contents(std::int64_t run_id) const;
+  void forget_home();
+  void leave();
+  Status remove_unknown_leases();
+  Status mark_home();
+
+  const Surroundings& around_;
+  state::Store& store_;
+  stage::Stage& stage_;
+  std::string path_;
+  std::string pattern_;
+  std::optional<state::Run> run_;
+  watch::KnownContents known_contents_;
+  std::uint64_t root_inode_ = 0;
+  /// Since when the mark is missing; nothing is done in the directory until that is decided.
+  std::optional<MonotonicTime> unmarked_since_;
+  std::optional<OutputLock> lock_;
+  bool home_ready_ = false;
+  bool begun_ = false;
+  bool fatal_ = false;
+  std::string home_trouble_;
+  MonotonicTime home_retry_at_{};
+};
+
+}  // namespace evalcar::run

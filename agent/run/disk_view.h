@@ -1,0 +1,37 @@
+// What the last look at an output directory saw, and which of its evaluations runs: the little that
+// the parts of an output directory share besides the rows. All of it can be lost at any time; a
+// look at the disk brings it back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "agent/watch/watcher.h"
+
+namespace evalcar::run {
+
+struct DiskView {
+  using Key = std::pair<std::int64_t, checkpoint::WeightsKind>;
+
+  std::map<std::int64_t, std::string> present;  ///< folders that are there, by step
+  std::map<Key, watch::Sighting> complete;      ///< the newest content of each kind
+
+  std::optional<std::int64_t> newest_step() const {
+    if (present.empty()) return std::nullopt;
+    return present.rbegin()->first;
+  }
+};
+
+struct InFlight {
+  /// The evaluation that runs now: its lease is not given up, and a configuration that does not
+  /// want it lets it finish.
+  std::optional<std::int64_t> active;
+  /// Whose files were replaced or went: running jobs on them must end.
+  std::set<std::int64_t> superseded;
+};
+
+}  // namespace evalcar::run

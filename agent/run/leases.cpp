@@ -1,0 +1,124 @@
+#include "agent/run/leases.h"
+
+#include <spdlog/spdlog.h>
+
+#include "agent/run/rows.h"
+
+namespace evalcar::run {
+
+using state::EvaluationState;
+
+Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
+               const DiskSpace& space, const DiskView& view)
+    : store_(store), stage_(stage), watcher_(watcher), space_(space), view_(view) {}
+
+Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
+  const std::string name =
+      std::to_string(row.step) + "-" + std::to_string(row.generation) + "-" + row.kind;
+  auto lease = stage_.acquire(name, seen.path, seen.files, space_.copy_budget());
+  if (lease.has_value()) {
+    spdlog::debug("{}: {}", title(row), stage::method_name(lease->method));
+    EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, lease->dir));
+    held_[row.id] = std::move(lease).value();
+    return {};
+  }
+  if (lease.error().code == ErrorCode::kNotFound) {
+    return end_evaluation(store_, row.id, EvaluationState::kLost,
+                          "removed before it could be leased: " + lease.error().message);
+  }
+  if (lease.error().code == ErrorCode::kUnavailable) {  // the next look tells what it has become
+    watcher_.rescan();
+    return store_.set_reason(row.id, lease.error().message);
+  }
+  return lease.error();
+}
+
+/// After `evalcar retry` a row is complete again and still has its lease.
+Result<std::optional<stage::Lease>> Leases::take_up(const state::Evaluation& row,
+                                                    stage::Lease lease) {
+  if (row.state == EvaluationState::kComplete) {
+    EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, lease.dir));
+  }
+  return std::optional(std::move(lease));
+}
+
+Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
+  const auto held = held_.find(row.id);
+  if (held != held_.end() && stage_.check(held->second) <= stage::Integrity::kOnlyCtime) {
+    return take_up(row, held->second);
+  }
+  const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  const auto seen =
+      view_.complete.find({row.step, kind.value_or(checkpoint::WeightsKind::kRegular)});
+  std::vector<std::string> in_place;
+  if (seen != view_.complete.end()) {
+    for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
+  }
+  if (!row.lease_path.empty() && held == held_.end()) {  // taken by a process before this one
+    auto lease = stage_.reopen(row.lease_path, row.checkpoint_path, in_place);
+    if (lease.has_value()) {
+      held_[row.id] = *lease;
+      return take_up(row, std::move(lease).value());
+    }
+  }
+  held_.erase(row.id);
+  if (seen == view_.complete.end()) {
+    EVALCAR_RETURN_IF_ERROR(
+        end_evaluation(store_, row.id, EvaluationState::kLost,
+                       "its files are gone, from the checkpoint and from the lease"));
+    return std::optional<stage::Lease>();
+  }
+  if (row.state == EvaluationState::kLeased) {
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kFailed,
+                                              "the lease was damaged; it is taken again"));
+  }
+  EVALCAR_RETURN_IF_ERROR(take(row, seen->second));
+  const auto taken = held_.find(row.id);
+  if (taken == held_.end()) return std::optional<stage::Lease>();
+  return std::optional(taken->second);
+}
+
+void Leases::release(const state::Evaluation& row) {
+  const auto held = held_.find(row.id);
+  const std::string dir = held != held_.end() ? held->second.dir : row.lease_path;
+  held_.erase(row.id);
+  // A lease belongs to the checkpoint and the kind: another evaluation of them may hold it too.
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = row.checkpoint_id;
+  filter.kind = row.kind;
+  filter.states = states_with_lease();
+  const auto others = store_.read().evaluations(filter);
+  if (!others.has_value()) return spdlog::warn("{}", others.error().message);
+  for (const state::Evaluation& other : *others) {
+    if (other.id != row.id && stage_.own(other.lease_path) == stage_.own(dir)) return;
+  }
+  if (const Status released = stage_.release(dir); !released.has_value()) {
+    spdlog::warn("{}", released.error().message);  // removed at the next start
+  }
+}
+
+bool Leases::holds_folder(const state::Evaluation& row) const {
+  return stage_.holds(row.lease_path);
+}
+
+Result<bool> Leases::hand_over(const state::Evaluation& from, const state::Evaluation& to) {
+  if (to.state == EvaluationState::kFound || revivable(to)) {
+    EVALCAR_RETURN_IF_ERROR(store_.transition(to.id, EvaluationState::kComplete));
+  } else if (to.state != EvaluationState::kComplete) {
+    return false;
+  }
+  EVALCAR_RETURN_IF_ERROR(store_.mark_leased(to.id, stage_.own(from.lease_path)));
+  return true;
+}
+
+bool Leases::vanished_in_place(const state::Evaluation& row) {
+  const auto held = held_.find(row.id);
+  if (held == held_.end() || held->second.method != stage::Method::kInPlace ||
+      stage_.check(held->second) != stage::Integrity::kVanished) {
+    return false;
+  }
+  held_.erase(held);
+  return true;
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,51 @@
+// Which evaluation holds which lease: rows of the store beside folders of agent/stage.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "agent/run/disk_space.h"
+#include "agent/run/disk_view.h"
+#include "agent/stage/stage.h"
+#include "agent/watch/watcher.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Leases {
+ public:
+  Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher, const DiskSpace& space,
+         const DiskView& view);
+
+  /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
+  /// they are not what was seen, the watcher looks again and the row waits.
+  Status take(const state::Evaluation& row, const watch::Sighting& seen);
+  /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
+  /// why.
+  Result<std::optional<stage::Lease>> of(const state::Evaluation& row);
+  /// Gives the lease back, unless another evaluation of the same weights holds it too.
+  void release(const state::Evaluation& row);
+  /// Moves the lease of a row to another one of the same weights, which becomes leased. False: it
+  /// has its own, or needs none.
+  Result<bool> hand_over(const state::Evaluation& from, const state::Evaluation& to);
+  /// Whether the row's lease is a folder of ours that is there.
+  bool holds_folder(const state::Evaluation& row) const;
+  /// True, and forgotten: the files were read in place and are gone.
+  bool vanished_in_place(const state::Evaluation& row);
+  /// Another run: nothing that was held is of this one.
+  void forget() { held_.clear(); }
+
+ private:
+  Result<std::optional<stage::Lease>> take_up(const state::Evaluation& row, stage::Lease lease);
+
+  state::Store& store_;
+  stage::Stage& stage_;
+  watch::Watcher& watcher_;
+  const DiskSpace& space_;
+  const DiskView& view_;
+  std::map<std::int64_t, stage::Lease> held_;  ///< by evaluation
+};
+
+}  // namespace evalcar::run

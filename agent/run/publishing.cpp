@@ -1,0 +1,117 @@
+#include "agent/run/publishing.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "agent/run/rows.h"
+
+namespace evalcar::run {
+namespace {
+
+constexpr std::chrono::seconds kLongestPause{5};
+constexpr std::chrono::milliseconds kLeastPause{100};
+
+std::string publish_dir(const config::Settings& settings, const CurrentRun& run) {
+  return settings.publish.dir.empty() ? run.home() : settings.publish.dir;
+}
+
+publish::PublisherOptions publisher_options(const Surroundings& around,
+                                            const config::Settings& settings,
+                                            const std::string& dir) {
+  publish::PublisherOptions options;
+  options.dir = dir;
+  options.tensorboard = settings.publish.tensorboard;
+  options.metric_for_best_model = settings.publish.metric_for_best_model;
+  options.greater_is_better = settings.publish.greater_is_better;
+  options.aliases = around.aliases;
+  options.publish_aliases = settings.publish.aliases;
+  options.log_samples = settings.evaluate.log_samples;
+  options.version = around.version;
+  options.device = settings.evaluate.device;
+  return options;
+}
+
+}  // namespace
+
+Publishing::Publishing(const Surroundings& around, const config::Settings& settings,
+                       state::Store& store, CurrentRun& run, const DiskView& view)
+    : around_(around),
+      settings_(settings),
+      store_(store),
+      run_(run),
+      view_(view),
+      dir_(publish_dir(settings, run)),
+      publisher_(around.files, around.clock, store, publisher_options(around, settings, dir_)) {}
+
+Status Publishing::publish(const state::Evaluation& row) {
+  if (!run_.still_there()) {
+    return not_published(make_error(ErrorCode::kUnavailable,
+                                    parent_path(run_.home()) +
+                                        ": is not what it was; nothing is published before that is "
+                                        "clear"));
+  }
+  std::optional<std::int64_t> lag;
+  if (const auto newest = view_.newest_step(); newest.has_value()) {
+    lag = std::max<std::int64_t>(0, *newest - row.step);
+  }
+  const auto published = publisher_.publish(row.id, lag);
+  if (!published.has_value()) {
+    failures_ = 0;  // a new result gets all its tries
+    return not_published(published.error());
+  }
+  spdlog::info("{}: published{} ({})", title(row), published->is_best ? ", the best so far" : "",
+               published->results_file);
+  return {};
+}
+
+/// What was scored and is not published: by a killed process, or because a file could not be
+/// written. Without a folder of ours and without such a row there is nothing.
+Status Publishing::step() {
+  if (!again_ || around_.clock.monotonic_now() < due_) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto scored, scored_rows());
+  const auto home = around_.files.info_followed(run_.home());
+  const bool has_home = home.has_value() && home->type == FileType::kDirectory;
+  if (scored.empty() && !has_home) {
+    again_ = false;
+    return {};
+  }
+  EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
+  const auto done = publisher_.publish_pending(run_.id(), std::nullopt);
+  if (!done.has_value()) {
+    ++failures_;
+    return not_published(done.error());
+  }
+  again_ = false;
+  failures_ = 0;
+  return {};
+}
+
+void Publishing::look_again_at(MonotonicTime time) {
+  again_ = true;
+  due_ = time;
+}
+
+Result<std::vector<state::Evaluation>> Publishing::scored_rows() const {
+  state::EvaluationFilter filter;
+  filter.run_id = run_.id();
+  filter.states = {state::EvaluationState::kScored};
+  return store_.read().evaluations(filter);
+}
+
+/// The numbers are safe in the database; the rows say why they are not handed out yet.
+Status Publishing::not_published(const Error& error) {
+  look_again_at(around_.clock.monotonic_now() +
+                std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay, kLeastPause,
+                                                    kLongestPause));
+  if (!run_.known()) return error;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, scored_rows());
+  for (const state::Evaluation& row : rows) {
+    EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, "not published yet: " + error.message));
+  }
+  return error;
+}
+
+bool Publishing::failing() const { return again_ && failures_ >= settings_.limits.attempts; }
+
+}  // namespace evalcar::run

@@ -1,0 +1,56 @@
+// Handing results out, again and again until it succeeds: at once when an evaluation is scored, and
+// in later turns what a kill, a full disk or a missing folder left undone.
+#pragma once
+
+#include <string>
+
+#include "agent/config/settings.h"
+#include "agent/publish/publisher.h"
+#include "agent/run/current_run.h"
+#include "agent/run/disk_view.h"
+#include "agent/run/surroundings.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Publishing {
+ public:
+  Publishing(const Surroundings& around, const config::Settings& settings, state::Store& store,
+             CurrentRun& run, const DiskView& view);
+
+  /// After record_result. An error leaves it scored; a later turn publishes it.
+  Status publish(const state::Evaluation& row);
+  /// Publishes what is left over, if that is due. There is a run.
+  Status step();
+  /// There may be something to publish, or to complete: the next step() looks.
+  void look_again() { again_ = true; }
+  /// The same, but not before `time`.
+  void look_again_at(MonotonicTime time);
+  /// There is no run: nothing to publish.
+  void rest() { again_ = false; }
+  /// Something is left over, as far as is known.
+  bool pending() const { return again_; }
+  /// No more tries are worth waiting for; the agent goes on trying as long as it runs.
+  bool failing() const;
+  /// When step() has something to do, while pending().
+  MonotonicTime due() const { return due_; }
+  /// Where files are published: publish.dir, else our folder.
+  const std::string& dir() const { return dir_; }
+
+ private:
+  Result<std::vector<state::Evaluation>> scored_rows() const;
+  Status not_published(const Error& error);
+
+  const Surroundings& around_;
+  const config::Settings& settings_;
+  state::Store& store_;
+  CurrentRun& run_;
+  const DiskView& view_;
+  std::string dir_;
+  publish::Publisher publisher_;
+  bool again_ = true;
+  std::int64_t failures_ = 0;  ///< tries in a row
+  MonotonicTime due_{};
+};
+
+}  // namespace evalcar::run

@@ -1,0 +1,234 @@
+#include "agent/run/recorder.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "agent/run/checkpoint_link.h"
+#include "agent/run/rows.h"
+
+namespace evalcar::run {
+
+using checkpoint::WeightsKind;
+using state::EvaluationState;
+using watch::Verdict;
+
+Recorder::Recorder(FileSystem& files, state::Store& store, const CurrentRun& run,
+                   const Wanted& wanted, Leases& leases, DiskView& view, InFlight& in_flight,
+                   Links links)
+    : files_(files),
+      store_(store),
+      run_(run),
+      wanted_(wanted),
+      leases_(leases),
+      view_(view),
+      in_flight_(in_flight),
+      links_(std::move(links)) {}
+
+void Recorder::note_presence(const watch::Sighting& seen) {
+  if (seen.verdict == Verdict::kGone) {
+    view_.present.erase(seen.step);
+  } else if (seen.verdict != Verdict::kNotStarted) {
+    view_.present[seen.step] = seen.path;
+  }
+}
+
+void Recorder::forget() {
+  torn_.clear();
+  checkpoint_of_step_.clear();
+}
+
+Status Recorder::record(const watch::Sighting& seen) {
+  torn_.erase({seen.step, seen.kind});
+  switch (seen.verdict) {
+    case Verdict::kWaiting:
+      return record_waiting(seen);
+    case Verdict::kTorn:
+      torn_[{seen.step, seen.kind}] = seen;
+      return record_waiting(seen);
+    case Verdict::kComplete:
+      return record_complete(seen);
+    case Verdict::kNotStarted:
+      return record_not_started(seen);
+    case Verdict::kUnreadable:
+      return record_unreadable(seen);
+    case Verdict::kGone:
+      return record_gone(seen);
+  }
+  return {};
+}
+
+// ---- the row of a sighting
+
+state::CheckpointObservation Recorder::observation_of(const watch::Sighting& seen) const {
+  state::CheckpointObservation observation;
+  observation.name = seen.folder;
+  observation.path = seen.path;
+  observation.step = seen.step;
+  if (seen.verdict != Verdict::kUnreadable) {
+    observation.layout = std::string(checkpoint::layout_name(seen.layout));
+  }
+  if (const auto info = files_.info_followed(seen.path); info.has_value()) {
+    observation.device = info->device;
+    observation.inode = info->inode;
+  }
+  state::KindObservation kind;
+  kind.kind = kind_of(seen);
+  kind.complete = seen.verdict == Verdict::kComplete;
+  kind.reason = seen.reason;
+  for (const watch::WatchedFile& file : seen.files) {
+    const FileInfo& id = file.identity;
+    kind.files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
+    kind.size_bytes += id.size_bytes;
+    kind.mtime_ns = std::max(kind.mtime_ns, id.mtime_ns);
+  }
+  kind.fingerprint = seen.fingerprint;
+  observation.kinds.push_back(std::move(kind));
+  return observation;
+}
+
+Result<state::Evaluation> Recorder::row_of(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
+                           store_.observe_checkpoint(run_.id(), observation_of(seen)));
+  if (observed.replaces.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(supersede_generation(
+        *observed.replaces, seen.folder + " was written again (generation " +
+                                std::to_string(observed.checkpoint.generation) + ")"));
+  }
+  checkpoint_of_step_[seen.step] = observed.checkpoint.id;
+  return store_.plan_evaluation(wanted_.evaluation_of(observed.checkpoint.id, kind_of(seen)));
+}
+
+Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::string& reason) {
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = checkpoint_id;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    if (!is_open(row.state)) continue;
+    in_flight_.superseded.insert(row.id);
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSuperseded, reason));
+    leases_.release(row);
+  }
+  return {};
+}
+
+Result<bool> Recorder::end_if_unwanted(const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string reason,
+                           wanted_.why_not(row.run_id, row.step, row.kind));
+  if (reason.empty()) return false;
+  if (is_open(row.state) && row.id != in_flight_.active) {
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSkipped,
+                                           std::string(kNotWanted) + reason));
+    leases_.release(row);
+  }
+  return true;
+}
+
+// ---- each verdict
+
+Status Recorder::record_waiting(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
+  // Of a row that is further on this is a delete or a rewrite in progress: it says nothing yet.
+  if (row.state != EvaluationState::kFound) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
+  spdlog::debug("{}: waiting: {}", title(row), seen.reason);
+  return store_.set_reason(row.id, seen.reason);
+}
+
+Status Recorder::record_complete(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
+  view_.complete[{seen.step, seen.kind}] = seen;
+  if (seen.kind == WeightsKind::kRegular && seen.step == view_.newest_step() && run_.home_ready()) {
+    link_in_checkpoint(files_, links_.mode, seen, links_.results + std::to_string(seen.step) + "/");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
+  if (row.state == EvaluationState::kFound || revivable(row)) {
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+    spdlog::info("{}: complete ({})", title(row), checkpoint::layout_name(seen.layout));
+  } else if (row.state != EvaluationState::kComplete) {
+    return {};
+  }
+  return leases_.take(row, seen);
+}
+
+Status Recorder::record_not_started(const watch::Sighting& seen) {
+  // Only where it was expected before (maybe by an earlier process): an empty EMA folder. Else
+  // this kind just is not there.
+  state::EvaluationFilter filter;
+  filter.run_id = run_.id();
+  filter.step = seen.step;
+  filter.kind = kind_of(seen);
+  filter.states = {EvaluationState::kFound};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSkipped, seen.reason));
+  }
+  return {};
+}
+
+Status Recorder::record_unreadable(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
+  if (row.state != EvaluationState::kFound) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
+  spdlog::warn("{}: cannot be read: {}", title(row), seen.reason);
+  return store_.fail_attempt(row.id, {"recognising", "unsupported", seen.reason}, "", true);
+}
+
+Status Recorder::record_gone(const watch::Sighting& seen) {
+  view_.complete.erase({seen.step, seen.kind});
+  const auto known = checkpoint_of_step_.find(seen.step);
+  if (known == checkpoint_of_step_.end()) return {};
+  EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(known->second));
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = known->second;
+  filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    const bool whole = row.state == EvaluationState::kComplete;
+    EVALCAR_RETURN_IF_ERROR(lose(row, whole ? "removed before it could be leased"
+                                            : "removed before it was complete: " + row.reason));
+  }
+  return {};
+}
+
+// ---- without a sighting
+
+Status Recorder::lose(const state::Evaluation& row, const std::string& reason) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+  if (unwanted) return {};
+  return end_evaluation(store_, row.id, EvaluationState::kLost, reason);
+}
+
+Status Recorder::end_vanished() {
+  state::EvaluationFilter filter;
+  filter.run_id = run_.id();
+  filter.states = {EvaluationState::kFound};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    const auto folder = files_.info_followed(join_path(parent_path(run_.home()), row.checkpoint));
+    if (folder.has_value() || folder.error().code != ErrorCode::kNotFound) continue;
+    EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(row.checkpoint_id));
+    EVALCAR_RETURN_IF_ERROR(
+        lose(row, "removed before it was complete, while no agent ran: " + row.reason));
+  }
+  return {};
+}
+
+Status Recorder::close_torn() {
+  for (const auto& [key, seen] : torn_) {
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
+    if (row.state != EvaluationState::kFound) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+    if (unwanted) continue;
+    spdlog::error("{}: incomplete: {}", title(row), seen.reason);
+    EVALCAR_RETURN_IF_ERROR(
+        store_.fail_attempt(row.id, {"watching", "corruption", seen.reason}, "", true));
+  }
+  torn_.clear();
+  return {};
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,63 @@
+// What the watcher tells becomes rows of the store, leases, and ends with their reasons.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "agent/run/current_run.h"
+#include "agent/run/disk_view.h"
+#include "agent/run/leases.h"
+#include "agent/run/wanted.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Recorder {
+ public:
+  /// `results_of`: the target of a link to the results of a step, for checkpoint_link.
+  struct Links {
+    config::LinkInCheckpoint mode = config::LinkInCheckpoint::kNever;
+    std::string results;  ///< folder of all steps' results, as a link's target
+  };
+  Recorder(FileSystem& files, state::Store& store, const CurrentRun& run, const Wanted& wanted,
+           Leases& leases, DiskView& view, InFlight& in_flight, Links links);
+
+  /// Before anything of a turn is recorded: which checkpoints there are says which one is the
+  /// newest, and which is the n-th.
+  void note_presence(const watch::Sighting& seen);
+  /// Records one sighting of the current run; complete weights that are wanted are leased.
+  Status record(const watch::Sighting& seen);
+  /// What went while no agent was there to see it: nothing will ever tell of it again. Once after a
+  /// run was entered and everything that is there was recorded.
+  Status end_vanished();
+  /// At the end of --once: what is torn ends as quarantined, with its reason.
+  Status close_torn();
+  /// True: the configuration leaves it out, and the row says so. What runs now is let finish.
+  Result<bool> end_if_unwanted(const state::Evaluation& row);
+  /// Another run: nothing that is remembered is of this one.
+  void forget();
+
+ private:
+  Result<state::Evaluation> row_of(const watch::Sighting& seen);
+  state::CheckpointObservation observation_of(const watch::Sighting& seen) const;
+  Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
+  Status record_waiting(const watch::Sighting& seen);
+  Status record_complete(const watch::Sighting& seen);
+  Status record_not_started(const watch::Sighting& seen);
+  Status record_unreadable(const watch::Sighting& seen);
+  Status record_gone(const watch::Sighting& seen);
+  Status lose(const state::Evaluation& row, const std::string& reason);
+
+  FileSystem& files_;
+  state::Store& store_;
+  const CurrentRun& run_;
+  const Wanted& wanted_;
+  Leases& leases_;
+  DiskView& view_;
+  InFlight& in_flight_;
+  Links links_;
+  std::map<DiskView::Key, watch::Sighting> torn_;            ///< the newest content is not whole
+  std::map<std::int64_t, std::int64_t> checkpoint_of_step_;  ///< its row
+};
+
+}  // namespace evalcar::run

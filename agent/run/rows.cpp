@@ -1,0 +1,44 @@
+#include "agent/run/rows.h"
+
+#include <spdlog/spdlog.h>
+
+namespace evalcar::run {
+
+using state::EvaluationState;
+
+std::string kind_of(const watch::Sighting& seen) {
+  return std::string(checkpoint::weights_kind_name(seen.kind));
+}
+
+std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
+
+bool is_open(EvaluationState state) {
+  return !state::is_end_state(state) && state != EvaluationState::kScored;
+}
+
+const std::vector<EvaluationState>& states_with_lease() {
+  static const std::vector<EvaluationState> kStates = {
+      EvaluationState::kComplete, EvaluationState::kLeased, EvaluationState::kLoading,
+      EvaluationState::kEvaluating, EvaluationState::kFailed};
+  return kStates;
+}
+
+bool revivable(const state::Evaluation& row) {
+  if (row.state == EvaluationState::kSkipped) {
+    return row.reason.starts_with(kNotWanted) ||
+           row.reason.find(kEmaNotStarted) != std::string::npos;
+  }
+  const bool was_never_read =
+      row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost;
+  return was_never_read && row.attempts == 0;
+}
+
+Status end_evaluation(state::Store& store, std::int64_t evaluation, EvaluationState to,
+                      const std::string& reason) {
+  EVALCAR_RETURN_IF_ERROR(store.transition(evaluation, to, reason));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.read().evaluation(evaluation));
+  spdlog::info("{}: {}: {}", title(row), state::state_name(to), reason);
+  return {};
+}
+
+}  // namespace evalcar::run

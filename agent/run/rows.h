@@ -1,0 +1,32 @@
+// What the parts of an output directory ask of an evaluation's row.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/watch/watcher.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Reasons that the configuration or the trainer caused begin or contain these: see revivable().
+inline constexpr std::string_view kNotWanted = "not wanted: ";
+inline constexpr std::string_view kEmaNotStarted = "EMA has not started";
+
+/// "regular", "ema".
+std::string kind_of(const watch::Sighting& seen);
+/// "checkpoint-500 ema", for the log.
+std::string title(const state::Evaluation& row);
+/// Neither ended nor measured.
+bool is_open(state::EvaluationState state);
+/// The states in which a lease may be held.
+const std::vector<state::EvaluationState>& states_with_lease();
+/// An end that the configuration or the trainer caused, not a failure or a person: what causes it
+/// may be over.
+bool revivable(const state::Evaluation& row);
+/// Ends an evaluation, and says so.
+Status end_evaluation(state::Store& store, std::int64_t evaluation, state::EvaluationState to,
+                      const std::string& reason);
+
+}  // namespace evalcar::run

@@ -1,0 +1,28 @@
+// What every part of the agent is given.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/watch/notifier.h"
+#include "store/base/clock.h"
+#include "store/base/file_system.h"
+
+namespace evalcar::run {
+
+/// All of it outlives whom it is given to.
+struct Surroundings {
+  FileSystem& files;
+  const Clock& clock;
+  std::function<bool()> stopping;         ///< true ends long work; may be null
+  std::string version;                    ///< of the program
+  std::vector<std::string> self_command;  ///< how to run `evalcar` itself
+  std::function<std::unique_ptr<watch::Notifier>()> make_notifier;
+  /// Other names of a task's metrics; may be null.
+  std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
+      aliases;
+};
+
+}  // namespace evalcar::run

@@ -1,0 +1,36 @@
+// What the configuration wants measured of a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "agent/config/settings.h"
+#include "agent/run/disk_view.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Wanted {
+ public:
+  Wanted(const config::EvaluateSettings& settings, const state::Reader& rows, const DiskView& view);
+
+  /// The evaluation of these weights that is wanted now.
+  state::NewEvaluation evaluation_of(std::int64_t checkpoint_id, const std::string& kind) const;
+  /// Whether a row is of this configuration. The order of tasks is for people; what is measured is
+  /// their set.
+  bool matches(const state::Evaluation& row) const;
+  /// "" if this kind of weights of this step is wanted, else the reason.
+  Result<std::string> why_not(std::int64_t run_id, std::int64_t step,
+                              const std::string& kind) const;
+
+ private:
+  const config::EvaluateSettings& settings_;
+  const state::Reader& rows_;
+  const DiskView& view_;
+  protocol::EvaluationSettings wanted_;
+  std::vector<std::string> tasks_;
+  std::string identity_;
+};
+
+}  // namespace evalcar::run

@@ -1,25 +1,32 @@
-"""A program: the real Hugging Face Trainer trains a small Qwen2.5-VL on made-up text and saves checkpoints.
+"""A program: the real Hugging Face Trainer teaches a small Qwen2.5-VL the questions of a file and saves checkpoints.
 
-    python hf_trainer.py MODEL_FOLDER OUTPUT_DIR --saves 3 --save-total-limit 1 --archive DIR --pause 1.0
+    python hf_trainer.py MODEL_FOLDER OUTPUT_DIR --lessons FILE --saves 3 --save-steps 4 --save-total-limit 1 --archive DIR
 
-After each save the folder is copied to DIR, so that a test can look at it after the Trainer removed it."""
+FILE is of fixtures/lessons.py. After each save the folder is copied to DIR, so that a test can look at it after the Trainer
+removed it."""
 
 import argparse
 import pathlib
 import shutil
+import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fixtures"))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("output_dir")
+    parser.add_argument("--lessons", required=True)
     parser.add_argument("--saves", type=int, default=3)
+    parser.add_argument("--save-steps", type=int, default=4)
     parser.add_argument("--save-total-limit", type=int, default=1)
     parser.add_argument("--archive", required=True)
     parser.add_argument("--pause", type=float, default=1.0)
     arguments = parser.parse_args()
 
+    import lessons
     import torch
     from transformers import (AutoProcessor, Qwen2_5_VLForConditionalGeneration, Trainer, TrainerCallback,
                               TrainingArguments)
@@ -28,11 +35,7 @@ def main():
     torch.set_num_threads(1)
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(arguments.model)
     processor = AutoProcessor.from_pretrained(arguments.model)
-    texts = [f"the picture shows {count} {color} shapes" for count in range(8) for color in ("red", "green", "blue")]
-    rows = []
-    for text in texts:
-        ids = processor.tokenizer(text, padding="max_length", max_length=24, truncation=True)["input_ids"]
-        rows.append({"input_ids": ids, "labels": ids, "attention_mask": [1] * len(ids)})
+    questions = torch.load(arguments.lessons)
 
     class Archive(TrainerCallback):
         def on_save(self, args, state, control, **_):
@@ -42,10 +45,12 @@ def main():
 
     Trainer(
         model=model,
-        args=TrainingArguments(output_dir=arguments.output_dir, max_steps=2 * arguments.saves, save_steps=2,
-                               save_total_limit=arguments.save_total_limit, per_device_train_batch_size=4,
-                               learning_rate=1e-2, report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=100),
-        train_dataset=rows, processing_class=processor, callbacks=[Archive()]).train()
+        args=TrainingArguments(output_dir=arguments.output_dir, max_steps=arguments.saves * arguments.save_steps,
+                               save_steps=arguments.save_steps, save_total_limit=arguments.save_total_limit,
+                               per_device_train_batch_size=len(questions), learning_rate=lessons.LEARNING_RATE,
+                               adam_beta2=lessons.BETAS[1], lr_scheduler_type="constant", remove_unused_columns=False,
+                               report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=100),
+        train_dataset=questions, data_collator=lessons.batch, processing_class=processor, callbacks=[Archive()]).train()
 
 
 if __name__ == "__main__":

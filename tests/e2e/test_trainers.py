@@ -1,28 +1,31 @@
 """The main job on what real trainers save, with the real evaluator: killed in the middle, restarted, and each number equal to
-that of `evalcar eval` on a copy of the same checkpoint."""
+that of `evalcar eval` on a copy of the same checkpoint.
+
+The models learn the questions while they are watched, so the scores rise: a result at the wrong step, or of the other kind of
+weights, is a wrong number, not only a wrong hash."""
 
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import threading
 
-import data_sets
 import fsdp2_checkpoints
+import lessons
 import pytest
 import sidecar as sidecar_module
 import small_models
 
 HERE = pathlib.Path(__file__).resolve().parent
 TASKS = "docvqa_val,mmmu_val"
-SETTINGS = ["--device", "cpu", "--limit", "3", "--set", "evaluate.max_new_tokens=8", "--set", "evaluate.min_pixels=3136"]
+QUESTIONS = dict(docvqa=12, mmmu=12)
+SETTINGS = ["--device", "cpu", "--set", "evaluate.max_new_tokens=8", "--set", "evaluate.min_pixels=3136"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return data_sets.write_all(tmp_path_factory.mktemp("data"), 6, 6, 6)
+    return lessons.write_data(tmp_path_factory.mktemp("data"), **QUESTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,14 @@ def model(tmp_path_factory, cache_dir):
     folder = tmp_path_factory.mktemp("model") / "small"
     small_models.write_model(folder, cache_dir=cache_dir, layers=2)
     return folder
+
+
+@pytest.fixture(scope="module")
+def school(model):
+    """The questions of `data`, as `model` is fed them."""
+    file = model.parent / "lessons.pt"
+    lessons.write_lessons(file, model, **QUESTIONS)
+    return file
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +105,21 @@ def check_against_eval(sidecar, bin_dir, archive, data, expected):
         assert beside == texts(alone["output"])
     hashes = {line["weights_sha256"] for line in lines}
     assert len(hashes) == len(expected), "the checkpoints are all different, so must the weights be"
+    check_that_scores_tell_apart(lines)
+
+
+def check_that_scores_tell_apart(lines):
+    """The scores themselves differ between the steps of a kind, and between the kinds of a step: equality above means something."""
+    scores = {(line["global_step"], line["checkpoint_type"]):
+              tuple(value for name, value in sorted(line["metrics"].items()) if not name.endswith("_stderr")) for line in lines}
+    print("scores", scores)
+    for (step, kind), score in scores.items():
+        assert len(score) == 2 and any(score), (step, kind)
+        for other, other_score in scores.items():
+            if other != (step, kind) and (other[0] == step or other[1] == kind):
+                assert score != other_score, (step, kind, other, scores)
+        if kind == "ema":  # an average of a model that learns is behind it
+            assert sum(score) < sum(scores[step, "regular"]), (step, scores)
 
 
 def run_beside(bin_dir, home, run, data, training, expected):
@@ -115,36 +141,34 @@ def run_beside(bin_dir, home, run, data, training, expected):
     return sidecar
 
 
-def test_the_hugging_face_trainer_with_a_limit_of_one(bin_dir, tmp_path, model, data):
+def test_the_hugging_face_trainer_with_a_limit_of_one(bin_dir, tmp_path, model, data, school):
     run, archive = tmp_path / "out", tmp_path / "archive"
     archive.mkdir()
-    command = [sys.executable, str(HERE / "hf_trainer.py"), str(model), str(run), "--saves", "3", "--save-total-limit", "1",
-               "--archive", str(archive), "--pause", "2"]
+    command = [sys.executable, str(HERE / "hf_trainer.py"), str(model), str(run), "--lessons", str(school), "--saves", "3", "--save-steps", "4",
+               "--save-total-limit", "1", "--archive", str(archive), "--pause", "2"]
 
     def work():
         done = subprocess.run(command, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stderr[-3000:]
 
     job = Training(archive, work)
-    expected = {(step, "regular") for step in (2, 4, 6)}
+    expected = {(step, "regular") for step in (4, 8, 12)}
     sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected)
 
-    assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-6"]  # its rotation went on as ever
+    assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-12"]  # its rotation went on as ever
     check_against_eval(sidecar, bin_dir, archive, data, expected)
 
 
-def test_fsdp2_shards_with_ema_as_lmms_engine_saves_them(bin_dir, tmp_path, model, data):
+def test_fsdp2_shards_with_ema_as_lmms_engine_saves_them(bin_dir, tmp_path, model, data, school):
     run, archive = tmp_path / "out", tmp_path / "archive"
     run.mkdir()
-    steps = [10, 20, 30]
-    options = dict(world_size=2, ema=True, seed=3)
+    archive.mkdir()
+    steps = [4, 8, 16]
 
-    job = Training(archive, lambda: fsdp2_checkpoints.write_run(run, model, steps, save_total_limit=1, delay_seconds=2, **options))
+    job = Training(archive, lambda: fsdp2_checkpoints.write_run(run, model, steps, world_size=2, ema=True, lessons=school,
+                                                                save_total_limit=1, delay_seconds=2, archive_dir=archive))
     expected = {(step, kind) for step in steps for kind in ("regular", "ema")}
     sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected)
 
-    assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-30"]
-    # The same seed gives the same checkpoints again, to be looked at alone.
-    fsdp2_checkpoints.write_run(archive, model, steps, **options)
+    assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-16"]
     check_against_eval(sidecar, bin_dir, archive, data, expected)
-    shutil.rmtree(archive)

@@ -1,23 +1,33 @@
+#include <thread>
+
 #include "agent/cli/exit_code.h"
 #include "agent/cli/small_commands.h"
+#include "agent/request/outbox.h"
+#include "agent/request/retry.h"
 #include "store/state/store.h"
 
 namespace evalcar::cli {
 namespace {
 
-/// Returns how many evaluations wait again.
-Result<int> retry(state::Store& store, std::int64_t step) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store.read().evaluations({.step = step}));
-  int count = 0;
-  for (const state::Evaluation& row : rows) {
-    const bool ended = state::is_end_state(row.state) &&
-                       row.state != state::EvaluationState::kPublished &&
-                       row.state != state::EvaluationState::kSuperseded;
-    if (!ended && row.state != state::EvaluationState::kFailed) continue;
-    EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete, "retry"));
-    ++count;
+/// Done here if nobody holds the database, else asked of the agent that does.
+Result<request::Answer> retry(FileSystem& files, const std::string& database, std::int64_t step) {
+  const SystemClock clock;
+  request::AskOptions options;
+  options.agent_there = [&database] { return state::Store::writer_pid(database).has_value(); };
+  options.pause = [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); };
+  constexpr int kTries = 3;  // the agent may end or start in between
+  for (int tries = 1;; ++tries) {
+    const auto store = state::Store::open(files, clock, database);
+    if (store.has_value()) {
+      return request::retry_step(**store, std::nullopt, step, "at the next start");
+    }
+    if (store.error().code != ErrorCode::kUnavailable) return store.error();
+    auto answer =
+        request::ask(files, clock, request::folder_of(database), request::Retry{step}, options);
+    const bool agent_ended =
+        !answer.has_value() && answer.error().code == ErrorCode::kNotFound && tries < kTries;
+    if (!agent_ended) return answer;
   }
-  return count;
 }
 
 }  // namespace
@@ -33,13 +43,14 @@ int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& fil
     const bool none = path.error().code == ErrorCode::kNotFound;
     return complain(path.error(), none ? kExitNotReady : kExitUsage);
   }
-  const SystemClock clock;
-  const auto store = state::Store::open(files, clock, *path);
-  if (!store.has_value()) return complain(store.error(), kExitFailed);
-  const auto count = retry(**store, step);
-  if (!count.has_value()) return complain(count.error(), kExitFailed);
-  out << *count << " evaluations of step " << step << " are tried again at the next start\n";
-  return *count == 0 ? kExitNotReady : kExitDone;
+  const auto answer = retry(files, *path, step);
+  if (!answer.has_value()) return complain(answer.error(), kExitFailed);
+  if (answer->outcome == request::Outcome::kFailed) {
+    err << "evalcar retry: " << answer->text << '\n';
+    return kExitFailed;
+  }
+  out << answer->text << '\n';
+  return answer->outcome == request::Outcome::kNothing ? kExitNotReady : kExitDone;
 }
 
 }  // namespace evalcar::cli

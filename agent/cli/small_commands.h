@@ -41,7 +41,7 @@ int run_doctor(const DoctorOptions& options, FileSystem& files, std::ostream& ou
 int run_score(const std::vector<std::string>& arguments, FileSystem& files, std::ostream& err);
 
 /// `evalcar retry STEP`: evaluations of a step that ended without a result get another chance. The
-/// agent must not be running (it holds the database).
+/// one that holds the database does it, if an agent runs.
 int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& files,
               std::ostream& out, std::ostream& err);
 

@@ -195,11 +195,7 @@ milliseconds Agent::until_due() const {
 }
 
 void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {
-  for (const auto& directory : directories_) {
-    if (directory->notifier_descriptor() >= 0) {
-      descriptors.push_back({directory->notifier_descriptor(), POLLIN, 0});
-    }
-  }
+  for (const auto& directory : directories_) directory->add_descriptors(descriptors);
   supervisor_.add_descriptors(descriptors);
   if (job_ != nullptr) job_->add_descriptors(descriptors);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agent/request/retry.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
 #include "store/state/location.h"
@@ -54,6 +55,8 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish)),
       publishing_(around, settings, *store_, run_, view_),
+      inbox_(around.files, around.clock, around.make_notifier(),
+             request::folder_of(store_->path())),
       last_news_(around.clock.monotonic_now()) {}
 
 Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surroundings& around,
@@ -75,6 +78,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
 
 Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
+  take_requests();
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
   for (watch::Sighting& seen : watcher_.step()) {
@@ -98,6 +102,19 @@ Status OutputDirectory::step() {
   return publishing_.step();
 }
 
+/// In every turn: people wait for an answer.
+void OutputDirectory::take_requests() {
+  std::optional<std::int64_t> run;
+  if (run_.known()) run = run_.id();
+  const std::size_t carried_out = inbox_.step([&](const request::Request& asked) {
+    const auto& retry = std::get<request::Retry>(asked);
+    request::Answer answer = request::retry_step(*store_, run, retry.step, "now");
+    spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
+    return answer;
+  });
+  if (carried_out > 0) last_news_ = around_.clock.monotonic_now();
+}
+
 /// Newest first: what comes later in the turn may fail, and the newest matters most.
 Status OutputDirectory::record_sightings() {
   while (!untold_.empty()) {
@@ -114,7 +131,7 @@ Status OutputDirectory::record_sightings() {
 }
 
 milliseconds OutputDirectory::until_due() const {
-  auto due = watcher_.until_due();
+  auto due = std::min(watcher_.until_due(), inbox_.until_due());
   const MonotonicTime now = around_.clock.monotonic_now();
   const auto until = [now](MonotonicTime time) {
     return std::chrono::ceil<milliseconds>(time - now);
@@ -124,6 +141,12 @@ milliseconds OutputDirectory::until_due() const {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
   }
   return std::max(milliseconds(0), due);
+}
+
+void OutputDirectory::add_descriptors(std::vector<pollfd>& descriptors) const {
+  for (const int descriptor : {notifier_->descriptor(), inbox_.descriptor()}) {
+    if (descriptor >= 0) descriptors.push_back({descriptor, POLLIN, 0});
+  }
 }
 
 // ---- which run it is

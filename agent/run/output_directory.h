@@ -1,6 +1,7 @@
 // One watched output directory: what the watcher sees becomes rows of the store and leases on disk.
 //
-//   step():  CurrentRun  which run is it?        Watcher   what changed on disk?
+//   step():  Inbox       what do commands ask?
+//            CurrentRun  which run is it?        Watcher   what changed on disk?
 //            Recorder    rows, leases            DiskGuard is there room for the leases?
 //            Publishing  what is left to hand out
 //
@@ -8,6 +9,8 @@
 // again by a look at the disk and at the rows. Nothing is created in the output directory before
 // its first checkpoint folder exists.
 #pragma once
+
+#include <poll.h>
 
 #include <cstdint>
 #include <map>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "agent/config/settings.h"
+#include "agent/request/inbox.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_guard.h"
 #include "agent/run/disk_space.h"
@@ -51,12 +55,12 @@ class OutputDirectory {
                                                        const config::Settings& settings,
                                                        const std::string& path);
 
-  /// One turn: look, record, lease, publish what is left over, guard the disk. An error is of the
-  /// moment (a full disk, a locked file): the next turn tries again. kUnavailable with
-  /// `fatal()`: another agent owns the directory.
+  /// One turn: do what commands ask, look, record, lease, publish what is left over, guard the
+  /// disk. An error is of the moment (a full disk, a locked file): the next turn tries again.
+  /// kUnavailable with `fatal()`: another agent owns the directory.
   Status step();
   std::chrono::milliseconds until_due() const;
-  int notifier_descriptor() const { return notifier_->descriptor(); }
+  void add_descriptors(std::vector<pollfd>& descriptors) const;
   bool fatal() const { return run_.fatal(); }
 
   /// Evaluations that wait for their turn. Those given up by the policy are marked here.
@@ -98,6 +102,7 @@ class OutputDirectory {
   OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path,
                   std::unique_ptr<state::Store> store);
 
+  void take_requests();
   Status follow_run();
   void forget_run();
   void interrupt_active();
@@ -121,6 +126,7 @@ class OutputDirectory {
   CurrentRun run_;
   Recorder recorder_;
   Publishing publishing_;
+  request::Inbox inbox_;
 
   std::map<DiskView::Key, watch::Sighting> untold_;  ///< seen, not yet recorded
   bool vanished_ended_ = false;                      ///< Recorder::end_vanished was done

@@ -1,9 +1,12 @@
 """What the next start of the agent makes of what the last one left: leases, rows, another configuration, another spelling."""
 
+import os
 import shutil
+import signal
 import subprocess
 
 import checkpoints
+import pytest
 
 
 def leave_leased(bench, sidecar, steps, write=checkpoints.write_hugging_face):
@@ -183,3 +186,65 @@ def test_an_output_directory_that_is_removed_is_not_made_again(bench):
     sidecar.wait_for(lambda s: elsewhere.exists(), timeout=15, what="the next status")
     assert sidecar.stop() == 0
     assert not bench.run.exists()
+
+
+def retry(sidecar, step):
+    return subprocess.run([sidecar.evalcar, "retry", str(step), "--db", str(sidecar.database)], env=sidecar.environment,
+                          capture_output=True, text=True, timeout=40)
+
+
+def test_retry_beside_a_running_agent_is_done_at_once(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(error={"message": "made up"})
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "quarantined", what="the failure")
+    shutil.rmtree(bench.run / "_evalcar" / "leases")
+    bench.tell()
+
+    done = retry(sidecar, 5)
+
+    assert done.returncode == 0 and done.stdout == "1 evaluation of step 5 is tried again now\n", done
+    sidecar.wait_for(lambda s: len(s.published()) == 1, timeout=10, what="the result")
+    again = retry(sidecar, 5)
+    assert again.returncode == 3 and "regular is published" in again.stdout
+    assert list((bench.home / "state.db.requests").iterdir()) == []
+    assert sidecar.stop() == 0
+
+
+def test_retry_of_an_evaluation_that_waits_for_its_next_try_does_not_wait(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(error={"retryable": True})
+    sidecar = bench.sidecar("--set", "limits.retry_delay=1h").start()
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "failed", what="the failure")
+    bench.tell()
+    assert retry(sidecar, 5).returncode == 0
+    sidecar.wait_for(lambda s: len(s.published()) == 1, timeout=10, what="the result")
+    assert sidecar.stop() == 0
+
+
+def test_requests_that_are_none_are_set_aside_and_the_agent_goes_on(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: len(s.published()) == 1, what="the result")
+    requests = bench.home / "state.db.requests"
+    (requests / "1-1.request").write_text("rm -rf /")
+    (requests / "1-2.request").mkdir()
+    os.mkfifo(requests / "1-3.request")
+    sidecar.wait_for(lambda s: len(list(requests.glob("*.rejected"))) == 3, timeout=10, what="their end")
+    assert retry(sidecar, 7).returncode == 3
+    assert sidecar.stop() == 0
+    assert sidecar.log().count("set aside as") == 3
+
+
+@pytest.mark.full  # waits 10 s; the unit tests of agent/request wait on a clock of their own
+def test_retry_beside_an_agent_that_hangs_ends_with_a_sentence_and_changes_nothing(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(error={"message": "made up"})
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "quarantined", what="the failure")
+    sidecar.process.send_signal(signal.SIGSTOP)
+    done = retry(sidecar, 5)
+    sidecar.process.send_signal(signal.SIGCONT)
+    assert done.returncode == 1 and "did not take the request up within 10 s" in done.stderr
+    assert sidecar.stop() == 4
+    assert sidecar.states()[5, "regular"][0] == "quarantined"

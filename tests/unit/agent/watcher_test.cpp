@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/unit/agent/fake_notifier.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -14,25 +15,10 @@ using evalcar::checkpoint::LayoutReport;
 using evalcar::checkpoint::WeightsKind;
 using evalcar::test::FakeClock;
 using evalcar::test::MemoryFileSystem;
+using evalcar::testing::FakeNotifier;
 using std::chrono::seconds;
 
 namespace {
-
-class FakeNotifier final : public Notifier {
- public:
-  bool watch(const std::string& folder) override {
-    if (!works) return false;
-    watched.insert(folder);
-    return true;
-  }
-  void unwatch(const std::string& folder) override { watched.erase(folder); }
-  Hints take() override { return std::exchange(hints, {}); }
-  int descriptor() const override { return -1; }
-
-  bool works = true;
-  std::set<std::string> watched;
-  Hints hints;
-};
 
 /// A toy layout: `w` holds "whole" or a part of it, `ema/w` likewise; "done" is the writer's end.
 Result<LayoutReport> inspect(const FileSystem& files, const std::string& dir) {

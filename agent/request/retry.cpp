@@ -1,0 +1,83 @@
+#include "agent/request/retry.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace evalcar::request {
+namespace {
+
+using state::EvaluationState;
+
+bool may_be_tried_again(EvaluationState state) {
+  return state == EvaluationState::kFailed || state == EvaluationState::kQuarantined ||
+         state == EvaluationState::kSkipped || state == EvaluationState::kLost;
+}
+
+/// The newest generation of each output directory of this database.
+Result<std::vector<std::int64_t>> newest_runs(const state::Reader& rows) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, rows.runs());
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> newest;  // stem → generation, id
+  for (const state::Run& run : runs) {
+    auto& known = newest[run.name.substr(0, run.name.rfind('-'))];
+    known = std::max(known, {run.generation, run.id});
+  }
+  std::vector<std::int64_t> ids;
+  for (const auto& [stem, run] : newest) ids.push_back(run.second);
+  return ids;
+}
+
+/// The evaluations of the newest generation of this step's checkpoint.
+Result<std::vector<state::Evaluation>> rows_of_step(const state::Reader& rows, std::int64_t run_id,
+                                                    std::int64_t step) {
+  EVALCAR_ASSIGN_OR_RETURN(auto found, rows.evaluations({.run_id = run_id, .step = step}));
+  std::int64_t newest = 0;
+  for (const state::Evaluation& row : found) newest = std::max(newest, row.generation);
+  std::erase_if(found, [newest](const state::Evaluation& row) { return row.generation != newest; });
+  return found;
+}
+
+Result<Answer> retry(state::Store& store, const std::vector<std::int64_t>& runs, std::int64_t step,
+                     const char* when) {
+  std::int64_t count = 0;
+  std::string others;
+  for (const std::int64_t run : runs) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of_step(store.read(), run, step));
+    for (const state::Evaluation& row : rows) {
+      if (may_be_tried_again(row.state)) {
+        EVALCAR_RETURN_IF_ERROR(store.transition(row.id, EvaluationState::kComplete, "retry"));
+        ++count;
+      } else {
+        others.append(others.empty() ? "" : ", ").append(row.kind).append(" is ");
+        others.append(state::state_name(row.state));
+      }
+    }
+  }
+  const std::string of_step = " of step " + std::to_string(step);
+  if (count > 0) {
+    return Answer{Outcome::kDone, std::to_string(count) +
+                                      (count == 1 ? " evaluation" : " evaluations") + of_step +
+                                      (count == 1 ? " is" : " are") + " tried again " + when};
+  }
+  if (others.empty()) return Answer{Outcome::kNothing, "there is no evaluation" + of_step};
+  return Answer{Outcome::kNothing, "nothing" + of_step + " failed: " + others};
+}
+
+}  // namespace
+
+Answer retry_step(state::Store& store, std::optional<std::int64_t> run_id, std::int64_t step,
+                  const char* when) {
+  std::vector<std::int64_t> runs;
+  if (run_id.has_value()) {
+    runs.push_back(*run_id);
+  } else {
+    auto newest = newest_runs(store.read());
+    if (!newest.has_value()) return {Outcome::kFailed, newest.error().message};
+    runs = std::move(newest).value();
+  }
+  auto answer = retry(store, runs, step, when);
+  if (!answer.has_value()) return {Outcome::kFailed, answer.error().message};
+  return std::move(answer).value();
+}
+
+}  // namespace evalcar::request

@@ -4,6 +4,8 @@
 Cases marked `full` run only with `--all` (`./dev test --all`): the CI tier has at least one smaller case for each.
 """
 
+import contextlib
+import io
 import os
 import pathlib
 import sys
@@ -74,6 +76,33 @@ def cache_dir():
     folder = SOURCE_DIR / "build" / "fixtures"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def figures(record_property, capfd):
+    """A function that shows a measured figure even when all is well, and leaves it for tests/RESULTS.md."""
+
+    def show(text):
+        record_property("figures", text)
+        with capfd.disabled():
+            print("\n" + text.strip("\n"), end="", flush=True)
+
+    return show
+
+
+@pytest.fixture
+def figures_printed_by(figures):
+    """Calls a function and takes what it prints as figures; gives what it returns."""
+
+    def call(function, *arguments):
+        text = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(text):
+                return function(*arguments)
+        finally:
+            figures(text.getvalue())
+
+    return call
 
 
 @pytest.fixture(autouse=True)

@@ -7,19 +7,26 @@
 """
 
 import collections
+import importlib.metadata
+import os
 import pathlib
+import platform
 import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
 
-def cases(path):
-    """(group, name, "passed" | "failed" | "skipped") of every case; nothing if the file is missing or torn."""
+def elements(path, tag):
+    """Every element of that name; none if the file is missing or torn."""
     try:
-        root = tree.parse(path).getroot()
+        yield from tree.parse(path).getroot().iter(tag)
     except (OSError, tree.ParseError):
         return
-    for case in root.iter("testcase"):
+
+
+def cases(path):
+    """(group, name, "passed" | "failed" | "skipped") of every case."""
+    for case in elements(path, "testcase"):
         tags = {child.tag for child in case}
         if tags & {"failure", "error"} or case.get("status") == "fail":
             state = "failed"
@@ -35,34 +42,56 @@ def tally(states):
     return [counts[state] for state in ("passed", "failed", "skipped")]
 
 
-# The evidence lines of the work, and the folders of the Python tests that prove them.
-EVIDENCE = {
-    "tests.parity.engine": "Tokens: generated ids and logits against transformers",
-    "tests.parity.text": "Text: ids against the Rust tokenizers, chat templates against Jinja2",
-    "tests.parity.vision": "Pixels: decoding and resizing against Pillow and torchvision",
-    "tests.parity.checkpoint": "Weights: merged shards against full_tensor()",
-    "tests.parity.tasks": "Scores and answers against lmms-eval",
-    "tests.parity.metrics": "Scores against lmms-eval",
-    "tests.e2e": "End to end: real trainers, the installed programs",
-    "tests.faults": "Faults",
-    "tests.bench": "Figures, as ratios of one run",
-}
+# The evidence lines of the work and the Python tests that prove them; the first prefix that fits counts.
+EVIDENCE = (
+    ("tests.parity.models.test_tokens", "Tokens: generated ids and logits are transformers'"),
+    ("tests.parity.models", "Engine: batches, sharing, swaps, refused weights"),
+    ("tests.e2e.test_answers", "Answers: every sample and metric is lmms-eval's"),
+    ("tests.parity.tasks.test_real_run", "Answers: every sample and metric is lmms-eval's"),
+    ("tests.parity.text", "Text: ids are the Rust tokenizers', chat templates Jinja2's"),
+    ("tests.parity.vision", "Pixels: decoded and resized as Pillow and torchvision do"),
+    ("tests.parity.checkpoint", "Weights: merged shards are full_tensor(), bit for bit"),
+    ("tests.parity.tasks.test_own_tasks", "Own task: a task file of the user's"),
+    ("tests.parity.tasks", "Scores: every metric is lmms-eval's"),
+    ("tests.parity.publish", "Result files: lmms-eval's and TensorBoard's own readers"),
+    ("tests.e2e.test_trainers", "End to end: real trainers, the agent killed in the middle"),
+    ("tests.e2e.test_bad_input", "Bad input: the sentence, the exit code, nothing partial"),
+    ("tests.e2e.test_install", "Installed programs without the build"),
+    ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
+    ("tests.bench", "Figures"),
+    ("tests.test_tree", "Tree: every test is in the build"),
+)
 
 
 def evidence_of(file, group):
     """What line of the record a case belongs to."""
-    if file.name != "pytest.xml":
-        return file.stem
-    parts = group.split(".")
-    folder = ".".join(parts[:3] if parts[:2] == ["tests", "parity"] else parts[:2])
-    return EVIDENCE.get(folder, folder)
+    if not file.name.startswith("pytest"):
+        return "Fuzz: every parser" if file.name.startswith("fuzz") else file.stem.replace("-", " ")
+    return next((name for prefix, name in EVIDENCE if f"{group}.".startswith(f"{prefix}.")), group)
+
+
+def figures(path):
+    """What the cases of a file measured: the properties "figures" that the fixture of that name leaves."""
+    for value in elements(path, "property"):
+        if value.get("name") == "figures":
+            yield value.get("value").strip("\n")
+
+
+def machine():
+    """The processor, memory and versions that the figures belong to."""
+    processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    memory = int(next(line.split()[1] for line in open("/proc/meminfo") if line.startswith("MemTotal"))) / 2**20
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "lmms_eval"))
+    return f"{os.cpu_count()} cores of {processor}, {memory:.0f} GiB; {platform.freedesktop_os_release()['PRETTY_NAME']}, {compiler}; {packages}"
 
 
 def record(results, started, folder):
-    groups = collections.defaultdict(list)
+    groups, measured = collections.defaultdict(list), []
     for file in sorted(pathlib.Path(folder).glob("*.xml")):
         for group, _, state in cases(file):
             groups[evidence_of(file, group)].append(state)
+        measured += figures(file)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     changed = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
     note = " with uncommitted changes" if any("RESULTS.md" not in line for line in changed.splitlines()) else ""
@@ -71,14 +100,15 @@ def record(results, started, folder):
         "",
         "Written by that command: an evidence line is proven by its last run at full size.",
         "",
-        f"Commit {commit}{note}, {started}",
+        f"Commit {commit}{note}, {started}; {machine()}.",
         "",
         "| evidence | passed | failed | skipped |",
         "|---|---|---|---|",
     ]
     lines += [f"| {name} | " + " | ".join(map(str, tally(states))) + " |" for name, states in sorted(groups.items())]
     totals = tally(state for states in groups.values() for state in states)
-    lines += ["| **all** | " + " | ".join(map(str, totals)) + " |"]
+    lines += ["| **all** | " + " | ".join(map(str, totals)) + " |", "", "What the cases measured:", "", "```"]
+    lines += [*measured, "```"]
     pathlib.Path(results).write_text("\n".join(lines) + "\n")
 
 

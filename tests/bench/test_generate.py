@@ -5,6 +5,6 @@ import pytest
 
 
 @pytest.mark.full
-def test_generation_beside_transformers(bin_dir, capfd):
-    with capfd.disabled():
-        assert generate_bench.main(["--bin-dir", str(bin_dir)]) == 0
+@pytest.mark.parametrize("size", generate_bench.SIZES)
+def test_generation_beside_transformers(bin_dir, figures_printed_by, size):
+    assert figures_printed_by(generate_bench.main, ["--bin-dir", str(bin_dir), "--size", size]) == 0

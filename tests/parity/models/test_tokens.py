@@ -124,10 +124,9 @@ def check_answers(setting, bin_dir, batch, chosen, report, **options):
 
 
 @all_models
-def test_tokens_and_scores_equal_transformers(setting, bin_dir, capsys):
+def test_tokens_and_scores_equal_transformers(setting, bin_dir, request, figures):
     report = []
     check_answers(setting, bin_dir, 1, [0, 1, 2, 3, 4], report)
     check_answers(setting, bin_dir, 5, [0, 1, 2, 3, 4], report, threads=2)
-    with capsys.disabled():  # part of the evidence: shown even when all is well
-        print(f"\n  largest difference {max(r[0] for r in report):.1e} of the largest |logit|; smallest margin "
-              f"{min(r[1] for r in report):.2e}, {min(r[2] for r in report):.0f} times the difference there ", end="")  # fmt: skip
+    figures(f"{request.node.callspec.params['setting']}: largest difference {max(r[0] for r in report):.1e} of the largest |logit|; smallest margin "
+            f"{min(r[1] for r in report):.2e}, {min(r[2] for r in report):.0f} times the difference there")  # fmt: skip

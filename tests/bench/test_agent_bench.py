@@ -1,0 +1,9 @@
+"""`./dev bench` runs the comparison; it prints and asserts nothing."""
+
+import agent_bench
+import pytest
+
+
+@pytest.mark.full
+def test_waiting_beside_lmms_evals_server(bin_dir, figures_printed_by):
+    figures_printed_by(agent_bench.main, ["--bin-dir", str(bin_dir)])

@@ -241,10 +241,11 @@ Status assign_min_free(Settings& s, const Value& v) {
 
 /// Entries given replace theirs only; the others keep their default.
 Status assign_stage_timeouts(Settings& s, const Value& v) {
-  static constexpr std::array<std::string_view, 6> kStages = {"heartbeat", "starting",   "loading",
-                                                              "preparing", "evaluating", "scoring"};
+  static constexpr std::array<std::string_view, 7> kStages = {
+      "heartbeat", "stuck", "starting", "loading", "preparing", "evaluating", "scoring"};
   constexpr std::string_view kShape =
-      "pairs like \"loading=1h\" of heartbeat, starting, loading, preparing, evaluating, scoring";
+      "pairs like \"loading=1h\" of heartbeat, stuck, starting, loading, preparing, evaluating, "
+      "scoring";
   EVALCAR_ASSIGN_OR_RETURN(const auto pairs, text_list(v));
   for (const std::string& pair : pairs) {
     const std::size_t equals = pair.find('=');
@@ -417,9 +418,13 @@ const Key kKeys[] = {
     {"limits.retry_delay", "\"10s\"", "", "Pause before the second try; doubles each time.",
      ASSIGN(limits.retry_delay, duration(v))},
     {"limits.stage_timeouts",
-     "[\"heartbeat=2min\", \"starting=2min\", \"loading=1h\", \"preparing=6h\", "
+     "[\"heartbeat=2min\", \"stuck=10min\", \"starting=2min\", \"loading=1h\", \"preparing=6h\", "
      "\"evaluating=2d\", \"scoring=6h\"]",
-     "", "How long each stage of an evaluation may take, and its silence (heartbeat).",
+     "",
+     "How long each stage of an evaluation may take; heartbeat: how long the evaluator may say "
+     "nothing; stuck: how long it may live without getting any further (a device or a file system "
+     "that hangs). It advances with each read of a file, each picture and each layer of a batch: "
+     "milliseconds, and on a slow CPU with a large model a minute or two.",
      assign_stage_timeouts},
     {"limits.cpu_weight", "100", "", kPercent, accept_count, Effect::kIgnored},
     {"limits.io_weight", "100", "", kPercent, accept_count, Effect::kIgnored},

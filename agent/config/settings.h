@@ -76,7 +76,7 @@ struct LimitSettings {
   std::optional<std::uint64_t> min_free;      ///< bytes; absent = 2 x the newest whole checkpoint
   std::int64_t attempts = 3;
   Duration retry_delay{};  ///< before the second attempt; doubles each time
-  /// "heartbeat", "starting", "loading", "preparing", "evaluating", "scoring".
+  /// "heartbeat", "stuck", "starting", "loading", "preparing", "evaluating", "scoring".
   std::map<std::string, Duration> stage_timeouts;
 };
 

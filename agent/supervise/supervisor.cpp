@@ -28,6 +28,12 @@ bool is_sha256(std::string_view text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+/// "docvqa_val, 120 of 5349": how far it had come.
+std::string describe(const protocol::Progress& progress) {
+  return (progress.task.empty() ? "" : progress.task + ", ") + std::to_string(progress.done) +
+         " of " + std::to_string(progress.total);
+}
+
 /// Each task that was asked for exactly once, and no other.
 bool same_tasks(const std::vector<protocol::TaskResult>& results, std::vector<std::string> asked) {
   std::vector<std::string> given;
@@ -55,7 +61,6 @@ void Supervisor::begin(Job job) {
   assert(ready());
   job_ = std::move(job);
   weights_sha256_.clear();
-  heard_at_ = clock_.monotonic_now();
   if (evaluator_->running()) return send_load();
   greeted_ = false;
   enter(State::kStarting, "starting");
@@ -68,6 +73,7 @@ void Supervisor::begin(Job job) {
 
 void Supervisor::send_load() {
   enter(State::kLoading, "loading");
+  expect_advance();
   evaluator_->send(job_.load);
 }
 
@@ -78,7 +84,7 @@ void Supervisor::evaluate(std::vector<protocol::Answered> known) {
     evaluator_->send(answer);
   }
   enter(State::kEvaluating, "preparing");
-  heard_at_ = clock_.monotonic_now();
+  expect_advance();
   evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings});
 }
 
@@ -148,9 +154,7 @@ void Supervisor::take(const protocol::Message& message, std::vector<JobEvent>& e
   } else if (const auto* result = std::get_if<protocol::EvaluationResult>(&message)) {
     take_result(*result, events);
   } else if (const auto* progress = std::get_if<protocol::Progress>(&message)) {
-    if (state_ == State::kIdle) return;
-    if (progress->stage != stage_) enter(state_, progress->stage);
-    events.emplace_back(*progress);
+    take_progress(*progress, events);
   } else if (const auto* sample = std::get_if<protocol::Sample>(&message)) {
     if (state_ == State::kEvaluating) events.emplace_back(*sample);
   } else if (const auto* scored = std::get_if<protocol::Scored>(&message)) {
@@ -174,6 +178,16 @@ void Supervisor::take_hello(const protocol::Hello& hello, std::vector<JobEvent>&
   hello_ = hello;
   greeted_ = true;
   if (state_ == State::kStarting) send_load();
+}
+
+void Supervisor::take_progress(const protocol::Progress& progress, std::vector<JobEvent>& events) {
+  if (state_ == State::kIdle) return;
+  if (progress.stage != stage_) enter(state_, progress.stage);
+  if (progress.tick > progress_.tick) advanced_at_ = clock_.monotonic_now();
+  const std::uint64_t highest = std::max(progress.tick, progress_.tick);
+  progress_ = progress;
+  progress_.tick = highest;
+  events.emplace_back(progress);
 }
 
 void Supervisor::take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events) {
@@ -257,6 +271,11 @@ void Supervisor::enter(State state, std::string stage) {
   stage_since_ = clock_.monotonic_now();
 }
 
+void Supervisor::expect_advance() {
+  heard_at_ = advanced_at_ = clock_.monotonic_now();
+  progress_ = {};  // the ticks of another process began anew
+}
+
 milliseconds Supervisor::timeout(const std::string& name) const {
   const auto found = options_.stage_timeouts.find(name);
   return found == options_.stage_timeouts.end() ? std::chrono::hours(24) : found->second;
@@ -271,6 +290,11 @@ std::optional<MonotonicTime> Supervisor::stage_deadline() const {
 std::optional<MonotonicTime> Supervisor::silence_deadline() const {
   if (state_ != State::kLoading && state_ != State::kEvaluating) return std::nullopt;
   return heard_at_ + timeout("heartbeat");
+}
+
+std::optional<MonotonicTime> Supervisor::stuck_deadline() const {
+  if (state_ != State::kLoading && state_ != State::kEvaluating) return std::nullopt;
+  return advanced_at_ + timeout("stuck");
 }
 
 void Supervisor::check_deadlines(std::vector<JobEvent>& events) {
@@ -288,6 +312,14 @@ void Supervisor::check_deadlines(std::vector<JobEvent>& events) {
                   "the evaluator was silent for " + std::to_string(seconds) + " s at stage \"" +
                       stage_ + "\" (limits.stage_timeouts, heartbeat)",
                   events);
+  } else if (const auto stuck = stuck_deadline(); stuck.has_value() && now >= *stuck) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(now - advanced_at_).count();
+    fail_and_kill("timeout",
+                  "the evaluator is alive, but has not advanced for " + std::to_string(seconds) +
+                      " s at stage \"" + stage_ + "\" (" + describe(progress_) +
+                      "): does the device or a file system hang? (limits.stage_timeouts, stuck)",
+                  events);
   }
 }
 
@@ -295,6 +327,9 @@ std::optional<milliseconds> Supervisor::until_deadline() const {
   std::optional<MonotonicTime> next = stage_deadline();
   if (const auto silence = silence_deadline(); silence.has_value()) {
     next = std::min(*silence, next.value_or(*silence));
+  }
+  if (const auto stuck = stuck_deadline(); stuck.has_value()) {
+    next = std::min(*stuck, next.value_or(*stuck));
   }
   const MonotonicTime now = clock_.monotonic_now();
   if (!next.has_value() && !evaluator_->running() && not_before_ > now) next = not_before_;

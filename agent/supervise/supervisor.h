@@ -4,9 +4,9 @@
 //   idle
 //
 // The job's answers come out as events. Every job ends in exactly one JobFinished or JobFailed,
-// whatever the evaluator does: each stage has a time-out, silence has one, a process that dies or
-// talks nonsense is killed and fails the job, and is started again, with a growing pause, for the
-// next.
+// whatever the evaluator does: each stage has a time-out, silence has one, heartbeats without
+// advance have one, a process that dies or talks nonsense is killed and fails the job, and is
+// started again, with a growing pause, for the next.
 #pragma once
 
 #include <chrono>
@@ -90,10 +90,14 @@ class Supervisor {
   void kill_evaluator();
   /// Fails the job and kills the evaluator: it can no longer be trusted.
   void fail_and_kill(std::string kind, std::string message, std::vector<JobEvent>& events);
+  void take_progress(const protocol::Progress& progress, std::vector<JobEvent>& events);
   void enter(State state, std::string stage);
+  /// From now on the evaluator has work to do: it has to speak and to advance.
+  void expect_advance();
   void send_load();
   std::optional<MonotonicTime> stage_deadline() const;
   std::optional<MonotonicTime> silence_deadline() const;
+  std::optional<MonotonicTime> stuck_deadline() const;
   std::chrono::milliseconds timeout(const std::string& name) const;
 
   std::unique_ptr<Evaluator> evaluator_;
@@ -104,11 +108,13 @@ class Supervisor {
   std::string stage_;
   MonotonicTime stage_since_{};
   MonotonicTime heard_at_{};
-  MonotonicTime not_before_{};  ///< of the next start
-  int deaths_ = 0;              ///< since the last job that ended well
-  bool greeted_ = false;        ///< this process said hello
-  bool doomed_ = false;         ///< killed, and not yet seen to end
-  std::string start_error_;     ///< why it could not be started
+  MonotonicTime advanced_at_{};  ///< when its tick last rose
+  protocol::Progress progress_;  ///< the last of this job
+  MonotonicTime not_before_{};   ///< of the next start
+  int deaths_ = 0;               ///< since the last job that ended well
+  bool greeted_ = false;         ///< this process said hello
+  bool doomed_ = false;          ///< killed, and not yet seen to end
+  std::string start_error_;      ///< why it could not be started
   std::optional<protocol::Hello> hello_;
   std::string weights_sha256_;
 };

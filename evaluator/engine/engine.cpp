@@ -112,11 +112,11 @@ class TorchEngine final : public Engine {
   }
 
   Status generate(std::span<const Request> requests, const ImageSource& images,
-                  const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
+                  const vision::ProcessorSettings& processor, const RunEvents& events,
                   std::stop_token stop) override {
     if (!model_) return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
     return caught("generating", device_.device,
-                  [&] { return run(requests, images, processor, on_answer, stop); });
+                  [&] { return run(requests, images, processor, events, stop); });
   }
 
   void unload() override {
@@ -159,33 +159,38 @@ class TorchEngine final : public Engine {
   }
 
   Status run(std::span<const Request> requests, const ImageSource& images,
-             const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
+             const vision::ProcessorSettings& processor, const RunEvents& events,
              const std::stop_token& stop) {
     if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
     const PlannerLimits limits = planner_limits();
     std::vector<PreparedRequest> prepared(requests.size());
     std::vector<std::size_t> good;  // the requests that can run
-    std::vector<PlanRequest> plan_requests;
+    const auto wanted = [&](std::size_t i) { return !events.wanted || events.wanted(i); };
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (stop.stop_requested()) return stopped();
+      if (!wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
       Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
       if (!fits) {
-        on_answer(i, std::move(fits).error());
+        events.answered(i, std::move(fits).error());
         continue;
       }
       prepared[i] = std::move(request).value();
-      plan_requests.push_back(prepared[i].plan);
       good.push_back(i);
     }
+    // What is wrong with one request may have made earlier ones pointless.
+    std::erase_if(good, [&](std::size_t i) { return !wanted(i); });
+    std::vector<PlanRequest> plan_requests;
+    for (const std::size_t i : good) plan_requests.push_back(prepared[i].plan);
     EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(plan_requests, limits));
-    Generator generator(*model_, requests, prepared, images, processor, generator_options());
+    Generator generator(*model_, requests, prepared, images, processor, events, stop,
+                        generator_options());
     for (Pack& pack : packs) {
       if (stop.stop_requested()) return stopped();
       for (Group& group : pack.groups) {
         for (std::size_t& request : group.requests) request = good[request];
       }
-      EVALCAR_RETURN_IF_ERROR(generator.run_pack(std::move(pack), on_answer, stop));
+      EVALCAR_RETURN_IF_ERROR(generator.run_pack(std::move(pack)));
     }
     return {};
   }

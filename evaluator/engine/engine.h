@@ -66,6 +66,17 @@ struct Answer {
 /// Called with a request's index and its answer, or with what is wrong with that request alone.
 using OnAnswer = std::function<void(std::size_t, const Result<Answer>&)>;
 
+/// What a run tells, and asks. All but `answered` may be empty.
+struct RunEvents {
+  /// On the calling thread, as each request is done.
+  OnAnswer answered;
+  /// Asked on the calling thread before work on a request begins; false drops it without an answer.
+  std::function<bool(std::size_t)> wanted;
+  /// Called at each small step: a picture is prepared, a layer of a batch is computed (on a GPU:
+  /// enqueued; a device that hangs ends this within one batch). From any thread.
+  std::function<void()> advanced;
+};
+
 /// The pictures of a run, made when they are needed: a data set's pictures do not fit in memory at
 /// once. Called from the engine's own threads; implementations are thread-safe.
 class ImageSource {
@@ -137,14 +148,15 @@ class Engine {
   /// known names, for an attention that is not one of them; kInternal without weights.
   virtual Result<RunChoice> choose(const RunOptions& options) = 0;
 
-  /// Answers all requests. `on_answer(request index, answer)` is called on the calling thread as
-  /// each is done, once for each request. What is wrong with one request (a token that the model
-  /// does not know, a picture that cannot be read, more cache positions than there are) is told as
-  /// the Error of that request, and the others go on. The returned error ends the run: kCancelled
-  /// when stopped; kUnavailable "out of memory …" with what was needed and free; kUnavailable
-  /// "device lost: …" when the device answers no more and only a new process can go on.
+  /// Answers all requests. `events.answered(request index, answer)` is called on the calling thread
+  /// as each is done, once for each request that is wanted. What is wrong with one request (a token
+  /// that the model does not know, a picture that cannot be read, more cache positions than there
+  /// are) is told as the Error of that request, and the others go on. The returned error ends the
+  /// run: kCancelled when stopped; kUnavailable "out of memory …" with what was needed and free;
+  /// kUnavailable "device lost: …" when the device answers no more and only a new process can go
+  /// on.
   virtual Status generate(std::span<const Request> requests, const ImageSource& images,
-                          const vision::ProcessorSettings& processor, const OnAnswer& on_answer,
+                          const vision::ProcessorSettings& processor, const RunEvents& events,
                           std::stop_token stop) = 0;
 
   /// Gives the weights' and caches' memory back.

@@ -67,11 +67,18 @@ Result<PreparedRequest> prepare_request(const models::Model& model, const Reques
 
 Generator::Generator(const models::Model& model, std::span<const Request> requests,
                      std::span<const PreparedRequest> prepared, const ImageSource& images,
-                     const vision::ProcessorSettings& processor, GeneratorOptions options)
+                     const vision::ProcessorSettings& processor, const RunEvents& events,
+                     std::stop_token stop, GeneratorOptions options)
     : model_(model),
       requests_(requests),
       prepared_(prepared),
-      images_(model, images, processor, options.device, options.patch_budget),
+      events_(events),
+      stop_(std::move(stop)),
+      on_layer_([this] {
+        if (events_.advanced) events_.advanced();
+        return !stop_.stop_requested();
+      }),
+      images_(model, images, processor, options.device, options.patch_budget, on_layer_),
       options_(std::move(options)) {}
 
 at::Tensor Generator::int64_tensor(const std::vector<std::int64_t>& values) const {
@@ -79,8 +86,12 @@ at::Tensor Generator::int64_tensor(const std::vector<std::int64_t>& values) cons
       .to(options_.device);
 }
 
-Status Generator::run_pack(Pack pack, const OnAnswer& on_answer, const std::stop_token& stop) {
-  EVALCAR_ASSIGN_OR_RETURN(pack, encode_images(std::move(pack), on_answer, stop));
+bool Generator::wanted(std::size_t request) const {
+  return !events_.wanted || events_.wanted(request);
+}
+
+Status Generator::run_pack(Pack pack) {
+  EVALCAR_RETURN_IF_ERROR(encode_images(pack));
   if (pack.groups.empty()) return {};
   sequences_.clear();
   for (const Group& group : pack.groups) {
@@ -92,18 +103,26 @@ Status Generator::run_pack(Pack pack, const OnAnswer& on_answer, const std::stop
     const std::size_t request = sequences_[slot].request;
     sampler_->start(static_cast<std::int64_t>(slot), request, requests_[request]);
   }
-  EVALCAR_RETURN_IF_ERROR(read_prompts(pack, stop));
-  accept(std::exchange(scores_, at::Tensor()), on_answer);
+  EVALCAR_RETURN_IF_ERROR(read_prompts(pack));
+  accept(std::exchange(scores_, at::Tensor()));
   while (!sequences_.empty()) {
-    if (stop.stop_requested()) return cancelled();
-    accept(decode_step(), on_answer);
+    const at::Tensor scores = decode_step();
+    if (stop_.stop_requested()) return cancelled();
+    accept(scores);
   }
   return {};
 }
 
-// Returns the pack without the requests whose pictures cannot be read.
-Result<Pack> Generator::encode_images(Pack pack, const OnAnswer& on_answer,
-                                      const std::stop_token& stop) {
+// Takes the requests whose pictures cannot be read out of the pack, and those that are not wanted,
+// which one of the former may have decided.
+Status Generator::encode_images(Pack& pack) {
+  const auto remove = [&](const auto& which) {
+    for (Group& group : pack.groups)
+      pack.sequences -= static_cast<std::int64_t>(std::erase_if(group.requests, which));
+    std::erase_if(pack.groups, [](const Group& group) { return group.requests.empty(); });
+  };
+  const auto unwanted = [&](std::size_t request) { return !wanted(request); };
+  remove(unwanted);
   std::vector<std::size_t> indices;
   for (const Group& group : pack.groups) {
     for (const std::size_t request : group.requests)
@@ -111,21 +130,20 @@ Result<Pack> Generator::encode_images(Pack pack, const OnAnswer& on_answer,
                      requests_[request].images.end());
   }
   std::ranges::sort(indices);  // the order in which the source can read them one after the other
-  EVALCAR_ASSIGN_OR_RETURN(const PictureErrors errors, images_.prepare(indices, stop));
-  if (errors.empty()) return pack;
+  EVALCAR_ASSIGN_OR_RETURN(const PictureErrors errors, images_.prepare(indices, stop_));
+  if (errors.empty()) return {};
   const auto failed = [&](std::size_t request) {
     for (const std::size_t image : requests_[request].images) {
       const auto error = errors.find(images_.key_of(image));
       if (error == errors.end()) continue;
-      on_answer(request, error->second);
+      events_.answered(request, error->second);
       return true;
     }
     return false;
   };
-  for (Group& group : pack.groups)
-    pack.sequences -= static_cast<std::int64_t>(std::erase_if(group.requests, failed));
-  std::erase_if(pack.groups, [](const Group& group) { return group.requests.empty(); });
-  return pack;
+  remove(failed);
+  remove(unwanted);
+  return {};
 }
 
 // Zeros, because a masked position still multiplies its value by 0, and what memory held before may
@@ -149,7 +167,7 @@ void Generator::allocate_cache(const Pack& pack) {
   cache_.values.zero_();
 }
 
-Status Generator::read_prompts(const Pack& pack, const std::stop_token& stop) {
+Status Generator::read_prompts(const Pack& pack) {
   std::vector<Reading> prefixes, rests;
   std::int64_t slot = 0;
   for (const Group& group : pack.groups) {
@@ -160,8 +178,7 @@ Status Generator::read_prompts(const Pack& pack, const std::stop_token& stop) {
       rests.push_back({.slot = slot++, .begin = group.shared, .end = length, .last = true});
     }
   }
-  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const at::Tensor nothing,
-                           read(std::move(prefixes), stop));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const at::Tensor nothing, read(std::move(prefixes)));
   slot = 0;
   for (const Group& group : pack.groups) {
     const auto size = static_cast<std::int64_t>(group.requests.size());
@@ -169,7 +186,7 @@ Status Generator::read_prompts(const Pack& pack, const std::stop_token& stop) {
       copy_prefix(slot, slot + i, group.shared);
     slot += size;
   }
-  EVALCAR_ASSIGN_OR_RETURN(const at::Tensor hidden, read(std::move(rests), stop));
+  EVALCAR_ASSIGN_OR_RETURN(const at::Tensor hidden, read(std::move(rests)));
   scores_ = model_.logits(hidden);
   return {};
 }
@@ -181,11 +198,10 @@ void Generator::copy_prefix(std::int64_t from, std::int64_t to, std::int64_t len
 
 // Cuts the work into batches of at most prefill_tokens rows, in order; a long prompt continues in
 // the next. Returns the final hidden states of the readings that want them, in order: (k, hidden).
-Result<at::Tensor> Generator::read(std::vector<Reading> work, const std::stop_token& stop) {
+Result<at::Tensor> Generator::read(std::vector<Reading> work) {
   std::vector<at::Tensor> hidden;
   std::size_t next = 0;
   while (next < work.size()) {
-    if (stop.stop_requested()) return cancelled();
     std::vector<Reading> batch;
     std::vector<models::Segment> segments;
     std::int64_t rows = 0;
@@ -204,6 +220,7 @@ Result<at::Tensor> Generator::read(std::vector<Reading> work, const std::stop_to
       if (piece.end == reading.end) ++next;
     }
     hidden.push_back(read_batch(batch, segments));
+    if (stop_.stop_requested()) return cancelled();
   }
   if (hidden.empty()) return at::Tensor();
   return hidden.size() == 1 ? hidden.front() : at::cat(hidden, 0);
@@ -211,7 +228,7 @@ Result<at::Tensor> Generator::read(std::vector<Reading> work, const std::stop_to
 
 at::Tensor Generator::read_batch(std::span<const Reading> batch,
                                  std::span<const models::Segment> segments) {
-  std::vector<std::int64_t> positions, wanted;
+  std::vector<std::int64_t> positions, rows_wanted;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     for (const Reading& reading : batch) {
       const std::size_t request = sequences_[static_cast<std::size_t>(reading.slot)].request;
@@ -221,13 +238,13 @@ at::Tensor Generator::read_batch(std::span<const Reading> batch,
     }
   }
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    if (batch[i].last) wanted.push_back(segments[i].row + segments[i].length - 1);
+    if (batch[i].last) rows_wanted.push_back(segments[i].row + segments[i].length - 1);
   }
   const models::CachedAttention attention(segments, cache_, options_.attention);
   return model_.forward({.embeddings = embeddings(batch, segments),
                          .positions = int64_tensor(positions).view({3, -1}),
-                         .wanted = int64_tensor(wanted)},
-                        attention);
+                         .wanted = int64_tensor(rows_wanted)},
+                        attention, on_layer_);
 }
 
 // Words from the table, then each picture's features over its placeholders (or the part of them
@@ -258,27 +275,27 @@ at::Tensor Generator::embeddings(std::span<const Reading> batch,
 
 // Feeds every sequence's last token. Returns the scores, (sequences, vocab).
 at::Tensor Generator::decode_step() {
-  std::vector<std::int64_t> ids, positions, wanted;
+  std::vector<std::int64_t> ids, positions, rows_wanted;
   std::vector<models::Segment> segments;
   for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
     Sequence& sequence = sequences_[slot];
     const auto index = static_cast<std::int64_t>(slot);
     ids.push_back(sequence.last);
     positions.push_back(prepared_[sequence.request].positions.next + sequence.step - 1);
-    wanted.push_back(index);
+    rows_wanted.push_back(index);
     segments.push_back({.slot = index, .start = sequence.filled++, .length = 1, .row = index});
   }
   const models::CachedAttention attention(segments, cache_, options_.attention);
   const at::Tensor hidden =
       model_.forward({.embeddings = model_.embed(int64_tensor(ids)),
                       .positions = int64_tensor(positions).unsqueeze(0).expand({3, -1}),
-                      .wanted = int64_tensor(wanted)},
-                     attention);
+                      .wanted = int64_tensor(rows_wanted)},
+                     attention, on_layer_);
   return model_.logits(hidden);
 }
 
 // Takes the next token of every sequence; those that are done are answered and leave their slot.
-void Generator::accept(const at::Tensor& scores, const OnAnswer& on_answer) {
+void Generator::accept(const at::Tensor& scores) {
   if (options_.observe_logits) observe(scores);
   std::vector<std::int64_t> slots;
   for (std::size_t slot = 0; slot < sequences_.size(); ++slot)
@@ -296,7 +313,7 @@ void Generator::accept(const at::Tensor& scores, const OnAnswer& on_answer) {
     if (!sequence.answer.stopped && sequence.step < settings.max_new_tokens) continue;
     const Sequence done = std::move(sequence);
     remove(static_cast<std::int64_t>(slot));
-    on_answer(done.request, done.answer);
+    events_.answered(done.request, done.answer);
   }
 }
 

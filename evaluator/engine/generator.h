@@ -42,10 +42,12 @@ class Generator {
  public:
   Generator(const models::Model& model, std::span<const Request> requests,
             std::span<const PreparedRequest> prepared, const ImageSource& images,
-            const vision::ProcessorSettings& processor, GeneratorOptions options);
+            const vision::ProcessorSettings& processor, const RunEvents& events,
+            std::stop_token stop, GeneratorOptions options);
 
   /// A request whose picture cannot be read is answered with that error, and the others go on.
-  Status run_pack(Pack pack, const OnAnswer& on_answer, const std::stop_token& stop);
+  /// Requests that are not wanted are left out.
+  Status run_pack(Pack pack);
 
  private:
   /// A sequence stands in the slot of its index in `sequences_`.
@@ -63,15 +65,16 @@ class Generator {
     std::int64_t end = 0;
     bool last = false;  ///< its final row's scores are wanted
   };
-  Result<Pack> encode_images(Pack pack, const OnAnswer& on_answer, const std::stop_token& stop);
+  bool wanted(std::size_t request) const;
+  Status encode_images(Pack& pack);
   void allocate_cache(const Pack& pack);
-  Status read_prompts(const Pack& pack, const std::stop_token& stop);
-  Result<at::Tensor> read(std::vector<Reading> work, const std::stop_token& stop);
+  Status read_prompts(const Pack& pack);
+  Result<at::Tensor> read(std::vector<Reading> work);
   at::Tensor read_batch(std::span<const Reading> batch, std::span<const models::Segment> segments);
   at::Tensor embeddings(std::span<const Reading> batch, std::span<const models::Segment> segments);
   void copy_prefix(std::int64_t from, std::int64_t to, std::int64_t length);
   at::Tensor decode_step();
-  void accept(const at::Tensor& scores, const OnAnswer& on_answer);
+  void accept(const at::Tensor& scores);
   void observe(const at::Tensor& scores) const;
   void remove(std::int64_t slot);
   at::Tensor int64_tensor(const std::vector<std::int64_t>& values) const;
@@ -79,6 +82,9 @@ class Generator {
   const models::Model& model_;
   std::span<const Request> requests_;
   std::span<const PreparedRequest> prepared_;
+  const RunEvents& events_;
+  std::stop_token stop_;
+  models::OnLayer on_layer_;
   ImageEncoder images_;
   GeneratorOptions options_;
   models::KvCache cache_;

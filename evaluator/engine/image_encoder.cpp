@@ -6,8 +6,15 @@
 #include <algorithm>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 namespace evalcar::engine {
+
+namespace {
+
+Error stopped() { return make_error(ErrorCode::kCancelled, "stopped while reading pictures"); }
+
+}  // namespace
 
 Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index) {
   if (index >= images.size())
@@ -20,12 +27,13 @@ Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index) 
 
 ImageEncoder::ImageEncoder(const models::Model& model, const ImageSource& images,
                            const vision::ProcessorSettings& processor, at::Device device,
-                           std::int64_t patch_budget)
+                           std::int64_t patch_budget, models::OnLayer on_layer)
     : model_(model),
       images_(images),
       processor_(processor),
       device_(device),
-      patch_budget_(patch_budget) {}
+      patch_budget_(patch_budget),
+      on_layer_(std::move(on_layer)) {}
 
 Result<at::Tensor> ImageEncoder::patches_of(std::size_t index) const {
   EVALCAR_ASSIGN_OR_RETURN(const vision::PreparedImage image, images_.load(index));
@@ -64,9 +72,9 @@ Result<PictureErrors> ImageEncoder::prepare(std::span<const std::size_t> indices
     const std::uint64_t key = images_.key_of(index);
     if (features_.contains(key) || !batched.insert(key).second) continue;
     // A pack may hold minutes of pictures.
-    if (stop.stop_requested())
-      return make_error(ErrorCode::kCancelled, "stopped while reading pictures");
+    if (stop.stop_requested()) return stopped();
     auto image = patches_of(index);
+    on_layer_();
     if (!image) {
       errors.emplace(key, std::move(image).error());
       continue;
@@ -77,6 +85,7 @@ Result<PictureErrors> ImageEncoder::prepare(std::span<const std::size_t> indices
     patches.push_back(std::move(image).value());
   }
   flush();
+  if (stop.stop_requested()) return stopped();
   return errors;
 }
 
@@ -85,7 +94,7 @@ void ImageEncoder::encode(std::span<const std::size_t> indices,
   std::vector<models::ImageGrid> grids;
   for (const std::size_t index : indices) grids.push_back(*grid_of(images_, index));
   const at::Tensor all = patches.size() == 1 ? patches.front() : at::cat(patches, 0);
-  const at::Tensor features = model_.encode_images(all.to(device_), grids);
+  const at::Tensor features = model_.encode_images(all.to(device_), grids, on_layer_);
   std::int64_t row = 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const std::int64_t tokens = grids[i].tokens(model_.info().merge);

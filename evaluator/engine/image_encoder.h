@@ -21,10 +21,10 @@ using PictureErrors = std::unordered_map<std::uint64_t, Error>;
 class ImageEncoder {
  public:
   /// The references must outlive the object. `patch_budget`: patches that go through the tower
-  /// together (a larger picture goes alone).
+  /// together (a larger picture goes alone). `on_layer` is called after each picture, too.
   ImageEncoder(const models::Model& model, const ImageSource& images,
                const vision::ProcessorSettings& processor, at::Device device,
-               std::int64_t patch_budget);
+               std::int64_t patch_budget, models::OnLayer on_layer);
 
   /// Encodes the given pictures that are not there yet, in this order, and forgets all others.
   /// Returns what is wrong with those that cannot be read. kCancelled when stopped. May throw
@@ -44,6 +44,7 @@ class ImageEncoder {
   const vision::ProcessorSettings& processor_;
   at::Device device_;
   std::int64_t patch_budget_;
+  models::OnLayer on_layer_;
   std::unordered_map<std::uint64_t, at::Tensor> features_;  // by ImageSource::key_of
 };
 

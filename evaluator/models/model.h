@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -31,6 +32,10 @@ struct ModelInfo {
   std::int64_t patch_elements = 0;
 };
 
+/// Called after each layer, on the thread that computes. False: the result is not wanted any more
+/// (a stop); the rest of the layers is left out, and what is returned is of no use. May be empty.
+using OnLayer = std::function<bool()>;
+
 /// New tokens for the text model, several sequences packed without padding.
 struct TextBatch {
   at::Tensor embeddings;  ///< (rows, hidden)
@@ -54,12 +59,13 @@ class Model {
                                             std::span<const ImageGrid> grids) const = 0;
   /// patches: (sum of patches, patch_elements) float32 on the device. Returns (sum of tokens,
   /// hidden).
-  virtual at::Tensor encode_images(const at::Tensor& patches,
-                                   std::span<const ImageGrid> grids) const = 0;
+  virtual at::Tensor encode_images(const at::Tensor& patches, std::span<const ImageGrid> grids,
+                                   const OnLayer& on_layer) const = 0;
   /// ids: (rows) int64 on the device. Returns (rows, hidden).
   virtual at::Tensor embed(const at::Tensor& ids) const = 0;
   /// Runs the layers, filling the cache. Returns the hidden states of the wanted rows: (k, hidden).
-  virtual at::Tensor forward(const TextBatch& batch, const CachedAttention& attention) const = 0;
+  virtual at::Tensor forward(const TextBatch& batch, const CachedAttention& attention,
+                             const OnLayer& on_layer) const = 0;
   /// hidden: (k, hidden) of forward(). Returns (k, vocab), in the model's dtype.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 };

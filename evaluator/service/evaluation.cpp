@@ -154,6 +154,7 @@ class Evaluation {
       Job& job = jobs_[j];
       for (std::size_t d = 0; d < job.documents.size() && !job.failure.has_value(); ++d, ++done) {
         if (stop_.stop_requested()) return cancelled();
+        events_.advanced();
         if (done % 16 == 0) events_.progress("preparing", job.name, done, total);
         if (Status prepared = prepare(j, d); !prepared.has_value()) {
           job.failure = with_context(std::move(prepared).error(),
@@ -216,31 +217,35 @@ class Evaluation {
     std::int64_t done = 0;
     events_.progress("evaluating", "", done, total);
     if (plan_.requests.empty()) return {};
-    return engine_.generate(
-        plan_.requests, pictures_, pictures_.settings(),
-        [&](std::size_t index, const Result<engine::Answer>& result) {
-          const Target target = plan_.targets[index];
-          Job& job = jobs_[target.job];
-          ++done;
-          if (job.failure.has_value()) return;
-          if (!result.has_value()) {
-            job.failure =
-                with_context(result.error(), job.name + ": document " +
-                                                 std::to_string(job.documents[target.document]));
-            return;
-          }
-          const engine::Answer& answer = result.value();
-          tasks::Response& response = job.responses[target.document];
-          response.doc_id = job.documents[target.document];
-          response.text = model_.tokenizer.decode(answer.tokens, /*skip_special=*/true);
-          if (settings_.compat == "strict") cut_at_stop_string(response.text, job.until);
-          // lmms-eval counts the end token too.
-          response.output_tokens =
-              static_cast<std::int64_t>(answer.tokens.size()) + (answer.stopped ? 1 : 0);
-          events_.answered(job.name, response);
-          events_.progress("evaluating", job.name, done, total);
-        },
-        stop_);
+    engine::RunEvents events;
+    events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
+      take_answer(plan_.targets[index], answer);
+      events_.progress("evaluating", jobs_[plan_.targets[index].job].name, ++done, total);
+    };
+    // A task that failed is not scored: its other answers would be thrown away.
+    events.wanted = [&](std::size_t index) {
+      return !jobs_[plan_.targets[index].job].failure.has_value();
+    };
+    events.advanced = events_.advanced;
+    return engine_.generate(plan_.requests, pictures_, pictures_.settings(), events, stop_);
+  }
+
+  void take_answer(const Target& target, const Result<engine::Answer>& answer) {
+    Job& job = jobs_[target.job];
+    if (job.failure.has_value()) return;
+    const std::int64_t doc_id = job.documents[target.document];
+    if (!answer.has_value()) {
+      job.failure = with_context(answer.error(), job.name + ": document " + std::to_string(doc_id));
+      return;
+    }
+    tasks::Response& response = job.responses[target.document];
+    response.doc_id = doc_id;
+    response.text = model_.tokenizer.decode(answer->tokens, /*skip_special=*/true);
+    if (settings_.compat == "strict") cut_at_stop_string(response.text, job.until);
+    // lmms-eval counts the end token too.
+    response.output_tokens =
+        static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
+    events_.answered(job.name, response);
   }
 
   /// The chat wrapper of lmms-eval ignores `until`; strict mode honours it.
@@ -263,6 +268,7 @@ class Evaluation {
         events_.progress("scoring", name, static_cast<std::int64_t>(scored.size()),
                          static_cast<std::int64_t>(jobs_.size()));
         auto scores = score(job, *random);
+        if (stop_.stop_requested()) return cancelled();
         if (!scores.has_value()) {
           job.failure = std::move(scores).error();
           continue;
@@ -306,6 +312,8 @@ class Evaluation {
     options.bootstrap_iters = settings_.bootstrap_iters;
     options.model_family = weights_.architecture;
     options.gen_kwargs_json = job.generation_text;
+    options.advanced = events_.advanced;
+    options.stop = stop_;
     return tasks::score(*job.task, job.responses, job.inputs, options, random);
   }
 

@@ -24,13 +24,15 @@ namespace evalcar::service {
 /// An answer that an earlier attempt left, by task and document.
 using KnownAnswers = std::map<std::pair<std::string, std::int64_t>, tasks::Response>;
 
-/// What an evaluation tells while it runs. Called on the thread that runs it.
+/// What an evaluation tells while it runs. Called on the thread that runs it, but for `advanced`.
 struct EvaluationEvents {
   std::function<void(const std::string& stage, const std::string& task, std::int64_t done,
                      std::int64_t total)>
       progress;
   std::function<void(const std::string& task, const tasks::Response& response)> answered;
   std::function<void(const std::string& task, std::int64_t doc_id, const std::string& line)> scored;
+  /// At each small step, from any thread.
+  std::function<void()> advanced;
 };
 
 /// Runs all tasks of `settings` on the resident weights. A task that cannot be evaluated (data

@@ -43,7 +43,7 @@ Session::Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceD
                  const FileSystem& files, const Clock& clock)
     : engine_(std::move(engine)),
       device_(std::move(device)),
-      files_(files),
+      files_(files, pulse_),
       clock_(clock),
       channel_(fd, [this](const protocol::Message& message) { on_urgent(message); }) {}
 
@@ -129,7 +129,7 @@ void Session::end() {
 void Session::tell(const std::string& id, const std::string& stage, const std::string& task,
                    std::int64_t done, std::int64_t total) {
   const protocol::Progress progress{
-      .id = id, .stage = stage, .task = task, .done = done, .total = total};
+      .id = id, .stage = stage, .task = task, .done = done, .total = total, .tick = pulse_.count()};
   jobs_.with([&](Jobs& jobs) {
     if (jobs.running.has_value()) jobs.running->latest = progress;
   });
@@ -142,10 +142,12 @@ void Session::heartbeat(std::stop_token stop) {
   std::unique_lock lock(mutex);
   while (!stop.stop_requested()) {
     wake.wait_for(lock, stop, kHeartbeat, [] { return false; });
-    const auto latest = jobs_.with([](Jobs& jobs) {
+    auto latest = jobs_.with([](Jobs& jobs) {
       return jobs.running.has_value() ? std::optional(jobs.running->latest) : std::nullopt;
     });
-    if (latest.has_value() && !stop.stop_requested()) channel_.send(*latest);
+    if (!latest.has_value() || stop.stop_requested()) continue;
+    latest->tick = pulse_.count();
+    channel_.send(*latest);
   }
 }
 
@@ -224,6 +226,7 @@ void Session::handle(const protocol::Evaluate& evaluate) {
     channel_.send(
         protocol::Scored{.id = evaluate.id, .task = task, .doc_id = doc_id, .line = line});
   };
+  events.advanced = [&] { pulse_.beat(); };
   auto result =
       run_evaluation(*engine_, *weights_, *model_, files_, evaluate.settings, known_, events, stop);
   end();

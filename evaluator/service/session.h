@@ -12,6 +12,7 @@
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/channel.h"
 #include "evaluator/service/evaluation.h"
+#include "evaluator/service/pulse.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/guarded.h"
@@ -56,7 +57,8 @@ class Session {
 
   std::unique_ptr<engine::Engine> engine_;
   engine::DeviceDescription device_;
-  const FileSystem& files_;
+  Pulse pulse_;
+  const PulsingFileSystem files_;
   const Clock& clock_;
   std::optional<engine::LoadedWeights> weights_;
   std::optional<ModelText> model_;

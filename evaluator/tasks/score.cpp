@@ -146,6 +146,9 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
   for (std::size_t i = 0; i < responses.size(); ++i) {
     const Response& response = responses[i];
     const std::string place = name + ": document " + std::to_string(response.doc_id);
+    if (options.stop.stop_requested())
+      return make_error(ErrorCode::kCancelled, name + ": stopped while scoring");
+    if (options.advanced) options.advanced();
     EVALCAR_ASSIGN_OR_RETURN(const std::string text, task.document_json(response.doc_id));
     EVALCAR_ASSIGN_OR_RETURN(const Value document, parse_json(text));
     SampleLine line;

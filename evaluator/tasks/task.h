@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +45,9 @@ struct ScoreOptions {
   std::int64_t bootstrap_iters = 100000;
   std::string
       model_family;  ///< "qwen2_5_vl", …: chooses the prompt variant; in the result's configs
-  std::string gen_kwargs_json;  ///< effective generation settings, for the result's configs
+  std::string gen_kwargs_json;     ///< effective generation settings, for the result's configs
+  std::function<void()> advanced;  ///< called for each scored answer; may be empty
+  std::stop_token stop;            ///< ends scoring between two answers with kCancelled
 };
 
 struct Scores {

@@ -57,6 +57,7 @@ void visit(V&, Bye&) {}
 template <typename V>
 void visit(V& v, Progress& m) {
   v("id", m.id), v("stage", m.stage), v("task", m.task), v("done", m.done), v("total", m.total);
+  v("tick", m.tick);
 }
 template <typename V>
 void visit(V& v, Sample& m) {

@@ -21,7 +21,8 @@
 
 namespace evalcar::protocol {
 
-inline constexpr int kProtocolVersion = 1;
+/// 2: Progress carries `tick`.
+inline constexpr int kProtocolVersion = 2;
 inline constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20U;
 
 /// First message of both sides. The evaluator fills in what it runs on.
@@ -113,6 +114,10 @@ struct Progress {
   std::string task;       ///< may be empty
   std::int64_t done = 0;  ///< of the whole job's stage
   std::int64_t total = 0;
+  /// Raised by the thread that works, at each small step (a read of a file, a picture, a layer of a
+  /// batch, a scored sample); never lowered by one process. A heartbeat that repeats it tells that
+  /// the process lives and its work stands still.
+  std::uint64_t tick = 0;
   bool operator==(const Progress&) const = default;
 };
 

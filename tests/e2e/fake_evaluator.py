@@ -59,7 +59,7 @@ class Fake:
             message = json.loads(line)
             kind = message["type"]
             if kind == "hello":
-                self.send(type="hello", protocol=settings().get("protocol", 1), version="fake", device="cpu",
+                self.send(type="hello", protocol=settings().get("protocol", 2), version="fake", device="cpu",
                           device_name="none", torch_version="none", warning="")
             elif kind == "load":
                 self.answered = {}
@@ -108,7 +108,7 @@ class Fake:
                     self.send(type="sample", id=job, task=task, doc_id=doc, text=answer(self.sha256, task, doc),
                               output_tokens=1)
                 done += 1
-                self.send(type="progress", id=job, stage="evaluating", task=task, done=done, total=total)
+                self.send(type="progress", id=job, stage="evaluating", task=task, done=done, total=total, tick=done)
         results = [self.score(job, task, samples) for task in tasks]
         self.send(type="result", id=job, weights_sha256=self.sha256, tasks=results, seconds=0.5,
                   attn_implementation="none")

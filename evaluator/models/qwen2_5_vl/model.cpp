@@ -42,13 +42,14 @@ class Qwen25Vl final : public Model {
                                     std::span<const ImageGrid> grids) const override {
     return prompt_positions(tokens, grids, config_.image_token_id, config_.vision.merge);
   }
-  at::Tensor encode_images(const at::Tensor& patches,
-                           std::span<const ImageGrid> grids) const override {
-    return vision_->encode(patches, grids);
+  at::Tensor encode_images(const at::Tensor& patches, std::span<const ImageGrid> grids,
+                           const OnLayer& on_layer) const override {
+    return vision_->encode(patches, grids, on_layer);
   }
   at::Tensor embed(const at::Tensor& ids) const override { return text_->embed(ids); }
-  at::Tensor forward(const TextBatch& batch, const CachedAttention& attention) const override {
-    return text_->forward(batch, attention);
+  at::Tensor forward(const TextBatch& batch, const CachedAttention& attention,
+                     const OnLayer& on_layer) const override {
+    return text_->forward(batch, attention, on_layer);
   }
   at::Tensor logits(const at::Tensor& hidden) const override { return text_->logits(hidden); }
 

@@ -45,7 +45,8 @@ at::Tensor TextModel::embed(const at::Tensor& ids) const {
   return at::embedding(embed_tokens_, ids);
 }
 
-at::Tensor TextModel::forward(const TextBatch& batch, const CachedAttention& attention) const {
+at::Tensor TextModel::forward(const TextBatch& batch, const CachedAttention& attention,
+                              const OnLayer& on_layer) const {
   const RotaryAngles turn = angles(batch.positions);
   at::Tensor x = batch.embeddings;  // (N, C)
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -59,6 +60,7 @@ at::Tensor TextModel::forward(const TextBatch& batch, const CachedAttention& att
     }
     x = x + at::linear(mixed, layer.o_weight);
     x = x + mlp(layer, kernels::rms_norm(x, layer.post_norm, config_.rms_norm_eps));
+    if (on_layer && !on_layer()) break;
   }
   return x;
 }

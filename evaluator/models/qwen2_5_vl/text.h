@@ -19,7 +19,8 @@ class TextModel {
   TextModel(const TextConfig& config, bool tied_head, const weights::Arena& arena);
 
   at::Tensor embed(const at::Tensor& ids) const;
-  at::Tensor forward(const TextBatch& batch, const CachedAttention& attention) const;
+  at::Tensor forward(const TextBatch& batch, const CachedAttention& attention,
+                     const OnLayer& on_layer) const;
   at::Tensor logits(const at::Tensor& hidden) const;
 
  private:

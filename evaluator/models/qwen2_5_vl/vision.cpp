@@ -55,7 +55,8 @@ VisionTower::VisionTower(const VisionConfig& config, const weights::Arena& arena
       rotary_frequencies(config.rope_theta, config.head_dim() / 2, patch_embed_.device());
 }
 
-at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageGrid> grids) const {
+at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageGrid> grids,
+                               const OnLayer& on_layer) const {
   const TowerOrder order = tower_order(grids, config_.merge, config_.window_tokens());
   const at::Device device = patches.device();
   const std::int64_t unit = config_.merge * config_.merge;
@@ -71,6 +72,7 @@ at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageG
     const auto& runs = block.full_attention ? order.frames : order.windows;
     x = x + attend(block, kernels::rms_norm(x, block.norm1, kNormEps), turn, runs);
     x = x + mlp(block, kernels::rms_norm(x, block.norm2, kNormEps));
+    if (on_layer && !on_layer()) break;
   }
   return merge(x).index_select(0, int64_tensor(order.unit_restore, device));  // (U, out_hidden)
 }

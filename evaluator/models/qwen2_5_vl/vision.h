@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evaluator/models/attention.h"
+#include "evaluator/models/model.h"
 #include "evaluator/models/qwen2_5_vl/config.h"
 #include "evaluator/models/qwen2_5_vl/positions.h"
 #include "evaluator/models/rotary.h"
@@ -22,7 +23,8 @@ class VisionTower {
 
   /// patches: (P, patch_elements) float32, merge windows first, as the processor orders them.
   /// Returns (P / merge², out_hidden), in the order of the placeholders.
-  at::Tensor encode(const at::Tensor& patches, std::span<const ImageGrid> grids) const;
+  at::Tensor encode(const at::Tensor& patches, std::span<const ImageGrid> grids,
+                    const OnLayer& on_layer) const;
 
  private:
   struct Block {

@@ -157,18 +157,17 @@ class Probe {
     result["order"] = json::array();
     result["answers"] = json::array();
     for (std::size_t i = 0; i < requests.size(); ++i) result["answers"].push_back(nullptr);
-    return engine_->generate(
-        requests, images_, processor,
-        [&](std::size_t index, const Result<engine::Answer>& answer) {
-          result["order"].push_back(index);
-          if (!answer) {
-            result["answers"][index] = {{"error", error_json(answer.error())}};
-            return;
-          }
-          result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
-          if (++answered == cancel_after) stop.request_stop();
-        },
-        stop.get_token());
+    engine::RunEvents events;
+    events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
+      result["order"].push_back(index);
+      if (!answer) {
+        result["answers"][index] = {{"error", error_json(answer.error())}};
+        return;
+      }
+      result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
+      if (++answered == cancel_after) stop.request_stop();
+    };
+    return engine_->generate(requests, images_, processor, events, stop.get_token());
   }
 
   void write_logits(const std::string& path) {

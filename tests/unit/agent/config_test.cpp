@@ -46,7 +46,7 @@ TEST_CASE("without a file every key has its documented default") {
   CHECK_FALSE(s.evaluate.limit.has_value());
   CHECK(s.publish.link_in_checkpoint == LinkInCheckpoint::kAuto);
   CHECK_FALSE(s.limits.min_free.has_value());
-  CHECK(s.limits.stage_timeouts.size() == 6);
+  CHECK(s.limits.stage_timeouts.size() == 7);
 }
 
 TEST_CASE("values with units are read from the file and overridden by the command line") {

@@ -17,14 +17,17 @@ namespace {
 const std::string kHash(64, 'a');
 
 struct Bench {
+  explicit Bench(seconds stuck = seconds(86400))
+      : supervisor(std::make_unique<FakeEvaluator>(script), clock,
+                   {.stage_timeouts = {{"starting", seconds(60)},
+                                       {"loading", seconds(600)},
+                                       {"evaluating", seconds(3600)},
+                                       {"heartbeat", seconds(120)},
+                                       {"stuck", stuck}}}) {}
+
   FakeClock clock;
   FakeEvaluatorScript script;
-  Supervisor supervisor{std::make_unique<FakeEvaluator>(script),
-                        clock,
-                        {.stage_timeouts = {{"starting", seconds(60)},
-                                            {"loading", seconds(600)},
-                                            {"evaluating", seconds(3600)},
-                                            {"heartbeat", seconds(120)}}}};
+  Supervisor supervisor;
 
   void begin(const std::string& id = "7") {
     Job job;
@@ -157,6 +160,69 @@ TEST_CASE("silence and a stage that takes too long are time-outs, and the proces
   }
   slow.clock.advance(seconds(60));
   CHECK(failure_of(slow.supervisor.step()).message.find("loading") != std::string::npos);
+}
+
+TEST_CASE("an evaluator that is alive but does not advance is killed, and started again later") {
+  Bench bench(seconds(300));
+  bench.reach_evaluating();
+  const auto beat = [&](std::uint64_t tick, const std::string& stage) {
+    bench.clock.advance(seconds(60));
+    return bench.say(protocol::Message(protocol::Progress{
+        .id = "7", .stage = stage, .task = "a", .done = 12, .total = 40, .tick = tick}));
+  };
+  // A slow device: each step comes within the limit.
+  for (std::uint64_t tick = 1; tick < 10; ++tick) {
+    for (int minute = 0; minute < 4; ++minute) REQUIRE(beat(tick, "evaluating").size() == 1);
+  }
+  REQUIRE(beat(10, "evaluating").size() == 1);
+  // Now it stands still. Neither another stage nor a smaller tick, nor what follows that, counts.
+  REQUIRE(beat(10, "preparing").size() == 1);
+  REQUIRE(beat(9, "evaluating").size() == 1);
+  REQUIRE(beat(10, "evaluating").size() == 1);
+  REQUIRE(beat(10, "evaluating").size() == 1);
+  CHECK(bench.supervisor.until_deadline() == seconds(60));
+
+  const auto events = beat(10, "evaluating");
+
+  REQUIRE(events.size() == 2);  // the progress, and the end
+  const auto failure = std::get<JobFailed>(events[1]);
+  CHECK(failure.kind == "timeout");
+  CHECK(failure.retryable);
+  CHECK(failure.message.find("alive, but has not advanced for 300 s") != std::string::npos);
+  CHECK(failure.message.find("\"evaluating\" (a, 12 of 40)") != std::string::npos);
+  CHECK(failure.message.find("limits.stage_timeouts, stuck") != std::string::npos);
+  CHECK(bench.script.kills == 1);
+  CHECK_FALSE(bench.supervisor.ready());
+  (void)bench.supervisor.step();  // it is seen to have ended
+  CHECK_FALSE(bench.supervisor.ready());
+  bench.clock.advance(seconds(1));
+  CHECK(bench.supervisor.ready());
+}
+
+TEST_CASE("a load that stands still is noticed by its limit, and waiting for the agent is not") {
+  Bench bench(seconds(300));
+  bench.begin();
+  (void)bench.say(protocol::Message(protocol::Hello{}));
+  (void)bench.say(Bench::loaded("7"));
+  bench.clock.advance(seconds(1000));  // the agent looks up what is known already
+  CHECK(bench.supervisor.step().empty());
+  bench.supervisor.evaluate({});
+  (void)bench.say(protocol::Message(Bench::result()));
+
+  bench.begin("8");
+  for (int minute = 0; minute < 4; ++minute) {
+    bench.clock.advance(seconds(60));
+    protocol::Progress progress{.id = "8", .stage = "loading"};
+    progress.tick = 500;  // of the job before
+    REQUIRE(bench.say(protocol::Message(progress)).size() == 1);
+  }
+  bench.clock.advance(seconds(100));
+  CHECK(bench.supervisor.step().empty());  // silent for 100 s, and without advance for 280 s
+  bench.clock.advance(seconds(19));
+  (void)bench.say(protocol::Message(protocol::Progress{.id = "8", .stage = "loading"}));
+  bench.clock.advance(seconds(1));
+  CHECK(failure_of(bench.supervisor.step()).message.find("has not advanced for 300 s") !=
+        std::string::npos);
 }
 
 TEST_CASE("garbage, a wrong protocol and messages out of turn fail the job, not the agent") {

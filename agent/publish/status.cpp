@@ -8,6 +8,7 @@ namespace evalcar::publish {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using state::Evaluation;
 
 Json agent_json(const std::optional<AgentFacts>& agent) {
   if (!agent.has_value()) return nullptr;
@@ -20,7 +21,7 @@ Json agent_json(const std::optional<AgentFacts>& agent) {
   return json;
 }
 
-Json evaluation_json(const state::Evaluation& evaluation) {
+Json evaluation_json(const Evaluation& evaluation) {
   Json json = Json::object();
   json["step"] = evaluation.step;
   json["checkpoint_type"] = evaluation.kind;
@@ -40,6 +41,40 @@ Json evaluation_json(const state::Evaluation& evaluation) {
   return json;
 }
 
+/// The newest step that is still asked about: its folder is there, or its evaluation goes on (a
+/// lease outlives the folder).
+Result<std::optional<std::int64_t>> newest_step(const state::Reader& reader,
+                                                std::optional<std::int64_t> run_id,
+                                                const std::optional<AgentFacts>& agent,
+                                                const std::vector<Evaluation>& evaluations) {
+  std::optional<std::int64_t> newest = agent.has_value() ? agent->latest_step : std::nullopt;
+  const auto note = [&newest](std::int64_t step) {
+    newest = std::max(newest.value_or(step), step);
+  };
+  for (const Evaluation& evaluation : evaluations) {
+    if (!state::is_end_state(evaluation.state)) note(evaluation.step);
+  }
+  if (!run_id.has_value()) return newest;
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, reader.checkpoints(*run_id));
+  for (const state::Checkpoint& checkpoint : checkpoints) {
+    if (checkpoint.gone_at.empty()) note(checkpoint.step);
+  }
+  return newest;
+}
+
+/// How far the newest step is ahead of the newest number up to it (the trainer may have gone back);
+/// before the first number, of the start.
+std::int64_t lag(std::optional<std::int64_t> newest, const std::vector<Evaluation>& evaluations) {
+  if (!newest.has_value()) return 0;
+  std::int64_t done = 0;
+  for (const Evaluation& evaluation : evaluations) {
+    const bool counts =
+        evaluation.state == state::EvaluationState::kPublished && evaluation.step <= *newest;
+    if (counts) done = std::max(done, evaluation.step);
+  }
+  return *newest - done;
+}
+
 }  // namespace
 
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
@@ -48,22 +83,14 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
   state::EvaluationFilter filter;
   filter.run_id = run_id;
   EVALCAR_ASSIGN_OR_RETURN(const auto evaluations, reader.evaluations(filter));
-  std::optional<std::int64_t> newest_seen = agent.has_value() ? agent->latest_step : std::nullopt;
-  std::optional<std::int64_t> newest_done;
   Json list = Json::array();
-  for (const state::Evaluation& evaluation : evaluations) {
-    newest_seen = std::max(newest_seen.value_or(evaluation.step), evaluation.step);
-    if (evaluation.state == state::EvaluationState::kPublished) {
-      newest_done = std::max(newest_done.value_or(evaluation.step), evaluation.step);
-    }
-    list.push_back(evaluation_json(evaluation));
-  }
+  for (const Evaluation& evaluation : evaluations) list.push_back(evaluation_json(evaluation));
   Json root = Json::object();
   root["agent"] = agent_json(agent);
   root["evaluations"] = std::move(list);
-  // How far the newest checkpoint is ahead of the newest number; before the first, of the start.
+  EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, run_id, agent, evaluations));
   root["lag_steps"] =
-      newest_seen.has_value() ? Json(*newest_seen - newest_done.value_or(0)) : Json(nullptr);
+      evaluations.empty() && !newest.has_value() ? Json(nullptr) : Json(lag(newest, evaluations));
   root["time"] = format_utc(clock.wall_now());
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

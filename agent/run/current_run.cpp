@@ -97,7 +97,8 @@ Result<watch::KnownContents> CurrentRun::read_known_contents(std::int64_t run_id
 }
 
 bool CurrentRun::still_there() const {
-  return run_.has_value() && read_mark(around_.files, home()) == run_->mark;
+  return run_.has_value() && around_.files.info_followed(path_).has_value() &&
+         read_mark(around_.files, home()) == run_->mark;
 }
 
 void CurrentRun::forget_home() {

@@ -45,7 +45,7 @@ class CurrentRun {
   const state::Run& run() const { return *run_; }
   std::int64_t id() const { return run_->id; }
   bool unsure() const { return unmarked_since_.has_value(); }
-  /// Whether the directory at this moment is the run that it was at the last look.
+  /// Whether the directory is there, and at this moment the run that it was at the last look.
   bool still_there() const;
   bool home_ready() const { return home_ready_; }
   /// The first checkpoint is there: our folder may be made.

@@ -19,6 +19,7 @@ using std::chrono::seconds;
 constexpr seconds kRetryPause{5};
 constexpr milliseconds kUnsurePause{200};
 constexpr seconds kStatusPause{5};
+constexpr seconds kStatusAfterNews{1};
 
 watch::WatchOptions watch_options(const config::WatchSettings& settings, const std::string& path) {
   watch::WatchOptions options;
@@ -136,6 +137,7 @@ milliseconds OutputDirectory::until_due() const {
   const auto until = [now](MonotonicTime time) {
     return std::chrono::ceil<milliseconds>(time - now);
   };
+  if (last_news_ > status_at_) due = std::min(due, until(status_at_ + kStatusAfterNews));
   if (!untold_.empty() || run_.unsure()) due = std::min(due, until(retry_at_));
   if (publishing_.pending() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
@@ -168,7 +170,7 @@ Status OutputDirectory::follow_run() {
       forget_run();
       watcher_.begin(run_.known_contents());  // what it said without that is void
       publishing_.look_again();
-      return {};
+      return recorder_.take_up_run();
     case CurrentRun::Change::kBack:
       publishing_.look_again();  // the rows still know everything that was in our folder
       return run_.home_ready() ? Status() : run_.ensure_home();
@@ -301,7 +303,8 @@ Result<Tally> OutputDirectory::tally() const {
 
 void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   const MonotonicTime time = around_.clock.monotonic_now();
-  if (!now && time - status_at_ < kStatusPause) return;
+  const seconds pause = last_news_ > status_at_ ? kStatusAfterNews : kStatusPause;
+  if (!now && time - status_at_ < pause) return;
   status_at_ = time;
   publish::AgentFacts mine = facts;
   mine.latest_step = view_.newest_step();
@@ -310,10 +313,9 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   // Until the first checkpoint is there, the output directory stays as the trainer made it.
   std::string trouble;
   std::vector<std::string> places = {store_->path() + ".status.json"};
-  if (run_.begun()) {
-    // A removed output directory is not ours to make again.
-    const bool there = around_.files.info_followed(path_).has_value();
-    const Status made = there ? make_directories(around_.files, publishing_.dir()) : Status();
+  // Nor is one that was removed ours to make again, or one that took its place ours to write into.
+  if (run_.begun() && run_.still_there()) {
+    const Status made = make_directories(around_.files, publishing_.dir());
     if (made.has_value())
       places.insert(places.begin(), join_path(publishing_.dir(), "status.json"));
     if (!made.has_value()) trouble = made.error().message;

@@ -87,7 +87,7 @@ class OutputDirectory {
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn() { return recorder_.close_torn(); }
   Result<Tally> tally() const;
-  /// Writes status.json, at most every few seconds unless `now`.
+  /// Writes status.json every few seconds, soon after a change, or `now`.
   void write_status(const publish::AgentFacts& facts, bool now);
 
   state::Store& store() { return *store_; }

@@ -202,15 +202,56 @@ Status Recorder::lose(const state::Evaluation& row, const std::string& reason) {
   return end_evaluation(store_, row.id, EvaluationState::kLost, reason);
 }
 
+Status Recorder::take_up_run() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, store_.read().runs());
+  for (const state::Run& other : runs) {
+    const bool same_place = other.output_dir == run_.run().output_dir && other.id != run_.id();
+    if (same_place) EVALCAR_RETURN_IF_ERROR(end_other_run(other));
+  }
+  state::EvaluationFilter filter;
+  filter.run_id = run_.id();
+  filter.states = {EvaluationState::kLost};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    if (!row.reason.starts_with(kMadeAnew) || !leases_.holds_folder(row)) continue;
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+    EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, row.lease_path));
+    spdlog::info("{}: its output directory is back, it goes on", title(row));
+  }
+  return {};
+}
+
+/// Its leases are not released: a folder of that name here is a lease of this run.
+Status Recorder::end_other_run(const state::Run& other) {
+  const std::string reason = std::string(kMadeAnew) + " (run " + run_.run().name + ")";
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations({.run_id = other.id}));
+  for (const state::Evaluation& row : rows) {
+    if (is_open(row.state)) {
+      EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, reason));
+    } else if (row.state == EvaluationState::kScored) {  // the database keeps its numbers
+      EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, "not published: " + reason));
+    }
+  }
+  return {};
+}
+
+bool Recorder::is_there(const std::string& folder) const {
+  const auto info = files_.info_followed(join_path(parent_path(run_.home()), folder));
+  return info.has_value() || info.error().code != ErrorCode::kNotFound;
+}
+
 Status Recorder::end_vanished() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_.id()));
+  for (const state::Checkpoint& known : checkpoints) {
+    if (!known.gone_at.empty() || is_there(known.name)) continue;
+    EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(known.id));
+  }
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
   filter.states = {EvaluationState::kFound};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
-    const auto folder = files_.info_followed(join_path(parent_path(run_.home()), row.checkpoint));
-    if (folder.has_value() || folder.error().code != ErrorCode::kNotFound) continue;
-    EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(row.checkpoint_id));
+    if (is_there(row.checkpoint)) continue;
     EVALCAR_RETURN_IF_ERROR(
         lose(row, "removed before it was complete, while no agent ran: " + row.reason));
   }

@@ -25,6 +25,9 @@ class Recorder {
   /// Before anything of a turn is recorded: which checkpoints there are says which one is the
   /// newest, and which is the n-th.
   void note_presence(const watch::Sighting& seen);
+  /// A run was entered. Open rows of the directory's other runs end: their files are not here. Rows
+  /// of this one that ended so, and whose lease came back with it, go on.
+  Status take_up_run();
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
   /// What went while no agent was there to see it: nothing will ever tell of it again. Once after a
@@ -46,6 +49,8 @@ class Recorder {
   Status record_not_started(const watch::Sighting& seen);
   Status record_unreadable(const watch::Sighting& seen);
   Status record_gone(const watch::Sighting& seen);
+  Status end_other_run(const state::Run& other);
+  bool is_there(const std::string& folder) const;
   Status lose(const state::Evaluation& row, const std::string& reason);
 
   FileSystem& files_;

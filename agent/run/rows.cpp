@@ -30,7 +30,7 @@ bool revivable(const state::Evaluation& row) {
   }
   const bool was_never_read =
       row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost;
-  return was_never_read && row.attempts == 0;
+  return was_never_read && (row.attempts == 0 || row.reason.starts_with(kMadeAnew));
 }
 
 Status end_evaluation(state::Store& store, std::int64_t evaluation, EvaluationState to,

@@ -366,3 +366,37 @@ TEST_CASE("status tells every evaluation, the agent and how far it is behind") {
             must(status_json(d.s.store->read(), d.s.clock, std::nullopt, std::nullopt)))["agent"]
             .is_null());
 }
+
+TEST_CASE("the lag falls when checkpoints that nobody measures any more are deleted") {
+  Desk d;
+  must(d.publisher->publish(d.scored(500, 0.5), 0));
+  const auto lag = [&] {
+    return json::parse(
+        must(status_json(d.s.store->read(), d.s.clock, d.s.run.id, std::nullopt)))["lag_steps"];
+  };
+  const state::Evaluation leased = d.s.plan(700);
+  d.s.bring(leased.id, kLeased);
+  const state::Evaluation lost = d.s.plan(1000);
+  CHECK(lag() == 500);
+
+  must(d.s.store->transition(lost.id, kLost, "removed"));
+  CHECK(lag() == 500);  // the folder is there
+  must(d.s.store->mark_checkpoint_gone(lost.checkpoint_id));
+  CHECK(lag() == 200);
+  must(d.s.store->mark_checkpoint_gone(leased.checkpoint_id));
+  CHECK(lag() == 200);  // its lease waits
+  must(d.s.store->transition(leased.id, kLost, "given up"));
+  CHECK(lag() == 0);
+}
+
+TEST_CASE("a trainer that went back is compared with the numbers up to where it is") {
+  Desk d;
+  for (const std::int64_t step : {100, 500}) must(d.publisher->publish(d.scored(step, 0.5), 0));
+  must(d.s.store->mark_checkpoint_gone(d.s.get(2).checkpoint_id));
+  d.s.plan(150);
+
+  const json status =
+      json::parse(must(status_json(d.s.store->read(), d.s.clock, d.s.run.id, std::nullopt)));
+
+  CHECK(status["lag_steps"] == 50);
+}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from fixtures import data_sets, small_models
 
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/usr/local/lib")
 
@@ -46,6 +47,22 @@ def link_packages(prefix):
 
 
 @pytest.fixture(scope="module")
+def place(tmp_path_factory, cache_dir):
+    """A checkpoint of a small model and two questions."""
+    folder = tmp_path_factory.mktemp("place")
+    small_models.write_model(folder / "checkpoint-5", small_models.SmallModel(seed=3), cache_dir=cache_dir)
+    data_sets.write_docvqa(folder / "data", count=2)
+    return folder
+
+
+def evaluate(prefix, place):
+    """The table of an evaluation by the programs under `prefix`, in an environment that names nothing else."""
+    return run(prefix / "bin/evalcar", "eval", place / "checkpoint-5", "--tasks", "docvqa_val", "--data", place / "data", "--device", "cpu",
+               "--output", place / "out", "--set", "evaluate.max_new_tokens=2", env={"PATH": "/usr/bin:/bin", "HOME": str(place)},
+               cwd=place)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
 def prefix(build_dir, source_dir):
     folder = source_dir / "build" / "test-install"  # the virtual environment's file system, so that links can be made
     shutil.rmtree(folder, ignore_errors=True)
@@ -78,6 +95,10 @@ def test_installed_programs_say_their_version(prefix, source_dir):
     assert version in run(prefix / "bin/evalcar-evaluator", "--version")
 
 
+def test_installed_programs_evaluate_a_checkpoint(prefix, place):
+    assert "anls" in evaluate(prefix, place)
+
+
 def test_the_agent_links_no_libtorch(prefix):
     assert not [name for name in libraries(prefix / "bin/evalcar") if "torch" in name or "cuda" in name]
 
@@ -103,7 +124,7 @@ def test_systemd_accepts_the_unit(prefix):
 
 
 @pytest.mark.full
-def test_programs_run_after_the_source_and_the_build_are_deleted(source_dir, tmp_path):
+def test_programs_run_after_the_source_and_the_build_are_deleted(source_dir, tmp_path, place):
     tree, build, prefix = tmp_path / "tree", tmp_path / "build", tmp_path / "prefix"
     files = run("git", "ls-files", "-co", "--exclude-standard", cwd=source_dir).splitlines()
     for name in files:
@@ -122,3 +143,4 @@ def test_programs_run_after_the_source_and_the_build_are_deleted(source_dir, tmp
     assert "evalcar" in run(moved / "bin/evalcar", "--version")
     assert "evalcar" in run(moved / "bin/evalcar-evaluator", "--version")
     assert "libtorch_cpu.so" in " ".join(libraries(moved / "bin/evalcar-evaluator"))
+    assert "anls" in evaluate(moved, place)

@@ -23,11 +23,11 @@ MODELS = {
         vision_heads=4, vision_hidden=64),
     "untied-5-native-all-windows": SmallModel(
         seed=39, names="native", tied=False, heads=2, kv_heads=2, hidden=48, mrope_section=(4, 4, 4), full_attention=()),
-    "tied-4.49-all-full": SmallModel(
-        seed=39, generation="4.49", heads=12, kv_heads=4, hidden=96, mrope_section=(0, 2, 2), full_attention=(0, 1, 2),
+    "tied-hub-all-full": SmallModel(
+        seed=39, generation="hub", heads=12, kv_heads=4, hidden=96, mrope_section=(0, 2, 2), full_attention=(0, 1, 2),
         rms_norm_eps=1e-5, layers=4),
-    "untied-4.57-sharded": SmallModel(
-        seed=35, generation="4.57", tied=False, heads=4, kv_heads=4, hidden=64, mrope_section=(4, 2, 2), window=84,
+    "untied-4.57-new-sharded": SmallModel(
+        seed=35, generation="4.57-new", tied=False, heads=4, kv_heads=4, hidden=64, mrope_section=(4, 2, 2), window=84,
         rope_theta=10000.0, max_shard_size="100KB", vision_depth=5, full_attention=(3,)),
     "untied-5-bfloat16-file": SmallModel(seed=38, tied=False, dtype="bfloat16", layers=5, intermediate=200),
 }  # fmt: skip

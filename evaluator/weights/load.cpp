@@ -21,6 +21,10 @@ namespace evalcar::weights {
 namespace {
 
 constexpr std::size_t kNamesInMessage = 8;
+// Read in one go: small enough that a stop and the progress need not wait for a table of gigabytes,
+// large enough that a tensor stored transposed is still read in long runs.
+constexpr std::uint64_t kPartBytes = std::uint64_t{64} << 20U;
+constexpr std::chrono::milliseconds kProgressPause{100};
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -93,11 +97,13 @@ class Loading {
       watch(on_progress, stop);
     }
     if (error_) return *error_;
-    if (on_progress) on_progress(plan_.bytes(), plan_.bytes());
+    if (on_progress) on_progress(plan_.bytes(), total_bytes());
     return {};
   }
 
   std::vector<checkpoint::TensorDigest>& digests() { return digests_; }
+  /// What is read: the tensors, then the records that have checksums.
+  std::uint64_t total_bytes() const { return plan_.bytes() + plan_.record_bytes(); }
 
  private:
   void work() {
@@ -111,7 +117,6 @@ class Loading {
         fail(status.error());
         break;
       }
-      done_bytes_.fetch_add(plan_.tensors[index].bytes());
     }
     const std::scoped_lock lock(mutex_);
     --running_;
@@ -122,12 +127,11 @@ class Loading {
   void watch(const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
              const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::milliseconds(100),
-                              [this] { return running_ == 0; })) {
+    while (!changed_.wait_for(lock, kProgressPause, [this] { return running_ == 0; })) {
       lock.unlock();
       if (stop.stop_requested())
         fail(make_error(ErrorCode::kCancelled, "stopped while loading weights"));
-      if (on_progress) on_progress(done_bytes_.load(), plan_.bytes());
+      if (on_progress) on_progress(done_bytes_.load(), total_bytes());
       lock.lock();
     }
   }
@@ -161,15 +165,32 @@ class Loading {
     const std::span<std::byte> bytes =
         in_place ? std::span(static_cast<std::byte*>(place.data_ptr()), tensor.bytes())
                  : std::span(staging);
-    EVALCAR_RETURN_IF_ERROR(reader_.read(index, bytes));
-    digests_[index] = {tensor.name, tensor.dtype, tensor.shape, checkpoint::tensor_sha256(bytes)};
-    if (const auto bad = first_not_finite(bytes, tensor.dtype))
-      return make_error(ErrorCode::kCorruption,
-                        tensor.name + ": element " + std::to_string(*bad) +
-                            " is NaN or infinite: the weights are broken (a diverged training?)");
+    EVALCAR_RETURN_IF_ERROR(read_parts(index, bytes));
     if (!in_place && place.defined())
       place.copy_(at::from_blob(staging.data(), {place.numel()},
                                 at::TensorOptions().dtype(scalar_type(tensor.dtype))));
+    return {};
+  }
+
+  // Reads, hashes and checks a tensor part by part.
+  Status read_parts(std::size_t index, std::span<std::byte> bytes) {
+    const checkpoint::TensorPlan& tensor = plan_.tensors[index];
+    const std::size_t element = checkpoint::dtype_size(tensor.dtype);
+    Sha256 hash;
+    std::size_t done = 0;
+    for (const checkpoint::Box& box : checkpoint::row_major_boxes(tensor, kPartBytes)) {
+      if (failed_.load()) return {};  // what failed, or the stop, is told by who saw it
+      const std::span<std::byte> part = bytes.subspan(done, box.elements() * element);
+      EVALCAR_RETURN_IF_ERROR(reader_.read_box(index, box, part));
+      hash.update(part);
+      if (const auto bad = first_not_finite(part, tensor.dtype))
+        return make_error(ErrorCode::kCorruption,
+                          tensor.name + ": element " + std::to_string(done / element + *bad) +
+                              " is NaN or infinite: the weights are broken (a diverged training?)");
+      done += part.size();
+      done_bytes_.fetch_add(part.size());
+    }
+    digests_[index] = {tensor.name, tensor.dtype, tensor.shape, to_hex(hash.finish())};
     return {};
   }
 
@@ -193,6 +214,26 @@ class Loading {
   int running_ = 0;
   std::optional<Error> error_;
 };
+
+// The checksums that the files state. Told at most every kProgressPause.
+Status verify(const FileSystem& files, const checkpoint::Plan& plan, int threads,
+              const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+              const std::stop_token& stop) {
+  const std::uint64_t before = plan.bytes();
+  const std::uint64_t total = before + plan.record_bytes();
+  auto told = std::chrono::steady_clock::now();
+  EVALCAR_RETURN_IF_ERROR(checkpoint::verify_checksums(
+      files, plan, threads,
+      [&](std::uint64_t done) {
+        const auto now = std::chrono::steady_clock::now();
+        if (!on_progress || now - told < kProgressPause) return;
+        told = now;
+        on_progress(before + done, total);
+      },
+      stop));
+  if (on_progress && total > before) on_progress(total, total);
+  return {};
+}
 
 // A tied tensor that was saved on its own must hold the values of the one it is tied to.
 Status check_ties(const WeightLayout& layout, const Assignment& assignment,
@@ -261,7 +302,7 @@ Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
   EVALCAR_ASSIGN_OR_RETURN(const auto reader, checkpoint::PlanReader::open(files, plan));
   Loading loading(plan, layout, assignment, reader, arena);
   EVALCAR_RETURN_IF_ERROR(loading.run(threads, on_progress, stop));
-  EVALCAR_RETURN_IF_ERROR(checkpoint::verify_checksums(files, plan, threads));
+  EVALCAR_RETURN_IF_ERROR(verify(files, plan, threads, on_progress, stop));
   EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   EVALCAR_RETURN_IF_ERROR(check_ties(layout, assignment, loading.digests()));
   return LoadReport{.weights_sha256 = checkpoint::weights_sha256(std::move(loading.digests())),

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ struct Plan {
 
   const TensorPlan* find(std::string_view name) const;
   std::uint64_t bytes() const;
+  /// Bytes that verify_checksums() reads.
+  std::uint64_t record_bytes() const;
 };
 
 /// Reads the metadata of one kind of weights in `dir` and makes its plan. kUnavailable (retryable)
@@ -134,8 +137,12 @@ std::string weights_sha256(std::vector<TensorDigest> tensors);
 
 /// Reads every record of the plan (once more, from the page cache where it was just read) and
 /// compares its CRC-32: finds blocks that were lost by a power cut or by a disk. kCorruption names
-/// file and offset. Does nothing for formats without checksums.
-Status verify_checksums(const FileSystem& files, const Plan& plan, int threads);
+/// file and offset. Does nothing for formats without checksums. `on_progress(bytes_done)`, of
+/// Plan::record_bytes(), is called on the calling thread after each block that this one verified;
+/// it may be empty. kCancelled soon after `stop`: each thread ends after the block it reads.
+Status verify_checksums(const FileSystem& files, const Plan& plan, int threads,
+                        const std::function<void(std::uint64_t)>& on_progress = {},
+                        const std::stop_token& stop = {});
 
 /// Hashes every tensor of a plan with up to `threads` threads in bounded memory;
 /// `on_progress(bytes_done)` may be empty. Verifies the checksums too.

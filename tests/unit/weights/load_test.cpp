@@ -1,0 +1,125 @@
+#include "evaluator/weights/load.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cstring>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/checkpoint/crc32.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::weights;
+
+namespace {
+
+constexpr std::size_t kRows = 80 * 1024;
+constexpr std::size_t kColumns = 256;  // 80 MiB of float32: read in two parts
+constexpr std::size_t kElements = kRows * kColumns;
+
+/// One tensor in one file, which states its checksum.
+struct Scene {
+  Scene() {
+    for (std::size_t i = 0; i < kElements; ++i) values[i] = static_cast<float>(i % 1000);
+    layout.canonical_name = [](std::string_view stored) { return std::string(stored); };
+    layout.add("w", {kRows, kColumns});
+    write();
+  }
+
+  void write() {
+    std::string content(kElements * sizeof(float), '\0');
+    std::memcpy(content.data(), values.data(), content.size());
+    files.put_file("/c/w.pt", content);
+    plan = {};
+    plan.files.push_back({"/c/w.pt", files.info("/c/w.pt").value()});
+    plan.tensors.push_back({.name = "w",
+                            .dtype = checkpoint::DType::kFloat32,
+                            .shape = {kRows, kColumns},
+                            .pieces = {{.file = 0,
+                                        .file_offset = 0,
+                                        .start = {0, 0},
+                                        .size = {kRows, kColumns},
+                                        .stride_elements = {kColumns, 1}}},
+                            .tied_to = {}});
+    plan.records.push_back(
+        {0, 0, content.size(), checkpoint::crc32(std::as_bytes(std::span(content)))});
+    files.reset_calls();
+  }
+
+  Result<LoadReport> load(std::stop_token stop = {}) {
+    Arena arena(layout, at::kFloat, at::kCPU);
+    auto report = weights::load(
+        files, plan, layout, assign(plan, layout).value(), arena, 2,
+        [&](std::uint64_t done, std::uint64_t total) { told.emplace_back(done, total); },
+        std::move(stop));
+    if (report.has_value())
+      same = std::memcmp(arena.tensor("w").const_data_ptr(), values.data(),
+                         kElements * sizeof(float)) == 0;
+    return report;
+  }
+
+  test::FakeClock clock;
+  test::MemoryFileSystem files{clock};
+  std::vector<float> values = std::vector<float>(kElements);
+  WeightLayout layout;
+  checkpoint::Plan plan;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> told;
+  bool same = false;
+};
+
+}  // namespace
+
+TEST_CASE("a tensor read in parts is whole, has one hash, and the progress counts the checksums") {
+  Scene scene;
+
+  const auto report = scene.load();
+
+  REQUIRE(report.has_value());
+  CHECK(scene.same);
+  const std::string sha =
+      checkpoint::tensor_sha256(std::as_bytes(std::span<const float>(scene.values)));
+  CHECK(report->weights_sha256 ==
+        checkpoint::weights_sha256({{"w", checkpoint::DType::kFloat32, {kRows, kColumns}, sha}}));
+  REQUIRE_FALSE(scene.told.empty());
+  CHECK(scene.told.back() == std::pair(2 * scene.plan.bytes(), 2 * scene.plan.bytes()));
+  for (std::size_t i = 1; i < scene.told.size(); ++i)
+    CHECK(scene.told[i - 1].first <= scene.told[i].first);
+}
+
+TEST_CASE("a NaN in a later part of a tensor is named by its place in the whole tensor") {
+  Scene scene;
+  scene.values[kElements - 3] = std::numeric_limits<float>::quiet_NaN();
+  scene.write();
+
+  const auto report = scene.load();
+
+  REQUIRE_FALSE(report.has_value());
+  CHECK(report.error().message.find("w: element " + std::to_string(kElements - 3) + " is NaN") !=
+        std::string::npos);
+}
+
+TEST_CASE("a stop while checksums are verified ends the load long before they are through") {
+  Scene scene;
+  std::stop_source stop;
+  std::size_t reads_of_weights = 0;
+  // The verification opens the file again.
+  scene.files.on_call([&](const test::Call& call) {
+    if (call.operation != "read_at") return;
+    if (scene.files.count("open_readable") < 2) {
+      ++reads_of_weights;
+    } else {
+      stop.request_stop();
+    }
+  });
+
+  const auto report = scene.load(stop.get_token());
+
+  REQUIRE_FALSE(report.has_value());
+  CHECK(report.error().code == ErrorCode::kCancelled);
+  CHECK(reads_of_weights > 0);
+  CHECK(scene.files.count("read_at") <= reads_of_weights + 2);  // of 80
+}

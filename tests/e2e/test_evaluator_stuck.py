@@ -1,0 +1,129 @@
+"""The real evaluator when a file system hangs, when it is told to stop, and when one document of a task is broken."""
+
+import evaluator as evaluator_module
+import pyarrow
+import pytest
+import sidecar as sidecar_module
+import small_models
+from fixtures import data_sets
+from pyarrow import parquet
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_the_evaluator(bin_dir):
+    if not (bin_dir / "evalcar-evaluator").exists():
+        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory, cache_dir):
+    """A small model, and pages that take long to decode."""
+    root = tmp_path_factory.mktemp("good")
+    small_models.write_model(root / "model", small_models.SmallModel(seed=3, layers=2), cache_dir=cache_dir)
+    data_sets.write_docvqa(root / "data", count=4)
+    return root
+
+
+@pytest.mark.parametrize("held, stage", [("model.safetensors", "loading"), pytest.param(".parquet", "preparing", marks=pytest.mark.full)])
+def test_a_read_that_never_returns_is_noticed_and_the_next_try_succeeds(bin_dir, good, tmp_path, held, stage):
+    flag = tmp_path / "hang"
+    flag.touch()
+    run = tmp_path / "out"
+    (run / "checkpoint-5").mkdir(parents=True)
+    for file in (good / "model").iterdir():
+        (run / "checkpoint-5" / file.name).write_bytes(file.read_bytes())
+    sidecar = sidecar_module.Sidecar(
+        bin_dir, tmp_path, run,
+        arguments=["--data", str(good / "data"), "--device", "cpu", "--set", "watch.settle_time=1s", "--set", "evaluate.max_new_tokens=2",
+                   "--set", "limits.stage_timeouts=stuck=2s"],
+        environment={"LD_PRELOAD": str(bin_dir / "libhold_reads.so"), "HOLD_READS_OF": held, "HOLD_READS_WHILE": str(flag)},
+    )  # fmt: skip
+    sidecar.start("--once")
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM attempts WHERE outcome = 'failed'"), what="the failed attempt")
+    flag.unlink()
+
+    assert sidecar.wait(120) == 0, sidecar.log()
+
+    assert sidecar.published() == {(5, "regular")}
+    (first, kind, reason), *_, (last, _, _) = sidecar.query("SELECT outcome, error_kind, message FROM attempts ORDER BY number")
+    assert (first, kind, last) == ("failed", "timeout", "scored")
+    assert f'alive, but has not advanced for 2 s at stage "{stage}"' in reason and "limits.stage_timeouts, stuck" in reason
+
+
+def test_the_tick_rises_while_work_is_done_and_stands_still_in_a_read_that_hangs(bin_dir, good, tmp_path):
+    flag = tmp_path / "hang"
+    environment = {"LD_PRELOAD": str(bin_dir / "libhold_reads.so"), "HOLD_READS_OF": ".parquet", "HOLD_READS_WHILE": str(flag)}
+    with evaluator_module.Evaluator(bin_dir, environment=environment) as evaluator:
+        evaluator.load(good / "model")
+        loaded = evaluator.tick()
+        flag.touch()
+        evaluator.evaluate(good / "data", ["docvqa_val"])
+        ticks = [evaluator.wait_for("progress")["tick"] for _ in range(5)][2:]
+        flag.unlink()
+        evaluator.wait_for("result")
+        ticks_of_answers = [m["tick"] for m in evaluator.heard if m["type"] == "progress" and m["stage"] == "evaluating"]
+
+    assert loaded > 0
+    assert len(set(ticks)) == 1  # heartbeats, and no advance
+    assert ticks_of_answers == sorted(ticks_of_answers)
+    assert ticks_of_answers[-1] > ticks_of_answers[0] + 4 * 3  # layers of four answers
+
+
+PAGES = 24
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """One question on each of many large pages: what an evaluation does first is reading pictures, for seconds."""
+    root = tmp_path_factory.mktemp("pages")
+    data_sets.write_docvqa(root, count=PAGES, sizes=(1600, 1600), questions_per_image=1)
+    return root
+
+
+def test_a_cancel_while_pictures_are_decoded_ends_within_a_few_of_them(bin_dir, good, pages):
+    with evaluator_module.Evaluator(bin_dir) as evaluator:
+        evaluator.load(good / "model")
+        evaluator.evaluate(pages, ["docvqa_val"], max_pixels=28 * 28 * 64)
+        before = evaluator.wait_for("progress", where=lambda m: m["stage"] == "evaluating")["tick"]
+        evaluator.say("cancel", id="1")
+        error = evaluator.wait_for("error")
+        # The next job tells how much was done until then: it ticks once for each picture, and for each layer.
+        evaluator.evaluate(pages, ["docvqa_val"], job="2", limit=1, max_pixels=28 * 28 * 64)
+        after = evaluator.wait_for("progress", where=lambda m: m["id"] == "2")["tick"]
+        evaluator.wait_for("result")
+
+    assert error["kind"] == "cancelled" and error["id"] == "1"
+    assert not [message for message in evaluator.heard if message["type"] == "sample" and message["id"] == "1"]
+    assert after - before < PAGES
+
+
+def test_a_cancel_while_documents_are_prepared_ends_before_the_model_runs(bin_dir, good, pages):
+    with evaluator_module.Evaluator(bin_dir) as evaluator:
+        evaluator.load(good / "model")
+        evaluator.evaluate(pages, ["docvqa_val"])
+        evaluator.say("cancel", id="1")
+        assert evaluator.wait_for("error")["kind"] == "cancelled"
+
+    assert {message["stage"] for message in evaluator.heard if message["type"] == "progress"} == {"loading", "preparing"}
+
+
+def test_a_task_that_failed_takes_its_other_requests_out_of_the_run(bin_dir, good, tmp_path):
+    """All twelve documents are planned; that the first picture breaks off shows when the first of three packs is read."""
+    folder = data_sets.write_docvqa(tmp_path, count=12, questions_per_image=1)
+    (file,) = folder.rglob("*.parquet")
+    table = parquet.read_table(file)
+    rows = table.to_pylist()
+    rows[0]["image"]["bytes"] = rows[0]["image"]["bytes"][:200]
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), file)
+    with evaluator_module.Evaluator(bin_dir) as evaluator:
+        evaluator.load(good / "model")
+        evaluator.evaluate(tmp_path, ["docvqa_val"], batch_size=4)
+        before = evaluator.wait_for("progress", where=lambda m: m["stage"] == "evaluating")["tick"]
+        error = evaluator.wait_for("error")
+        evaluator.evaluate(good / "data", ["docvqa_val"], job="2")
+        after = evaluator.wait_for("progress", where=lambda m: m["id"] == "2")["tick"]
+        evaluator.wait_for("result")
+
+    assert error["kind"] == "corruption" and "docvqa_val: document 0" in error["message"]
+    assert after - before <= 12  # pictures; no layer of any batch
+

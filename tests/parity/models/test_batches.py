@@ -156,6 +156,53 @@ def test_a_stop_between_answers_is_cancelled(scene, bin_dir):
     assert len(result["order"]) == 2
 
 
+POSITION_BYTES = 2 * 3 * 2 * 16 * 4  # keys and values, layers, key heads, head_dim, float32: of small_models' default
+
+
+def longest_need(scene):
+    return max(len(tokens) for tokens in scene[4]) + 24
+
+
+@pytest.mark.parametrize("sequences", [1.0, 2.5, 4.0])
+def test_a_batch_that_does_not_fit_the_cache_is_made_smaller_and_gives_the_same_tokens(scene, bin_dir, alone, sequences):
+    """Room for so many of the longest sequences, where nine are asked for."""
+    room = int(sequences * longest_need(scene)) * POSITION_BYTES
+    run = {"folder": str(scene[0] / "a"), "requests": requests(scene)}
+    (result,) = cases.run_probe(bin_dir, scene[0], [run], scene[3], batch_size=9, cache_bytes=room)["runs"]
+    assert [answer["tokens"] for answer in result["answers"]] == alone
+
+
+def test_a_request_longer_than_the_cache_is_refused_and_the_others_are_answered(scene, bin_dir, alone):
+    need = longest_need(scene)
+    asked = requests(scene)
+    asked[3]["max_new_tokens"] = need + 1  # its prompt has to fit, too
+    run = {"folder": str(scene[0] / "a"), "requests": asked}
+    (result,) = cases.run_probe(bin_dir, scene[0], [run], scene[3], batch_size=9, cache_bytes=need * POSITION_BYTES)["runs"]
+    refused = result["answers"].pop(3)["error"]
+    prompt = len(asked[3]["tokens"])
+    assert refused["code"] == "unavailable"
+    assert refused["message"] == (
+        f"out of memory: {prompt + need + 1} cache positions are needed ({prompt} of the prompt, {need + 1} to generate), "
+        f"and there is room for {need}")  # fmt: skip
+    assert [answer["tokens"] for answer in result["answers"]] == alone[:3] + alone[4:]
+
+
+def test_a_cache_that_grows_between_packs_changes_no_token(scene, bin_dir, alone):
+    """The long answer goes first and alone, for the five questions that share a picture fill a pack of their own: that one needs
+    more memory than the first. In `alone` the first pack needed the most."""
+    folder, model, ids, pictures, prompts, images = scene
+    long = {"tokens": prompts[8], "images": images[8], "max_new_tokens": 300}
+    five = requests(scene)[:5]
+    assert 5 * min(len(r["tokens"]) + 24 for r in five) > len(long["tokens"]) + 300
+    run = {"folder": str(folder / "a"), "requests": [*five, long]}
+    (growing,) = cases.run_probe(bin_dir, folder, [run], pictures, batch_size=5)["runs"]
+    assert growing["order"][0] == 5  # alone in the first pack: it took 300 steps, the others 24
+    answered = [answer["tokens"] for answer in growing["answers"]]
+    assert answered[:5] == alone[:5]
+    assert answered[5][:24] == alone[8]
+    assert answered[5:] == cases.reference(model, ids, [long["tokens"]], [[]], 300)[0]
+
+
 def test_bfloat16_scores_are_as_close_as_transformers_own(scene, bin_dir):
     """In bfloat16 tokens may differ; the first scores must be as near to float32's as transformers' are (within a factor of 2)."""
     folder, model, ids, pictures, prompts, images = scene

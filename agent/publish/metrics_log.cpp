@@ -8,6 +8,14 @@ namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
 }
 
+std::optional<std::int64_t> seq_of(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto seq = json.find("seq");
+  if (seq == json.end() || !seq->is_number_integer()) return std::nullopt;
+  return seq->get<std::int64_t>();
+}
+
 Status MetricsLog::learn(const std::string& content) {
   last_seq_ = 0;
   lines_.clear();
@@ -54,6 +62,33 @@ Status MetricsLog::refresh() {
   EVALCAR_RETURN_IF_ERROR(learn(content));
   EVALCAR_ASSIGN_OR_RETURN(seen_, files_.info_followed(path_));
   return {};
+}
+
+Status MetricsLog::restore(std::vector<std::pair<std::int64_t, std::string>> lines) {
+  if (lines.empty()) return {};
+  EVALCAR_RETURN_IF_ERROR(refresh());
+  std::sort(lines.begin(), lines.end());
+  if (lines.front().first < last_seq_) return restore_among(std::move(lines));
+  for (const auto& [seq, line] : lines) EVALCAR_RETURN_IF_ERROR(append(line));
+  return refresh();
+}
+
+Status MetricsLog::restore_among(std::vector<std::pair<std::int64_t, std::string>> lines) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string content, read_file(files_, path_, kMaxBytes));
+  std::int64_t seq = 0;  // what is no line of ours stays behind the one before it
+  for (std::size_t start = 0, end = 0; (end = content.find('\n', start)) != std::string::npos;
+       start = end + 1) {
+    const std::string line = content.substr(start, end - start);
+    seq = std::max(seq, seq_of(line).value_or(0));
+    lines.emplace_back(seq, line);
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string whole;
+  for (const auto& [at, line] : lines) whole += line + "\n";
+  seen_.reset();
+  EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, path_, whole));
+  return refresh();
 }
 
 std::optional<std::string> MetricsLog::line_of(const std::string& evaluation_key) const {

@@ -5,11 +5,16 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "store/base/file_system.h"
 #include "store/base/result.h"
 
 namespace evalcar::publish {
+
+/// "seq" of a line; absent if it is none of ours.
+std::optional<std::int64_t> seq_of(const std::string& line);
 
 /// Not thread-safe. The file is read once, and again when somebody else changed it.
 class MetricsLog {
@@ -30,8 +35,12 @@ class MetricsLog {
   /// refresh(). After a failed fsync the file is replaced as a whole, since its content is unknown
   /// then.
   Status append(const std::string& line);
+  /// Puts lines back that the file had once and has no more, each at the place of its seq. Those
+  /// above all others are appended; else the file is replaced, so that readers start over.
+  Status restore(std::vector<std::pair<std::int64_t, std::string>> lines);
 
  private:
+  Status restore_among(std::vector<std::pair<std::int64_t, std::string>> lines);
   Status learn(const std::string& content);
 
   FileSystem& files_;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/publish/best.h"
 #include "agent/publish/event_file.h"
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/metrics_log.h"
@@ -30,28 +31,11 @@ double seconds_since_epoch(WallTime time) {
   return static_cast<double>(time.time_since_epoch().count()) / 1e6;
 }
 
-/// Whether a metric's row is meant by "eval/<task>/<metric>", under its own name or an alias.
-bool is_named(const std::string& wanted, const state::MetricRow& row, const Aliases& aliases) {
-  protocol::Metric metric;
-  metric.name = row.metric;
-  metric.filter = row.filter;
-  if (metric_key("regular", row.task, metric) == wanted) return true;
-  if (!aliases) return false;
-  for (const std::string& name : aliases(row.task, row.metric)) {
-    metric.name = name;
-    if (metric_key("regular", row.task, metric) == wanted) return true;
-  }
-  return false;
-}
-
-/// "seq" of a line that this program wrote.
-std::optional<std::int64_t> seq_of(const std::optional<std::string>& line) {
-  if (!line.has_value()) return std::nullopt;
-  const Json json = Json::parse(*line, nullptr, false);
-  if (!json.is_object() || !json.contains("seq") || !json["seq"].is_number_integer()) {
-    return std::nullopt;
-  }
-  return json["seq"].get<std::int64_t>();
+/// Where the line says that the results file is, relative to its own folder.
+std::string results_of(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("results") || !json["results"].is_string()) return "";
+  return json["results"].get<std::string>();
 }
 
 }  // namespace
@@ -132,17 +116,58 @@ struct Publisher::State {
     return write_results_files(files, dir, facts, result, samples);
   }
 
-  /// Appends the lines that were decided and could not be written, in the order of their seq: who
-  /// reads the file from where he stopped must not miss one that comes after a larger seq.
-  Status write_left_over_lines(std::int64_t run_id) {
+  Status append_event_of(const Evaluation& evaluation, const protocol::EvaluationResult& result) {
+    const double time = seconds_since_epoch(parse_utc(evaluation.finished_at));
+    return append_event(files, event_path(), time,
+                        scalar_event(time, evaluation.step,
+                                     metric_values(evaluation.kind, result, published_aliases())));
+  }
+  std::string event_path() const {
+    return join_path(options.dir, "tensorboard/events.out.tfevents.1.evalcar");
+  }
+
+  /// How many evaluations the event file has, as far as it can be read.
+  std::size_t known_events() const {
+    const auto content = read_file(files, event_path(), std::uint64_t{1} << 30U);
+    const std::size_t records = content.has_value() ? read_records(*content).data.size() : 0;
+    return records == 0 ? 0 : records - 1;  // the first one tells the version
+  }
+
+  /// Brings the lines into the file that were decided and are not there: they could not be written,
+  /// or somebody deleted the file. Who reads it from where he stopped must not miss one that comes
+  /// after a larger seq.
+  Status write_missing_lines(std::int64_t run_id) {
     EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
-    for (const state::Publication& publication : publications) {  // by seq
-      if (!publication.published_at.empty()) continue;
+    std::vector<std::pair<std::int64_t, std::string>> missing;
+    for (const state::Publication& publication : publications) {
       EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
                                store.read().evaluation(publication.evaluation_id));
       if (log.line_of(evaluation_key(evaluation)).has_value()) continue;
-      EVALCAR_RETURN_IF_ERROR(log.append(publication.line));
-      EVALCAR_RETURN_IF_ERROR(log.refresh());
+      missing.emplace_back(publication.seq, publication.line);
+    }
+    if (!missing.empty()) EVALCAR_RETURN_IF_ERROR(make_directories(files, options.dir));
+    return log.restore(std::move(missing));
+  }
+
+  /// What somebody deleted of the files of published evaluations is written again, as it was.
+  Status restore_files(std::int64_t run_id) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
+    const bool events_gone = options.tensorboard && known_events() < publications.size();
+    for (const state::Publication& publication : publications) {
+      if (publication.published_at.empty()) continue;
+      const std::string results = results_of(publication.line);
+      const bool results_gone =
+          !results.empty() && !files.info_followed(join_path(options.dir, results)).has_value();
+      if (!results_gone && !events_gone) continue;
+      EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                               store.read().evaluation(publication.evaluation_id));
+      EVALCAR_ASSIGN_OR_RETURN(const protocol::EvaluationResult result,
+                               store.read().result(evaluation.id));
+      if (results_gone) {
+        EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const ResultsFiles again,
+                                 write_results(evaluation, result));
+      }
+      if (events_gone) EVALCAR_RETURN_IF_ERROR(append_event_of(evaluation, result));
     }
     return {};
   }
@@ -154,7 +179,7 @@ struct Publisher::State {
                           std::int64_t& seq) {
     EVALCAR_RETURN_IF_ERROR(log.refresh());
     const std::string key = evaluation_key(evaluation);
-    EVALCAR_RETURN_IF_ERROR(write_left_over_lines(evaluation.run_id));
+    EVALCAR_RETURN_IF_ERROR(write_missing_lines(evaluation.run_id));
     const auto there = log.line_of(key);
     EVALCAR_ASSIGN_OR_RETURN(
         const state::Publication publication,
@@ -170,7 +195,7 @@ struct Publisher::State {
               facts.time = format_utc(clock.wall_now());
               return metrics_line(evaluation, result, facts, published_aliases());
             },
-            seq_of(there)));
+            there.has_value() ? seq_of(*there) : std::nullopt));
     seq = publication.seq;
     if (there.has_value()) return true;
     EVALCAR_RETURN_IF_ERROR(log.append(publication.line));
@@ -207,13 +232,8 @@ Result<Published> Publisher::publish(std::int64_t evaluation_id,
   written.push_back(results.table);
   written.push_back(results.results);
   if (s.options.tensorboard) {
-    const std::string path = join_path(s.options.dir, "tensorboard/events.out.tfevents.1.evalcar");
-    const double time = seconds_since_epoch(parse_utc(evaluation.finished_at));
-    EVALCAR_RETURN_IF_ERROR(
-        append_event(s.files, path, time,
-                     scalar_event(time, evaluation.step,
-                                  metric_values(evaluation.kind, result, s.published_aliases()))));
-    written.push_back(path);
+    EVALCAR_RETURN_IF_ERROR(s.append_event_of(evaluation, result));
+    written.push_back(s.event_path());
   }
   EVALCAR_RETURN_IF_ERROR(s.store.finish_publication(evaluation_id, written));
   // From here on the evaluation is published; best.json follows from the database at any time.
@@ -229,6 +249,8 @@ Result<std::int64_t> Publisher::publish_pending(std::int64_t run_id,
   scored.run_id = run_id;
   scored.states = {state::EvaluationState::kScored};
   EVALCAR_RETURN_IF_ERROR(state_->log.refresh());
+  EVALCAR_RETURN_IF_ERROR(state_->write_missing_lines(run_id));
+  EVALCAR_RETURN_IF_ERROR(state_->restore_files(run_id));
   EVALCAR_ASSIGN_OR_RETURN(const auto pending, state_->store.read().evaluations(scored));
   std::int64_t done = 0;
   for (const Evaluation& evaluation : pending) {
@@ -240,81 +262,13 @@ Result<std::int64_t> Publisher::publish_pending(std::int64_t run_id,
   return done;
 }
 
-namespace {
-
-/// The best row of each kind: the first to reach the best value.
-std::map<std::string, state::MetricRow> best_rows(const std::vector<state::MetricRow>& rows,
-                                                  const PublisherOptions& options,
-                                                  bool& greater_is_better) {
-  std::map<std::string, state::MetricRow> best;
-  for (const state::MetricRow& row : rows) {  // by step
-    if (!row.value.has_value() || !is_named(options.metric_for_best_model, row, options.aliases)) {
-      continue;
-    }
-    greater_is_better = options.greater_is_better.value_or(row.higher_is_better);
-    const auto known = best.find(row.checkpoint_type);
-    const bool better =
-        known == best.end() ||
-        (greater_is_better ? *row.value > *known->second.value : *row.value < *known->second.value);
-    if (better) best[row.checkpoint_type] = row;
-  }
-  return best;
-}
-
-Result<std::vector<state::MetricRow>> rows_of_run(const state::Reader& reader,
-                                                  std::int64_t run_id) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
-  for (const state::Run& run : runs) {
-    if (run.id != run_id) continue;
-    state::MetricFilter filter;
-    filter.run = run.name;
-    return reader.metrics(filter);
-  }
-  return make_error(ErrorCode::kNotFound, "no run " + std::to_string(run_id));
-}
-
-}  // namespace
-
 Result<std::optional<std::int64_t>> Publisher::best_evaluation(std::int64_t run_id,
                                                                const std::string& kind) const {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of_run(state_->store.read(), run_id));
-  bool greater = true;
-  const auto best = best_rows(rows, state_->options, greater);
-  const auto found = best.find(kind);
-  if (found == best.end()) return std::optional<std::int64_t>{};
-  return std::optional<std::int64_t>{found->second.evaluation_id};
+  return publish::best_evaluation(state_->store.read(), state_->options, run_id, kind);
 }
 
 Status Publisher::write_best(std::int64_t run_id) {
-  State& s = *state_;
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of_run(s.store.read(), run_id));
-  bool greater = true;
-  const auto best = best_rows(rows, s.options, greater);
-  if (best.empty()) return {};
-  Json root = Json::object();
-  root["metric"] = s.options.metric_for_best_model;
-  root["greater_is_better"] = greater;
-  root["best"] = Json::object();
-  for (const char* const kind : {"regular", "ema", "average"}) {
-    const auto found = best.find(kind);
-    if (found == best.end()) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                             s.store.read().evaluation(found->second.evaluation_id));
-    EVALCAR_ASSIGN_OR_RETURN(const std::string kept,
-                             s.store.read().kept_path(evaluation.checkpoint_id, kind));
-    Json entry = Json::object();
-    entry["step"] = evaluation.step;
-    entry["value"] = *found->second.value;
-    entry["checkpoint"] = evaluation.checkpoint;
-    entry["kept_path"] = kept.empty() ? Json(nullptr) : Json(kept);
-    entry["weights_sha256"] = found->second.weights_sha256;
-    root["best"][kind] = std::move(entry);
-  }
-  const std::string text = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  const std::string path = join_path(s.options.dir, "best.json");
-  if (read_file(s.files, path, std::uint64_t{1} << 20U).value_or("") == text) return {};
-  EVALCAR_RETURN_IF_ERROR(make_directories(s.files, s.options.dir));
-  return write_file_atomically(s.files, path, text);
+  return publish::write_best(state_->files, state_->store.read(), state_->options, run_id);
 }
 
 }  // namespace evalcar::publish

@@ -55,8 +55,9 @@ class Publisher {
   /// error the evaluation stays `scored`; call again later. seq rises in the file: while an earlier
   /// line cannot be written, no other is. Repeating is harmless.
   Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
-  /// Publishes every evaluation of the run that is scored and not published (at start, and after an
-  /// error), cutting a torn tail of metrics.jsonl first. Returns how many; the first error ends it.
+  /// At start, and after an error: cuts a torn tail of metrics.jsonl, writes again what somebody
+  /// deleted of what was published, and publishes every evaluation of the run that is scored and
+  /// not published. Returns how many; the first error ends it.
   Result<std::int64_t> publish_pending(std::int64_t run_id, std::optional<std::int64_t> lag_steps);
   /// Writes best.json from the database; call it after Store::set_kept_path. No file while nothing
   /// has a value.

@@ -59,7 +59,10 @@ Result<CurrentRun::Change> CurrentRun::look() {
     leave();
     known_contents_ = std::move(known);
   }
-  if (home_deleted) forget_home();
+  if (home_deleted) {
+    forget_home();
+    begun_ = true;  // a checkpoint that is known is there
+  }
   run_ = std::move(run);
   root_inode_ = root->inode;
   unmarked_since_.reset();
@@ -119,7 +122,7 @@ Status CurrentRun::ensure_home() {
   begun_ = true;
   const MonotonicTime now = around_.clock.monotonic_now();
   if (home_ready_ || now < home_retry_at_) return {};
-  if (const Status made = make_directories(around_.files, home()); !made.has_value()) {
+  if (const Status made = make_home(); !made.has_value()) {
     home_retry_at_ = now + kHomeRetryPause;
     warn_once(home_trouble_,
               made.error().message + "; going on without leases and without a lock there");
@@ -138,6 +141,14 @@ Status CurrentRun::ensure_home() {
   EVALCAR_RETURN_IF_ERROR(mark_home());
   home_ready_ = true;
   return {};
+}
+
+/// Never the output directory itself, which somebody may be removing.
+Status CurrentRun::make_home() {
+  const auto there = around_.files.info_followed(home());
+  if (there.has_value() && there->type == FileType::kDirectory) return {};
+  EVALCAR_RETURN_IF_ERROR(around_.files.make_directory(home()));
+  return around_.files.sync_directory(path_);
 }
 
 Status CurrentRun::remove_unknown_leases() {

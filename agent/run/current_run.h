@@ -60,6 +60,7 @@ class CurrentRun {
   Result<watch::KnownContents> read_known_contents(std::int64_t run_id) const;
   void forget_home();
   void leave();
+  Status make_home();
   Status remove_unknown_leases();
   Status mark_home();
 

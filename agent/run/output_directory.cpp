@@ -19,7 +19,10 @@ using std::chrono::seconds;
 constexpr seconds kRetryPause{5};
 constexpr milliseconds kUnsurePause{200};
 constexpr seconds kStatusPause{5};
+/// Not at once: the news may be somebody's delete of the whole directory, and a name of ours that
+/// comes and goes meanwhile makes it fail.
 constexpr seconds kStatusAfterNews{1};
+constexpr seconds kStatusAtLast{10};  ///< however many news there are
 
 watch::WatchOptions watch_options(const config::WatchSettings& settings, const std::string& path) {
   watch::WatchOptions options;
@@ -137,7 +140,7 @@ milliseconds OutputDirectory::until_due() const {
   const auto until = [now](MonotonicTime time) {
     return std::chrono::ceil<milliseconds>(time - now);
   };
-  if (last_news_ > status_at_) due = std::min(due, until(status_at_ + kStatusAfterNews));
+  if (last_news_ > status_at_) due = std::min(due, until(status_due()));
   if (!untold_.empty() || run_.unsure()) due = std::min(due, until(retry_at_));
   if (publishing_.pending() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
@@ -157,7 +160,7 @@ Status OutputDirectory::follow_run() {
   EVALCAR_ASSIGN_OR_RETURN(const CurrentRun::Change change, run_.look());
   switch (change) {
     case CurrentRun::Change::kSame:
-      return {};
+      break;
     case CurrentRun::Change::kUnsure:
       retry_at_ = around_.clock.monotonic_now() + kUnsurePause;
       publishing_.look_again_at(retry_at_);
@@ -170,12 +173,15 @@ Status OutputDirectory::follow_run() {
       forget_run();
       watcher_.begin(run_.known_contents());  // what it said without that is void
       publishing_.look_again();
-      return recorder_.take_up_run();
+      break;
     case CurrentRun::Change::kBack:
       publishing_.look_again();  // the rows still know everything that was in our folder
-      return run_.home_ready() ? Status() : run_.ensure_home();
+      break;
   }
-  return {};
+  if (!run_.known()) return {};
+  if (!taken_up_) EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run());
+  taken_up_ = true;
+  return run_.begun() ? run_.ensure_home() : Status();
 }
 
 void OutputDirectory::forget_run() {
@@ -184,7 +190,7 @@ void OutputDirectory::forget_run() {
   view_ = {};
   recorder_.forget();
   leases_.forget();
-  vanished_ended_ = false;
+  taken_up_ = vanished_ended_ = false;
 }
 
 /// Whatever it measures is of a run that is not here any more.
@@ -301,10 +307,14 @@ Result<Tally> OutputDirectory::tally() const {
   return tally;
 }
 
+MonotonicTime OutputDirectory::status_due() const {
+  if (last_news_ <= status_at_) return status_at_ + kStatusPause;
+  return std::min(last_news_ + kStatusAfterNews, status_at_ + kStatusAtLast);
+}
+
 void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   const MonotonicTime time = around_.clock.monotonic_now();
-  const seconds pause = last_news_ > status_at_ ? kStatusAfterNews : kStatusPause;
-  if (!now && time - status_at_ < pause) return;
+  if (!now && time < status_due()) return;
   status_at_ = time;
   publish::AgentFacts mine = facts;
   mine.latest_step = view_.newest_step();

@@ -107,6 +107,7 @@ class OutputDirectory {
   void forget_run();
   void interrupt_active();
   Status record_sightings();
+  MonotonicTime status_due() const;
   Result<bool> hand_over_lease(const state::Evaluation& row);
 
   const Surroundings& around_;
@@ -129,6 +130,7 @@ class OutputDirectory {
   request::Inbox inbox_;
 
   std::map<DiskView::Key, watch::Sighting> untold_;  ///< seen, not yet recorded
+  bool taken_up_ = false;                            ///< Recorder::take_up_run was done
   bool vanished_ended_ = false;                      ///< Recorder::end_vanished was done
   std::size_t waiting_count_ = 0;
   std::string status_trouble_;

@@ -16,6 +16,16 @@ def run_id(bench):
     return (bench.run / "_evalcar" / "run_id").read_text()
 
 
+def empty(folder):
+    """Removes everything in it, as people do beside an agent that is just publishing: again, if a name comes or goes."""
+    for _ in range(100):
+        for entry in list(folder.iterdir()):
+            shutil.rmtree(entry, ignore_errors=True)
+        if not list(folder.iterdir()):
+            return
+    raise AssertionError(list(folder.iterdir()))
+
+
 def test_a_directory_made_anew_is_another_run_even_with_the_same_inode(bench):
     checkpoints.write_hugging_face(bench.run, 5, seed="first")
     checkpoints.write_hugging_face(bench.run, 10, seed="first")
@@ -23,8 +33,7 @@ def test_a_directory_made_anew_is_another_run_even_with_the_same_inode(bench):
     assert sidecar.once() == 0
     first = run_id(bench)
     # What a reused inode looks like: the very same folder, with nothing of before in it.
-    for entry in list(bench.run.iterdir()):
-        shutil.rmtree(entry)
+    empty(bench.run)
 
     assert sidecar.once() == 3
     assert list(bench.run.iterdir()) == []  # not a run before its first checkpoint
@@ -40,8 +49,7 @@ def test_a_running_agent_notices_that_its_directory_was_made_anew(bench):
     checkpoints.write_hugging_face(bench.run, 10, seed="first")
     sidecar = bench.sidecar().start()
     sidecar.wait_for(lambda s: len(s.published()) == 1, what="the first result")
-    for entry in list(bench.run.iterdir()):
-        shutil.rmtree(entry)
+    empty(bench.run)
     checkpoints.write_hugging_face(bench.run, 5, seed="second")
     sidecar.wait_for(lambda s: len(runs(s)) == 2 and len(s.metrics_lines()) == 1, what="a second run")
     assert sidecar.stop() == 0
@@ -153,8 +161,7 @@ def open_rows(sidecar):
 def test_open_evaluations_of_a_directory_made_anew_end_with_the_reason(bench):
     sidecar = bench.sidecar()
     leave_open_rows(bench, sidecar)
-    for entry in list(bench.run.iterdir()):
-        shutil.rmtree(entry)
+    empty(bench.run)
     checkpoints.write_hugging_face(bench.run, 10, seed="second")
 
     sidecar.wait_for(lambda s: len(runs(s)) == 2 and s.metrics_lines(), what="the second run's result")

@@ -6,63 +6,16 @@
 
 #include "agent/publish/event_file.h"
 #include "agent/publish/metrics_line.h"
-#include "tests/unit/state/scenario.h"
-#include "tests/unit/support/memory_file_system.h"
+#include "tests/unit/publish/desk.h"
 
 using namespace evalcar;
 using namespace evalcar::publish;
 using nlohmann::json;
+using test::Desk;
+using test::kDir;
+using test::kLog;
 using test::must;
 using enum state::EvaluationState;
-
-namespace {
-
-constexpr const char* kDir = "/out/run/_evalcar";
-const std::string kLog = std::string(kDir) + "/metrics.jsonl";
-
-/// The real database, with published files in memory.
-struct Desk {
-  test::Scenario s;
-  test::MemoryFileSystem files{s.clock};
-  PublisherOptions options;
-  std::unique_ptr<Publisher> publisher;
-
-  Desk() {
-    files.put_directory("/out/run");
-    options.dir = kDir;
-    options.version = "0.1.0";
-    reopen();
-  }
-  /// As after a kill: everything from the disks alone.
-  void reopen() {
-    publisher.reset();
-    s.reopen();
-    publisher = std::make_unique<Publisher>(files, s.clock, *s.store, options);
-  }
-  std::int64_t scored(std::int64_t step, double value, const std::string& kind = "regular") {
-    const std::int64_t id = s.plan(step, {"docvqa_val"}, kind).id;
-    s.bring(id, kScored, "w" + std::to_string(step) + kind, value);
-    return id;
-  }
-  std::vector<json> lines() const {
-    std::vector<json> parsed;
-    const std::string text = files.content(kLog).value_or("");
-    std::size_t start = 0;
-    for (std::size_t end = 0; (end = text.find('\n', start)) != std::string::npos;
-         start = end + 1) {
-      parsed.push_back(json::parse(text.substr(start, end - start)));
-    }
-    CHECK(start == text.size());
-    return parsed;
-  }
-  json file(const std::string& name) const {
-    const auto text = files.content(std::string(kDir) + "/" + name);
-    REQUIRE(text.has_value());
-    return json::parse(*text);
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a scored evaluation becomes a line, results files, an event and the best") {
   Desk d;

@@ -1,0 +1,20 @@
+// Which checkpoint is the best of its kind, by metric_for_best_model; and best.json, which says so.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "agent/publish/publisher.h"
+
+namespace evalcar::publish {
+
+/// The best evaluation of a kind: the first to reach the best value; absent while there is none.
+Result<std::optional<std::int64_t>> best_evaluation(const state::Reader& reader,
+                                                    const PublisherOptions& options,
+                                                    std::int64_t run_id, const std::string& kind);
+/// Replaces `<options.dir>/best.json` if it says something else. No file while nothing has a value.
+Status write_best(FileSystem& files, const state::Reader& reader, const PublisherOptions& options,
+                  std::int64_t run_id);
+
+}  // namespace evalcar::publish

@@ -323,7 +323,7 @@ void add_doctor_and_init(CLI::App& app, Action& action) {
   doctor->callback([&action, options, overrides] {
     action = [options, overrides](FileSystem& files) {
       options->overrides = overrides->list();
-      return run_doctor(*options, files, std::cout, std::cerr);
+      return run_doctor(*options, files, SystemClock(), std::cout);
     };
   });
   auto* const init = app.add_subcommand("init", "Write a commented configuration file");

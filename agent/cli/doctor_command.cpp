@@ -22,17 +22,21 @@ struct Finding {
   std::string text;
 };
 
+constexpr std::chrono::seconds kVersionLimit{30};
+
 /// The first line that `program --version` prints.
-Result<std::string> version_of(const std::string& program) {
+Result<std::string> version_of(const std::string& program, const Clock& clock) {
   EVALCAR_ASSIGN_OR_RETURN(auto child, supervise::ChildProcess::spawn({program, "--version"}, -1));
   std::string text;
   std::optional<int> status;
-  for (int turn = 0; turn < 3000 && !status.has_value(); ++turn) {  // at most 30 s
+  bool ended = false;
+  const MonotonicTime start = clock.monotonic_now();
+  while (!status.has_value() && clock.monotonic_now() - start < kVersionLimit) {
     pollfd waiting{child.output(), POLLIN, 0};
-    (void)::poll(&waiting, 1, 10);
+    // Its output ends well before libtorch is unloaded; from then on poll() would return at once.
+    (void)::poll(ended ? nullptr : &waiting, ended ? 0 : 1, 10);
     status = child.try_wait();
-    bool ended = false;
-    text += supervise::read_available(child.output(), 65536, ended);
+    if (!ended) text += supervise::read_available(child.output(), 65536, ended);
   }
   text.resize(std::min(text.size(), text.find('\n')));
   if (status == 0 && !text.empty()) return text;
@@ -42,10 +46,10 @@ Result<std::string> version_of(const std::string& program) {
           " " + text);
 }
 
-Finding check_evaluator(const FileSystem& files) {
+Finding check_evaluator(const FileSystem& files, const Clock& clock) {
   const auto program = supervise::find_evaluator(files);
   if (!program.has_value()) return {"evaluator", false, program.error().message};
-  const auto version = version_of(*program);
+  const auto version = version_of(*program, clock);
   if (!version.has_value()) return {"evaluator", false, version.error().message};
   return {"evaluator", true, *version + " (" + *program + ")"};
 }
@@ -110,10 +114,11 @@ std::vector<Finding> check_settings(const FileSystem& files, const config::Setti
 
 }  // namespace
 
-int run_doctor(const DoctorOptions& options, FileSystem& files, std::ostream& out, std::ostream&) {
+int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clock,
+               std::ostream& out) {
   config::Settings settings;
   std::vector<Finding> findings = {check_configuration(options, files, settings),
-                                   check_evaluator(files), check_state_directory(files),
+                                   check_evaluator(files, clock), check_state_directory(files),
                                    check_inotify(), check_gpu(files)};
   if (findings[0].ok) {
     for (Finding& finding : check_settings(files, settings)) findings.push_back(std::move(finding));

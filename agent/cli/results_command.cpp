@@ -263,8 +263,7 @@ int exit_code_of(const Error& error) {
   return error.code == ErrorCode::kNotFound ? 3 : 1;
 }
 
-Status print_results(const ResultsOptions& options, FileSystem& files, std::ostream& out,
-                     std::ostream& err) {
+Status check_options(const ResultsOptions& options, const FileSystem& files) {
   if (options.format != "table" && options.format != "json" && options.format != "csv") {
     return make_error(ErrorCode::kInvalidArgument,
                       "--format " + options.format + ": expected table, json or csv");
@@ -273,7 +272,12 @@ Status print_results(const ResultsOptions& options, FileSystem& files, std::ostr
     EVALCAR_RETURN_IF_ERROR(
         checkpoint::check_output_place(files, options.plot, checkpoint::OutputUse::kReplaced));
   }
-  EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
+  return {};
+}
+
+/// Prints what matches and gives how much that is.
+Result<std::size_t> print_results(const ResultsOptions& options, const std::string& path,
+                                  FileSystem& files, std::ostream& out, std::ostream& err) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Reader reader, state::Reader::open(path));
   EVALCAR_ASSIGN_OR_RETURN(const std::string run, choose_run(reader, options.run));
   EVALCAR_ASSIGN_OR_RETURN(std::vector<MetricRow> rows, rows_of(reader, run, options));
@@ -292,24 +296,27 @@ Status print_results(const ResultsOptions& options, FileSystem& files, std::ostr
     for (const MetricRow& row : rows) list.push_back(row_json(row));
     table = rows_table(rows);
   }
-  if (options.format == "json") {
-    out << dump(list);  // also where it is empty: one document in any case
-  } else if (!list.empty()) {
-    out << (options.format == "csv" ? to_csv(list) : table);
-  }
   if (list.empty()) {
     return make_error(ErrorCode::kNotFound,
                       "no results of " + run + " match (yet); see `evalcar status`");
   }
-  return {};
+  out << (options.format == "json" ? dump(list) : options.format == "csv" ? to_csv(list) : table);
+  return list.size();
 }
 
 }  // namespace
 
 int run_results(const ResultsOptions& options, FileSystem& files, std::ostream& out,
                 std::ostream& err) {
-  const Status printed = print_results(options, files, out, err);
+  const auto printed = [&]() -> Result<std::size_t> {
+    EVALCAR_RETURN_IF_ERROR(check_options(options, files));
+    EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
+    return print_results(options, path, files, out, err);
+  }();
   if (printed.has_value()) return 0;
+  // One document in any case, also where there is nothing yet.
+  const bool nothing = printed.error().code == ErrorCode::kNotFound;
+  if (nothing && options.format == "json") out << dump(Json::array());
   err << "evalcar results: " << printed.error().message << "\n";
   return exit_code_of(printed.error());
 }

@@ -8,6 +8,7 @@
 
 #include "agent/cli/database_choice.h"
 #include "agent/config/config.h"
+#include "store/base/clock.h"
 #include "store/base/file_system.h"
 
 namespace evalcar::cli {
@@ -34,8 +35,8 @@ struct DoctorOptions {
 };
 /// Looks at everything an evaluation needs and says what is missing: 0 all well, 1 something is
 /// not.
-int run_doctor(const DoctorOptions& options, FileSystem& files, std::ostream& out,
-               std::ostream& err);
+int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clock,
+               std::ostream& out);
 
 /// Becomes `evalcar-evaluator score` with these arguments; returns only if that fails.
 int run_score(const std::vector<std::string>& arguments, FileSystem& files, std::ostream& err);

@@ -115,7 +115,10 @@ int run_status(const StatusOptions& options, FileSystem& files, const Clock& clo
   if (printed.has_value()) return 0;
   err << "evalcar status: " << printed.error().message << "\n";
   if (printed.error().code == ErrorCode::kInvalidArgument) return 2;
-  return printed.error().code == ErrorCode::kNotFound ? 3 : 1;
+  if (printed.error().code != ErrorCode::kNotFound) return 1;
+  // One document in any case, also where there is nothing yet.
+  if (options.json) out << publish::empty_status_json(clock);
+  return 3;
 }
 
 }  // namespace evalcar::cli

@@ -81,6 +81,9 @@ struct AgentFacts {
   std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
 };
 
+/// The JSON document of `status` where there is no database yet.
+std::string empty_status_json(const Clock& clock);
+
 /// The JSON document of `status`, with "time"; evaluations of the newest run (or of all runs, if
 /// run_id is absent). `agent` absent: nobody runs, "agent" is null.
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,

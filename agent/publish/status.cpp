@@ -77,6 +77,14 @@ std::int64_t lag(std::optional<std::int64_t> newest, const std::vector<Evaluatio
 
 }  // namespace
 
+std::string empty_status_json(const Clock& clock) {
+  const Json root = {{"agent", nullptr},
+                     {"evaluations", Json::array()},
+                     {"lag_steps", nullptr},
+                     {"time", format_utc(clock.wall_now())}};
+  return root.dump(2) + "\n";
+}
+
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 std::optional<std::int64_t> run_id,
                                 const std::optional<AgentFacts>& agent) {

@@ -19,6 +19,12 @@ std::string padded(const std::string& text, std::size_t columns, bool right) {
   return right ? space + text : text + space;
 }
 
+/// A cell is one line, whatever a reason holds.
+std::string cell(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 }  // namespace
 
 std::string format_value(double value) {
@@ -40,7 +46,7 @@ std::string markdown_table(const std::vector<std::string>& header,
   std::string text;
   const auto line = [&](const std::vector<std::string>& row, bool align) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      text += "|" + padded(row[i], columns[i], align && right[i]);
+      text += "|" + padded(cell(row[i]), columns[i], align && right[i]);
     }
     text += "|\n";
   };

@@ -5,7 +5,5 @@ import pytest
 
 
 @pytest.mark.full
-def test_merge_bench(bin_dir, capsys):
-    tool = next(bin_dir / name for name in ("checkpoint_probe", "evalcar") if (bin_dir / name).exists())
-    with capsys.disabled():
-        merge_bench.report(tool)
+def test_merge_bench(bin_dir, figures_printed_by):
+    figures_printed_by(merge_bench.report, bin_dir / "evalcar")

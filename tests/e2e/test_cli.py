@@ -197,7 +197,27 @@ def test_retry_gives_a_quarantined_step_another_chance(bench, evalcar):
 def test_commands_without_any_database_say_so(evalcar):
     for command in (["results"], ["status"], ["retry", "5"]):
         done = evalcar(*command)
-        assert done.returncode == 3 and done.stderr, done
+        assert done.returncode == 3 and done.stderr and not done.stdout, done
+
+
+def test_json_is_one_document_also_where_there_is_nothing_yet(evalcar, bench):
+    done = evalcar("results", "--format", "json")
+    assert done.returncode == 3 and json.loads(done.stdout) == [], done
+    done = evalcar("status", "--json")
+    status = json.loads(done.stdout)
+    assert done.returncode == 3 and status["agent"] is None and status["evaluations"] == [], done
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 3  # makes the database; there is no checkpoint
+    done = evalcar("results", "--format", "json", "--db", sidecar.database)
+    assert done.returncode == 3 and json.loads(done.stdout) == [], done
+
+
+def test_the_doctor_finds_nothing_wrong_with_the_evaluator_that_was_built(bench, evalcar):
+    for _ in range(5):  # it ends a while after its last word
+        done = evalcar("doctor", "--json", EVALCAR_EVALUATOR=str(bench.bin_dir / "evalcar-evaluator"))
+        assert done.returncode == 0, done.stdout
+    (evaluator,) = [line["text"] for line in json.loads(done.stdout)["checks"] if line["check"] == "evaluator"]
+    assert evaluator.startswith("evalcar-evaluator ")
 
 
 @pytest.fixture

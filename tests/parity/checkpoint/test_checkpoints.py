@@ -1,7 +1,4 @@
-"""Merging and hashing against the real things: shards by FSDP2, full_tensor(), safetensors and transformers.
-
-Runs `evalcar` where it is built, else the probe of this room, which takes the same flags.
-"""
+"""Merging and hashing against the real things: shards by FSDP2, full_tensor(), safetensors and transformers."""
 
 import hashlib
 import json
@@ -20,10 +17,7 @@ DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 
 @pytest.fixture(scope="module")
 def tool(bin_dir):
-    for name in (os.environ.get("EVALCAR_CHECKPOINT_TOOL", "checkpoint_probe"), "evalcar"):
-        if (bin_dir / name).exists():
-            return bin_dir / name
-    pytest.fail(f"neither checkpoint_probe nor evalcar is in {bin_dir}: build them first")
+    return bin_dir / "evalcar"
 
 
 def run(tool, *arguments, code=0):

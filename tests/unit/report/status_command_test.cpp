@@ -58,7 +58,7 @@ TEST_CASE("status uses the heartbeat of the same process only, and survives a br
 
 TEST_CASE("status for people is a table with reasons") {
   test::Scenario s;
-  must(s.store->transition(s.plan(500).id, state::EvaluationState::kLost, "the files went"));
+  must(s.store->transition(s.plan(500).id, state::EvaluationState::kLost, "the files\nwent"));
   s.store.reset();
   StatusOptions options;
   options.database.db = s.db();

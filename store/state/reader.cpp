@@ -29,6 +29,35 @@ Result<T> only(Result<std::vector<T>> found, const std::string& what) {
   return std::move(found->front());
 }
 
+/// Reads the columns of a row one after the other, in the order of the SELECT.
+class Columns {
+ public:
+  explicit Columns(const Statement& row) : row_(row) {}
+  Columns& operator>>(std::int64_t& to) { return to = row_.integer(next_++), *this; }
+  Columns& operator>>(std::uint64_t& to) {
+    to = static_cast<std::uint64_t>(row_.integer(next_++));
+    return *this;
+  }
+  Columns& operator>>(bool& to) { return to = row_.integer(next_++) != 0, *this; }
+  Columns& operator>>(double& to) { return to = row_.real(next_++), *this; }
+  Columns& operator>>(std::string& to) { return to = row_.text(next_++), *this; }
+  Columns& operator>>(std::optional<std::int64_t>& to) {
+    return to = row_.optional_integer(next_++), *this;
+  }
+  Columns& operator>>(std::optional<double>& to) { return to = row_.optional_real(next_++), *this; }
+
+ private:
+  const Statement& row_;
+  int next_ = 0;
+};
+
+/// The text of the only column of the first row; "" without a row.
+Result<std::string> text_or_empty(Result<Statement> rows) {
+  if (!rows.has_value()) return std::move(rows).error();
+  EVALCAR_ASSIGN_OR_RETURN(const bool found, rows->step());
+  return found ? rows->text(0) : std::string();
+}
+
 constexpr std::string_view kRuns =
     "SELECT run_id, name, output_dir, generation, created_at, mark FROM run ORDER BY run_id";
 
@@ -40,18 +69,9 @@ constexpr std::string_view kCheckpoints =
 
 Result<Checkpoint> checkpoint_of(const Statement& row) {
   Checkpoint checkpoint;
-  checkpoint.id = row.integer(0);
-  checkpoint.run_id = row.integer(1);
-  checkpoint.run = row.text(2);
-  checkpoint.name = row.text(3);
-  checkpoint.path = row.text(4);
-  checkpoint.step = row.integer(5);
-  checkpoint.generation = row.integer(6);
-  checkpoint.layout = row.text(7);
-  checkpoint.device = static_cast<std::uint64_t>(row.integer(8));
-  checkpoint.inode = static_cast<std::uint64_t>(row.integer(9));
-  checkpoint.seen_at = row.text(10);
-  checkpoint.gone_at = row.text(11);
+  Columns(row) >> checkpoint.id >> checkpoint.run_id >> checkpoint.run >> checkpoint.name >>
+      checkpoint.path >> checkpoint.step >> checkpoint.generation >> checkpoint.layout >>
+      checkpoint.device >> checkpoint.inode >> checkpoint.seen_at >> checkpoint.gone_at;
   return checkpoint;
 }
 
@@ -69,45 +89,28 @@ constexpr std::string_view kEvaluations =
 
 Result<Evaluation> evaluation_of(const Statement& row) {
   Evaluation e;
-  e.id = row.integer(0);
-  e.run_id = row.integer(1);
-  e.run = row.text(2);
-  e.checkpoint_id = row.integer(3);
-  e.checkpoint = row.text(4);
-  e.checkpoint_path = row.text(5);
-  e.layout = row.text(6);
-  e.step = row.integer(7);
-  e.generation = row.integer(8);
-  e.kind = row.text(9);
-  e.dtype = row.text(10);
-  EVALCAR_ASSIGN_OR_RETURN(e.settings, protocol::decode_settings(row.text(11)));
-  e.settings_sha256 = row.text(12);
-  const auto state = state_from_name(row.text(13));
-  if (!state.has_value()) {
+  std::string settings;
+  std::string state;
+  Columns(row) >> e.id >> e.run_id >> e.run >> e.checkpoint_id >> e.checkpoint >>
+      e.checkpoint_path >> e.layout >> e.step >> e.generation >> e.kind >> e.dtype >> settings >>
+      e.settings_sha256 >> state >> e.reason >> e.lease_path >> e.weights_sha256 >> e.stage >>
+      e.progress_done >> e.progress_total >> e.attempts >> e.failures >> e.next_try_at >>
+      e.created_at >> e.updated_at >> e.finished_at >> e.seconds >> e.compute_dtype;
+  EVALCAR_ASSIGN_OR_RETURN(e.settings, protocol::decode_settings(settings));
+  const auto known = state_from_name(state);
+  if (!known.has_value()) {
     return make_error(ErrorCode::kCorruption, "evaluation " + std::to_string(e.id) +
-                                                  " has the unknown state '" + row.text(13) + "'");
+                                                  " has the unknown state '" + state + "'");
   }
-  e.state = *state;
-  e.reason = row.text(14);
-  e.lease_path = row.text(15);
-  e.weights_sha256 = row.text(16);
-  e.stage = row.text(17);
-  e.progress_done = row.integer(18);
-  e.progress_total = row.integer(19);
-  e.attempts = row.integer(20);
-  e.failures = row.integer(21);
-  e.next_try_at = row.text(22);
-  e.created_at = row.text(23);
-  e.updated_at = row.text(24);
-  e.finished_at = row.text(25);
-  e.seconds = row.real(26);
-  e.compute_dtype = row.text(27);
+  e.state = *known;
   return e;
 }
 
 Result<Publication> publication_of(const Statement& row) {
-  return Publication{row.integer(0), row.integer(1), row.text(2), row.optional_integer(3),
-                     row.text(4)};
+  Publication publication;
+  Columns(row) >> publication.seq >> publication.evaluation_id >> publication.line >>
+      publication.supersedes >> publication.published_at;
+  return publication;
 }
 
 }  // namespace
@@ -129,7 +132,10 @@ Result<Reader> Reader::open(const std::string& path) {
 
 Result<std::vector<Run>> Reader::runs() const {
   return collect<Run>(connection_->prepare(kRuns), [](const Statement& row) -> Result<Run> {
-    return Run{row.integer(0), row.text(1), row.text(2), row.integer(3), row.text(4), row.text(5)};
+    Run run;
+    Columns(row) >> run.id >> run.name >> run.output_dir >> run.generation >> run.created_at >>
+        run.mark;
+    return run;
   });
 }
 
@@ -148,12 +154,10 @@ Result<Checkpoint> Reader::checkpoint(std::int64_t checkpoint_id) const {
 
 Result<std::string> Reader::incomplete_reason(std::int64_t checkpoint_id,
                                               std::string_view kind) const {
-  EVALCAR_ASSIGN_OR_RETURN(
-      Statement row, connection_->prepare("SELECT reason FROM checkpoint_kind WHERE checkpoint_id "
-                                          "= ?1 AND kind = ?2 AND complete = 0",
-                                          checkpoint_id, kind));
-  EVALCAR_ASSIGN_OR_RETURN(const bool found, row.step());
-  return found ? row.text(0) : std::string();
+  return text_or_empty(
+      connection_->prepare("SELECT reason FROM checkpoint_kind WHERE checkpoint_id "
+                           "= ?1 AND kind = ?2 AND complete = 0",
+                           checkpoint_id, kind));
 }
 
 Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
@@ -171,13 +175,9 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
 }
 
 Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_view kind) const {
-  EVALCAR_ASSIGN_OR_RETURN(
-      Statement row,
-      connection_->prepare(
-          "SELECT kept_path FROM checkpoint_kind WHERE checkpoint_id = ?1 AND kind = ?2",
-          checkpoint_id, kind));
-  EVALCAR_ASSIGN_OR_RETURN(const bool found, row.step());
-  return found ? row.text(0) : std::string();
+  return text_or_empty(connection_->prepare(
+      "SELECT kept_path FROM checkpoint_kind WHERE checkpoint_id = ?1 AND kind = ?2", checkpoint_id,
+      kind));
 }
 
 Result<std::vector<Evaluation>> Reader::evaluations(const EvaluationFilter& filter) const {
@@ -207,8 +207,11 @@ Result<std::vector<Attempt>> Reader::attempts(std::int64_t evaluation_id) const 
                            "evaluation_id = ?1 ORDER BY number",
                            evaluation_id),
       [](const Statement& row) -> Result<Attempt> {
-        return Attempt{row.integer(0), row.integer(1), row.integer(2), row.text(3), row.text(4),
-                       row.text(5),    row.text(6),    row.text(7),    row.text(8), row.text(9)};
+        Attempt attempt;
+        Columns(row) >> attempt.id >> attempt.evaluation_id >> attempt.number >>
+            attempt.started_at >> attempt.ended_at >> attempt.outcome >> attempt.stage >>
+            attempt.error_kind >> attempt.message >> attempt.device;
+        return attempt;
       });
 }
 
@@ -231,13 +234,8 @@ Result<std::vector<protocol::Metric>> metrics_of(Connection& connection, std::in
                          result_id),
       [](const Statement& row) -> Result<protocol::Metric> {
         protocol::Metric metric;
-        metric.name = row.text(0);
-        metric.filter = row.text(1);
-        metric.value = row.optional_real(2);
-        metric.stderr_value = row.optional_real(3);
-        metric.stderr_source = row.text(4);
-        metric.missing = row.text(5);
-        metric.higher_is_better = row.integer(6) != 0;
+        Columns(row) >> metric.name >> metric.filter >> metric.value >> metric.stderr_value >>
+            metric.stderr_source >> metric.missing >> metric.higher_is_better;
         return metric;
       });
 }
@@ -311,21 +309,10 @@ Result<std::vector<MetricRow>> Reader::metrics(const MetricFilter& filter) const
           filter.run, filter.task, filter.metric, filter.checkpoint_type),
       [](const Statement& row) -> Result<MetricRow> {
         MetricRow metric;
-        metric.run = row.text(0);
-        metric.step = row.integer(1);
-        metric.checkpoint_type = row.text(2);
-        metric.task = row.text(3);
-        metric.metric = row.text(4);
-        metric.filter = row.text(5);
-        metric.value = row.optional_real(6);
-        metric.stderr_value = row.optional_real(7);
-        metric.stderr_source = row.text(8);
-        metric.missing = row.text(9);
-        metric.higher_is_better = row.integer(10) != 0;
-        metric.n = row.integer(11);
-        metric.weights_sha256 = row.text(12);
-        metric.finished_at = row.text(13);
-        metric.evaluation_id = row.integer(14);
+        Columns(row) >> metric.run >> metric.step >> metric.checkpoint_type >> metric.task >>
+            metric.metric >> metric.filter >> metric.value >> metric.stderr_value >>
+            metric.stderr_source >> metric.missing >> metric.higher_is_better >> metric.n >>
+            metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id;
         return metric;
       });
 }

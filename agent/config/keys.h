@@ -2,20 +2,15 @@
 // the documentation.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
-#include <vector>
 
 #include "agent/config/settings.h"
+#include "agent/config/values.h"
 #include "store/base/result.h"
 
 namespace evalcar::config {
-
-/// A value as TOML gives it. An inline table {a = "1s"} arrives as the list ["a=1s"].
-using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
 
 /// What a key does in this version.
 enum class Effect {

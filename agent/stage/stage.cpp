@@ -33,11 +33,6 @@ Status list_files(const FileSystem& files, const std::string& dir, int depth,
   return {};
 }
 
-bool holds_weights(std::string_view path) {
-  return path.ends_with(".pt") || path.ends_with(".safetensors") || path.ends_with(".bin") ||
-         path.ends_with(".distcp");
-}
-
 std::optional<std::uint64_t> content_hash(const FileSystem& files, const std::string& path) {
   const auto content = read_file(files, path, std::uint64_t{64} << 20U);
   if (!content.has_value()) return std::nullopt;
@@ -69,7 +64,7 @@ Stage::Stage(FileSystem& files, std::string leases_dir, std::function<bool()> st
 
 void Stage::hash_small_files(Lease& lease) const {
   for (LeasedFile& file : lease.files) {
-    if (!holds_weights(file.path)) file.content_hash = content_hash(files_, file.path);
+    if (!watch::holds_weights(file.path)) file.content_hash = content_hash(files_, file.path);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "store/base/hash.h"
+#include "agent/watch/tree.h"
 
 namespace evalcar::watch {
 namespace {
@@ -13,53 +13,10 @@ namespace {
 using checkpoint::WeightsKind;
 using std::chrono::milliseconds;
 
-/// Of a checkpoint's folder: a bound on the work that a huge one can cause.
-constexpr std::size_t kMaxEntries = 100'000;
 /// Folders at rest that one poll looks at, besides the newest.
 constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
-
-std::string identity_text(const FileInfo& info) {
-  return std::to_string(info.size_bytes) + ":" + std::to_string(info.mtime_ns);
-}
-
-bool holds_weights(std::string_view name) {
-  return name.ends_with(".pt") || name.ends_with(".safetensors") || name.ends_with(".bin") ||
-         name.ends_with(".distcp");
-}
-
-KnownContent content_of(const std::vector<WatchedFile>& files) {
-  KnownContent content;
-  for (const WatchedFile& file : files) {
-    const FileInfo& id = file.identity;
-    content.files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
-  }
-  content.fingerprint = state::content_fingerprint(content.files);
-  return content;
-}
-
-bool contains_file(const KnownContent& content, const state::FileIdentity& file) {
-  return std::find(content.files.begin(), content.files.end(), file) != content.files.end();
-}
-
-/// Every weight file of `now` is another than the one of that name in `before`.
-bool all_weights_replaced(const KnownContent& before, const KnownContent& now) {
-  if (before.files.empty()) return false;
-  return std::none_of(now.files.begin(), now.files.end(), [&before](const auto& file) {
-    return holds_weights(file.path) && contains_file(before, file);
-  });
-}
-
-/// `now` is what is left of `before`, unchanged: files of it are gone. Names the first of those.
-std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now) {
-  for (const state::FileIdentity& file : now.files) {
-    if (!contains_file(before, file)) return std::nullopt;
-  }
-  for (const state::FileIdentity& file : before.files) {
-    if (!contains_file(now, file)) return file.path;
-  }
-  return std::nullopt;
-}
+constexpr int kTreeDepth = 2;
 
 }  // namespace
 
@@ -183,7 +140,7 @@ bool Watcher::settled() const {
 
 void Watcher::list_folders(std::vector<Sighting>& out) {
   notifier_.watch(options_.output_dir);  // before looking: what comes later gives a hint
-  const auto entries = files_.list(options_.output_dir, kMaxEntries);
+  const auto entries = files_.list(options_.output_dir, kMaxFolderEntries);
   if (!entries.has_value()) {
     trouble_ = entries.error().message;
     // Appears later, or was unmounted for a while: nothing is concluded from a root that is not
@@ -237,26 +194,6 @@ void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sig
 
 // ---- one folder
 
-std::string Watcher::tree_signature(const std::string& path, int depth, std::uint64_t& bytes,
-                                    std::set<std::string>& folders) const {
-  std::string text;
-  const auto entries = files_.list(path, kMaxEntries);
-  if (!entries.has_value()) return entries.error().message;
-  for (const DirectoryEntry& entry : *entries) {
-    const std::string child = join_path(path, entry.name);
-    const auto info = files_.info(child);
-    if (!info.has_value()) continue;
-    if (info->type == FileType::kSymlink && entry.name == "eval") continue;  // our own
-    text.append(entry.name).append("=").append(identity_text(*info)).append("\n");
-    if (info->type == FileType::kRegular) bytes += info->size_bytes;
-    if (info->type == FileType::kDirectory && depth > 1) {
-      if (folders.size() < 32) folders.insert(child);
-      text += tree_signature(child, depth - 1, bytes, folders);
-    }
-  }
-  return sha256_hex(text);
-}
-
 void Watcher::watch_folder(Folder& folder, const std::string& path) {
   if (notifier_.watch(path)) folder.watched.insert(path);
 }
@@ -275,9 +212,8 @@ bool Watcher::unchanged_since_complete(const Folder& folder) const {
     }
     // What is not there yet may come: no files to compare, so the tree is.
     if (memory.verdict == Verdict::kNotStarted) {
-      std::uint64_t bytes = 0;
-      std::set<std::string> folders;
-      if (tree_signature(path_of(folder), 2, bytes, folders) != folder.tree_signature) return false;
+      const Tree tree = look_at_tree(files_, path_of(folder), kTreeDepth);
+      if (tree.signature != folder.tree_signature) return false;
     }
   }
   return true;
@@ -287,23 +223,20 @@ void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out
   if (unchanged_since_complete(folder)) return;
   const std::string path = path_of(folder);
   watch_folder(folder, path);
-  std::uint64_t bytes = 0;
-  std::set<std::string> subfolders;
-  std::string signature = tree_signature(path, 2, bytes, subfolders);
-  for (const std::string& subfolder : subfolders) {
+  Tree tree = look_at_tree(files_, path, kTreeDepth);
+  bool newly_watched = false;
+  for (const std::string& subfolder : tree.folders) {
     if (folder.watched.contains(subfolder)) continue;
-    watch_folder(folder, subfolder);  // what was written before this, the judging below sees
-    signature.clear();
+    watch_folder(folder, subfolder);
+    newly_watched = true;
   }
-  if (signature.empty()) {
-    bytes = 0;
-    signature = tree_signature(path, 2, bytes, subfolders);
-  }
-  if (signature != folder.tree_signature) {
-    folder.tree_signature = std::move(signature);
+  // What was written before a folder was watched gave no hint.
+  if (newly_watched) tree = look_at_tree(files_, path, kTreeDepth);
+  if (tree.signature != folder.tree_signature) {
+    folder.tree_signature = std::move(tree.signature);
     folder.changed_at = clock_.monotonic_now();
   }
-  folder.bytes = bytes;
+  folder.bytes = tree.bytes;
   judge(step, folder, out);
   folder.unsettled = folder.kinds.empty();
   for (const auto& [kind, memory] : folder.kinds) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "agent/watch/completeness.h"
+#include "agent/watch/content.h"
 #include "agent/watch/notifier.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
@@ -25,20 +26,6 @@
 #include "store/state/types.h"
 
 namespace evalcar::watch {
-
-/// One file of a checkpoint and who it was when the checkpoint was judged complete.
-struct WatchedFile {
-  std::string relative;
-  FileInfo identity;
-};
-
-/// A kind of weights that was judged complete before, maybe by a process before this one.
-struct KnownContent {
-  std::string fingerprint;
-  std::vector<state::FileIdentity> files;  ///< may be empty: only the fingerprint is known
-};
-using KnownContents =
-    std::map<std::int64_t, std::map<checkpoint::WeightsKind, KnownContent>>;  ///< by step
 
 /// What is known of one kind of weights of one checkpoint; told again only when it changes.
 struct Sighting {
@@ -101,7 +88,7 @@ class Watcher {
   };
   struct Folder {
     std::string name;
-    std::string tree_signature;  ///< of all names, sizes, mtimes, two levels deep
+    std::string tree_signature;  ///< of tree.h, two levels deep
     MonotonicTime changed_at{};  ///< when we last saw that differ
     std::uint64_t bytes = 0;
     bool unsettled = true;
@@ -122,8 +109,6 @@ class Watcher {
             checkpoint::WeightsKind kind, Decision decision, std::vector<Sighting>& out);
   void forget_gone(const std::set<std::int64_t>& present, std::vector<Sighting>& out);
   bool unchanged_since_complete(const Folder& folder) const;
-  std::string tree_signature(const std::string& path, int depth, std::uint64_t& bytes,
-                             std::set<std::string>& folders) const;
   void watch_folder(Folder& folder, const std::string& path);
   void unwatch_all(Folder& folder);
   std::string path_of(const Folder& folder) const {

@@ -1,0 +1,193 @@
+#include "agent/config/assign.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace evalcar::config {
+
+Status assign_pattern(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string pattern, text(v));
+  const std::size_t at = pattern.find("{step}");
+  if (at == std::string::npos || pattern.find("{step}", at + 1) != std::string::npos ||
+      pattern.find('/') != std::string::npos) {
+    return expected("a folder's name with exactly one {step}, such as \"checkpoint-{step}\"");
+  }
+  s.watch.pattern = std::move(pattern);
+  return {};
+}
+
+Status assign_end_marker(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string marker, text(v));
+  if (marker.starts_with('/') || marker.find("..") != std::string::npos) {
+    return expected("the name of a file inside a checkpoint, such as \"DONE\"");
+  }
+  s.watch.end_marker = std::move(marker);
+  return {};
+}
+
+Status assign_exit_when_quiet(Settings& s, const Value& v) {
+  s.watch.exit_when_quiet.reset();
+  if (is_word(v, "off")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(s.watch.exit_when_quiet, duration(v));
+  return {};
+}
+
+Status assign_poll_interval(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(const Duration interval, duration(v));
+  if (interval < Duration(100)) return expected("at least \"100ms\"");
+  s.watch.poll_interval = interval;
+  return {};
+}
+
+Status assign_device(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string device, text(v));
+  const bool numbered = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
+                        device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (device != "auto" && device != "cpu" && device != "cuda" && !numbered) {
+    return expected("\"auto\", \"cpu\", \"cuda\" or \"cuda:N\"");
+  }
+  s.evaluate.device = std::move(device);
+  return {};
+}
+
+Status assign_batch_size(Settings& s, const Value& v) {
+  s.evaluate.batch_size = 0;
+  if (is_word(v, "auto")) return {};
+  const auto n = integer(v, 1);
+  if (!n.has_value()) return expected("\"auto\" or a whole number >= 1");
+  s.evaluate.batch_size = *n;
+  return {};
+}
+
+Status assign_limit(Settings& s, const Value& v) {
+  s.evaluate.limit.reset();
+  if (is_word(v, "all")) return {};
+  const auto n = number(v);
+  if (!n.has_value() || *n <= 0 || (*n > 1 && *n != std::floor(*n))) {
+    return expected("\"all\", a count >= 1, or a fraction between 0 and 1");
+  }
+  s.evaluate.limit = *n;
+  return {};
+}
+
+Status assign_max_new_tokens(Settings& s, const Value& v) {
+  s.evaluate.max_new_tokens.reset();
+  if (is_word(v, "task")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(s.evaluate.max_new_tokens, integer(v, 1));
+  return {};
+}
+
+Status assign_num_fewshot(Settings& s, const Value& v) {
+  s.evaluate.num_fewshot.reset();
+  if (is_word(v, "task")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(s.evaluate.num_fewshot, integer(v, 0));
+  return {};
+}
+
+Status assign_weights(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto kinds, text_list(v));
+  s.evaluate.weights.clear();
+  for (const std::string& kind : kinds) {
+    if (kind != "regular" && kind != "ema") return expected("a list of \"regular\" and \"ema\"");
+    if (std::find(s.evaluate.weights.begin(), s.evaluate.weights.end(), kind) ==
+        s.evaluate.weights.end()) {
+      s.evaluate.weights.push_back(kind);
+    }
+  }
+  if (s.evaluate.weights.empty()) return expected("a list of \"regular\" and \"ema\"");
+  return {};
+}
+
+Status assign_policy(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"newest-first", "every", "latest"}));
+  s.evaluate.policy = name == "every"    ? Policy::kEvery
+                      : name == "latest" ? Policy::kLatest
+                                         : Policy::kNewestFirst;
+  return {};
+}
+
+Status assign_strategy(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"steps", "no"}));
+  s.evaluate.enabled = name == "steps";
+  return {};
+}
+
+Status assign_gpu_memory(Settings& s, const Value& v) {
+  const auto n = number(v);
+  if (!n.has_value() || *n <= 0 || *n > 1) return expected("a number above 0 and up to 1");
+  s.evaluate.gpu_memory_utilization = *n;
+  return {};
+}
+
+Status assign_link(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"auto", "never", "always"}));
+  s.publish.link_in_checkpoint = name == "never"    ? LinkInCheckpoint::kNever
+                                 : name == "always" ? LinkInCheckpoint::kAlways
+                                                    : LinkInCheckpoint::kAuto;
+  return {};
+}
+
+Status assign_greater_is_better(Settings& s, const Value& v) {
+  s.publish.greater_is_better.reset();
+  if (is_word(v, "auto")) return {};
+  const auto b = boolean(v);
+  if (!b.has_value()) return expected("\"auto\", true or false");
+  s.publish.greater_is_better = *b;
+  return {};
+}
+
+Status assign_lease_budget(Settings& s, const Value& v) {
+  s.limits.lease_budget.reset();
+  if (is_word(v, "unlimited")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(s.limits.lease_budget, bytes(v));
+  return {};
+}
+
+Status assign_min_free(Settings& s, const Value& v) {
+  s.limits.min_free.reset();
+  if (is_word(v, "auto")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(s.limits.min_free, bytes(v));
+  return {};
+}
+
+/// Entries given replace theirs only; the others keep their default.
+Status assign_stage_timeouts(Settings& s, const Value& v) {
+  static constexpr std::array<std::string_view, 7> kStages = {
+      "heartbeat", "stuck", "starting", "loading", "preparing", "evaluating", "scoring"};
+  constexpr std::string_view kShape =
+      "pairs like \"loading=1h\" of heartbeat, stuck, starting, loading, preparing, evaluating, "
+      "scoring";
+  EVALCAR_ASSIGN_OR_RETURN(const auto pairs, text_list(v));
+  for (const std::string& pair : pairs) {
+    const std::size_t equals = pair.find('=');
+    const std::string stage = pair.substr(0, equals);
+    if (equals == std::string::npos ||
+        std::find(kStages.begin(), kStages.end(), stage) == kStages.end()) {
+      return expected(kShape);
+    }
+    EVALCAR_ASSIGN_OR_RETURN(const Duration limit, parse_duration(pair.substr(equals + 1)));
+    if (limit < Duration(1000)) return expected("time-outs of at least \"1s\"");
+    s.limits.stage_timeouts[stage] = limit;
+  }
+  return {};
+}
+
+Status accept_text(Settings&, const Value& v) {
+  EVALCAR_RETURN_IF_ERROR(text(v));
+  return {};
+}
+Status accept_text_list(Settings&, const Value& v) {
+  EVALCAR_RETURN_IF_ERROR(text_list(v));
+  return {};
+}
+Status accept_count(Settings&, const Value& v) {
+  EVALCAR_RETURN_IF_ERROR(integer(v, 0));
+  return {};
+}
+Status accept_duration(Settings&, const Value& v) {
+  EVALCAR_RETURN_IF_ERROR(duration(v));
+  return {};
+}
+
+}  // namespace evalcar::config

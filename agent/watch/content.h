@@ -1,0 +1,38 @@
+// What one kind of weights of a checkpoint consists of, and how two looks at it compare.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/checkpoint/layout.h"
+#include "store/state/types.h"
+
+namespace evalcar::watch {
+
+/// One file of a checkpoint and who it was when the checkpoint was judged complete.
+struct WatchedFile {
+  std::string relative;
+  FileInfo identity;
+};
+
+/// A kind of weights that was judged complete before, maybe by a process before this one.
+struct KnownContent {
+  std::string fingerprint;
+  std::vector<state::FileIdentity> files;  ///< may be empty: only the fingerprint is known
+};
+using KnownContents =
+    std::map<std::int64_t, std::map<checkpoint::WeightsKind, KnownContent>>;  ///< by step
+
+/// By its name: what a change of makes another checkpoint.
+bool holds_weights(std::string_view name);
+KnownContent content_of(const std::vector<WatchedFile>& files);
+/// Every weight file of `now` is another than the one of that name in `before`.
+bool all_weights_replaced(const KnownContent& before, const KnownContent& now);
+/// `now` is what is left of `before`, unchanged: files of it are gone. Names the first of those.
+std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now);
+
+}  // namespace evalcar::watch

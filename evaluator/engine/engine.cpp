@@ -172,7 +172,7 @@ class TorchEngine final : public Engine {
       auto request = prepare_request(*model_, requests[i], images);
       Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
       if (!fits) {
-        events.answered(i, std::move(fits).error());
+        if (options_.rank == 0) events.answered(i, std::move(fits).error());  // every rank sees it
         continue;
       }
       prepared[i] = std::move(request).value();
@@ -208,7 +208,9 @@ class TorchEngine final : public Engine {
     const std::int64_t asked = batch_size_ > 0 ? batch_size_ : options_.batch_size;
     return {.max_sequences = asked > 0 ? asked : by_default,
             .max_positions = static_cast<std::int64_t>(budget / position_bytes),
-            .share_prefixes = options_.share_prefixes};
+            .share_prefixes = options_.share_prefixes,
+            .rank = options_.rank,
+            .world_size = options_.world_size};
   }
 
   GeneratorOptions generator_options() const {
@@ -238,6 +240,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
     EVALCAR_ASSIGN_OR_RETURN(ResolvedDevice device, resolve_device(options.device));
     EVALCAR_ASSIGN_OR_RETURN(AttentionChoice attention,
                              choose_attention(options.attn_implementation));
+    if (options.rank < 0 || options.rank >= options.world_size) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "rank " + std::to_string(options.rank) + " of " +
+                            std::to_string(options.world_size) + ": expected 0 to one less");
+    }
     EVALCAR_RETURN_IF_ERROR([&]() -> Status {
       auto dtype = choose_dtype(options.dtype, device.device);
       return dtype ? Status() : Status(dtype.error());

@@ -33,6 +33,10 @@ struct EngineOptions {
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
   bool share_prefixes =
       true;  ///< a prefix that requests share is computed once; answers are the same
+  /// This engine answers its share of every run's requests; the engines of the other ranks, given
+  /// the same requests, answer the others (Gathering).
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
   /// For tests and diagnosis: the scores of every step before sampling, (vocab) float32, as
   /// (request, step, scores). Costs a copy per step; empty by default.
   std::function<void(std::size_t, std::int64_t, std::span<const float>)> observe_logits;

@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include "evaluator/engine/gathering.h"
+
 namespace evalcar::service {
 namespace {
 
@@ -218,7 +220,12 @@ class Evaluation {
     events_.progress("evaluating", "", done, total);
     if (plan_.requests.empty()) return {};
     engine::RunEvents events;
+    // One rank so far: the engine that answers here has them all.
+    engine::Gathering gathering(plan_.requests.size(), /*world_size=*/1);
+    Status gathered;
     events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
+      if (gathered.has_value()) gathered = gathering.take(/*rank=*/0, index);
+      if (!gathered.has_value()) return;
       take_answer(plan_.targets[index], answer);
       events_.progress("evaluating", jobs_[plan_.targets[index].job].name, ++done, total);
     };
@@ -227,7 +234,10 @@ class Evaluation {
       return !jobs_[plan_.targets[index].job].failure.has_value();
     };
     events.advanced = events_.advanced;
-    return engine_.generate(plan_.requests, pictures_, pictures_.settings(), events, stop_);
+    EVALCAR_RETURN_IF_ERROR(
+        engine_.generate(plan_.requests, pictures_, pictures_.settings(), events, stop_));
+    EVALCAR_RETURN_IF_ERROR(std::move(gathered));
+    return gathering.complete(events.wanted);
   }
 
   void take_answer(const Target& target, const Result<engine::Answer>& answer) {

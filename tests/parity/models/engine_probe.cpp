@@ -87,6 +87,8 @@ class Probe {
     options.prefill_tokens = given.value("prefill_tokens", std::int64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
     options.share_prefixes = given.value("share_prefixes", true);
+    options.rank = given.value("rank", std::int64_t{0});
+    options.world_size = given.value("world_size", std::int64_t{1});
     bool logits = false;
     for (const json& run : job_.at("runs"))
       logits = logits || (run.contains("logits") && run["logits"].is_string());

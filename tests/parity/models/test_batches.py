@@ -39,7 +39,7 @@ def answers(scene, bin_dir, *tries):
     for document in cases.run_sessions(bin_dir, scene[0], sessions, scene[3]):
         (result,) = document["runs"]
         assert "error" not in result, result
-        found.append([answer["tokens"] for answer in result["answers"]])
+        found.append([answer and answer["tokens"] for answer in result["answers"]])
     return found
 
 
@@ -70,6 +70,14 @@ def alone(every_way):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_packed_shared_and_cut_prompts_give_the_same_tokens(every_way, alone, options):
     assert every_way[1 + OPTIONS.index(options)] == alone
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_answer_each_request_once_and_as_one_rank_does(scene, bin_dir, alone, world_size):
+    dealt = answers(scene, bin_dir, *[(requests(scene), {"rank": rank, "world_size": world_size}) for rank in range(world_size)])
+    for i, expected in enumerate(alone):
+        assert [tokens[i] for tokens in dealt if tokens[i] is not None] == [expected], f"request {i}"
+    assert all(any(tokens) for tokens in dealt), "a rank has nothing to do"
 
 
 def test_questions_on_equal_pictures_share_by_key(scene, bin_dir, alone):

@@ -127,30 +127,36 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
   return opened;
 }
 
+bool is_extra_state(std::string_view name) {
+  return name == "_extra_state" || name.ends_with("._extra_state");
+}
+
 Status sort_tensors(Plan& plan) {
   std::sort(plan.tensors.begin(), plan.tensors.end(),
             [](const TensorPlan& a, const TensorPlan& b) { return a.name < b.name; });
   for (std::size_t i = 1; i < plan.tensors.size(); ++i) {
     if (plan.tensors[i].name == plan.tensors[i - 1].name) {
       return make_error(ErrorCode::kCorruption,
-                        "tensor " + quote_name(plan.tensors[i].name) + " is in two files");
+                        "tensor " + quote_name(plan.tensors[i].name) + " comes twice");
     }
   }
   return {};
 }
 
 void find_ties(Plan& plan) {
-  // Tensors whose first pieces lie at the same place are candidates; then all pieces must agree.
-  std::map<std::pair<std::size_t, std::uint64_t>, std::size_t> by_place;
+  // Candidates begin at the same place with the same view of it; then all pieces must agree.
+  using View = std::tuple<std::size_t, std::uint64_t, DType, std::vector<std::int64_t>,
+                          std::vector<std::int64_t>>;
+  std::map<View, std::size_t> by_view;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     TensorPlan& tensor = plan.tensors[i];
     if (tensor.pieces.empty()) continue;
-    const auto [place, fresh] =
-        by_place.try_emplace({tensor.pieces[0].file, tensor.pieces[0].file_offset}, i);
+    const Piece& first = tensor.pieces[0];
+    const auto [place, fresh] = by_view.try_emplace(
+        View{first.file, first.file_offset, tensor.dtype, tensor.shape, first.stride_elements}, i);
     if (fresh) continue;
     const TensorPlan& other = plan.tensors[place->second];
     const bool same =
-        tensor.dtype == other.dtype && tensor.shape == other.shape &&
         std::equal(tensor.pieces.begin(), tensor.pieces.end(), other.pieces.begin(),
                    other.pieces.end(), [](const Piece& a, const Piece& b) {
                      return std::tie(a.file, a.file_offset, a.start, a.size, a.stride_elements) ==

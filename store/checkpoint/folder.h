@@ -1,6 +1,7 @@
 // What all layouts ask of a checkpoint's folder.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +46,25 @@ Status sort_tensors(Plan& plan);
 /// Sets `tied_to` of tensors that share the very same bytes of the same files with one before.
 void find_ties(Plan& plan);
 
-/// hugging_face.cpp: `model.safetensors`, or shards with an index.
+/// Whether a name is that of a module's get_extra_state(): whatever it holds, it is no weight.
+bool is_extra_state(std::string_view name);
+
+/// torch_file_plan.cpp: adds a torch.save file of one whole state_dict and its tensors. Errors as
+/// TorchFile::read; kUnsupported for an entry that is not a plain tensor.
+Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
+                      Plan& plan);
+
+/// hugging_face.cpp: the file that a Hugging Face folder's weights begin at.
+struct WeightsEntry {
+  std::string name;  ///< of the one file, or of the index
+  bool is_index = false;
+};
+/// In transformers' order of preference: safetensors before .bin, a single file before an index;
+/// then accelerate's `pytorch_model_fsdp.bin`. Shards without their index name the index that is
+/// missing. Absent: no such layout.
+std::optional<WeightsEntry> hugging_face_entry(const Folder& folder);
+/// hugging_face.cpp: `model.safetensors`, `pytorch_model.bin`, shards of either with an index, or
+/// `pytorch_model_fsdp.bin`.
 Result<Plan> plan_hugging_face(const FileSystem& files, const Folder& folder);
 /// fsdp2_plan.cpp: shards of one kind. `plan.world_size` is set.
 Result<Plan> plan_fsdp2(const FileSystem& files, const std::string& shard_folder, WeightsKind kind);

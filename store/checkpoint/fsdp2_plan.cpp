@@ -80,8 +80,7 @@ class ShardCollector {
       return make_error(ErrorCode::kCorruption, torch_file.where + ": a key that is not text");
     }
     const std::string name(pickle.text(key));
-    // get_extra_state() of a module: whatever it is, it is no weight.
-    if (name == "_extra_state" || name.ends_with("._extra_state")) return {};
+    if (is_extra_state(name)) return {};
 
     Collected entry;
     entry.plan.name = name;

@@ -1,6 +1,9 @@
-// The Hugging Face layout: one model.safetensors, or shards that model.safetensors.index.json
-// names. As transformers does, a single file is preferred where both are there.
+// The Hugging Face layout: one file, or shards that an index names; safetensors, or torch.save
+// files
+// (`.bin`), which transformers 4 wrote with safe_serialization=False and accelerate writes for a
+// full state_dict.
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "store/checkpoint/folder.h"
@@ -10,12 +13,20 @@
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::string_view kSingle = "model.safetensors";
-constexpr std::string_view kIndex = "model.safetensors.index.json";
+constexpr std::string_view kIndexSuffix = ".index.json";
+/// Names of a single file, in the order in which they are looked for, and how shards of it begin.
+struct Family {
+  std::string_view single;
+  std::string_view shard_prefix;  // empty: never sharded
+  std::string_view suffix;
+};
+constexpr std::array<Family, 3> kFamilies = {{{"model.safetensors", "model-", ".safetensors"},
+                                              {"pytorch_model.bin", "pytorch_model-", ".bin"},
+                                              {"pytorch_model_fsdp.bin", "", ".bin"}}};
 
-/// Adds one file and its tensors to the plan.
-Status add_file(const FileSystem& files, const Folder& folder, const std::string& name,
-                Plan& plan) {
+/// Adds one safetensors file and its tensors to the plan.
+Status add_safetensors_file(const FileSystem& files, const Folder& folder, const std::string& name,
+                            Plan& plan) {
   const std::string path = join_path(folder.path, name);
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
@@ -64,9 +75,16 @@ Status check_against_index(const Plan& plan, const std::map<std::string, std::st
   return {};
 }
 
-Status add_indexed(const FileSystem& files, const Folder& folder, Plan& plan) {
-  const std::string path = join_path(folder.path, kIndex);
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, std::string(kIndex)));
+Status add_file(const FileSystem& files, const Folder& folder, const std::string& name,
+                Plan& plan) {
+  return name.ends_with(".bin") ? add_torch_file(files, folder, name, plan)
+                                : add_safetensors_file(files, folder, name, plan);
+}
+
+Status add_indexed(const FileSystem& files, const Folder& folder, const std::string& index_name,
+                   Plan& plan) {
+  const std::string path = join_path(folder.path, index_name);
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, index_name));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxIndexBytes));
   if (text.find_last_not_of(" \t\r\n") == std::string::npos ||
       text[text.find_last_not_of(" \t\r\n")] != '}') {
@@ -93,22 +111,40 @@ Status add_indexed(const FileSystem& files, const Folder& folder, Plan& plan) {
 
 }  // namespace
 
+std::optional<WeightsEntry> hugging_face_entry(const Folder& folder) {
+  for (const Family& family : kFamilies) {
+    if (folder.has(family.single)) return WeightsEntry{std::string(family.single), false};
+    const std::string index = std::string(family.single) + std::string(kIndexSuffix);
+    const bool shards =
+        std::any_of(folder.entries.begin(), folder.entries.end(), [&](const DirectoryEntry& entry) {
+          return !family.shard_prefix.empty() && entry.name.starts_with(family.shard_prefix) &&
+                 entry.name.ends_with(family.suffix);
+        });
+    if (shards || folder.has(index)) return WeightsEntry{index, true};
+  }
+  return std::nullopt;
+}
+
 Result<Plan> plan_hugging_face(const FileSystem& files, const Folder& folder) {
   Plan plan;
   plan.layout = Layout::kHuggingFace;
   plan.kind = WeightsKind::kRegular;
-  if (folder.has(kSingle)) {
-    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, std::string(kSingle), plan));
-  } else if (folder.has(kIndex)) {
-    EVALCAR_RETURN_IF_ERROR(add_indexed(files, folder, plan));
+  const auto entry = hugging_face_entry(folder);
+  if (!entry) return make_error(ErrorCode::kUnavailable, folder.path + ": holds no weights");
+  if (!folder.has(entry->name)) {
+    return make_error(ErrorCode::kUnavailable, join_path(folder.path, entry->name) +
+                                                   ": is missing (written after the shards)");
+  }
+  if (entry->is_index) {
+    EVALCAR_RETURN_IF_ERROR(add_indexed(files, folder, entry->name, plan));
   } else {
-    return make_error(ErrorCode::kUnavailable,
-                      join_path(folder.path, kIndex) + ": is missing (written after the shards)");
+    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, entry->name, plan));
   }
   EVALCAR_RETURN_IF_ERROR(sort_tensors(plan));
   if (plan.tensors.empty()) {
     return make_error(ErrorCode::kCorruption, folder.path + ": holds no tensor");
   }
+  find_ties(plan);
   return plan;
 }
 

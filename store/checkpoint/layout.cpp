@@ -10,11 +10,6 @@
 namespace evalcar::checkpoint {
 namespace {
 
-/// "model-00001-of-00003.safetensors".
-bool is_numbered_shard(std::string_view name) {
-  return name.starts_with("model-") && name.ends_with(".safetensors");
-}
-
 bool is_lmms_shard(std::string_view name) {
   return name.starts_with("model_world_size_") && name.ends_with(".pt");
 }
@@ -45,11 +40,6 @@ std::optional<std::string> unread_layout(const Folder& folder, const Folder& sha
   if (is_dcp(folder) || is_dcp(shards) || is_dcp(ema_shards)) {
     return "a torch.distributed.checkpoint (DCP) folder (.metadata, *.distcp)";
   }
-  if (any_entry(folder, [](std::string_view name) {
-        return name.starts_with("pytorch_model") && name.ends_with(".bin");
-      })) {
-    return "a Hugging Face checkpoint of pytorch_model*.bin files";
-  }
   if (any_entry(folder, [](std::string_view name) { return name.starts_with("global_step"); })) {
     return "a DeepSpeed ZeRO checkpoint (global_step*)";
   }
@@ -77,8 +67,9 @@ KindState judge_hugging_face(const FileSystem& files, const Folder& folder,
   }
   state.completeness = Completeness::kComplete;
   for (const PlanFile& file : plan->files) state.files.push_back(base_name(file.path));
-  const std::string index = "model.safetensors.index.json";
-  if (folder.has(index) && !folder.has("model.safetensors")) state.files.push_back(index);
+  if (const auto entry = hugging_face_entry(folder); entry && entry->is_index) {
+    state.files.push_back(entry->name);
+  }
   for (std::string& name : side_files(folder)) state.files.push_back(std::move(name));
   if (made != nullptr) *made = std::move(plan).value();
   return state;
@@ -151,8 +142,8 @@ Result<LayoutReport> inspect_folder(const FileSystem& files, const std::string& 
     }
     return report;
   }
-  if (folder.has("model.safetensors") || folder.has("model.safetensors.index.json") ||
-      (any_entry(folder, is_numbered_shard) && !is_dcp(folder))) {
+  if (const auto entry = hugging_face_entry(folder);
+      entry && (folder.has(entry->name) || !is_dcp(folder))) {
     report.layout = Layout::kHuggingFace;
     KindState state = judge_hugging_face(files, folder, options, made);
     if (Status trainer = read_trainer_state(files, folder, report);
@@ -167,10 +158,12 @@ Result<LayoutReport> inspect_folder(const FileSystem& files, const std::string& 
     return make_error(ErrorCode::kUnsupported,
                       dir + ": is " + *name + ", a layout that this version does not read");
   }
-  Error error = make_error(
-      ErrorCode::kUnsupported,
-      dir + ": holds no checkpoint (looked for model.safetensors, model.safetensors.index.json, " +
-          options.shard_folder + "/model_world_size_W_rank_R.pt)");
+  Error error = make_error(ErrorCode::kUnsupported,
+                           dir +
+                               ": holds no checkpoint (looked for model.safetensors, "
+                               "pytorch_model.bin, an index of either, "
+                               "pytorch_model_fsdp.bin, " +
+                               options.shard_folder + "/model_world_size_W_rank_R.pt)");
   error.retryable = true;  // a trainer makes the folder first
   return error;
 }

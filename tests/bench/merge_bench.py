@@ -1,26 +1,42 @@
-"""How fast shards become a Hugging Face folder: `evalcar merge` against torch.load + cat + save_pretrained, one run.
+"""How fast, and in how much memory, shards become a Hugging Face folder: `evalcar merge` against what people do in Python.
 
-    build/venv/bin/python tests/bench/merge_bench.py [--tool build/release/…/checkpoint_probe] [--mib 600] [--world-size 4]
+    build/venv/bin/python tests/bench/merge_bench.py [--tool build/release/bin/evalcar] [--mib 1100] [--dtype bfloat16]
 
-Writes shards of a model by real FSDP2 once, then merges them both ways in turn, the caches warm, and prints the least time of each
-and the ratio. The two outputs are compared, byte by byte, before any number is printed. Never a timed test.
-
-The reference is what a careful user does: load every rank (torch.load, which copies), concatenate along the sharded
-dimension, build the model on meta, assign and save_pretrained. Reading is from the page cache on both sides. Ours
-also syncs the files to the disk, which `save_pretrained` does not; what that costs the reference is printed beside.
+Writes shards of a model by real FSDP2 once, then merges them each way in turn, in fresh processes with the page cache warm,
+and prints the median time and the peak memory of each, and the ratios. The Python ways:
+    save_pretrained   torch.load of every rank, concatenated, assigned to a model on meta, model.save_pretrained
+    … mmap            the same with torch.load(mmap=True): pages are read when they are copied
+    save_file, mmap   the leanest: no transformers, no model, safetensors.torch.save_file
+Times are of whole processes, their start included, and everybody's output is on the disk (fsync) when the clock stops. A copy
+of as many bytes is timed beside them, as what the disk allows. All outputs are compared, byte by byte, before any number is
+printed. Never a timed test.
 """
 
 import argparse
+import dataclasses
+import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1])]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+WAYS = {"save_pretrained": [], "save_pretrained, mmap": ["--mmap"], "save_file, mmap": ["--mmap", "--lean"]}
+
+
+@dataclasses.dataclass
+class Measured:
+    seconds: list = dataclasses.field(default_factory=list)
+    cpu: list = dataclasses.field(default_factory=list)
+    peak_mib: float = 0.0
+
+    @property
+    def median(self):
+        return statistics.median(self.seconds)
 
 
 def write_model(folder, mib):
@@ -37,48 +53,65 @@ def write_model(folder, mib):
     Qwen2ForCausalLM(config).save_pretrained(folder)
 
 
-def merge_with_torch(folder, output):
-    """Run in a fresh process: every rank into memory, concatenated, assigned to a model, saved."""
+def merge_with_torch(folder, output, mmap, lean, dtype):
+    """Run in a fresh process: every rank into memory, concatenated, saved, synced."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    def sync_seconds():
-        started = time.perf_counter()
-        for file in pathlib.Path(output).iterdir():
-            descriptor = os.open(file, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-        return time.perf_counter() - started
-
-    started = time.perf_counter()
     files = sorted(pathlib.Path(folder, "pytorch_model_fsdp_0").glob("*.pt"), key=lambda p: int(p.stem.rsplit("_", 1)[1]))
-    ranks = [torch.load(file, weights_only=False, map_location="cpu") for file in files]
+    ranks = [torch.load(file, weights_only=False, map_location="cpu", mmap=mmap) for file in files]
     state = {}
-    for name, value in ranks[0].items():
-        if not isinstance(value, DTensor):
-            state[name] = value
-            continue
-        [placement] = value.placements
-        parts = [rank[name].to_local() for rank in ranks]
-        state[name] = torch.cat(parts, dim=placement.dim) if isinstance(placement, Shard) else parts[0]
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-    model.load_state_dict(state, strict=True, assign=True)
-    model.save_pretrained(output)
-    print(time.perf_counter() - started, sync_seconds())
+    for name in list(ranks[0]):
+        parts = [rank.pop(name) for rank in ranks]
+        if isinstance(parts[0], DTensor):
+            [placement] = parts[0].placements
+            parts = [part.to_local() for part in parts]
+            state[name] = torch.cat(parts, dim=placement.dim) if isinstance(placement, Shard) else parts[0]
+        else:
+            state[name] = parts[0]
+        if dtype and state[name].is_floating_point():
+            state[name] = state[name].to(getattr(torch, dtype))
+    if lean:
+        from safetensors.torch import save_file
+
+        pathlib.Path(output).mkdir()
+        save_file(state, pathlib.Path(output, "model.safetensors"), metadata={"format": "pt"})
+    else:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+        model.load_state_dict(state, strict=True, assign=True)
+        model.save_pretrained(output)
+    sync(output)
 
 
-def timed_reference(folder, output):
-    done = subprocess.run([sys.executable, __file__, "--reference", str(folder), str(output)], check=True, text=True, capture_output=True)
-    return [float(word) for word in done.stdout.split()[-2:]]
+def sync(folder):
+    for file in pathlib.Path(folder).iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
-def timed_ours(tool, folder, output):
-    started = time.perf_counter()
-    subprocess.run([str(tool), "merge", "--input_dir", str(folder), "--output_dir", str(output), "--max-shard-size", "50GB"],
-                   check=True, capture_output=True)
-    return time.perf_counter() - started
+# A small process of its own: the peak memory of a child counts what its parent held when it forked.
+LAUNCHER = """
+import json, os, sys, time
+started = time.perf_counter()
+process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+_, status, usage = os.wait4(process, 0)
+print(json.dumps([time.perf_counter() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def run(command, measured):
+    """Runs it; adds its wall time, its processor time and its peak memory to `measured`."""
+    done = subprocess.run([sys.executable, "-S", "-c", LAUNCHER, *map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    wall, cpu, peak_mib = json.loads(done.stdout)
+    measured.seconds.append(wall)
+    measured.cpu.append(cpu)
+    measured.peak_mib = max(measured.peak_mib, peak_mib)
 
 
 def assert_equal(first, second):
@@ -91,49 +124,69 @@ def assert_equal(first, second):
         assert tensor.dtype == loaded[1][name].dtype and torch.equal(tensor, loaded[1][name]), name
 
 
-def measure(tool, mib, world_size, repeats, scratch):
-    """(seconds of the reference, of a sync of its output, of ours), the least of each; the outputs are equal."""
+def measure(tool, mib, world_size, repeats, dtype, scratch):
+    """{way: Measured}, "evalcar merge" and "copy" among them; the outputs are equal."""
     from fixtures import fsdp2_checkpoints
 
     write_model(scratch / "hub", mib)
     [folder] = fsdp2_checkpoints.write_run(scratch / "run", scratch / "hub", [1], world_size=world_size, noise=0.01)
     shutil.rmtree(scratch / "hub")
-    reference, sync, ours = [], [], []
-    for turn in range(repeats):
-        for output in ("theirs", "ours"):
-            shutil.rmtree(scratch / output, ignore_errors=True)
+    shutil.rmtree(folder / "optimizer")
+    cast = ["--dtype", dtype] if dtype else []
+    found = {way: Measured() for way in ("evalcar merge", *WAYS, "copy")}
+
+    def fresh(name):
+        shutil.rmtree(scratch / name, ignore_errors=True)
         os.sync()
-        seconds, sync_seconds = timed_reference(folder, scratch / "theirs")
-        reference.append(seconds)
-        sync.append(sync_seconds)
-        ours.append(timed_ours(tool, folder, scratch / "ours"))
-        if turn == 0:
-            assert_equal(scratch / "theirs", scratch / "ours")
-    return min(reference), min(sync), min(ours)
+        return scratch / name
+
+    for turn in range(repeats):
+        ours = fresh("ours")
+        run([tool, "merge", "--input_dir", str(folder), "--output_dir", str(ours), "--max-shard-size", "50GB", *cast],
+            found["evalcar merge"])
+        for way, arguments in WAYS.items():
+            theirs = fresh("theirs")
+            run([sys.executable, __file__, "--reference", str(folder), str(theirs), *arguments, *cast], found[way])
+            if turn == 0:
+                assert_equal(theirs, ours)
+        shutil.rmtree(scratch / "theirs")
+        (copy := fresh("copy")).mkdir()
+        [file] = ours.glob("*.safetensors")
+        script = 'cp --reflink=never "$0" "$1" && sync "$1"'
+        run(["/bin/bash", "-c", script, str(file), str(copy / file.name)], found["copy"])
+    return found
 
 
-def report(tool, mib=600, world_size=4, repeats=3):
+def report(tool, mib=1100, world_size=4, repeats=5, dtype=None):
     with tempfile.TemporaryDirectory(prefix="merge-bench-", dir=ROOT / "build") as folder:
-        scratch = pathlib.Path(folder)
-        reference, sync, ours = measure(tool, mib, world_size, repeats, scratch)
-    print(f"\nmerge of {mib} MiB from {world_size} ranks (outputs equal):")
-    print(f"  torch.load + cat + save_pretrained  {reference:6.2f} s  (and {sync:.2f} s to bring its output to the disk)")
-    print(f"  evalcar merge, synced to the disk   {ours:6.2f} s")
-    print(f"  ratio {reference / ours:.1f} x; both synced {(reference + sync) / ours:.1f} x")
-    return reference / ours
+        found = measure(tool, mib, world_size, repeats, dtype, pathlib.Path(folder))
+    ours = found.pop("evalcar merge")
+    print(f"\nmerge of {mib} MiB in float32 from {world_size} ranks to {dtype or 'float32'}, synced; medians of {repeats}, in ( ) least "
+          "to most,\nprocessor seconds, peak memory; then how many times ours:")
+    for way, each in {"evalcar merge": ours, **found}.items():
+        cpu = statistics.median(each.cpu)
+        line = f"  {way:22} {each.median:6.2f} s ({min(each.seconds):.2f} to {max(each.seconds):.2f})  {cpu:6.2f} s  {each.peak_mib:6.0f} MiB"
+        if each is not ours:
+            line += f"   {each.median / ours.median:5.1f} x  {cpu / statistics.median(ours.cpu):5.1f} x  {each.peak_mib / ours.peak_mib:5.1f} x"
+        print(line)
+    return ours, found
 
 
 def main():
-    if sys.argv[1:2] == ["--reference"]:
-        merge_with_torch(sys.argv[2], sys.argv[3])
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", type=pathlib.Path, default=ROOT / "build" / "dev" / "bin" / "checkpoint_probe")
-    parser.add_argument("--mib", type=int, default=600)
+    parser.add_argument("--tool", type=pathlib.Path, default=ROOT / "build" / "dev" / "bin" / "evalcar")
+    parser.add_argument("--mib", type=int, default=1100)
     parser.add_argument("--world-size", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--dtype", choices=["bfloat16", "float16"])
+    parser.add_argument("--reference", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--mmap", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--lean", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    report(options.tool, options.mib, options.world_size, options.repeats)
+    if options.reference:
+        merge_with_torch(*options.reference, options.mmap, options.lean, options.dtype)
+        return
+    report(options.tool, options.mib, options.world_size, options.repeats, options.dtype)
 
 
 if __name__ == "__main__":

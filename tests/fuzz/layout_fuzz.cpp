@@ -21,13 +21,14 @@ const std::vector<std::vector<const char*>> kFolders = {
     {"pytorch_model_fsdp_0/model_world_size_1_rank_0.pt", "config.json"},
     {"pytorch_model_fsdp_0/model_world_size_2_rank_0.pt",
      "pytorch_model_fsdp_0/model_world_size_2_rank_1.pt", "config.json"},
+    {"pytorch_model.bin", "config.json"},
 };
 
 /// A torch.save file holds NULs, so the two shards are cut at the middle instead.
 std::vector<std::string> parts_of(std::string_view text, std::size_t choice) {
   std::vector<std::string> parts;
   if (choice >= 2) {
-    const std::size_t shards = choice - 1;
+    const std::size_t shards = kFolders[choice].size() - 1;
     for (std::size_t i = 0; i < shards; ++i) {
       parts.emplace_back(text.substr(i * (text.size() / shards), text.size() / shards));
     }

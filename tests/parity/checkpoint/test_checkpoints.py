@@ -59,14 +59,20 @@ def load_folder(folder):
     return tensors
 
 
-def check_merge(tool, folder, expected_file, output, *arguments):
-    """inspect --hash and merge of one checkpoint equal the reference's tensors, bit by bit."""
-    expected = torch.load(expected_file)
+def check_hashes(tool, folder, expected, layout):
+    """inspect --hash of a complete checkpoint of that layout gives the reference's tensors; returns its report."""
     report = inspect(tool, folder, "--hash")
-    assert report["complete"] and report["layout"] == "lmms_engine_fsdp2"
+    assert report["complete"] and report["layout"] == layout, report
     assert {t["name"]: t["sha256"] for t in report["tensors"]} == {
         name: hashlib.sha256(tensor_bytes(tensor)).hexdigest() for name, tensor in expected.items()}
     assert report["weights_sha256"] == digest_of(expected)
+    return report
+
+
+def check_merge(tool, folder, expected_file, output, *arguments):
+    """inspect --hash and merge of one checkpoint equal the reference's tensors, bit by bit."""
+    expected = torch.load(expected_file)
+    report = check_hashes(tool, folder, expected, "lmms_engine_fsdp2")
     run(tool, "merge", "--input_dir", folder, "--output_dir", output, *arguments)
     assert_same(load_folder(output), expected)
     assert inspect(tool, output, "--hash")["weights_sha256"] == report["weights_sha256"]

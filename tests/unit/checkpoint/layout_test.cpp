@@ -215,8 +215,7 @@ TEST_CASE("layouts that are not read are refused by their name") {
   for (const Case& c :
        {Case{"adapter_config.json", "LoRA"}, Case{".metadata", "DCP"},
         Case{"pytorch_model_fsdp_0/__0_0.distcp", "DCP"},
-        Case{"pytorch_model_fsdp_0/.metadata", "DCP"}, Case{"pytorch_model.bin", ".bin"},
-        Case{"pytorch_model-00001-of-00002.bin", ".bin"}, Case{"global_step5/x.pt", "DeepSpeed"}}) {
+        Case{"pytorch_model_fsdp_0/.metadata", "DCP"}, Case{"global_step5/x.pt", "DeepSpeed"}}) {
     INFO(c.file);
     const ScratchFolder scratch;
     scratch.write(std::string("checkpoint-5/") + c.file, "x");

@@ -1,0 +1,65 @@
+// A torch.save file of one whole state_dict: `pytorch_model*.bin`, `pytorch_model_fsdp.bin`. Its
+// tensors are plain ones, strided views of storages; tied ones share theirs.
+#include <map>
+#include <set>
+
+#include "store/checkpoint/folder.h"
+#include "store/checkpoint/numeric.h"
+#include "store/checkpoint/torch_tensor.h"
+
+namespace evalcar::checkpoint {
+
+Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
+                      Plan& plan) {
+  const std::string path = join_path(folder.path, name);
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
+  EVALCAR_ASSIGN_OR_RETURN(const TorchFile torch_file, TorchFile::read(*file, path));
+  const Pickle& pickle = torch_file.pickle;
+  if (pickle.kind(pickle.root()) != PickleKind::kDict) {
+    return make_error(ErrorCode::kCorruption, path + ": holds no dict of tensors");
+  }
+  const std::size_t index = plan.files.size();
+  plan.files.push_back({path, identity});
+  std::set<std::string> names;
+  std::map<std::uint64_t, PlanRecord> records;  // by offset: tied tensors share one
+  const auto pairs = pickle.items(pickle.root());
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    if (pickle.kind(pairs[i]) != PickleKind::kText) {
+      return make_error(ErrorCode::kCorruption, path + ": a key that is not text");
+    }
+    TensorPlan tensor;
+    tensor.name = pickle.text(pairs[i]);
+    if (is_extra_state(tensor.name)) continue;
+    if (!names.insert(tensor.name).second) {
+      return torch_file.corrupt(tensor.name, "is in the file twice");
+    }
+    if (!is_plain_tensor(pickle, pairs[i + 1])) {
+      return make_error(ErrorCode::kUnsupported,
+                        path + ": entry " + quote_name(tensor.name) +
+                            " is not a plain tensor, expected the state_dict of a model");
+    }
+    EVALCAR_ASSIGN_OR_RETURN(const StoredTensor stored,
+                             read_stored_tensor(torch_file, pairs[i + 1], tensor.name));
+    tensor.dtype = stored.dtype;
+    tensor.shape = stored.size;
+    if (tensor.elements() > 0) {
+      tensor.pieces.push_back(Piece{index, stored.file_offset,
+                                    std::vector<std::int64_t>(stored.size.size(), 0), stored.size,
+                                    stored.stride});
+      if (torch_file.zip.has_checksums()) {
+        records.emplace(stored.record.offset, PlanRecord{index, stored.record.offset,
+                                                         stored.record.size, stored.record.crc32});
+      }
+    }
+    plan.tensors.push_back(std::move(tensor));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
+  if (!after.same_content_identity(identity)) {
+    return make_error(ErrorCode::kUnavailable, path + ": is being written");
+  }
+  for (const auto& [offset, record] : records) plan.records.push_back(record);
+  return {};
+}
+
+}  // namespace evalcar::checkpoint

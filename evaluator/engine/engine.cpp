@@ -13,6 +13,7 @@
 
 #include "evaluator/engine/device.h"
 #include "evaluator/engine/generator.h"
+#include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
 #include "evaluator/models/registry.h"
 #include "evaluator/weights/load.h"
@@ -22,6 +23,7 @@ namespace evalcar::engine {
 namespace {
 
 constexpr int kReadingThreads = 4;
+constexpr int kMostPictureThreads = 8;
 
 // The one place where libtorch's exceptions end. Whatever thread calls, kernels run on `device`.
 template <typename F>
@@ -183,14 +185,18 @@ class TorchEngine final : public Engine {
     std::vector<PlanRequest> plan_requests;
     for (const std::size_t i : good) plan_requests.push_back(prepared[i].plan);
     EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(plan_requests, limits));
-    Generator generator(*model_, requests, prepared, images, processor, events, stop,
-                        generator_options());
     for (Pack& pack : packs) {
-      if (stop.stop_requested()) return stopped();
       for (Group& group : pack.groups) {
         for (std::size_t& request : group.requests) request = good[request];
       }
-      EVALCAR_RETURN_IF_ERROR(generator.run_pack(std::move(pack)));
+    }
+    PictureQueue pictures(images, processor, picture_order(packs, requests, images),
+                          picture_options(events));
+    Generator generator(*model_, requests, prepared, images, pictures, events, stop,
+                        generator_options());
+    for (std::size_t number = 0; number < packs.size(); ++number) {
+      if (stop.stop_requested()) return stopped();
+      EVALCAR_RETURN_IF_ERROR(generator.run_pack(number, std::move(packs[number])));
     }
     return {};
   }
@@ -211,6 +217,17 @@ class TorchEngine final : public Engine {
             .share_prefixes = options_.share_prefixes,
             .rank = options_.rank,
             .world_size = options_.world_size};
+  }
+
+  // Beside a GPU the host has little else to do. On the CPU one thread fills the gaps between the
+  // kernels, and what is held ready counts: memory is what the model is measured by there, too.
+  PictureQueueOptions picture_options(const RunEvents& events) const {
+    const bool gpu = device_.device.is_cuda();
+    const int by_default = gpu ? std::clamp(usable_cores() / 2, 1, kMostPictureThreads)
+                               : std::min(usable_cores() - 1, 1);
+    return {.threads = options_.picture_threads.value_or(by_default),
+            .bytes = std::uint64_t{gpu ? 512U : 64U} << 20U,
+            .prepared = events.advanced};
   }
 
   GeneratorOptions generator_options() const {

@@ -31,6 +31,8 @@ struct EngineOptions {
   int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
   std::int64_t prefill_tokens = 0;      ///< prompt tokens computed together; 0 = by the device
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
+  std::optional<int>
+      picture_threads;  ///< that prepare pictures ahead; 0 = none; absent = by the device
   bool share_prefixes =
       true;  ///< a prefix that requests share is computed once; answers are the same
   /// This engine answers its share of every run's requests; the engines of the other ranks, given

@@ -67,8 +67,8 @@ Result<PreparedRequest> prepare_request(const models::Model& model, const Reques
 
 Generator::Generator(const models::Model& model, std::span<const Request> requests,
                      std::span<const PreparedRequest> prepared, const ImageSource& images,
-                     const vision::ProcessorSettings& processor, const RunEvents& events,
-                     std::stop_token stop, GeneratorOptions options)
+                     PictureQueue& pictures, const RunEvents& events, std::stop_token stop,
+                     GeneratorOptions options)
     : model_(model),
       requests_(requests),
       prepared_(prepared),
@@ -78,7 +78,7 @@ Generator::Generator(const models::Model& model, std::span<const Request> reques
         if (events_.advanced) events_.advanced();
         return !stop_.stop_requested();
       }),
-      images_(model, images, processor, options.device, options.patch_budget, on_layer_),
+      images_(model, images, pictures, options.device, options.patch_budget, on_layer_),
       options_(std::move(options)) {}
 
 at::Tensor Generator::int64_tensor(const std::vector<std::int64_t>& values) const {
@@ -90,8 +90,8 @@ bool Generator::wanted(std::size_t request) const {
   return !events_.wanted || events_.wanted(request);
 }
 
-Status Generator::run_pack(Pack pack) {
-  EVALCAR_RETURN_IF_ERROR(encode_images(pack));
+Status Generator::run_pack(std::size_t number, Pack pack) {
+  EVALCAR_RETURN_IF_ERROR(encode_images(number, pack));
   if (pack.groups.empty()) return {};
   sequences_.clear();
   for (const Group& group : pack.groups) {
@@ -115,7 +115,7 @@ Status Generator::run_pack(Pack pack) {
 
 // Takes the requests whose pictures cannot be read out of the pack, and those that are not wanted,
 // which one of the former may have decided.
-Status Generator::encode_images(Pack& pack) {
+Status Generator::encode_images(std::size_t number, Pack& pack) {
   const auto remove = [&](const auto& which) {
     for (Group& group : pack.groups)
       pack.sequences -= static_cast<std::int64_t>(std::erase_if(group.requests, which));
@@ -130,7 +130,7 @@ Status Generator::encode_images(Pack& pack) {
                      requests_[request].images.end());
   }
   std::ranges::sort(indices);  // the order in which the source can read them one after the other
-  EVALCAR_ASSIGN_OR_RETURN(const PictureErrors errors, images_.prepare(indices, stop_));
+  EVALCAR_ASSIGN_OR_RETURN(const PictureErrors errors, images_.prepare(number, indices, stop_));
   if (errors.empty()) return {};
   const auto failed = [&](std::size_t request) {
     for (const std::size_t image : requests_[request].images) {

@@ -42,12 +42,12 @@ class Generator {
  public:
   Generator(const models::Model& model, std::span<const Request> requests,
             std::span<const PreparedRequest> prepared, const ImageSource& images,
-            const vision::ProcessorSettings& processor, const RunEvents& events,
-            std::stop_token stop, GeneratorOptions options);
+            PictureQueue& pictures, const RunEvents& events, std::stop_token stop,
+            GeneratorOptions options);
 
   /// A request whose picture cannot be read is answered with that error, and the others go on.
-  /// Requests that are not wanted are left out.
-  Status run_pack(Pack pack);
+  /// Requests that are not wanted are left out. Packs are run in their order, `number` from 0 on.
+  Status run_pack(std::size_t number, Pack pack);
 
  private:
   /// A sequence stands in the slot of its index in `sequences_`.
@@ -66,7 +66,7 @@ class Generator {
     bool last = false;  ///< its final row's scores are wanted
   };
   bool wanted(std::size_t request) const;
-  Status encode_images(Pack& pack);
+  Status encode_images(std::size_t number, Pack& pack);
   void allocate_cache(const Pack& pack);
   Status read_prompts(const Pack& pack);
   Result<at::Tensor> read(std::vector<Reading> work);

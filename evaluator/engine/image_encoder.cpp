@@ -1,9 +1,8 @@
 #include "evaluator/engine/image_encoder.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
-#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -11,6 +10,15 @@
 namespace evalcar::engine {
 
 namespace {
+
+// (patches, elements) float32, over the rows' own memory.
+at::Tensor as_tensor(PatchRows rows) {
+  float* const values = rows.values.release();
+  return at::from_blob(
+      values, {rows.patches, rows.elements},
+      [](void* memory) { delete[] static_cast<float*>(memory); },
+      at::TensorOptions().dtype(at::kFloat));
+}
 
 Error stopped() { return make_error(ErrorCode::kCancelled, "stopped while reading pictures"); }
 
@@ -26,37 +34,22 @@ Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index) 
 }
 
 ImageEncoder::ImageEncoder(const models::Model& model, const ImageSource& images,
-                           const vision::ProcessorSettings& processor, at::Device device,
-                           std::int64_t patch_budget, models::OnLayer on_layer)
+                           PictureQueue& queue, at::Device device, std::int64_t patch_budget,
+                           models::OnLayer on_layer)
     : model_(model),
       images_(images),
-      processor_(processor),
+      queue_(queue),
       device_(device),
       patch_budget_(patch_budget),
       on_layer_(std::move(on_layer)) {}
 
-Result<at::Tensor> ImageEncoder::patches_of(std::size_t index) const {
-  EVALCAR_ASSIGN_OR_RETURN(const vision::PreparedImage image, images_.load(index));
-  EVALCAR_ASSIGN_OR_RETURN(const models::ImageGrid grid, grid_of(images_, index));
-  const models::ImageGrid made{image.grid_t, image.grid_h, image.grid_w};
-  if (made != grid || image.height != grid.h * processor_.patch_size ||
-      image.width != grid.w * processor_.patch_size ||
-      image.rgb.size() !=
-          static_cast<std::size_t>(image.height) * static_cast<std::size_t>(image.width) * 3)
-    return make_error(ErrorCode::kInternal,
-                      "picture " + std::to_string(index) + " is not of the promised size");
-  at::Tensor patches = at::empty({grid.patches(), model_.info().patch_elements},
-                                 at::TensorOptions().dtype(at::kFloat));
-  vision::write_patches(image, processor_, patches.mutable_data_ptr<float>());
-  return patches;
-}
-
-Result<PictureErrors> ImageEncoder::prepare(std::span<const std::size_t> indices,
+Result<PictureErrors> ImageEncoder::prepare(std::size_t pack, std::span<const std::size_t> indices,
                                             const std::stop_token& stop) {
-  PictureErrors errors;
   std::unordered_set<std::uint64_t> wanted;
   for (const std::size_t index : indices) wanted.insert(images_.key_of(index));
-  std::erase_if(features_, [&](const auto& entry) { return !wanted.contains(entry.first); });
+  const auto forgotten = [&](const auto& entry) { return !wanted.contains(entry.first); };
+  std::erase_if(features_, forgotten);
+  std::erase_if(errors_, forgotten);
 
   std::vector<std::size_t> batch;
   std::vector<at::Tensor> patches;
@@ -70,23 +63,22 @@ Result<PictureErrors> ImageEncoder::prepare(std::span<const std::size_t> indices
   };
   for (const std::size_t index : indices) {
     const std::uint64_t key = images_.key_of(index);
-    if (features_.contains(key) || !batched.insert(key).second) continue;
+    if (features_.contains(key) || errors_.contains(key) || !batched.insert(key).second) continue;
     // A pack may hold minutes of pictures.
     if (stop.stop_requested()) return stopped();
-    auto image = patches_of(index);
-    on_layer_();
-    if (!image) {
-      errors.emplace(key, std::move(image).error());
+    auto rows = queue_.take({pack, index}, stop);
+    if (!rows) {
+      errors_.emplace(key, std::move(rows).error());
       continue;
     }
-    if (batch_patches + image->size(0) > patch_budget_) flush();
-    batch_patches += image->size(0);
+    if (batch_patches + rows->patches > patch_budget_) flush();
+    batch_patches += rows->patches;
     batch.push_back(index);
-    patches.push_back(std::move(image).value());
+    patches.push_back(as_tensor(std::move(rows).value()));
   }
   flush();
   if (stop.stop_requested()) return stopped();
-  return errors;
+  return errors_;
 }
 
 void ImageEncoder::encode(std::span<const std::size_t> indices,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evaluator/engine/engine.h"
+#include "evaluator/engine/picture_queue.h"
 #include "evaluator/models/model.h"
 
 namespace evalcar::engine {
@@ -17,35 +18,36 @@ namespace evalcar::engine {
 /// Why pictures cannot be read, by ImageSource::key_of.
 using PictureErrors = std::unordered_map<std::uint64_t, Error>;
 
-/// Keeps the embeddings of the pictures of the current pack. Not thread-safe.
+/// Keeps the embeddings of the pictures of the current pack, and what is wrong with others of it.
+/// Not thread-safe.
 class ImageEncoder {
  public:
   /// The references must outlive the object. `patch_budget`: patches that go through the tower
   /// together (a larger picture goes alone). `on_layer` is called after each picture, too.
-  ImageEncoder(const models::Model& model, const ImageSource& images,
-               const vision::ProcessorSettings& processor, at::Device device,
-               std::int64_t patch_budget, models::OnLayer on_layer);
+  ImageEncoder(const models::Model& model, const ImageSource& images, PictureQueue& queue,
+               at::Device device, std::int64_t patch_budget, models::OnLayer on_layer);
 
-  /// Encodes the given pictures that are not there yet, in this order, and forgets all others.
-  /// Returns what is wrong with those that cannot be read. kCancelled when stopped. May throw
-  /// c10::Error.
-  Result<PictureErrors> prepare(std::span<const std::size_t> indices, const std::stop_token& stop);
+  /// Encodes the pictures of a pack, given in ascending order, that are not there yet, and forgets
+  /// all others. Packs are asked for in their order. Returns what is wrong with those that cannot
+  /// be read. kCancelled when stopped. May throw c10::Error.
+  Result<PictureErrors> prepare(std::size_t pack, std::span<const std::size_t> indices,
+                                const std::stop_token& stop);
   /// ImageSource::key_of
   std::uint64_t key_of(std::size_t index) const { return images_.key_of(index); }
   /// (tokens, hidden) of a picture that was prepared.
   const at::Tensor& features(std::size_t index) const;
 
  private:
-  Result<at::Tensor> patches_of(std::size_t index) const;
   void encode(std::span<const std::size_t> indices, const std::vector<at::Tensor>& patches);
 
   const models::Model& model_;
   const ImageSource& images_;
-  const vision::ProcessorSettings& processor_;
+  PictureQueue& queue_;
   at::Device device_;
   std::int64_t patch_budget_;
   models::OnLayer on_layer_;
   std::unordered_map<std::uint64_t, at::Tensor> features_;  // by ImageSource::key_of
+  PictureErrors errors_;
 };
 
 /// The grid that the source promises for a picture. kInvalidArgument for an index that is not

@@ -5,7 +5,7 @@ import pyarrow
 import pytest
 import sidecar as sidecar_module
 import small_models
-from fixtures import data_sets
+from fixtures import data_sets, pictures
 from pyarrow import parquet
 
 
@@ -69,15 +69,31 @@ def test_the_tick_rises_while_work_is_done_and_stands_still_in_a_read_that_hangs
     assert ticks_of_answers[-1] > ticks_of_answers[0] + 4 * 3  # layers of four answers
 
 
-PAGES = 12
+PAGES = 60
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """One question on each of many large pages: what an evaluation does first is reading pictures, for seconds."""
+    """One question on each of many large pages: what an evaluation does first is reading pictures, for seconds. The pages look
+    alike and are different files."""
     root = tmp_path_factory.mktemp("pages")
-    data_sets.write_docvqa(root, count=PAGES, sizes=(2400, 2400), questions_per_image=1)
+    folder = data_sets.write_docvqa(root, count=PAGES, sizes=(2400, 2400), questions_per_image=PAGES)
+
+    def number(rows):
+        for i, row in enumerate(rows):
+            png = row["image"]["bytes"]
+            row["image"]["bytes"] = png[:-12] + pictures.chunk(b"tEXt", b"page\0%d" % i) + png[-12:]
+
+    edit(folder, number)
     return root
+
+
+def edit(folder, change):
+    (file,) = folder.rglob("*.parquet")
+    table = parquet.read_table(file)
+    rows = table.to_pylist()
+    change(rows)
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), file)
 
 
 def test_a_cancel_while_pictures_are_decoded_ends_within_a_few_of_them(bin_dir, good, pages):
@@ -96,8 +112,8 @@ def test_a_cancel_while_pictures_are_decoded_ends_within_a_few_of_them(bin_dir, 
     assert error["kind"] == "cancelled" and error["id"] == "1"
     assert not [message for message in evaluator.heard if message["type"] == "sample" and message["id"] == "1"]
     print(f"pictures: {at_work - planned} before the cancel, {after - at_work} after it")
-    assert at_work - planned < PAGES // 2  # else the cancel came too late to prove anything
-    assert after - at_work <= 4
+    assert at_work - planned < PAGES * 3 // 4  # else the cancel came too late to prove anything
+    assert after - at_work <= 6  # two threads, and what they do until the cancel has come through
 
 
 def test_a_cancel_while_documents_are_prepared_ends_before_the_model_runs(bin_dir, good, pages):
@@ -113,11 +129,7 @@ def test_a_cancel_while_documents_are_prepared_ends_before_the_model_runs(bin_di
 def test_a_task_that_failed_takes_its_other_requests_out_of_the_run(bin_dir, good, tmp_path):
     """All twelve documents are planned; that the first picture breaks off shows when the first of three packs is read."""
     folder = data_sets.write_docvqa(tmp_path, count=12, questions_per_image=1)
-    (file,) = folder.rglob("*.parquet")
-    table = parquet.read_table(file)
-    rows = table.to_pylist()
-    rows[0]["image"]["bytes"] = rows[0]["image"]["bytes"][:200]
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), file)
+    edit(folder, lambda rows: rows[0]["image"].update(bytes=rows[0]["image"]["bytes"][:200]))
     with evaluator_module.Evaluator(bin_dir) as evaluator:
         evaluator.load(good / "model")
         evaluator.evaluate(tmp_path, ["docvqa_val"], batch_size=4)
@@ -128,5 +140,5 @@ def test_a_task_that_failed_takes_its_other_requests_out_of_the_run(bin_dir, goo
         evaluator.wait_for("result")
 
     assert error["kind"] == "corruption" and "docvqa_val: document 0" in error["message"]
-    assert after - before <= 12  # pictures; no layer of any batch
+    assert after - before <= 12 + 3  # the pictures, and the tower's layers for the first pack: no layer of the text model
 

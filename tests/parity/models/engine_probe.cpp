@@ -2,8 +2,9 @@
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
 // share_prefixes},
-//       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]      raw uint8 RGB of the
-//       exact grid "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
+//       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]   raw uint8 RGB of the
+//       exact grid; with "file" in place of "rgb" an encoded picture that is prepared to that size;
+//       "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
 //       "cancel_after": N,
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
@@ -21,6 +22,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluator/engine/engine.h"
+#include "evaluator/vision/image.h"
 #include "store/base/file_system.h"
 #include "store/checkpoint/plan.h"
 
@@ -48,13 +50,24 @@ class RawImages final : public engine::ImageSource {
                                 .grid_w = size.grid_w,
                                 .width = size.grid_w * 14,
                                 .height = size.grid_h * 14};
+    if (images_[index].contains("file")) return decoded(index);
     std::ifstream file(images_[index]["rgb"].get<std::string>(), std::ios::binary);
     image.rgb.assign(std::istreambuf_iterator<char>(file), {});
     return image;
   }
 
  private:
+  Result<vision::PreparedImage> decoded(std::size_t index) const {
+    const std::string path = images_[index]["file"];
+    EVALCAR_ASSIGN_OR_RETURN(const std::string bytes, evalcar::read_file(files_, path, 1 << 30));
+    EVALCAR_ASSIGN_OR_RETURN(
+        const vision::Image image,
+        vision::decode_image(std::as_bytes(std::span<const char>(bytes)), path));
+    return vision::prepare_image(image, vision::ProcessorSettings{});
+  }
+
   const json& images_;
+  evalcar::RealFileSystem files_;
 };
 
 engine::Request request_of(const json& source) {
@@ -86,6 +99,7 @@ class Probe {
     options.threads = given.value("threads", 0);
     options.prefill_tokens = given.value("prefill_tokens", std::int64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
+    if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
     options.share_prefixes = given.value("share_prefixes", true);
     options.rank = given.value("rank", std::int64_t{0});
     options.world_size = given.value("world_size", std::int64_t{1});

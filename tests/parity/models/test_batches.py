@@ -49,6 +49,8 @@ OPTIONS = [
     {"batch_size": 4},
     {"batch_size": 9, "prefill_tokens": 17},  # prompts and pictures are cut anywhere
     {"batch_size": 2, "prefill_tokens": 1},
+    {"batch_size": 1, "share_prefixes": False, "picture_threads": 0},  # pictures in line, and far ahead
+    {"batch_size": 2, "picture_threads": 3},
     {"batch_size": 9, "attn_implementation": "eager"},
     {"batch_size": 3, "attn_implementation": "flash_attention_2"},
     {},

@@ -55,17 +55,21 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
   }
   if (!row.lease_path.empty() && held == held_.end()) {  // taken by a process before this one
-    auto lease = stage_.reopen(row.lease_path, row.checkpoint_path, in_place);
+    EVALCAR_ASSIGN_OR_RETURN(const auto judged,
+                             store_.read().files_of(row.checkpoint_id, row.kind));
+    auto lease = stage_.reopen(row.lease_path, row.checkpoint_path, in_place, judged);
     if (lease.has_value()) {
       held_[row.id] = *lease;
       return take_up(row, std::move(lease).value());
     }
+    spdlog::warn("{}: its lease cannot be used: {}", title(row), lease.error().message);
   }
   held_.erase(row.id);
   if (seen == view_.complete.end()) {
     EVALCAR_RETURN_IF_ERROR(
         end_evaluation(store_, row.id, EvaluationState::kLost,
                        "its files are gone, from the checkpoint and from the lease"));
+    release(row);
     return std::optional<stage::Lease>();
   }
   if (row.state == EvaluationState::kLeased) {

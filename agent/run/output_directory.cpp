@@ -87,8 +87,7 @@ Status OutputDirectory::step() {
   if (!run_.known() && now >= retry_at_) (void)follow_run();
   for (watch::Sighting& seen : watcher_.step()) {
     last_news_ = now;
-    recorder_.note_presence(seen);
-    untold_[{seen.step, seen.kind}] = std::move(seen);
+    note(std::move(seen));
   }
   if (now < retry_at_) return {};
   const Status turn = [&]() -> Status {
@@ -119,12 +118,30 @@ void OutputDirectory::take_requests() {
   if (carried_out > 0) last_news_ = around_.clock.monotonic_now();
 }
 
+/// While nothing can be recorded (a full disk), only the newest state of a kind counts; but one
+/// that went must end as lost, and so must have been there.
+void OutputDirectory::note(watch::Sighting seen) {
+  recorder_.note_presence(seen);
+  auto& of_kind = untold_[{seen.step, seen.kind}];
+  const bool is_end = seen.verdict == watch::Verdict::kGone;
+  const bool was_end = !of_kind.empty() && of_kind.back().verdict == watch::Verdict::kGone;
+  if (was_end && of_kind.size() > 1) {
+    of_kind.erase(of_kind.begin(), of_kind.end() - 1);  // it came and went before: once is enough
+  } else if (!of_kind.empty() && !is_end && !was_end) {
+    of_kind.clear();
+  }
+  of_kind.push_back(std::move(seen));
+}
+
 /// Newest first: what comes later in the turn may fail, and the newest matters most.
 Status OutputDirectory::record_sightings() {
   while (!untold_.empty()) {
     EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
     const auto newest = std::prev(untold_.end());
-    EVALCAR_RETURN_IF_ERROR(recorder_.record(newest->second));
+    auto& sightings = newest->second;
+    for (; !sightings.empty(); sightings.erase(sightings.begin())) {
+      EVALCAR_RETURN_IF_ERROR(recorder_.record(sightings.front()));
+    }
     untold_.erase(newest);
     last_news_ = around_.clock.monotonic_now();
   }

@@ -106,6 +106,7 @@ class OutputDirectory {
   Status follow_run();
   void forget_run();
   void interrupt_active();
+  void note(watch::Sighting seen);
   Status record_sightings();
   MonotonicTime status_due() const;
   Result<bool> hand_over_lease(const state::Evaluation& row);
@@ -129,9 +130,11 @@ class OutputDirectory {
   Publishing publishing_;
   request::Inbox inbox_;
 
-  std::map<DiskView::Key, watch::Sighting> untold_;  ///< seen, not yet recorded
-  bool taken_up_ = false;                            ///< Recorder::take_up_run was done
-  bool vanished_ended_ = false;                      ///< Recorder::end_vanished was done
+  /// Seen, not yet recorded: of each kind what it is now, and before that what it was until it
+  /// went.
+  std::map<DiskView::Key, std::vector<watch::Sighting>> untold_;
+  bool taken_up_ = false;        ///< Recorder::take_up_run was done
+  bool vanished_ended_ = false;  ///< Recorder::end_vanished was done
   std::size_t waiting_count_ = 0;
   std::string status_trouble_;
   MonotonicTime retry_at_{};

@@ -169,7 +169,8 @@ Status Stage::copy_file(const std::string& from, const std::string& to) {
 }
 
 Result<Lease> Stage::reopen(const std::string& dir, const std::string& checkpoint_dir,
-                            std::span<const std::string> in_place_files) const {
+                            std::span<const std::string> in_place_files,
+                            std::span<const state::FileIdentity> judged) const {
   Lease lease;
   lease.dir = own(dir);
   std::vector<std::string> paths;
@@ -183,12 +184,26 @@ Result<Lease> Stage::reopen(const std::string& dir, const std::string& checkpoin
     EVALCAR_RETURN_IF_ERROR(list_files(files_, lease.dir, kMaxDepth, paths));
   }
   if (paths.empty()) return make_error(ErrorCode::kNotFound, dir + ": the lease is empty");
+  EVALCAR_RETURN_IF_ERROR(check_against(lease.dir, judged));
   for (std::string& path : paths) {
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info_followed(path));
     lease.files.push_back({std::move(path), info, {}});
   }
   hash_small_files(lease);
   return lease;
+}
+
+Status Stage::check_against(const std::string& dir,
+                            std::span<const state::FileIdentity> judged) const {
+  for (const state::FileIdentity& file : judged) {
+    const std::string path = join_path(dir, file.path);
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files_.info_followed(path));
+    // A copy has an inode and a time of its own.
+    const bool rewritten = now.inode == file.inode && now.mtime_ns != file.mtime_ns;
+    if (now.size_bytes == file.size_bytes && !rewritten) continue;
+    return make_error(ErrorCode::kCorruption, path + ": was rewritten since it was leased");
+  }
+  return {};
 }
 
 Integrity Stage::check(const Lease& lease, std::string* which) const {

@@ -61,9 +61,12 @@ class Stage {
   /// after an error.
   Result<Lease> acquire(const std::string& name, const std::string& checkpoint_dir,
                         std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget);
-  /// A lease taken by an earlier process, as it is on disk now. kNotFound: it is not there.
+  /// A lease taken by an earlier process, as it is on disk now. `judged`: its files when they were
+  /// judged complete (empty: not known). kNotFound: it, or one of them, is not there; kCorruption:
+  /// one is not what it was (rewritten in place while nobody watched).
   Result<Lease> reopen(const std::string& dir, const std::string& checkpoint_dir,
-                       std::span<const std::string> in_place_files) const;
+                       std::span<const std::string> in_place_files,
+                       std::span<const state::FileIdentity> judged = {}) const;
   Integrity check(const Lease& lease, std::string* which = nullptr) const;
   /// The folder of ours that a remembered lease's path means, however the output directory was
   /// spelled (a link, another mount point) when it was taken; "" for one that is read in place.
@@ -83,6 +86,7 @@ class Stage {
   Status copy_files(const std::string& dir, const std::string& checkpoint_dir,
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);
+  Status check_against(const std::string& dir, std::span<const state::FileIdentity> judged) const;
   void hash_small_files(Lease& lease) const;
 
   FileSystem& files_;

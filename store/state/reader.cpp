@@ -174,6 +174,16 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
       });
 }
 
+Result<std::vector<FileIdentity>> Reader::files_of(std::int64_t checkpoint_id,
+                                                   std::string_view kind) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      const std::string files,
+      text_or_empty(connection_->prepare(
+          "SELECT files FROM checkpoint_kind WHERE checkpoint_id = ?1 AND kind = ?2", checkpoint_id,
+          kind)));
+  return decode_files(files);
+}
+
 Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_view kind) const {
   return text_or_empty(connection_->prepare(
       "SELECT kept_path FROM checkpoint_kind WHERE checkpoint_id = ?1 AND kind = ?2", checkpoint_id,

@@ -55,6 +55,10 @@ class Reader {
   Result<std::string> incomplete_reason(std::int64_t checkpoint_id, std::string_view kind) const;
   /// What was complete of the newest generation of each checkpoint, there or gone.
   Result<std::vector<KnownKind>> known_kinds(std::int64_t run_id) const;
+  /// The files of a kind of a checkpoint, as they were when it was judged complete; empty if it was
+  /// not, or the row is of a schema before version 2.
+  Result<std::vector<FileIdentity>> files_of(std::int64_t checkpoint_id,
+                                             std::string_view kind) const;
   /// Where the kept weights of this kind are ("" if not kept): Store::set_kept_path.
   Result<std::string> kept_path(std::int64_t checkpoint_id, std::string_view kind) const;
 

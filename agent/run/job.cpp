@@ -79,7 +79,7 @@ void Job::take(supervise::JobEvent event) {
     progress_ = std::move(*progress);
     progress_written_ = false;
   } else if (const auto* loaded = std::get_if<supervise::JobLoaded>(&event)) {
-    take_loaded(loaded->loaded);
+    loaded_ = loaded->loaded;  // step() records it: the store may refuse for a moment
   } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {
     take_result(std::move(*result));
   } else {
@@ -87,30 +87,30 @@ void Job::take(supervise::JobEvent event) {
   }
 }
 
-void Job::take_loaded(const protocol::Loaded& loaded) {
+/// The evaluator waits with the weights loaded until they are recorded.
+Status Job::record_loaded() {
+  EVALCAR_ASSIGN_OR_RETURN(
+      const auto outcome,
+      directory_.store().record_loaded(row_.id, loaded_->weights_sha256, loaded_->dtype));
+  const protocol::Loaded loaded = *std::exchange(loaded_, std::nullopt);
   weights_sha256_ = loaded.weights_sha256;
   spdlog::info("{}: {} tensors, {} in {:.1f} s, weights {}…", title(row_), loaded.tensors,
                config::format_bytes(loaded.bytes), loaded.seconds,
                loaded.weights_sha256.substr(0, 12));
-  const auto outcome =
-      directory_.store().record_loaded(row_.id, loaded.weights_sha256, loaded.dtype);
-  if (!outcome.has_value()) {
-    supervisor_.cancel();
-    return fail({"io", "loading", outcome.error().message, true});
-  }
-  if (outcome->duplicate_of.has_value()) {
+  if (outcome.duplicate_of.has_value()) {
     spdlog::info("{}: these very weights were measured before (evaluation {})", title(row_),
-                 *outcome->duplicate_of);
+                 *outcome.duplicate_of);
     supervisor_.cancel();
     directory_.release(row_);
     done_ = true;
-    return;
+    return {};
   }
   auto answers = directory_.store().read().answers(row_.id);
   if (!answers.has_value()) spdlog::warn("{}", answers.error().message);
   auto known = std::move(answers).value_or({});
   if (!known.empty()) spdlog::info("{}: {} answers are known already", title(row_), known.size());
   supervisor_.evaluate(std::move(known));
+  return {};
 }
 
 /// A task that failed leaves the others standing; if none stands, the evaluation failed.
@@ -159,6 +159,8 @@ Status Job::write_progress() {
 }
 
 Status Job::step() {
+  if (done_) return {};
+  if (loaded_.has_value() && !failure_.has_value()) EVALCAR_RETURN_IF_ERROR(record_loaded());
   if (done_) return {};
   // Only an evaluation whose weights are known has answers; a failure before that has none.
   if (!weights_sha256_.empty()) {

@@ -46,7 +46,7 @@ class Job {
   Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
       const config::Settings& settings, state::Evaluation row, stage::Lease lease);
 
-  void take_loaded(const protocol::Loaded& loaded);
+  Status record_loaded();
   void take_result(protocol::EvaluationResult result);
   Status flush(bool all);
   Status write_progress();
@@ -66,7 +66,8 @@ class Job {
   std::vector<protocol::Scored> samples_;
   std::optional<protocol::Progress> progress_;
   bool progress_written_ = true;
-  std::string weights_sha256_;
+  std::optional<protocol::Loaded> loaded_;  ///< told, not yet recorded
+  std::string weights_sha256_;              ///< once recorded
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<Rehash> rehash_;

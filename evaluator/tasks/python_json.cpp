@@ -62,29 +62,32 @@ void append_float(std::string& out, double value) {
   }
 }
 
+// A list or a dictionary, which json.dumps and repr punctuate alike.
+template <typename AppendKey, typename AppendItem>
+void append_container(std::string& out, const Value& value, AppendKey append_key,
+                      AppendItem append_item) {
+  const bool object = value.is_object();
+  out.push_back(object ? '{' : '[');
+  bool first = true;
+  for (const auto& [key, item] : value.items()) {
+    if (!first) out += ", ";
+    first = false;
+    if (object) {
+      append_key(out, key);
+      out += ": ";
+    }
+    append_item(out, item);
+  }
+  out.push_back(object ? '}' : ']');
+}
+
 void append_json(std::string& out, const Value& value) {
   if (value.is_string()) {
     append_string(out, value.get_ref<const std::string&>());
   } else if (value.is_number_float()) {
     append_float(out, value.get<double>());
-  } else if (value.is_array()) {
-    out.push_back('[');
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      if (i > 0) out += ", ";
-      append_json(out, value[i]);
-    }
-    out.push_back(']');
-  } else if (value.is_object()) {
-    out.push_back('{');
-    bool first = true;
-    for (const auto& [key, item] : value.items()) {
-      if (!first) out += ", ";
-      first = false;
-      append_string(out, key);
-      out += ": ";
-      append_json(out, item);
-    }
-    out.push_back('}');
+  } else if (value.is_structured()) {
+    append_container(out, value, append_string, append_json);
   } else if (value.is_binary()) {
     append_string(out, "<bytes>");
   } else {
@@ -101,23 +104,10 @@ void append_repr(std::string& out, const Value& value) {
     out += "None";
   } else if (value.is_boolean()) {
     out += value.get<bool>() ? "True" : "False";
-  } else if (value.is_array()) {
-    out.push_back('[');
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      if (i > 0) out += ", ";
-      append_repr(out, value[i]);
-    }
-    out.push_back(']');
-  } else if (value.is_object()) {
-    out.push_back('{');
-    bool first = true;
-    for (const auto& [key, item] : value.items()) {
-      if (!first) out += ", ";
-      first = false;
-      out += metrics::repr(key) + ": ";
-      append_repr(out, item);
-    }
-    out.push_back('}');
+  } else if (value.is_structured()) {
+    append_container(
+        out, value, [](std::string& text, const std::string& key) { text += metrics::repr(key); },
+        append_repr);
   } else {
     out += value.dump();
   }

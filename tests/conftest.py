@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "full" in item.keywords and not config.getoption("--all"):
             item.add_marker(full)
-        if "gpu" in item.keywords and not _has_gpu():
+        if item.get_closest_marker("gpu") and not _has_gpu():  # not keywords: those hold folder names, too
             item.add_marker(gpu)
 
 

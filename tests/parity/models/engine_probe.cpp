@@ -22,9 +22,9 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluator/engine/engine.h"
-#include "evaluator/vision/image.h"
 #include "store/base/file_system.h"
 #include "store/checkpoint/plan.h"
+#include "tests/gpu/raw_images.h"
 
 namespace {
 
@@ -33,42 +33,6 @@ using evalcar::Status;
 using nlohmann::json;
 namespace engine = evalcar::engine;
 namespace vision = evalcar::vision;
-
-class RawImages final : public engine::ImageSource {
- public:
-  explicit RawImages(const json& images) : images_(images) {}
-  std::size_t size() const override { return images_.size(); }
-  std::uint64_t key_of(std::size_t index) const override {
-    return images_[index].value("key", std::uint64_t{index});
-  }
-  vision::PreparedSize size_of(std::size_t index) const override {
-    return {1, images_[index]["height"].get<int>() / 14, images_[index]["width"].get<int>() / 14};
-  }
-  Result<vision::PreparedImage> load(std::size_t index) const override {
-    const auto size = size_of(index);
-    vision::PreparedImage image{.grid_h = size.grid_h,
-                                .grid_w = size.grid_w,
-                                .width = size.grid_w * 14,
-                                .height = size.grid_h * 14};
-    if (images_[index].contains("file")) return decoded(index);
-    std::ifstream file(images_[index]["rgb"].get<std::string>(), std::ios::binary);
-    image.rgb.assign(std::istreambuf_iterator<char>(file), {});
-    return image;
-  }
-
- private:
-  Result<vision::PreparedImage> decoded(std::size_t index) const {
-    const std::string path = images_[index]["file"];
-    EVALCAR_ASSIGN_OR_RETURN(const std::string bytes, evalcar::read_file(files_, path, 1 << 30));
-    EVALCAR_ASSIGN_OR_RETURN(
-        const vision::Image image,
-        vision::decode_image(std::as_bytes(std::span<const char>(bytes)), path));
-    return vision::prepare_image(image, vision::ProcessorSettings{});
-  }
-
-  const json& images_;
-  evalcar::RealFileSystem files_;
-};
 
 engine::Request request_of(const json& source) {
   engine::Request request;
@@ -194,7 +158,7 @@ class Probe {
   }
 
   const json& job_;
-  RawImages images_;
+  evalcar::testing::RawImages images_;
   evalcar::RealFileSystem files_;
   std::unique_ptr<engine::Engine> engine_;
   std::map<std::size_t, std::vector<float>> observed_;  // request → its steps' scores

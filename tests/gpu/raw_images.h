@@ -1,0 +1,44 @@
+// Pictures as raw uint8 RGB files of the exact grid: no decoder, no resize.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "evaluator/engine/engine.h"
+
+namespace evalcar::testing {
+
+/// `images`: [{"rgb": FILE, "height": H, "width": W, "key": K}, …]; relative files lie in `folder`.
+class RawImages final : public engine::ImageSource {
+ public:
+  explicit RawImages(nlohmann::json images, std::filesystem::path folder = {})
+      : images_(std::move(images)), folder_(std::move(folder)) {}
+  std::size_t size() const override { return images_.size(); }
+  std::uint64_t key_of(std::size_t index) const override {
+    return images_[index].value("key", std::uint64_t{index});
+  }
+  vision::PreparedSize size_of(std::size_t index) const override {
+    return {1, images_[index]["height"].get<int>() / 14, images_[index]["width"].get<int>() / 14};
+  }
+  Result<vision::PreparedImage> load(std::size_t index) const override {
+    const auto size = size_of(index);
+    vision::PreparedImage image{.grid_h = size.grid_h,
+                                .grid_w = size.grid_w,
+                                .width = size.grid_w * 14,
+                                .height = size.grid_h * 14};
+    std::ifstream file(folder_ / images_[index]["rgb"].get<std::string>(), std::ios::binary);
+    image.rgb.assign(std::istreambuf_iterator<char>(file), {});
+    return image;
+  }
+
+ private:
+  nlohmann::json images_;
+  std::filesystem::path folder_;
+};
+
+}  // namespace evalcar::testing

@@ -1,0 +1,30 @@
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/randn.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "evaluator/kernels/rms_norm.h"
+
+using namespace evalcar::kernels;
+
+TEST_CASE("the rms_norm kernel gives its ATen version's values, and the same bits twice") {
+  if (!at::hasCUDA()) SKIP("needs a GPU: libtorch sees none");
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    for (const std::int64_t width : {1, 80, 255, 256, 1280, 8192}) {
+      const auto options = at::TensorOptions().device(at::kCUDA);
+      const at::Tensor x = at::randn({37, width}, options).to(dtype);
+      const at::Tensor weight = at::randn({width}, options).to(dtype);
+
+      const at::Tensor y = rms_norm(x, weight, 1e-6).to(at::kFloat);
+      const at::Tensor expected = rms_norm_reference(x, weight, 1e-6).to(at::kFloat);
+
+      // One unit in the last place of the dtype: the sums run in another order.
+      const float tolerance = dtype == at::kFloat ? 2e-6f : 8e-3f;
+      const at::Tensor error = (y - expected).abs() / (expected.abs() + 1e-3);
+      CHECK(error.max().item<float>() <= tolerance);
+      CHECK((rms_norm(x, weight, 1e-6).to(at::kFloat) - y).abs().max().item<float>() == 0.0f);
+    }
+  }
+}

@@ -1,5 +1,5 @@
 // Arrow reads through our own files, so that limits and fakes hold for it too. Included by
-// parquet.cpp alone.
+// parquet_file.cpp alone.
 #pragma once
 
 #include <arrow/api.h>

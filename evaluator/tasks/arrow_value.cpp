@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "evaluator/tasks/data_set.h"
+
 namespace evalcar::tasks {
 namespace {
 
@@ -31,6 +33,13 @@ Result<Value> struct_at(const arrow::Array& array, std::int64_t i, int depth) {
 template <typename Type>
 Value number_at(const arrow::Array& array, std::int64_t i) {
   return Value(static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(array).Value(i));
+}
+
+Status append_named(const FileSystem& files, const std::string& name, const std::string& path,
+                    std::vector<std::string>& out) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string bytes, read_named_image(files, path, name));
+  out.push_back(std::move(bytes));
+  return {};
 }
 
 }  // namespace
@@ -104,6 +113,50 @@ Result<Value> value_at(const arrow::Array& array, std::int64_t i, int depth) {
       if (!scalar.ok()) return make_error(ErrorCode::kUnsupported, scalar.status().message());
       return Value((*scalar)->ToString());
     }
+  }
+}
+
+Status append_images(const FileSystem& files, const arrow::Array& array, std::int64_t i,
+                     const std::string& path, std::vector<std::string>& out) {
+  if (array.IsNull(i)) return {};
+  const auto append_list = [&](const auto& list) -> Status {
+    for (std::int64_t k = list.value_offset(i); k < list.value_offset(i + 1); ++k) {
+      EVALCAR_RETURN_IF_ERROR(append_images(files, *list.values(), k, path, out));
+    }
+    return {};
+  };
+  switch (array.type_id()) {
+    case arrow::Type::LIST:
+      return append_list(static_cast<const arrow::ListArray&>(array));
+    case arrow::Type::LARGE_LIST:
+      return append_list(static_cast<const arrow::LargeListArray&>(array));
+    case arrow::Type::BINARY:
+      out.push_back(static_cast<const arrow::BinaryArray&>(array).GetString(i));
+      return {};
+    case arrow::Type::LARGE_BINARY:
+      out.push_back(static_cast<const arrow::LargeBinaryArray&>(array).GetString(i));
+      return {};
+    case arrow::Type::STRING:
+      return append_named(files, static_cast<const arrow::StringArray&>(array).GetString(i), path,
+                          out);
+    case arrow::Type::LARGE_STRING:
+      return append_named(files, static_cast<const arrow::LargeStringArray&>(array).GetString(i),
+                          path, out);
+    case arrow::Type::STRUCT: {
+      const auto& record = static_cast<const arrow::StructArray&>(array);
+      if (const auto bytes = record.GetFieldByName("bytes");
+          bytes != nullptr && !bytes->IsNull(i)) {
+        return append_images(files, *bytes, i, path, out);
+      }
+      if (const auto named = record.GetFieldByName("path"); named != nullptr && !named->IsNull(i)) {
+        return append_images(files, *named, i, path, out);
+      }
+      return {};
+    }
+    default:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "is of type " + array.type()->ToString() +
+                            ", expected pictures: struct<bytes, path>, bytes, or paths");
   }
 }
 

@@ -1,9 +1,13 @@
-// Cells of Arrow arrays as JSON values.
+// Cells of Arrow arrays as JSON values, and as pictures.
 #pragma once
 
 #include <arrow/api.h>
 
+#include <string>
+#include <vector>
+
 #include "evaluator/tasks/python_json.h"
+#include "store/base/file_system.h"
 
 namespace evalcar::tasks {
 
@@ -15,5 +19,10 @@ const arrow::DataType& item_type(const arrow::DataType& type);
 
 /// Element i of a validated array. kUnsupported for nesting deeper than 32 levels.
 Result<Value> value_at(const arrow::Array& array, std::int64_t i, int depth = 0);
+
+/// Adds the encoded pictures of element i: bytes, struct<bytes, path>, or a name relative to the
+/// data file `path`; each alone or in a list. kInvalidArgument for another type.
+Status append_images(const FileSystem& files, const arrow::Array& array, std::int64_t i,
+                     const std::string& path, std::vector<std::string>& out);
 
 }  // namespace evalcar::tasks

@@ -243,3 +243,19 @@ def test_cut_and_changed_parquet_never_crashes(build_dir, tmp_path):
     assert sum("error" in json.dumps(a) for a in answers[len(cut) :]) > 5
     (folder / "val.parquet").write_bytes(whole)
     assert len(ask(build_dir, "tasks_probe", [{"op": "prompts", "task": "my_colors", "tasks_dir": tasks_dir}])[0]) == 4
+
+
+def test_pictures_of_a_row_group_too_large_to_keep_are_read_in_any_order(probe, tmp_path):
+    """A stream of 16 rows at a time: forward, one block back (as threads ask that go forward together), far back, far ahead."""
+    rows = 270
+    pictures = [b"%08d" % i + bytes(1 << 20) for i in range(rows)]
+    table = pa.table({"q": [f"q{i}" for i in range(rows)], "picture": pictures, "a": [["x"]] * rows, "doc": ["d"] * rows})
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "val.parquet"
+    pq.write_table(table, path, row_group_size=rows, compression="zstd", use_dictionary=False)
+    assert pq.ParquetFile(path).metadata.row_group(0).total_byte_size > 256 << 20
+    ids = [0, 15, 16, 14, 17, 31, 32, 30, 47, 100, 95, 80, 3, 269, 260, 0]
+
+    prompts = probe({"op": "prompts", "task": "my_colors", "tasks_dir": write_task(tmp_path / "tasks", f'files = ["{path}"]'), "ids": ids})
+
+    assert [prompt["images"] for prompt in prompts] == [[hashlib.sha256(pictures[i]).hexdigest()] for i in ids]

@@ -1,15 +1,15 @@
-// The filters that chat templates use, as Jinja2 3.1 defines them (tojson: as transformers does).
+// The filters that chat templates use, as Jinja2 3.1 defines them (tojson: as transformers does):
+// those of one value. Those that go through a sequence are in jinja_sequence_filters.cpp.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <map>
 #include <string>
 #include <utility>
 
+#include "evaluator/text/jinja_filter_call.h"
 #include "evaluator/text/jinja_parser.h"
 #include "evaluator/text/jinja_runtime.h"
 #include "evaluator/text/jinja_text.h"
@@ -17,65 +17,6 @@
 
 namespace evalcar::text::jinja {
 namespace {
-
-// One application of a filter.
-struct Call {
-  Runtime& runtime;
-  const Value& input;
-  const Arguments& arguments;
-
-  const Value* get(std::size_t index, std::string_view name) const {
-    return index < arguments.positional.size() ? &arguments.positional[index]
-                                               : arguments.find(name);
-  }
-  bool flag(std::size_t index, std::string_view name, bool otherwise = false) const {
-    const Value* value = get(index, name);
-    return value == nullptr ? otherwise : truth(*value);
-  }
-  std::string text(std::size_t index, std::string_view name, const std::string& otherwise) const {
-    const Value* value = get(index, name);
-    return value == nullptr ? otherwise : to_text(runtime, *value);
-  }
-  std::int64_t integer(std::size_t index, std::string_view name, std::int64_t otherwise) const {
-    const Value* value = get(index, name);
-    std::int64_t result = otherwise;
-    if (value != nullptr && !value->as_integer(result))
-      runtime.type_error("the argument '" + std::string(name) + "' must be an integer");
-    return result;
-  }
-  std::string input_text() const { return to_text(runtime, input); }
-  std::vector<Value> items() const { return iterate(runtime, input); }
-  Value generator(std::vector<Value> values) const {
-    return make_list(runtime, std::move(values), List::Form::kGenerator);
-  }
-};
-
-using Filter = Value (*)(const Call&);
-
-// "a.b.0" or an integer: the attribute path of map, selectattr, sort, …
-Value by_path(Runtime& runtime, Value value, const Value& path) {
-  if (path.string() == nullptr) return get_item(runtime, value, path);
-  const std::string& text = *path.string();
-  for (std::size_t begin = 0; begin <= text.size() && !runtime.failed();) {
-    const std::size_t end = std::min(text.find('.', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    std::int64_t index = 0;
-    const bool numeric =
-        !part.empty() && part.find_first_not_of("0123456789") == std::string::npos &&
-        std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc();
-    value = get_item(runtime, value, numeric ? Value(index) : Value(part));
-    begin = end + 1;
-  }
-  return value;
-}
-
-// Strings compare without regard to case unless it is asked for.
-Value sort_key(const Call& call, const Value& item, const Value* attribute, bool case_sensitive) {
-  const Value key =
-      attribute == nullptr || attribute->is_none() ? item : by_path(call.runtime, item, *attribute);
-  if (!case_sensitive && key.string() != nullptr) return to_lower(*key.string());
-  return key;
-}
 
 Value do_default(const Call& call) {
   const bool missing = call.input.is_undefined() || (call.flag(1, "boolean") && !truth(call.input));
@@ -214,162 +155,6 @@ Value do_tojson(const Call& call) {
   return to_json(call.runtime, call.input, options);
 }
 
-Value do_map(const Call& call) {
-  std::vector<Value> items = call.items();
-  if (const Value* attribute = call.arguments.find("attribute")) {
-    const Value* otherwise = call.arguments.find("default");
-    for (Value& item : items) {
-      item = by_path(call.runtime, item, *attribute);
-      if (item.is_undefined() && otherwise != nullptr) item = *otherwise;
-    }
-    return call.generator(std::move(items));
-  }
-  if (call.arguments.positional.empty() || call.arguments.positional[0].string() == nullptr)
-    return call.runtime.fail("map requires a filter argument");
-  const std::string name = *call.arguments.positional[0].string();
-  Arguments rest = call.arguments;
-  rest.positional.erase(rest.positional.begin());
-  for (Value& item : items) {
-    if (call.runtime.failed()) break;
-    item = apply_filter(call.runtime, name, item, rest);
-  }
-  return call.generator(std::move(items));
-}
-
-// select, reject, selectattr, rejectattr: with a test, or by truth.
-Value pick(const Call& call, bool by_attribute, bool wanted) {
-  Arguments rest = call.arguments;
-  Value attribute, test;
-  const auto take_first = [&](Value& into) {
-    if (rest.positional.empty()) return;
-    into = rest.positional.front();
-    rest.positional.erase(rest.positional.begin());
-  };
-  if (by_attribute) {
-    take_first(attribute);
-    if (attribute.is_undefined()) return call.runtime.fail("missing parameter for attribute name");
-  }
-  take_first(test);
-  std::vector<Value> picked;
-  for (const Value& item : call.items()) {
-    if (call.runtime.failed()) break;
-    const Value subject = by_attribute ? by_path(call.runtime, item, attribute) : item;
-    const bool passes = test.string() == nullptr
-                            ? truth(subject)
-                            : apply_test(call.runtime, *test.string(), subject, rest);
-    if (passes == wanted) picked.push_back(item);
-  }
-  return call.generator(std::move(picked));
-}
-
-// The keys of sort's "a,b": one after the other.
-Value sort_keys(const Call& call, const Value& item, const Value* attributes, bool case_sensitive) {
-  if (attributes == nullptr || attributes->string() == nullptr)
-    return sort_key(call, item, attributes, case_sensitive);
-  std::vector<Value> keys;
-  const std::string& names = *attributes->string();
-  for (std::size_t begin = 0; begin <= names.size() && !call.runtime.failed();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    const Value name(names.substr(begin, end - begin));
-    keys.push_back(sort_key(call, item, &name, case_sensitive));
-    begin = end + 1;
-  }
-  return make_list(call.runtime, std::move(keys));
-}
-
-Value do_sort(const Call& call) {
-  const bool case_sensitive = call.flag(1, "case_sensitive");
-  const Value* attribute = call.get(2, "attribute");
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : call.items())
-    keyed.emplace_back(sort_keys(call, item, attribute, case_sensitive), item);
-  const bool reverse = call.flag(0, "reverse");
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    if (call.runtime.failed()) return false;  // keeps the order a strict one
-    return reverse ? less(call.runtime, b.first, a.first) : less(call.runtime, a.first, b.first);
-  });
-  std::vector<Value> items;
-  for (auto& [key, item] : keyed) items.push_back(std::move(item));
-  return make_list(call.runtime, std::move(items));
-}
-
-Value do_dictsort(const Call& call) {
-  const Dict* dict = call.input.dict();
-  if (dict == nullptr) return call.runtime.type_error("dictsort wants a dict");
-  const std::string by = call.text(1, "by", "key");
-  const bool case_sensitive = call.flag(0, "case_sensitive"), reverse = call.flag(2, "reverse");
-  auto items = dict->items;
-  const auto key = [&](const auto& item) {
-    return sort_key(call, by == "value" ? item.second : item.first, nullptr, case_sensitive);
-  };
-  std::stable_sort(items.begin(), items.end(), [&](const auto& a, const auto& b) {
-    if (call.runtime.failed()) return false;
-    return reverse ? less(call.runtime, key(b), key(a)) : less(call.runtime, key(a), key(b));
-  });
-  std::vector<Value> pairs;
-  for (const auto& [name, value] : items)
-    pairs.push_back(make_list(call.runtime, {name, value}, List::Form::kTuple));
-  return make_list(call.runtime, std::move(pairs));
-}
-
-Value do_unique(const Call& call) {
-  const bool case_sensitive = call.flag(0, "case_sensitive");
-  const Value* attribute = call.get(1, "attribute");
-  std::vector<Value> seen, kept;
-  for (const Value& item : call.items()) {
-    const Value key = sort_key(call, item, attribute, case_sensitive);
-    const bool known = std::any_of(seen.begin(), seen.end(), [&](const Value& other) {
-      return equal(call.runtime, key, other);
-    });
-    if (known || call.runtime.failed()) continue;
-    seen.push_back(key);
-    kept.push_back(item);
-  }
-  return call.generator(std::move(kept));
-}
-
-Value extreme(const Call& call, bool largest) {
-  const bool case_sensitive = call.flag(0, "case_sensitive");
-  const Value* attribute = call.get(1, "attribute");
-  Value best = Value::undefined("No aggregated item, sequence was empty."), best_key;
-  bool first = true;
-  for (const Value& item : call.items()) {
-    const Value key = sort_key(call, item, attribute, case_sensitive);
-    const bool better =
-        first || (largest ? less(call.runtime, best_key, key) : less(call.runtime, key, best_key));
-    if (better) {
-      best = item;
-      best_key = key;
-    }
-    first = false;
-  }
-  return best;
-}
-
-Value do_sum(const Call& call) {
-  const Value* attribute = call.get(0, "attribute");
-  const Value* start = call.get(1, "start");
-  std::int64_t whole = 0;
-  double real = 0;
-  bool is_whole = true;
-  const auto add = [&](const Value& value) {
-    std::int64_t number = 0;
-    double part = 0;
-    if (!value.as_number(part)) {
-      call.runtime.type_error("unsupported operand type(s) for +: '" +
-                              std::string(value.type_name()) + "'");
-    }
-    if (!value.as_integer(number) || __builtin_add_overflow(whole, number, &whole))
-      is_whole = false;
-    real += part;
-  };
-  if (start != nullptr) add(*start);
-  for (const Value& item : call.items())
-    add(attribute == nullptr || attribute->is_none() ? item
-                                                     : by_path(call.runtime, item, *attribute));
-  return is_whole ? Value(whole) : Value(real);
-}
-
 Value do_reverse(const Call& call) {
   if (const auto* text = call.input.string()) {
     std::string out;
@@ -447,23 +232,6 @@ Value do_escape(const Call& call) {
   return out;
 }
 
-Value do_batch(const Call& call) {
-  const std::int64_t size = call.integer(0, "linecount", 0);
-  if (size <= 0) return call.runtime.fail("batch wants a positive number");
-  const Value* fill = call.get(1, "fill_with");
-  std::vector<Value> rows, row;
-  for (const Value& item : call.items()) {
-    if (static_cast<std::int64_t>(row.size()) == size)
-      rows.push_back(make_list(call.runtime, std::exchange(row, {})));
-    row.push_back(item);
-  }
-  if (fill != nullptr && !fill->is_none() && !row.empty())
-    while (static_cast<std::int64_t>(row.size()) < size && call.runtime.charge(1))
-      row.push_back(*fill);
-  if (!row.empty()) rows.push_back(make_list(call.runtime, std::move(row)));
-  return call.generator(std::move(rows));
-}
-
 Value do_attr(const Call& call) {
   const std::string name = call.text(0, "name", "");
   if (Object* object = call.input.object()) return object->attribute(call.runtime, name);
@@ -487,16 +255,14 @@ Value do_wordcount(const Call& call) {
   return count;
 }
 
-const std::map<std::string_view, Filter>& filters() {
-  static const std::map<std::string_view, Filter> table = {
+const FilterTable& value_filters() {
+  static const FilterTable table = {
       {"abs", do_abs},
       {"attr", do_attr},
-      {"batch", do_batch},
       {"capitalize", [](const Call& call) { return Value(capitalize(call.input_text())); }},
       {"count", do_length},
       {"d", do_default},
       {"default", do_default},
-      {"dictsort", do_dictsort},
       {"e", do_escape},
       {"escape", do_escape},
       {"first", do_first},
@@ -511,41 +277,38 @@ const std::map<std::string_view, Filter>& filters() {
       {"length", do_length},
       {"list", [](const Call& call) { return make_list(call.runtime, call.items()); }},
       {"lower", [](const Call& call) { return Value(to_lower(call.input_text())); }},
-      {"map", do_map},
-      {"max", [](const Call& call) { return extreme(call, true); }},
-      {"min", [](const Call& call) { return extreme(call, false); }},
-      {"reject", [](const Call& call) { return pick(call, false, false); }},
-      {"rejectattr", [](const Call& call) { return pick(call, true, false); }},
       {"replace", do_replace},
       {"reverse", do_reverse},
       {"round", do_round},
       {"safe", [](const Call& call) { return Value(call.input_text()); }},
-      {"select", [](const Call& call) { return pick(call, false, true); }},
-      {"selectattr", [](const Call& call) { return pick(call, true, true); }},
-      {"sort", do_sort},
       {"string", [](const Call& call) { return Value(call.input_text()); }},
-      {"sum", do_sum},
       {"title", [](const Call& call) { return Value(title_words(call.input_text())); }},
       {"tojson", do_tojson},
       {"trim", do_trim},
-      {"unique", do_unique},
       {"upper", [](const Call& call) { return Value(to_upper(call.input_text())); }},
       {"wordcount", do_wordcount},
   };
   return table;
 }
 
+Filter find_filter(std::string_view name) {
+  for (const FilterTable* const table : {&value_filters(), &sequence_filters()}) {
+    if (const auto found = table->find(name); found != table->end()) return found->second;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-bool is_filter(std::string_view name) { return filters().contains(name); }
+bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
 
 Value apply_filter(Runtime& runtime, const std::string& name, const Value& input,
                    const Arguments& arguments) {
   const DepthGuard guard(runtime);
   if (!guard || !runtime.charge(1)) return {};
-  const auto it = filters().find(name);
-  if (it == filters().end()) return runtime.fail("the filter '" + name + "' is not supported");
-  return it->second({runtime, input, arguments});
+  const Filter filter = find_filter(name);
+  if (filter == nullptr) return runtime.fail("the filter '" + name + "' is not supported");
+  return filter({runtime, input, arguments});
 }
 
 }  // namespace evalcar::text::jinja

@@ -38,7 +38,8 @@ TEST_CASE("every message comes back from its line as it was") {
       Message(Answered{.id = "1", .task = "t", .doc_id = 5, .text = "a\n\"b\" \xE2\x82\xAC"}),
       Message(Evaluate{.id = "1", .settings = some_settings()}), Message(Cancel{.id = "1"}),
       Message(Bye{}),
-      Message(Progress{.id = "1", .stage = "loading", .task = "", .done = 1, .total = 2, .tick = 3}),
+      Message(
+          Progress{.id = "1", .stage = "loading", .task = "", .done = 1, .total = 2, .tick = 3}),
       Message(Sample{.id = "1", .task = "t", .doc_id = 1, .text = "x", .output_tokens = 2}),
       Message(Scored{.id = "1", .task = "t", .doc_id = 1, .line = "{}"}), Message(some_result()),
       Message(JobError{

@@ -18,6 +18,9 @@ constexpr seconds kSchedulePause{1};
 constexpr seconds kJobRetryPause{5};
 constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
+/// A fault around the checkpoints is repaired by a person: it costs a start of the evaluator, maybe
+/// a load, to see whether it is.
+constexpr std::chrono::minutes kLongestObstacle{5};
 
 }  // namespace
 
@@ -29,7 +32,8 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       supervisor_(std::move(evaluator), around.clock, supervisor_options(settings.limits)),
       started_at_(around.clock.monotonic_now()),
       schedule_again_at_(started_at_),
-      job_retry_at_(started_at_) {}
+      job_retry_at_(started_at_),
+      obstacle_until_(started_at_) {}
 
 Agent::~Agent() { supervisor_.stop(); }
 
@@ -49,6 +53,7 @@ void Agent::step() {
   step_directories();
   if (exit_code_.has_value()) return;
   step_job();
+  if (exit_code_.has_value()) return;
   if (job_ == nullptr) start_next();
   write_status(false);
   end_when_quiet();
@@ -79,7 +84,32 @@ void Agent::step_job() {
   const Status turn = job_->step();
   complain(job_->row().checkpoint, turn);
   if (!turn.has_value()) job_retry_at_ = now + kJobRetryPause;
-  if (job_->done()) end_job();
+  if (!job_->done()) return;
+  if (job_->obstacle().has_value()) {
+    meet_obstacle(*job_->obstacle());
+  } else {
+    obstacles_ = 0;
+  }
+  end_job();
+}
+
+void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
+  ++obstacles_;
+  const auto pause = std::min<milliseconds>(
+      kLongestObstacle, settings_.limits.retry_delay *
+                            (std::int64_t{1} << std::min<std::int64_t>(obstacles_ - 1, 10)));
+  obstacle_until_ = around_.clock.monotonic_now() + pause;
+  // Should it be of this checkpoint alone after all, the others are not kept waiting by it.
+  job_->directory().rest(job_->row().id, obstacle_until_ + pause / 2);
+  if (!options_.once) return;
+  // What does not come up may be a matter of the moment; the others are not.
+  const bool of_the_moment = obstacle.kind == protocol::kNoEvaluator;
+  if (of_the_moment && obstacles_ < settings_.limits.attempts) return;
+  const bool configuration = !of_the_moment && obstacle.kind != protocol::kData;
+  exit_code_ = configuration ? kConfiguration : kFailed;
+  spdlog::error(
+      "the evaluations that are left wait with their leases; start again when this is "
+      "repaired");
 }
 
 void Agent::end_job() {
@@ -91,7 +121,7 @@ void Agent::end_job() {
 
 void Agent::start_next() {
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (!supervisor_.ready()) return;
+  if (!supervisor_.ready() || now < obstacle_until_) return;
   const bool news = std::any_of(directories_.begin(), directories_.end(),
                                 [this](const auto& d) { return d->last_news() >= asked_at_; });
   if (!news && now < schedule_again_at_) return;  // the rows say what they said before
@@ -189,7 +219,7 @@ milliseconds Agent::until_due() const {
     for (const auto& directory : directories_) {
       waiting |= directory->waiting_count() > 0;
     }
-    if (waiting) due = std::min(due, until(schedule_again_at_));
+    if (waiting) due = std::min(due, until(std::max(schedule_again_at_, obstacle_until_)));
   }
   return due;
 }

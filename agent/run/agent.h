@@ -25,6 +25,7 @@ struct AgentOptions {
 /// Exit codes of `evalcar run` (design.md, "Command line").
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
+inline constexpr int kConfiguration = 2;
 inline constexpr int kNothing = 3;
 inline constexpr int kPartly = 4;
 
@@ -60,6 +61,9 @@ class Agent {
   void start_next();
   Status try_start(OutputDirectory& directory, bool& started);
   void end_job();
+  /// Device, data, settings or the evaluator's program are at fault: every evaluation would end
+  /// alike, so none is started for a while.
+  void meet_obstacle(const supervise::JobFailed& obstacle);
   void end_when_quiet();
   void write_status(bool now);
   void complain(const std::string& where, const Status& status);
@@ -77,6 +81,8 @@ class Agent {
   MonotonicTime asked_at_{};           ///< when the rows were last asked what waits
   MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
   MonotonicTime job_retry_at_{};
+  std::int64_t obstacles_ = 0;      ///< met since an evaluation last went well
+  MonotonicTime obstacle_until_{};  ///< no evaluation is started before then
   std::string last_complaint_;
   MonotonicTime complained_at_{};
 };

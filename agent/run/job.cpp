@@ -117,12 +117,17 @@ Status Job::record_loaded() {
 void Job::take_result(protocol::EvaluationResult result) {
   std::string errors;
   std::size_t failed = 0;
+  std::string obstacle;
   for (const protocol::TaskResult& task : result.tasks) {
     if (task.error.empty()) continue;
     ++failed;
+    if (protocol::is_of_surroundings(task.error_kind)) obstacle = task.error_kind;
     errors.append(errors.empty() ? "" : "; ").append(task.task).append(": ").append(task.error);
   }
-  if (failed == result.tasks.size()) return fail({"task", "evaluating", errors, false});
+  if (failed == result.tasks.size()) {
+    return fail(
+        {obstacle.empty() ? "task" : obstacle, "evaluating", errors, false, !obstacle.empty()});
+  }
   if (failed > 0) spdlog::error("{}: {}", title(row_), errors);
   result_ = std::move(result);
 }
@@ -173,7 +178,12 @@ Status Job::step() {
 
 Status Job::finish_failed() {
   const state::AttemptFailure failure{failure_->stage, failure_->kind, failure_->message};
-  EVALCAR_RETURN_IF_ERROR(directory_.fail(row_, failure, failure_->retryable));
+  if (failure_->surroundings) {
+    EVALCAR_RETURN_IF_ERROR(directory_.put_back(row_, failure));
+    obstacle_ = failure_;
+  } else {
+    EVALCAR_RETURN_IF_ERROR(directory_.fail(row_, failure, failure_->retryable));
+  }
   done_ = true;
   return {};
 }

@@ -35,6 +35,9 @@ class Job {
   /// The row was superseded by somebody else: only the evaluator has to let go.
   void abandon();
 
+  /// Why it ended, if that was not its own fault: done(), and the row waits.
+  const std::optional<supervise::JobFailed>& obstacle() const { return obstacle_; }
+
   const state::Evaluation& row() const { return row_; }
   OutputDirectory& directory() const { return directory_; }
   /// "docvqa_val 120/5349": for people.
@@ -70,6 +73,7 @@ class Job {
   std::string weights_sha256_;              ///< once recorded
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
+  std::optional<supervise::JobFailed> obstacle_;
   std::optional<Rehash> rehash_;
   std::chrono::milliseconds rehash_limit_;
   bool lease_judged_ = false;

@@ -245,7 +245,9 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
       continue;
     }
     if (row.state == EvaluationState::kFound) continue;
-    const bool ready = row.state != EvaluationState::kFailed || row.next_try_at <= now;
+    const auto rest = resting_.find(row.id);
+    const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
+    const bool ready = !rests && (row.state != EvaluationState::kFailed || row.next_try_at <= now);
     candidates.push_back({row.id, row.step, row.kind, ready});
   }
   waiting_count_ = candidates.size();
@@ -293,6 +295,17 @@ Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptF
                 failure.message);
   if (quarantine) leases_.release(row);
   return {};
+}
+
+Status OutputDirectory::put_back(const state::Evaluation& row,
+                                 const state::AttemptFailure& failure) {
+  if (leases_.vanished_in_place(row)) {
+    return end_evaluation(*store_, row.id, EvaluationState::kLost,
+                          "removed while it was read in place");
+  }
+  spdlog::error("{}: cannot be evaluated now (at {}): {}", title(row), failure.stage,
+                failure.message);
+  return store_->put_back(row.id, failure);
 }
 
 // ---- the whole

@@ -77,6 +77,10 @@ class OutputDirectory {
   void release(const state::Evaluation& row) { leases_.release(row); }
   /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
   Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
+  /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted.
+  Status put_back(const state::Evaluation& row, const state::AttemptFailure& failure);
+  /// It is not chosen before then: others get their turn first.
+  void rest(std::int64_t evaluation, MonotonicTime until) { resting_[evaluation] = until; }
   /// After record_result. An error leaves it scored; a later turn publishes it.
   Status publish(const state::Evaluation& row) { return publishing_.publish(row); }
   /// Whose files were replaced since the last call: running jobs on them must end.
@@ -135,6 +139,7 @@ class OutputDirectory {
   std::map<DiskView::Key, std::vector<watch::Sighting>> untold_;
   bool taken_up_ = false;        ///< Recorder::take_up_run was done
   bool vanished_ended_ = false;  ///< Recorder::end_vanished was done
+  std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
   std::size_t waiting_count_ = 0;
   std::string status_trouble_;
   MonotonicTime retry_at_{};

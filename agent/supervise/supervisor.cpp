@@ -231,7 +231,7 @@ void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEven
 }
 
 void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events) {
-  // It looked at its own command line and refused: another start will end the same way.
+  // It looked at its own command line and refused: the configuration must change.
   const bool refused = !greeted_ && exited.exit_code == kUsageExit;
   greeted_ = doomed_ = false;
   ++deaths_;
@@ -240,12 +240,18 @@ void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events)
   not_before_ = clock_.monotonic_now() + pause;
   if (state_ == State::kCancelling) return enter(State::kIdle, "");
   if (state_ == State::kIdle) return;
-  fail({refused ? "invalid_argument" : "evaluator_died", stage_,
-        "the evaluator ended: " + exited.evidence, !refused},
+  fail({refused ? std::string(error_code_name(ErrorCode::kInvalidArgument)) : "evaluator_died",
+        stage_, "the evaluator ended: " + exited.evidence, !refused},
        events);
 }
 
+/// Before its hello the evaluator knows nothing of the checkpoint: whatever goes wrong is not the
+/// checkpoint's fault.
 void Supervisor::fail(JobFailed failure, std::vector<JobEvent>& events) {
+  if (state_ == State::kStarting && !protocol::is_of_surroundings(failure.kind)) {
+    failure.kind = protocol::kNoEvaluator;
+  }
+  failure.surroundings = protocol::is_of_surroundings(failure.kind);
   enter(State::kIdle, "");
   events.emplace_back(std::move(failure));
 }

@@ -32,10 +32,12 @@ struct JobLoaded {
   protocol::Loaded loaded;
 };
 struct JobFailed {
-  std::string kind;   ///< protocol::JobError's kind, or "timeout" | "evaluator_died" | "corruption"
+  std::string kind;   ///< protocol::JobError's kind, or "timeout" | "evaluator_died"
   std::string stage;  ///< where: "starting", "loading", …
   std::string message;
   bool retryable = false;
+  /// Not the checkpoint's: protocol::is_of_surroundings(kind), or the evaluator did not come up.
+  bool surroundings = false;
 };
 using JobEvent = std::variant<JobLoaded, protocol::Progress, protocol::Sample, protocol::Scored,
                               protocol::EvaluationResult, JobFailed>;

@@ -73,7 +73,7 @@ Status check_processor(const vision::ProcessorSettings& processor, const models:
   if (processor.patch_size == info.patch_size && processor.merge_size == info.merge &&
       processor.temporal_patch_size == info.temporal_patch)
     return {};
-  return make_error(ErrorCode::kInvalidArgument,
+  return make_error(ErrorCode::kCorruption,
                     "the processor cuts patches of " + std::to_string(processor.patch_size) +
                         " pixels, " + std::to_string(processor.temporal_patch_size) +
                         " frames, merged by " + std::to_string(processor.merge_size) +

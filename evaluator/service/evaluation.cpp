@@ -12,6 +12,20 @@
 namespace evalcar::service {
 namespace {
 
+/// Why a task has no result.
+struct TaskFailure {
+  Error error;
+  std::string kind;  // as in JobError
+};
+
+TaskFailure failed(Error error) {
+  std::string kind(error_code_name(error.code));
+  return {std::move(error), std::move(kind)};
+}
+
+/// The data are at fault: no other checkpoint fares better, and no checkpoint is to blame.
+TaskFailure failed_by_data(Error error) { return {std::move(error), std::string(protocol::kData)}; }
+
 /// A task on its way through the evaluation.
 struct Job {
   std::string name;
@@ -22,7 +36,7 @@ struct Job {
   std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
   std::vector<std::string> inputs;      // Prompt::input of each
   std::vector<tasks::Response> responses;
-  std::optional<Error> failure;
+  std::optional<TaskFailure> failure;
 };
 
 /// Which document a request of the engine answers.
@@ -109,15 +123,28 @@ class Evaluation {
     for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
       for (Job& job : jobs_) {
         if (job.name != name || job.task != nullptr || job.failure.has_value()) continue;
-        if (Status opened = open_task(job, limit); !opened.has_value())
-          job.failure = std::move(opened).error();
+        job.failure = open_task(job, limit);
       }
     }
   }
 
-  Status open_task(Job& job, std::optional<double>& limit) {
-    EVALCAR_ASSIGN_OR_RETURN(const tasks::TaskFile file,
-                             tasks::find_task(files_, settings_.tasks_dir, job.name));
+  std::optional<TaskFailure> open_task(Job& job, std::optional<double>& limit) {
+    auto file = tasks::find_task(files_, settings_.tasks_dir, job.name);
+    if (!file.has_value()) {  // the agent knew it: its file went, or was changed
+      return TaskFailure{std::move(file).error(),
+                         std::string(error_code_name(ErrorCode::kInvalidArgument))};
+    }
+    if (Status settled = settle_generation(job, *file); !settled.has_value())
+      return failed(std::move(settled).error());
+    auto data = open_data(*file);
+    if (!data.has_value()) return failed_by_data(std::move(data).error());
+    job.task = std::move(data).value();
+    if (Status chosen = choose_documents(job, limit); !chosen.has_value())
+      return failed(std::move(chosen).error());
+    return std::nullopt;
+  }
+
+  Status settle_generation(Job& job, const tasks::TaskFile& file) const {
     EVALCAR_ASSIGN_OR_RETURN(const tasks::GenerationDefaults defaults,
                              apply_gen_kwargs(file.generation, settings_.gen_kwargs));
     EVALCAR_ASSIGN_OR_RETURN(
@@ -125,7 +152,10 @@ class Evaluation {
         effective_generation(defaults, settings_, model_.generation, model_.tokenizer));
     job.generation_text = generation_json(job.generation, defaults);
     job.until = defaults.until;
-    EVALCAR_ASSIGN_OR_RETURN(job.task, open_data(file));
+    return {};
+  }
+
+  Status choose_documents(Job& job, std::optional<double>& limit) const {
     EVALCAR_ASSIGN_OR_RETURN(
         job.documents,
         job.task->select(limit_for(limit, settings_, job.task->size()), settings_.offset));
@@ -158,9 +188,11 @@ class Evaluation {
         if (stop_.stop_requested()) return cancelled();
         events_.advanced();
         if (done % 16 == 0) events_.progress("preparing", job.name, done, total);
-        if (Status prepared = prepare(j, d); !prepared.has_value()) {
-          job.failure = with_context(std::move(prepared).error(),
-                                     job.name + ": document " + std::to_string(job.documents[d]));
+        job.failure = prepare(j, d);
+        if (job.failure.has_value()) {
+          job.failure->error =
+              with_context(std::move(job.failure->error),
+                           job.name + ": document " + std::to_string(job.documents[d]));
         }
       }
     }
@@ -180,18 +212,31 @@ class Evaluation {
     return {};
   }
 
-  Status prepare(std::size_t j, std::size_t d) {
+  std::optional<TaskFailure> prepare(std::size_t j, std::size_t d) {
     Job& job = jobs_[j];
     const std::int64_t doc_id = job.documents[d];
-    EVALCAR_ASSIGN_OR_RETURN(tasks::Prompt prompt, job.task->prompt(doc_id, weights_.architecture));
-    job.inputs[d] = prompt.input;
+    auto prompt = job.task->prompt(doc_id, weights_.architecture);
+    if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
+    job.inputs[d] = prompt->input;
     if (const auto answer = known_.find({job.name, doc_id}); answer != known_.end()) {
       job.responses[d] = answer->second;
-      return {};
+      return std::nullopt;
     }
     engine::Request request;
     request.generation = job.generation;
     std::vector<std::int64_t> placeholders;
+    if (Status added = add_pictures(job, doc_id, *prompt, request, placeholders);
+        !added.has_value())
+      return failed_by_data(std::move(added).error());
+    if (Status encoded = encode(*prompt, request, placeholders); !encoded.has_value())
+      return failed(std::move(encoded).error());
+    plan_.requests.push_back(std::move(request));
+    plan_.targets.push_back({j, d});
+    return std::nullopt;
+  }
+
+  Status add_pictures(const Job& job, std::int64_t doc_id, const tasks::Prompt& prompt,
+                      engine::Request& request, std::vector<std::int64_t>& placeholders) {
     for (std::size_t i = 0; i < prompt.images.size(); ++i) {
       const std::string name =
           job.name + ": document " + std::to_string(doc_id) + ", picture " + std::to_string(i + 1);
@@ -204,13 +249,16 @@ class Evaluation {
       placeholders.push_back(std::int64_t{size.grid_t} * size.grid_h * size.grid_w /
                              (merge * merge));
     }
+    return {};
+  }
+
+  Status encode(const tasks::Prompt& prompt, engine::Request& request,
+                const std::vector<std::int64_t>& placeholders) const {
     EVALCAR_ASSIGN_OR_RETURN(const std::string text,
                              model_.chat_template.render(prompt.messages, true));
     EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, model_.tokenizer.encode(text));
     EVALCAR_ASSIGN_OR_RETURN(request.tokens,
                              expand_placeholders(ids, weights_.image_token_id, placeholders));
-    plan_.requests.push_back(std::move(request));
-    plan_.targets.push_back({j, d});
     return {};
   }
 
@@ -245,7 +293,11 @@ class Evaluation {
     if (job.failure.has_value()) return;
     const std::int64_t doc_id = job.documents[target.document];
     if (!answer.has_value()) {
-      job.failure = with_context(answer.error(), job.name + ": document " + std::to_string(doc_id));
+      // A picture that shows only now that it is broken, or a prompt that the model cannot take.
+      const bool picture = answer.error().code == ErrorCode::kCorruption;
+      job.failure = TaskFailure{
+          with_context(answer.error(), job.name + ": document " + std::to_string(doc_id)),
+          std::string(picture ? protocol::kData : protocol::kRequest)};
       return;
     }
     tasks::Response& response = job.responses[target.document];
@@ -280,7 +332,10 @@ class Evaluation {
         auto scores = score(job, *random);
         if (stop_.stop_requested()) return cancelled();
         if (!scores.has_value()) {
-          job.failure = std::move(scores).error();
+          const bool data = scores.error().code == ErrorCode::kCorruption ||
+                            scores.error().code == ErrorCode::kInvalidArgument;
+          job.failure =
+              data ? failed_by_data(std::move(scores).error()) : failed(std::move(scores).error());
           continue;
         }
         for (std::size_t d = 0; d < scores->lines.size(); ++d) {
@@ -292,11 +347,9 @@ class Evaluation {
     return collect(scored);
   }
 
-  /// The results in the order in which the tasks were named; the first task's error if none is
-  /// good.
+  /// The results in the order in which the tasks were named.
   Result<protocol::EvaluationResult> collect(std::map<std::string, protocol::TaskResult>& scored) {
     if (jobs_.empty()) return make_error(ErrorCode::kInvalidArgument, "no tasks were asked for");
-    if (scored.empty()) return std::move(*jobs_.front().failure);
     protocol::EvaluationResult result;
     result.weights_sha256 = weights_.weights_sha256;
     result.attn_implementation = choice_.attn_implementation;
@@ -310,7 +363,8 @@ class Evaluation {
                               .lmms_results = "{}",
                               .lmms_config = "{}",
                               .notes = "{}",
-                              .error = job.failure->message});
+                              .error = job.failure->error.message,
+                              .error_kind = job.failure->kind});
     }
     return result;
   }
@@ -352,7 +406,7 @@ Result<protocol::EvaluationResult> run_evaluation(
                       "compat = \"" + settings.compat + "\": expected \"lmms-eval\" or \"strict\"");
   }
   if (settings.num_fewshot.value_or(0) != 0) {
-    return make_error(ErrorCode::kUnsupported,
+    return make_error(ErrorCode::kInvalidArgument,
                       "num_fewshot = " + std::to_string(*settings.num_fewshot) +
                           ": few-shot prompts are not supported yet; expected 0");
   }

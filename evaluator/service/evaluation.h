@@ -37,7 +37,8 @@ struct EvaluationEvents {
 
 /// Runs all tasks of `settings` on the resident weights. A task that cannot be evaluated (data
 /// missing, a picture that cannot be read, …) ends with its reason in TaskResult::error and the
-/// others stand; the error of the first is returned when none is left. `engine` holds `weights`.
+/// others stand; the result may have none that does. An error: of the whole evaluation (cancelled,
+/// the device, the settings). `engine` holds `weights`.
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
     const FileSystem& files, const protocol::EvaluationSettings& settings,

@@ -157,7 +157,7 @@ Result<engine::GenerationSettings> effective_generation(
   // The wrapper passes the tokenizer's single end token, whatever generation_config.json lists.
   const std::optional<std::int32_t> eos = tokenizer.eos_id();
   if (!eos.has_value()) {
-    return make_error(ErrorCode::kInvalidArgument,
+    return make_error(ErrorCode::kCorruption,
                       "tokenizer_config.json: no eos_token, so no answer would ever end");
   }
   effective.stop_ids = {*eos};

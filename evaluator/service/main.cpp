@@ -2,6 +2,7 @@
 // one end of a socketpair; `score` needs neither a model nor a device.
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -22,20 +23,32 @@ struct ServeOptions {
   evalcar::engine::EngineOptions engine;
 };
 
+/// Said to the agent in place of a hello, and to whoever reads the log.
+int refuse(int fd, std::string_view kind, const evalcar::Error& error) {
+  std::cerr << "evalcar-evaluator: " << error.message << '\n';
+  const std::string line =
+      evalcar::protocol::encode(evalcar::protocol::JobError{.id = "",
+                                                            .kind = std::string(kind),
+                                                            .stage = "starting",
+                                                            .message = error.message,
+                                                            .retryable = error.retryable,
+                                                            .fatal = true}) +
+      "\n";
+  (void)::send(fd, line.data(), line.size(),
+               MSG_NOSIGNAL);  // far below what a socket takes at once
+  return error.code == evalcar::ErrorCode::kInvalidArgument ? kUsage : 1;
+}
+
 int serve(const ServeOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives the agent, not even when it is killed
   const evalcar::RealFileSystem files;
   const evalcar::SystemClock clock;
   auto device = evalcar::engine::describe_device(options.engine.device);
-  if (!device.has_value()) {
-    std::cerr << "evalcar-evaluator: " << device.error().message << '\n';
-    return kUsage;
-  }
+  if (!device.has_value()) return refuse(options.fd, evalcar::protocol::kNoDevice, device.error());
   auto engine = evalcar::engine::Engine::create(options.engine);
   if (!engine.has_value()) {
-    std::cerr << "evalcar-evaluator: " << engine.error().message << '\n';
-    return engine.error().code == evalcar::ErrorCode::kInvalidArgument ? kUsage : 1;
+    return refuse(options.fd, evalcar::service::job_error_kind(engine.error()), engine.error());
   }
   evalcar::service::Session session(options.fd, std::move(*engine), std::move(*device), files,
                                     clock);

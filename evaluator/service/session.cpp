@@ -1,5 +1,6 @@
 #include "evaluator/service/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -30,12 +31,26 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+/// Of an evaluation none of whose tasks stands: each one's reason; the kind is the first's, unless
+/// another can be repaired from outside.
+protocol::JobError error_of(const protocol::EvaluationResult& result, const std::string& id) {
+  protocol::JobError error{
+      .id = id, .kind = result.tasks.front().error_kind, .stage = "evaluating"};
+  for (const protocol::TaskResult& task : result.tasks) {
+    const bool named = task.error.starts_with(task.task);
+    error.message +=
+        (error.message.empty() ? "" : "\n") + (named ? "" : task.task + ": ") + task.error;
+    if (protocol::is_of_surroundings(task.error_kind)) error.kind = task.error_kind;
+  }
+  return error;
+}
+
 }  // namespace
 
 std::string job_error_kind(const Error& error) {
   if (contains(error.message, "out of memory")) return "out_of_memory";
   if (contains(error.message, "device lost")) return "device_lost";
-  if (contains(error.message, "no CUDA device")) return "no_device";
+  if (contains(error.message, "no CUDA device")) return std::string(protocol::kNoDevice);
   return std::string(error_code_name(error.code));
 }
 
@@ -231,6 +246,9 @@ void Session::handle(const protocol::Evaluate& evaluate) {
       run_evaluation(*engine_, *weights_, *model_, files_, evaluate.settings, known_, events, stop);
   end();
   if (!result.has_value()) return send_error(evaluate.id, "evaluating", result.error());
+  const bool any_stands = std::any_of(result->tasks.begin(), result->tasks.end(),
+                                      [](const auto& task) { return task.error.empty(); });
+  if (!any_stands) return channel_.send(error_of(*result, evaluate.id));
   result->id = evaluate.id;
   result->seconds = seconds_since(clock_, start);
   channel_.send(*result);

@@ -80,6 +80,7 @@ void visit(V& v, TaskResult& m) {
       v("n", m.n);
   v("n_original", m.n_original), v("metrics", m.metrics), v("lmms_results", m.lmms_results);
   v("lmms_config", m.lmms_config), v("notes", m.notes), v("error", m.error);
+  v.optional("error_kind", m.error_kind);
 }
 template <typename V>
 void visit(V& v, EvaluationResult& m) {
@@ -108,6 +109,10 @@ class Writer {
   template <typename T>
   void operator()(const char* key, const T& field) {
     json_[key] = to_json_value(field);
+  }
+  template <typename T>
+  void optional(const char* key, const T& field) {
+    (*this)(key, field);
   }
   Json take() { return std::move(json_); }
 
@@ -148,6 +153,11 @@ class Reader {
       return;
     }
     read_value(key, *found, field);
+  }
+  /// Of a field that older programs do not send.
+  template <typename T>
+  void optional(const char* key, T& field) {
+    if (json_.contains(key)) (*this)(key, field);
   }
   const std::string& problem() const { return problem_; }
 
@@ -293,6 +303,11 @@ Result<Json> parse_object(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_of_surroundings(std::string_view kind) {
+  return kind == kNoDevice || kind == kNoEvaluator || kind == kData ||
+         kind == error_code_name(ErrorCode::kInvalidArgument);
+}
 
 std::string encode(const Message& message) {
   return std::visit(

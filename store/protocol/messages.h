@@ -167,6 +167,7 @@ struct TaskResult {
   std::string notes;        ///< JSON object: what a reader must know (random draws counted, compat,
                             ///< attention used …)
   std::string error;        ///< not empty: this task failed, the others stand
+  std::string error_kind;   ///< of it, as JobError's; may be absent
   bool operator==(const TaskResult&) const = default;
 };
 
@@ -179,10 +180,19 @@ struct EvaluationResult {
   bool operator==(const EvaluationResult&) const = default;
 };
 
+/// Kinds of errors beside the names of ErrorCode, "out_of_memory" and "device_lost".
+inline constexpr std::string_view kNoDevice = "no_device";  ///< the one asked for is not there
+inline constexpr std::string_view kNoEvaluator = "no_evaluator";  ///< it does not come up
+inline constexpr std::string_view kData = "data";        ///< missing, broken, or not for the task
+inline constexpr std::string_view kRequest = "request";  ///< one prompt that cannot be answered
+/// The error lies in what is around a checkpoint (device, data, settings, programs), not in the
+/// checkpoint: it hits every checkpoint alike, and repairing it repairs them all.
+bool is_of_surroundings(std::string_view kind);
+
 /// The job ended without a result. The process can go on unless `fatal`.
 struct JobError {
-  std::string id;    ///< empty: the process itself
-  std::string kind;  ///< ErrorCode's name, or "out_of_memory" | "device_lost" | "no_device"
+  std::string id;  ///< empty: the process itself
+  std::string kind;
   std::string stage;
   std::string message;
   bool retryable = false;

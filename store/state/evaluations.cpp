@@ -187,6 +187,14 @@ Status Store::fail_attempt(std::int64_t evaluation_id, const AttemptFailure& fai
   return transaction.commit();
 }
 
+Status Store::put_back(std::int64_t evaluation_id, const AttemptFailure& failure) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kLeased,
+                               failure.message.empty() ? failure.kind : failure.message, "failed",
+                               failure));
+  return transaction.commit();
+}
+
 Result<std::int64_t> Store::recover() {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EvaluationFilter running;

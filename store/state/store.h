@@ -6,7 +6,8 @@
 //   ensure_run → observe_checkpoint (at every scan) → plan_evaluation → transition(complete)
 //   → mark_leased → begin_attempt → record_loaded → record_answers… record_samples…
 //   → record_result → (agent/publish) begin_publication, finish_publication
-// and where it goes wrong: fail_attempt, or transition(skipped | superseded | lost | quarantined).
+// and where it goes wrong: fail_attempt, put_back, or transition(skipped | superseded | lost |
+// quarantined).
 #pragma once
 
 #include <cstdint>
@@ -121,6 +122,9 @@ class Store {
   /// running attempt as `failed`.
   Status fail_attempt(std::int64_t evaluation_id, const AttemptFailure& failure,
                       const std::string& next_try_at, bool quarantine);
+  /// loading | evaluating → leased: the running attempt ends as `failed` for a reason that is not
+  /// the checkpoint's. It does not count as a failure, and the reason stays on the row.
+  Status put_back(std::int64_t evaluation_id, const AttemptFailure& failure);
   /// At start: attempts that a kill interrupted end as `interrupted`, their evaluations go back to
   /// `leased`. Returns how many.
   Result<std::int64_t> recover();

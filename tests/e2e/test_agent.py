@@ -142,8 +142,6 @@ def test_the_evaluator_dying_is_no_harm_and_its_last_words_are_kept(bench):
 @pytest.mark.parametrize("script, reason", [
     ({"error": {"message": "architecture FooForCausalLM is not known"}}, "FooForCausalLM"),
     ({"garbage": True}, "does not speak the protocol"),
-    ({"protocol": 99}, "protocol 99"),
-    ({"refuse": "evalcar-evaluator: device cuda:7: no such GPU"}, "cuda:7: no such GPU"),
     ({"die_at_sample": 2}, "signal 9"),
 ])
 def test_an_evaluation_that_cannot_succeed_ends_quarantined_with_its_reason(bench, script, reason):

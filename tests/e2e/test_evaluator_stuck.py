@@ -139,6 +139,6 @@ def test_a_task_that_failed_takes_its_other_requests_out_of_the_run(bin_dir, goo
         after = evaluator.wait_for("progress", where=lambda m: m["id"] == "2")["tick"]
         evaluator.wait_for("result")
 
-    assert error["kind"] == "corruption" and "docvqa_val: document 0" in error["message"]
+    assert error["kind"] == "data" and "docvqa_val: document 0" in error["message"]
     assert after - before <= 12 + 3  # the pictures, and the tower's layers for the first pack: no layer of the text model
 

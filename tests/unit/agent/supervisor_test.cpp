@@ -235,7 +235,9 @@ TEST_CASE("garbage, a wrong protocol and messages out of turn fail the job, not 
   old.begin();
   protocol::Hello hello;
   hello.protocol = 99;
-  CHECK(failure_of(old.say(protocol::Message(hello))).kind == "unsupported");
+  const JobFailed failure = failure_of(old.say(protocol::Message(hello)));
+  CHECK(failure.kind == protocol::kNoEvaluator);
+  CHECK(failure.message.find("protocol 99") != std::string::npos);
 
   Bench early;
   early.begin();
@@ -288,12 +290,44 @@ TEST_CASE("a cancelled job says nothing more, and a process that does not let go
   CHECK(bench.script.kills == 1);
 }
 
-TEST_CASE("an evaluator that refuses its command line is not tried again for the same job") {
+TEST_CASE("an evaluator that refuses its command line tells of the configuration") {
   Bench bench;
   bench.begin();
 
-  const JobFailed failure = failure_of(bench.say(Exited{"exit code 2; no GPU here", 2}));
+  const JobFailed failure = failure_of(bench.say(Exited{"exit code 2; no such option", 2}));
 
   CHECK(failure.kind == "invalid_argument");
-  CHECK_FALSE(failure.retryable);
+  CHECK(failure.surroundings);
+}
+
+TEST_CASE("whatever goes wrong before the hello is not the checkpoint's fault") {
+  const std::vector<EvaluatorEvent> ends = {
+      Exited{"exit code 127; libtorch.so: cannot open", 127}, Exited{"signal 11", {}},
+      Garbage{"Welcome!"},
+      protocol::Message(protocol::JobError{.kind = "out_of_memory", .message = "no room"})};
+  for (const EvaluatorEvent& end : ends) {
+    Bench bench;
+    bench.begin();
+    const JobFailed failure = failure_of(bench.say(end));
+    CHECK(failure.kind == protocol::kNoEvaluator);
+    CHECK(failure.surroundings);
+  }
+
+  Bench slow;
+  slow.begin();
+  slow.clock.advance(seconds(60));
+  CHECK(failure_of(slow.supervisor.step()).surroundings);
+}
+
+TEST_CASE("a device that is not there keeps its kind, and a death while it works is its job's") {
+  Bench bench;
+  bench.begin();
+  const JobFailed device = failure_of(bench.say(protocol::Message(protocol::JobError{
+      .kind = std::string(protocol::kNoDevice), .message = "no GPU here", .fatal = true})));
+  CHECK(device.kind == protocol::kNoDevice);
+  CHECK(device.surroundings);
+
+  Bench working;
+  working.reach_evaluating();
+  CHECK_FALSE(failure_of(working.say(Exited{"signal 11", {}})).surroundings);
 }

@@ -105,3 +105,20 @@ TEST_CASE("settings have one spelling, so that equal settings have equal text") 
   CHECK(*decoded == some_settings());
   CHECK(encode_settings(*decoded) == encode_settings(some_settings()));
 }
+
+TEST_CASE("a result of an evaluator that does not know the kinds of task errors is read") {
+  EvaluationResult result{.id = "1"};
+  result.tasks.resize(1);
+  result.tasks[0].error = "no data";
+  result.tasks[0].error_kind = kData;
+  std::string line = encode(result);
+  CHECK(std::get<EvaluationResult>(*decode(line)).tasks[0].error_kind == kData);
+
+  const std::string field = R"("error_kind":"data",)";
+  const std::size_t at = line.find(field);
+  REQUIRE(at != std::string::npos);
+  const auto old = decode(line.erase(at, field.size()));
+
+  REQUIRE(old.has_value());
+  CHECK(std::get<EvaluationResult>(*old).tasks[0].error_kind.empty());
+}

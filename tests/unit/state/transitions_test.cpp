@@ -219,3 +219,24 @@ TEST_CASE("progress is kept while an attempt runs, and refused otherwise") {
   CHECK(s.get(id).progress() == 0.3);
   CHECK(s.get(id).stage == "evaluating");
 }
+
+TEST_CASE("an attempt that failed through no fault of the checkpoint leaves it leased, uncounted") {
+  Scenario s;
+  for (const EvaluationState running : {kLoading, kEvaluating}) {
+    const std::int64_t id = in_state(s, running, running == kLoading ? 5 : 10);
+
+    must(s.store->put_back(id, {"starting", "no_device", "cuda:7 does not exist"}));
+
+    const Evaluation row = s.get(id);
+    CHECK(row.state == kLeased);
+    CHECK(row.reason == "cuda:7 does not exist");
+    CHECK(row.failures == 0);
+    CHECK(row.lease_path != "");
+    const auto attempts = must(s.store->read().attempts(id));
+    CHECK(attempts.back().outcome == "failed");
+    CHECK(attempts.back().error_kind == "no_device");
+    must(s.store->begin_attempt(id, "cpu"));
+    CHECK(s.get(id).reason.empty());
+  }
+  CHECK_FALSE(s.store->put_back(in_state(s, kPublished, 15), {"", "data", ""}).has_value());
+}

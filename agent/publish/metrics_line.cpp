@@ -22,13 +22,20 @@ std::string metric_key(std::string_view kind, const std::string& task,
   return key;
 }
 
-std::string evaluation_key(const state::Evaluation& evaluation) {
+std::string evaluation_key(const state::Evaluation& evaluation,
+                           const protocol::EvaluationResult& result) {
   std::vector<std::string> tasks = evaluation.settings.tasks;
   std::sort(tasks.begin(), tasks.end());
   std::string text = evaluation.run + "\n" + std::to_string(evaluation.step) + "\n" +
                      evaluation.kind + "\n" + evaluation.weights_sha256 + "\n" +
                      evaluation.settings_sha256 + "\n";
   for (const std::string& task : tasks) text += task + "\n";
+  std::vector<std::string> failed;
+  for (const protocol::TaskResult& task : result.tasks) {
+    if (!task.error.empty()) failed.push_back(task.task);
+  }
+  std::sort(failed.begin(), failed.end());
+  for (const std::string& task : failed) text += "failed " + task + "\n";
   return sha256_hex(text).substr(0, 16);
 }
 
@@ -105,7 +112,7 @@ std::string metrics_line(const state::Evaluation& evaluation,
   if (!missing.empty()) line["missing"] = std::move(missing);
   if (!sources.empty()) line["stderr_source"] = std::move(sources);
   line["results"] = facts.results_file;
-  line["evaluation"] = evaluation_key(evaluation);
+  line["evaluation"] = evaluation_key(evaluation, result);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -25,8 +25,9 @@ std::string metric_key(std::string_view kind, const std::string& task,
                        const protocol::Metric& metric);
 
 /// Names what was measured, also where the database was lost: 16 hex digits over run, step, kind,
-/// weights, settings and tasks. A line with the same key says the same.
-std::string evaluation_key(const state::Evaluation& evaluation);
+/// weights, settings, tasks and those of them that failed. A line with the same key says the same.
+std::string evaluation_key(const state::Evaluation& evaluation,
+                           const protocol::EvaluationResult& result);
 
 /// All keys and values of an evaluation, standard errors as "<key>_stderr", with aliases.
 std::map<std::string, double> metric_values(std::string_view kind,

@@ -38,6 +38,13 @@ std::string results_of(const std::string& line) {
   return json["results"].get<std::string>();
 }
 
+/// "evaluation" of a line that this program made.
+std::string key_of(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  const bool has_key = json.is_object() && json.contains("evaluation");
+  return has_key && json["evaluation"].is_string() ? json["evaluation"].get<std::string>() : "";
+}
+
 }  // namespace
 
 struct Publisher::State {
@@ -60,7 +67,8 @@ struct Publisher::State {
     return options.publish_aliases ? options.aliases : kNone;
   }
 
-  Result<RunFacts> run_facts(const Evaluation& evaluation) const {
+  Result<RunFacts> run_facts(const Evaluation& evaluation,
+                             const protocol::EvaluationResult& result) const {
     RunFacts facts;
     EVALCAR_ASSIGN_OR_RETURN(const auto attempts, store.read().attempts(evaluation.id));
     facts.device = attempts.empty() || attempts.back().device.empty() ? options.device
@@ -69,7 +77,7 @@ struct Publisher::State {
     facts.weights = evaluation.kind;
     facts.dtype = evaluation.compute_dtype.empty() ? evaluation.dtype : evaluation.compute_dtype;
     facts.version = options.version;
-    facts.evaluation_key = evaluation_key(evaluation);
+    facts.evaluation_key = evaluation_key(evaluation, result);
     facts.settings = evaluation.settings;
     facts.finished = parse_utc(evaluation.finished_at);
     facts.started = facts.finished - std::chrono::duration_cast<std::chrono::microseconds>(
@@ -103,7 +111,7 @@ struct Publisher::State {
                                      const protocol::EvaluationResult& result) {
     const std::string dir = join_path(
         options.dir, "results/" + std::to_string(evaluation.step) + "/" + evaluation.kind);
-    EVALCAR_ASSIGN_OR_RETURN(RunFacts facts, run_facts(evaluation));
+    EVALCAR_ASSIGN_OR_RETURN(RunFacts facts, run_facts(evaluation, result));
     EVALCAR_ASSIGN_OR_RETURN(const WallTime date, free_date(dir, facts));
     facts.started += date - facts.finished;
     facts.finished = date;
@@ -140,9 +148,7 @@ struct Publisher::State {
     EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
     std::vector<std::pair<std::int64_t, std::string>> missing;
     for (const state::Publication& publication : publications) {
-      EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                               store.read().evaluation(publication.evaluation_id));
-      if (log.line_of(evaluation_key(evaluation)).has_value()) continue;
+      if (log.line_of(key_of(publication.line)).has_value()) continue;
       missing.emplace_back(publication.seq, publication.line);
     }
     if (!missing.empty()) EVALCAR_RETURN_IF_ERROR(make_directories(files, options.dir));
@@ -178,7 +184,7 @@ struct Publisher::State {
                           const std::string& results_file, std::optional<std::int64_t> lag_steps,
                           std::int64_t& seq) {
     EVALCAR_RETURN_IF_ERROR(log.refresh());
-    const std::string key = evaluation_key(evaluation);
+    const std::string key = evaluation_key(evaluation, result);
     EVALCAR_RETURN_IF_ERROR(write_missing_lines(evaluation.run_id));
     const auto there = log.line_of(key);
     EVALCAR_ASSIGN_OR_RETURN(

@@ -9,9 +9,18 @@ namespace {
 
 using state::EvaluationState;
 
-bool may_be_tried_again(EvaluationState state) {
-  return state == EvaluationState::kFailed || state == EvaluationState::kQuarantined ||
-         state == EvaluationState::kSkipped || state == EvaluationState::kLost;
+/// The reason of a published one names the tasks that failed.
+bool may_be_tried_again(const state::Evaluation& row) {
+  return row.state == EvaluationState::kFailed || row.state == EvaluationState::kQuarantined ||
+         row.state == EvaluationState::kSkipped || row.state == EvaluationState::kLost ||
+         (row.state == EvaluationState::kPublished && !row.reason.empty());
+}
+
+/// What was published in part stays so where there is nothing left to measure.
+Result<bool> is_gone(const state::Reader& rows, const state::Evaluation& row) {
+  if (row.state != EvaluationState::kPublished) return false;
+  EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, rows.checkpoint(row.checkpoint_id));
+  return !checkpoint.gone_at.empty();
 }
 
 /// The newest generation of each output directory of this database.
@@ -44,12 +53,14 @@ Result<Answer> retry(state::Store& store, const std::vector<std::int64_t>& runs,
   for (const std::int64_t run : runs) {
     EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of_step(store.read(), run, step));
     for (const state::Evaluation& row : rows) {
-      if (may_be_tried_again(row.state)) {
+      EVALCAR_ASSIGN_OR_RETURN(const bool gone, is_gone(store.read(), row));
+      if (may_be_tried_again(row) && !gone) {
         EVALCAR_RETURN_IF_ERROR(store.transition(row.id, EvaluationState::kComplete, "retry"));
         ++count;
       } else {
         others.append(others.empty() ? "" : ", ").append(row.kind).append(" is ");
         others.append(state::state_name(row.state));
+        if (may_be_tried_again(row)) others.append(" in part, and its checkpoint is gone");
       }
     }
   }

@@ -325,9 +325,16 @@ Result<Tally> OutputDirectory::tally() const {
   Tally tally;
   if (!run_.known()) return tally;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({.run_id = run_.id()}));
+  std::map<std::string, std::int64_t> newest;  // generation of each checkpoint
+  for (const state::Evaluation& row : rows) {
+    newest[row.checkpoint] = std::max(newest[row.checkpoint], row.generation);
+  }
   for (const state::Evaluation& row : rows) {
     ++tally.total;
-    if (row.state == EvaluationState::kPublished) ++tally.published;
+    if (!wanted_.matches(row) || row.generation != newest[row.checkpoint]) continue;
+    if (row.state == EvaluationState::kPublished) {
+      ++(row.reason.empty() ? tally.published : tally.failed);
+    }
     if (row.state == EvaluationState::kScored) ++tally.unpublished;
     if (row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost) {
       ++tally.failed;

@@ -38,10 +38,11 @@
 
 namespace evalcar::run {
 
-/// How the evaluations of a directory ended, for the exit code.
+/// How the evaluations of a directory ended, for the exit code. What is not wanted any more (other
+/// settings, a generation of a checkpoint that was written again) counts only in the total.
 struct Tally {
   std::int64_t published = 0;
-  std::int64_t failed = 0;       ///< quarantined or lost
+  std::int64_t failed = 0;       ///< quarantined, lost, or published without some of its tasks
   std::int64_t unpublished = 0;  ///< scored, but the files could not be written
   std::int64_t open = 0;
   std::int64_t total = 0;

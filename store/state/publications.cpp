@@ -18,7 +18,10 @@ Result<Publication> Store::begin_publication(
       evaluation_id, std::array{EvaluationState::kScored, EvaluationState::kPublished},
       "a publication"));
   EVALCAR_ASSIGN_OR_RETURN(const auto known, reader_.publication(evaluation_id));
-  if (known.has_value()) return *known;
+  EVALCAR_ASSIGN_OR_RETURN(const EvaluationState state, state_of(evaluation_id));
+  const bool tried_again = known.has_value() && !known->published_at.empty() &&
+                           state == EvaluationState::kScored && written_seq != known->seq;
+  if (known.has_value() && !tried_again) return *known;
 
   Publication publication;
   publication.evaluation_id = evaluation_id;
@@ -50,6 +53,8 @@ Result<Publication> Store::begin_publication(
     publication.supersedes = earlier.optional_integer(0);
   }
   EVALCAR_ASSIGN_OR_RETURN(publication.line, make_line(publication.seq, publication.supersedes));
+  EVALCAR_RETURN_IF_ERROR(
+      connection_->run("DELETE FROM publication WHERE evaluation_id = ?1", evaluation_id));
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "INSERT INTO publication(seq, evaluation_id, line, supersedes) VALUES(?1, ?2, ?3, ?4)",
       publication.seq, evaluation_id, publication.line, publication.supersedes));
@@ -60,7 +65,8 @@ Result<Publication> Store::begin_publication(
 Status Store::finish_publication(std::int64_t evaluation_id,
                                  const std::vector<std::string>& files) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
-  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kPublished, ""));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string failed, failed_tasks(evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kPublished, failed));
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "UPDATE publication SET files = ?2, published_at = ?3 WHERE evaluation_id = ?1",
       evaluation_id,

@@ -26,8 +26,11 @@ Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
       connection_->run("DELETE FROM answer WHERE evaluation_id = ?1 AND weights_sha256 <> ?2",
                        evaluation_id, weights_sha256));
   outcome.answers_discarded = connection_->changes();
-  EVALCAR_RETURN_IF_ERROR(connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1",
-                                           evaluation_id));  // scoring is done anew
+  // Scoring is done anew; but for tasks that an earlier time measured, until that is done again.
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task NOT IN (SELECT task FROM "
+      "evaluation_task WHERE evaluation_id = ?1 AND result_id IS NOT NULL)",
+      evaluation_id));
   {
     EVALCAR_ASSIGN_OR_RETURN(
         Statement kept, connection_->prepare("SELECT count(*) FROM answer WHERE evaluation_id = ?1",
@@ -117,13 +120,14 @@ Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
   {
     EVALCAR_ASSIGN_OR_RETURN(
         Statement known,
-        connection_->prepare("SELECT result_id FROM result WHERE weights_sha256 = ?1 AND kind = ?2 "
-                             "AND task = ?3 AND task_version = ?4 AND settings_sha256 = ?5",
-                             evaluation.weights_sha256, evaluation.kind, task.task, task.version,
-                             result_key));
+        connection_->prepare(
+            "SELECT result_id, evaluation_id FROM result WHERE weights_sha256 = ?1 AND kind = ?2 "
+            "AND task = ?3 AND task_version = ?4 AND settings_sha256 = ?5",
+            evaluation.weights_sha256, evaluation.kind, task.task, task.version, result_key));
     EVALCAR_ASSIGN_OR_RETURN(const bool row, known.step());
     if (row) {
       const std::int64_t result_id = known.integer(0);
+      if (known.integer(1) == evaluation.id) return result_id;  // tried again for another task
       // The lines are there already, under the evaluation that made the result.
       EVALCAR_RETURN_IF_ERROR(
           connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task = ?2",
@@ -151,9 +155,13 @@ Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult
         "task = ?4 AND current = 1",
         evaluation.run_id, evaluation.step, evaluation.kind, task.task));
   }
+  // A task that was measured before and fails now keeps its number.
   return connection_->run(
       "INSERT INTO evaluation_task(evaluation_id, task, position, result_id, error, run_id, step, "
-      "kind, current) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+      "kind, current) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) "
+      "ON CONFLICT(evaluation_id, task) DO UPDATE SET position = excluded.position, "
+      "result_id = excluded.result_id, error = excluded.error, current = excluded.current "
+      "WHERE excluded.result_id IS NOT NULL OR result_id IS NULL",
       evaluation.id, task.task, position, result_id, task.error, evaluation.run_id, evaluation.step,
       evaluation.kind, result_id.has_value());
 }
@@ -193,8 +201,27 @@ Status Store::record_result(std::int64_t evaluation_id, const protocol::Evaluati
       "UPDATE evaluation SET seconds = ?2, attn_implementation = ?3, stage = '' WHERE "
       "evaluation_id = ?1",
       evaluation_id, result.seconds, result.attn_implementation));
-  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kScored, "", "scored"));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string failed, failed_tasks(evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kScored, failed, "scored"));
   return transaction.commit();
+}
+
+Result<std::string> Store::failed_tasks(std::int64_t evaluation_id) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement failed,
+      connection_->prepare("SELECT task, error FROM evaluation_task WHERE evaluation_id = ?1 AND "
+                           "result_id IS NULL ORDER BY position",
+                           evaluation_id));
+  std::string text;
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, failed.step());
+    if (!row) break;
+    const std::string task = failed.text(0);
+    const std::string error = failed.text(1);
+    text.append(text.empty() ? "not measured: " : "; ");
+    text.append(error.starts_with(task) ? "" : task + ": ").append(error);
+  }
+  return text;
 }
 
 }  // namespace evalcar::state

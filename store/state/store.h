@@ -82,7 +82,8 @@ class Store {
 
   /// One legal step, with its reason in words ("" where none is needed). Use the methods below
   /// where a step carries data. Leaving loading or evaluating ends the running attempt as
-  /// `interrupted`. → complete from an end state clears next_try_at and failures.
+  /// `interrupted`. → complete from an end state clears next_try_at and failures; from published it
+  /// is legal only where a task failed (the row's reason says which).
   Status transition(std::int64_t evaluation_id, EvaluationState to, const std::string& reason = "");
   /// Another reason in the same state ("waiting: … is short").
   Status set_reason(std::int64_t evaluation_id, const std::string& reason);
@@ -132,8 +133,9 @@ class Store {
   /// Decides the line of a scored evaluation: seq is one above the largest known and above
   /// `after_seq` (the largest in the file); `make_line` gets it and what it supersedes (the newest
   /// earlier line of the same run, step and kind that shares a task). Asking again gives the same
-  /// line. `written_seq`: of the line that the file has already (the database was lost since); it
-  /// is kept, unless the database gave it to another line.
+  /// line, until the evaluation was tried again after it: then a new one takes its place here.
+  /// `written_seq`: of the line that the file has already (the database was lost since); it is
+  /// kept, unless the database gave it to another line.
   Result<Publication> begin_publication(
       std::int64_t evaluation_id, std::int64_t after_seq,
       const std::function<Result<std::string>(std::int64_t seq,
@@ -162,6 +164,8 @@ class Store {
   Result<std::int64_t> insert_result(const Evaluation& evaluation, const std::string& result_key,
                                      const protocol::TaskResult& task);
   Status insert_metrics(std::int64_t result_id, const protocol::TaskResult& task);
+  /// "not measured: textvqa_val: …", of the tasks of a scored evaluation that failed; "" if none.
+  Result<std::string> failed_tasks(std::int64_t evaluation_id);
   Status link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
                    std::int64_t position, std::optional<std::int64_t> result_id);
 

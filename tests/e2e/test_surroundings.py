@@ -1,8 +1,10 @@
 """What is wrong around a checkpoint (device, data, the evaluator's program) costs no checkpoint: its lease stays until the fault is repaired."""
 
+import json
 import os
 import pathlib
 import shutil
+import subprocess
 
 import checkpoints
 import pytest
@@ -99,6 +101,105 @@ def test_a_checkpoint_at_fault_is_still_quarantined_beside_one_that_is_not(bench
 
     assert sidecar.states()[5, "regular"][0] == "quarantined"
     assert leases(bench.run) == []
+
+
+# ---- one task of several
+
+
+def retry(sidecar, step):
+    return subprocess.run([sidecar.evalcar, "retry", str(step), "--db", str(sidecar.database)], env=sidecar.environment,
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+
+
+def test_an_evaluation_without_one_of_its_tasks_says_so_and_is_completed_by_a_retry(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(failing_tasks={"textvqa_val": "data set lmms-lab/textvqa is not in /data"})
+    sidecar = bench.sidecar(tasks="docvqa_val,textvqa_val")
+
+    assert sidecar.once() == 4
+    state, reason = sidecar.states()[5, "regular"]
+    assert state == "published" and "textvqa_val: data set lmms-lab/textvqa is not in /data" in reason
+    status = json.loads((bench.run / "_evalcar" / "status.json").read_text())
+    assert status["evaluations"][0]["reason"] == reason
+    assert sidecar.once() == 4  # for as long as it is so
+    samples = sidecar.query("SELECT task, doc_id, line FROM samples ORDER BY task, doc_id")
+    assert len(samples) == 6
+
+    again = retry(sidecar, 5)  # still without the data: nothing new is said
+    assert again.returncode == 0 and "1 evaluation of step 5" in again.stdout, again.stdout + again.stderr
+    assert sidecar.once() == 4
+    (first,) = sidecar.metrics_lines()
+    assert "eval/textvqa_val" in first["missing"] and sidecar.states()[5, "regular"] == ("published", reason)
+
+    bench.tell()
+    assert retry(sidecar, 5).returncode == 0
+    assert sidecar.once() == 0
+    assert sidecar.states()[5, "regular"] == ("published", "")
+    partly, whole = sidecar.metrics_lines()
+    assert partly == first and whole["supersedes"] == first["seq"] and whole["seq"] > first["seq"]
+    assert "missing" not in whole and {"eval/docvqa_val/anls", "eval/textvqa_val/anls"} <= whole["metrics"].keys()
+    assert whole["metrics"]["eval/docvqa_val/anls"] == first["metrics"]["eval/docvqa_val/anls"]
+    numbers = sidecar.query("SELECT task, count(*) FROM metrics GROUP BY task ORDER BY task")
+    assert numbers == [("docvqa_val", 1), ("textvqa_val", 1)]
+    assert len(sidecar.query("SELECT 1 FROM evaluations")) == 1
+    assert sidecar.query("SELECT task, doc_id, line FROM samples WHERE task = 'docvqa_val' ORDER BY doc_id") == samples
+    assert len(sidecar.query("SELECT 1 FROM samples")) == 12
+    nothing = retry(sidecar, 5)
+    assert nothing.returncode == 3 and len(sidecar.metrics_lines()) == 2
+
+
+def test_a_retry_of_the_rest_is_refused_where_the_checkpoint_is_gone(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    checkpoints.write_hugging_face(bench.run, 10)
+    bench.tell(failing_tasks={"textvqa_val": "no data"})
+    sidecar = bench.sidecar(tasks="docvqa_val,textvqa_val")
+    assert sidecar.once() == 4
+    shutil.rmtree(bench.run / "checkpoint-5")
+    assert sidecar.once() == 4  # sees that it went
+
+    refused = retry(sidecar, 5)
+
+    assert refused.returncode == 3 and "its checkpoint is gone" in refused.stdout + refused.stderr
+    assert sidecar.states()[5, "regular"][0] == "published"
+
+
+def test_the_exit_code_tells_of_what_is_wanted_now(bench):
+    """Under the old settings the checkpoint was quarantined; under the new ones it is measured."""
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(error={"kind": "unsupported", "message": "made up"})
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 4
+    bench.tell()
+
+    assert sidecar.once("--set", "evaluate.max_pixels=500000") == 0
+    assert sidecar.once("--set", "evaluate.max_pixels=500000") == 0
+    assert sidecar.once() == 4  # asked again as before
+
+
+# ---- the one link in a checkpoint
+
+
+def test_the_link_in_a_checkpoint_leads_somewhere_from_its_first_moment(bench, shards):
+    folder = checkpoints.write_fsdp2(bench.run, 5, shards, ema=False)
+    bench.tell(hang=True)
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: (folder / "eval").is_symlink(), timeout=20, what="the link")
+    assert (folder / "eval").is_dir() and os.listdir(folder / "eval") == []
+    os.makedirs(folder / "eval", exist_ok=True)  # what a trainer may do
+    shutil.copytree(folder, bench.home / "copy")
+    shutil.rmtree(bench.run / "checkpoint-5")
+    sidecar.stop()
+    assert (bench.run / "_evalcar" / "results" / "5").is_dir()
+
+
+def test_there_is_no_link_where_the_results_cannot_be_written(bench, shards):
+    (bench.run / "_evalcar").mkdir()
+    (bench.run / "_evalcar" / "results").write_text("in the way")
+    folder = checkpoints.write_fsdp2(bench.run, 5, shards, ema=False)
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] not in ("", "found", "complete"), timeout=20, what="the lease")
+    assert not os.path.lexists(folder / "eval")
+    sidecar.stop()
 
 
 # ---- the real evaluator

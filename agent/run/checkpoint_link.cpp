@@ -3,16 +3,36 @@
 #include <spdlog/spdlog.h>
 
 namespace evalcar::run {
+namespace {
+
+/// The target, followed from inside the checkpoint, is the folder of the results.
+bool leads_to(const FileSystem& files, const std::string& checkpoint, const ResultsPlace& results) {
+  const bool absolute = results.target.starts_with('/');
+  const auto there =
+      files.real_path(absolute ? results.target : join_path(checkpoint, results.target));
+  const auto meant = files.real_path(results.dir);
+  return there.has_value() && meant.has_value() && *there == *meant;
+}
+
+}  // namespace
 
 void link_in_checkpoint(FileSystem& files, config::LinkInCheckpoint mode,
-                        const watch::Sighting& seen, const std::string& results) {
+                        const watch::Sighting& seen, const ResultsPlace& results) {
   const bool lmms_engine = seen.layout == checkpoint::Layout::kLmmsEngineFsdp2;
   if (mode == config::LinkInCheckpoint::kNever) return;
   if (mode == config::LinkInCheckpoint::kAuto && !lmms_engine) return;
   const auto folder = files.info(seen.path);
   const std::string link = join_path(seen.path, "eval");
   if (!folder.has_value() || folder->type != FileType::kDirectory || files.info(link)) return;
-  if (const Status made = files.symbolic_link(results, link); !made.has_value()) {
+  if (const Status made = make_directories(files, results.dir); !made.has_value()) {
+    spdlog::warn("{}; {} is not made", made.error().message, link);
+    return;
+  }
+  if (!leads_to(files, seen.path, results)) {
+    spdlog::warn("{} is not made: {} would not lead to {}", link, results.target, results.dir);
+    return;
+  }
+  if (const Status made = files.symbolic_link(results.target, link); !made.has_value()) {
     spdlog::warn("{}", made.error().message);
     return;
   }

@@ -10,11 +10,17 @@
 
 namespace evalcar::run {
 
+/// The folder of one step's results: where it is, and as seen from inside the checkpoint.
+struct ResultsPlace {
+  std::string dir;
+  std::string target;
+};
+
 /// Makes the link by the rule of publish.link_in_checkpoint, if it is not there. Call it only for
 /// the newest checkpoint, which no retention is about to take, at the moment it is judged complete;
-/// the folder's time is put back. `results`: the folder of this step's results, as the link's
-/// target. What goes wrong is only logged.
+/// the folder's time is put back. The results' folder is made first: a link that dangled would make
+/// the trainer's own makedirs() and copytree() fail. What goes wrong is only logged.
 void link_in_checkpoint(FileSystem& files, config::LinkInCheckpoint mode,
-                        const watch::Sighting& seen, const std::string& results);
+                        const watch::Sighting& seen, const ResultsPlace& results);
 
 }  // namespace evalcar::run

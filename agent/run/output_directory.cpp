@@ -34,10 +34,11 @@ watch::WatchOptions watch_options(const config::WatchSettings& settings, const s
   return options;
 }
 
-/// As seen from inside a checkpoint folder.
-Recorder::Links links_to_results(const config::PublishSettings& settings) {
+Recorder::Links links_to_results(const config::PublishSettings& settings, const std::string& path) {
+  const bool ours = settings.dir.empty();
   return {settings.link_in_checkpoint,
-          settings.dir.empty() ? "../_evalcar/results/" : join_path(settings.dir, "results/")};
+          {join_path(ours ? join_path(path, "_evalcar") : settings.dir, "results"),
+           ours ? "../_evalcar/results" : join_path(settings.dir, "results")}};
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       guard_(around.clock, *store_, stage_, space_, in_flight_, leases_),
       run_(around, *store_, stage_, path_, settings.watch.pattern),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
-                links_to_results(settings.publish)),
+                links_to_results(settings.publish, path_)),
       publishing_(around, settings, *store_, run_, view_),
       inbox_(around.files, around.clock, around.make_notifier(),
              request::folder_of(store_->path())),

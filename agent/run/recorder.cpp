@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "agent/run/checkpoint_link.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
@@ -140,7 +139,10 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
   view_.complete[{seen.step, seen.kind}] = seen;
   if (seen.kind == WeightsKind::kRegular && seen.step == view_.newest_step() && run_.home_ready()) {
-    link_in_checkpoint(files_, links_.mode, seen, links_.results + std::to_string(seen.step) + "/");
+    const std::string step = std::to_string(seen.step);
+    link_in_checkpoint(
+        files_, links_.mode, seen,
+        {join_path(links_.results.dir, step), join_path(links_.results.target, step) + "/"});
   }
   EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
   if (unwanted) return {};

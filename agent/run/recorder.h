@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "agent/run/checkpoint_link.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/leases.h"
@@ -14,10 +15,10 @@ namespace evalcar::run {
 /// Not thread-safe. All references must outlive it.
 class Recorder {
  public:
-  /// `results_of`: the target of a link to the results of a step, for checkpoint_link.
+  /// Of a link to the results of a step, for checkpoint_link.
   struct Links {
     config::LinkInCheckpoint mode = config::LinkInCheckpoint::kNever;
-    std::string results;  ///< folder of all steps' results, as a link's target
+    ResultsPlace results;  ///< of all steps
   };
   Recorder(FileSystem& files, state::Store& store, const CurrentRun& run, const Wanted& wanted,
            Leases& leases, DiskView& view, InFlight& in_flight, Links links);

@@ -138,8 +138,8 @@ class OutputDirectory {
   /// Seen, not yet recorded: of each kind what it is now, and before that what it was until it
   /// went.
   std::map<DiskView::Key, std::vector<watch::Sighting>> untold_;
-  bool taken_up_ = false;        ///< Recorder::take_up_run was done
-  bool vanished_ended_ = false;  ///< Recorder::end_vanished was done
+  bool taken_up_ = false;                          ///< Recorder::take_up_run was done
+  bool vanished_ended_ = false;                    ///< Recorder::end_vanished was done
   std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
   std::size_t waiting_count_ = 0;
   std::string status_trouble_;

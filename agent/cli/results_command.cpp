@@ -275,6 +275,24 @@ Status check_options(const ResultsOptions& options, const FileSystem& files) {
   return {};
 }
 
+/// What a table of numbers does not show: published evaluations some of whose tasks have none.
+Status tell_missing(const state::Reader& reader, const std::string& run,
+                    const ResultsOptions& options, std::ostream& err) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
+  const auto chosen =
+      std::find_if(runs.begin(), runs.end(), [&](const auto& r) { return r.name == run; });
+  state::EvaluationFilter filter;
+  filter.run_id = chosen->id;
+  filter.kind = options.weights;
+  filter.states = {state::EvaluationState::kPublished};
+  EVALCAR_ASSIGN_OR_RETURN(const auto evaluations, reader.evaluations(filter));
+  for (const state::Evaluation& row : evaluations) {
+    if (row.reason.empty()) continue;
+    err << "step " << row.step << " " << row.kind << ": " << row.reason << "\n";
+  }
+  return {};
+}
+
 /// Prints what matches and gives how much that is.
 Result<std::size_t> print_results(const ResultsOptions& options, const std::string& path,
                                   FileSystem& files, std::ostream& out, std::ostream& err) {
@@ -286,6 +304,7 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
     err << "plot written to " << options.plot << "\n";
   }
   if (options.best) rows = best_of(rows);
+  if (options.format == "table") EVALCAR_RETURN_IF_ERROR(tell_missing(reader, run, options, err));
 
   Json list = Json::array();
   std::string table;

@@ -32,7 +32,8 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
   facts.pid = *pid;
   std::vector<std::string> places;
   if (run.has_value()) places.push_back(join_path(run->output_dir, "_evalcar/status.json"));
-  places.push_back(db + ".status.json");  // where it is until there is a checkpoint
+  // Until there is a checkpoint, and where publish.dir names another folder.
+  places.push_back(db + ".status.json");
   for (const std::string& place : places) {
     const auto text = read_file(files, place, std::uint64_t{64} << 20U);
     if (!text.has_value()) continue;

@@ -16,6 +16,11 @@ bool may_be_tried_again(const state::Evaluation& row) {
          (row.state == EvaluationState::kPublished && !row.reason.empty());
 }
 
+/// It was put back for a fault around it, and waits for that to be repaired.
+bool waits_for_repair(const state::Evaluation& row) {
+  return row.state == EvaluationState::kLeased && !row.reason.empty();
+}
+
 /// What was published in part stays so where there is nothing left to measure.
 Result<bool> is_gone(const state::Reader& rows, const state::Evaluation& row) {
   if (row.state != EvaluationState::kPublished) return false;
@@ -54,7 +59,9 @@ Result<Answer> retry(state::Store& store, const std::vector<std::int64_t>& runs,
     EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of_step(store.read(), run, step));
     for (const state::Evaluation& row : rows) {
       EVALCAR_ASSIGN_OR_RETURN(const bool gone, is_gone(store.read(), row));
-      if (may_be_tried_again(row) && !gone) {
+      if (waits_for_repair(row)) {  // the agent ends its pause
+        ++count;
+      } else if (may_be_tried_again(row) && !gone) {
         EVALCAR_RETURN_IF_ERROR(store.transition(row.id, EvaluationState::kComplete, "retry"));
         ++count;
       } else {

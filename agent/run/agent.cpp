@@ -64,6 +64,7 @@ void Agent::step_directories() {
     const Status turn = directory->step();
     complain(directory->path(), turn);
     if (directory->fatal()) exit_code_ = kFailed;
+    if (directory->take_retry_asked()) obstacle_until_ = around_.clock.monotonic_now();
     const std::set<std::int64_t> superseded = directory->take_superseded();
     if (job_ != nullptr && &job_->directory() == directory.get() &&
         superseded.contains(job_->row().id)) {

@@ -113,6 +113,7 @@ void OutputDirectory::take_requests() {
   const std::size_t carried_out = inbox_.step([&](const request::Request& asked) {
     const auto& retry = std::get<request::Retry>(asked);
     request::Answer answer = request::retry_step(*store_, run, retry.step, "now");
+    retry_asked_ = retry_asked_ || answer.outcome == request::Outcome::kDone;
     spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
     return answer;
   });
@@ -371,8 +372,9 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   for (const std::string& path : places) {
     const Status written =
         publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine);
-    if (written.has_value()) break;
-    trouble = written.error().message;
+    if (!written.has_value()) trouble = written.error().message;
+    // `evalcar status` knows the database, but not the configuration that names another folder.
+    if (written.has_value() && settings_.publish.dir.empty()) break;
   }
   warn_once(status_trouble_, trouble);
 }

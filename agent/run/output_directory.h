@@ -87,6 +87,14 @@ class OutputDirectory {
   /// Whose files were replaced since the last call: running jobs on them must end.
   std::set<std::int64_t> take_superseded() { return std::exchange(in_flight_.superseded, {}); }
 
+  /// Whether a person asked for another try since the last call: whatever stood in the way may be
+  /// repaired.
+  bool take_retry_asked() {
+    const bool asked = std::exchange(retry_asked_, false);
+    if (asked) resting_.clear();
+    return asked;
+  }
+
   /// Nothing is being written, nothing waits.
   Result<bool> quiet();
   /// At the end of --once: what is torn ends as quarantined, with its reason.
@@ -142,6 +150,7 @@ class OutputDirectory {
   bool vanished_ended_ = false;                    ///< Recorder::end_vanished was done
   std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
   std::size_t waiting_count_ = 0;
+  bool retry_asked_ = false;
   std::string status_trouble_;
   MonotonicTime retry_at_{};
   MonotonicTime status_at_{};

@@ -1,5 +1,6 @@
 """What the next start of the agent makes of what the last one left: leases, rows, another configuration, another spelling."""
 
+import json
 import os
 import shutil
 import signal
@@ -173,6 +174,12 @@ def test_a_failing_publish_dir_stops_neither_leases_nor_measuring(bench):
 
     (bench.home / "blocked").unlink()
     sidecar.wait_for(lambda s: len(s.published()) == 2, what="both publications")
+    beside_database = bench.home / "state.db.status.json"
+    beside_database.unlink()
+    sidecar.wait_for(lambda s: beside_database.exists(), timeout=15, what="the next heartbeat")
+    status = subprocess.run([sidecar.evalcar, "status", "--json", "--db", str(sidecar.database)], env=sidecar.environment,
+                            capture_output=True, text=True, timeout=40)  # it knows the database alone
+    assert json.loads(status.stdout)["agent"]["version"] != "", status
     assert sidecar.stop() == 0
 
 

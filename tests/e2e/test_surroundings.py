@@ -20,6 +20,15 @@ def leases(run):
     return sorted(p.name for p in folder.iterdir()) if folder.exists() else []
 
 
+def ask(sidecar, *command):
+    return subprocess.run([sidecar.evalcar, *command, "--db", str(sidecar.database)], env=sidecar.environment,
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+
+
+def retry(sidecar, step):
+    return ask(sidecar, "retry", str(step))
+
+
 REFUSAL = {"refuse": "evalcar-evaluator: device cuda:7: no such GPU"}
 OTHER_BUILD = {"protocol": 99}
 NO_DATA = {"error": {"kind": "data", "stage": "evaluating", "message": "data set lmms-lab/DocVQA is not in /data"}}
@@ -67,6 +76,18 @@ def test_a_running_agent_tries_again_for_as_long_as_it_takes(bench):
     assert sidecar.stop() == 0
 
 
+def test_a_retry_ends_the_pause_after_a_fault_of_the_surroundings(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(**NO_DATA)
+    sidecar = bench.sidecar("--set", "limits.retry_delay=1h").start()
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM attempts WHERE outcome = 'failed'"), what="the first try")
+    bench.tell()  # repaired
+    done = retry(sidecar, 5)
+    assert done.returncode == 0 and done.stdout == "1 evaluation of step 5 is tried again now\n", done
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), timeout=10, what="the result")
+    assert sidecar.stop() == 0
+
+
 @pytest.mark.parametrize("break_it", [lambda p: p.chmod(0o644), lambda p: p.unlink(), lambda p: p.write_text("#!/no/such/interpreter\n")],
                          ids=["not-executable", "removed", "no-interpreter"])  # fmt: skip
 def test_a_program_that_cannot_be_started_is_waited_for(bench, break_it):
@@ -106,11 +127,6 @@ def test_a_checkpoint_at_fault_is_still_quarantined_beside_one_that_is_not(bench
 # ---- one task of several
 
 
-def retry(sidecar, step):
-    return subprocess.run([sidecar.evalcar, "retry", str(step), "--db", str(sidecar.database)], env=sidecar.environment,
-                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
-
-
 def test_an_evaluation_without_one_of_its_tasks_says_so_and_is_completed_by_a_retry(bench):
     checkpoints.write_hugging_face(bench.run, 5)
     bench.tell(failing_tasks={"textvqa_val": "data set lmms-lab/textvqa is not in /data"})
@@ -146,6 +162,16 @@ def test_an_evaluation_without_one_of_its_tasks_says_so_and_is_completed_by_a_re
     assert len(sidecar.query("SELECT 1 FROM samples")) == 12
     nothing = retry(sidecar, 5)
     assert nothing.returncode == 3 and len(sidecar.metrics_lines()) == 2
+
+
+def test_results_as_a_table_name_the_tasks_that_have_none(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(failing_tasks={"textvqa_val": "data set lmms-lab/textvqa is not in /data"})
+    sidecar = bench.sidecar(tasks="docvqa_val,textvqa_val")
+    assert sidecar.once() == 4
+    done = ask(sidecar, "results")
+    assert done.returncode == 0 and "docvqa_val" in done.stdout
+    assert done.stderr.startswith("step 5 regular: ") and "textvqa_val" in done.stderr
 
 
 def test_a_retry_of_the_rest_is_refused_where_the_checkpoint_is_gone(bench):

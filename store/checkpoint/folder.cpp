@@ -78,7 +78,7 @@ std::vector<std::string> side_files(const Folder& folder) {
 Status check_side_files(const FileSystem& files, const Folder& folder,
                         const LayoutOptions& options) {
   if (!folder.has("config.json")) {
-    if (options.weights_only) return {};
+    if (options.weights_only || !options.base_model.empty()) return {};
     return not_there_yet(join_path(folder.path, "config.json"));
   }
   for (const std::string& name : side_files(folder)) {

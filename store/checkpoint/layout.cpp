@@ -3,15 +3,86 @@
 #include <algorithm>
 #include <charconv>
 
-#include "store/checkpoint/folder.h"
 #include "store/checkpoint/json_scan.h"
-#include "store/checkpoint/numeric.h"
+#include "store/checkpoint/layout_entry.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
-bool is_lmms_shard(std::string_view name) {
-  return name.starts_with("model_world_size_") && name.ends_with(".pt");
+/// In this order: the first that recognises a folder has it.
+std::vector<const LayoutEntry*> layouts() {
+  return {
+      // Its shards are what the trainer wrote; a model.safetensors beside them was made from them
+      // by somebody, and may be of either kind.
+      &lmms_engine_layout(),
+      // Before the layouts whose trainers leave whole weights beside their own files.
+      &hugging_face_layout(),
+      &lora_layout(),
+      &dcp_layout(),
+      &dcp_safetensors_layout(),
+      &deepspeed_layout(),
+  };
+}
+
+/// Kind by kind: what was judged, and the plan if it fell off on the way.
+struct Inspection {
+  LayoutReport report;
+  const LayoutEntry* entry = nullptr;
+  std::vector<std::optional<Plan>> plans;  // as report.kinds
+};
+
+Error nothing_found(const std::string& dir) {
+  std::string looked_for;
+  for (const LayoutEntry* entry : layouts()) {
+    if (entry->looked_for.empty()) continue;
+    looked_for += (looked_for.empty() ? "" : ", ") + std::string(entry->looked_for);
+  }
+  Error error = make_error(ErrorCode::kUnsupported,
+                           dir + ": holds no checkpoint (looked for " + looked_for + ")");
+  error.retryable = true;  // a trainer makes the folder first
+  return error;
+}
+
+Result<LayoutScene> look_at(const FileSystem& files, const std::string& dir,
+                            const LayoutOptions& options) {
+  EVALCAR_ASSIGN_OR_RETURN(Folder folder, open_folder(files, dir));
+  Folder shards = sub_folder(files, folder, options.shard_folder);
+  Folder ema_shards = sub_folder(files, folder, options.ema_shard_folder);
+  return LayoutScene{files, options, std::move(folder), std::move(shards), std::move(ema_shards)};
+}
+
+Result<Inspection> inspect_scene(const LayoutScene& scene) {
+  const std::string& dir = scene.folder.path;
+  Inspection seen;
+  for (const LayoutEntry* entry : layouts()) {
+    if (!entry->recognise(scene)) continue;
+    seen.entry = entry;
+    break;
+  }
+  if (seen.entry == nullptr) return nothing_found(dir);
+  if (!seen.entry->unread.empty()) {
+    return make_error(ErrorCode::kUnsupported, dir + ": is " + std::string(seen.entry->unread) +
+                                                   ", a layout that this version does not read");
+  }
+  seen.report.layout = seen.entry->layout;
+  seen.report.step = step_of_name(base_name(dir));
+  for (const WeightsKind kind : {WeightsKind::kRegular, WeightsKind::kEma}) {
+    if (kind == WeightsKind::kEma && !seen.entry->has_ema) continue;
+    JudgedKind judged = seen.entry->judge(scene, kind);
+    judged.state.kind = kind;
+    seen.report.kinds.push_back(std::move(judged.state));
+    seen.plans.push_back(std::move(judged.plan));
+  }
+  if (seen.entry->finish != nullptr) seen.entry->finish(scene, seen.report);
+  return seen;
+}
+
+}  // namespace
+
+Folder sub_folder(const FileSystem& files, const Folder& folder, const std::string& name) {
+  if (!folder.has(name)) return {};
+  auto opened = open_folder(files, join_path(folder.path, name));
+  return opened.has_value() ? std::move(opened).value() : Folder{};
 }
 
 bool any_entry(const Folder& folder, bool (*predicate)(std::string_view)) {
@@ -19,159 +90,47 @@ bool any_entry(const Folder& folder, bool (*predicate)(std::string_view)) {
                      [&](const DirectoryEntry& entry) { return predicate(entry.name); });
 }
 
-/// Entries of a sub-folder; empty if it is not there.
-Folder sub_folder(const FileSystem& files, const Folder& folder, const std::string& name) {
-  if (!folder.has(name)) return {};
-  auto opened = open_folder(files, join_path(folder.path, name));
-  return opened.has_value() ? std::move(opened).value() : Folder{};
-}
-
-bool is_dcp(const Folder& folder) {
-  return folder.has(".metadata") ||
-         any_entry(folder, [](std::string_view name) { return name.ends_with(".distcp"); });
-}
-
-/// The name of a layout that is known, but not read by this version.
-std::optional<std::string> unread_layout(const Folder& folder, const Folder& shards,
-                                         const Folder& ema_shards) {
-  if (folder.has("adapter_config.json") || folder.has("adapter_model.safetensors")) {
-    return "a LoRA adapter (adapter_config.json)";
-  }
-  if (is_dcp(folder) || is_dcp(shards) || is_dcp(ema_shards)) {
-    return "a torch.distributed.checkpoint (DCP) folder (.metadata, *.distcp)";
-  }
-  if (any_entry(folder, [](std::string_view name) { return name.starts_with("global_step"); })) {
-    return "a DeepSpeed ZeRO checkpoint (global_step*)";
-  }
-  return std::nullopt;
-}
-
 void set_incomplete(KindState& state, const Error& error) {
   state.completeness = Completeness::kIncomplete;
   state.reason = error.message;
   state.damaged = error.code == ErrorCode::kCorruption || error.code == ErrorCode::kUnsupported;
+  state.files.clear();
 }
 
-/// Judging reads all headers, which is what a plan is made from: it is kept in `made` if wanted.
-KindState judge_hugging_face(const FileSystem& files, const Folder& folder,
-                             const LayoutOptions& options, std::optional<Plan>* made) {
-  KindState state;
-  auto plan = plan_hugging_face(files, folder);
-  if (!plan.has_value()) {
-    set_incomplete(state, plan.error());
-    return state;
-  }
-  if (Status sides = check_side_files(files, folder, options); !sides.has_value()) {
+void set_complete(KindState& state, const LayoutScene& scene, std::vector<std::string> weights) {
+  if (Status sides = check_side_files(scene.files, scene.folder, scene.options);
+      !sides.has_value()) {
     set_incomplete(state, sides.error());
-    return state;
+    return;
   }
   state.completeness = Completeness::kComplete;
-  for (const PlanFile& file : plan->files) state.files.push_back(base_name(file.path));
-  if (const auto entry = hugging_face_entry(folder); entry && entry->is_index) {
-    state.files.push_back(entry->name);
-  }
-  for (std::string& name : side_files(folder)) state.files.push_back(std::move(name));
-  if (made != nullptr) *made = std::move(plan).value();
-  return state;
+  state.files = std::move(weights);
+  for (std::string& side : side_files(scene.folder)) state.files.push_back(std::move(side));
 }
 
-KindState judge_lmms(const FileSystem& files, const Folder& folder, WeightsKind kind,
-                     const LayoutOptions& options) {
-  KindState state;
-  state.kind = kind;
-  const std::string& name =
-      kind == WeightsKind::kEma ? options.ema_shard_folder : options.shard_folder;
-  if (!folder.has(name)) {
-    state.reason = join_path(folder.path, name) + ": is not there";
-    return state;
-  }
-  const ShardSet shards = judge_shards(files, join_path(folder.path, name), "model");
-  state.world_size = shards.world_size;
-  if (shards.world_size == 0 && shards.status.has_value()) {
-    state.completeness = Completeness::kPending;
-    state.reason = join_path(folder.path, name) + ": holds no shard yet";
-    return state;
-  }
-  if (!shards.status.has_value()) {
-    set_incomplete(state, shards.status.error());
-    return state;
-  }
-  if (Status sides = check_side_files(files, folder, options); !sides.has_value()) {
-    set_incomplete(state, sides.error());
-    return state;
-  }
-  state.completeness = Completeness::kComplete;
-  for (const std::string& shard : shards.names) state.files.push_back(join_path(name, shard));
-  for (std::string& side : side_files(folder)) state.files.push_back(std::move(side));
-  return state;
-}
-
-/// trainer_state.json is the Hugging Face Trainer's last file: if it is there it has to be whole.
-Status read_trainer_state(const FileSystem& files, const Folder& folder, LayoutReport& report) {
-  if (!folder.has("trainer_state.json")) return {};
-  const std::string path = join_path(folder.path, "trainer_state.json");
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, "trainer_state.json"));
-  EVALCAR_ASSIGN_OR_RETURN(const auto step,
-                           top_level_number(files, path, "global_step", kMaxTrainerStateBytes));
-  if (step && *step <= static_cast<std::uint64_t>(INT64_MAX)) {
-    report.step = static_cast<std::int64_t>(*step);
-  }
-  return {};
-}
-
-/// inspect_layout; the plan of a complete Hugging Face checkpoint falls off on the way.
-Result<LayoutReport> inspect_folder(const FileSystem& files, const std::string& dir,
-                                    const LayoutOptions& options, std::optional<Plan>* made) {
-  EVALCAR_ASSIGN_OR_RETURN(const Folder folder, open_folder(files, dir));
-  const Folder shards = sub_folder(files, folder, options.shard_folder);
-  const Folder ema_shards = sub_folder(files, folder, options.ema_shard_folder);
-  LayoutReport report;
-  report.step = step_of_name(base_name(dir));
-
-  // lmms-engine first: its shards are what the trainer wrote; a model.safetensors beside them was
-  // made from them by somebody, and may be of either kind.
-  if (any_entry(shards, is_lmms_shard) || any_entry(ema_shards, is_lmms_shard)) {
-    report.layout = Layout::kLmmsEngineFsdp2;
-    report.kinds.push_back(judge_lmms(files, folder, WeightsKind::kRegular, options));
-    report.kinds.push_back(judge_lmms(files, folder, WeightsKind::kEma, options));
-    const int world_size = std::max(report.kinds[0].world_size, report.kinds[1].world_size);
-    if (folder.has("dataloader_state")) {
-      const ShardSet set =
-          judge_shards(files, join_path(dir, "dataloader_state"), "dataloader_state");
-      report.writer_done = set.status.has_value() && set.world_size == world_size;
+void apply_trainer_state(const LayoutScene& scene, LayoutReport& report) {
+  if (!scene.folder.has("trainer_state.json")) return;
+  const auto read = [&]() -> Result<std::optional<std::uint64_t>> {
+    EVALCAR_ASSIGN_OR_RETURN(const auto file,
+                             open_inside(scene.files, scene.folder.path, "trainer_state.json"));
+    return top_level_number(scene.files, join_path(scene.folder.path, "trainer_state.json"),
+                            "global_step", kMaxTrainerStateBytes);
+  };
+  const auto step = read();
+  if (!step.has_value()) {
+    for (KindState& state : report.kinds) {
+      if (state.completeness == Completeness::kComplete) set_incomplete(state, step.error());
     }
-    return report;
+  } else if (*step && **step <= static_cast<std::uint64_t>(INT64_MAX)) {
+    report.step = static_cast<std::int64_t>(**step);
   }
-  if (const auto entry = hugging_face_entry(folder);
-      entry && (folder.has(entry->name) || !is_dcp(folder))) {
-    report.layout = Layout::kHuggingFace;
-    KindState state = judge_hugging_face(files, folder, options, made);
-    if (Status trainer = read_trainer_state(files, folder, report);
-        !trainer.has_value() && state.completeness == Completeness::kComplete) {
-      set_incomplete(state, trainer.error());
-      state.files.clear();
-    }
-    report.kinds.push_back(std::move(state));
-    return report;
-  }
-  if (const auto name = unread_layout(folder, shards, ema_shards)) {
-    return make_error(ErrorCode::kUnsupported,
-                      dir + ": is " + *name + ", a layout that this version does not read");
-  }
-  Error error = make_error(ErrorCode::kUnsupported,
-                           dir +
-                               ": holds no checkpoint (looked for model.safetensors, "
-                               "pytorch_model.bin, an index of either, "
-                               "pytorch_model_fsdp.bin, " +
-                               options.shard_folder + "/model_world_size_W_rank_R.pt)");
-  error.retryable = true;  // a trainer makes the folder first
-  return error;
 }
-
-}  // namespace
 
 std::string_view layout_name(Layout layout) {
-  return layout == Layout::kHuggingFace ? "hugging_face" : "lmms_engine_fsdp2";
+  for (const LayoutEntry* entry : layouts()) {
+    if (entry->layout == layout) return entry->name;
+  }
+  return {};
 }
 
 std::string_view weights_kind_name(WeightsKind kind) {
@@ -186,28 +145,28 @@ std::optional<WeightsKind> weights_kind_from_name(std::string_view name) {
 
 Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir,
                                     const LayoutOptions& options) {
-  return inspect_folder(files, dir, options, nullptr);
+  EVALCAR_ASSIGN_OR_RETURN(const LayoutScene scene, look_at(files, dir, options));
+  EVALCAR_ASSIGN_OR_RETURN(Inspection seen, inspect_scene(scene));
+  return std::move(seen.report);
 }
 
 Result<Plan> make_plan(const FileSystem& files, const std::string& dir, WeightsKind kind,
                        const LayoutOptions& options) {
-  std::optional<Plan> made;
-  EVALCAR_ASSIGN_OR_RETURN(const LayoutReport report, inspect_folder(files, dir, options, &made));
-  for (const KindState& state : report.kinds) {
+  EVALCAR_ASSIGN_OR_RETURN(const LayoutScene scene, look_at(files, dir, options));
+  EVALCAR_ASSIGN_OR_RETURN(Inspection seen, inspect_scene(scene));
+  for (std::size_t i = 0; i < seen.report.kinds.size(); ++i) {
+    const KindState& state = seen.report.kinds[i];
     if (state.kind != kind) continue;
     if (state.completeness != Completeness::kComplete) {
       return make_error(state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable,
                         state.reason);
     }
-    if (made) return std::move(*made);
-    return plan_fsdp2(
-        files,
-        join_path(dir, kind == WeightsKind::kEma ? options.ema_shard_folder : options.shard_folder),
-        kind);
+    if (seen.plans[i]) return *std::move(seen.plans[i]);
+    return seen.entry->plan(scene, kind);
   }
   return make_error(ErrorCode::kUnavailable,
                     dir + ": has no " + std::string(weights_kind_name(kind)) + " weights (layout " +
-                        std::string(layout_name(report.layout)) + ")");
+                        std::string(layout_name(seen.report.layout)) + ")");
 }
 
 std::optional<std::int64_t> step_of_name(std::string_view folder_name, std::string_view pattern) {

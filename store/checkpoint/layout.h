@@ -16,8 +16,16 @@
 
 namespace evalcar::checkpoint {
 
-enum class Layout { kHuggingFace, kLmmsEngineFsdp2 };
-/// "hugging_face", "lmms_engine_fsdp2": as in the JSON of `inspect`.
+enum class Layout {
+  kHuggingFace,
+  kLmmsEngineFsdp2,
+  kDcp,             ///< torch.distributed.checkpoint: .metadata, *.distcp
+  kDcpSafetensors,  ///< the same with safetensors shards (HuggingFaceStorageWriter)
+  kLoraAdapter,
+  kDeepspeedZero,
+};
+/// "hugging_face", "lmms_engine_fsdp2", "dcp", "dcp_safetensors", "lora_adapter", "deepspeed_zero":
+/// as in the JSON of `inspect`.
 std::string_view layout_name(Layout layout);
 
 enum class WeightsKind { kRegular, kEma };
@@ -53,12 +61,15 @@ struct LayoutReport {
   bool writer_done = false;
 };
 
-/// Where an lmms-engine checkpoint keeps its shards.
+/// Where a trainer keeps its shards, and what stands in for what a checkpoint lacks.
 struct LayoutOptions {
   std::string shard_folder = "pytorch_model_fsdp_0";
   std::string ema_shard_folder = "pytorch_ema_model_fsdp_0";
   /// A checkpoint without config.json counts as complete (its weights alone are wanted).
   bool weights_only = false;
+  /// Folder of the model that training started from (evaluate.base_model, --model_name_or_class),
+  /// or empty: has the configuration and tokenizer of a checkpoint that holds weights alone.
+  std::string base_model;
 };
 
 /// Recognises the layout of `dir` and judges each kind. kNotFound: no such folder. kUnsupported:

@@ -1,0 +1,50 @@
+// The layout of `save_pretrained`: weights, configuration and tokenizer in one folder.
+#include "store/checkpoint/layout_entry.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+bool recognise(const LayoutScene& scene) {
+  const auto entry = hugging_face_entry(scene.folder);
+  return entry && (scene.folder.has(entry->name) || !holds_dcp(scene.folder));
+}
+
+/// Judging reads all headers, which is what a plan is made from.
+JudgedKind judge(const LayoutScene& scene, WeightsKind) {
+  JudgedKind judged;
+  auto plan = plan_hugging_face(scene.files, scene.folder);
+  if (!plan.has_value()) {
+    set_incomplete(judged.state, plan.error());
+    return judged;
+  }
+  std::vector<std::string> weights;
+  for (const PlanFile& file : plan->files) weights.push_back(base_name(file.path));
+  if (const auto entry = hugging_face_entry(scene.folder); entry && entry->is_index) {
+    weights.push_back(entry->name);
+  }
+  set_complete(judged.state, scene, std::move(weights));
+  judged.plan = std::move(plan).value();
+  return judged;
+}
+
+Result<Plan> plan(const LayoutScene& scene, WeightsKind) {
+  return plan_hugging_face(scene.files, scene.folder);
+}
+
+}  // namespace
+
+const LayoutEntry& hugging_face_layout() {
+  static constexpr LayoutEntry kEntry = {
+      .layout = Layout::kHuggingFace,
+      .name = "hugging_face",
+      .looked_for =
+          "model.safetensors, pytorch_model.bin, an index of either, pytorch_model_fsdp.bin",
+      .recognise = recognise,
+      .judge = judge,
+      .plan = plan,
+      .finish = apply_trainer_state,
+  };
+  return kEntry;
+}
+
+}  // namespace evalcar::checkpoint

@@ -53,9 +53,9 @@ def until_leased(sidecar, step, kinds):
 def measure_agent(bin_dir, scratch, folders, span, repeats):
     """What `idle` gives, and {layout: [seconds until leased]}."""
     import checkpoints
-    import conftest
+    from harness import Bench
 
-    bench = conftest.Bench(bin_dir, scratch)
+    bench = Bench(bin_dir, scratch)
     bench.run.mkdir()
     for step in range(1, folders + 1):
         checkpoints.write_hugging_face(bench.run, step)

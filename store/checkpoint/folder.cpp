@@ -150,7 +150,8 @@ void find_ties(Plan& plan) {
   std::map<View, std::size_t> by_view;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     TensorPlan& tensor = plan.tensors[i];
-    if (tensor.pieces.empty()) continue;
+    tensor.tied_to.reset();
+    if (tensor.pieces.empty() || tensor.update != nullptr) continue;
     const Piece& first = tensor.pieces[0];
     const auto [place, fresh] = by_view.try_emplace(
         View{first.file, first.file_offset, tensor.dtype, tensor.shape, first.stride_elements}, i);

@@ -34,6 +34,8 @@ struct Piece {
       stride_elements;  ///< in the file, per dimension; row-major when contiguous
 };
 
+struct LowRankUpdate;
+
 struct TensorPlan {
   std::string name;  ///< as stored (only a wrapper is removed)
   DType dtype = DType::kFloat32;
@@ -41,9 +43,22 @@ struct TensorPlan {
   std::vector<Piece> pieces;
   std::optional<std::size_t>
       tied_to;  ///< index of the tensor whose very storage this one shares in the files
+  /// What is added to the stored elements while they are read (LoRA). Whoever takes bytes by
+  /// `pieces` alone has to look here first.
+  std::shared_ptr<const LowRankUpdate> update = nullptr;
 
   std::uint64_t elements() const;
   std::uint64_t bytes() const;
+};
+
+/// W + scale · B·A, with W [out, in, …], B [out, r], A [r, in, …]; dimensions of B after the second
+/// are 1. All three are convertible floating types. low_rank.h says in which arithmetic.
+struct LowRankUpdate {
+  TensorPlan a;
+  TensorPlan b;
+  double scale = 0;
+  bool transposed = false;    ///< W is [in, out]: W + scale · (B·A)ᵀ
+  bool round_update = false;  ///< the update is rounded to W's dtype before it is added
 };
 
 struct PlanFile {

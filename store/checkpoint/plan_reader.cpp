@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/plan.h"
 
@@ -147,6 +148,9 @@ struct PlanReader::State {
   Plan plan;
   std::vector<std::unique_ptr<ReadableFile>> opened;
   const FileSystem* files = nullptr;
+
+  /// The elements of a box as the files hold them.
+  Status read_stored(const TensorPlan& tensor, const Box& box, std::span<std::byte> out) const;
 };
 
 PlanReader::PlanReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -183,6 +187,16 @@ Status PlanReader::read_box(std::size_t index, const Box& box, std::span<std::by
     return make_error(ErrorCode::kInternal, "tensor index out of range");
   }
   const TensorPlan& tensor = state_->plan.tensors[index];
+  EVALCAR_RETURN_IF_ERROR(state_->read_stored(tensor, box, out));
+  if (tensor.update == nullptr) return {};
+  const auto read = [this](const TensorPlan& factor, const Box& part, std::span<std::byte> bytes) {
+    return state_->read_stored(factor, part, bytes);
+  };
+  return add_low_rank(tensor, box, read, out);
+}
+
+Status PlanReader::State::read_stored(const TensorPlan& tensor, const Box& box,
+                                      std::span<std::byte> out) const {
   const std::size_t rank = tensor.shape.size();
   const std::size_t element_bytes = dtype_size(tensor.dtype);
   if (box.start.size() != rank || box.size.size() != rank ||
@@ -211,7 +225,7 @@ Status PlanReader::read_box(std::size_t index, const Box& box, std::span<std::by
     }
     if (elements == 0) continue;
     copied += elements * element_bytes;
-    RegionCopy copy(*state_->opened[piece.file], state_->plan.files[piece.file].path, element_bytes,
+    RegionCopy copy(*opened[piece.file], plan.files[piece.file].path, element_bytes,
                     std::move(dimensions));
     EVALCAR_RETURN_IF_ERROR(copy.run(file_offset, out.data() + out_offset));
   }

@@ -97,13 +97,11 @@ class Loading {
       watch(on_progress, stop);
     }
     if (error_) return *error_;
-    if (on_progress) on_progress(plan_.bytes(), total_bytes());
+    if (on_progress) on_progress(plan_.bytes(), plan_.bytes());
     return {};
   }
 
   std::vector<checkpoint::TensorDigest>& digests() { return digests_; }
-  /// What is read: the tensors, then the records that have checksums.
-  std::uint64_t total_bytes() const { return plan_.bytes() + plan_.record_bytes(); }
 
  private:
   void work() {
@@ -131,7 +129,7 @@ class Loading {
       lock.unlock();
       if (stop.stop_requested())
         fail(make_error(ErrorCode::kCancelled, "stopped while loading weights"));
-      if (on_progress) on_progress(done_bytes_.load(), total_bytes());
+      if (on_progress) on_progress(done_bytes_.load(), plan_.bytes());
       lock.lock();
     }
   }
@@ -215,15 +213,15 @@ class Loading {
   std::optional<Error> error_;
 };
 
-// The checksums that the files state. Told at most every kProgressPause.
-Status verify(const FileSystem& files, const checkpoint::Plan& plan, int threads,
+// The checksums that the files state, where they are not known from reading the tensors. Told at
+// most every kProgressPause.
+Status verify(const checkpoint::PlanReader& reader, std::uint64_t before, int threads,
               const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
               const std::stop_token& stop) {
-  const std::uint64_t before = plan.bytes();
-  const std::uint64_t total = before + plan.record_bytes();
+  const std::uint64_t total = before + reader.unverified_bytes();
   auto told = std::chrono::steady_clock::now();
-  EVALCAR_RETURN_IF_ERROR(checkpoint::verify_checksums(
-      files, plan, threads,
+  EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(
+      threads,
       [&](std::uint64_t done) {
         const auto now = std::chrono::steady_clock::now();
         if (!on_progress || now - told < kProgressPause) return;
@@ -302,7 +300,7 @@ Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
   EVALCAR_ASSIGN_OR_RETURN(const auto reader, checkpoint::PlanReader::open(files, plan));
   Loading loading(plan, layout, assignment, reader, arena);
   EVALCAR_RETURN_IF_ERROR(loading.run(threads, on_progress, stop));
-  EVALCAR_RETURN_IF_ERROR(verify(files, plan, threads, on_progress, stop));
+  EVALCAR_RETURN_IF_ERROR(verify(reader, plan.bytes(), threads, on_progress, stop));
   EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   EVALCAR_RETURN_IF_ERROR(check_ties(layout, assignment, loading.digests()));
   return LoadReport{.weights_sha256 = checkpoint::weights_sha256(std::move(loading.digests())),

@@ -41,8 +41,8 @@ Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layo
 /// Fills `arena`, with up to `threads` reading threads. After an error its contents are undefined.
 /// kCorruption: a value that is not finite, or a tied tensor that is not equal; kUnavailable: a
 /// file changed meanwhile; kCancelled, soon after `stop`. `on_progress(done, total)`, in bytes read
-/// (the tensors, then once more what their files state checksums of), may be empty; it is called
-/// from the calling thread.
+/// (the tensors, then what else their files state checksums of, which raises the total), may be
+/// empty; it is called from the calling thread.
 Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
                         const WeightLayout& layout, const Assignment& assignment, Arena& arena,
                         int threads,

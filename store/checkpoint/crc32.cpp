@@ -96,7 +96,41 @@ __attribute__((target("pclmul,sse4.1"))) std::uint32_t crc32_by_folding(const un
 }
 #endif
 
+// Polynomials modulo the CRC's, bit 31 the coefficient of x^0.
+constexpr std::uint32_t kOne = 0x80000000U;
+
+constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = kOne; bit != 0; bit >>= 1U) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b & 1U) != 0 ? 0xedb88320U ^ (b >> 1U) : b >> 1U;
+  }
+  return product;
+}
+
+/// x^(2^k) for k < 32; the polynomial is primitive, so that x^(2^32) is x again.
+constexpr std::array<std::uint32_t, 32> make_squares() {
+  std::array<std::uint32_t, 32> squares{};
+  squares[0] = kOne >> 1U;
+  for (std::size_t k = 1; k < squares.size(); ++k) {
+    squares[k] = multiply(squares[k - 1], squares[k - 1]);
+  }
+  return squares;
+}
+
+constexpr std::array<std::uint32_t, 32> kSquares = make_squares();
+
 }  // namespace
+
+std::uint32_t combine_crc32(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+  // What follows shifts the first text's remainder by its number of bits; the inversions at the
+  // start and the end of either CRC cancel out.
+  std::uint32_t shift = kOne;
+  for (std::size_t k = 3; second_bytes != 0; second_bytes >>= 1U, ++k) {
+    if ((second_bytes & 1U) != 0) shift = multiply(kSquares[k % kSquares.size()], shift);
+  }
+  return multiply(shift, first) ^ second;
+}
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
   crc = ~crc;

@@ -11,4 +11,7 @@ namespace evalcar::checkpoint {
 /// carry-less multiplication where the CPU has it, else by tables, 16 bytes a step. Thread-safe.
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
+/// The CRC-32 of two texts one after the other, from the CRC of each and the length of the second.
+std::uint32_t combine_crc32(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
+
 }  // namespace evalcar::checkpoint

@@ -87,7 +87,7 @@ Result<std::vector<TensorDigest>> hash_plan(const FileSystem& files, const Plan&
     job.work();
   }
   EVALCAR_ASSIGN_OR_RETURN(auto digests, job.take());
-  EVALCAR_RETURN_IF_ERROR(verify_checksums(files, plan, threads));
+  EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(threads));
   EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   return digests;
 }

@@ -312,10 +312,10 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
     EVALCAR_RETURN_IF_ERROR(
         write_weights(files, request, file, join_path(staging.path(), file.name), source, written));
   }
-  for (const Plan& each : request.plans) {
-    EVALCAR_RETURN_IF_ERROR(verify_checksums(files, each, request.threads));
+  for (const PlanReader& reader : readers) {
+    EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(request.threads));
+    EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   }
-  for (const PlanReader& reader : readers) EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
   for (const auto& [folder, name] : sides) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string text,

@@ -84,8 +84,6 @@ struct Plan {
 
   const TensorPlan* find(std::string_view name) const;
   std::uint64_t bytes() const;
-  /// Bytes that verify_checksums() reads.
-  std::uint64_t record_bytes() const;
 };
 
 /// Reads the metadata of one kind of weights in `dir` and makes its plan. kUnavailable (retryable)
@@ -130,6 +128,16 @@ class PlanReader {
   /// the last read. kUnavailable, naming the file, if one did: what was read must be thrown away. A
   /// ctime that alone differs is told in `only_ctime_changed`.
   Status verify_unchanged(bool* only_ctime_changed = nullptr) const;
+  /// Compares the CRC-32 of every record that a tensor of the plan lies in: finds blocks that were
+  /// lost by a power cut or by a disk. What was read through this reader is not read again; what
+  /// was not (padding, a tensor that nobody wanted) is, so call it after the last read. kCorruption
+  /// names file and offset. Does nothing for formats without checksums. `on_progress(bytes_done)`,
+  /// of unverified_bytes(), is called on the calling thread after each block that this one read; it
+  /// may be empty. kCancelled soon after `stop`: each thread ends after the block it reads.
+  Status verify_checksums(int threads, const std::function<void(std::uint64_t)>& on_progress = {},
+                          const std::stop_token& stop = {}) const;
+  /// Bytes that verify_checksums() would read now.
+  std::uint64_t unverified_bytes() const;
 
  private:
   struct State;
@@ -149,15 +157,6 @@ struct TensorDigest {
   std::string sha256;
 };
 std::string weights_sha256(std::vector<TensorDigest> tensors);
-
-/// Reads every record of the plan (once more, from the page cache where it was just read) and
-/// compares its CRC-32: finds blocks that were lost by a power cut or by a disk. kCorruption names
-/// file and offset. Does nothing for formats without checksums. `on_progress(bytes_done)`, of
-/// Plan::record_bytes(), is called on the calling thread after each block that this one verified;
-/// it may be empty. kCancelled soon after `stop`: each thread ends after the block it reads.
-Status verify_checksums(const FileSystem& files, const Plan& plan, int threads,
-                        const std::function<void(std::uint64_t)>& on_progress = {},
-                        const std::stop_token& stop = {});
 
 /// Hashes every tensor of a plan with up to `threads` threads in bounded memory;
 /// `on_progress(bytes_done)` may be empty. Verifies the checksums too.

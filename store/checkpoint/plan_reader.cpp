@@ -11,6 +11,7 @@
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/plan.h"
+#include "store/checkpoint/record_checksums.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -146,6 +147,7 @@ class RegionCopy {
 
 struct PlanReader::State {
   Plan plan;
+  std::optional<RecordChecksums> checksums;  // of `plan`; fed by the files in `opened`
   std::vector<std::unique_ptr<ReadableFile>> opened;
   const FileSystem* files = nullptr;
 
@@ -161,6 +163,7 @@ PlanReader::~PlanReader() = default;
 Result<PlanReader> PlanReader::open(const FileSystem& files, const Plan& plan) {
   auto state = std::make_unique<State>();
   state->plan = plan;
+  state->checksums.emplace(state->plan);
   state->files = &files;
   for (const PlanFile& planned : plan.files) {
     EVALCAR_ASSIGN_OR_RETURN(auto file, files.open_readable(planned.path));
@@ -169,7 +172,7 @@ Result<PlanReader> PlanReader::open(const FileSystem& files, const Plan& plan) {
       return make_error(ErrorCode::kUnavailable,
                         planned.path + ": is not the file that was planned (rewritten meanwhile)");
     }
-    state->opened.push_back(std::move(file));
+    state->opened.push_back(state->checksums->watch(state->opened.size(), std::move(file)));
   }
   return PlanReader(std::move(state));
 }
@@ -256,5 +259,13 @@ Status PlanReader::verify_unchanged(bool* only_ctime_changed) const {
   }
   return {};
 }
+
+Status PlanReader::verify_checksums(int threads,
+                                    const std::function<void(std::uint64_t)>& on_progress,
+                                    const std::stop_token& stop) const {
+  return state_->checksums->verify(state_->opened, threads, on_progress, stop);
+}
+
+std::uint64_t PlanReader::unverified_bytes() const { return state_->checksums->unseen_bytes(); }
 
 }  // namespace evalcar::checkpoint

@@ -151,7 +151,7 @@ void find_ties(Plan& plan) {
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     TensorPlan& tensor = plan.tensors[i];
     tensor.tied_to.reset();
-    if (tensor.pieces.empty() || tensor.update != nullptr) continue;
+    if (tensor.pieces.empty() || !tensor.is_stored_as_is()) continue;
     const Piece& first = tensor.pieces[0];
     const auto [place, fresh] = by_view.try_emplace(
         View{first.file, first.file_offset, tensor.dtype, tensor.shape, first.stride_elements}, i);

@@ -54,6 +54,10 @@ bool is_extra_state(std::string_view name);
 Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
                       Plan& plan);
 
+/// hugging_face.cpp: adds a safetensors file and its tensors. Errors as read_safetensors.
+Status add_safetensors_file(const FileSystem& files, const Folder& folder, const std::string& name,
+                            Plan& plan);
+
 /// hugging_face.cpp: the file that a Hugging Face folder's weights begin at.
 struct WeightsEntry {
   std::string name;  ///< of the one file, or of the index

@@ -11,20 +11,7 @@
 #include "store/checkpoint/safetensors.h"
 
 namespace evalcar::checkpoint {
-namespace {
 
-constexpr std::string_view kIndexSuffix = ".index.json";
-/// Names of a single file, in the order in which they are looked for, and how shards of it begin.
-struct Family {
-  std::string_view single;
-  std::string_view shard_prefix;  // empty: never sharded
-  std::string_view suffix;
-};
-constexpr std::array<Family, 3> kFamilies = {{{"model.safetensors", "model-", ".safetensors"},
-                                              {"pytorch_model.bin", "pytorch_model-", ".bin"},
-                                              {"pytorch_model_fsdp.bin", "", ".bin"}}};
-
-/// Adds one safetensors file and its tensors to the plan.
 Status add_safetensors_file(const FileSystem& files, const Folder& folder, const std::string& name,
                             Plan& plan) {
   const std::string path = join_path(folder.path, name);
@@ -50,6 +37,19 @@ Status add_safetensors_file(const FileSystem& files, const Folder& folder, const
   }
   return {};
 }
+
+namespace {
+
+constexpr std::string_view kIndexSuffix = ".index.json";
+/// Names of a single file, in the order in which they are looked for, and how shards of it begin.
+struct Family {
+  std::string_view single;
+  std::string_view shard_prefix;  // empty: never sharded
+  std::string_view suffix;
+};
+constexpr std::array<Family, 3> kFamilies = {{{"model.safetensors", "model-", ".safetensors"},
+                                              {"pytorch_model.bin", "pytorch_model-", ".bin"},
+                                              {"pytorch_model_fsdp.bin", "", ".bin"}}};
 
 /// Every tensor must be where the index says, and nowhere else.
 Status check_against_index(const Plan& plan, const std::map<std::string, std::string>& index,

@@ -15,9 +15,11 @@ std::vector<const LayoutEntry*> layouts() {
       // Its shards are what the trainer wrote; a model.safetensors beside them was made from them
       // by somebody, and may be of either kind.
       &lmms_engine_layout(),
+      // As transformers does: an adapter_config.json makes a folder an adapter, whatever lies
+      // beside.
+      &lora_layout(),
       // Before the layouts whose trainers leave whole weights beside their own files.
       &hugging_face_layout(),
-      &lora_layout(),
       &dcp_layout(),
       &dcp_safetensors_layout(),
       &deepspeed_layout(),

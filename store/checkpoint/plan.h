@@ -43,9 +43,15 @@ struct TensorPlan {
   std::vector<Piece> pieces;
   std::optional<std::size_t>
       tied_to;  ///< index of the tensor whose very storage this one shares in the files
-  /// What is added to the stored elements while they are read (LoRA). Whoever takes bytes by
-  /// `pieces` alone has to look here first.
+  /// The elements' type in the files where it is another one: they are converted while they are
+  /// read. Strides and sizes of `pieces` count elements, their offsets bytes of this type.
+  std::optional<DType> stored_dtype = std::nullopt;
+  /// What is added to the elements (in `dtype`) while they are read: LoRA.
   std::shared_ptr<const LowRankUpdate> update = nullptr;
+
+  /// Whether the bytes that the pieces name are the tensor's own. Whoever takes bytes by `pieces`
+  /// alone has to ask first.
+  bool is_stored_as_is() const { return !stored_dtype && update == nullptr; }
 
   std::uint64_t elements() const;
   std::uint64_t bytes() const;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "store/checkpoint/convert.h"
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/plan.h"
@@ -153,6 +154,8 @@ struct PlanReader::State {
 
   /// The elements of a box as the files hold them.
   Status read_stored(const TensorPlan& tensor, const Box& box, std::span<std::byte> out) const;
+  /// The same, converted from another type.
+  Status read_converted(const TensorPlan& tensor, const Box& box, std::span<std::byte> out) const;
 };
 
 PlanReader::PlanReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -190,7 +193,11 @@ Status PlanReader::read_box(std::size_t index, const Box& box, std::span<std::by
     return make_error(ErrorCode::kInternal, "tensor index out of range");
   }
   const TensorPlan& tensor = state_->plan.tensors[index];
-  EVALCAR_RETURN_IF_ERROR(state_->read_stored(tensor, box, out));
+  if (tensor.stored_dtype) {
+    EVALCAR_RETURN_IF_ERROR(state_->read_converted(tensor, box, out));
+  } else {
+    EVALCAR_RETURN_IF_ERROR(state_->read_stored(tensor, box, out));
+  }
   if (tensor.update == nullptr) return {};
   const auto read = [this](const TensorPlan& factor, const Box& part, std::span<std::byte> bytes) {
     return state_->read_stored(factor, part, bytes);
@@ -201,7 +208,7 @@ Status PlanReader::read_box(std::size_t index, const Box& box, std::span<std::by
 Status PlanReader::State::read_stored(const TensorPlan& tensor, const Box& box,
                                       std::span<std::byte> out) const {
   const std::size_t rank = tensor.shape.size();
-  const std::size_t element_bytes = dtype_size(tensor.dtype);
+  const std::size_t element_bytes = dtype_size(tensor.stored_dtype.value_or(tensor.dtype));
   if (box.start.size() != rank || box.size.size() != rank ||
       box.elements() * element_bytes != out.size()) {
     return make_error(ErrorCode::kInternal,
@@ -236,6 +243,28 @@ Status PlanReader::State::read_stored(const TensorPlan& tensor, const Box& box,
     return make_error(ErrorCode::kInternal, "tensor " + quote_name(tensor.name) +
                                                 ": its pieces do not cover the box " +
                                                 shape_text(box.start));
+  }
+  return {};
+}
+
+Status PlanReader::State::read_converted(const TensorPlan& tensor, const Box& box,
+                                         std::span<std::byte> out) const {
+  // In parts of the box, so that the memory beside `out` stays small whatever is asked for.
+  const TensorPlan part_of_box{tensor.name, tensor.dtype, box.size, {}, std::nullopt};
+  if (part_of_box.bytes() != out.size()) {
+    return make_error(ErrorCode::kInternal,
+                      "tensor " + quote_name(tensor.name) + ": the buffer does not fit the box");
+  }
+  std::vector<std::byte> stored;
+  std::size_t done = 0;
+  for (Box part : row_major_boxes(part_of_box, kBufferBytes)) {
+    for (std::size_t d = 0; d < part.start.size(); ++d) part.start[d] += box.start[d];
+    const auto elements = static_cast<std::size_t>(part.elements());
+    stored.resize(elements * dtype_size(*tensor.stored_dtype));
+    EVALCAR_RETURN_IF_ERROR(read_stored(tensor, part, stored));
+    const std::size_t bytes = elements * dtype_size(tensor.dtype);
+    convert(*tensor.stored_dtype, stored, tensor.dtype, out.subspan(done, bytes));
+    done += bytes;
   }
   return {};
 }

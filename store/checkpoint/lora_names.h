@@ -1,0 +1,47 @@
+// Names of modules and tensors across the generations of transformers, as far as adapters need it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/base/result.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::checkpoint {
+
+/// What one tensor of an adapter is.
+enum class AdapterPart { kA, kB, kEmbeddingA, kEmbeddingB, kReplacement };
+
+struct AdapterName {
+  AdapterPart part = AdapterPart::kReplacement;
+  /// Of an update: the module. Of a replacement: the tensor ("…weight", "…bias").
+  std::string target;
+};
+
+/// Splits "base_model.model.<module>.lora_A.weight" and its like; wrappers of FSDP, torch.compile
+/// and activation checkpointing are taken out. kUnsupported by name for anything else of PEFT's.
+Result<AdapterName> parse_adapter_name(std::string_view name);
+
+/// The part of a name that all generations share: without the modules that wrap a text model
+/// ("model.language_model.layers.0.q" and "model.layers.0.q" → "layers.0.q").
+std::string shared_name(std::string_view name);
+
+/// Finds tensors of a base model by the names of an adapter.
+class BaseNames {
+ public:
+  explicit BaseNames(const Plan& base);
+  /// Index of the tensor: of the very name, else of the only one with the same shared name. Absent
+  /// if there is none; kInvalidArgument if there are several.
+  Result<std::optional<std::size_t>> find(const std::string& name) const;
+  /// Whether a tensor has this shared name.
+  bool has_shared(const std::string& name) const { return by_shared_name_.contains(name); }
+
+ private:
+  const Plan& base_;
+  std::map<std::string, std::vector<std::size_t>, std::less<>> by_shared_name_;
+};
+
+}  // namespace evalcar::checkpoint

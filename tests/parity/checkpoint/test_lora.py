@@ -1,0 +1,170 @@
+"""LoRA adapters written by PEFT, merged from the plan, against PEFT's own merge_and_unload()."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+import torch
+from fixtures import lora_adapters
+from safetensors.torch import load_file, save_file
+from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
+
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+ALL = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+
+
+@pytest.fixture(scope="module")
+def in_order():
+    if not lora_adapters.torch_multiplies_in_order():
+        pytest.skip("torch's matrix product on this CPU is no chain of fused multiply-adds: its bits are not the standard here")
+
+
+def same_names(merged, base):
+    """PEFT's result without what the base's files do not hold: the output head where it is the embedding."""
+    stored = set()
+    for file in pathlib.Path(base).glob("*.safetensors"):
+        stored |= set(load_file(file))
+    extra = {name for name in merged if name not in stored}
+    return {name: tensor for name, tensor in merged.items() if name not in extra or not name.endswith("lm_head.weight")}
+
+
+LLAMA = {
+    "attention": dict(target_modules=ATTENTION, r=8, lora_alpha=16),
+    "all-linear": dict(target_modules="all-linear", r=4, lora_alpha=3),
+    "rslora": dict(target_modules=ALL, r=6, lora_alpha=5, use_rslora=True),
+    "odd-scale": dict(target_modules=ALL, r=7, lora_alpha=3.3),
+    "rank-one": dict(target_modules=ALL, r=1, lora_alpha=2),
+    "high-rank": dict(target_modules=ALL, r=256, lora_alpha=16),
+    "patterns": dict(target_modules=ALL, r=8, lora_alpha=16,
+                     rank_pattern={"q_proj": 2, r"layers\.1\.mlp\..*_proj": 3, "^model.layers.0.self_attn.k_proj": 5, "never": 9},
+                     alpha_pattern={r"(up|down)_proj": 7.5, "layers.[0-9]+.self_attn.o_proj": 1, "model.layers.1.self_attn.q_proj": 40}),
+    "patterns-rslora": dict(target_modules=ALL, r=8, lora_alpha=16, use_rslora=True, rank_pattern={"v_proj": 3}, alpha_pattern={"v_proj": 9}),
+    "regex-targets": dict(target_modules=r".*layers\.1\..*(q|v)_proj", r=4),
+    "one-layer": dict(target_modules=ATTENTION, r=4, layers_to_transform=[1]),
+    "bias-lora": dict(target_modules=ATTENTION, r=4, bias="lora_only"),
+    "bias-all": dict(target_modules=["gate_proj"], r=4, bias="all"),
+    "head": dict(target_modules=["lm_head", "q_proj"], r=4),
+    "embedding": dict(target_modules=["embed_tokens", "q_proj"], r=4, lora_alpha=5),
+    "saved-modules": dict(target_modules=["q_proj"], r=4, modules_to_save=["lm_head", "embed_tokens", "input_layernorm"]),
+    "gaussian": dict(target_modules=["q_proj"], r=4, init_lora_weights="gaussian"),
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    bases = {}
+
+    def base(dtype):
+        if dtype not in bases:
+            folder = tmp_path_factory.mktemp("llama")
+            bases[dtype] = folder, lora_adapters.llama(folder, dtype)
+        return bases[dtype]
+
+    return base
+
+
+def check(tool, adapter, base, model_class):  # noqa: F811
+    expected = same_names(lora_adapters.merged_by_peft(adapter, base, model_class), base)
+    before = load_file(base / "model.safetensors")
+    assert any(not torch.equal(expected[name], tensor) for name, tensor in before.items())
+    check_hashes(tool, adapter, expected, "lora_adapter")
+    return expected
+
+
+@pytest.mark.parametrize("name", LLAMA)
+def test_an_adapter_is_merged_to_the_bits_of_peft(tool, tmp_path, llama, in_order, name):  # noqa: F811
+    base, model_class = llama(torch.float32)
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, **LLAMA[name])
+    check(tool, adapter, base, model_class)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_dtypes_of_base_and_adapter_are_mixed_as_peft_does(tool, tmp_path, llama, in_order, dtype, stored):  # noqa: F811
+    base, model_class = llama(dtype)
+    settings = dict(target_modules=["embed_tokens", *ALL], r=4, lora_alpha=3, bias="all", modules_to_save=["lm_head"])
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, dtype=stored, **settings)
+    weights = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: tensor if "lora_" in name else tensor.to(stored) for name, tensor in weights.items()},
+              adapter / "adapter_model.safetensors")  # what is saved whole is cast to the base's dtype, too
+    expected = check(tool, adapter, base, model_class)
+    assert {tensor.dtype for tensor in expected.values()} == {dtype}
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_conv1d_layers_get_the_update_transposed_whatever_the_flag_says(tool, tmp_path, in_order, flag):  # noqa: F811
+    base = tmp_path / "gpt2"
+    model_class = lora_adapters.gpt2(base)
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, target_modules=["c_attn", "c_fc", "wpe"], r=4,
+                                  edit=lambda config: config.update(fan_in_fan_out=flag))
+    check(tool, adapter, base, model_class)
+
+
+def test_a_square_conv1d_layer_is_told_by_the_flag_or_refused(tool, tmp_path, in_order):  # noqa: F811
+    base = tmp_path / "gpt2"
+    model_class = lora_adapters.gpt2(base)
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, target_modules=["c_attn", "attn.c_proj"], r=4, fan_in_fan_out=True)
+    check(tool, adapter, base, model_class)
+
+    def lie(config):
+        config.update(fan_in_fan_out=False)
+
+    lora_adapters.write(adapter, base, model_class, target_modules=["c_attn", "attn.c_proj"], r=4, fan_in_fan_out=True, edit=lie)
+    assert "is square" in inspect_failure(tool, adapter)
+
+
+def test_a_vision_language_model_of_either_generation_takes_the_adapter_of_the_other(tool, tmp_path, cache_dir, in_order):  # noqa: F811
+    from fixtures import small_models
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    for names in ("hub", "native"):
+        base = tmp_path / names
+        small_models.write_model(base, cache_dir=cache_dir, layers=2, names=names, dtype="bfloat16")
+        settings = dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "qkv", "patch_embed.proj", "down_proj", "merger.mlp.0"])
+        adapter = lora_adapters.write(tmp_path / f"checkpoint-{len(names)}", base, Qwen2_5_VLForConditionalGeneration, **settings)
+        expected = lora_adapters.merged_by_peft(adapter, base, Qwen2_5_VLForConditionalGeneration)
+        report = inspect(tool, adapter, "--hash")
+        assert report["layout"] == "lora_adapter", report
+        # A base without the tied head; hub names are those of the files.
+        renamed = {}
+        for name, tensor in expected.items():
+            if name == "lm_head.weight":
+                continue
+            if names == "hub":
+                name = name.replace("model.language_model.", "model.", 1).replace("model.visual.", "visual.", 1)
+            renamed[name] = tensor
+        check_hashes(tool, adapter, renamed, "lora_adapter")
+
+
+def test_bin_adapters_and_adapters_with_wrapped_names_are_read(tool, tmp_path, llama, in_order):  # noqa: F811
+    base, model_class = llama(torch.float32)
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, **LLAMA["bias-lora"])
+    expected = check(tool, adapter, base, model_class)
+    weights = load_file(adapter / "adapter_model.safetensors")
+    (adapter / "adapter_model.safetensors").unlink()
+    torch.save(weights, adapter / "adapter_model.bin")
+    check_hashes(tool, adapter, expected, "lora_adapter")
+
+    wrapped = {name.replace(".layers.0.", ".layers.0._fsdp_wrapped_module.").replace("model.model", "model._orig_mod.model"): tensor
+               for name, tensor in weights.items()}
+    assert sum("_orig_mod" in name for name in wrapped) == len(wrapped)
+    save_file(wrapped, adapter / "adapter_model.safetensors")
+    check_hashes(tool, adapter, expected, "lora_adapter")
+
+
+def test_merge_writes_a_model_that_transformers_loads(tool, tmp_path, llama, in_order):  # noqa: F811
+    base, model_class = llama(torch.bfloat16)
+    adapter = lora_adapters.write(tmp_path / "run" / "checkpoint-5", base, model_class, **LLAMA["patterns"])
+    expected = lora_adapters.merged_by_peft(adapter, base, model_class)
+    run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", "--model_name_or_class", base)
+    assert_same(load_folder(tmp_path / "out"), expected)
+    loaded = model_class.from_pretrained(tmp_path / "out", dtype="auto").state_dict()
+    assert_same(loaded, expected)
+
+
+def inspect_failure(tool, folder):  # noqa: F811
+    done = run(tool, "inspect", folder, "--json", code=1)
+    report = json.loads(done.stdout)
+    assert not report["complete"]
+    return report["reason"]

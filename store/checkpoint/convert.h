@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "store/checkpoint/dtype.h"
 
@@ -14,14 +13,15 @@ namespace evalcar::checkpoint {
 bool is_convertible(DType dtype);
 
 /// Converts element by element; NaN stays NaN, what is too large becomes infinity, and everything
-/// else is rounded to the nearest, ties to even, as torch's `.to` does. Both types convertible;
-/// `out` holds as many elements as `in`. Thread-safe.
+/// else is rounded to the nearest, ties to even, as torch's `.to` does (float64 to 16 bits by way
+/// of float32, which torch does too). Both types convertible; `out` holds as many elements as `in`
+/// and does not overlap it. Thread-safe.
 void convert(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
 
-/// sum[i] += in[i]. `from` convertible.
-void accumulate(DType from, std::span<const std::byte> in, std::span<double> sum);
+/// sum[i] += weight * in[i], in float64, without a fused multiply-add. `from` convertible.
+void accumulate(DType from, std::span<const std::byte> in, double weight, std::span<double> sum);
 
-/// out[i] = sum[i] / count, rounded once to `to`.
-void write_mean(std::span<const double> sum, double count, DType to, std::span<std::byte> out);
+/// out[i] = sum[i] / divisor, rounded as convert() does from float64.
+void write_mean(std::span<const double> sum, double divisor, DType to, std::span<std::byte> out);
 
 }  // namespace evalcar::checkpoint

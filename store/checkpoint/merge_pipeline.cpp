@@ -37,7 +37,7 @@ class ChunkReader {
     sum_.assign(elements, 0.0);
     for (const PlanReader* reader : source_.readers) {
       EVALCAR_RETURN_IF_ERROR(reader->read_box(chunk.tensor, chunk.box, scratch_));
-      accumulate(tensor.dtype, scratch_, sum_);
+      accumulate(tensor.dtype, scratch_, 1.0, sum_);
     }
     write_mean(sum_, static_cast<double>(source_.readers.size()), to, out);
     return {};

@@ -39,13 +39,16 @@ struct Refusal {
 
 /// The files that the evaluation will read, if the checkpoint is whole.
 std::variant<std::vector<Watched>, Refusal> files_of(const FileSystem& files,
-                                                     const EvalOptions& options) {
+                                                     const EvalOptions& options,
+                                                     const std::string& base_model) {
   const std::string& dir = options.checkpoint;
   const auto info = files.info_followed(dir);
   if (!info.has_value() || info->type != FileType::kDirectory) {
     return Refusal{kExitUsage, dir + ": no such folder"};
   }
-  const auto report = checkpoint::inspect_layout(files, dir);
+  checkpoint::LayoutOptions layout;
+  layout.base_model = base_model;
+  const auto report = checkpoint::inspect_layout(files, dir, layout);
   if (!report.has_value()) return Refusal{kExitFailed, report.error().message};
   const auto kind =
       std::find_if(report->kinds.begin(), report->kinds.end(),
@@ -177,7 +180,7 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
   if (const auto real = files.real_path(options.checkpoint); real.has_value()) {
     absolute.checkpoint = *real;
   }
-  auto watched = files_of(files, absolute);
+  auto watched = files_of(files, absolute, settings.evaluate.base_model);
   if (const auto* refusal = std::get_if<Refusal>(&watched)) {
     return complain(refusal->exit_code, refusal->message);
   }

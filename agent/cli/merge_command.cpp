@@ -184,18 +184,17 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
   return folders;
 }
 
+bool is_type(const std::string& type) {
+  return type == "auto" || type == "hf" || type == "fsdp2" || type == "dcp";
+}
+
 Status check_type(const MergeOptions& options, Layout layout, const std::string& folder) {
   if (options.type == "auto") return {};
-  if (options.type == "dcp") {
-    return make_error(
-        ErrorCode::kUnsupported,
-        "--type dcp: torch.distributed.checkpoint folders are not read by this version");
-  }
-  if (options.type != "hf" && options.type != "fsdp2") {
-    return usage("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
-  }
-  const Layout wanted = options.type == "hf" ? Layout::kHuggingFace : Layout::kLmmsEngineFsdp2;
-  if (layout == wanted) return {};
+  const bool is_dcp = layout == Layout::kDcp || layout == Layout::kDcpSafetensors;
+  if (options.type == "dcp" && is_dcp) return {};
+  if (options.type == "fsdp2" && layout == Layout::kLmmsEngineFsdp2) return {};
+  // lmms-engine's "hf" is what its Hugging Face trainer writes, under FSDP a DCP folder.
+  if (options.type == "hf" && (is_dcp || layout == Layout::kHuggingFace)) return {};
   return usage("--type " + options.type + ": " + folder + " is of the layout " +
                std::string(checkpoint::layout_name(layout)));
 }
@@ -237,8 +236,8 @@ Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem&
   MergeRequest request;
   EVALCAR_ASSIGN_OR_RETURN(request.dtype, parse_dtype(options.dtype));
   EVALCAR_ASSIGN_OR_RETURN(request.max_shard_bytes, parse_size(options.max_shard_size));
-  if (options.type != "auto" && options.type != "hf" && options.type != "fsdp2") {
-    EVALCAR_RETURN_IF_ERROR(check_type(options, Layout::kHuggingFace, {}));
+  if (!is_type(options.type)) {
+    return usage("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
   }
   EVALCAR_ASSIGN_OR_RETURN(request.source_dirs, choose_checkpoints(files, options, layout));
   for (const std::string& folder : request.source_dirs) {

@@ -24,8 +24,10 @@ constexpr seconds kStatusPause{5};
 constexpr seconds kStatusAfterNews{1};
 constexpr seconds kStatusAtLast{10};  ///< however many news there are
 
-watch::WatchOptions watch_options(const config::WatchSettings& settings, const std::string& path) {
+watch::WatchOptions watch_options(const config::Settings& all, const std::string& path) {
+  const config::WatchSettings& settings = all.watch;
   watch::WatchOptions options;
+  options.base_model = all.evaluate.base_model;
   options.output_dir = path;
   options.pattern = settings.pattern;
   options.end_marker = settings.end_marker;
@@ -50,7 +52,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       path_(std::move(path)),
       store_(std::move(store)),
       notifier_(around.make_notifier()),
-      watcher_(around.files, around.clock, *notifier_, watch_options(settings.watch, path_)),
+      watcher_(around.files, around.clock, *notifier_, watch_options(settings, path_)),
       stage_(around.files, join_path(path_, "_evalcar/leases"), around.stopping),
       wanted_(settings.evaluate, store_->read(), view_),
       space_(around.files, settings.limits, view_, path_),

@@ -18,12 +18,15 @@ constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
 constexpr int kTreeDepth = 2;
 
-}  // namespace
-
-Result<checkpoint::LayoutReport> Watcher::inspect_real(const FileSystem& files,
-                                                       const std::string& dir) {
-  return checkpoint::inspect_layout(files, dir);
+Watcher::Inspect inspect_with(const std::string& base_model) {
+  checkpoint::LayoutOptions options;
+  options.base_model = base_model;
+  return [options](const FileSystem& files, const std::string& dir) {
+    return checkpoint::inspect_layout(files, dir, options);
+  };
 }
+
+}  // namespace
 
 Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier,
                  WatchOptions options, Inspect inspect)
@@ -31,7 +34,7 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
       clock_(clock),
       notifier_(notifier),
       options_(std::move(options)),
-      inspect_(std::move(inspect)),
+      inspect_(inspect ? std::move(inspect) : inspect_with(options_.base_model)),
       last_look_(clock.monotonic_now() - options_.shortest_pause),
       last_poll_(clock.monotonic_now()) {}
 

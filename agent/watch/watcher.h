@@ -46,6 +46,8 @@ struct WatchOptions {
   std::string output_dir;
   std::string pattern = "checkpoint-{step}";
   std::string end_marker;
+  /// evaluate.base_model: what a checkpoint without a configuration is evaluated with.
+  std::string base_model;
   std::chrono::milliseconds poll_interval{10'000};
   std::chrono::milliseconds settle_time{30'000};
   /// At most one look in this time, however many hints come.
@@ -57,12 +59,9 @@ class Watcher {
  public:
   using Inspect =
       std::function<Result<checkpoint::LayoutReport>(const FileSystem&, const std::string& dir)>;
-  /// checkpoint::inspect_layout.
-  static Result<checkpoint::LayoutReport> inspect_real(const FileSystem& files,
-                                                       const std::string& dir);
-  /// All references must outlive it.
+  /// All references must outlive it. Without `inspect`: checkpoint::inspect_layout.
   Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier, WatchOptions options,
-          Inspect inspect = inspect_real);
+          Inspect inspect = nullptr);
 
   /// Forgets everything but `known`, and looks at everything anew: other content than what is known
   /// of a step was rewritten, and is judged as such.

@@ -197,8 +197,10 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
   EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
                            find_model_folders(files_, load.dir, load.base_model));
   EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
+  checkpoint::LayoutOptions layout;
+  layout.base_model = load.base_model;
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
-                           checkpoint::make_plan(files_, load.dir, *kind));
+                           checkpoint::make_plan(files_, load.dir, *kind, layout));
   EVALCAR_ASSIGN_OR_RETURN(engine::LoadedWeights weights,
                            engine_->load(
                                files_, plan, folders.config, load.dtype,

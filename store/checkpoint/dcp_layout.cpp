@@ -1,17 +1,72 @@
-// torch.distributed.checkpoint (DCP) folders.
+// torch.distributed.checkpoint (DCP) folders. accelerate and the Hugging Face Trainer put one into
+// `pytorch_model_fsdp_0/` of a checkpoint (FSDP, SHARDED_STATE_DICT); for everybody else,
+// torchtitan among them, the checkpoint is one itself. Neither has a configuration or a tokenizer.
+#include "store/checkpoint/dcp_folder.h"
 #include "store/checkpoint/layout_entry.h"
 
 namespace evalcar::checkpoint {
-
-bool holds_dcp(const Folder& folder) {
-  return folder.has(".metadata") ||
-         any_entry(folder, [](std::string_view name) { return name.ends_with(".distcp"); });
-}
-
 namespace {
 
 bool recognise(const LayoutScene& scene) {
   return holds_dcp(scene.folder) || holds_dcp(scene.shards) || holds_dcp(scene.ema_shards);
+}
+
+/// Where a kind is; nothing where the checkpoint has no place for it.
+const Folder* folder_of(const LayoutScene& scene, WeightsKind kind) {
+  if (kind == WeightsKind::kEma) {
+    return scene.ema_shards.path.empty() ? nullptr : &scene.ema_shards;
+  }
+  if (holds_dcp(scene.shards)) return &scene.shards;
+  return holds_dcp(scene.folder) ? &scene.folder : nullptr;
+}
+
+JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
+  JudgedKind judged;
+  const Folder* const folder = folder_of(scene, kind);
+  if (folder == nullptr) {
+    const std::string& name =
+        kind == WeightsKind::kEma ? scene.options.ema_shard_folder : scene.options.shard_folder;
+    judged.state.reason = join_path(scene.folder.path, name) + ": is not there";
+    return judged;
+  }
+  if (folder->entries.empty()) {
+    judged.state.completeness = Completeness::kPending;
+    judged.state.reason = folder->path + ": holds no file yet";
+    return judged;
+  }
+  const auto read = read_dcp_folder(scene.files, *folder);
+  if (!read.has_value()) {
+    set_incomplete(judged.state, read.error());
+    return judged;
+  }
+  judged.state.world_size = read->world_size;
+  const auto relative = [&](const std::string& name) {
+    return folder == &scene.folder ? name : join_path(base_name(folder->path), name);
+  };
+  std::vector<std::string> weights;
+  for (const DcpFile& file : read->metadata.files) {
+    if (file.has_weights) weights.push_back(relative(file.name));
+  }
+  // Behind the data: a copy in this order has its times in the right order, too.
+  for (const PlanFile& file : read->metadata_files) {
+    weights.push_back(relative(base_name(file.path)));
+  }
+  set_complete(judged.state, scene, std::move(weights));
+  if (!scene.folder.has("config.json") && judged.state.completeness != Completeness::kComplete) {
+    judged.state.reason +=
+        "; trainers write none beside a DCP: set evaluate.base_model (or give "
+        "--model_name_or_class) to the folder of the model that training started from";
+  }
+  return judged;
+}
+
+Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
+  return plan_dcp(scene.files, *folder_of(scene, kind), kind);
+}
+
+void finish(const LayoutScene& scene, LayoutReport& report) {
+  if (!report.step) report.step = step_of_name(base_name(scene.folder.path), "step-{step}");
+  apply_trainer_state(scene, report);
 }
 
 }  // namespace
@@ -20,9 +75,12 @@ const LayoutEntry& dcp_layout() {
   static constexpr LayoutEntry kEntry = {
       .layout = Layout::kDcp,
       .name = "dcp",
-      .looked_for = {},
-      .unread = "a torch.distributed.checkpoint (DCP) folder (.metadata, *.distcp)",
+      .looked_for = ".metadata and *.distcp there or in the checkpoint itself",
       .recognise = recognise,
+      .has_ema = true,
+      .judge = judge,
+      .plan = plan,
+      .finish = finish,
   };
   return kEntry;
 }

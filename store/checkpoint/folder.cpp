@@ -127,6 +127,12 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
   return opened;
 }
 
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name.find('/') == std::string_view::npos && name.find('\\') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
 bool is_extra_state(std::string_view name) {
   return name == "_extra_state" || name.ends_with("._extra_state");
 }

@@ -40,6 +40,9 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
                                                   const std::string& folder,
                                                   const std::string& name);
 
+/// Whether a file name out of a file stays in its folder: no separator, no "..", at most 255 bytes.
+bool is_plain_name(std::string_view name);
+
 /// Sorts tensors by name; kCorruption if a name comes twice.
 Status sort_tensors(Plan& plan);
 

@@ -1,4 +1,5 @@
 // The layout of `save_pretrained`: weights, configuration and tokenizer in one folder.
+#include "store/checkpoint/dcp_folder.h"
 #include "store/checkpoint/layout_entry.h"
 
 namespace evalcar::checkpoint {

@@ -69,7 +69,4 @@ void set_complete(KindState& state, const LayoutScene& scene, std::vector<std::s
 /// to be whole, else complete kinds become incomplete; it tells the step.
 void apply_trainer_state(const LayoutScene& scene, LayoutReport& report);
 
-/// dcp_layout.cpp: whether a folder holds files of torch.distributed.checkpoint.
-bool holds_dcp(const Folder& folder);
-
 }  // namespace evalcar::checkpoint

@@ -38,6 +38,13 @@ JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
     set_incomplete(state, shards.status.error());
     return judged;
   }
+  // Rank 0 writes it after its weights, so a base model stands in for it only where it may be
+  // absent for good.
+  if (!scene.folder.has("config.json") && !scene.options.weights_only) {
+    set_incomplete(state, make_error(ErrorCode::kUnavailable,
+                                     join_path(scene.folder.path, "config.json") + ": is missing"));
+    return judged;
+  }
   std::vector<std::string> weights;
   for (const std::string& shard : shards.names) weights.push_back(join_path(name, shard));
   set_complete(state, scene, std::move(weights));

@@ -4,11 +4,11 @@
 
 namespace evalcar::checkpoint {
 
-Result<Pickle> Pickle::parse(std::string bytes, std::string_view where) {
+Result<Pickle> Pickle::parse(std::string bytes, std::string_view where, PickleNames names) {
   if (bytes.size() >= UINT32_MAX) {
     return make_error(ErrorCode::kCorruption, std::string(where) + ": pickle of 4 GiB or more");
   }
-  return PickleMachine(std::move(bytes), where).run();
+  return PickleMachine(std::move(bytes), where, names).run();
 }
 
 std::string_view Pickle::text(NodeId id) const {

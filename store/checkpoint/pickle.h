@@ -1,5 +1,5 @@
 // A pickle machine that builds data and nothing else. It knows the opcodes that torch.save writes
-// (protocols 2 to 4) and an exact list of global names; a name is a label here, never something
+// (protocols 2 to 4) and exact lists of global names; a name is a label here, never something
 // that is called. Objects live in an arena and refer to each other by number, so a cyclic graph (a
 // DeviceMesh points at itself) is harmless, and nothing here recurses over it.
 // Reference: CPython's pickletools; reference files of torch 2.1 to 2.11.
@@ -56,6 +56,22 @@ enum class PickleGlobal : std::uint8_t {
   kPartial,
   kDeviceMesh,
   kMeshLayout,
+  kDcpMetadata,
+  kDcpTensor,
+  kDcpBytes,
+  kDcpChunk,
+  kDcpIndex,
+  kDcpProperties,
+  kDcpMemoryFormat,
+  kDcpStorageInfo,
+  kDcpStorageMeta,
+  kPosixPath,
+};
+
+/// Which names a pickle may use.
+enum class PickleNames : std::uint8_t {
+  kTensors,      ///< data.pkl of torch.save
+  kDcpMetadata,  ///< `.metadata` of torch.distributed.checkpoint
 };
 
 /// A parsed pickle. Nodes are numbered; a number stays valid as long as the Pickle. Reading it is
@@ -65,14 +81,18 @@ class Pickle {
   using NodeId = std::uint32_t;
 
   /// Parses one pickle that fills `bytes` exactly. kCorruption with the byte for everything that is
-  /// malformed, unknown, not on the list, or beyond the limits (8 million objects).
-  static Result<Pickle> parse(std::string bytes, std::string_view where);
+  /// malformed, unknown, not on the list, or beyond the limits: a million objects and one for every
+  /// three bytes, which real files are far from; of tensors 8 million.
+  static Result<Pickle> parse(std::string bytes, std::string_view where,
+                              PickleNames names = PickleNames::kTensors);
 
   NodeId root() const { return root_; }
   PickleKind kind(NodeId id) const { return nodes_[id].kind; }
   /// Of kInteger, and 0 or 1 of kBool.
   std::int64_t integer(NodeId id) const { return nodes_[id].integer; }
   std::string_view text(NodeId id) const;
+  /// Of kText: where it is in the pickle's bytes, for errors.
+  std::size_t text_offset(NodeId id) const { return nodes_[id].first; }
   /// Of a tuple or list: its elements. Of a dict: key, value, key, value, …
   std::span<const NodeId> items(NodeId id) const;
   /// Of kGlobal.

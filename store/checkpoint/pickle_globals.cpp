@@ -1,6 +1,7 @@
 #include "store/checkpoint/pickle_globals.h"
 
 #include <array>
+#include <span>
 
 namespace evalcar::checkpoint {
 namespace {
@@ -43,6 +44,28 @@ constexpr std::array kRows = {
     Row{"torch.distributed._mesh_layout", "_MeshLayout", PickleGlobal::kMeshLayout},
 };
 
+// As seen in .metadata of torch 2.1 to 2.11. Python 3.13 moved PosixPath for a while.
+constexpr std::array kDcpRows = {
+    Row{"torch", "Size", PickleGlobal::kSize},
+    Row{"torch.serialization", "_get_layout", PickleGlobal::kGetLayout},
+    Row{"torch.distributed.checkpoint.metadata", "Metadata", PickleGlobal::kDcpMetadata},
+    Row{"torch.distributed.checkpoint.metadata", "TensorStorageMetadata", PickleGlobal::kDcpTensor},
+    Row{"torch.distributed.checkpoint.metadata", "BytesStorageMetadata", PickleGlobal::kDcpBytes},
+    Row{"torch.distributed.checkpoint.metadata", "ChunkStorageMetadata", PickleGlobal::kDcpChunk},
+    Row{"torch.distributed.checkpoint.metadata", "MetadataIndex", PickleGlobal::kDcpIndex},
+    Row{"torch.distributed.checkpoint.metadata", "TensorProperties", PickleGlobal::kDcpProperties},
+    Row{"torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING",
+        PickleGlobal::kDcpMemoryFormat},
+    Row{"torch.distributed.checkpoint.metadata", "StorageMeta", PickleGlobal::kDcpStorageMeta},
+    Row{"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties",
+        PickleGlobal::kDcpProperties},
+    Row{"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING",
+        PickleGlobal::kDcpMemoryFormat},
+    Row{"torch.distributed.checkpoint.filesystem", "_StorageInfo", PickleGlobal::kDcpStorageInfo},
+    Row{"pathlib", "PosixPath", PickleGlobal::kPosixPath},
+    Row{"pathlib._local", "PosixPath", PickleGlobal::kPosixPath},
+};
+
 struct StorageRow {
   std::string_view name;
   DType dtype;
@@ -65,13 +88,18 @@ constexpr std::array kStorages = {
 
 }  // namespace
 
-std::optional<KnownGlobal> known_global(std::string_view module, std::string_view name) {
-  for (const Row& row : kRows) {
+std::optional<KnownGlobal> known_global(PickleNames names, std::string_view module,
+                                        std::string_view name) {
+  const bool tensors = names == PickleNames::kTensors;
+  const std::span<const Row> rows = tensors ? std::span<const Row>(kRows) : kDcpRows;
+  for (const Row& row : rows) {
     if (row.module == module && row.name == name) return KnownGlobal{row.global, {}};
   }
   if (module != "torch") return std::nullopt;
-  for (const StorageRow& row : kStorages) {
-    if (row.name == name) return KnownGlobal{PickleGlobal::kTypedStorage, row.dtype};
+  if (tensors) {
+    for (const StorageRow& row : kStorages) {
+      if (row.name == name) return KnownGlobal{PickleGlobal::kTypedStorage, row.dtype};
+    }
   }
   if (const auto dtype = dtype_from_name(name)) return KnownGlobal{PickleGlobal::kDType, *dtype};
   return std::nullopt;
@@ -87,6 +115,8 @@ bool may_reduce(PickleGlobal global) {
     case PickleGlobal::kRebuildTensor3:
     case PickleGlobal::kRebuildParameter:
     case PickleGlobal::kRebuildFromType2:
+    case PickleGlobal::kDcpMemoryFormat:
+    case PickleGlobal::kPosixPath:
       return true;
     default:
       return false;
@@ -104,10 +134,22 @@ bool may_newobj(PickleGlobal global) {
     case PickleGlobal::kPartial:
     case PickleGlobal::kDeviceMesh:
     case PickleGlobal::kMeshLayout:
+    case PickleGlobal::kDcpMetadata:
+    case PickleGlobal::kDcpTensor:
+    case PickleGlobal::kDcpBytes:
+    case PickleGlobal::kDcpChunk:
+    case PickleGlobal::kDcpIndex:
+    case PickleGlobal::kDcpProperties:
+    case PickleGlobal::kDcpStorageInfo:
+    case PickleGlobal::kDcpStorageMeta:
       return true;
     default:
       return false;
   }
 }
+
+bool has_tuple_state(PickleGlobal global) { return global == PickleGlobal::kDcpProperties; }
+
+bool is_hashable(PickleGlobal global) { return global == PickleGlobal::kDcpIndex; }
 
 }  // namespace evalcar::checkpoint

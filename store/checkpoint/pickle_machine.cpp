@@ -50,7 +50,13 @@ enum Opcode : std::uint8_t {
   kBinPersId = 'Q',
 };
 
-constexpr std::size_t kMaxNodes = 8'000'000;
+constexpr std::size_t kMaxTensorNodes = 8'000'000;
+
+/// Objects that a file of that size may make. Real files have at least five bytes for each.
+std::size_t max_nodes(std::size_t bytes, PickleNames names) {
+  const std::size_t by_size = 1'000'000 + bytes / 3;
+  return names == PickleNames::kTensors ? std::min(by_size, kMaxTensorNodes) : by_size;
+}
 
 bool is_utf8(std::string_view text) {
   std::size_t i = 0;
@@ -89,7 +95,8 @@ bool is_utf8(std::string_view text) {
 
 }  // namespace
 
-PickleMachine::PickleMachine(std::string bytes, std::string_view where) : where_(where) {
+PickleMachine::PickleMachine(std::string bytes, std::string_view where, PickleNames names)
+    : names_(names), max_nodes_(max_nodes(bytes.size(), names)), where_(where) {
   pickle_.bytes_ = std::make_unique<const std::string>(std::move(bytes));
   bytes_ = *pickle_.bytes_;
   add({});  // node 0: None
@@ -99,7 +106,7 @@ Result<Pickle> PickleMachine::run() {
   while (!stopped_) {
     const std::size_t at = position_;
     if (const char* wrong = step(); wrong != nullptr) return failure(at, wrong);
-    if (pickle_.nodes_.size() > kMaxNodes) return failure(at, "too many objects");
+    if (pickle_.nodes_.size() > max_nodes_) return failure(at, "too many objects");
   }
   if (position_ != bytes_.size()) return failure(position_, "bytes behind the end of the pickle");
   return std::move(pickle_);
@@ -252,7 +259,7 @@ const char* PickleMachine::stack_global() {
 }
 
 const char* PickleMachine::push_global(std::string_view module, std::string_view name) {
-  const auto known = known_global(module, name);
+  const auto known = known_global(names_, module, name);
   if (!known) {
     detail_ = " " + quote_name(std::string(module) + "." + std::string(name)) +
               ", which a checkpoint of tensors has no need for (nothing was executed)";

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxSmallDict = 64;
 /// Used once. Each step returns what is wrong, or nothing.
 class PickleMachine {
  public:
-  PickleMachine(std::string bytes, std::string_view where);
+  PickleMachine(std::string bytes, std::string_view where, PickleNames names);
   Result<Pickle> run();
 
  private:
@@ -89,6 +89,8 @@ class PickleMachine {
   const char* persistent();
 
   Pickle pickle_;
+  PickleNames names_;
+  std::size_t max_nodes_;
   std::string_view bytes_;
   std::string_view where_;
   std::size_t position_ = 0;
@@ -96,6 +98,7 @@ class PickleMachine {
   std::vector<std::size_t> marks_;
   std::vector<NodeId> memo_;
   std::uint64_t next_memo_ = 0;
+  NodeId empty_tuple_ = Pickle::kNoNode;  // all of them are one
   bool seen_proto_ = false;
   bool stopped_ = false;
   std::string detail_;

@@ -8,11 +8,18 @@
 namespace evalcar::checkpoint {
 
 const char* PickleMachine::tuple(std::span<const NodeId> elements) {
+  if (elements.empty() && empty_tuple_ != Pickle::kNoNode) {
+    push(empty_tuple_);
+    return nullptr;
+  }
   const Node fresh{.kind = PickleKind::kTuple,
                    .first = static_cast<std::uint32_t>(pickle_.pool_.size()),
                    .count = static_cast<std::uint32_t>(elements.size())};
   pickle_.pool_.insert(pickle_.pool_.end(), elements.begin(), elements.end());
-  return push_new(fresh);
+  const NodeId id = add(fresh);
+  if (elements.empty()) empty_tuple_ = id;
+  push(id);
+  return nullptr;
 }
 
 const char* PickleMachine::tuple_of(std::size_t count) {
@@ -63,6 +70,7 @@ bool PickleMachine::is_scalar(NodeId id) const {
 }
 
 bool PickleMachine::is_key(NodeId id) const {
+  if (pickle_.kind(id) == PickleKind::kObject) return is_hashable(pickle_.made_by(id));
   if (pickle_.kind(id) != PickleKind::kTuple) return is_scalar(id);
   const auto elements = pickle_.items(id);
   return elements.size() <= kMaxSmallDict &&
@@ -128,7 +136,11 @@ const char* PickleMachine::build() {
   if (!holds(2)) return "BUILD on too short a stack";
   const NodeId state = pop();
   Node& object = node(stack_.back());
-  if (node(state).kind != PickleKind::kDict) return "BUILD with a state that is not a dict";
+  const bool wants_tuple =
+      object.kind == PickleKind::kObject && has_tuple_state(node(object.first).global);
+  if (node(state).kind != (wants_tuple ? PickleKind::kTuple : PickleKind::kDict)) {
+    return "BUILD with a state of another kind than its class has";
+  }
   if (object.kind == PickleKind::kDict) return nullptr;
   if (object.kind != PickleKind::kObject || !may_newobj(node(object.first).global)) {
     return "BUILD of what has no state";

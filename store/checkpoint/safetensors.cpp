@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "store/checkpoint/folder.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/numeric.h"
 
@@ -126,13 +127,6 @@ Status check_tiling(const SafetensorsFile& file, std::string_view where) {
     position = tensor.end;
   }
   return {};
-}
-
-/// Whether a file name of an index stays in its folder.
-bool is_plain_name(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name.find('/') == std::string_view::npos && name.find('\\') == std::string_view::npos &&
-         name.find('\0') == std::string_view::npos;
 }
 
 class IndexVisitor final : public JsonVisitor {

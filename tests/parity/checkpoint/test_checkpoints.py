@@ -303,7 +303,7 @@ def test_exit_codes_say_what_kind_of_no_it_is(tool, small_model, tmp_path):
     run(tool, "merge", "--input_dir", tmp_path / "nowhere", code=2)
     run(tool, "inspect", tmp_path / "nowhere", code=2)
     run(tool, "merge", "--input_dir", checkpoint, "--type", "hf", code=2)
-    run(tool, "merge", "--input_dir", checkpoint, "--type", "dcp", code=1)
+    run(tool, "merge", "--input_dir", checkpoint, "--type", "dcp", code=2)
 
     shard.write_bytes(whole[:-100])  # as while it is written
     run(tool, "inspect", checkpoint, code=3)

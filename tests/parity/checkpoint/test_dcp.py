@@ -1,0 +1,116 @@
+"""torch.distributed.checkpoint: what the real library wrote, read as it reads it itself."""
+
+import json
+import shutil
+
+import dcp_checkpoints
+import pytest
+import torch
+from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+NESTED = ["tree", "async", "items", "threads", "mesh", "tensor_parallel"]
+TOP = ["plain", "titan", "application"]
+SAFETENSORS = ["safetensors", "safetensors_files", "consolidated"]
+
+
+@pytest.fixture(scope="module")
+def saves(tmp_path_factory):
+    """Every save of the fixture, by four ranks, written once."""
+    return dcp_checkpoints.write_saves(tmp_path_factory.mktemp("dcp"), [*NESTED, *TOP, *SAFETENSORS, "alone", "compressed"])
+
+
+def loaded_by_dcp(folder, save, scratch):
+    """The weights as torch's own converter gives them."""
+    dcp_to_torch_save(folder / save, scratch / "converted.pt")
+    state = torch.load(scratch / "converted.pt", weights_only=False)
+    if save == "application":
+        return {name.removeprefix("_orig_mod."): value for name, value in state["app"]["model"].items()}
+    if save in NESTED:
+        return state["model"]
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+@pytest.mark.parametrize("save", [*NESTED, *TOP])
+def test_a_save_is_read_as_dcp_itself_reads_it(tool, saves, save, tmp_path):  # noqa: F811
+    expected = dcp_checkpoints.expected_of(saves, save)
+
+    report = check_hashes(tool, saves / save, expected, "dcp")
+    run(tool, "merge", "--type", "dcp", "--input_dir", saves / save, "--output_dir", tmp_path / "out")
+
+    assert report["world_size"] == 4
+    assert not (saves / dcp_checkpoints.CANARY).exists()  # no item that is no tensor was unpickled
+    merged = load_folder(tmp_path / "out")
+    for name in [n for n in merged if "complex" in n]:  # safetensors 0.8 of torch 2.11 does not load it: compared by hash above
+        merged.pop(name), expected.pop(name)
+    assert_same(merged, expected)
+    reference = loaded_by_dcp(saves, save, tmp_path)
+    shutil.rmtree(saves / dcp_checkpoints.CANARY, ignore_errors=True)
+    assert_same({name: value for name, value in reference.items() if "complex" not in name}, expected)
+
+
+def test_ranks_that_saved_alone_are_put_together(tool, saves, tmp_path):  # noqa: F811
+    """use_collectives=False: a metadata file for each rank, of its own chunks, and replicated tensors in all of them."""
+    folder = shutil.copytree(saves / "alone", tmp_path / "alone")
+    assert not (folder / ".metadata").exists()
+
+    check_hashes(tool, folder, dcp_checkpoints.expected_of(saves, "alone"), "dcp")
+
+    (folder / "__2.metadata").unlink()
+    assert "__2.metadata" in inspect_incomplete(tool, folder)["reason"]
+
+
+def inspect_incomplete(tool, folder, code=3):  # noqa: F811
+    report = json.loads(run(tool, "inspect", folder, "--json", code=code).stdout)
+    assert not report["complete"]
+    return report
+
+
+def test_a_compressed_save_is_refused_by_its_name(tool, saves, tmp_path):  # noqa: F811
+    done = run(tool, "merge", "--input_dir", saves / "compressed", "--output_dir", tmp_path / "out", code=1)
+
+    assert "stream.zstd/1" in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_an_accelerate_checkpoint_holds_both_kinds_of_weights(tool, saves, tmp_path):  # noqa: F811
+    """As the Hugging Face Trainer writes it under FSDP: DCP folders, and neither configuration nor tokenizer."""
+    checkpoint = tmp_path / "run" / "checkpoint-500"
+    shutil.copytree(saves / "tree", checkpoint / "pytorch_model_fsdp_0")
+    shutil.copytree(saves / "mesh", checkpoint / "pytorch_ema_model_fsdp_0")
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 500}')
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.json").write_text('{"model_type": "none"}')
+
+    for kind, save in (("regular", "tree"), ("ema", "mesh")):
+        for flag in ("dcp", "hf"):
+            run(tool, "merge", "--type", flag, "--weights", kind, "--input_dir", tmp_path / "run", "--step", 500,
+                "--model_name_or_class", base, "--output_dir", tmp_path / f"{kind}-{flag}")
+            merged = load_folder(tmp_path / f"{kind}-{flag}")
+            expected = dcp_checkpoints.expected_of(saves, save)
+            merged.pop("plain_complex64", None), expected.pop("plain_complex64", None)
+            assert_same(merged, expected)
+            assert (tmp_path / f"{kind}-{flag}" / "config.json").read_text() == '{"model_type": "none"}'
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "bare", code=3)
+    assert "--model_name_or_class" in done.stderr
+
+
+def test_a_save_that_replaces_another_is_waited_for(tool, saves, tmp_path):  # noqa: F811
+    """DCP rewrites the data files first and .metadata last; in between, both are there."""
+    import os
+    import time
+
+    folder = tmp_path / "step-7"
+    shutil.copytree(saves / "tree", folder)  # with its times
+    assert inspect(tool, folder)["step"] == 7
+    written = os.stat(folder / ".metadata").st_mtime
+
+    os.utime(folder / "__1_0.distcp", (written + 5, written + 5))
+    assert "__1_0.distcp" in inspect_incomplete(tool, folder)["reason"]
+    for rank in range(4):
+        os.utime(folder / f"__{rank}_0.distcp", (written + 5, written + 5))
+    assert inspect(tool, folder)["complete"]  # all of one save, as the same items say
+    (folder / "__4_0.distcp").write_bytes(b"of more ranks")
+    assert "__4_0.distcp" in inspect_incomplete(tool, folder)["reason"]
+    os.utime(folder / ".metadata", (time.time() + 9, time.time() + 9))
+    assert inspect(tool, folder)["complete"]  # that one is a leftover

@@ -7,7 +7,10 @@ namespace {
 
 bool recognise(const LayoutScene& scene) {
   const auto entry = hugging_face_entry(scene.folder);
-  return entry && (scene.folder.has(entry->name) || !holds_dcp(scene.folder));
+  if (!entry) return false;
+  // Whole weights may be made from the shards beside them: they count as soon as they are there.
+  return scene.folder.has(entry->name) ||
+         (!holds_dcp(scene.folder) && !holds_dcp_safetensors(scene));
 }
 
 /// Judging reads all headers, which is what a plan is made from.

@@ -69,4 +69,7 @@ void set_complete(KindState& state, const LayoutScene& scene, std::vector<std::s
 /// to be whole, else complete kinds become incomplete; it tells the step.
 void apply_trainer_state(const LayoutScene& scene, LayoutReport& report);
 
+/// dcp_safetensors_layout.cpp: whether the folder holds shards of that layout.
+bool holds_dcp_safetensors(const LayoutScene& scene);
+
 }  // namespace evalcar::checkpoint

@@ -7,7 +7,10 @@ import dcp_checkpoints
 import pytest
 import torch
 from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import _hf_utils
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 NESTED = ["tree", "async", "items", "threads", "mesh", "tensor_parallel"]
 TOP = ["plain", "titan", "application"]
@@ -114,3 +117,31 @@ def test_a_save_that_replaces_another_is_waited_for(tool, saves, tmp_path):  # n
     assert "__4_0.distcp" in inspect_incomplete(tool, folder)["reason"]
     os.utime(folder / ".metadata", (time.time() + 9, time.time() + 9))
     assert inspect(tool, folder)["complete"]  # that one is a leftover
+
+
+@pytest.mark.parametrize("save", SAFETENSORS)
+def test_safetensors_shards_of_dcp_are_put_together(tool, saves, save, tmp_path):  # noqa: F811
+    """HuggingFaceStorageWriter: shards without an index; consolidated beside them, the layout of transformers."""
+    layout = "hugging_face" if save == "consolidated" else "dcp_safetensors"
+    folder = shutil.copytree(saves / save, tmp_path / "step-3")
+    expected = dcp_checkpoints.expected_of(saves, save)
+
+    report = check_hashes(tool, folder, expected, layout)
+    run(tool, "merge", "--type", "hf", "--input_dir", folder, "--output_dir", tmp_path / "out")
+
+    assert report["step"] == (3 if layout == "dcp_safetensors" else None)
+    assert_same(load_folder(tmp_path / "out"), expected)
+    # torch 2.11's reader takes the dtypes that it does not know for float32
+    known = {name: value for name, value in expected.items() if value.dtype in _hf_utils.DTYPE_MAP.values()}
+    reference = {name: torch.zeros_like(value) for name, value in known.items()}
+    reader = HuggingFaceStorageReader(str(folder / "sharded" if save == "consolidated" else folder))
+    dcp.load(reference, storage_reader=reader, no_dist=True)
+    assert len(known) >= 15
+    assert_same(reference, known)
+    if layout == "hugging_face":  # while it is consolidated, or where that failed, the shards are what there is
+        (folder / "model.safetensors.index.json").unlink()
+        assert inspect(tool, folder)["layout"] == "dcp_safetensors"
+        check_hashes(tool, folder, expected, "dcp_safetensors")
+    else:
+        next(folder.glob("shard-00002-*")).unlink()
+        assert "elements, expected" in inspect_incomplete(tool, folder)["reason"]

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -217,6 +218,15 @@ EVALCAR_AVX512 void from_float16_avx512(const std::byte* in, std::byte* out, std
   from_float16_portable(in + 2 * i, out + 4 * i, count - i);
 }
 
+/// clang 14's __builtin_cpu_supports does not know the name.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 constexpr CastKernels kAvx512{"avx512", bfloat16_avx512, float16_avx512, from_bfloat16_avx512,
                               from_float16_avx512};
 
@@ -228,7 +238,7 @@ const CastKernels& portable_casts() { return kPortable; }
 
 const CastKernels* avx2_casts() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return &kAvx2;
+  if (__builtin_cpu_supports("avx2") && has_f16c()) return &kAvx2;
 #endif
   return nullptr;
 }

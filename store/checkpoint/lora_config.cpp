@@ -133,8 +133,9 @@ class Reader {
           std::find(kRead.begin(), kRead.end(), key) != kRead.end() || says_nothing(value)) {
         continue;
       }
-      const auto known = std::find_if(kRefused.begin(), kRefused.end(),
-                                      [&](const Refused& each) { return each.key == key; });
+      const auto known =
+          std::find_if(kRefused.begin(), kRefused.end(),
+                       [&, name = key](const Refused& each) { return each.key == name; });
       if (known != kRefused.end()) {
         return refused("\"" + key + "\": the adapter uses " + std::string(known->what));
       }

@@ -17,12 +17,6 @@ TOP = ["plain", "titan", "application"]
 SAFETENSORS = ["safetensors", "safetensors_files", "consolidated"]
 
 
-@pytest.fixture(scope="module")
-def saves(tmp_path_factory):
-    """Every save of the fixture, by four ranks, written once."""
-    return dcp_checkpoints.write_saves(tmp_path_factory.mktemp("dcp"), [*NESTED, *TOP, *SAFETENSORS, "alone", "compressed"])
-
-
 def loaded_by_dcp(folder, save, scratch):
     """The weights as torch's own converter gives them."""
     dcp_to_torch_save(folder / save, scratch / "converted.pt")

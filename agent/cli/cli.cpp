@@ -194,8 +194,10 @@ void add_inspect(CLI::App& app, Action& action) {
   auto options = std::make_shared<InspectOptions>();
   auto weights = std::make_shared<std::string>("regular");
   command->add_option("CHECKPOINT", options->checkpoint, "Folder of the checkpoint")->required();
-  command->add_option("--weights", *weights, "regular or ema")
-      ->check(CLI::IsMember({"regular", "ema"}));
+  command
+      ->add_option("--weights", *weights,
+                   "regular or ema; average: of a folder of several checkpoints")
+      ->check(CLI::IsMember({"regular", "ema", "average"}));
   command->add_flag("--hash", options->hash, "A SHA-256 of each tensor");
   command->add_option("--diff", options->diff, "Compare with another checkpoint");
   command->add_flag("--json", options->json, "One JSON document");

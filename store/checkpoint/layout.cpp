@@ -12,6 +12,8 @@ namespace {
 /// In this order: the first that recognises a folder has it.
 std::vector<const LayoutEntry*> layouts() {
   return {
+      // Ours: its top holds only what stands beside weights.
+      &averaged_layout(),
       // Its shards are what the trainer wrote; a model.safetensors beside them was made from them
       // by somebody, and may be of either kind.
       &lmms_engine_layout(),
@@ -68,8 +70,9 @@ Result<Inspection> inspect_scene(const LayoutScene& scene) {
   }
   seen.report.layout = seen.entry->layout;
   seen.report.step = step_of_name(base_name(dir));
-  for (const WeightsKind kind : {WeightsKind::kRegular, WeightsKind::kEma}) {
+  for (const WeightsKind kind : {WeightsKind::kRegular, WeightsKind::kEma, WeightsKind::kAverage}) {
     if (kind == WeightsKind::kEma && !seen.entry->has_ema) continue;
+    if ((kind == WeightsKind::kAverage) != seen.entry->is_average) continue;
     JudgedKind judged = seen.entry->judge(scene, kind);
     judged.state.kind = kind;
     seen.report.kinds.push_back(std::move(judged.state));
@@ -136,12 +139,21 @@ std::string_view layout_name(Layout layout) {
 }
 
 std::string_view weights_kind_name(WeightsKind kind) {
-  return kind == WeightsKind::kRegular ? "regular" : "ema";
+  switch (kind) {
+    case WeightsKind::kRegular:
+      return "regular";
+    case WeightsKind::kEma:
+      return "ema";
+    case WeightsKind::kAverage:
+      break;
+  }
+  return "average";
 }
 
 std::optional<WeightsKind> weights_kind_from_name(std::string_view name) {
   if (name == "regular") return WeightsKind::kRegular;
   if (name == "ema") return WeightsKind::kEma;
+  if (name == "average") return WeightsKind::kAverage;
   return std::nullopt;
 }
 

@@ -23,13 +23,15 @@ enum class Layout {
   kDcpSafetensors,  ///< the same with safetensors shards (HuggingFaceStorageWriter)
   kLoraAdapter,
   kDeepspeedZero,
+  kAveraged,  ///< several checkpoints: averaged.h
 };
-/// "hugging_face", "lmms_engine_fsdp2", "dcp", "dcp_safetensors", "lora_adapter", "deepspeed_zero":
-/// as in the JSON of `inspect`.
+/// "hugging_face", "lmms_engine_fsdp2", "dcp", "dcp_safetensors", "lora_adapter", "deepspeed_zero",
+/// "averaged": as in the JSON of `inspect`.
 std::string_view layout_name(Layout layout);
 
-enum class WeightsKind { kRegular, kEma };
-/// "regular", "ema".
+/// kAverage: of several checkpoints, as averaged.h lays them out; no trainer writes it.
+enum class WeightsKind { kRegular, kEma, kAverage };
+/// "regular", "ema", "average".
 std::string_view weights_kind_name(WeightsKind kind);
 std::optional<WeightsKind> weights_kind_from_name(std::string_view name);
 

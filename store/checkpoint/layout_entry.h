@@ -36,7 +36,8 @@ struct LayoutEntry {
   std::string_view unread = {};  ///< not empty: this version refuses it, by these words
   /// Whether the folder is of this layout, by names and structure alone; no file is read.
   bool (*recognise)(const LayoutScene&) = nullptr;
-  bool has_ema = false;  ///< it has a place for EMA weights: the judge is asked for both kinds
+  bool has_ema = false;     ///< it has a place for EMA weights: the judge is asked for both kinds
+  bool is_average = false;  ///< it holds an average, and nothing else
   /// The functions below are absent where `unread` is set.
   JudgedKind (*judge)(const LayoutScene&, WeightsKind) = nullptr;
   /// Of a kind that was judged complete without making the plan.
@@ -52,6 +53,7 @@ const LayoutEntry& dcp_layout();
 const LayoutEntry& dcp_safetensors_layout();
 const LayoutEntry& lora_layout();
 const LayoutEntry& deepspeed_layout();
+const LayoutEntry& averaged_layout();
 
 /// Entries of a sub-folder; empty if it is not there.
 Folder sub_folder(const FileSystem& files, const Folder& folder, const std::string& name);

@@ -88,35 +88,43 @@ Status check_tiling(TensorPlan& tensor) {
 }
 
 std::vector<Box> row_major_boxes(const TensorPlan& tensor, std::uint64_t max_bytes) {
+  return row_major_boxes(Box{std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape},
+                         dtype_size(tensor.dtype), max_bytes);
+}
+
+std::vector<Box> row_major_boxes(const Box& whole, std::size_t element_bytes,
+                                 std::uint64_t max_bytes) {
   std::vector<Box> boxes;
-  const std::size_t rank = tensor.shape.size();
-  if (tensor.elements() == 0) return boxes;
+  const std::vector<std::int64_t>& shape = whole.size;
+  const std::size_t rank = shape.size();
+  if (whole.elements() == 0) return boxes;
   if (rank == 0) return {Box{}};
   const std::uint64_t limit =
-      std::max<std::uint64_t>(1, max_bytes / dtype_size(tensor.dtype));  // elements of a box
+      std::max<std::uint64_t>(1, max_bytes / element_bytes);  // elements of a box
 
   // Dimension `cut` is the first whose slices fit; the dimensions before it are walked one index
   // at a time, it is walked in groups, those after it are taken whole.
   std::size_t cut = rank - 1;
   std::uint64_t slice = 1;
-  while (cut > 0 && slice * static_cast<std::uint64_t>(tensor.shape[cut]) <= limit) {
-    slice *= static_cast<std::uint64_t>(tensor.shape[cut]);
+  while (cut > 0 && slice * static_cast<std::uint64_t>(shape[cut]) <= limit) {
+    slice *= static_cast<std::uint64_t>(shape[cut]);
     --cut;
   }
   const auto group = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(limit / slice, static_cast<std::uint64_t>(tensor.shape[cut])));
-  std::vector<std::int64_t> start(rank, 0);
+      std::min<std::uint64_t>(limit / slice, static_cast<std::uint64_t>(shape[cut])));
+  std::vector<std::int64_t> at(rank, 0);  // within `whole`
   while (true) {
-    Box box{start, tensor.shape};
+    Box box{whole.start, shape};
+    for (std::size_t d = 0; d < rank; ++d) box.start[d] += at[d];
     for (std::size_t d = 0; d < cut; ++d) box.size[d] = 1;
-    box.size[cut] = std::min(group, tensor.shape[cut] - start[cut]);
+    box.size[cut] = std::min(group, shape[cut] - at[cut]);
     boxes.push_back(std::move(box));
-    start[cut] += group;
+    at[cut] += group;
     for (std::size_t d = cut + 1; d-- > 0;) {
-      if (start[d] < tensor.shape[d]) break;
+      if (at[d] < shape[d]) break;
       if (d == 0) return boxes;
-      start[d] = 0;
-      ++start[d - 1];
+      at[d] = 0;
+      ++at[d - 1];
     }
   }
 }

@@ -48,10 +48,13 @@ struct TensorPlan {
   std::optional<DType> stored_dtype = std::nullopt;
   /// What is added to the elements (in `dtype`) while they are read: LoRA.
   std::shared_ptr<const LowRankUpdate> update = nullptr;
+  /// Set: the tensor is the mean of these, which have its shape and dtype, and has no pieces of its
+  /// own (averaged.h).
+  std::shared_ptr<const std::vector<TensorPlan>> mean_of = nullptr;
 
   /// Whether the bytes that the pieces name are the tensor's own. Whoever takes bytes by `pieces`
   /// alone has to ask first.
-  bool is_stored_as_is() const { return !stored_dtype && update == nullptr; }
+  bool is_stored_as_is() const { return !stored_dtype && update == nullptr && mean_of == nullptr; }
 
   std::uint64_t elements() const;
   std::uint64_t bytes() const;
@@ -113,6 +116,9 @@ struct Box {
 /// (at least one element) each: reading them in turn streams the tensor's contiguous bytes in
 /// bounded memory. None for an empty tensor.
 std::vector<Box> row_major_boxes(const TensorPlan& tensor, std::uint64_t max_bytes);
+/// The same of a box; the boxes are in the coordinates of the tensor.
+std::vector<Box> row_major_boxes(const Box& whole, std::size_t element_bytes,
+                                 std::uint64_t max_bytes);
 
 /// Reads tensors by plan. Thread-safe: several threads may read different tensors at once. Opens
 /// each file once.

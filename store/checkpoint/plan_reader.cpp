@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "store/checkpoint/averaged.h"
 #include "store/checkpoint/convert.h"
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
@@ -152,6 +153,8 @@ struct PlanReader::State {
   std::vector<std::unique_ptr<ReadableFile>> opened;
   const FileSystem* files = nullptr;
 
+  /// The elements of a box, means and updates included.
+  Status read_values(const TensorPlan& tensor, const Box& box, std::span<std::byte> out) const;
   /// The elements of a box as the files hold them.
   Status read_stored(const TensorPlan& tensor, const Box& box, std::span<std::byte> out) const;
   /// The same, converted from another type.
@@ -192,15 +195,27 @@ Status PlanReader::read_box(std::size_t index, const Box& box, std::span<std::by
   if (index >= state_->plan.tensors.size()) {
     return make_error(ErrorCode::kInternal, "tensor index out of range");
   }
-  const TensorPlan& tensor = state_->plan.tensors[index];
+  return state_->read_values(state_->plan.tensors[index], box, out);
+}
+
+Status PlanReader::State::read_values(const TensorPlan& tensor, const Box& box,
+                                      std::span<std::byte> out) const {
+  if (tensor.mean_of != nullptr) {
+    return read_mean(
+        tensor, box,
+        [this](const TensorPlan& member, const Box& part, std::span<std::byte> bytes) {
+          return read_values(member, part, bytes);
+        },
+        out);
+  }
   if (tensor.stored_dtype) {
-    EVALCAR_RETURN_IF_ERROR(state_->read_converted(tensor, box, out));
+    EVALCAR_RETURN_IF_ERROR(read_converted(tensor, box, out));
   } else {
-    EVALCAR_RETURN_IF_ERROR(state_->read_stored(tensor, box, out));
+    EVALCAR_RETURN_IF_ERROR(read_stored(tensor, box, out));
   }
   if (tensor.update == nullptr) return {};
   const auto read = [this](const TensorPlan& factor, const Box& part, std::span<std::byte> bytes) {
-    return state_->read_stored(factor, part, bytes);
+    return read_stored(factor, part, bytes);
   };
   return add_low_rank(tensor, box, read, out);
 }

@@ -37,16 +37,25 @@ RecordChecksums::RecordChecksums(const Plan& plan) : plan_(plan) {
   std::sort(records_.begin(), records_.end(), [](const Record& a, const Record& b) {
     return std::tie(a.stated.file, a.stated.offset) < std::tie(b.stated.file, b.stated.offset);
   });
+  for (const TensorPlan& tensor : plan.tensors) mark_planned(tensor);
+}
+
+/// With what it is computed from.
+void RecordChecksums::mark_planned(const TensorPlan& tensor) {
   // A piece begins in the record that its tensor lies in.
-  for (const TensorPlan& tensor : plan.tensors) {
-    for (const Piece& piece : tensor.pieces) {
-      const std::size_t i = first_behind(piece.file, piece.file_offset);
-      if (i < records_.size() && records_[i].stated.file == piece.file &&
-          records_[i].stated.offset <= piece.file_offset) {
-        records_[i].planned = true;
-      }
+  for (const Piece& piece : tensor.pieces) {
+    const std::size_t i = first_behind(piece.file, piece.file_offset);
+    if (i < records_.size() && records_[i].stated.file == piece.file &&
+        records_[i].stated.offset <= piece.file_offset) {
+      records_[i].planned = true;
     }
   }
+  if (tensor.update != nullptr) {
+    mark_planned(tensor.update->a);
+    mark_planned(tensor.update->b);
+  }
+  if (tensor.mean_of == nullptr) return;
+  for (const TensorPlan& member : *tensor.mean_of) mark_planned(member);
 }
 
 std::unique_ptr<ReadableFile> RecordChecksums::watch(std::size_t index,

@@ -56,6 +56,7 @@ class RecordChecksums {
     std::vector<Range> seen;  // under mutex_; sorted, neither overlapping nor touching
   };
 
+  void mark_planned(const TensorPlan& tensor);
   /// The first record of the file that ends behind `offset`; records_.size() if there is none.
   std::size_t first_behind(std::size_t file, std::uint64_t offset) const;
   void saw(std::size_t file, std::uint64_t offset, std::span<const std::byte> bytes);

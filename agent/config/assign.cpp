@@ -99,6 +99,13 @@ Status assign_weights(Settings& s, const Value& v) {
   return {};
 }
 
+Status assign_average_last(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t count, integer(v, 0));
+  if (count == 1 || count > 64) return expected("0, or a whole number from 2 to 64");
+  s.evaluate.average_last = count;
+  return {};
+}
+
 Status assign_policy(Settings& s, const Value& v) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"newest-first", "every", "latest"}));
   s.evaluate.policy = name == "every"    ? Policy::kEvery

@@ -34,7 +34,7 @@ struct EvaluateSettings {
   std::optional<double> limit;  ///< >= 1 a count, below a fraction
   std::optional<std::int64_t> max_new_tokens;
   std::vector<std::string> weights;  ///< "regular", "ema"
-  std::int64_t average_last = 0;
+  std::int64_t average_last = 0;     ///< 0 = off; else how many checkpoints an average is of
   std::int64_t max_pixels = 0;
   std::int64_t min_pixels = 0;
   std::string attn_implementation;

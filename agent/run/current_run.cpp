@@ -19,10 +19,11 @@ constexpr std::chrono::seconds kUnmarkedPause{2};
 }  // namespace
 
 CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
-                       std::string path, std::string pattern)
+                       const Averages& averages, std::string path, std::string pattern)
     : around_(around),
       store_(store),
       stage_(stage),
+      averages_(averages),
       path_(std::move(path)),
       pattern_(std::move(pattern)) {}
 
@@ -157,6 +158,8 @@ Status CurrentRun::remove_unknown_leases() {
   for (const state::Evaluation& row : rows) {
     if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
   }
+  EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_->id));
+  leased.insert(window.begin(), window.end());
   return stage_.remove_others(leased);
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/run/averages.h"
 #include "agent/run/output_lock.h"
 #include "agent/run/surroundings.h"
 #include "agent/stage/stage.h"
@@ -28,8 +29,8 @@ class CurrentRun {
     kBack,     ///< the same run; what lies in our folder may be gone, and the folder with it
   };
 
-  CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage, std::string path,
-             std::string pattern);
+  CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
+             const Averages& averages, std::string path, std::string pattern);
 
   /// Looks at the directory. An error changes nothing.
   Result<Change> look();
@@ -67,6 +68,7 @@ class CurrentRun {
   const Surroundings& around_;
   state::Store& store_;
   stage::Stage& stage_;
+  const Averages& averages_;
   std::string path_;
   std::string pattern_;
   std::optional<state::Run> run_;

@@ -12,17 +12,20 @@ namespace evalcar::run {
 class DiskGuard {
  public:
   DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
-            const DiskSpace& space, const InFlight& in_flight, Leases& leases);
+            const DiskSpace& space, const InFlight& in_flight, Averages& averages, Leases& leases);
 
   /// Every few seconds; cheap in between.
   Status step(std::int64_t run_id);
 
  private:
+  Result<bool> give_up_oldest(std::int64_t run_id, const stage::Held& held, const std::string& why);
+
   const Clock& clock_;
   state::Store& store_;
   const stage::Stage& stage_;
   const DiskSpace& space_;
   const InFlight& in_flight_;
+  Averages& averages_;
   Leases& leases_;
   MonotonicTime guarded_at_{};
 };

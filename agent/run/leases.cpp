@@ -9,13 +9,17 @@ namespace evalcar::run {
 using state::EvaluationState;
 
 Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
-               const DiskSpace& space, const DiskView& view)
-    : store_(store), stage_(stage), watcher_(watcher), space_(space), view_(view) {}
+               const DiskSpace& space, const Averages& averages, const DiskView& view)
+    : store_(store),
+      stage_(stage),
+      watcher_(watcher),
+      space_(space),
+      averages_(averages),
+      view_(view) {}
 
 Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
-  const std::string name =
-      std::to_string(row.step) + "-" + std::to_string(row.generation) + "-" + row.kind;
-  auto lease = stage_.acquire(name, seen.path, seen.files, space_.copy_budget());
+  auto lease = stage_.acquire(lease_name_of(row.step, row.generation, row.kind), seen.path,
+                              seen.files, space_.copy_budget());
   if (lease.has_value()) {
     spdlog::debug("{}: {}", title(row), stage::method_name(lease->method));
     EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, lease->dir));
@@ -48,8 +52,9 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     return take_up(row, held->second);
   }
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  // An average is nowhere but in its lease.
   const auto seen =
-      view_.complete.find({row.step, kind.value_or(checkpoint::WeightsKind::kRegular)});
+      kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
   std::vector<std::string> in_place;
   if (seen != view_.complete.end()) {
     for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
@@ -86,6 +91,7 @@ void Leases::release(const state::Evaluation& row) {
   const auto held = held_.find(row.id);
   const std::string dir = held != held_.end() ? held->second.dir : row.lease_path;
   held_.erase(row.id);
+  if (averages_.keeps(row)) return;
   // A lease belongs to the checkpoint and the kind: another evaluation of them may hold it too.
   state::EvaluationFilter filter;
   filter.checkpoint_id = row.checkpoint_id;
@@ -106,6 +112,8 @@ bool Leases::holds_folder(const state::Evaluation& row) const {
 }
 
 Result<bool> Leases::hand_over(const state::Evaluation& from, const state::Evaluation& to) {
+  // Of an average over another number of checkpoints it holds the wrong ones.
+  if (from.settings.average_last != to.settings.average_last) return false;
   if (to.state == EvaluationState::kFound || revivable(to)) {
     EVALCAR_RETURN_IF_ERROR(store_.transition(to.id, EvaluationState::kComplete));
   } else if (to.state != EvaluationState::kComplete) {

@@ -56,9 +56,10 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       stage_(around.files, join_path(path_, "_evalcar/leases"), around.stopping),
       wanted_(settings.evaluate, store_->read(), view_),
       space_(around.files, settings.limits, view_, path_),
-      leases_(*store_, stage_, watcher_, space_, view_),
-      guard_(around.clock, *store_, stage_, space_, in_flight_, leases_),
-      run_(around, *store_, stage_, path_, settings.watch.pattern),
+      averages_(*store_, stage_, wanted_, space_, view_),
+      leases_(*store_, stage_, watcher_, space_, averages_, view_),
+      guard_(around.clock, *store_, stage_, space_, in_flight_, averages_, leases_),
+      run_(around, *store_, stage_, averages_, path_, settings.watch.pattern),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, path_)),
       publishing_(around, settings, *store_, run_, view_),
@@ -97,6 +98,7 @@ Status OutputDirectory::step() {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
+    EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps()));
     return guard_.step(run_.id());
   }();
   if (!turn.has_value()) {
@@ -145,6 +147,7 @@ Status OutputDirectory::record_sightings() {
     auto& sightings = newest->second;
     for (; !sightings.empty(); sightings.erase(sightings.begin())) {
       EVALCAR_RETURN_IF_ERROR(recorder_.record(sightings.front()));
+      averages_.look_again();
     }
     untold_.erase(newest);
     last_news_ = around_.clock.monotonic_now();
@@ -211,6 +214,7 @@ void OutputDirectory::forget_run() {
   view_ = {};
   recorder_.forget();
   leases_.forget();
+  averages_.forget();
   taken_up_ = vanished_ended_ = false;
 }
 

@@ -22,6 +22,7 @@
 
 #include "agent/config/settings.h"
 #include "agent/request/inbox.h"
+#include "agent/run/averages.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_guard.h"
 #include "agent/run/disk_space.h"
@@ -136,6 +137,7 @@ class OutputDirectory {
   stage::Stage stage_;
   Wanted wanted_;
   DiskSpace space_;
+  Averages averages_;
   Leases leases_;
   DiskGuard guard_;
   CurrentRun run_;

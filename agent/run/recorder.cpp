@@ -37,6 +37,14 @@ void Recorder::forget() {
   checkpoint_of_step_.clear();
 }
 
+std::set<std::int64_t> Recorder::torn_steps() const {
+  std::set<std::int64_t> steps;
+  for (const auto& [key, seen] : torn_) {
+    if (key.second == WeightsKind::kRegular) steps.insert(key.first);
+  }
+  return steps;
+}
+
 Status Recorder::record(const watch::Sighting& seen) {
   torn_.erase({seen.step, seen.kind});
   switch (seen.verdict) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "agent/run/checkpoint_link.h"
@@ -38,6 +39,8 @@ class Recorder {
   Status close_torn();
   /// True: the configuration leaves it out, and the row says so. What runs now is let finish.
   Result<bool> end_if_unwanted(const state::Evaluation& row);
+  /// Steps whose regular weights are not whole, and will not become so by waiting.
+  std::set<std::int64_t> torn_steps() const;
   /// Another run: nothing that is remembered is of this one.
   void forget();
 

@@ -12,6 +12,10 @@ std::string kind_of(const watch::Sighting& seen) {
 
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
+std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind) {
+  return std::to_string(step) + "-" + std::to_string(generation) + "-" + kind;
+}
+
 bool is_open(EvaluationState state) {
   return !state::is_end_state(state) && state != EvaluationState::kScored;
 }

@@ -16,10 +16,12 @@ inline constexpr std::string_view kNotWanted = "not wanted: ";
 inline constexpr std::string_view kMadeAnew = "its output directory was made anew";
 inline constexpr std::string_view kEmaNotStarted = "EMA has not started";
 
-/// "regular", "ema".
+/// "regular", "ema"; nothing else is seen on disk.
 std::string kind_of(const watch::Sighting& seen);
 /// "checkpoint-500 ema", for the log.
 std::string title(const state::Evaluation& row);
+/// "500-1-ema": the folder's name of a lease.
+std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind);
 /// Neither ended nor measured.
 bool is_open(state::EvaluationState state);
 /// The states in which a lease may be held.

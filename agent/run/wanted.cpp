@@ -24,7 +24,14 @@ Wanted::Wanted(const config::EvaluateSettings& settings, const state::Reader& ro
       view_(view),
       wanted_(evaluation_settings(settings)),
       tasks_(task_set(wanted_.tasks)),
-      identity_(state::settings_sha256(wanted_, settings.dtype)) {}
+      identity_(state::settings_sha256(wanted_, settings.dtype)),
+      average_identity_(state::settings_sha256(settings_of("average"), settings.dtype)) {}
+
+protocol::EvaluationSettings Wanted::settings_of(const std::string& kind) const {
+  protocol::EvaluationSettings settings = wanted_;
+  if (kind == "average") settings.average_last = settings_.average_last;
+  return settings;
+}
 
 state::NewEvaluation Wanted::evaluation_of(std::int64_t checkpoint_id,
                                            const std::string& kind) const {
@@ -32,18 +39,21 @@ state::NewEvaluation Wanted::evaluation_of(std::int64_t checkpoint_id,
   wanted.checkpoint_id = checkpoint_id;
   wanted.kind = kind;
   wanted.dtype = settings_.dtype;
-  wanted.settings = wanted_;
+  wanted.settings = settings_of(kind);
   return wanted;
 }
 
 bool Wanted::matches(const state::Evaluation& row) const {
-  return row.settings_sha256 == identity_ && task_set(row.settings.tasks) == tasks_;
+  const std::string& identity = row.kind == "average" ? average_identity_ : identity_;
+  return row.settings_sha256 == identity && task_set(row.settings.tasks) == tasks_;
 }
 
 Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step,
                                     const std::string& kind) const {
   const auto& kinds = settings_.weights;
-  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+  if (kind == "average") {
+    if (settings_.average_last == 0) return std::string("evaluate.average_last is 0");
+  } else if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
     return "evaluate.weights leaves " + kind + " out";
   }
   std::set<std::int64_t> earlier;

@@ -23,14 +23,19 @@ class Wanted {
   /// "" if this kind of weights of this step is wanted, else the reason.
   Result<std::string> why_not(std::int64_t run_id, std::int64_t step,
                               const std::string& kind) const;
+  /// Over how many checkpoints an average goes; 0: none is wanted.
+  std::int64_t average_last() const { return settings_.average_last; }
 
  private:
+  protocol::EvaluationSettings settings_of(const std::string& kind) const;
+
   const config::EvaluateSettings& settings_;
   const state::Reader& rows_;
   const DiskView& view_;
   protocol::EvaluationSettings wanted_;
   std::vector<std::string> tasks_;
-  std::string identity_;
+  std::string identity_;          ///< of regular and EMA weights
+  std::string average_identity_;  ///< of averages: over how many counts too
 };
 
 }  // namespace evalcar::run

@@ -7,11 +7,14 @@
 namespace evalcar::schedule {
 namespace {
 
-/// Oldest first; regular before EMA.
-auto order_of(const Candidate& c) { return std::make_tuple(c.step, c.kind == "ema", c.id); }
+/// Regular before EMA before averages.
+int rank_of(const std::string& kind) { return kind == "regular" ? 0 : kind == "ema" ? 1 : 2; }
 
-/// Newest first; regular before EMA.
-auto newest_order_of(const Candidate& c) { return std::make_tuple(-c.step, c.kind == "ema", c.id); }
+/// Oldest first.
+auto order_of(const Candidate& c) { return std::make_tuple(c.step, rank_of(c.kind), c.id); }
+
+/// Newest first.
+auto newest_order_of(const Candidate& c) { return std::make_tuple(-c.step, rank_of(c.kind), c.id); }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "store/base/hash.h"
+#include "store/checkpoint/averaged.h"
 
 namespace evalcar::stage {
 namespace {
@@ -140,6 +141,45 @@ Status Stage::link_files(const std::string& dir, const std::string& checkpoint_d
   return {};
 }
 
+Status Stage::link_member(const std::string& dir, const Member& member, bool newest) {
+  const std::string folder = join_path(join_path(dir, checkpoint::kMembersFolder), member.name);
+  for (const state::FileIdentity& file : member.files) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string from,
+                             files_.real_path(join_path(member.dir, file.path)));
+    std::vector<std::string> targets = {join_path(folder, file.path)};
+    const bool beside_weights =
+        file.path.find('/') == std::string::npos && !watch::holds_weights(file.path);
+    if (newest && beside_weights) targets.push_back(join_path(dir, file.path));
+    for (const std::string& to : targets) {
+      EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(to)));
+      EVALCAR_RETURN_IF_ERROR(files_.hard_link(from, to));
+    }
+  }
+  const Status same = check_against(folder, member.files);
+  if (same.has_value() || same.error().code != ErrorCode::kCorruption) return same;
+  return make_error(ErrorCode::kUnavailable, same.error().message);
+}
+
+Result<Lease> Stage::acquire_members(const std::string& name, std::span<const Member> members) {
+  const std::string dir = dir_of(name);
+  EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));  // what a killed process left half done
+  const auto take = [&]() -> Result<Lease> {
+    std::vector<std::string> member_names;
+    for (const Member& member : members) {
+      EVALCAR_RETURN_IF_ERROR(link_member(dir, member, &member == &members.back()));
+      member_names.push_back(member.name);
+    }
+    EVALCAR_ASSIGN_OR_RETURN(const auto list,
+                             files_.create(join_path(dir, checkpoint::kMembersFile), 0644));
+    EVALCAR_RETURN_IF_ERROR(list->append(checkpoint::members_json(member_names)));
+    EVALCAR_RETURN_IF_ERROR(list->close());
+    return reopen(dir, dir, {});
+  };
+  auto lease = take();
+  if (!lease.has_value()) (void)remove_tree(files_, dir);
+  return lease;
+}
+
 Status Stage::copy_files(const std::string& dir, const std::string& checkpoint_dir,
                          std::span<const watch::WatchedFile> wanted, Lease& lease) {
   EVALCAR_RETURN_IF_ERROR(make_directories(files_, dir));
@@ -253,17 +293,42 @@ Status Stage::remove_others(const std::set<std::string>& wanted) {
   return {};
 }
 
-std::uint64_t Stage::held_bytes(const std::string& dir) const {
-  const std::string mine = own(dir);
-  if (mine.empty()) return 0;
-  std::vector<std::string> paths;
-  if (!list_files(files_, mine, kMaxDepth, paths).has_value()) return 0;
-  std::uint64_t bytes = 0;
-  for (const std::string& path : paths) {
-    const auto info = files_.info(path);
-    if (info.has_value() && info->link_count == 1) bytes += info->size_bytes;
+std::vector<std::string> Stage::names() const {
+  std::vector<std::string> names;
+  const auto entries = files_.list(leases_dir_);
+  if (!entries.has_value()) return names;
+  for (const DirectoryEntry& entry : *entries) names.push_back(entry.name);
+  return names;
+}
+
+Held Stage::held() const {
+  struct File {
+    std::uint64_t links = 0;  // that exist
+    std::uint64_t size_bytes = 0;
+    std::map<std::string, std::uint64_t> names;  // lease → how many of them are its
+  };
+  std::map<std::pair<std::uint64_t, std::uint64_t>, File> by_inode;
+  for (const std::string& name : names()) {
+    std::vector<std::string> paths;
+    if (!list_files(files_, dir_of(name), kMaxDepth, paths).has_value()) continue;
+    for (const std::string& path : paths) {
+      const auto info = files_.info(path);
+      if (!info.has_value()) continue;
+      File& file = by_inode[{info->device, info->inode}];
+      file.links = info->link_count;
+      file.size_bytes = info->size_bytes;
+      ++file.names[name];
+    }
   }
-  return bytes;
+  Held held;
+  for (const auto& [inode, file] : by_inode) {
+    std::uint64_t ours = 0;
+    for (const auto& [name, count] : file.names) ours += count;
+    if (file.links > ours) continue;
+    held.bytes += file.size_bytes;
+    for (const auto& [name, count] : file.names) held.of[name] += file.size_bytes;
+  }
+  return held;
 }
 
 }  // namespace evalcar::stage

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -48,6 +49,19 @@ enum class Integrity {
   kVanished,   ///< read in place, and removed
 };
 
+/// One checkpoint of a lease of several.
+struct Member {
+  std::string name;  ///< of its folder in the lease
+  std::string dir;   ///< where its files are now: the checkpoint, or a lease of it
+  std::vector<state::FileIdentity> files;  ///< as they were when they were judged complete
+};
+
+/// What leases keep on disk although the trainer's own names of it are gone.
+struct Held {
+  std::uint64_t bytes = 0;                  ///< in all; a file that several leases hold once
+  std::map<std::string, std::uint64_t> of;  ///< by a lease's name; such a file for each of them
+};
+
 /// Not thread-safe.
 class Stage {
  public:
@@ -61,6 +75,11 @@ class Stage {
   /// after an error.
   Result<Lease> acquire(const std::string& name, const std::string& checkpoint_dir,
                         std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget);
+  /// Takes a lease of several checkpoints at once, for the average of their weights: a folder as
+  /// checkpoint/averaged.h describes it, of links only. `members`: oldest first, at least one; the
+  /// last one's configuration is that of the average. Errors as acquire(), or why they cannot be
+  /// linked.
+  Result<Lease> acquire_members(const std::string& name, std::span<const Member> members);
   /// A lease taken by an earlier process, as it is on disk now. `judged`: its files when they were
   /// judged complete (empty: not known). kNotFound: it, or one of them, is not there; kCorruption:
   /// one is not what it was (rewritten in place while nobody watched).
@@ -77,8 +96,12 @@ class Stage {
   Status release(const std::string& dir);
   /// Removes every lease whose folder's name is not one of `wanted` (left by a killed process).
   Status remove_others(const std::set<std::string>& wanted);
-  /// Bytes that only this lease keeps on disk: the trainer's own names of them are gone.
-  std::uint64_t held_bytes(const std::string& dir) const;
+  /// Of all leases that are there.
+  Held held() const;
+  /// Names of the leases that are there; empty where that cannot be asked.
+  std::vector<std::string> names() const;
+  /// The folder of a lease of this name.
+  std::string dir_of(const std::string& name) const { return join_path(leases_dir_, name); }
 
  private:
   Status link_files(const std::string& dir, const std::string& checkpoint_dir,
@@ -86,6 +109,7 @@ class Stage {
   Status copy_files(const std::string& dir, const std::string& checkpoint_dir,
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);
+  Status link_member(const std::string& dir, const Member& member, bool newest);
   Status check_against(const std::string& dir, std::span<const state::FileIdentity> judged) const;
   void hash_small_files(Lease& lease) const;
 

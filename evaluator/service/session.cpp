@@ -191,8 +191,9 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
   const MonotonicTime start = clock_.monotonic_now();
   const auto kind = checkpoint::weights_kind_from_name(load.weights);
   if (!kind.has_value()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "weights = \"" + load.weights + "\": expected \"regular\" or \"ema\"");
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "weights = \"" + load.weights + "\": expected \"regular\", \"ema\" or \"average\"");
   }
   EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
                            find_model_folders(files_, load.dir, load.base_model));

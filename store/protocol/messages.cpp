@@ -38,6 +38,7 @@ void visit(V& v, EvaluationSettings& m) {
   v("compat", m.compat), v("gen_kwargs", m.gen_kwargs), v("num_fewshot", m.num_fewshot),
       v("seed", m.seed);
   v("bootstrap_iters", m.bootstrap_iters);
+  v.unless_zero("average_last", m.average_last);
 }
 template <typename V>
 void visit(V& v, Answered& m) {
@@ -114,6 +115,11 @@ class Writer {
   void optional(const char* key, const T& field) {
     (*this)(key, field);
   }
+  /// Left out where it says nothing, so that what was hashed before there was such a field keeps
+  /// its hash.
+  void unless_zero(const char* key, std::int64_t field) {
+    if (field != 0) (*this)(key, field);
+  }
   Json take() { return std::move(json_); }
 
  private:
@@ -159,6 +165,7 @@ class Reader {
   void optional(const char* key, T& field) {
     if (json_.contains(key)) (*this)(key, field);
   }
+  void unless_zero(const char* key, std::int64_t& field) { optional(key, field); }
   const std::string& problem() const { return problem_; }
 
  private:

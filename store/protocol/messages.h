@@ -77,6 +77,7 @@ struct EvaluationSettings {
   std::optional<std::int64_t> num_fewshot;
   std::int64_t seed = 0;
   std::int64_t bootstrap_iters = 100000;
+  std::int64_t average_last = 0;  ///< of kind "average": over how many checkpoints; 0 = not one
   bool operator==(const EvaluationSettings&) const = default;
 };
 

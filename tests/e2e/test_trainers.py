@@ -78,6 +78,21 @@ def evaluate_alone(bin_dir, home, folder, kind, data):
     return json.loads(done.stdout)
 
 
+PREFIXES = {"regular": "eval", "ema": "eval_ema", "average": "eval_avg"}
+
+
+def folder_of(bin_dir, archive, line, steps):
+    """A checkpoint whose weights a line's are: the archived one, or the merge of the two that an average is of."""
+    folder = archive / f"checkpoint-{line['global_step']}"
+    if line["checkpoint_type"] != "average":
+        return folder, line["checkpoint_type"]
+    before = archive / f"checkpoint-{max(step for step in steps if step < line['global_step'])}"
+    mean = archive / f"mean-{line['global_step']}"
+    subprocess.run([str(bin_dir / "evalcar"), "merge", "--input_dir", f"{before},{folder}", "--merge", "--output_dir", str(mean)],
+                   capture_output=True, text=True, timeout=60, check=True)
+    return mean, "regular"
+
+
 def texts(folder):
     """{(task, doc_id): answer} of the samples files below a folder."""
     found = {}
@@ -93,19 +108,19 @@ def check_against_eval(sidecar, bin_dir, archive, data, expected):
     assert sorted((line["global_step"], line["checkpoint_type"]) for line in lines) == sorted(expected)
     for line in lines:
         kind = line["checkpoint_type"]
-        alone = evaluate_alone(bin_dir, sidecar.home, archive / f"checkpoint-{line['global_step']}", kind, data)
+        folder, kind_there = folder_of(bin_dir, archive, line, {step for step, _ in expected})
+        alone = evaluate_alone(bin_dir, sidecar.home, folder, kind_there, data)
         assert line["weights_sha256"] == alone["weights_sha256"]
-        prefix = "eval_ema" if kind == "ema" else "eval"
         for task, metrics in alone["results"].items():
             for name, value in metrics.items():
-                assert line["metrics"][f"{prefix}/{task}/{name}"] == value
+                assert line["metrics"][f"{PREFIXES[kind]}/{task}/{name}"] == value
         assert line["samples"] == sum(alone["samples"].values())
         beside = texts(sidecar.run / "_evalcar" / "results" / str(line["global_step"]) / kind)
         assert len(beside) == line["samples"]
         assert beside == texts(alone["output"])
     hashes = {line["weights_sha256"] for line in lines}
     assert len(hashes) == len(expected), "the checkpoints are all different, so must the weights be"
-    check_that_scores_tell_apart(lines)
+    check_that_scores_tell_apart([line for line in lines if line["checkpoint_type"] != "average"])
 
 
 def check_that_scores_tell_apart(lines):
@@ -122,9 +137,9 @@ def check_that_scores_tell_apart(lines):
             assert sum(score) < sum(scores[step, "regular"]), (step, scores)
 
 
-def run_beside(bin_dir, home, run, data, training, expected):
+def run_beside(bin_dir, home, run, data, training, expected, *arguments):
     """The agent beside the trainer: killed once while it evaluates, started again, stopped when all is there."""
-    sidecar = sidecar_module.Sidecar(bin_dir, home, run, tasks=TASKS, arguments=["--data", str(data), *SETTINGS])
+    sidecar = sidecar_module.Sidecar(bin_dir, home, run, tasks=TASKS, arguments=["--data", str(data), *SETTINGS, *arguments])
     try:
         sidecar.start()
         sidecar.wait_for(lambda s: s.query("SELECT 1 FROM evaluations WHERE state IN ('loading', 'evaluating')"), timeout=120,
@@ -167,8 +182,8 @@ def test_fsdp2_shards_with_ema_as_lmms_engine_saves_them(bin_dir, tmp_path, mode
 
     job = Training(archive, lambda: fsdp2_checkpoints.write_run(run, model, steps, world_size=2, ema=True, lessons=school,
                                                                 save_total_limit=1, delay_seconds=2, archive_dir=archive))
-    expected = {(step, kind) for step in steps for kind in ("regular", "ema")}
-    sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected)
+    expected = {(step, kind) for step in steps for kind in ("regular", "ema")} | {(step, "average") for step in steps[1:]}
+    sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected, "--set", "evaluate.average_last=2")
 
     assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-16"]
     check_against_eval(sidecar, bin_dir, archive, data, expected)

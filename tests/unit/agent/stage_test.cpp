@@ -49,7 +49,8 @@ TEST_CASE("a lease keeps the files readable after the trainer removed the checkp
   CHECK(lease->method == Method::kLinked);
   CHECK(lease->dir == disk.leases + "/5-1-regular");
   CHECK(read_file(disk.files, lease->dir + "/model/rank_0.pt", 100).value() == "weights");
-  CHECK(stage.held_bytes(lease->dir) == 9);
+  CHECK(stage.held().bytes == 9);
+  CHECK(stage.held().of.at("5-1-regular") == 9);
 
   REQUIRE(stage.release(lease->dir).has_value());
   CHECK_FALSE(disk.files.info(lease->dir).has_value());
@@ -179,7 +180,7 @@ TEST_CASE(
   const std::string other = "/link/to/out/_evalcar/leases/5-1-regular";
 
   REQUIRE(stage.remove_others({other}).has_value());
-  CHECK(stage.held_bytes(other) == 9);
+  CHECK(stage.held().bytes == 9);
   const auto lease = stage.reopen(other, "/link/to/out/checkpoint-5", {});
   REQUIRE(lease.has_value());
   CHECK(lease->dir == disk.leases + "/5-1-regular");
@@ -200,4 +201,60 @@ TEST_CASE("where not even an old lease can be removed the checkpoint is read in 
   REQUIRE(lease.has_value());
   CHECK(lease->method == Method::kInPlace);
   CHECK(lease->dir == disk.checkpoint);
+}
+
+TEST_CASE(
+    "a lease of several checkpoints holds each as a member, and the newest one's configuration") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+  const auto first = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0);
+  REQUIRE(first.has_value());
+  const auto identities = [&] {
+    std::vector<state::FileIdentity> list;
+    for (const auto& file : disk.judged()) {
+      list.push_back(
+          {file.relative, file.identity.inode, file.identity.size_bytes, file.identity.mtime_ns});
+    }
+    return list;
+  };
+  const std::vector<Member> members = {{"4", first->dir, identities()},
+                                       {"5", disk.checkpoint, identities()}};
+
+  const auto lease = stage.acquire_members("5-1-average", members);
+
+  REQUIRE(lease.has_value());
+  const std::string dir = disk.leases + "/5-1-average";
+  CHECK(lease->dir == dir);
+  CHECK(read_file(disk.files, dir + "/members.json", 100).value() ==
+        "{\"members\":[\"4\",\"5\"]}\n");
+  CHECK(disk.files.info(dir + "/members/4/model/rank_0.pt").has_value());
+  CHECK(disk.files.info(dir + "/members/5/config.json").has_value());
+  CHECK(disk.files.info(dir + "/config.json").has_value());
+  CHECK_FALSE(disk.files.info(dir + "/model").has_value());
+  CHECK(stage.check(*lease) == Integrity::kUnchanged);
+
+  // The same bytes under several names count once; the trainer's name keeps them for itself.
+  const std::uint64_t list_bytes = disk.files.info(dir + "/members.json")->size_bytes;
+  CHECK(stage.held().bytes == list_bytes);
+  REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
+  CHECK(stage.held().bytes == list_bytes + 9);
+  CHECK(stage.held().of.at("5-1-regular") == 9);
+}
+
+TEST_CASE("a lease of several checkpoints is refused whole if one of them was rewritten") {
+  Disk disk;
+  Stage stage(disk.files, disk.leases, nullptr);
+  std::vector<state::FileIdentity> files;
+  for (const auto& file : disk.judged()) {
+    files.push_back(
+        {file.relative, file.identity.inode, file.identity.size_bytes, file.identity.mtime_ns});
+  }
+  disk.write("another");
+
+  const auto lease =
+      stage.acquire_members("5-1-average", std::vector<Member>{{"5", disk.checkpoint, files}});
+
+  REQUIRE_FALSE(lease.has_value());
+  CHECK(lease.error().code == ErrorCode::kUnavailable);
+  CHECK(stage.names().empty());
 }

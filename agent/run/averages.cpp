@@ -1,0 +1,188 @@
+#include "agent/run/averages.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "agent/run/rows.h"
+
+namespace evalcar::run {
+
+using checkpoint::WeightsKind;
+using state::EvaluationState;
+
+namespace {
+constexpr const char* kRegular = "regular";
+constexpr const char* kAverage = "average";
+}  // namespace
+
+Averages::Averages(state::Store& store, stage::Stage& stage, const Wanted& wanted,
+                   const DiskSpace& space, const DiskView& view)
+    : store_(store), stage_(stage), wanted_(wanted), space_(space), view_(view) {}
+
+std::string Averages::Known::lease_name() const {
+  return lease_name_of(checkpoint.step, checkpoint.generation, kRegular);
+}
+
+void Averages::forget() {
+  due_ = true;
+  window_.clear();
+}
+
+/// By step.
+Result<std::vector<Averages::Known>> Averages::known(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(auto kinds, store_.read().known_kinds(run_id));
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
+  std::map<std::string, const state::Checkpoint*> newest;  // by name; generations ascend
+  for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
+  std::vector<Known> found;
+  for (state::KnownKind& kind : kinds) {
+    if (kind.kind == kRegular) found.push_back({*newest.at(kind.name), std::move(kind.files)});
+  }
+  return found;
+}
+
+/// Where its files are now; "" if they are gone.
+std::string Averages::files_of(const Known& member) const {
+  const std::string lease = stage_.dir_of(member.lease_name());
+  if (stage_.holds(lease)) return lease;
+  const bool there = view_.complete.contains({member.checkpoint.step, WeightsKind::kRegular});
+  return there ? member.checkpoint.path : "";
+}
+
+Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn) {
+  const auto last = static_cast<std::size_t>(wanted_.average_last());
+  if (last == 0 || !due_) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
+  EVALCAR_RETURN_IF_ERROR(keep_window(all));
+  std::set<std::int64_t> open;  // may still become complete
+  state::EvaluationFilter filter;
+  filter.run_id = run_id;
+  filter.kind = kRegular;
+  filter.states = {EvaluationState::kFound};
+  EVALCAR_ASSIGN_OR_RETURN(const auto found, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : found) {
+    if (view_.present.contains(row.step) && !torn.contains(row.step)) open.insert(row.step);
+  }
+  for (std::size_t end = all.size(); end >= last; --end) {  // newest first
+    const std::vector<Known> members(all.begin() + static_cast<std::ptrdiff_t>(end - last),
+                                     all.begin() + static_cast<std::ptrdiff_t>(end));
+    const auto waits = open.upper_bound(members.front().checkpoint.step);
+    const bool must_wait = waits != open.end() && *waits < members.back().checkpoint.step;
+    if (!must_wait && !files_of(members.back()).empty()) EVALCAR_RETURN_IF_ERROR(form(members));
+  }
+  due_ = false;
+  return trim();
+}
+
+/// `members`: oldest first; the files of the last one are there.
+Status Averages::form(const std::vector<Known>& members) {
+  const state::Checkpoint& newest = members.back().checkpoint;
+  EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted,
+                           wanted_.why_not(newest.run_id, newest.step, kAverage));
+  if (!unwanted.empty()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row,
+                           store_.plan_evaluation(wanted_.evaluation_of(newest.id, kAverage)));
+  if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete) return {};
+  if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
+  std::vector<stage::Member> parts;
+  for (const Known& member : members) {
+    const std::string dir = files_of(member);
+    if (dir.empty()) {
+      return end_evaluation(store_, row.id, EvaluationState::kLost,
+                            "the average of " + std::to_string(members.size()) +
+                                " checkpoints: " + member.checkpoint.name + " is gone");
+    }
+    parts.push_back({std::to_string(member.checkpoint.step), dir, member.files});
+  }
+  if (row.state == EvaluationState::kFound) {
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+  }
+  const auto lease =
+      stage_.acquire_members(lease_name_of(newest.step, newest.generation, kAverage), parts);
+  if (!lease.has_value() && lease.error().code == ErrorCode::kUnavailable) return {};  // rewritten
+  if (!lease.has_value()) {
+    return end_evaluation(store_, row.id, EvaluationState::kLost,
+                          "its checkpoints cannot be leased: " + lease.error().message);
+  }
+  spdlog::info("{}: {} checkpoints from {} on", title(row), members.size(),
+               members.front().checkpoint.name);
+  return store_.mark_leased(row.id, lease->dir);
+}
+
+/// Regular weights that nobody evaluates have no lease yet.
+Status Averages::keep_window(const std::vector<Known>& known) {
+  window_.clear();
+  auto count = static_cast<std::size_t>(wanted_.average_last() - 1);
+  for (auto member = known.rbegin(); member != known.rend() && count > 0; ++member, --count) {
+    window_.insert(member->lease_name());
+    if (stage_.holds(stage_.dir_of(member->lease_name()))) continue;
+    const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
+    if (seen == view_.complete.end()) continue;
+    const auto lease = stage_.acquire(member->lease_name(), seen->second.path, seen->second.files,
+                                      space_.copy_budget());
+    if (!lease.has_value()) {
+      spdlog::warn("{}: not kept for averages: {}", member->checkpoint.name, lease.error().message);
+    }
+  }
+  return {};
+}
+
+/// Names of the leases of open rows.
+Result<std::set<std::string>> Averages::needed_by_rows() const {
+  state::EvaluationFilter filter;
+  filter.states = states_with_lease();
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  std::set<std::string> names;
+  for (const state::Evaluation& row : rows) {
+    if (!row.lease_path.empty()) names.insert(base_name(stage_.own(row.lease_path)));
+  }
+  return names;
+}
+
+Status Averages::trim() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, needed_by_rows());
+  for (const std::string& name : stage_.names()) {
+    const bool of_window = name.ends_with("-" + std::string(kRegular));
+    if (!of_window || window_.contains(name) || needed.contains(name)) continue;
+    EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+  }
+  return {};
+}
+
+bool Averages::keeps(const state::Evaluation& row) const {
+  if (wanted_.average_last() == 0 || row.kind != kRegular) return false;
+  // Before step() looked, any of them may be a member of what comes; it lets go what is not.
+  return due_ || window_.contains(lease_name_of(row.step, row.generation, row.kind));
+}
+
+Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const {
+  std::vector<std::string> names;
+  if (wanted_.average_last() == 0) return names;
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
+  // One more than the window: an average may not have been formed before the process ended.
+  auto count = static_cast<std::size_t>(wanted_.average_last());
+  for (auto member = all.rbegin(); member != all.rend() && count > 0; ++member, --count) {
+    names.push_back(member->lease_name());
+  }
+  return names;
+}
+
+Result<bool> Averages::give_up_window(std::int64_t run_id) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, needed_by_rows());
+  EVALCAR_ASSIGN_OR_RETURN(const auto names, window_of(run_id));
+  bool any = false;
+  for (const std::string& name : names) {
+    if (needed.contains(name) || !stage_.holds(stage_.dir_of(name))) continue;
+    EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+    any = true;
+  }
+  if (any) {
+    spdlog::warn("disk space is short: checkpoints kept for averages to come were given up");
+  }
+  return any;
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,69 @@
+// The third series: the mean of the regular weights of the last K checkpoints
+// (evaluate.average_last).
+//
+// An average is an evaluation of kind "average" at the step of the newest of K checkpoints that
+// follow each other. Its lease links the files of all of them. So that the trainer's retention
+// cannot take the older ones before the next checkpoint comes, the regular weights of the newest
+// K - 1 stay leased, whether they were evaluated or not: the window.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/run/disk_space.h"
+#include "agent/run/disk_view.h"
+#include "agent/run/wanted.h"
+#include "agent/stage/stage.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Averages {
+ public:
+  Averages(state::Store& store, stage::Stage& stage, const Wanted& wanted, const DiskSpace& space,
+           const DiskView& view);
+
+  /// Something was recorded: the next step() looks again.
+  void look_again() { due_ = true; }
+  /// Plans and leases the averages that can be formed now, and moves the window. An average waits
+  /// while a checkpoint among its members may still become complete; those in `torn` cannot. An
+  /// error is of the moment: the next step() tries again.
+  Status step(std::int64_t run_id, const std::set<std::int64_t>& torn);
+  /// Whether the lease of this row is needed by averages to come.
+  bool keeps(const state::Evaluation& row) const;
+  /// Names of the leases that an average of this run may need: at a start, before step().
+  Result<std::vector<std::string>> window_of(std::int64_t run_id) const;
+  /// Gives up the leases of the window that no evaluation waits for; false: there were none. Some
+  /// averages to come are lost by that.
+  Result<bool> give_up_window(std::int64_t run_id);
+  /// Another run: nothing that is remembered is of this one.
+  void forget();
+
+ private:
+  /// A checkpoint whose regular weights were complete, by its newest generation.
+  struct Known {
+    state::Checkpoint checkpoint;
+    std::vector<state::FileIdentity> files;
+    std::string lease_name() const;
+  };
+
+  Result<std::vector<Known>> known(std::int64_t run_id) const;
+  Status form(const std::vector<Known>& members);
+  Status keep_window(const std::vector<Known>& known);
+  Status trim();
+  Result<std::set<std::string>> needed_by_rows() const;
+  std::string files_of(const Known& member) const;
+
+  state::Store& store_;
+  stage::Stage& stage_;
+  const Wanted& wanted_;
+  const DiskSpace& space_;
+  const DiskView& view_;
+  bool due_ = true;
+  std::set<std::string> window_;  ///< names of leases
+};
+
+}  // namespace evalcar::run

@@ -27,7 +27,9 @@ struct DcpMetadataReader::Source {
 
   std::string where;
   Pickle pickle;
-  std::map<std::string_view, std::size_t> entries;  // key → index into entries_
+  std::map<std::string_view, std::size_t> entries;              // key → index into entries_
+  std::vector<std::pair<std::size_t, Pickle::NodeId>> tensors;  // index into entries_, object
+  std::set<std::size_t> weights;                                // of them, the model's
   std::vector<NewChunk> chunks;
   std::map<std::pair<std::size_t, std::vector<std::int64_t>>, Item> items;  // by entry and start
 
@@ -72,13 +74,15 @@ struct DcpMetadataReader::Source {
 Status DcpMetadataReader::add(std::string bytes, const std::string& where) {
   EVALCAR_ASSIGN_OR_RETURN(Pickle pickle,
                            Pickle::parse(std::move(bytes), where, PickleNames::kDcpMetadata));
-  Source source{where, std::move(pickle), {}, {}, {}};
+  Source source{where, std::move(pickle), {}, {}, {}, {}, {}};
   where_ = where;
   if (!source.pickle.is_object(source.pickle.root(), PickleGlobal::kDcpMetadata)) {
     return source.corrupt("is not the metadata of a torch.distributed.checkpoint");
   }
   EVALCAR_RETURN_IF_ERROR(add_entries(source));
   EVALCAR_RETURN_IF_ERROR(add_paths(source));
+  choose(source);
+  EVALCAR_RETURN_IF_ERROR(add_chunks(source));
   EVALCAR_RETURN_IF_ERROR(add_items(source));
   return match(source);
 }
@@ -110,14 +114,16 @@ Status DcpMetadataReader::add_entries(Source& source) {
       return source.corrupt(pairs[i], "is a tensor of one rank and bytes of another");
     }
     if (!is_tensor) continue;
-    if (Status added = add_tensor(source, pairs[i + 1], place->second); !added.has_value()) {
+    if (Status added = add_tensor(source, pairs[i + 1], entries_[place->second]);
+        !added.has_value()) {
       return with_context(added.error(), source.at(pairs[i]));
     }
+    source.tensors.emplace_back(place->second, pairs[i + 1]);
   }
   return {};
 }
 
-Status DcpMetadataReader::add_tensor(Source& source, Pickle::NodeId value, std::size_t index) {
+Status DcpMetadataReader::add_tensor(const Source& source, Pickle::NodeId value, Entry& entry) {
   const Pickle& pickle = source.pickle;
   const auto bad = [](const std::string& why) { return make_error(ErrorCode::kCorruption, why); };
   const auto properties = source.field(value, "properties");
@@ -139,7 +145,6 @@ Status DcpMetadataReader::add_tensor(Source& source, Pickle::NodeId value, std::
   }
   const auto shape = source.sizes(value, "size");
   if (!shape || !checked_elements(*shape)) return bad("has a malformed size");
-  Entry& entry = entries_[index];
   const DType dtype = pickle.dtype(pickle.items(*state)[0]);
   if (!std::exchange(entry.is_described, true)) {
     entry.dtype = dtype;
@@ -147,14 +152,40 @@ Status DcpMetadataReader::add_tensor(Source& source, Pickle::NodeId value, std::
   } else if (entry.dtype != dtype || entry.shape != *shape) {
     return bad("differs in dtype or shape from another rank's: metadata of two saves?");
   }
-  const auto chunks = source.field(value, "chunks");
-  if (!chunks || pickle.kind(*chunks) != PickleKind::kList) return bad("has no list of chunks");
-  for (const Pickle::NodeId chunk : pickle.items(*chunks)) {
-    const bool known = pickle.is_object(chunk, PickleGlobal::kDcpChunk);
-    const auto start = known ? source.sizes(chunk, "offsets") : std::nullopt;
-    const auto size = known ? source.sizes(chunk, "sizes") : std::nullopt;
-    if (!start || !size) return bad("has a malformed chunk");
-    source.chunks.push_back({index, *start, *size});
+  return {};
+}
+
+/// Only the model's own entries need their chunks: an optimizer has twice as many.
+void DcpMetadataReader::choose(Source& source) const {
+  std::vector<DcpPath> paths;
+  std::vector<std::size_t> tensors;
+  for (const auto& [index, value] : source.tensors) {
+    const Entry& entry = entries_[index];
+    paths.push_back(entry.path.empty() ? DcpPath{entry.key} : entry.path);
+    tensors.push_back(index);
+  }
+  const auto names = dcp_weight_names(paths);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (names[i]) source.weights.insert(tensors[i]);
+  }
+}
+
+Status DcpMetadataReader::add_chunks(Source& source) {
+  const Pickle& pickle = source.pickle;
+  for (const auto& [index, value] : source.tensors) {
+    if (!source.weights.contains(index)) continue;
+    const auto bad = [&, where = entries_[index].where](const std::string& why) {
+      return make_error(ErrorCode::kCorruption, where + ": " + why);
+    };
+    const auto chunks = source.field(value, "chunks");
+    if (!chunks || pickle.kind(*chunks) != PickleKind::kList) return bad("has no list of chunks");
+    for (const Pickle::NodeId chunk : pickle.items(*chunks)) {
+      const bool known = pickle.is_object(chunk, PickleGlobal::kDcpChunk);
+      const auto start = known ? source.sizes(chunk, "offsets") : std::nullopt;
+      const auto size = known ? source.sizes(chunk, "sizes") : std::nullopt;
+      if (!start || !size) return bad("has a malformed chunk");
+      source.chunks.push_back({index, *start, *size});
+    }
   }
   return {};
 }
@@ -240,6 +271,7 @@ Status DcpMetadataReader::add_items(Source& source) {
       }
     }
     files_[item.file].items.push_back(item.item);
+    if (!source.weights.contains(entry->second)) continue;
     if (!source.items.emplace(std::pair(entry->second, *start), std::move(item)).second) {
       return source.corrupt(*name, "has two ranges for its chunk at " + shape_text(*start));
     }

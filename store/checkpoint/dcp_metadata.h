@@ -72,8 +72,10 @@ class DcpMetadataReader {
   struct Source;  // one file that is being added
 
   Status add_entries(Source& source);
-  Status add_tensor(Source& source, Pickle::NodeId value, std::size_t index);
+  Status add_tensor(const Source& source, Pickle::NodeId value, Entry& entry);
+  Status add_chunks(Source& source);
   Status add_paths(const Source& source);
+  void choose(Source& source) const;
   Status add_items(Source& source);
   Status match(Source& source);
   Result<std::size_t> file_index(const Source& source, Pickle::NodeId name);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -135,9 +136,9 @@ class Pickle {
 
   Pickle() = default;
   std::unique_ptr<const std::string> bytes_;
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;  // a vector would hold them three times over while it grows
   std::vector<NodeId> pool_;
-  std::vector<std::vector<NodeId>> growing_;
+  std::deque<std::vector<NodeId>> growing_;
   NodeId root_ = kNoNode;
 };
 

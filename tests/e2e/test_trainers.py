@@ -7,6 +7,7 @@ weights, is a wrong number, not only a wrong hash."""
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
@@ -70,10 +71,10 @@ class Training:
         assert self.error is None, self.error
 
 
-def evaluate_alone(bin_dir, home, folder, kind, data):
+def evaluate_alone(bin_dir, home, folder, kind, data, settings=()):
     """What `evalcar eval` says of the checkpoint."""
     done = subprocess.run([str(bin_dir / "evalcar"), "eval", str(folder), "--weights", kind, "--tasks", TASKS, "--data", str(data),
-                           "--output", str(home / "alone" / f"{folder.name}-{kind}"), "--json", *SETTINGS], capture_output=True, text=True, timeout=120)
+                           "--output", str(home / "alone" / f"{folder.name}-{kind}"), "--json", *SETTINGS, *settings], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -103,13 +104,13 @@ def texts(folder):
     return found
 
 
-def check_against_eval(sidecar, bin_dir, archive, data, expected):
+def check_against_eval(sidecar, bin_dir, archive, data, expected, settings=()):
     lines = sidecar.metrics_lines()
     assert sorted((line["global_step"], line["checkpoint_type"]) for line in lines) == sorted(expected)
     for line in lines:
         kind = line["checkpoint_type"]
         folder, kind_there = folder_of(bin_dir, archive, line, {step for step, _ in expected})
-        alone = evaluate_alone(bin_dir, sidecar.home, folder, kind_there, data)
+        alone = evaluate_alone(bin_dir, sidecar.home, folder, kind_there, data, settings)
         assert line["weights_sha256"] == alone["weights_sha256"]
         for task, metrics in alone["results"].items():
             for name, value in metrics.items():
@@ -172,6 +173,40 @@ def test_the_hugging_face_trainer_with_a_limit_of_one(bin_dir, tmp_path, model, 
 
     assert sorted(p.name for p in run.glob("checkpoint-*")) == ["checkpoint-12"]  # its rotation went on as ever
     check_against_eval(sidecar, bin_dir, archive, data, expected)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.full
+def test_the_hugging_face_trainer_under_fsdp(bin_dir, tmp_path, model, data, school):
+    """SHARDED_STATE_DICT: DCP folders without a configuration or a tokenizer, which come from evaluate.base_model."""
+    run, archive = tmp_path / "out", tmp_path / "archive"
+    archive.mkdir()
+    command = [sys.executable, str(HERE / "hf_trainer.py"), str(model), str(run), "--lessons", str(school), "--saves", "3", "--save-steps", "4",
+               "--save-total-limit", "1", "--archive", str(archive), "--pause", "2", "--fsdp"]
+    ranks = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), GLOO_SOCKET_IFNAME="lo",
+                 OMP_NUM_THREADS="1")
+
+    def work():
+        processes = []
+        for rank in range(2):
+            with open(tmp_path / f"rank-{rank}.log", "w") as log:
+                processes.append(subprocess.Popen(command, env=dict(ranks, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=log, stderr=log))
+        for rank, process in enumerate(processes):
+            assert process.wait(280) == 0, (tmp_path / f"rank-{rank}.log").read_text()[-3000:]
+
+    job = Training(archive, work)
+    expected = {(step, "regular") for step in (4, 8, 12)}
+    settings = ["--set", f"evaluate.base_model={model}"]
+    sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected, *settings)
+
+    assert not (archive / "checkpoint-4" / "config.json").exists()
+    assert (archive / "checkpoint-4" / "pytorch_model_fsdp_0" / ".metadata").exists()
+    check_against_eval(sidecar, bin_dir, archive, data, expected, settings)
 
 
 def test_fsdp2_shards_with_ema_as_lmms_engine_saves_them(bin_dir, tmp_path, model, data, school):

@@ -58,6 +58,17 @@ TEST_CASE("whole Hugging Face weights wait for trainer_state.json, or for quiet"
   CHECK(decide(e).verdict == Verdict::kComplete);
 }
 
+TEST_CASE("a DCP has its mark, its metadata; shards of its safetensors writer have none") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.layout = Layout::kDcp;
+  CHECK(decide(e).verdict == Verdict::kComplete);
+
+  e.layout = Layout::kDcpSafetensors;
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}
+
 TEST_CASE("a checkpoint rewritten in place waits until every shard is new, or nothing moves") {
   Evidence e = fsdp2(Completeness::kComplete);
   e.rewritten = true;

@@ -64,6 +64,7 @@ enum class PickleGlobal : std::uint8_t {
   kDcpIndex,
   kDcpProperties,
   kDcpMemoryFormat,
+  kGetattr,  ///< of a member of kDcpMemoryFormat by its name, and of nothing else
   kDcpStorageInfo,
   kDcpStorageMeta,
   kPosixPath,

@@ -62,6 +62,8 @@ constexpr std::array kDcpRows = {
     Row{"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING",
         PickleGlobal::kDcpMemoryFormat},
     Row{"torch.distributed.checkpoint.filesystem", "_StorageInfo", PickleGlobal::kDcpStorageInfo},
+    // How Python 3.11.0 to 3.11.3 writes a member of an enumeration.
+    Row{"builtins", "getattr", PickleGlobal::kGetattr},
     Row{"pathlib", "PosixPath", PickleGlobal::kPosixPath},
     Row{"pathlib._local", "PosixPath", PickleGlobal::kPosixPath},
 };
@@ -116,6 +118,7 @@ bool may_reduce(PickleGlobal global) {
     case PickleGlobal::kRebuildParameter:
     case PickleGlobal::kRebuildFromType2:
     case PickleGlobal::kDcpMemoryFormat:
+    case PickleGlobal::kGetattr:
     case PickleGlobal::kPosixPath:
       return true;
     default:

@@ -121,6 +121,12 @@ const char* PickleMachine::reduce() {
     if (node(arguments).count != 0) return "OrderedDict with arguments";
     return push_new(Node{.kind = PickleKind::kDict});
   }
+  if (node(callable).global == PickleGlobal::kGetattr) {
+    const auto given = pickle_.items(arguments);
+    const bool is_member = given.size() == 2 && node(given[1]).kind == PickleKind::kText &&
+                           pickle_.is_global(given[0], PickleGlobal::kDcpMemoryFormat);
+    if (!is_member) return "getattr of something else than a memory format";
+  }
   return push_new(Node{.kind = PickleKind::kObject, .first = callable, .count = arguments});
 }
 

@@ -26,12 +26,24 @@ struct DcpPiece {
   std::vector<std::int64_t> stride = {};  ///< empty: row-major
 };
 
+/// A memory format, as Python 3.11.0 to 3.11.3 writes a member of an enumeration; others write its
+/// number.
+inline std::string p_format_by_name() {
+  return p_call(
+      p_global("builtins", "getattr"),
+      p_tuple({p_global(kDcpModule, "_MEM_FORMAT_ENCODING"), p_text("TORCH_CONTIGUOUS_FORMAT")}));
+}
+inline std::string p_format_by_number() {
+  return p_call(p_global(kDcpModule, "_MEM_FORMAT_ENCODING"), p_tuple({p_int(0)}));
+}
+
 /// A checkpoint of float32 tensors: their shapes by key, and the pieces that lie in files.
 struct DcpText {
   std::map<std::string, std::vector<std::int64_t>> shapes;
   std::vector<DcpPiece> pieces;
   std::map<std::string, std::vector<std::string>> paths;  ///< planner_data
   std::map<std::string, std::string> data;                ///< files as build() leaves them
+  std::string format = p_format_by_number();
 
   /// The pickle of `.metadata`; the data files go to `data`.
   std::string build() {
@@ -72,12 +84,9 @@ struct DcpText {
   }
 
  private:
-  static std::string tensor_text(const std::vector<std::int64_t>& shape,
-                                 const std::string& chunks) {
+  std::string tensor_text(const std::vector<std::int64_t>& shape, const std::string& chunks) const {
     const std::string layout =
         p_call(p_global("torch.serialization", "_get_layout"), p_tuple({p_text("torch.strided")}));
-    const std::string format =
-        p_call(p_global(kDcpModule, "_MEM_FORMAT_ENCODING"), p_tuple({p_int(0)}));
     const std::string properties =
         p_object(p_global(kDcpModule, "TensorProperties"),
                  p_tuple({p_global("torch", "float32"), layout, "\x89", format, "\x89"}));

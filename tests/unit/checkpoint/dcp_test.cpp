@@ -90,6 +90,28 @@ TEST_CASE("chunks of two data files are put together, in whatever order their el
   CHECK(plan->records.size() == 3);
 }
 
+TEST_CASE("the metadata of every Python is read, and getattr there is no function") {
+  const ScratchFolder scratch;
+  DcpText text = two_files();
+  text.format = p_format_by_name();
+  write_dcp(scratch, text);
+  CHECK(plan_of(scratch).has_value());
+
+  const std::string format = p_global(kDcpModule, "_MEM_FORMAT_ENCODING");
+  const std::string getattr = p_global("builtins", "getattr");
+  for (const std::string& arguments :
+       {p_tuple({p_global("pathlib", "PosixPath"), p_text("touch")}), p_tuple({format}),
+        p_tuple({format, p_int(1)}), p_tuple({format, p_text("a"), p_text("b")}),
+        p_tuple({p_text("os"), p_text("system")}), std::string(")")}) {
+    text.format = p_call(getattr, arguments);
+    write_dcp(scratch, text);
+    CHECK_FALSE(plan_of(scratch).has_value());
+  }
+  text.format = p_call(p_format_by_name(), p_tuple({p_text("touch /tmp/evil")}));
+  write_dcp(scratch, text);
+  CHECK_FALSE(plan_of(scratch).has_value());
+}
+
 TEST_CASE("a complete DCP names the files that hold weights, its metadata behind them") {
   const ScratchFolder scratch;
   write_dcp(scratch, two_files());

@@ -51,6 +51,8 @@ EVIDENCE = (
     ("tests.parity.text", "Text: ids are the Rust tokenizers', chat templates Jinja2's"),
     ("tests.parity.vision", "Pixels: decoded and resized as Pillow and torchvision do"),
     ("tests.parity.checkpoint.test_dcp", "Layouts: torch.distributed.checkpoint, as DCP itself reads it"),
+    ("tests.parity.checkpoint.test_dcp_runs", "Layouts: torch.distributed.checkpoint, as DCP itself reads it"),
+    ("tests.parity.checkpoint.test_dcp_corpus", "Layouts: torch.distributed.checkpoint, as DCP itself reads it"),
     ("tests.parity.checkpoint.test_lora", "Layouts: LoRA adapters, to the bits of PEFT"),
     ("tests.parity.checkpoint.test_deepspeed", "Layouts: DeepSpeed ZeRO, as zero_to_fp32 reads it"),
     ("tests.parity.checkpoint", "Weights: merged shards are full_tensor(), bit for bit"),

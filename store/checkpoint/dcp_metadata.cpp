@@ -26,6 +26,7 @@ struct DcpMetadataReader::Source {
   };
 
   std::string where;
+  std::size_t max_chunks;  // by the file's size: each takes some sixty bytes, and its range more
   Pickle pickle;
   std::map<std::string_view, std::size_t> entries;              // key → index into entries_
   std::vector<std::pair<std::size_t, Pickle::NodeId>> tensors;  // index into entries_, object
@@ -72,9 +73,10 @@ struct DcpMetadataReader::Source {
 };
 
 Status DcpMetadataReader::add(std::string bytes, const std::string& where) {
+  const std::size_t max_chunks = 1000 + bytes.size() / 32;
   EVALCAR_ASSIGN_OR_RETURN(Pickle pickle,
                            Pickle::parse(std::move(bytes), where, PickleNames::kDcpMetadata));
-  Source source{where, std::move(pickle), {}, {}, {}, {}, {}};
+  Source source{where, max_chunks, std::move(pickle), {}, {}, {}, {}, {}};
   where_ = where;
   if (!source.pickle.is_object(source.pickle.root(), PickleGlobal::kDcpMetadata)) {
     return source.corrupt("is not the metadata of a torch.distributed.checkpoint");
@@ -179,6 +181,9 @@ Status DcpMetadataReader::add_chunks(Source& source) {
     };
     const auto chunks = source.field(value, "chunks");
     if (!chunks || pickle.kind(*chunks) != PickleKind::kList) return bad("has no list of chunks");
+    if (pickle.items(*chunks).size() + source.chunks.size() > source.max_chunks) {
+      return bad("has more chunks than a file of that size can name");
+    }
     for (const Pickle::NodeId chunk : pickle.items(*chunks)) {
       const bool known = pickle.is_object(chunk, PickleGlobal::kDcpChunk);
       const auto start = known ? source.sizes(chunk, "offsets") : std::nullopt;

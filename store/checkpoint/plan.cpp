@@ -33,6 +33,44 @@ bool in_range(const TensorPlan& tensor, const Piece& piece) {
   return true;
 }
 
+/// The dimension along which the pieces begin at the most places: a sweep along it compares each
+/// with the fewest others. Of a tensor with dimensions.
+std::size_t sweep_dimension(const std::vector<Piece>& pieces, std::size_t dimensions) {
+  std::size_t best = 0;
+  std::size_t most = 0;
+  std::vector<std::int64_t> starts(pieces.size());
+  for (std::size_t d = 0; d < dimensions; ++d) {
+    std::transform(pieces.begin(), pieces.end(), starts.begin(),
+                   [d](const Piece& piece) { return piece.start[d]; });
+    std::sort(starts.begin(), starts.end());
+    const auto places =
+        static_cast<std::size_t>(std::unique(starts.begin(), starts.end()) - starts.begin());
+    if (places > most) {
+      best = d;
+      most = places;
+    }
+    starts.resize(pieces.size());
+  }
+  return best;
+}
+
+/// The start of a piece that overlaps another; pieces are in range, hold elements, and differ.
+std::optional<std::vector<std::int64_t>> find_overlap(const std::vector<Piece>& pieces) {
+  if (pieces.size() < 2) return std::nullopt;  // a scalar has one
+  const std::size_t d = sweep_dimension(pieces, pieces[0].start.size());
+  std::vector<const Piece*> order;
+  for (const Piece& piece : pieces) order.push_back(&piece);
+  std::stable_sort(order.begin(), order.end(),
+                   [d](const Piece* a, const Piece* b) { return a->start[d] < b->start[d]; });
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    for (std::size_t j = i + 1; j < order.size(); ++j) {
+      if (order[j]->start[d] >= order[i]->start[d] + order[i]->size[d]) break;
+      if (overlap(*order[i], *order[j])) return order[j]->start;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::uint64_t TensorPlan::elements() const { return checked_elements(shape).value_or(0); }
@@ -69,17 +107,11 @@ Status check_tiling(TensorPlan& tensor) {
                              return a.start == b.start && a.size == b.size;
                            }),
                pieces.end());
-  // Sorted by the first coordinate, a piece can overlap only those that begin before it ends there.
-  std::uint64_t covered = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    covered += checked_elements(pieces[i].size).value_or(0);
-    for (std::size_t j = i + 1; j < pieces.size(); ++j) {
-      if (pieces[j].start[0] >= pieces[i].start[0] + pieces[i].size[0]) break;
-      if (overlap(pieces[i], pieces[j])) {
-        return tiling_error(tensor, "two shards overlap at " + shape_text(pieces[j].start));
-      }
-    }
+  if (const auto place = find_overlap(pieces)) {
+    return tiling_error(tensor, "two shards overlap at " + shape_text(*place));
   }
+  std::uint64_t covered = 0;
+  for (const Piece& piece : pieces) covered += checked_elements(piece.size).value_or(0);
   if (covered != tensor.elements()) {
     return tiling_error(tensor, "the shards hold " + std::to_string(covered) +
                                     " elements, expected " + std::to_string(tensor.elements()));

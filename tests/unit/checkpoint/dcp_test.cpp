@@ -288,6 +288,23 @@ TEST_CASE("objects are limited by the size of the file that makes them") {
   CHECK(parse("(" + std::string(3'000'000, ')') + "t").has_value());  // all empty tuples are one
 }
 
+TEST_CASE("a chunk that is named over and over takes no memory of its own") {
+  DcpText text = two_files();
+  std::string whole = text.build();
+  // The list of b's one chunk: "](" chunk "e". The chunk is stored in the memo and fetched again.
+  const std::string chunk = p_object(p_global(kDcpModule, "ChunkStorageMetadata"),
+                                     p_dict({{"offsets", p_size({0})}, {"sizes", p_size({2})}}));
+  const std::size_t at = whole.find(chunk);
+  REQUIRE(at != std::string::npos);
+  std::string many = "q\x01";
+  for (int i = 0; i < 300'000; ++i) many += "h\x01";
+
+  const Status read = read_metadata(whole.insert(at + chunk.size(), many));
+
+  REQUIRE_FALSE(read.has_value());
+  CHECK(read.error().message.find("more chunks") != std::string::npos);
+}
+
 TEST_CASE("a window reads what the file has at its place, near its ends and across") {
   std::string bytes;
   for (int i = 0; i < 20'000; ++i) bytes.push_back(static_cast<char>(i * 7919 >> 5));

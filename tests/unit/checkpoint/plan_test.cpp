@@ -132,6 +132,19 @@ TEST_CASE("tiling drops replicas and refuses gaps, overlaps and shards outside")
   CHECK_FALSE(tile({top, outside}).first.has_value());
 }
 
+TEST_CASE("a tensor in very many pieces is checked without comparing each with each") {
+  constexpr std::int64_t kColumns = 200'000;
+  TensorPlan tensor{"t", DType::kInt32, {2, kColumns}, {}, std::nullopt};
+  for (std::int64_t i = 0; i < kColumns; ++i) tensor.pieces.push_back({0, 0, {0, i}, {2, 1}, {}});
+  CHECK(check_tiling(tensor).has_value());
+
+  tensor.pieces[70'000].size = {1, 1};
+  tensor.pieces.push_back({0, 0, {1, 70'000}, {1, 2}, {}});  // one column too wide
+  const Status tiled = check_tiling(tensor);
+  REQUIRE_FALSE(tiled.has_value());
+  CHECK(tiled.error().message.find("overlap") != std::string::npos);
+}
+
 TEST_CASE("a file that was rewritten after planning is refused at opening and after reading") {
   RealFileSystem files;
   const ScratchFolder scratch;

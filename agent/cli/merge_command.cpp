@@ -9,6 +9,8 @@
 #include <ostream>
 #include <thread>
 
+#include "store/checkpoint/adapter_base.h"
+#include "store/checkpoint/hub_cache.h"
 #include "store/checkpoint/merge.h"
 
 namespace evalcar::cli {
@@ -193,8 +195,9 @@ Status check_type(const MergeOptions& options, Layout layout, const std::string&
   const bool is_dcp = layout == Layout::kDcp || layout == Layout::kDcpSafetensors;
   if (options.type == "dcp" && is_dcp) return {};
   if (options.type == "fsdp2" && layout == Layout::kLmmsEngineFsdp2) return {};
-  // lmms-engine's "hf" is what its Hugging Face trainer writes, under FSDP a DCP folder.
-  if (options.type == "hf" && (is_dcp || layout == Layout::kHuggingFace)) return {};
+  // lmms-engine's "hf" is what its Hugging Face trainer writes: under FSDP a DCP folder, under
+  // DeepSpeed ZeRO's partitions, with PEFT an adapter.
+  if (options.type == "hf" && layout != Layout::kLmmsEngineFsdp2) return {};
   return usage("--type " + options.type + ": " + folder + " is of the layout " +
                std::string(checkpoint::layout_name(layout)));
 }
@@ -211,7 +214,11 @@ std::string default_output(const std::string& folder, const MergeOptions& option
 
 /// Files that stand in for what the checkpoint lacks; a class or hub name is no folder.
 Result<std::string> fallback_folder(const FileSystem& files, const MergeOptions& options,
-                                    const std::string& folder, std::ostream& err) {
+                                    const LayoutOptions& layout, const std::string& folder,
+                                    std::ostream& err) {
+  if (checkpoint::is_adapter(files, folder)) {
+    return checkpoint::adapter_base(files, folder, layout.base_model);
+  }
   const bool has_config = files.info_followed(join_path(folder, "config.json")).has_value();
   if (options.model_name_or_class.empty()) return std::string();
   const auto info = files.info_followed(options.model_name_or_class);
@@ -233,6 +240,10 @@ Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem&
     if (options.weights == WeightsKind::kEma) layout.ema_shard_folder = options.state_dict_dirname;
   }
   layout.weights_only = !options.model_name_or_class.empty();
+  if (auto base = checkpoint::find_model(files, {.id = options.model_name_or_class},
+                                         checkpoint::hub_places({}))) {
+    layout.base_model = *std::move(base);
+  }
   MergeRequest request;
   EVALCAR_ASSIGN_OR_RETURN(request.dtype, parse_dtype(options.dtype));
   EVALCAR_ASSIGN_OR_RETURN(request.max_shard_bytes, parse_size(options.max_shard_size));
@@ -248,7 +259,7 @@ Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem&
   }
   const std::string& last = request.source_dirs.back();
   EVALCAR_ASSIGN_OR_RETURN(request.side_file_fallback_dir,
-                           fallback_folder(files, options, last, err));
+                           fallback_folder(files, options, layout, last, err));
   request.output_dir =
       options.output_dir.empty() ? default_output(last, options) : options.output_dir;
   request.replace_output = options.output_dir.empty();  // our own folder

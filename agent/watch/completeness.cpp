@@ -18,9 +18,10 @@ Decision decide_whole(const Evidence& e, bool settled) {
     return {Verdict::kWaiting, "rewritten in place; waiting until it is unchanged for a while"};
   }
   // The tokenizer is written after the weights, trainer_state.json after everything; shards of
-  // DCP's safetensors writer do not tell how many there will be.
-  const bool has_no_mark = e.layout == checkpoint::Layout::kHuggingFace ||
-                           e.layout == checkpoint::Layout::kDcpSafetensors;
+  // DCP's safetensors writer do not tell how many there will be. lmms-engine's files and DCP's
+  // .metadata are marks of their own.
+  const bool has_no_mark =
+      e.layout != checkpoint::Layout::kLmmsEngineFsdp2 && e.layout != checkpoint::Layout::kDcp;
   if (has_no_mark && !e.trainer_state && !e.newer_complete && !settled) {
     return {Verdict::kWaiting,
             "no trainer_state.json yet; without one it must be unchanged for a while"};

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/plan.h"
 
@@ -195,11 +196,16 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
         ErrorCode::kInvalidArgument,
         "weights = \"" + load.weights + "\": expected \"regular\", \"ema\" or \"average\"");
   }
-  EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
-                           find_model_folders(files_, load.dir, load.base_model));
-  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
+  // Most of an adapter's model lies elsewhere, its configuration too.
   checkpoint::LayoutOptions layout;
   layout.base_model = load.base_model;
+  if (checkpoint::is_adapter(files_, load.dir)) {
+    EVALCAR_ASSIGN_OR_RETURN(layout.base_model,
+                             checkpoint::adapter_base(files_, load.dir, load.base_model));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
+                           find_model_folders(files_, load.dir, layout.base_model));
+  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
                            checkpoint::make_plan(files_, load.dir, *kind, layout));
   EVALCAR_ASSIGN_OR_RETURN(engine::LoadedWeights weights,

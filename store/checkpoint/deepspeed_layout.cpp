@@ -1,12 +1,39 @@
-// DeepSpeed's ZeRO partitions.
+// DeepSpeed's ZeRO partitions: `latest` names the folder that holds the state files of all ranks.
+#include "store/checkpoint/deepspeed_plan.h"
 #include "store/checkpoint/layout_entry.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
-bool recognise(const LayoutScene& scene) {
-  return any_entry(scene.folder,
-                   [](std::string_view name) { return name.starts_with("global_step"); });
+bool recognise(const LayoutScene& scene) { return looks_like_deepspeed(scene.folder); }
+
+Result<Plan> plan(const LayoutScene& scene, WeightsKind) {
+  EVALCAR_ASSIGN_OR_RETURN(const DeepspeedFiles found, list_deepspeed(scene.files, scene.folder));
+  return plan_deepspeed(scene.files, scene.folder, found);
+}
+
+/// Whether all ranks have written is told by the number of partitions in the files, so judging
+/// reads what a plan is made from.
+JudgedKind judge(const LayoutScene& scene, WeightsKind) {
+  JudgedKind judged;
+  const auto found = list_deepspeed(scene.files, scene.folder);
+  if (!found.has_value()) {
+    set_incomplete(judged.state, found.error());
+    return judged;
+  }
+  auto made = plan_deepspeed(scene.files, scene.folder, *found);
+  if (!made.has_value()) {
+    set_incomplete(judged.state, made.error());
+    return judged;
+  }
+  judged.state.world_size = made->world_size;
+  std::vector<std::string> weights = found->optimizers;
+  weights.insert(weights.end(), found->rank_models.begin(), found->rank_models.end());
+  if (!found->model.empty()) weights.push_back(found->model);
+  if (!found->folder.empty()) weights.push_back("latest");
+  set_complete(judged.state, scene, std::move(weights));
+  judged.plan = std::move(made).value();
+  return judged;
 }
 
 }  // namespace
@@ -15,9 +42,11 @@ const LayoutEntry& deepspeed_layout() {
   static constexpr LayoutEntry kEntry = {
       .layout = Layout::kDeepspeedZero,
       .name = "deepspeed_zero",
-      .looked_for = {},
-      .unread = "a DeepSpeed ZeRO checkpoint (global_step*)",
+      .looked_for = "latest with global_stepN/*_optim_states.pt",
       .recognise = recognise,
+      .judge = judge,
+      .plan = plan,
+      .finish = apply_trainer_state,
   };
   return kEntry;
 }

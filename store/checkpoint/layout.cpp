@@ -64,10 +64,6 @@ Result<Inspection> inspect_scene(const LayoutScene& scene) {
     break;
   }
   if (seen.entry == nullptr) return nothing_found(dir);
-  if (!seen.entry->unread.empty()) {
-    return make_error(ErrorCode::kUnsupported, dir + ": is " + std::string(seen.entry->unread) +
-                                                   ", a layout that this version does not read");
-  }
   seen.report.layout = seen.entry->layout;
   seen.report.step = step_of_name(base_name(dir));
   for (const WeightsKind kind : {WeightsKind::kRegular, WeightsKind::kEma, WeightsKind::kAverage}) {

@@ -76,8 +76,7 @@ struct LayoutOptions {
 
 /// Recognises the layout of `dir` and judges each kind. kNotFound: no such folder. kUnsupported:
 /// nothing that looks like a checkpoint this program reads; the message lists what was looked for,
-/// and names a known layout that is not read yet. `retryable` is true where the folder is only
-/// beginning to fill.
+/// and `retryable` is true: the folder may only be beginning to fill.
 Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir,
                                     const LayoutOptions& options = {});
 

@@ -31,14 +31,12 @@ struct JudgedKind {
 
 struct LayoutEntry {
   Layout layout;
-  std::string_view name;         ///< layout_name()
-  std::string_view looked_for;   ///< its files, for the error where nothing is recognised
-  std::string_view unread = {};  ///< not empty: this version refuses it, by these words
+  std::string_view name;        ///< layout_name()
+  std::string_view looked_for;  ///< its files, for the error where nothing is recognised
   /// Whether the folder is of this layout, by names and structure alone; no file is read.
   bool (*recognise)(const LayoutScene&) = nullptr;
   bool has_ema = false;     ///< it has a place for EMA weights: the judge is asked for both kinds
   bool is_average = false;  ///< it holds an average, and nothing else
-  /// The functions below are absent where `unread` is set.
   JudgedKind (*judge)(const LayoutScene&, WeightsKind) = nullptr;
   /// Of a kind that was judged complete without making the plan.
   Result<Plan> (*plan)(const LayoutScene&, WeightsKind) = nullptr;

@@ -68,12 +68,18 @@ enum class PickleGlobal : std::uint8_t {
   kDcpStorageInfo,
   kDcpStorageMeta,
   kPosixPath,
+  kTensorClass,
+  kSet,
+  kDeepspeedLossScaler,
+  kDeepspeedZeroStage,
+  kDeepspeedFragment,
 };
 
 /// Which names a pickle may use.
 enum class PickleNames : std::uint8_t {
   kTensors,      ///< data.pkl of torch.save
   kDcpMetadata,  ///< `.metadata` of torch.distributed.checkpoint
+  kDeepspeed,    ///< data.pkl of DeepSpeed's *_states.pt: those of kTensors and some of DeepSpeed
 };
 
 /// A parsed pickle. Nodes are numbered; a number stays valid as long as the Pickle. Reading it is

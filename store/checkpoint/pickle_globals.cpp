@@ -68,6 +68,19 @@ constexpr std::array kDcpRows = {
     Row{"pathlib._local", "PosixPath", PickleGlobal::kPosixPath},
 };
 
+// Beside the tensors, as seen in files of DeepSpeed 0.19; sets are in files of older releases.
+constexpr std::array kDeepspeedRows = {
+    Row{"torch", "Tensor", PickleGlobal::kTensorClass},
+    Row{"torch.nn.parameter", "Parameter", PickleGlobal::kTensorClass},
+    Row{"__builtin__", "set", PickleGlobal::kSet},
+    Row{"builtins", "set", PickleGlobal::kSet},
+    Row{"deepspeed.runtime.fp16.loss_scaler", "LossScaler", PickleGlobal::kDeepspeedLossScaler},
+    Row{"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler",
+        PickleGlobal::kDeepspeedLossScaler},
+    Row{"deepspeed.runtime.zero.config", "ZeroStageEnum", PickleGlobal::kDeepspeedZeroStage},
+    Row{"deepspeed.utils.tensor_fragment", "fragment_address", PickleGlobal::kDeepspeedFragment},
+};
+
 struct StorageRow {
   std::string_view name;
   DType dtype;
@@ -92,10 +105,17 @@ constexpr std::array kStorages = {
 
 std::optional<KnownGlobal> known_global(PickleNames names, std::string_view module,
                                         std::string_view name) {
-  const bool tensors = names == PickleNames::kTensors;
+  const bool tensors = names != PickleNames::kDcpMetadata;
   const std::span<const Row> rows = tensors ? std::span<const Row>(kRows) : kDcpRows;
-  for (const Row& row : rows) {
-    if (row.module == module && row.name == name) return KnownGlobal{row.global, {}};
+  const auto find_in = [&](std::span<const Row> list) -> std::optional<KnownGlobal> {
+    for (const Row& row : list) {
+      if (row.module == module && row.name == name) return KnownGlobal{row.global, {}};
+    }
+    return std::nullopt;
+  };
+  if (const auto found = find_in(rows)) return found;
+  if (names == PickleNames::kDeepspeed) {
+    if (const auto found = find_in(kDeepspeedRows)) return found;
   }
   if (module != "torch") return std::nullopt;
   if (tensors) {
@@ -120,6 +140,8 @@ bool may_reduce(PickleGlobal global) {
     case PickleGlobal::kDcpMemoryFormat:
     case PickleGlobal::kGetattr:
     case PickleGlobal::kPosixPath:
+    case PickleGlobal::kSet:
+    case PickleGlobal::kDeepspeedZeroStage:
       return true;
     default:
       return false;
@@ -145,6 +167,8 @@ bool may_newobj(PickleGlobal global) {
     case PickleGlobal::kDcpProperties:
     case PickleGlobal::kDcpStorageInfo:
     case PickleGlobal::kDcpStorageMeta:
+    case PickleGlobal::kDeepspeedLossScaler:
+    case PickleGlobal::kDeepspeedFragment:
       return true;
     default:
       return false;

@@ -55,7 +55,7 @@ constexpr std::size_t kMaxTensorNodes = 8'000'000;
 /// Objects that a file of that size may make. Real files have at least five bytes for each.
 std::size_t max_nodes(std::size_t bytes, PickleNames names) {
   const std::size_t by_size = 1'000'000 + bytes / 3;
-  return names == PickleNames::kTensors ? std::min(by_size, kMaxTensorNodes) : by_size;
+  return names == PickleNames::kDcpMetadata ? by_size : std::min(by_size, kMaxTensorNodes);
 }
 
 bool is_utf8(std::string_view text) {

@@ -52,6 +52,24 @@ Result<StorageReference> read_storage(const TorchFile& file, Pickle::NodeId node
   return storage;
 }
 
+/// _rebuild_from_type_v2(_rebuild_tensor_v2, torch.Tensor, (…), state): a tensor with attributes,
+/// which say nothing about its elements.
+struct AttributedTensor {
+  bool v2 = false;
+  std::span<const Pickle::NodeId> arguments;
+};
+std::optional<AttributedTensor> attributed_tensor(const Pickle& pickle, Pickle::NodeId node) {
+  if (!pickle.is_object(node, PickleGlobal::kRebuildFromType2)) return std::nullopt;
+  const auto outer = pickle.arguments(node);
+  if (outer.size() != 4 || !pickle.is_global(outer[1], PickleGlobal::kTensorClass) ||
+      pickle.kind(outer[2]) != PickleKind::kTuple) {
+    return std::nullopt;
+  }
+  const bool v2 = pickle.is_global(outer[0], PickleGlobal::kRebuildTensor2);
+  if (!v2 && !pickle.is_global(outer[0], PickleGlobal::kRebuildTensor3)) return std::nullopt;
+  return AttributedTensor{v2, pickle.items(outer[2])};
+}
+
 /// Elements from the first to behind the last one; absent on overflow.
 std::optional<std::uint64_t> span_elements(const StoredTensor& tensor) {
   std::uint64_t span = 1;
@@ -86,7 +104,8 @@ Error TorchFile::corrupt(const std::string& what, const std::string& why) const 
   return make_error(ErrorCode::kCorruption, where + ": tensor " + quote_name(what) + " " + why);
 }
 
-Result<TorchFile> TorchFile::read(const ReadableFile& file, const std::string& where) {
+Result<TorchFile> TorchFile::read(const ReadableFile& file, const std::string& where,
+                                  PickleNames names) {
   EVALCAR_ASSIGN_OR_RETURN(TorchZip zip, TorchZip::read(file, where));
   const ZipRecord* const data = zip.find("data.pkl");
   if (data == nullptr) {
@@ -94,14 +113,16 @@ Result<TorchFile> TorchFile::read(const ReadableFile& file, const std::string& w
                       where + ": has no data.pkl, expected a torch.save file");
   }
   EVALCAR_ASSIGN_OR_RETURN(std::string bytes, zip.read_record(file, *data, kMaxPickleBytes, where));
-  EVALCAR_ASSIGN_OR_RETURN(Pickle pickle, Pickle::parse(std::move(bytes), where + "/data.pkl"));
+  EVALCAR_ASSIGN_OR_RETURN(Pickle pickle,
+                           Pickle::parse(std::move(bytes), where + "/data.pkl", names));
   return TorchFile{where, std::move(zip), std::move(pickle)};
 }
 
 bool is_plain_tensor(const Pickle& pickle, Pickle::NodeId node) {
   return pickle.is_object(node, PickleGlobal::kRebuildTensor2) ||
          pickle.is_object(node, PickleGlobal::kRebuildTensor3) ||
-         pickle.is_object(node, PickleGlobal::kRebuildParameter);
+         pickle.is_object(node, PickleGlobal::kRebuildParameter) ||
+         attributed_tensor(pickle, node).has_value();
 }
 
 std::optional<std::vector<std::int64_t>> read_sizes(const Pickle& pickle, Pickle::NodeId node,
@@ -132,13 +153,18 @@ Result<StoredTensor> read_stored_tensor(const TorchFile& file, Pickle::NodeId no
     if (arguments.size() != 3) return file.corrupt(name, "is a Parameter without its 3 arguments");
     node = arguments[0];
   }
-  const bool v2 = pickle.is_object(node, PickleGlobal::kRebuildTensor2);
-  const bool v3 = pickle.is_object(node, PickleGlobal::kRebuildTensor3);
+  bool v2 = pickle.is_object(node, PickleGlobal::kRebuildTensor2);
+  bool v3 = pickle.is_object(node, PickleGlobal::kRebuildTensor3);
+  const auto attributed = attributed_tensor(pickle, node);
+  if (attributed) {
+    v2 = attributed->v2;
+    v3 = !v2;
+  }
   if (!v2 && !v3) return file.corrupt(name, "is not a tensor");
 
   // v2: (storage, offset, size, stride, requires_grad, hooks[, metadata])
   // v3: (storage, offset, size, stride, requires_grad, hooks, dtype[, metadata])
-  const auto arguments = pickle.arguments(node);
+  const auto arguments = attributed ? attributed->arguments : pickle.arguments(node);
   const std::size_t required = v2 ? 6 : 7;
   if (arguments.size() != required && arguments.size() != required + 1) {
     return file.corrupt(name, "has " + std::to_string(arguments.size()) + " arguments, expected " +

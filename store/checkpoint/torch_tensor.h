@@ -27,12 +27,14 @@ struct TorchFile {
   Pickle pickle;
 
   /// Reads the directory and data.pkl. Errors as TorchZip::read and Pickle::parse.
-  static Result<TorchFile> read(const ReadableFile& file, const std::string& where);
+  static Result<TorchFile> read(const ReadableFile& file, const std::string& where,
+                                PickleNames names = PickleNames::kTensors);
 
   Error corrupt(const std::string& what, const std::string& why) const;
 };
 
-/// Whether a node is a plain tensor (or a Parameter around one).
+/// Whether a node is a plain tensor (or a Parameter around one). A tensor with attributes, which
+/// DeepSpeed saves, counts as one where the file's names allow its class.
 bool is_plain_tensor(const Pickle& pickle, Pickle::NodeId node);
 
 /// The tensor that `node` rebuilds; `name` is for errors. kCorruption for everything that reaches

@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import lessons
 import pytest
 import torch
 from fixtures import lora_adapters
@@ -157,14 +158,56 @@ def test_merge_writes_a_model_that_transformers_loads(tool, tmp_path, llama, in_
     base, model_class = llama(torch.bfloat16)
     adapter = lora_adapters.write(tmp_path / "run" / "checkpoint-5", base, model_class, **LLAMA["patterns"])
     expected = lora_adapters.merged_by_peft(adapter, base, model_class)
-    run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", "--model_name_or_class", base)
+    run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out")
     assert_same(load_folder(tmp_path / "out"), expected)
     loaded = model_class.from_pretrained(tmp_path / "out", dtype="auto").state_dict()
     assert_same(loaded, expected)
 
 
-def inspect_failure(tool, folder):  # noqa: F811
-    done = run(tool, "inspect", folder, "--json", code=1)
+def test_an_adapter_is_evaluated_as_what_merge_makes_of_it(bin_dir, tool, tmp_path, cache_dir):  # noqa: F811
+    """Under `run`: found, judged, leased, and loaded over the base that its configuration names."""
+    if not (bin_dir / "evalcar-evaluator").exists():
+        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
+    from fixtures import small_models
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    base = tmp_path / "base"
+    small_models.write_model(base, cache_dir=cache_dir, layers=2)
+    adapter = lora_adapters.write(tmp_path / "adapter" / "checkpoint-5", base, Qwen2_5_VLForConditionalGeneration, r=4,
+                                  target_modules=["q_proj", "v_proj", "qkv", "down_proj"])  # fmt: skip
+    (adapter / "trainer_state.json").write_text('{"global_step": 5}')
+    merged = tmp_path / "merged" / "checkpoint-5"
+    run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out")
+    shutil.copytree(tmp_path / "out", merged)
+    shutil.copy(adapter / "trainer_state.json", merged)
+    plain = shutil.copytree(base, tmp_path / "plain" / "checkpoint-5")
+    shutil.copy(adapter / "trainer_state.json", plain)
+
+    data = lessons.write_data(tmp_path / "data", docvqa=2, mmmu=1)
+    lines, answers = {}, {}
+    for name in ("adapter", "merged", "plain"):
+        run(tool, "run", tmp_path / name, "--once", "--tasks", "docvqa_val", "--data", data, "--device", "cpu",
+            "--set", "evaluate.max_new_tokens=6", "--set", "evaluate.min_pixels=3136", "--set", f"store.path={tmp_path / name}.db")
+        lines[name] = json.loads((tmp_path / name / "_evalcar" / "metrics.jsonl").read_text())
+        [file] = (tmp_path / name / "_evalcar" / "results").rglob("*_samples_*.jsonl")
+        answers[name] = [json.loads(line)["filtered_resps"] for line in file.read_text().splitlines()]
+    assert lines["adapter"]["weights_sha256"] == lines["merged"]["weights_sha256"] != lines["plain"]["weights_sha256"]
+    assert lines["adapter"]["metrics"] == lines["merged"]["metrics"]
+    assert answers["adapter"] == answers["merged"] != answers["plain"]
+
+
+def test_a_base_that_is_not_on_this_machine_is_an_error_with_the_command_that_fetches_it(tool, tmp_path, llama):  # noqa: F811
+    base, model_class = llama(torch.float32)
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, target_modules=["q_proj"], r=4,
+                                  edit=lambda config: config.update(base_model_name_or_path="no-such-org/no-such-model"))
+    assert "hf download no-such-org/no-such-model" in inspect_failure(tool, adapter, code=3)
+    # The base that is given on the command line stands in for it.
+    run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", "--model_name_or_class", base)
+    assert (tmp_path / "out" / "config.json").exists()
+
+
+def inspect_failure(tool, folder, code=1):  # noqa: F811
+    done = run(tool, "inspect", folder, "--json", code=code)
     report = json.loads(done.stdout)
     assert not report["complete"]
     return report["reason"]

@@ -46,16 +46,19 @@ TEST_CASE("torn shards wait with their reason, and count as torn when nothing mo
   CHECK(decide(e).reason == "rank 1 is missing");
 }
 
-TEST_CASE("whole Hugging Face weights wait for trainer_state.json, or for quiet") {
-  Evidence e = fsdp2(Completeness::kComplete);
-  e.layout = Layout::kHuggingFace;
-  CHECK(decide(e).verdict == Verdict::kWaiting);
+TEST_CASE("whole weights of the Hugging Face Trainer wait for trainer_state.json, or for quiet") {
+  for (const Layout layout : {Layout::kHuggingFace, Layout::kDcpSafetensors, Layout::kLoraAdapter,
+                              Layout::kDeepspeedZero}) {
+    Evidence e = fsdp2(Completeness::kComplete);
+    e.layout = layout;
+    CHECK(decide(e).verdict == Verdict::kWaiting);
 
-  e.trainer_state = true;
-  CHECK(decide(e).verdict == Verdict::kComplete);
-  e.trainer_state = false;
-  e.unchanged_for = seconds(30);
-  CHECK(decide(e).verdict == Verdict::kComplete);
+    e.trainer_state = true;
+    CHECK(decide(e).verdict == Verdict::kComplete);
+    e.trainer_state = false;
+    e.unchanged_for = seconds(30);
+    CHECK(decide(e).verdict == Verdict::kComplete);
+  }
 }
 
 TEST_CASE("a DCP has its mark, its metadata; shards of its safetensors writer have none") {

@@ -207,27 +207,6 @@ TEST_CASE("a snapshot of a hub cache is read through its links") {
             .has_value());
 }
 
-TEST_CASE("layouts that are not read are refused by their name") {
-  struct Case {
-    const char* file;
-    const char* named;
-  };
-  for (const Case& c :
-       {Case{"global_step5/x.pt", "DeepSpeed"}, Case{"global_step7/y.pt", "DeepSpeed"}}) {
-    INFO(c.file);
-    const ScratchFolder scratch;
-    scratch.write(std::string("checkpoint-5/") + c.file, "x");
-    const RealFileSystem files;
-
-    const auto report = inspect_layout(files, scratch.at("checkpoint-5"));
-
-    REQUIRE_FALSE(report.has_value());
-    CHECK(report.error().code == ErrorCode::kUnsupported);
-    CHECK_FALSE(report.error().retryable);
-    CHECK(report.error().message.find(c.named) != std::string::npos);
-  }
-}
-
 TEST_CASE("an empty folder is not a checkpoint yet, and a missing one is not found") {
   const ScratchFolder scratch;
   std::filesystem::create_directory(scratch.at("checkpoint-5"));

@@ -1,0 +1,49 @@
+// An adapter over a base model out of the input: three parts, cut at NEWLINE NEWLINE NEWLINE, are
+// adapter_config.json, the adapter's weights and the base's. The configuration is parsed alone too;
+// a plan that is made reads as many bytes as it says.
+#include <cstdlib>
+#include <string>
+
+#include "store/base/clock.h"
+#include "store/checkpoint/lora_config.h"
+#include "store/checkpoint/plan.h"
+#include "tests/fuzz/bytes_file.h"
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace evalcar;
+  std::string_view rest = fuzz::as_text(data, size);
+  const auto take = [&] {
+    const std::size_t cut = rest.find("\n\n\n");
+    const std::string part(rest.substr(0, cut));
+    rest.remove_prefix(cut == std::string_view::npos ? rest.size() : cut + 3);
+    return part;
+  };
+  const std::string config = take();
+  if (const auto parsed = checkpoint::parse_lora_config(config, "input"); parsed.has_value()) {
+    for (const char* const module : {"model.layers.0.self_attn.q_proj", "a", ""}) {
+      if (parsed->rank_of(module) < 1) std::abort();
+      (void)parsed->scale_of(module);
+    }
+  }
+  const test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_file("/checkpoint-5/adapter_config.json", config);
+  files.put_file("/checkpoint-5/adapter_model.safetensors", take());
+  files.put_file("/base/model.safetensors", take());
+  files.put_file("/base/config.json", "{}");
+  checkpoint::LayoutOptions options;
+  options.base_model = "/base";
+  const auto plan =
+      checkpoint::make_plan(files, "/checkpoint-5", checkpoint::WeightsKind::kRegular, options);
+  if (!plan.has_value()) return 0;
+  const auto reader = checkpoint::PlanReader::open(files, *plan);
+  if (!reader.has_value()) std::abort();
+  for (std::size_t i = 0; i < plan->tensors.size(); ++i) {
+    if (plan->tensors[i].bytes() > 2 * size) std::abort();
+    std::vector<std::byte> bytes(plan->tensors[i].bytes());
+    if (!reader->read(i, bytes).has_value()) std::abort();
+  }
+  return 0;
+}

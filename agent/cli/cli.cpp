@@ -16,6 +16,7 @@
 #include "agent/cli/small_commands.h"
 #include "agent/cli/status_command.h"
 #include "evaluator/tasks/task_file.h"
+#include "store/base/open_files.h"
 
 namespace evalcar::cli {
 namespace {
@@ -381,6 +382,7 @@ std::optional<int> parse(int argc, char** argv, Action& action, std::string& log
 }  // namespace
 
 int run_cli(int argc, char** argv) {
+  raise_open_files_limit();
   Action action;
   std::string log_level = "info";
   if (const auto exit_code = parse(argc, argv, action, log_level); exit_code.has_value()) {

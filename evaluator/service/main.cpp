@@ -13,6 +13,7 @@
 #include "evaluator/tasks/score_command.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
+#include "store/base/open_files.h"
 
 namespace {
 
@@ -58,6 +59,7 @@ int serve(const ServeOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  evalcar::raise_open_files_limit();
   CLI::App app{"The evaluator process of evalcar; started by `evalcar`."};
   app.set_version_flag("--version", std::string("evalcar-evaluator ") + EVALCAR_VERSION);
   ServeOptions serve_options;

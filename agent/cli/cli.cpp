@@ -179,8 +179,13 @@ void add_merge(CLI::App& app, Action& action) {
   command->add_option("--dtype", options->dtype, "bfloat16, float32 or keep");
   command->add_option("--max-shard-size", options->max_shard_size, "Largest file, e.g. 5GB");
   command->add_flag("--merge", options->average, "The mean of all given checkpoints");
+  command
+      ->add_option("--merge-weights,--merge_weights", options->average_weights,
+                   "Weight of each checkpoint in that mean, e.g. 1,2,1")
+      ->delimiter(',');
   command->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
-                      "Folder with the configuration that the checkpoint lacks");
+                      "Folder or hub id with the configuration that the checkpoint lacks");
+  command->add_option("--data", options->data_dir, "Folder that may hold that model, too");
   command->add_flag("--dry-run", options->dry_run, "Only say what would be written");
   command->callback([&action, options, weights] {
     action = [options, weights](FileSystem& files) {

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <thread>
 
+#include "agent/cli/diff_report.h"
+#include "agent/cli/transfer_progress.h"
 #include "store/checkpoint/plan.h"
 
 namespace evalcar::cli {
@@ -48,7 +49,7 @@ int hash_threads(const InspectOptions& options) {
 }
 
 Findings look_at(const std::string& folder, const InspectOptions& options, bool hash,
-                 const FileSystem& files, std::ostream& err) {
+                 const FileSystem& files) {
   Findings findings;
   // The real path: "." has no name to take a step from.
   const auto real = files.real_path(folder);
@@ -65,18 +66,16 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
   auto plan = checkpoint::make_plan(files, *real, options.weights);
   if (!plan.has_value()) {
     findings.error = plan.error();
-    return findings;
+    // Weights are weights without a configuration, too; complete they are not.
+    if (files.info_followed(join_path(*real, "config.json")).has_value()) return findings;
+    plan = checkpoint::make_plan(files, *real, options.weights, {.weights_only = true});
+    if (!plan.has_value()) return findings;
   }
   findings.plan = std::move(plan).value();
   if (!hash) return findings;
-  const std::uint64_t total = findings.plan->bytes();
-  std::uint64_t told = 0;
-  const auto progress = [&](std::uint64_t done) {
-    if (done - told < std::uint64_t{1} << 30U) return;
-    told = done;
-    err << "hashed " << (done >> 20U) << " of " << (total >> 20U) << " MiB\n";
-  };
-  auto digests = checkpoint::hash_plan(files, *findings.plan, hash_threads(options), progress);
+  TransferProgress bar("hash", findings.plan->bytes());
+  auto digests = checkpoint::hash_plan(files, *findings.plan, hash_threads(options),
+                                       [&](std::uint64_t done) { bar.show(done); });
   if (digests.has_value()) {
     findings.digests = std::move(digests).value();
   } else {
@@ -144,38 +143,6 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
   return document;
 }
 
-/// The differences of two hashed checkpoints, by tensor name.
-ordered_json diff_json(const Findings& here, const Findings& there, const std::string& other) {
-  ordered_json different = ordered_json::array();
-  ordered_json only_here = ordered_json::array();
-  ordered_json only_there = ordered_json::array();
-  std::map<std::string, const TensorDigest*> rest;
-  for (const TensorDigest& digest : *there.digests) rest.emplace(digest.name, &digest);
-  for (const TensorDigest& digest : *here.digests) {
-    const auto found = rest.find(digest.name);
-    if (found == rest.end()) {
-      only_here.push_back(digest.name);
-      continue;
-    }
-    const TensorDigest& their = *found->second;
-    if (digest.dtype != their.dtype || digest.shape != their.shape ||
-        digest.sha256 != their.sha256) {
-      const char* const what = digest.dtype != their.dtype   ? "dtype"
-                               : digest.shape != their.shape ? "shape"
-                                                             : "values";
-      different.push_back({{"name", digest.name}, {"what", what}});
-    }
-    rest.erase(found);
-  }
-  for (const auto& [name, digest] : rest) only_there.push_back(name);
-  const bool equal = different.empty() && only_here.empty() && only_there.empty();
-  return {{"other", other},
-          {"equal", equal},
-          {"different", std::move(different)},
-          {"only_here", std::move(only_here)},
-          {"only_there", std::move(only_there)}};
-}
-
 std::string dump(const ordered_json& document, int indent = -1) {
   // Names out of a file need not be UTF-8; they must not stop the report.
   return document.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
@@ -212,15 +179,10 @@ void print_people(const ordered_json& document, std::ostream& out) {
   }
 }
 
-void print_diff(const ordered_json& diff, std::ostream& out) {
-  out << "compared with " << diff["other"].get<std::string>() << ": "
-      << (diff["equal"].get<bool>() ? "equal" : "different") << "\n";
-  for (const ordered_json& entry : diff["different"]) {
-    out << "  " << dump(entry["name"]) << " differs in " << entry["what"].get<std::string>()
-        << "\n";
-  }
-  for (const ordered_json& name : diff["only_here"]) out << "  " << dump(name) << " only here\n";
-  for (const ordered_json& name : diff["only_there"]) out << "  " << dump(name) << " only there\n";
+Result<ordered_json> compare(const FileSystem& files, const Findings& here, const Findings& there,
+                             const InspectOptions& options) {
+  return diff_json({files, *here.plan, *here.digests, *there.plan, *there.digests, options.diff,
+                    hash_threads(options)});
 }
 
 }  // namespace
@@ -228,19 +190,21 @@ void print_diff(const ordered_json& diff, std::ostream& out) {
 int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& out,
                 std::ostream& err) {
   const bool hash = options.hash || !options.diff.empty();
-  const Findings here = look_at(options.checkpoint, options, hash, files, err);
+  const Findings here = look_at(options.checkpoint, options, hash, files);
   ordered_json document = findings_json(here, options);
   int code = exit_code(here);
   if (here.error) err << "inspect: " << here.error->message << "\n";
 
   if (!options.diff.empty() && here.digests) {
-    const Findings there = look_at(options.diff, options, true, files, err);
-    if (there.error) {
-      err << "inspect: " << there.error->message << "\n";
-      code = exit_code(there);
-    } else {
-      document["diff"] = diff_json(here, there, options.diff);
+    const Findings there = look_at(options.diff, options, true, files);
+    const auto diff =
+        there.digests ? compare(files, here, there, options) : Result<ordered_json>(*there.error);
+    if (diff.has_value()) {
+      document["diff"] = *diff;
       if (!document["diff"]["equal"].get<bool>()) code = kFailed;
+    } else {
+      err << "inspect: " << diff.error().message << "\n";
+      code = there.digests ? kFailed : exit_code(there);
     }
   }
   if (options.json) {

@@ -23,10 +23,14 @@ struct MergeOptions {
   std::string dtype = "keep";          ///< --dtype bfloat16|float32|keep
   std::string max_shard_size = "5GB";  ///< --max-shard-size: a number with B, KB, MB, GB or KiB…
   bool average = false;                ///< --merge: the mean of all given checkpoints
-  std::string model_name_or_class;     ///< --model_name_or_class: a folder with the configuration
-                                       ///< and tokenizer that the checkpoint lacks; or empty
-  bool dry_run = false;                ///< --dry-run: says what would be written
-  int threads = 0;                     ///< 0: as many as the machine has, at most 8
+  /// --merge-weights W[,W...]: of each checkpoint in the mean, oldest first; empty: all the same.
+  std::vector<double> average_weights;
+  /// --model_name_or_class: a folder, or an id of the hub, that has the configuration and tokenizer
+  /// that the checkpoint lacks; or a class of transformers, which is only compared; or empty.
+  std::string model_name_or_class;
+  std::string data_dir;  ///< --data: may hold that model, too; or empty
+  bool dry_run = false;  ///< --dry-run: says what would be written
+  int threads = 0;       ///< 0: as many as the machine has, at most 8
 };
 
 /// Says on `out` what was written (or would be), on `err` the progress and what went wrong. While

@@ -85,6 +85,17 @@ class RealReadableFile final : public ReadableFile {
     return to_file_info(status);
   }
 
+  void will_read(std::uint64_t offset, std::uint64_t size) const override {
+    // One call brings in no more than the device's readahead, which may be as small as this.
+    constexpr std::uint64_t kPiece = std::uint64_t{128} << 10U;
+    constexpr auto kMaxOffset = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+    if (offset > kMaxOffset || size > kMaxOffset - offset) return;
+    for (std::uint64_t done = 0; done < size; done += kPiece) {
+      (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset + done),
+                            static_cast<off_t>(std::min(kPiece, size - done)), POSIX_FADV_WILLNEED);
+    }
+  }
+
  private:
   Descriptor fd_;
   std::string path_;

@@ -50,6 +50,9 @@ class ReadableFile {
   /// read. Retries EINTR.
   virtual Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
   virtual Result<FileInfo> info() const = 0;
+  /// A hint that these bytes are read soon: brings them into the page cache meanwhile. Does not
+  /// wait for the disk.
+  virtual void will_read(std::uint64_t /*offset*/, std::uint64_t /*size*/) const {}
 
   /// Fills all of `out` or fails with kCorruption "… ends at …". Thread-safe.
   Status read_exactly_at(std::uint64_t offset, std::span<std::byte> out,

@@ -1,14 +1,13 @@
 #include "store/checkpoint/merge.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "store/checkpoint/folder.h"
+#include "store/base/hash.h"
 #include "store/checkpoint/merge_pipeline.h"
+#include "store/checkpoint/merge_side_files.h"
+#include "store/checkpoint/merge_staging.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/output_place.h"
 #include "store/checkpoint/safetensors.h"
@@ -16,8 +15,6 @@
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::uint64_t kChunkBytes = std::uint64_t{2} << 20U;
-constexpr std::string_view kTemporaryPrefix = ".evalcar-merge-";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 /// Headers, index and configuration beside the tensors; more than they ever take.
 constexpr std::uint64_t kSpaceSlack = std::uint64_t{64} << 20U;
@@ -63,6 +60,17 @@ Status check_same_tensors(const Plan& first, const Plan& other, const std::strin
   return {};
 }
 
+Status check_weights(const MergeRequest& request) {
+  if (request.weights.size() != request.plans.size()) {
+    return usage(std::to_string(request.weights.size()) + " weights are given for " +
+                 std::to_string(request.plans.size()) + " checkpoints");
+  }
+  for (const double weight : request.weights) {
+    if (!std::isfinite(weight) || weight <= 0) return usage("a weight has to be a positive number");
+  }
+  return {};
+}
+
 std::uint64_t output_bytes(const TensorPlan& tensor, const std::optional<DType>& cast) {
   return tensor.elements() * dtype_size(output_dtype(tensor, cast));
 }
@@ -97,46 +105,6 @@ std::vector<MergedFile> split_into_files(const Plan& plan, const MergeRequest& r
   return files;
 }
 
-/// Side files with the folder that each is taken from: the last checkpoint's own first.
-Result<std::vector<std::pair<std::string, std::string>>> find_side_files(
-    const FileSystem& files, const MergeRequest& request) {
-  std::vector<std::pair<std::string, std::string>> found;
-  EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
-  for (std::string& name : side_files(source)) found.emplace_back(source.path, std::move(name));
-  if (request.side_file_fallback_dir.empty()) return found;
-  EVALCAR_ASSIGN_OR_RETURN(const Folder fallback,
-                           open_folder(files, request.side_file_fallback_dir));
-  for (std::string& name : side_files(fallback)) {
-    if (!source.has(name)) found.emplace_back(fallback.path, std::move(name));
-  }
-  return found;
-}
-
-/// config.json names the dtype in which from_pretrained loads; after a cast it has to be the new
-/// one. Both spellings (transformers 4: torch_dtype, 5: dtype), also in nested configurations.
-void set_config_dtype(nlohmann::ordered_json& config, std::string_view dtype, int depth) {
-  if (!config.is_object() || depth > 3) return;
-  for (auto& [key, value] : config.items()) {
-    if ((key == "torch_dtype" || key == "dtype") && value.is_string()) value = dtype;
-    if (value.is_object()) set_config_dtype(value, dtype, depth + 1);
-  }
-}
-
-Result<std::string> side_file_content(const FileSystem& files, const std::string& folder,
-                                      const std::string& name, const MergeRequest& request) {
-  constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, name));
-  EVALCAR_ASSIGN_OR_RETURN(std::string text,
-                           read_file(files, join_path(folder, name), kMaxSideFile));
-  if (name != "config.json" || !request.dtype) return text;
-  auto config = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (config.is_discarded()) {
-    return make_error(ErrorCode::kCorruption, join_path(folder, name) + ": is not valid JSON");
-  }
-  set_config_dtype(config, dtype_name(*request.dtype), 0);
-  return config.dump(2) + "\n";
-}
-
 Status write_synced(FileSystem& files, const std::string& path, std::string_view content) {
   EVALCAR_ASSIGN_OR_RETURN(const auto file, files.create(path, 0644));
   EVALCAR_RETURN_IF_ERROR(file->append(content));
@@ -155,82 +123,52 @@ std::string index_json(const Plan& plan, const MergeReport& report) {
   return index.dump(2) + "\n";
 }
 
-/// mkdir -p that outlives a power cut: the parent of each new folder is synced.
-Status make_durable_directories(FileSystem& files, const std::string& path) {
-  if (files.info_followed(path).has_value()) return make_directories(files, path);
-  const std::string parent = parent_path(path);
-  if (parent != path) EVALCAR_RETURN_IF_ERROR(make_durable_directories(files, parent));
-  EVALCAR_RETURN_IF_ERROR(make_directories(files, path));
-  return files.sync_directory(parent);
-}
-
-/// The temporary folder beside the target; removed unless it was published.
-class Staging {
+/// Whether the input embedding and the head, where both are written, are the same bytes: compared
+/// by a hash of each chunk as it is written. A configuration that ties them would else make
+/// from_pretrained drop the head without a word.
+class TieCheck {
  public:
-  Staging(FileSystem& files, const std::string& output)
-      : files_(files),
-        output_(output),
-        path_(join_path(parent_path(output), std::string(kTemporaryPrefix) + base_name(output) +
-                                                 "." + std::to_string(::getpid()))) {}
-  ~Staging() {
-    if (!published_) (void)remove_tree(files_, path_);  // nothing more can be done about it
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  Status make() {
-    EVALCAR_RETURN_IF_ERROR(make_durable_directories(files_, parent_path(output_)));
-    remove_leftovers();
-    EVALCAR_RETURN_IF_ERROR(remove_tree(files_, path_));
-    return files_.make_directory(path_, 0755);
-  }
-
-  Status publish(bool replace) {
-    EVALCAR_RETURN_IF_ERROR(files_.sync_directory(path_));
-    const std::string old = path_ + ".old";
-    const bool exists = files_.info(output_).has_value();
-    if (exists && replace) {
-      EVALCAR_RETURN_IF_ERROR(remove_tree(files_, old));
-      EVALCAR_RETURN_IF_ERROR(files_.rename(output_, old));
-    } else if (exists) {
-      EVALCAR_RETURN_IF_ERROR(files_.remove_directory(output_));  // empty, or this fails
+  explicit TieCheck(const Plan& plan) {
+    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+      const std::string& name = plan.tensors[i].name;
+      const auto is = [&](std::string_view wanted) {
+        return name == wanted || name.ends_with("." + std::string(wanted));
+      };
+      if (is("embed_tokens.weight") || is("wte.weight")) embedding_.index = i;
+      if (is("lm_head.weight")) head_.index = i;
     }
-    EVALCAR_RETURN_IF_ERROR(files_.rename(path_, output_));
-    published_ = true;
-    if (exists && replace) EVALCAR_RETURN_IF_ERROR(remove_tree(files_, old));
-    return files_.sync_directory(parent_path(output_));
+    if (!embedding_.index || !head_.index) return;
+    const TensorPlan& a = plan.tensors[*embedding_.index];
+    const TensorPlan& b = plan.tensors[*head_.index];
+    comparable_ = a.shape == b.shape && a.dtype == b.dtype;
   }
+
+  void saw(std::size_t tensor, std::span<const std::byte> bytes) {
+    for (Side* const side : {&embedding_, &head_}) {
+      if (comparable_ && side->index == tensor) side->chunks.push_back(xxh3_64(bytes));
+    }
+  }
+
+  bool differ() const { return comparable_ && embedding_.chunks != head_.chunks; }
 
  private:
-  /// Temporary folders of merges to the same target whose process is gone.
-  void remove_leftovers() {
-    const std::string parent = parent_path(output_);
-    const std::string prefix = std::string(kTemporaryPrefix) + base_name(output_) + ".";
-    const auto entries = files_.list(parent);
-    if (!entries.has_value()) return;
-    for (const DirectoryEntry& entry : *entries) {
-      if (!entry.name.starts_with(prefix)) continue;
-      const std::string_view digits = std::string_view(entry.name).substr(prefix.size());
-      pid_t pid = 0;
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pid);
-      const std::string_view rest = digits.substr(static_cast<std::size_t>(end - digits.data()));
-      if (error != std::errc() || pid <= 0 || (!rest.empty() && rest != ".old")) continue;
-      if (pid != ::getpid() && ::kill(pid, 0) != 0 && errno == ESRCH) {
-        (void)remove_tree(files_, join_path(parent, entry.name));  // ours, and nobody's any more
-      }
-    }
-  }
+  struct Side {
+    std::optional<std::size_t> index;
+    std::vector<std::uint64_t> chunks;
+  };
+  Side embedding_;
+  Side head_;
+  bool comparable_ = false;  // of one shape, hence in the same chunks
+};
 
-  FileSystem& files_;
-  std::string output_;
-  std::string path_;
-  bool published_ = false;
+/// What goes on while files are written.
+struct Writing {
+  TieCheck ties;
+  std::uint64_t bytes = 0;
 };
 
 Status write_weights(FileSystem& files, const MergeRequest& request, const MergedFile& file,
-                     const std::string& path, const MergeSource& source, std::uint64_t& written) {
+                     const std::string& path, const MergeSource& source, Writing& writing) {
   const Plan& plan = *source.plan;
   std::vector<SafetensorsTensor> header;
   std::vector<MergeChunk> chunks;
@@ -241,21 +179,42 @@ Status write_weights(FileSystem& files, const MergeRequest& request, const Merge
     header.push_back({tensor.name, output_dtype(tensor, request.dtype), tensor.shape, position,
                       position + bytes});
     position += bytes;
-    for (Box& box : row_major_boxes(tensor, kChunkBytes)) chunks.push_back({i, std::move(box)});
+    for (Box& box : merge_boxes(tensor)) chunks.push_back({i, std::move(box)});
   }
   EVALCAR_ASSIGN_OR_RETURN(const std::string head,
                            make_safetensors_header(header, {{"format", "pt"}}));
   EVALCAR_ASSIGN_OR_RETURN(const auto out, files.create(path, 0644));
   EVALCAR_RETURN_IF_ERROR(out->append(head));
+  std::size_t turn = 0;
   const auto sink = [&](std::span<const std::byte> bytes) -> Status {
     EVALCAR_RETURN_IF_ERROR(out->append(bytes));
-    written += bytes.size();
-    if (request.on_progress) request.on_progress(written);
+    writing.ties.saw(chunks[turn++].tensor, bytes);
+    writing.bytes += bytes.size();
+    if (request.on_progress) request.on_progress(writing.bytes);
     return {};
   };
   EVALCAR_RETURN_IF_ERROR(run_merge_pipeline(source, chunks, request.threads, sink));
   EVALCAR_RETURN_IF_ERROR(out->sync());
   return out->close();
+}
+
+/// The nearest folder around `path` that is there.
+std::string existing_parent(const FileSystem& files, const std::string& path) {
+  std::string parent = parent_path(path);
+  while (parent != parent_path(parent) && !files.info_followed(parent).has_value()) {
+    parent = parent_path(parent);
+  }
+  return parent;
+}
+
+Status check_free_space(const FileSystem& files, const std::string& output, std::uint64_t bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t available,
+                           files.free_bytes(existing_parent(files, output)));
+  if (available >= bytes + kSpaceSlack) return {};
+  return make_error(ErrorCode::kUnavailable, output + ": " + std::to_string(available >> 20U) +
+                                                 " MiB free, the merged weights need " +
+                                                 std::to_string((bytes + kSpaceSlack) >> 20U) +
+                                                 " MiB");
 }
 
 }  // namespace
@@ -268,6 +227,7 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
     EVALCAR_RETURN_IF_ERROR(
         check_same_tensors(request.plans[0], request.plans[i], request.source_dirs[i]));
   }
+  if (!request.weights.empty()) EVALCAR_RETURN_IF_ERROR(check_weights(request));
   EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve_output(files, request.output_dir));
   EVALCAR_RETURN_IF_ERROR(check_output_place(files, request.output_dir, OutputUse::kReplaced));
   EVALCAR_RETURN_IF_ERROR(check_apart(files, output, request.source_dirs));
@@ -281,7 +241,8 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
   report.files = split_into_files(request.plans[0], request);
   for (const MergedFile& file : report.files) report.tensor_bytes += file.bytes;
   EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
-  for (const auto& [folder, name] : sides) report.side_files.push_back(name);
+  for (const SideFile& side : sides) report.side_files.push_back(side.name);
+  EVALCAR_RETURN_IF_ERROR(check_free_space(files, output, report.tensor_bytes));
   return report;
 }
 
@@ -291,36 +252,32 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
   const Plan& plan = request.plans[0];
 
   std::vector<PlanReader> readers;
-  MergeSource source{&plan, {}, request.dtype, request.cancelled};
+  MergeSource source{&plan, {}, request.weights, request.dtype, request.cancelled};
+  source.weights.resize(request.plans.size(), 1.0);
   for (const Plan& each : request.plans) {
     EVALCAR_ASSIGN_OR_RETURN(PlanReader reader, PlanReader::open(files, each));
     readers.push_back(std::move(reader));
   }
   for (const PlanReader& reader : readers) source.readers.push_back(&reader);
 
-  Staging staging(files, output);
+  MergeStaging staging(files, output);
   EVALCAR_RETURN_IF_ERROR(staging.make());
-  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t available, files.free_bytes(staging.path()));
-  if (available < report.tensor_bytes + kSpaceSlack) {
-    return make_error(ErrorCode::kUnavailable,
-                      output + ": " + std::to_string(available >> 20U) +
-                          " MiB free, the merged weights need " +
-                          std::to_string((report.tensor_bytes + kSpaceSlack) >> 20U) + " MiB");
-  }
-  std::uint64_t written = 0;
+  Writing writing{TieCheck(plan)};
   for (const MergedFile& file : report.files) {
     EVALCAR_RETURN_IF_ERROR(
-        write_weights(files, request, file, join_path(staging.path(), file.name), source, written));
+        write_weights(files, request, file, join_path(staging.path(), file.name), source, writing));
   }
   for (const PlanReader& reader : readers) {
     EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(request.threads));
     EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   }
   EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
-  for (const auto& [folder, name] : sides) {
-    EVALCAR_ASSIGN_OR_RETURN(const std::string text,
-                             side_file_content(files, folder, name, request));
-    EVALCAR_RETURN_IF_ERROR(write_synced(files, join_path(staging.path(), name), text));
+  for (const SideFile& side : sides) {
+    EVALCAR_ASSIGN_OR_RETURN(const SideFileContent content,
+                             side_file_content(files, side, request, writing.ties.differ()));
+    EVALCAR_RETURN_IF_ERROR(
+        write_synced(files, join_path(staging.path(), side.name), content.text));
+    report.untied = report.untied || content.untied;
   }
   if (report.files.size() > 1) {
     EVALCAR_RETURN_IF_ERROR(

@@ -22,7 +22,9 @@ namespace evalcar::checkpoint {
 struct MergeRequest {
   std::vector<Plan> plans;  ///< one; or several with the same tensors, whose mean is written
   std::vector<std::string> source_dirs;  ///< the checkpoints' folders, as many as plans
-  std::string output_dir;                ///< must not exist, or be empty
+  /// Of each plan in the mean, positive, as many as plans; empty: all the same.
+  std::vector<double> weights;
+  std::string output_dir;  ///< must not exist, or be empty
   /// Replaces the output folder if it is there. Only for folders that are ours.
   bool replace_output = false;
   /// Where configuration, tokenizer and processor files come from that the last source has not; or
@@ -48,16 +50,21 @@ struct MergeReport {
   std::vector<MergedFile> files;
   std::vector<std::string> side_files;
   std::uint64_t tensor_bytes = 0;
+  /// The input embedding and the head differ, so that the configuration ties them no longer. Only
+  /// known when merged.
+  bool untied = false;
 };
 
-/// What a merge would write, without reading any tensor. kInvalidArgument where the plans do not
-/// hold the same tensors, or where the output may not be: inside a checkpoint, or (its trainer
-/// prunes and resumes by such names) named `checkpoint…` beside checkpoints.
+/// What a merge would write, without reading any tensor. kUnavailable when there is too little free
+/// space; kInvalidArgument where the plans do not hold the same tensors, or where the output may
+/// not be: inside a checkpoint, or (its trainer prunes and resumes by such names) named
+/// `checkpoint…` beside checkpoints.
 Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& request);
 
-/// Merges. Errors as plan_merge; kUnavailable when there is too little free space, or when a source
-/// changed while it was read; kCancelled. Tied tensors are written under each of their names:
-/// transformers ties them again, and whoever does not tie finds both.
+/// Merges. Errors as plan_merge; kCorruption where a checksum does not fit; kUnavailable when a
+/// source changed while it was read; kCancelled. Tied tensors are written under each of their
+/// names: transformers ties them again, and whoever does not tie finds both. Where the
+/// configuration ties an embedding and a head that differ, the written one does not (`untied`).
 Result<MergeReport> merge(FileSystem& files, const MergeRequest& request);
 
 }  // namespace evalcar::checkpoint

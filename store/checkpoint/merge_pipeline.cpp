@@ -10,6 +10,35 @@
 namespace evalcar::checkpoint {
 namespace {
 
+/// Of the tensor as it is stored. Read, checked and cast, a chunk of this size stays in a second
+/// level cache.
+constexpr std::uint64_t kChunkBytes = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kPermutedChunkBytes = std::uint64_t{16} << 20U;
+/// Of all chunks that are being read or wait to be taken.
+constexpr std::uint64_t kMemoryBytes = std::uint64_t{64} << 20U;
+/// How far the disk is told what comes. A tensor jumps between the ranks' files, so the kernel's
+/// own readahead sees no sequence in any of them.
+constexpr std::uint64_t kHintBytes = std::uint64_t{32} << 20U;
+
+/// Whether a piece's elements lie in the file in row-major order of the tensor.
+bool is_row_major(const Piece& piece) {
+  std::int64_t inner = 0;  // the stride of the dimension behind
+  for (std::size_t d = piece.size.size(); d-- > 0;) {
+    if (piece.size[d] == 1) continue;
+    if (piece.stride_elements[d] < inner) return false;
+    inner = piece.stride_elements[d];
+  }
+  return true;
+}
+
+/// Makes room for `count` elements. What a rare large chunk took is given back.
+template <typename T>
+void fit(std::vector<T>& memory, std::size_t count) {
+  constexpr std::size_t kKept = 4 * kChunkBytes / sizeof(T);
+  if (memory.capacity() > kKept && count <= kKept) std::vector<T>().swap(memory);
+  memory.resize(count);
+}
+
 /// Reads one chunk after another into its own scratch memory. One per thread.
 class ChunkReader {
  public:
@@ -19,11 +48,11 @@ class ChunkReader {
     const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
     const DType to = output_dtype(tensor, source_.dtype);
     const std::size_t elements = chunk.box.elements();
-    out.resize(elements * dtype_size(to));
+    fit(out, elements * dtype_size(to));
     if (source_.readers.size() > 1 && is_convertible(tensor.dtype)) return average(chunk, to, out);
     // Of several checkpoints, what cannot be averaged (a counter, a mask) is the last one's.
     if (to == tensor.dtype) return source_.readers.back()->read_box(chunk.tensor, chunk.box, out);
-    scratch_.resize(elements * dtype_size(tensor.dtype));
+    fit(scratch_, elements * dtype_size(tensor.dtype));
     EVALCAR_RETURN_IF_ERROR(source_.readers.back()->read_box(chunk.tensor, chunk.box, scratch_));
     convert(tensor.dtype, scratch_, to, out);
     return {};
@@ -33,13 +62,16 @@ class ChunkReader {
   Status average(const MergeChunk& chunk, DType to, std::vector<std::byte>& out) {
     const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
     const std::size_t elements = chunk.box.elements();
-    scratch_.resize(elements * dtype_size(tensor.dtype));
-    sum_.assign(elements, 0.0);
-    for (const PlanReader* reader : source_.readers) {
-      EVALCAR_RETURN_IF_ERROR(reader->read_box(chunk.tensor, chunk.box, scratch_));
-      accumulate(tensor.dtype, scratch_, 1.0, sum_);
+    fit(scratch_, elements * dtype_size(tensor.dtype));
+    fit(sum_, elements);
+    std::fill(sum_.begin(), sum_.end(), 0.0);
+    double divisor = 0;
+    for (std::size_t i = 0; i < source_.readers.size(); ++i) {
+      EVALCAR_RETURN_IF_ERROR(source_.readers[i]->read_box(chunk.tensor, chunk.box, scratch_));
+      accumulate(tensor.dtype, scratch_, source_.weights[i], sum_);
+      divisor += source_.weights[i];
     }
-    write_mean(sum_, static_cast<double>(source_.readers.size()), to, out);
+    write_mean(sum_, divisor, to, out);
     return {};
   }
 
@@ -48,8 +80,9 @@ class ChunkReader {
   std::vector<double> sum_;
 };
 
-/// A ring of slots: chunk i uses slot i % size. A reader waits until its slot was taken, the taker
-/// until it was filled.
+/// A ring of slots: chunk i uses slot i % size. A reader waits until its slot was taken and until
+/// there is memory for its chunk (the next one to be taken always gets it), the taker until it was
+/// filled.
 class Ring {
  public:
   Ring(const MergeSource& source, const std::vector<MergeChunk>& chunks, std::size_t slots)
@@ -63,8 +96,14 @@ class Ring {
         std::unique_lock lock(mutex_);
         if (stopped_ || next_ == chunks_.size()) return;
         turn = next_++;
-        changed_.wait(lock, [&] { return stopped_ || turn < taken_ + slots_.size(); });
+        hint_from(turn);
+        const std::uint64_t bytes = memory_of(chunks_[turn]);
+        changed_.wait(lock, [&] {
+          const bool fits = turn == taken_ || memory_ + bytes <= kMemoryBytes;
+          return stopped_ || (turn < taken_ + slots_.size() && fits);
+        });
         if (stopped_) return;
+        memory_ += bytes;
       }
       Slot& slot = slots_[turn % slots_.size()];
       Status status = reader.read(chunks_[turn], slot.bytes);
@@ -90,6 +129,7 @@ class Ring {
       if (result.has_value()) result = sink(slot.bytes);
       const std::scoped_lock lock(mutex_);
       slot.filled = false;
+      memory_ -= memory_of(chunks_[turn]);
       taken_ = turn + 1;
       changed_.notify_all();
     }
@@ -106,6 +146,29 @@ class Ring {
     bool filled = false;
   };
 
+  /// Tells the disk of the chunks that come after `turn`. Under mutex_.
+  void hint_from(std::size_t turn) {
+    std::uint64_t ahead = 0;
+    for (std::size_t i = turn + 1; i < chunks_.size() && ahead < kHintBytes; ++i) {
+      const MergeChunk& chunk = chunks_[i];
+      ahead += chunk.box.elements() * dtype_size(source_.plan->tensors[chunk.tensor].dtype);
+      if (i < hinted_) continue;
+      hinted_ = i + 1;
+      for (const PlanReader* reader : source_.readers) reader->will_read(chunk.tensor, chunk.box);
+    }
+  }
+
+  /// What its bytes, and what they are made of, take.
+  std::uint64_t memory_of(const MergeChunk& chunk) const {
+    const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
+    const DType to = output_dtype(tensor, source_.dtype);
+    const bool averaged = source_.readers.size() > 1 && is_convertible(tensor.dtype);
+    const std::uint64_t between = averaged             ? sizeof(double) + dtype_size(tensor.dtype)
+                                  : to != tensor.dtype ? dtype_size(tensor.dtype)
+                                                       : 0;
+    return chunk.box.elements() * (dtype_size(to) + between);
+  }
+
   const MergeSource& source_;
   const std::vector<MergeChunk>& chunks_;
   std::mutex mutex_;
@@ -113,6 +176,8 @@ class Ring {
   std::vector<Slot> slots_;  // status and filled under mutex_, bytes by whose turn it is
   std::size_t next_ = 0;     // the rest under mutex_
   std::size_t taken_ = 0;
+  std::size_t hinted_ = 0;
+  std::uint64_t memory_ = 0;
   bool stopped_ = false;
 };
 
@@ -120,6 +185,11 @@ class Ring {
 
 DType output_dtype(const TensorPlan& tensor, const std::optional<DType>& cast) {
   return cast && is_convertible(tensor.dtype) ? *cast : tensor.dtype;
+}
+
+std::vector<Box> merge_boxes(const TensorPlan& tensor) {
+  const bool row_major = std::all_of(tensor.pieces.begin(), tensor.pieces.end(), is_row_major);
+  return row_major_boxes(tensor, row_major ? kChunkBytes : kPermutedChunkBytes);
 }
 
 Status run_merge_pipeline(const MergeSource& source, const std::vector<MergeChunk>& chunks,

@@ -23,6 +23,7 @@ struct MergeChunk {
 struct MergeSource {
   const Plan* plan = nullptr;              ///< of the first checkpoint: names, dtypes, shapes
   std::vector<const PlanReader*> readers;  ///< one, or several to average
+  std::vector<double> weights;             ///< of each reader in the average; positive
   std::optional<DType> dtype;              ///< the cast
   const std::atomic<bool>* cancelled = nullptr;
 };
@@ -30,8 +31,12 @@ struct MergeSource {
 /// The dtype in which a tensor is written.
 DType output_dtype(const TensorPlan& tensor, const std::optional<DType>& cast);
 
+/// The boxes in which a tensor is read: small ones that stay in a processor's cache, larger ones
+/// where the file has another order than row-major, since each box then takes a part of every run.
+std::vector<Box> merge_boxes(const TensorPlan& tensor);
+
 /// Calls `sink` (on this thread) with the bytes of each chunk in turn. Stops at the first error of
-/// a read or of the sink. Memory: (threads + 2) chunks.
+/// a read or of the sink. Memory: 64 MiB and what one chunk takes, however many threads.
 Status run_merge_pipeline(const MergeSource& source, const std::vector<MergeChunk>& chunks,
                           int threads,
                           const std::function<Status(std::span<const std::byte>)>& sink);

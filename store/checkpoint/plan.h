@@ -136,6 +136,8 @@ class PlanReader {
   Status read(std::size_t index, std::span<std::byte> out) const;
   /// The same for a part: `out` gets the elements of `box`, contiguous and row-major.
   Status read_box(std::size_t index, const Box& box, std::span<std::byte> out) const;
+  /// A hint that this box is read soon: the disk brings it into the page cache meanwhile.
+  void will_read(std::size_t index, const Box& box) const;
   /// Checks that no file changed since the plan was made (device, inode, size, mtime): call after
   /// the last read. kUnavailable, naming the file, if one did: what was read must be thrown away. A
   /// ctime that alone differs is told in `only_ctime_changed`.

@@ -21,12 +21,42 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
 /// From here on a pread per run costs less than copying through the buffer.
 constexpr std::size_t kDirectBytes = std::size_t{128} << 10U;
+/// More bytes than these between two runs are not worth reading only to skip them.
+constexpr std::size_t kGapBytes = std::size_t{4} << 10U;
 
 struct Dimension {
   std::size_t size = 0;
   std::size_t file_stride = 0;  // bytes
   std::size_t out_stride = 0;   // bytes
 };
+
+/// What a piece and a box have in common. Offsets in bytes, in the file and in the box.
+struct Region {
+  std::uint64_t file_offset = 0;
+  std::size_t out_offset = 0;
+  std::size_t bytes = 0;  // 0: nothing, and the rest means nothing
+  std::vector<Dimension> dimensions;
+};
+
+Region common_region(const Piece& piece, const Box& box, std::size_t element_bytes) {
+  const std::vector<std::int64_t> out_strides = contiguous_strides(box.size);
+  Region region{piece.file_offset, 0, element_bytes, {}};
+  region.dimensions.resize(box.size.size());
+  for (std::size_t d = 0; d < box.size.size(); ++d) {
+    const std::int64_t begin = std::max(piece.start[d], box.start[d]);
+    const std::int64_t end = std::min(piece.start[d] + piece.size[d], box.start[d] + box.size[d]);
+    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0));
+    region.bytes *= size;
+    if (size == 0) break;
+    Dimension& dimension = region.dimensions[d];
+    dimension = {size, static_cast<std::size_t>(piece.stride_elements[d]) * element_bytes,
+                 static_cast<std::size_t>(out_strides[d]) * element_bytes};
+    region.file_offset +=
+        static_cast<std::uint64_t>(begin - piece.start[d]) * dimension.file_stride;
+    region.out_offset += static_cast<std::size_t>(begin - box.start[d]) * dimension.out_stride;
+  }
+  return region;
+}
 
 /// A strided copy from a file into memory; dimensions in descending order of file_stride.
 class RegionCopy {
@@ -90,8 +120,11 @@ class RegionCopy {
       }
       return {};
     }
+    const bool far_apart = d.file_stride > inner_span + kGapBytes;
     const std::size_t group =
-        std::min(d.size, 1 + (kBufferBytes - inner_span) / std::max<std::size_t>(d.file_stride, 1));
+        far_apart ? 1
+                  : std::min(d.size, 1 + (kBufferBytes - inner_span) /
+                                             std::max<std::size_t>(d.file_stride, 1));
     for (std::size_t first = 0; first < d.size; first += group) {
       const std::size_t count = std::min(group, d.size - first);
       buffer_.resize((count - 1) * d.file_stride + inner_span);
@@ -153,6 +186,7 @@ struct PlanReader::State {
   std::vector<std::unique_ptr<ReadableFile>> opened;
   const FileSystem* files = nullptr;
 
+  void will_read(const TensorPlan& tensor, const Box& box) const;
   /// The elements of a box, means and updates included.
   Status read_values(const TensorPlan& tensor, const Box& box, std::span<std::byte> out) const;
   /// The elements of a box as the files hold them.
@@ -230,29 +264,14 @@ Status PlanReader::State::read_stored(const TensorPlan& tensor, const Box& box,
                       "tensor " + quote_name(tensor.name) + ": the buffer does not fit the box");
   }
   if (out.empty()) return {};
-  const std::vector<std::int64_t> out_strides = contiguous_strides(box.size);
   std::size_t copied = 0;
   for (const Piece& piece : tensor.pieces) {
-    std::vector<Dimension> dimensions(rank);
-    std::uint64_t file_offset = piece.file_offset;
-    std::size_t out_offset = 0;
-    std::size_t elements = 1;
-    for (std::size_t d = 0; d < rank; ++d) {
-      const std::int64_t begin = std::max(piece.start[d], box.start[d]);
-      const std::int64_t end = std::min(piece.start[d] + piece.size[d], box.start[d] + box.size[d]);
-      const auto size = static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0));
-      elements *= size;
-      if (size == 0) break;
-      dimensions[d] = {size, static_cast<std::size_t>(piece.stride_elements[d]) * element_bytes,
-                       static_cast<std::size_t>(out_strides[d]) * element_bytes};
-      file_offset += static_cast<std::uint64_t>(begin - piece.start[d]) * dimensions[d].file_stride;
-      out_offset += static_cast<std::size_t>(begin - box.start[d]) * dimensions[d].out_stride;
-    }
-    if (elements == 0) continue;
-    copied += elements * element_bytes;
+    Region region = common_region(piece, box, element_bytes);
+    if (region.bytes == 0) continue;
+    copied += region.bytes;
     RegionCopy copy(*opened[piece.file], plan.files[piece.file].path, element_bytes,
-                    std::move(dimensions));
-    EVALCAR_RETURN_IF_ERROR(copy.run(file_offset, out.data() + out_offset));
+                    std::move(region.dimensions));
+    EVALCAR_RETURN_IF_ERROR(copy.run(region.file_offset, out.data() + region.out_offset));
   }
   if (copied != out.size()) {
     return make_error(ErrorCode::kInternal, "tensor " + quote_name(tensor.name) +
@@ -282,6 +301,26 @@ Status PlanReader::State::read_converted(const TensorPlan& tensor, const Box& bo
     done += bytes;
   }
   return {};
+}
+
+void PlanReader::will_read(std::size_t index, const Box& box) const {
+  if (index < state_->plan.tensors.size()) state_->will_read(state_->plan.tensors[index], box);
+}
+
+void PlanReader::State::will_read(const TensorPlan& tensor, const Box& box) const {
+  if (box.size.size() != tensor.shape.size()) return;
+  if (tensor.mean_of != nullptr) {
+    for (const TensorPlan& member : *tensor.mean_of) will_read(member, box);
+  }
+  const std::size_t element_bytes = dtype_size(tensor.stored_dtype.value_or(tensor.dtype));
+  for (const Piece& piece : tensor.pieces) {
+    const Region region = common_region(piece, box, element_bytes);
+    if (region.bytes == 0) continue;
+    std::size_t span = element_bytes;
+    for (const Dimension& d : region.dimensions) span += (d.size - 1) * d.file_stride;
+    // Not what lies scattered over much that nobody wants now.
+    if (span / 2 <= region.bytes) opened[piece.file]->will_read(region.file_offset, span);
+  }
 }
 
 Status PlanReader::verify_unchanged(bool* only_ctime_changed) const {

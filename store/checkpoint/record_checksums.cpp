@@ -25,6 +25,9 @@ class RecordChecksums::WatchedFile final : public ReadableFile {
     return n;
   }
   Result<FileInfo> info() const override { return file_->info(); }
+  void will_read(std::uint64_t offset, std::uint64_t size) const override {
+    file_->will_read(offset, size);
+  }
 
  private:
   RecordChecksums& checksums_;

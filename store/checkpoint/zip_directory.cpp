@@ -225,6 +225,13 @@ Result<std::vector<ZipEntry>> read_central(const ReadableFile& file, const ZipDi
                    "the central directory has " + std::to_string(entries.size()) +
                        " entries, expected " + std::to_string(directory.entries));
   }
+  // What is read next lies scattered over the file: each local header, and the data descriptor
+  // before it. The disk looks for all of them at once.
+  constexpr std::uint64_t kDescriptorBytes = 24;
+  for (const ZipEntry& entry : entries) {
+    const std::uint64_t before = std::min(entry.local_offset, kDescriptorBytes);
+    file.will_read(entry.local_offset - before, before + kLocalBytes + entry.name.size());
+  }
   return entries;
 }
 

@@ -1,6 +1,7 @@
 #include "store/checkpoint/merge.h"
 
 #include <cerrno>
+#include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
@@ -106,6 +107,57 @@ TEST_CASE("the mean of checkpoints is taken of floats, and the last one's intege
   CHECK(run.merged("c") == bytes_of<float>({0.5F}));
 }
 
+TEST_CASE("the mean of checkpoints takes the weight of each") {
+  Run run;
+  MergeRequest request = run.request({5, 6});
+  request.weights = {1, 3};
+
+  REQUIRE(merge(run.files, request).has_value());
+
+  CHECK(run.merged("a") == bytes_of<float>({2.5F, 3.5F, 4.5F, 7}));
+  CHECK(run.merged("b") == bytes_of<std::int64_t>({20, 20, 20}));
+}
+
+TEST_CASE("weights that are not one positive number a checkpoint are refused") {
+  Run run;
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  for (const std::vector<double>& weights :
+       {std::vector<double>{1}, {1, 2, 3}, {1, 0}, {1, -1}, {kNaN, 1}}) {
+    MergeRequest request = run.request({5, 6});
+    request.weights = weights;
+
+    CHECK(merge(run.files, request).error().code == ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("a configuration ties an embedding and a head only where they are equal") {
+  const auto merged_config = [](const std::string& config, float head, bool untied) {
+    Run run;
+    run.files.put_file(
+        "/run/checkpoint-7/model.safetensors",
+        safetensors_bytes(
+            R"({"lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+            R"("model.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+            bytes_of<float>({1, head, 1, 2})));
+    run.files.put_file("/run/checkpoint-7/config.json", config);
+    const auto report = merge(run.files, run.request({7}));
+    REQUIRE(report.has_value());
+    CHECK(report->untied == untied);
+    return *run.files.content("/out/merged/config.json");
+  };
+  const std::string tied =
+      R"({"tie_word_embeddings":true,"text_config":{"tie_word_embeddings":true}})";
+  const std::string loose = R"({"tie_word_embeddings":false})";
+
+  CHECK(merged_config(tied, 2, false) == tied);
+  CHECK(nlohmann::json::parse(merged_config(tied, 3, true)) ==
+        nlohmann::json::parse(
+            R"({"tie_word_embeddings":false,"text_config":{"tie_word_embeddings":false}})"));
+  CHECK(merged_config(loose, 3, false) == loose);
+  // A configuration that says nothing may tie by the default of its class.
+  CHECK(nlohmann::json::parse(merged_config("{}", 3, true)) == nlohmann::json::parse(loose));
+}
+
 TEST_CASE("a cast changes floats and the configuration's dtype, not integers") {
   Run run;
   MergeRequest request = run.request();
@@ -160,6 +212,7 @@ TEST_CASE("too little free space is told before anything is written") {
   const auto report = merge(run.files, run.request());
 
   CHECK(report.error().code == ErrorCode::kUnavailable);
+  CHECK(plan_merge(run.files, run.request()).error().code == ErrorCode::kUnavailable);
   CHECK(run.files.count("create") == 0);
   CHECK(run.files.tree("/out").empty());
 }

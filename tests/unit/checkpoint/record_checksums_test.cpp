@@ -2,6 +2,7 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <cstring>
 #include <random>
 #include <span>
 #include <stop_token>
@@ -222,6 +223,41 @@ TEST_CASE("a hash and a merge read no more than the weights, and padding where i
   request.dtype = DType::kBFloat16;
   REQUIRE(merge(scene.files, request).has_value());
   CHECK(scene.files.bytes_read() == once + std::string("{}").size());
+}
+
+TEST_CASE("a tensor that is stored transposed is read once, too, and in its own order") {
+  constexpr std::int64_t kSide = 3000;  // 36 MB: three chunks, each with a part of every run
+  test::FakeClock clock;
+  test::MemoryFileSystem memory{clock};
+  test::CountingFileSystem files{memory};
+  std::vector<float> stored(kSide * kSide);
+  for (std::size_t i = 0; i < stored.size(); ++i) stored[i] = static_cast<float>(i);
+  const auto bytes = std::as_bytes(std::span(stored));
+  memory.put_file("/c/w.pt", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  Plan plan;
+  plan.files.push_back({"/c/w.pt", memory.info("/c/w.pt").value()});
+  plan.records.push_back({0, 0, bytes.size(), crc32(bytes)});
+  plan.tensors.push_back({.name = "w", .dtype = DType::kFloat32, .shape = {kSide, kSide}});
+  plan.tensors[0].pieces = {{0, 0, {0, 0}, {kSide, kSide}, {1, kSide}}};
+  MergeRequest request;
+  request.plans = {plan};
+  request.source_dirs = {"/c"};
+  request.output_dir = "/out/merged";
+
+  REQUIRE(merge(files, request).has_value());
+
+  CHECK(files.bytes_read() == bytes.size());
+  const std::string merged = *memory.content("/out/merged/model.safetensors");
+  const std::size_t data = merged.size() - bytes.size();
+  std::size_t wrong = 0;
+  for (std::size_t row = 0; row < kSide; ++row) {
+    for (std::size_t column = 0; column < kSide; ++column) {
+      float value = 0;
+      std::memcpy(&value, merged.data() + data + 4 * (row * kSide + column), 4);
+      wrong += value == stored[column * kSide + row] ? 0 : 1;
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("a merge publishes nothing where a checksum does not fit") {

@@ -1,0 +1,253 @@
+#include "agent/cli/merge_sources.h"
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "store/checkpoint/adapter_base.h"
+#include "store/checkpoint/hub_cache.h"
+
+namespace evalcar::cli {
+namespace {
+
+using checkpoint::Completeness;
+using checkpoint::Layout;
+using checkpoint::LayoutOptions;
+using checkpoint::Plan;
+using checkpoint::WeightsKind;
+
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
+
+Error usage(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+/// Steps of the checkpoints in a run folder, newest first.
+Result<std::vector<std::int64_t>> steps_of_run(const FileSystem& files, const std::string& run) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(run));
+  std::vector<std::int64_t> steps;
+  for (const DirectoryEntry& entry : entries) {
+    if (const auto step = checkpoint::step_of_name(entry.name)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+bool has_config(const FileSystem& files, const std::string& folder) {
+  return files.info_followed(join_path(folder, "config.json")).has_value();
+}
+
+bool is_complete(const FileSystem& files, const std::string& folder, WeightsKind kind,
+                 const LayoutOptions& layout) {
+  const auto report = checkpoint::inspect_layout(files, folder, layout);
+  return report.has_value() &&
+         std::any_of(report->kinds.begin(), report->kinds.end(), [&](const auto& state) {
+           return state.kind == kind && state.completeness == Completeness::kComplete;
+         });
+}
+
+LayoutOptions without_config(LayoutOptions layout) {
+  layout.weights_only = true;
+  return layout;
+}
+
+/// The checkpoints of a run folder to merge: that of --step, all with --merge, else the newest
+/// complete one.
+Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const std::string& run,
+                                                 const MergeOptions& options,
+                                                 const LayoutOptions& layout) {
+  const auto folder = [&](std::int64_t step) {
+    return join_path(run, "checkpoint-" + std::to_string(step));
+  };
+  if (options.step) return std::vector{folder(*options.step)};
+  EVALCAR_ASSIGN_OR_RETURN(auto steps, steps_of_run(files, run));
+  if (steps.empty()) {
+    return make_error(ErrorCode::kUnavailable,
+                      run + ": is neither a checkpoint nor a run folder with checkpoint-N in it");
+  }
+  // Checkpoints that have no configuration are second to those that do: one whose configuration is
+  // still to be written looks the same.
+  for (const LayoutOptions& wanted : {layout, without_config(layout)}) {
+    std::vector<std::string> chosen;
+    for (const std::int64_t step : steps) {
+      if (!is_complete(files, folder(step), options.weights, wanted)) continue;
+      chosen.insert(chosen.begin(), folder(step));
+      if (!options.average) break;
+    }
+    if (!chosen.empty()) return chosen;
+  }
+  // The newest one's own reason says most.
+  const auto plan = checkpoint::make_plan(files, folder(steps[0]), options.weights, layout);
+  return plan.has_value() ? make_error(ErrorCode::kUnavailable, run + ": changed meanwhile")
+                          : plan.error();
+}
+
+/// Absolute folders of the checkpoints that the options mean.
+Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
+                                                    const MergeOptions& options,
+                                                    const LayoutOptions& layout) {
+  if (options.inputs.empty()) return usage("--input_dir: give a run folder or checkpoints");
+  std::vector<std::string> folders;
+  for (const std::string& input : options.inputs) {
+    EVALCAR_ASSIGN_OR_RETURN(std::string real, files.real_path(input));
+    folders.push_back(std::move(real));
+  }
+  if (folders.size() == 1) {
+    const auto report = checkpoint::inspect_layout(files, folders[0], layout);
+    const bool named_checkpoint = checkpoint::step_of_name(base_name(folders[0])).has_value();
+    EVALCAR_ASSIGN_OR_RETURN(const auto steps, steps_of_run(files, folders[0]));
+    // The final save puts weights into the run folder itself, beside the checkpoints: --step and
+    // --merge ask for those.
+    const bool asks_for_steps = (options.step.has_value() || options.average) && !steps.empty();
+    const bool known_but_unread = !report.has_value() && !report.error().retryable;
+    if (named_checkpoint || (report.has_value() && !asks_for_steps) ||
+        (steps.empty() && known_but_unread)) {
+      return folders;
+    }
+    return choose_from_run(files, folders[0], options, layout);
+  }
+  if (!options.average) {
+    return usage("--input_dir: several checkpoints are given; --merge averages them");
+  }
+  if (options.step) return usage("--step: names a checkpoint of one run folder, not of several");
+  return folders;
+}
+
+bool is_type(const std::string& type) {
+  return type == "auto" || type == "hf" || type == "fsdp2" || type == "dcp";
+}
+
+Status check_type(const MergeOptions& options, Layout layout, const std::string& folder) {
+  if (options.type == "auto") return {};
+  const bool is_dcp = layout == Layout::kDcp || layout == Layout::kDcpSafetensors;
+  if (options.type == "dcp" && is_dcp) return {};
+  if (options.type == "fsdp2" && layout == Layout::kLmmsEngineFsdp2) return {};
+  // lmms-engine's "hf" is what its Hugging Face trainer writes: under FSDP a DCP folder, under
+  // DeepSpeed ZeRO's partitions, with PEFT an adapter.
+  if (options.type == "hf" && layout != Layout::kLmmsEngineFsdp2) return {};
+  return usage("--type " + options.type + ": " + folder + " is of the layout " +
+               std::string(checkpoint::layout_name(layout)));
+}
+
+/// "Qwen2_5_VLForConditionalGeneration", "Qwen2Model": what transformers calls a class. An id of
+/// the hub that looks like one is written with its organisation.
+bool is_class_name(std::string_view name) {
+  const bool identifier = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  });
+  return identifier && std::isupper(static_cast<unsigned char>(name.front())) != 0 &&
+         (name.find("For") != std::string_view::npos || name.ends_with("Model"));
+}
+
+/// Whether config.json names the class in `architectures`; true where it says nothing.
+bool is_architecture(const FileSystem& files, const std::string& folder, const std::string& name) {
+  const auto text = read_file(files, join_path(folder, "config.json"), kMaxConfigBytes);
+  if (!text.has_value()) return true;
+  const auto config = nlohmann::json::parse(*text, nullptr, false);
+  if (!config.is_object() || !config.contains("architectures")) return true;
+  const auto& named = config["architectures"];
+  return !named.is_array() || named.empty() ||
+         std::find(named.begin(), named.end(), nlohmann::json(name)) != named.end();
+}
+
+/// The folder that --model_name_or_class means, before the checkpoints are known; empty for a
+/// class.
+Result<std::string> find_given_model(const FileSystem& files, const MergeOptions& options) {
+  const std::string& name = options.model_name_or_class;
+  if (name.empty() || is_class_name(name)) return std::string();
+  auto found =
+      checkpoint::find_model(files, {.id = name}, checkpoint::hub_places(options.data_dir));
+  if (found.has_value()) return files.real_path(*found);
+  return with_context(found.error(), "--model_name_or_class");
+}
+
+/// The folder whose configuration and tokenizer the merged one gets where `folder` has none.
+/// `given` is what find_given_model() said.
+Result<std::string> choose_model(const FileSystem& files, const MergeOptions& options,
+                                 const std::string& folder, const Result<std::string>& given,
+                                 std::ostream& err) {
+  if (checkpoint::is_adapter(files, folder)) {
+    if (!given.has_value()) return given;
+    return checkpoint::adapter_base(files, folder, *given);
+  }
+  const std::string& name = options.model_name_or_class;
+  const bool complete = has_config(files, folder);
+  if (!given.has_value()) {
+    if (!complete || given.error().code != ErrorCode::kNotFound) return given;
+    err << "merge: " << name << " is not on this machine, and not needed: " << folder
+        << " has its own configuration\n";
+    return std::string();
+  }
+  if (is_class_name(name)) {
+    if (!complete) {
+      return usage("--model_name_or_class " + name + ": a class holds no configuration, and " +
+                   folder +
+                   " has no config.json; give the folder or the hub id of the model that training "
+                   "started from (or nothing, to merge the weights alone)");
+    }
+    if (!is_architecture(files, folder, name)) {
+      err << "merge: " << join_path(folder, "config.json") << " names another class than " << name
+          << "\n";
+    }
+  }
+  return given;
+}
+
+/// The plan of one checkpoint; one without a configuration counts if nothing else is wrong with it.
+Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
+                     const MergeOptions& options, const LayoutOptions& layout, std::ostream& err) {
+  auto plan = checkpoint::make_plan(files, folder, options.weights, layout);
+  if (plan.has_value() || layout.weights_only || has_config(files, folder)) return plan;
+  auto weights_alone =
+      checkpoint::make_plan(files, folder, options.weights, without_config(layout));
+  if (!weights_alone.has_value()) return plan;
+  err << "merge: " << folder << " has no config.json: the merged folder holds the weights alone "
+      << "(--model_name_or_class names the model that has the rest)\n";
+  return weights_alone;
+}
+
+/// <run>/_evalcar/merged/<step>/<kind>, the run being the folder around the last checkpoint.
+std::string default_output(const std::string& folder, const MergeOptions& options,
+                           const std::string& kind) {
+  const auto step = checkpoint::step_of_name(base_name(folder));
+  return join_path(join_path(join_path(parent_path(folder), "_evalcar/merged"),
+                             step ? std::to_string(*step) : base_name(folder)),
+                   options.average ? "average" : kind);
+}
+
+}  // namespace
+
+Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const FileSystem& files,
+                                        std::ostream& err) {
+  MergeOptions options = given_options;
+  if (!is_type(options.type)) {
+    return usage("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
+  }
+  LayoutOptions layout;
+  std::string kind(checkpoint::weights_kind_name(options.weights));
+  if (options.state_dict_dirname == layout.ema_shard_folder) {
+    options.weights = WeightsKind::kEma;  // as lmms-engine's page asks for them
+    kind = "ema";
+  } else if (!options.state_dict_dirname.empty()) {
+    layout.shard_folder = options.state_dict_dirname;
+    if (options.weights == WeightsKind::kEma) layout.ema_shard_folder = options.state_dict_dirname;
+    kind = base_name(options.state_dict_dirname);
+  }
+  const Result<std::string> given = find_given_model(files, options);
+  if (given.has_value()) layout.base_model = *given;
+
+  MergeSources sources;
+  EVALCAR_ASSIGN_OR_RETURN(sources.folders, choose_checkpoints(files, options, layout));
+  const std::string& last = sources.folders.back();
+  EVALCAR_ASSIGN_OR_RETURN(sources.model_folder, choose_model(files, options, last, given, err));
+  for (const std::string& folder : sources.folders) {
+    EVALCAR_ASSIGN_OR_RETURN(Plan plan, plan_of(files, folder, options, layout, err));
+    EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
+    sources.plans.push_back(std::move(plan));
+  }
+  sources.default_output = default_output(last, options, kind);
+  return sources;
+}
+
+}  // namespace evalcar::cli

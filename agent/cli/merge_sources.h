@@ -1,0 +1,30 @@
+// Which checkpoints `evalcar merge` means, and where the configuration comes from that they lack.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "agent/cli/merge_command.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::cli {
+
+struct MergeSources {
+  std::vector<std::string> folders;  ///< absolute, oldest first; as many as plans
+  std::vector<checkpoint::Plan> plans;
+  /// Has the configuration and tokenizer that the last checkpoint lacks; or empty.
+  std::string model_folder;
+  /// <run>/_evalcar/merged/<step>/<kind>
+  std::string default_output;
+};
+
+/// Finds them by --input_dir, --step, --merge, --type, --state_dict_dirname, --weights and
+/// --model_name_or_class, and makes their plans. Notes for people go to `err`. Reads the
+/// environment, for the place of the hub cache.
+Result<MergeSources> find_merge_sources(const MergeOptions& options, const FileSystem& files,
+                                        std::ostream& err);
+
+}  // namespace evalcar::cli

@@ -1,0 +1,73 @@
+#include "store/checkpoint/merge_side_files.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "store/checkpoint/folder.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
+constexpr std::string_view kTies = "tie_word_embeddings";
+
+/// config.json names the dtype in which from_pretrained loads; after a cast it has to be the new
+/// one. Both spellings (transformers 4: torch_dtype, 5: dtype), also in nested configurations.
+void set_config_dtype(nlohmann::ordered_json& config, std::string_view dtype, int depth) {
+  if (!config.is_object() || depth > 3) return;
+  for (auto& [key, value] : config.items()) {
+    if ((key == "torch_dtype" || key == "dtype") && value.is_string()) value = dtype;
+    if (value.is_object()) set_config_dtype(value, dtype, depth + 1);
+  }
+}
+
+/// Whether the configuration ties, and then unties it. One that says nothing may tie by its class's
+/// default.
+bool untie_config(nlohmann::ordered_json& config) {
+  bool said = config.contains(kTies);
+  bool tied = said && config[kTies] != false;
+  for (auto& [key, value] : config.items()) {
+    if (!value.is_object() || !value.contains(kTies)) continue;
+    said = true;
+    tied = tied || value[kTies] != false;
+    value[kTies] = false;
+  }
+  if (said && !tied) return false;
+  config[kTies] = false;
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
+                                              const MergeRequest& request) {
+  std::vector<SideFile> found;
+  EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
+  for (std::string& name : side_files(source)) found.push_back({source.path, std::move(name)});
+  if (request.side_file_fallback_dir.empty()) return found;
+  EVALCAR_ASSIGN_OR_RETURN(const Folder fallback,
+                           open_folder(files, request.side_file_fallback_dir));
+  for (std::string& name : side_files(fallback)) {
+    if (!source.has(name)) found.push_back({fallback.path, std::move(name)});
+  }
+  return found;
+}
+
+Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
+                                          const MergeRequest& request, bool differ) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_inside(files, file.folder, file.name));
+  const std::string path = join_path(file.folder, file.name);
+  SideFileContent content;
+  EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));
+  if (file.name != "config.json" || (!request.dtype && !differ)) return content;
+  auto config = nlohmann::ordered_json::parse(content.text, nullptr, false);
+  if (!config.is_object()) {
+    return make_error(ErrorCode::kCorruption, path + ": is not a JSON object");
+  }
+  content.untied = differ && untie_config(config);
+  if (request.dtype) set_config_dtype(config, dtype_name(*request.dtype), 0);
+  if (request.dtype || content.untied) content.text = config.dump(2) + "\n";
+  return content;
+}
+
+}  // namespace evalcar::checkpoint

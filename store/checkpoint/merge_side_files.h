@@ -1,0 +1,34 @@
+// What a merged folder holds beside its weights: configuration, tokenizer, processor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/merge.h"
+
+namespace evalcar::checkpoint {
+
+struct SideFile {
+  std::string folder;  ///< that it is taken from
+  std::string name;
+};
+
+/// The last checkpoint's own files, and from `side_file_fallback_dir` those that it has not.
+Result<std::vector<SideFile>> find_side_files(const FileSystem& files, const MergeRequest& request);
+
+/// One of them as it is written.
+struct SideFileContent {
+  std::string text;
+  bool untied =
+      false;  ///< a configuration that tied the embeddings (or did not say) no longer does
+};
+
+/// config.json gets the dtype of the cast, and loses the promise of tied embeddings where they
+/// `differ`; everything else is as it is. kCorruption if it is larger than 256 MiB, or a
+/// config.json that has to be changed is no JSON object.
+Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
+                                          const MergeRequest& request, bool differ);
+
+}  // namespace evalcar::checkpoint

@@ -1,11 +1,16 @@
-import dcp_checkpoints
-import pytest
+"""What several files of this folder merge: a small model, trained by two processes under FSDP2."""
 
-DCP_SAVES = ["tree", "async", "items", "threads", "mesh", "tensor_parallel", "plain", "titan", "application", "safetensors",
-             "safetensors_files", "consolidated", "alone", "compressed"]
+import pytest
+from fixtures import fsdp2_checkpoints
 
 
 @pytest.fixture(scope="session")
-def saves(tmp_path_factory):
-    """Every save of fixtures/dcp_checkpoints.py, by four ranks, written once. Copy before changing."""
-    return dcp_checkpoints.write_saves(tmp_path_factory.mktemp("dcp"), DCP_SAVES)
+def small_model(tmp_path_factory, cache_dir):
+    """A small Qwen2.5-VL (hub/), a run of two checkpoints of it with EMA by two processes (run/), and the full tensors of each
+    (expected/<step>-<kind>.pt)."""
+    from fixtures import small_models
+
+    base = tmp_path_factory.mktemp("model")
+    small_models.write_model(base / "hub", cache_dir=cache_dir, tied=False)
+    fsdp2_checkpoints.write_run(base / "run", base / "hub", [3, 10], world_size=2, ema=True, expected_dir=base / "expected")
+    return base

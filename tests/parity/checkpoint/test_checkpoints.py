@@ -134,17 +134,6 @@ def test_shards_of_a_two_dimensional_mesh_merge_bit_equal(tool, tmp_path, mesh):
     check_merge(tool, folder, expected, tmp_path / "out")
 
 
-@pytest.fixture(scope="module")
-def small_model(tmp_path_factory, cache_dir):
-    """A small Qwen2.5-VL, and a run of two checkpoints of it with EMA by two processes."""
-    from fixtures import small_models
-
-    base = tmp_path_factory.mktemp("model")
-    small_models.write_model(base / "hub", cache_dir=cache_dir, tied=False)
-    fsdp2_checkpoints.write_run(base / "run", base / "hub", [3, 10], world_size=2, ema=True, expected_dir=base / "expected")
-    return base
-
-
 @pytest.mark.parametrize("kind", ["regular", "ema"])
 def test_a_qwen_model_under_fsdp2_merges_bit_equal_and_transformers_loads_it(tool, small_model, tmp_path, kind):
     from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
@@ -260,6 +249,12 @@ def test_averaging_is_the_mean_of_the_checkpoints(tool, small_model, tmp_path):
     assert_same(load_folder(tmp_path / "a"), wanted)
     assert_same(load_folder(tmp_path / "b"), wanted)
 
+    run(tool, "merge", "--input_dir", run_folder, "--merge", "--merge-weights", "1,3", "--output_dir", tmp_path / "c")
+    run(tool, "merge", "--input_dir", run_folder, "--merge", "--merge-weights", "1", "--output_dir", tmp_path / "d", code=2)
+    run(tool, "merge", "--input_dir", run_folder, "--merge-weights", "1,3", "--output_dir", tmp_path / "d", code=2)
+    wanted = {name: ((both[0][name].double() + 3 * both[1][name].double()) / 4).float() for name in both[0]}
+    assert_same(load_folder(tmp_path / "c"), wanted)
+
 
 def test_what_save_pretrained_writes_is_hashed_and_merged_as_it_is(tool, tmp_path, cache_dir):
     from fixtures import small_models
@@ -281,13 +276,38 @@ def test_what_save_pretrained_writes_is_hashed_and_merged_as_it_is(tool, tmp_pat
     assert (tmp_path / "one" / "model.safetensors").read_bytes() == (tmp_path / "two" / "model.safetensors").read_bytes()
 
 
-def test_diff_names_the_tensors_that_differ(tool, small_model):
+def test_diff_names_the_tensors_that_differ_and_by_how_much(tool, small_model):
     first, second = small_model / "run" / "checkpoint-3", small_model / "run" / "checkpoint-10"
     same = json.loads(run(tool, "inspect", first, "--diff", first, "--json").stdout)
-    other = json.loads(run(tool, "inspect", first, "--diff", second, "--json", code=1).stdout)
+    other = json.loads(run(tool, "inspect", first, "--diff", second, "--json", code=1).stdout)["diff"]
 
-    assert same["diff"]["equal"]
-    assert {entry["what"] for entry in other["diff"]["different"]} == {"values"}
+    assert same["diff"]["equal"] and not same["diff"]["different"]
+    here, there = (torch.load(small_model / "expected" / f"{step}-regular.pt") for step in (3, 10))
+    assert [entry["name"] for entry in other["different"]] == sorted(n for n in here if not torch.equal(here[n], there[n]))
+    for entry in other["different"]:
+        a, b = here[entry["name"]].double(), there[entry["name"]].double()
+        assert entry["what"] == "values" and entry["elements_changed"] == int((a != b).sum())
+        assert entry["max_abs"] == (a - b).abs().max().item()
+        assert entry["relative_l2"] == pytest.approx(((a - b).norm() / b.norm()).item(), rel=1e-9)
+
+
+def test_diff_tells_added_and_removed_tensors_and_other_forms(tool, tmp_path):
+    base = {"same": torch.ones(3), "shape": torch.ones(4), "dtype": torch.full((2,), 1.5), "gone": torch.ones(1)}
+    other = {"same": torch.ones(3), "shape": torch.ones(2, 2), "dtype": torch.full((2,), 1.5).half(), "new": torch.ones(1)}
+    for name, tensors in (("checkpoint-1", base), ("checkpoint-2", other)):
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+
+    # Neither has a configuration: weights are compared all the same.
+    done = run(tool, "inspect", tmp_path / "checkpoint-1", "--diff", tmp_path / "checkpoint-2", "--json", code=1)
+
+    diff = json.loads(done.stdout)["diff"]
+    assert diff["only_here"] == ["gone"] and diff["only_there"] == ["new"]
+    found = {entry["name"]: entry for entry in diff["different"]}
+    assert sorted(found) == ["dtype", "shape"]
+    assert found["dtype"]["what"] == "dtype" and found["dtype"]["elements_changed"] == 0 and found["dtype"]["max_abs"] == 0
+    assert found["shape"]["what"] == "shape" and found["shape"]["max_abs"] is None
+    assert found["shape"]["here"]["shape"] == [4] and found["shape"]["there"]["shape"] == [2, 2]
 
 
 def test_exit_codes_say_what_kind_of_no_it_is(tool, small_model, tmp_path):

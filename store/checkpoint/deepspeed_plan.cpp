@@ -1,5 +1,7 @@
 #include "store/checkpoint/deepspeed_plan.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -182,9 +184,16 @@ class Builder {
     return pickle.kind(node) == PickleKind::kList || pickle.kind(node) == PickleKind::kTuple;
   }
 
-  /// An integer, or ZeroStageEnum(n).
+  /// An integer, ZeroStageEnum(n), or getattr(ZeroStageEnum, name).
   Result<std::int64_t> read_stage(const StateFile& state, NodeId node) const {
     const Pickle& pickle = state.torch_file.pickle;
+    if (pickle.is_object(node, PickleGlobal::kGetattr)) {
+      constexpr std::array<std::string_view, 3> kNames = {"optimizer_states", "gradients",
+                                                          "weights"};
+      const auto found =
+          std::find(kNames.begin(), kNames.end(), pickle.text(pickle.arguments(node)[1]));
+      if (found != kNames.end()) return found - kNames.begin() + 1;
+    }
     if (pickle.is_object(node, PickleGlobal::kDeepspeedZeroStage)) {
       const auto arguments = pickle.arguments(node);
       if (arguments.size() == 1) node = arguments[0];

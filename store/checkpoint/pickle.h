@@ -64,7 +64,7 @@ enum class PickleGlobal : std::uint8_t {
   kDcpIndex,
   kDcpProperties,
   kDcpMemoryFormat,
-  kGetattr,  ///< of a member of kDcpMemoryFormat by its name, and of nothing else
+  kGetattr,  ///< of a member of kDcpMemoryFormat or kDeepspeedZeroStage by its name, nothing else
   kDcpStorageInfo,
   kDcpStorageMeta,
   kPosixPath,

@@ -72,6 +72,8 @@ constexpr std::array kDcpRows = {
 constexpr std::array kDeepspeedRows = {
     Row{"torch", "Tensor", PickleGlobal::kTensorClass},
     Row{"torch.nn.parameter", "Parameter", PickleGlobal::kTensorClass},
+    // How Python 3.11.0 to 3.11.3 writes a member of an enumeration.
+    Row{"__builtin__", "getattr", PickleGlobal::kGetattr},
     Row{"__builtin__", "set", PickleGlobal::kSet},
     Row{"builtins", "set", PickleGlobal::kSet},
     Row{"deepspeed.runtime.fp16.loss_scaler", "LossScaler", PickleGlobal::kDeepspeedLossScaler},

@@ -124,8 +124,9 @@ const char* PickleMachine::reduce() {
   if (node(callable).global == PickleGlobal::kGetattr) {
     const auto given = pickle_.items(arguments);
     const bool is_member = given.size() == 2 && node(given[1]).kind == PickleKind::kText &&
-                           pickle_.is_global(given[0], PickleGlobal::kDcpMemoryFormat);
-    if (!is_member) return "getattr of something else than a memory format";
+                           (pickle_.is_global(given[0], PickleGlobal::kDcpMemoryFormat) ||
+                            pickle_.is_global(given[0], PickleGlobal::kDeepspeedZeroStage));
+    if (!is_member) return "getattr of something else than a known enumeration's member";
   }
   return push_new(Node{.kind = PickleKind::kObject, .first = callable, .count = arguments});
 }

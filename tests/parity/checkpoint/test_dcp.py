@@ -88,8 +88,8 @@ def test_an_accelerate_checkpoint_holds_both_kinds_of_weights(tool, saves, tmp_p
             merged.pop("plain_complex64", None), expected.pop("plain_complex64", None)
             assert_same(merged, expected)
             assert (tmp_path / f"{kind}-{flag}" / "config.json").read_text() == '{"model_type": "none"}'
-    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "bare", code=3)
-    assert "--model_name_or_class" in done.stderr
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "bare")  # the weights alone, and says so
+    assert "--model_name_or_class" in done.stderr and [path.name for path in (tmp_path / "bare").iterdir()] == ["model.safetensors"]
 
 
 def test_a_save_that_replaces_another_is_waited_for(tool, saves, tmp_path):  # noqa: F811

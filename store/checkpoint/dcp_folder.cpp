@@ -77,8 +77,7 @@ Status add_metadata(const FileSystem& files, const Folder& folder, const std::st
   std::string bytes(static_cast<std::size_t>(before.size_bytes), '\0');
   EVALCAR_RETURN_IF_ERROR(file->read_exactly_at(
       0, std::as_writable_bytes(std::span<char>(bytes.data(), bytes.size())), path));
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-  if (!after.same_content_identity(before)) return unavailable(path, "is being written");
+  EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, before, path));
   read.metadata_files.push_back({path, before});
   return reader.add(std::move(bytes), path);
 }

@@ -64,9 +64,7 @@ class ChunkReader {
       }
       EVALCAR_RETURN_IF_ERROR(read_item(*file, path, *item, lookup));
     }
-    EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-    if (after.same_content_identity(identity)) return {};
-    return make_error(ErrorCode::kUnavailable, path + ": is being written");
+    return check_unchanged(*file, identity, path);
   }
 
   Status read_item(const ReadableFile& file, const std::string& path, const DcpItem& item,

@@ -93,10 +93,7 @@ class ShardCollector {
     EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files_, folder_.path, name));
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
     EVALCAR_ASSIGN_OR_RETURN(const SafetensorsFile parsed, read_safetensors(*file, path));
-    EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-    if (!after.same_content_identity(identity)) {
-      return make_error(ErrorCode::kUnavailable, path + ": is being written");
-    }
+    EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
     const auto text = parsed.metadata.find(kShardingInfo);
     if (text == parsed.metadata.end()) {
       return make_error(ErrorCode::kCorruption, path + ": has no " + kShardingInfo +

@@ -11,10 +11,7 @@ Result<DeepspeedState> DeepspeedStates::open(const std::string& name) {
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
   EVALCAR_ASSIGN_OR_RETURN(TorchFile torch_file,
                            TorchFile::read(*file, path, PickleNames::kDeepspeed));
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-  if (!after.same_content_identity(identity)) {
-    return make_error(ErrorCode::kUnavailable, path + ": is being written");
-  }
+  EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
   plan_.files.push_back({path, identity});
   return DeepspeedState{plan_.files.size() - 1, std::move(torch_file)};
 }

@@ -127,6 +127,12 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
   return opened;
 }
 
+Status check_unchanged(const ReadableFile& file, const FileInfo& before, const std::string& path) {
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file.info());
+  if (after.same_content_identity(before)) return {};
+  return make_error(ErrorCode::kUnavailable, path + ": is being written");
+}
+
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
          name.find('/') == std::string_view::npos && name.find('\\') == std::string_view::npos &&

@@ -40,6 +40,10 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
                                                   const std::string& folder,
                                                   const std::string& name);
 
+/// kUnavailable unless `file` still is what it was when `before` was taken of it: nobody may have
+/// written to it while it was read. `path` is for the message.
+Status check_unchanged(const ReadableFile& file, const FileInfo& before, const std::string& path);
+
 /// Whether a file name out of a file stays in its folder: no separator, no "..", at most 255 bytes.
 bool is_plain_name(std::string_view name);
 

@@ -65,10 +65,7 @@ class ShardCollector {
     for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
       EVALCAR_RETURN_IF_ERROR(add_entry(torch_file, dtensors, rank, pairs[i], pairs[i + 1]));
     }
-    EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-    if (!after.same_content_identity(identity)) {
-      return make_error(ErrorCode::kUnavailable, path + ": is being written");
-    }
+    EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
     plan_.files.push_back({path, identity});
     return {};
   }

@@ -18,10 +18,7 @@ Status add_safetensors_file(const FileSystem& files, const Folder& folder, const
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
   EVALCAR_ASSIGN_OR_RETURN(const SafetensorsFile parsed, read_safetensors(*file, path));
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-  if (!after.same_content_identity(identity)) {
-    return make_error(ErrorCode::kUnavailable, path + ": is being written");
-  }
+  EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
   plan.files.push_back({path, identity});
   for (const SafetensorsTensor& stored : parsed.tensors) {
     TensorPlan tensor;

@@ -54,10 +54,7 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     }
     plan.tensors.push_back(std::move(tensor));
   }
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file->info());
-  if (!after.same_content_identity(identity)) {
-    return make_error(ErrorCode::kUnavailable, path + ": is being written");
-  }
+  EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
   for (const auto& [offset, record] : records) plan.records.push_back(record);
   return {};
 }

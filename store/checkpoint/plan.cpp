@@ -1,78 +1,10 @@
 #include "store/checkpoint/plan.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "store/checkpoint/numeric.h"
 
 namespace evalcar::checkpoint {
-namespace {
-
-bool overlap(const Piece& a, const Piece& b) {
-  for (std::size_t d = 0; d < a.start.size(); ++d) {
-    if (a.start[d] + a.size[d] <= b.start[d] || b.start[d] + b.size[d] <= a.start[d]) return false;
-  }
-  return true;
-}
-
-Error tiling_error(const TensorPlan& tensor, const std::string& why) {
-  return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) + " of shape " +
-                                                shape_text(tensor.shape) + ": " + why);
-}
-
-bool in_range(const TensorPlan& tensor, const Piece& piece) {
-  if (piece.start.size() != tensor.shape.size() || piece.size.size() != tensor.shape.size()) {
-    return false;
-  }
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-    if (piece.start[d] < 0 || piece.size[d] < 0 || piece.size[d] > tensor.shape[d] ||
-        piece.start[d] > tensor.shape[d] - piece.size[d]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// The dimension along which the pieces begin at the most places: a sweep along it compares each
-/// with the fewest others. Of a tensor with dimensions.
-std::size_t sweep_dimension(const std::vector<Piece>& pieces, std::size_t dimensions) {
-  std::size_t best = 0;
-  std::size_t most = 0;
-  std::vector<std::int64_t> starts(pieces.size());
-  for (std::size_t d = 0; d < dimensions; ++d) {
-    std::transform(pieces.begin(), pieces.end(), starts.begin(),
-                   [d](const Piece& piece) { return piece.start[d]; });
-    std::sort(starts.begin(), starts.end());
-    const auto places =
-        static_cast<std::size_t>(std::unique(starts.begin(), starts.end()) - starts.begin());
-    if (places > most) {
-      best = d;
-      most = places;
-    }
-    starts.resize(pieces.size());
-  }
-  return best;
-}
-
-/// The start of a piece that overlaps another; pieces are in range, hold elements, and differ.
-std::optional<std::vector<std::int64_t>> find_overlap(const std::vector<Piece>& pieces) {
-  if (pieces.size() < 2) return std::nullopt;  // a scalar has one
-  const std::size_t d = sweep_dimension(pieces, pieces[0].start.size());
-  std::vector<const Piece*> order;
-  for (const Piece& piece : pieces) order.push_back(&piece);
-  std::stable_sort(order.begin(), order.end(),
-                   [d](const Piece* a, const Piece* b) { return a->start[d] < b->start[d]; });
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    for (std::size_t j = i + 1; j < order.size(); ++j) {
-      if (order[j]->start[d] >= order[i]->start[d] + order[i]->size[d]) break;
-      if (overlap(*order[i], *order[j])) return order[j]->start;
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::uint64_t TensorPlan::elements() const { return checked_elements(shape).value_or(0); }
 std::uint64_t TensorPlan::bytes() const { return elements() * dtype_size(dtype); }
 std::uint64_t Box::elements() const { return checked_elements(size).value_or(0); }
@@ -88,35 +20,6 @@ std::uint64_t Plan::bytes() const {
   std::uint64_t total = 0;
   for (const TensorPlan& tensor : tensors) total += tensor.bytes();
   return total;
-}
-
-Status check_tiling(TensorPlan& tensor) {
-  auto& pieces = tensor.pieces;
-  for (const Piece& piece : pieces) {
-    if (!in_range(tensor, piece)) {
-      return tiling_error(tensor, "a shard of shape " + shape_text(piece.size) + " at " +
-                                      shape_text(piece.start) + " lies outside");
-    }
-  }
-  std::erase_if(pieces, [](const Piece& piece) { return checked_elements(piece.size) == 0U; });
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    return std::tie(a.start, a.size) < std::tie(b.start, b.size);
-  });
-  pieces.erase(std::unique(pieces.begin(), pieces.end(),
-                           [](const Piece& a, const Piece& b) {
-                             return a.start == b.start && a.size == b.size;
-                           }),
-               pieces.end());
-  if (const auto place = find_overlap(pieces)) {
-    return tiling_error(tensor, "two shards overlap at " + shape_text(*place));
-  }
-  std::uint64_t covered = 0;
-  for (const Piece& piece : pieces) covered += checked_elements(piece.size).value_or(0);
-  if (covered != tensor.elements()) {
-    return tiling_error(tensor, "the shards hold " + std::to_string(covered) +
-                                    " elements, expected " + std::to_string(tensor.elements()));
-  }
-  return {};
 }
 
 std::vector<Box> row_major_boxes(const TensorPlan& tensor, std::uint64_t max_bytes) {

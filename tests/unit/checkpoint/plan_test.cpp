@@ -111,40 +111,6 @@ TEST_CASE("boxes of scalars and empty tensors are one and none") {
   CHECK(row_major_boxes({"e", DType::kInt64, {3, 0}, {}, std::nullopt}, 100).empty());
 }
 
-TEST_CASE("tiling drops replicas and refuses gaps, overlaps and shards outside") {
-  const auto tile = [](std::vector<Piece> pieces) {
-    TensorPlan tensor{"t", DType::kInt32, {4, 2}, std::move(pieces), std::nullopt};
-    const Status status = check_tiling(tensor);
-    return std::pair(status, tensor.pieces.size());
-  };
-  const Piece top{0, 0, {0, 0}, {2, 2}, {2, 1}};
-  const Piece bottom{1, 0, {2, 0}, {2, 2}, {2, 1}};
-  const Piece replica{2, 0, {0, 0}, {2, 2}, {2, 1}};
-  const Piece empty{3, 0, {4, 0}, {0, 2}, {2, 1}};
-  const Piece middle{0, 0, {1, 0}, {2, 2}, {2, 1}};
-  const Piece outside{0, 0, {3, 0}, {2, 2}, {2, 1}};
-
-  CHECK(tile({bottom, top}).first.has_value());
-  CHECK(tile({bottom, top, replica, empty}).second == 2);
-  CHECK_FALSE(tile({top}).first.has_value());
-  CHECK_FALSE(tile({top, middle}).first.has_value());
-  CHECK_FALSE(tile({top, middle, bottom}).first.has_value());
-  CHECK_FALSE(tile({top, outside}).first.has_value());
-}
-
-TEST_CASE("a tensor in very many pieces is checked without comparing each with each") {
-  constexpr std::int64_t kColumns = 200'000;
-  TensorPlan tensor{"t", DType::kInt32, {2, kColumns}, {}, std::nullopt};
-  for (std::int64_t i = 0; i < kColumns; ++i) tensor.pieces.push_back({0, 0, {0, i}, {2, 1}, {}});
-  CHECK(check_tiling(tensor).has_value());
-
-  tensor.pieces[70'000].size = {1, 1};
-  tensor.pieces.push_back({0, 0, {1, 70'000}, {1, 2}, {}});  // one column too wide
-  const Status tiled = check_tiling(tensor);
-  REQUIRE_FALSE(tiled.has_value());
-  CHECK(tiled.error().message.find("overlap") != std::string::npos);
-}
-
 TEST_CASE("a file that was rewritten after planning is refused at opening and after reading") {
   RealFileSystem files;
   const ScratchFolder scratch;

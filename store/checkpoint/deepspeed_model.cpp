@@ -5,8 +5,6 @@
 namespace evalcar::checkpoint {
 namespace {
 
-/// Far above real models; bounds the memory that a small file can ask for.
-constexpr std::size_t kMaxParameters = 200'000;
 constexpr std::size_t kMaxParameterDimensions = 8;
 
 Result<std::vector<std::string>> model_files(const std::string& folder, const DeepspeedFiles& found,
@@ -64,14 +62,26 @@ Result<DeepspeedParameter> DeepspeedModel::parameter(NodeId key, NodeId shape) c
   return found;
 }
 
-Result<std::vector<DeepspeedParameter>> DeepspeedModel::parameters_of(NodeId dict) const {
-  std::vector<DeepspeedParameter> parameters;
+Status DeepspeedModel::add_parameters(NodeId dict, std::set<std::string_view>& names,
+                                      std::vector<DeepspeedParameter>& parameters) const {
   const auto pairs = pickle().items(dict);
-  if (pairs.size() / 2 > kMaxParameters) return corrupt("too many parameters");
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    // Before anything is copied: a pickle can name one text any number of times.
+    if (pickle().kind(pairs[i]) == PickleKind::kText &&
+        !names.insert(pickle().text(pairs[i])).second) {
+      return corrupt("parameter " + quote_name(pickle().text(pairs[i])) + " comes twice");
+    }
+    if (names.size() > kMaxDeepspeedParameters) return corrupt("too many parameters");
     EVALCAR_ASSIGN_OR_RETURN(DeepspeedParameter each, parameter(pairs[i], pairs[i + 1]));
     parameters.push_back(std::move(each));
   }
+  return {};
+}
+
+Result<std::vector<DeepspeedParameter>> DeepspeedModel::parameters_of(NodeId dict) const {
+  std::set<std::string_view> names;
+  std::vector<DeepspeedParameter> parameters;
+  EVALCAR_RETURN_IF_ERROR(add_parameters(dict, names, parameters));
   return parameters;
 }
 
@@ -86,12 +96,14 @@ Status DeepspeedModel::read_shapes() {
   if (!shapes || !is_sequence(pickle(), *shapes)) {
     return corrupt("has no list param_shapes");
   }
-  for (const NodeId group : pickle().items(*shapes)) {
+  const auto dicts = pickle().items(*shapes);
+  if (dicts.size() > kMaxDeepspeedGroups) return corrupt("too many groups in param_shapes");
+  std::set<std::string_view> names;
+  for (const NodeId group : dicts) {
     if (pickle().kind(group) != PickleKind::kDict) {
       return corrupt("param_shapes is no list of dicts");
     }
-    EVALCAR_ASSIGN_OR_RETURN(auto parameters, parameters_of(group));
-    groups_.push_back(std::move(parameters));
+    EVALCAR_RETURN_IF_ERROR(add_parameters(group, names, groups_.emplace_back()));
   }
   return {};
 }

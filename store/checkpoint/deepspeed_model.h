@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,9 @@ class DeepspeedModel {
 
  private:
   Status read_shapes();
+  /// `names`: those that are known already.
+  Status add_parameters(NodeId dict, std::set<std::string_view>& names,
+                        std::vector<DeepspeedParameter>& parameters) const;
   Result<DeepspeedParameter> parameter(NodeId key, NodeId shape) const;
   Error corrupt(const std::string& what) const {
     return make_error(ErrorCode::kCorruption, path() + ": " + what);

@@ -65,17 +65,20 @@ Status read_paddings(const DeepspeedState& state, NodeId dict, DeepspeedOptimize
   if (!is_sequence(pickle, *node)) {
     return corrupt(state.torch_file.where, "param_alignment_paddings is no list");
   }
-  for (const NodeId group : pickle.items(*node)) {
-    auto paddings = read_sizes(pickle, group, SIZE_MAX);
-    if (!paddings) {
-      return corrupt(state.torch_file.where,
-                     "param_alignment_paddings is no list of lists of sizes");
-    }
-    optimizer.paddings.push_back(*std::move(paddings));
-  }
-  if (optimizer.paddings.size() != optimizer.groups.size()) {
+  const auto lists = pickle.items(*node);
+  if (lists.size() != optimizer.groups.size()) {
     return corrupt(state.torch_file.where,
                    "param_alignment_paddings has not one list for each group");
+  }
+  std::size_t left = kMaxDeepspeedParameters;  // the lists may be one list, many times
+  for (const NodeId group : lists) {
+    auto paddings = read_sizes(pickle, group, left);
+    if (!paddings) {
+      return corrupt(state.torch_file.where,
+                     "param_alignment_paddings is no list of lists of sizes, or they are too many");
+    }
+    left -= paddings->size();
+    optimizer.paddings.push_back(*std::move(paddings));
   }
   return {};
 }
@@ -98,6 +101,10 @@ Result<DeepspeedOptimizer> read_optimizer(DeepspeedStates& states, const Deepspe
   const auto groups = pickle.find(*dict, key);
   if (!groups || !is_sequence(pickle, *groups)) {
     return corrupt(where, "has no list " + std::string(key));
+  }
+  if (pickle.items(*groups).size() > kMaxDeepspeedGroups) {
+    return corrupt(where, std::string(key) + " holds more than " +
+                              std::to_string(kMaxDeepspeedGroups) + " groups");
   }
   for (const NodeId group : pickle.items(*groups)) {
     const std::string name = std::string(key) + "[" + std::to_string(optimizer.groups.size()) + "]";

@@ -10,6 +10,11 @@
 
 namespace evalcar::checkpoint {
 
+// Far above real models. A pickle's list can hold one object any number of times for two bytes
+// each, so what is made of it needs a limit of its own.
+constexpr std::size_t kMaxDeepspeedParameters = 200'000;  ///< of one file, in all groups
+constexpr std::size_t kMaxDeepspeedGroups = 10'000;       ///< of one file; stage 3: sub-groups
+
 /// One read state file.
 struct DeepspeedState {
   std::size_t index = 0;  ///< into Plan::files

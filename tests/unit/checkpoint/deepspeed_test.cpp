@@ -27,6 +27,13 @@ std::string p_list(const std::vector<std::string>& items) {
   return text + "e";
 }
 
+/// A list that holds one object `times` times.
+std::string p_same(const std::string& item, std::size_t times) {
+  std::string text = "](" + item + "q\xc8";
+  for (std::size_t i = 1; i < times; ++i) text += "h\xc8";
+  return text + "e";
+}
+
 std::string flat(const std::string& key, std::int64_t numel) {
   return TensorText{.key = key, .numel = numel, .size = {numel}, .stride = {1}}.text();
 }
@@ -50,6 +57,7 @@ struct Zero {
       p_dict({{"b", TensorText{.key = "0", .numel = 2, .size = {2}, .stride = {1}}.text()}});
   std::vector<std::pair<std::string, std::string>> more_model;
   std::vector<std::pair<std::string, std::string>> more_optimizer;
+  std::size_t same_group = 1;  // how often the list of groups holds the one flat vector
   std::string latest = "global_step5";
 
   Zero() = default;
@@ -74,7 +82,7 @@ struct Zero {
           {"zero_stage", stage_text},
           {"partition_count", partitions},
           {stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups",
-           p_list({flat("0", size)})}};
+           p_same(flat("0", size), same_group)}};
       state.insert(state.end(), more_optimizer.begin(), more_optimizer.end());
       const std::string pickle = p_whole(p_dict({{"optimizer_state_dict", p_dict(state)}}));
       const float first = rank == 0 ? 0.0F : static_cast<float>(sizes[0]);
@@ -264,6 +272,31 @@ TEST_CASE("sizes that do not add up are refused") {
     Zero zero;
     zero.more_model = {{"shared_params", p_dict({{"b", p_text("w")}})}};
     says(zero, "corrupt", "twice");
+  }
+}
+
+TEST_CASE("an object that a small file names very often does not become as many in memory") {
+  {
+    Zero zero;
+    zero.same_group = 10'001;
+    says(zero, "corrupt", "more than 10000 groups");
+  }
+  {
+    Zero zero;
+    zero.same_group = 3;
+    zero.more_optimizer = {{"param_alignment_paddings",
+                            p_same(p_list(std::vector<std::string>(70'000, p_int(0))), 3)}};
+    says(zero, "corrupt", "param_alignment_paddings");
+  }
+  {
+    Zero zero;
+    zero.shapes = p_same(p_dict({{"w", p_ints({2, 3})}}), 2);
+    says(zero, "corrupt", "parameter \"w\" comes twice");
+  }
+  {
+    Zero zero;
+    zero.shapes = p_same(p_dict({}), 10'001);
+    says(zero, "corrupt", "too many groups");
   }
 }
 

@@ -206,6 +206,8 @@ void add_inspect(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"regular", "ema", "average"}));
   command->add_flag("--hash", options->hash, "A SHA-256 of each tensor");
   command->add_option("--diff", options->diff, "Compare with another checkpoint");
+  command->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
+                      "Folder or hub id with what the checkpoint lacks (an adapter's base, too)");
   command->add_flag("--json", options->json, "One JSON document");
   command->callback([&action, options, weights] {
     action = [options, weights](FileSystem& files) {

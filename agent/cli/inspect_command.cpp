@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "agent/cli/diff_report.h"
+#include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
 #include "store/checkpoint/plan.h"
 
@@ -38,6 +39,8 @@ int exit_code(const Findings& findings) {
       return kNotReady;
     case ErrorCode::kNotFound:
       return findings.report ? kNotReady : kUsage;
+    case ErrorCode::kInvalidArgument:
+      return findings.report ? kFailed : kUsage;
     default:
       return kFailed;
   }
@@ -57,18 +60,26 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
     findings.error = real.error();
     return findings;
   }
-  auto report = checkpoint::inspect_layout(files, *real);
+  const auto model = find_given_model(files, options.model_name_or_class, "");
+  if (!model.has_value()) {
+    findings.error = model.error();
+    return findings;
+  }
+  checkpoint::LayoutOptions layout;
+  layout.base_model = *model;
+  auto report = checkpoint::inspect_layout(files, *real, layout);
   if (!report.has_value()) {
     findings.error = report.error();
     return findings;
   }
   findings.report = std::move(report).value();
-  auto plan = checkpoint::make_plan(files, *real, options.weights);
+  auto plan = checkpoint::make_plan(files, *real, options.weights, layout);
   if (!plan.has_value()) {
     findings.error = plan.error();
     // Weights are weights without a configuration, too; complete they are not.
     if (files.info_followed(join_path(*real, "config.json")).has_value()) return findings;
-    plan = checkpoint::make_plan(files, *real, options.weights, {.weights_only = true});
+    layout.weights_only = true;
+    plan = checkpoint::make_plan(files, *real, options.weights, layout);
     if (!plan.has_value()) return findings;
   }
   findings.plan = std::move(plan).value();

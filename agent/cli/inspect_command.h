@@ -14,13 +14,16 @@ struct InspectOptions {
   checkpoint::WeightsKind weights = checkpoint::WeightsKind::kRegular;  ///< --weights regular|ema
   bool hash = false;  ///< --hash: a SHA-256 per tensor and weights_sha256
   std::string diff;   ///< --diff OTHER: compares with another checkpoint (implies --hash); or empty
+  /// --model_name_or_class: a folder, or an id of the hub, that has what the checkpoint lacks: its
+  /// configuration, or an adapter's base model; or empty.
+  std::string model_name_or_class;
   bool json = false;  ///< --json: one JSON document (the contract of the design) instead of a table
   int threads = 0;    ///< for hashing; 0: as many as the machine has, at most 8
 };
 
 /// Prints to `out`; progress and errors go to `err`. Returns the exit code: 0 complete (with
 /// --diff: equal), 1 unreadable, damaged or of an unknown layout (with --diff: different), 2 no
-/// such folder, 3 not complete yet.
+/// such folder or no such --model_name_or_class, 3 not complete yet.
 int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& out,
                 std::ostream& err);
 

@@ -151,17 +151,6 @@ bool is_architecture(const FileSystem& files, const std::string& folder, const s
          std::find(named.begin(), named.end(), nlohmann::json(name)) != named.end();
 }
 
-/// The folder that --model_name_or_class means, before the checkpoints are known; empty for a
-/// class.
-Result<std::string> find_given_model(const FileSystem& files, const MergeOptions& options) {
-  const std::string& name = options.model_name_or_class;
-  if (name.empty() || is_class_name(name)) return std::string();
-  auto found =
-      checkpoint::find_model(files, {.id = name}, checkpoint::hub_places(options.data_dir));
-  if (found.has_value()) return files.real_path(*found);
-  return with_context(found.error(), "--model_name_or_class");
-}
-
 /// The folder whose configuration and tokenizer the merged one gets where `folder` has none.
 /// `given` is what find_given_model() said.
 Result<std::string> choose_model(const FileSystem& files, const MergeOptions& options,
@@ -218,6 +207,14 @@ std::string default_output(const std::string& folder, const MergeOptions& option
 
 }  // namespace
 
+Result<std::string> find_given_model(const FileSystem& files, const std::string& name,
+                                     const std::string& data_dir) {
+  if (name.empty() || is_class_name(name)) return std::string();
+  auto found = checkpoint::find_model(files, {.id = name}, checkpoint::hub_places(data_dir));
+  if (found.has_value()) return files.real_path(*found);
+  return with_context(found.error(), "--model_name_or_class");
+}
+
 Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const FileSystem& files,
                                         std::ostream& err) {
   MergeOptions options = given_options;
@@ -234,7 +231,8 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
     if (options.weights == WeightsKind::kEma) layout.ema_shard_folder = options.state_dict_dirname;
     kind = base_name(options.state_dict_dirname);
   }
-  const Result<std::string> given = find_given_model(files, options);
+  const Result<std::string> given =
+      find_given_model(files, options.model_name_or_class, options.data_dir);
   if (given.has_value()) layout.base_model = *given;
 
   MergeSources sources;

@@ -27,4 +27,10 @@ struct MergeSources {
 Result<MergeSources> find_merge_sources(const MergeOptions& options, const FileSystem& files,
                                         std::ostream& err);
 
+/// The folder that --model_name_or_class means: `name` itself if it is a folder, else where the
+/// hub's model of that id lies (`data_dir` may hold it; may be empty). Empty for no name and for a
+/// class of transformers, which has no folder. Errors as checkpoint::find_model().
+Result<std::string> find_given_model(const FileSystem& files, const std::string& name,
+                                     const std::string& data_dir);
+
 }  // namespace evalcar::cli

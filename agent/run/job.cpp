@@ -41,6 +41,7 @@ Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supe
       supervisor_(supervisor),
       row_(std::move(row)),
       lease_(std::move(lease)),
+      base_model_(settings.evaluate.base_model),
       rehash_limit_(rehash_limit(settings.limits)),
       flushed_at_(around.clock.monotonic_now()),
       progress_at_(flushed_at_) {}
@@ -203,8 +204,9 @@ Status Job::judge_lease() {
     case stage::Integrity::kUnchanged:
       break;
     case stage::Integrity::kOnlyCtime: {
-      EVALCAR_ASSIGN_OR_RETURN(rehash_, Rehash::start(around_.self_command, lease_.dir, row_.kind,
-                                                      around_.clock, rehash_limit_));
+      EVALCAR_ASSIGN_OR_RETURN(
+          rehash_, Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_},
+                                 around_.clock, rehash_limit_));
       break;
     }
     case stage::Integrity::kChanged:

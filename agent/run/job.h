@@ -65,6 +65,7 @@ class Job {
   supervise::Supervisor& supervisor_;
   state::Evaluation row_;
   stage::Lease lease_;
+  std::string base_model_;
   std::vector<protocol::Sample> answers_;
   std::vector<protocol::Scored> samples_;
   std::optional<protocol::Progress> progress_;

@@ -1,5 +1,9 @@
 #include "agent/run/rehash.h"
 
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
 namespace evalcar::run {
 namespace {
 
@@ -18,13 +22,29 @@ std::string find_hash(std::string_view text) {
                                                                               : "";
 }
 
+/// The first "reason" of the JSON document, if it is a text: that of the whole checkpoint. Or "".
+std::string find_reason(std::string_view text) {
+  constexpr std::string_view kKey = "\"reason\":";
+  std::size_t at = text.find(kKey);
+  if (at == std::string_view::npos || text.size() == at + kKey.size()) return "";
+  at += kKey.size();
+  std::size_t end = at + 1;
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+  if (text[at] != '"' || end >= text.size()) return "";
+  const auto reason = nlohmann::json::parse(text.substr(at, end + 1 - at), nullptr, false);
+  return reason.is_string() ? reason.get<std::string>() : "";
+}
+
 }  // namespace
 
-Result<Rehash> Rehash::start(const std::vector<std::string>& program, const std::string& dir,
-                             const std::string& kind, const Clock& clock,
-                             std::chrono::milliseconds limit) {
+Result<Rehash> Rehash::start(const std::vector<std::string>& program, const LeasedWeights& weights,
+                             const Clock& clock, std::chrono::milliseconds limit) {
   std::vector<std::string> command = program;
-  command.insert(command.end(), {"inspect", dir, "--weights", kind, "--hash", "--json"});
+  command.insert(command.end(),
+                 {"inspect", weights.dir, "--weights", weights.kind, "--hash", "--json"});
+  if (!weights.base_model.empty()) {
+    command.insert(command.end(), {"--model_name_or_class", weights.base_model});
+  }
   EVALCAR_ASSIGN_OR_RETURN(auto child, supervise::ChildProcess::spawn(command, -1));
   return Rehash(std::move(child), clock, limit);
 }
@@ -36,6 +56,7 @@ std::optional<Result<std::string>> Rehash::poll() {
     more = status.has_value() && !bytes.empty();
     tail_ += bytes;
     if (hash_.empty()) hash_ = find_hash(tail_);
+    if (reason_.empty()) reason_ = find_reason(tail_);
     if (tail_.size() > kTail) tail_.erase(0, tail_.size() - kTail);
   }
   if (!status.has_value()) {
@@ -46,11 +67,12 @@ std::optional<Result<std::string>> Rehash::poll() {
         ErrorCode::kUnavailable, "hashing again took more than " + std::to_string(seconds) +
                                      " s (limits.stage_timeouts, loading); does storage hang?"));
   }
-  if (*status == 0 && !hash_.empty()) return Result<std::string>(hash_);
+  // Whatever the exit code: 3 says that something beside the weights is missing.
+  if (WIFEXITED(*status) && !hash_.empty()) return Result<std::string>(hash_);
   return Result<std::string>(
-      make_error(ErrorCode::kUnavailable, "hashing again failed with " +
-                                              supervise::describe_wait_status(*status) + ": " +
-                                              tail_.substr(0, 500)));
+      make_error(ErrorCode::kUnavailable,
+                 "hashing again failed: " +
+                     (reason_.empty() ? supervise::describe_wait_status(*status) : reason_)));
 }
 
 void Rehash::add_descriptors(std::vector<pollfd>& descriptors) const {

@@ -15,13 +15,19 @@
 
 namespace evalcar::run {
 
+/// Which weights to hash: what the evaluator was told to load.
+struct LeasedWeights {
+  std::string dir;
+  std::string kind;
+  std::string base_model;  ///< folder with what the checkpoint lacks; may be empty
+};
+
 /// Not thread-safe. Destroying it ends the child.
 class Rehash {
  public:
   /// `program`: evalcar itself. `clock` must outlive it; after `limit` it is given up.
-  static Result<Rehash> start(const std::vector<std::string>& program, const std::string& dir,
-                              const std::string& kind, const Clock& clock,
-                              std::chrono::milliseconds limit);
+  static Result<Rehash> start(const std::vector<std::string>& program, const LeasedWeights& weights,
+                              const Clock& clock, std::chrono::milliseconds limit);
   /// The weights' SHA-256, or why there is none (kUnavailable); absent while it runs. At the limit
   /// the child's whole group is killed: storage that hangs must not hold all evaluations up.
   std::optional<Result<std::string>> poll();
@@ -40,6 +46,7 @@ class Rehash {
   MonotonicTime deadline_;
   std::string tail_;  ///< of the output: where the hash was not found yet
   std::string hash_;
+  std::string reason_;  ///< why the checkpoint has no hash, in `inspect`'s words
   bool ended_ = false;
 };
 

@@ -33,8 +33,10 @@ JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
     return judged;
   }
   std::vector<std::string> files = {kMembersFile};
+  const std::string inside = scene.folder.path + "/";
   for (const PlanFile& file : made->files) {
-    files.push_back(file.path.substr(scene.folder.path.size() + 1));
+    // The base model of adapters lies elsewhere.
+    if (file.path.starts_with(inside)) files.push_back(file.path.substr(inside.size()));
   }
   set_complete(judged.state, scene, std::move(files));
   judged.plan = std::move(made).value();

@@ -84,7 +84,7 @@ class Fake:
                          "message": "made up", "retryable": False, "fatal": False, **settings()["error"]})
             return
         done = subprocess.run([os.environ["EVALCAR"], "inspect", message["dir"], "--weights", message["weights"], "--hash",
-                               "--json"], capture_output=True, text=True)
+                               "--json", "--model_name_or_class", message["base_model"]], capture_output=True, text=True)
         if done.returncode != 0:
             self.send(type="error", id=message["id"], kind="corruption", stage="loading", message=done.stderr[:500],
                       retryable=False, fatal=False)

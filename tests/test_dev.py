@@ -1,0 +1,31 @@
+"""The functions of ./dev, one by one, with stand-ins for the tools."""
+
+import subprocess
+
+import pytest
+
+
+def call(source_dir, script):
+    """Runs a script after the definitions of ./dev, in the source tree."""
+    definitions = (source_dir / "dev").read_text().replace('main "$@"\n', "").replace('"${BASH_SOURCE[0]}"', f'"{source_dir}/dev"')
+    return subprocess.run(["bash", "-c", definitions + script], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("said, ended", [
+    ("10 warnings generated.", 0),  # what a clean tree prints
+    ("", 0),
+    ("thing.cpp:1: error: too long", 1),
+    ("10 warnings generated.", 1),
+])
+def test_tidy_ends_with_0_exactly_if_every_clang_tidy_did(source_dir, tmp_path, said, ended):
+    stand_in = tmp_path / "bin" / "clang-tidy"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {ended}\n")
+    stand_in.chmod(0o755)
+
+    done = call(source_dir, f'build() {{ :; }}\nvenv="{tmp_path}"\ntidy\necho "went on"\n')
+
+    assert (done.returncode != 0) == (ended != 0), done.stderr
+    assert ("went on" in done.stdout) == (ended == 0)
+    assert ("error: too long" in done.stdout) == ("error" in said)
+    assert "unbound" not in done.stderr and "warnings generated" not in done.stdout

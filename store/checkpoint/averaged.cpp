@@ -54,6 +54,7 @@ Status check_same(const Plan& last, const Plan& other, std::size_t position) {
   for (std::size_t i = 0; i < last.tensors.size(); ++i) {
     const TensorPlan& a = last.tensors[i];
     const TensorPlan& b = other.tensors[i];
+    if (is_scaled(a.dtype)) return not_averaged(a);
     if (a.name != b.name) return differs(position, "has no tensor " + quote_name(a.name));
     if (a.dtype == b.dtype && a.shape == b.shape) continue;
     return differs(position, "holds " + quote_name(a.name) + " as " +
@@ -91,6 +92,13 @@ Result<std::vector<std::string>> read_members(const FileSystem& files, const std
     return make_error(ErrorCode::kCorruption, path + ": names no member");
   }
   return std::move(members.names);
+}
+
+Error not_averaged(const TensorPlan& tensor) {
+  return make_error(ErrorCode::kUnsupported,
+                    "tensor " + quote_name(tensor.name) + " is " +
+                        std::string(dtype_name(tensor.dtype)) +
+                        ", whose values mean nothing without their scales: it cannot be averaged");
 }
 
 Result<Plan> mean_of(std::vector<Plan> plans) {
@@ -135,7 +143,7 @@ Result<Plan> mean_of(std::vector<Plan> plans) {
 Status read_mean(const TensorPlan& tensor, const Box& box, const BoxReader& read,
                  std::span<std::byte> out) {
   const std::vector<TensorPlan>& members = *tensor.mean_of;
-  if (!is_convertible(tensor.dtype)) return read(members.back(), box, out);
+  if (!is_averaged(tensor.dtype)) return read(members.back(), box, out);
   const std::size_t element_bytes = dtype_size(tensor.dtype);
   std::vector<std::byte> values;
   std::vector<double> sum;
@@ -143,7 +151,7 @@ Status read_mean(const TensorPlan& tensor, const Box& box, const BoxReader& read
   for (const Box& part : row_major_boxes(box, element_bytes, kPartBytes)) {
     const std::size_t elements = part.elements();
     values.resize(elements * element_bytes);
-    sum.assign(elements, 0.0);
+    sum.assign(elements * numbers_per_element(tensor.dtype), kEmptySum);
     for (const TensorPlan& member : members) {
       EVALCAR_RETURN_IF_ERROR(read(member, part, values));
       accumulate(tensor.dtype, values, 1.0, sum);

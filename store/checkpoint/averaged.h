@@ -28,10 +28,14 @@ std::string members_json(std::span<const std::string> names);
 /// it is not such a list, or a name could lead out of the folder.
 Result<std::vector<std::string>> read_members(const FileSystem& files, const std::string& folder);
 
-/// One plan whose tensors are the means of the same tensors of `plans`: float64, float32, float16
-/// and bfloat16 are summed in float64 and rounded as convert() does; of anything else the last
-/// plan's is taken. Its files are those of all plans. kInvalidArgument if names, shapes or dtypes
-/// differ, or there is no plan. Tied tensors are told as such where all plans tie them.
+/// The refusal to average a float8 tensor.
+Error not_averaged(const TensorPlan& tensor);
+
+/// One plan whose tensors are the means of the same tensors of `plans`: floats and complex numbers
+/// are summed in float64 and rounded once; of integers and truth values the last plan's are taken;
+/// several of float8 are kUnsupported. Its files are those of all plans. kInvalidArgument if names,
+/// shapes or dtypes differ, or there is no plan. Tied tensors are told as such where all plans tie
+/// them.
 Result<Plan> mean_of(std::vector<Plan> plans);
 
 /// Fills `out` with the elements of `box` of a tensor that is a mean: contiguous and row-major.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -55,6 +57,33 @@ void narrow_doubles(const Doubles& values, DType to, std::byte* out, std::size_t
   narrow(std::as_bytes(std::span(floats)).data(), to, out, count);
 }
 
+/// The float32 on the way to 16 bits, rounded to odd: what lies between two floats becomes the one
+/// with an odd last bit, so that the rounding that follows sees on which side of a tie it was.
+/// (Boldo, Melquiond: When double rounding is odd. 24 bits are enough for 11 and for 8.)
+float round_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  const double magnitude = std::fabs(value);
+  const double rounded = std::fabs(static_cast<double>(nearest));
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  const std::uint32_t step = static_cast<std::uint32_t>(rounded < magnitude) -
+                             static_cast<std::uint32_t>(rounded > magnitude);  // a NaN: 0
+  return std::bit_cast<float>(bits + ((bits & 1U) != 0 ? 0U : step));
+}
+
+/// As narrow_doubles, but rounded once.
+void narrow_doubles_once(const Doubles& values, DType to, std::byte* out, std::size_t count) {
+  if (to == DType::kFloat64 || to == DType::kFloat32) return narrow_doubles(values, to, out, count);
+  Floats floats;
+  for (std::size_t i = 0; i < kBlock; ++i) floats[i] = round_to_odd(values[i]);
+  narrow(std::as_bytes(std::span(floats)).data(), to, out, count);
+}
+
+/// The type of the numbers that an element consists of.
+DType number_type(DType dtype) {
+  if (dtype == DType::kComplex64) return DType::kFloat32;
+  return dtype == DType::kComplex128 ? DType::kFloat64 : dtype;
+}
+
 /// `count` elements of any type to a block of doubles; the rest of it becomes zero.
 void widen_to_doubles(DType from, const std::byte* in, Doubles& out, std::size_t count) {
   if (from == DType::kFloat64) {
@@ -78,6 +107,25 @@ void for_each_block(std::size_t elements, F&& f) {
 bool is_convertible(DType dtype) {
   return dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kFloat16 ||
          dtype == DType::kBFloat16;
+}
+
+std::size_t numbers_per_element(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128 ? 2 : 1;
+}
+
+bool is_averaged(DType dtype) { return is_convertible(number_type(dtype)); }
+
+bool is_scaled(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0FNU:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void convert(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
@@ -108,7 +156,8 @@ void convert(DType from, std::span<const std::byte> in, DType to, std::span<std:
 }
 
 void accumulate(DType from, std::span<const std::byte> in, double weight, std::span<double> sum) {
-  assert(is_convertible(from));
+  assert(is_averaged(from));
+  from = number_type(from);
   Doubles values;
   for_each_block(sum.size(), [&](std::size_t at, std::size_t count) {
     widen_to_doubles(from, in.data() + at * dtype_size(from), values, count);
@@ -118,11 +167,12 @@ void accumulate(DType from, std::span<const std::byte> in, double weight, std::s
 }
 
 void write_mean(std::span<const double> sum, double divisor, DType to, std::span<std::byte> out) {
-  assert(is_convertible(to));
+  assert(is_averaged(to));
+  to = number_type(to);
   Doubles values{};
   for_each_block(sum.size(), [&](std::size_t at, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) values[i] = sum[at + i] / divisor;
-    narrow_doubles(values, to, out.data() + at * dtype_size(to), count);
+    narrow_doubles_once(values, to, out.data() + at * dtype_size(to), count);
   });
 }
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "store/base/hash.h"
+#include "store/checkpoint/averaged.h"
+#include "store/checkpoint/convert.h"
 #include "store/checkpoint/merge_pipeline.h"
 #include "store/checkpoint/merge_side_files.h"
 #include "store/checkpoint/merge_staging.h"
@@ -50,6 +52,7 @@ Status check_same_tensors(const Plan& first, const Plan& other, const std::strin
   for (std::size_t i = 0; i < first.tensors.size(); ++i) {
     const TensorPlan& a = first.tensors[i];
     const TensorPlan& b = other.tensors[i];
+    if (is_scaled(a.dtype)) return with_context(not_averaged(a), where);
     if (a.name != b.name) return differs("has no tensor " + quote_name(a.name));
     if (a.shape != b.shape || a.dtype != b.dtype) {
       return differs("tensor " + quote_name(a.name) + " is " + std::string(dtype_name(b.dtype)) +

@@ -49,8 +49,8 @@ class ChunkReader {
     const DType to = output_dtype(tensor, source_.dtype);
     const std::size_t elements = chunk.box.elements();
     fit(out, elements * dtype_size(to));
-    if (source_.readers.size() > 1 && is_convertible(tensor.dtype)) return average(chunk, to, out);
-    // Of several checkpoints, what cannot be averaged (a counter, a mask) is the last one's.
+    if (source_.readers.size() > 1 && is_averaged(tensor.dtype)) return average(chunk, to, out);
+    // Of several checkpoints, a counter or a mask is the last one's.
     if (to == tensor.dtype) return source_.readers.back()->read_box(chunk.tensor, chunk.box, out);
     fit(scratch_, elements * dtype_size(tensor.dtype));
     EVALCAR_RETURN_IF_ERROR(source_.readers.back()->read_box(chunk.tensor, chunk.box, scratch_));
@@ -63,8 +63,8 @@ class ChunkReader {
     const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
     const std::size_t elements = chunk.box.elements();
     fit(scratch_, elements * dtype_size(tensor.dtype));
-    fit(sum_, elements);
-    std::fill(sum_.begin(), sum_.end(), 0.0);
+    fit(sum_, elements * numbers_per_element(tensor.dtype));
+    std::fill(sum_.begin(), sum_.end(), kEmptySum);
     double divisor = 0;
     for (std::size_t i = 0; i < source_.readers.size(); ++i) {
       EVALCAR_RETURN_IF_ERROR(source_.readers[i]->read_box(chunk.tensor, chunk.box, scratch_));
@@ -162,8 +162,9 @@ class Ring {
   std::uint64_t memory_of(const MergeChunk& chunk) const {
     const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
     const DType to = output_dtype(tensor, source_.dtype);
-    const bool averaged = source_.readers.size() > 1 && is_convertible(tensor.dtype);
-    const std::uint64_t between = averaged             ? sizeof(double) + dtype_size(tensor.dtype)
+    const bool averaged = source_.readers.size() > 1 && is_averaged(tensor.dtype);
+    const std::uint64_t sum = sizeof(double) * numbers_per_element(tensor.dtype);
+    const std::uint64_t between = averaged             ? sum + dtype_size(tensor.dtype)
                                   : to != tensor.dtype ? dtype_size(tensor.dtype)
                                                        : 0;
     return chunk.box.elements() * (dtype_size(to) + between);

@@ -89,6 +89,26 @@ TEST_CASE("a folder of members is complete when each of them is, and lists every
   CHECK_FALSE(make_plan(members.files, members.dir, WeightsKind::kRegular).has_value());
 }
 
+TEST_CASE("a mean keeps the sign of zeros, and float8 has none") {
+  const Members members;
+  members.add("a", weights({1, 2}, {-0.0F, -0.0F, 1, 1}));
+  members.add("b", weights({1, 2}, {-0.0F, 0.0F, 1, 1}));
+  const auto plan = members.plan();
+  REQUIRE(plan.has_value());
+  const auto reader = PlanReader::open(members.files, *plan);
+  REQUIRE(reader.has_value());
+  CHECK(read_tensor(*reader, *plan, 1) == bytes_of(std::vector<float>{-0.0F, 0.0F, 1, 1}));
+
+  for (const char* const name : {"a", "b"}) {
+    std::string file = weights({1, 2}, {1, 2, 3, 4});
+    file.replace(file.find(R"("I32","shape":[2])"), 17, R"("F8_E4M3","shape":[8])");
+    file.replace(0, 8, std::string(1, static_cast<char>(file[0] + 4)) + std::string(7, '\0'));
+    members.add(name, file);
+  }
+  REQUIRE_FALSE(members.plan().has_value());
+  CHECK(says(members.plan().error(), "\"count\" is float8_e4m3fn"));
+}
+
 TEST_CASE("members of other shapes or names are not averaged") {
   const Members members;
   std::string other = weights({1, 2}, {1, 2, 3, 4});

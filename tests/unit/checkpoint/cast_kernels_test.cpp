@@ -183,6 +183,16 @@ TEST_CASE("what is converted block by block equals what is converted element by 
   CHECK(converted(from, in, to) == one_by_one);
 }
 
+TEST_CASE("a mean in 16 bits is rounded once, not by way of float32") {
+  // Just above the middle of 1 and 1 + 2^-7: a float32 rounds it to the middle, whose even side
+  // is 1.
+  const std::vector<double> sum = {2 * (1 + 0x1p-8) + 0x1p-23, -2 * (1 + 0x1p-8) - 0x1p-23,
+                                   2 * (1 + 0x1p-8), 0x1p-1074, 1e300};
+  std::vector<std::uint16_t> mean(sum.size());
+  write_mean(sum, 2, DType::kBFloat16, std::as_writable_bytes(std::span(mean)));
+  CHECK(mean == std::vector<std::uint16_t>{0x3f81, 0xbf81, 0x3f80, 0, 0x7f80});
+}
+
 TEST_CASE("a weighted mean is that of float64, rounded once") {
   constexpr std::size_t kElements = 2100;
   std::mt19937 random(4);

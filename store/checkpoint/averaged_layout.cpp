@@ -25,21 +25,17 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   return mean;
 }
 
-JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
+  EVALCAR_ASSIGN_OR_RETURN(Plan made, plan(scene, kind));
   JudgedKind judged;
-  auto made = plan(scene, kind);
-  if (!made.has_value()) {
-    set_incomplete(judged.state, made.error());
-    return judged;
-  }
   std::vector<std::string> files = {kMembersFile};
   const std::string inside = scene.folder.path + "/";
-  for (const PlanFile& file : made->files) {
+  for (const PlanFile& file : made.files) {
     // The base model of adapters lies elsewhere.
     if (file.path.starts_with(inside)) files.push_back(file.path.substr(inside.size()));
   }
   set_complete(judged.state, scene, std::move(files));
-  judged.plan = std::move(made).value();
+  judged.plan = std::move(made);
   return judged;
 }
 

@@ -20,7 +20,7 @@ const Folder* folder_of(const LayoutScene& scene, WeightsKind kind) {
   return holds_dcp(scene.folder) ? &scene.folder : nullptr;
 }
 
-JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   JudgedKind judged;
   const Folder* const folder = folder_of(scene, kind);
   if (folder == nullptr) {
@@ -34,21 +34,17 @@ JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
     judged.state.reason = folder->path + ": holds no file yet";
     return judged;
   }
-  const auto read = read_dcp_folder(scene.files, *folder);
-  if (!read.has_value()) {
-    set_incomplete(judged.state, read.error());
-    return judged;
-  }
-  judged.state.world_size = read->world_size;
+  EVALCAR_ASSIGN_OR_RETURN(const DcpFolder read, read_dcp_folder(scene.files, *folder));
+  judged.state.world_size = read.world_size;
   const auto relative = [&](const std::string& name) {
     return folder == &scene.folder ? name : join_path(base_name(folder->path), name);
   };
   std::vector<std::string> weights;
-  for (const DcpFile& file : read->metadata.files) {
+  for (const DcpFile& file : read.metadata.files) {
     if (file.has_weights) weights.push_back(relative(file.name));
   }
   // Behind the data: a copy in this order has its times in the right order, too.
-  for (const PlanFile& file : read->metadata_files) {
+  for (const PlanFile& file : read.metadata_files) {
     weights.push_back(relative(base_name(file.path)));
   }
   set_complete(judged.state, scene, std::move(weights));

@@ -160,21 +160,17 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   return plan;
 }
 
-JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
+  EVALCAR_ASSIGN_OR_RETURN(Plan made, plan(scene, kind));
   JudgedKind judged;
-  auto made = plan(scene, kind);
-  if (!made.has_value()) {
-    set_incomplete(judged.state, made.error());
-    return judged;
-  }
   std::vector<std::string> weights;
-  for (const PlanFile& file : made->files) {
+  for (const PlanFile& file : made.files) {
     const bool direct = parent_path(file.path) == scene.folder.path;
     weights.push_back(direct ? base_name(file.path)
                              : join_path(std::string(kShardedFolder), base_name(file.path)));
   }
   set_complete(judged.state, scene, std::move(weights));
-  judged.plan = std::move(made).value();
+  judged.plan = std::move(made);
   return judged;
 }
 

@@ -14,25 +14,17 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind) {
 
 /// Whether all ranks have written is told by the number of partitions in the files, so judging
 /// reads what a plan is made from.
-JudgedKind judge(const LayoutScene& scene, WeightsKind) {
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind) {
+  EVALCAR_ASSIGN_OR_RETURN(DeepspeedFiles found, list_deepspeed(scene.files, scene.folder));
+  EVALCAR_ASSIGN_OR_RETURN(Plan made, plan_deepspeed(scene.files, scene.folder, found));
   JudgedKind judged;
-  const auto found = list_deepspeed(scene.files, scene.folder);
-  if (!found.has_value()) {
-    set_incomplete(judged.state, found.error());
-    return judged;
-  }
-  auto made = plan_deepspeed(scene.files, scene.folder, *found);
-  if (!made.has_value()) {
-    set_incomplete(judged.state, made.error());
-    return judged;
-  }
-  judged.state.world_size = made->world_size;
-  std::vector<std::string> weights = found->optimizers;
-  weights.insert(weights.end(), found->rank_models.begin(), found->rank_models.end());
-  if (!found->model.empty()) weights.push_back(found->model);
-  if (!found->folder.empty()) weights.push_back("latest");
+  judged.state.world_size = made.world_size;
+  std::vector<std::string> weights = std::move(found.optimizers);
+  weights.insert(weights.end(), found.rank_models.begin(), found.rank_models.end());
+  if (!found.model.empty()) weights.push_back(found.model);
+  if (!found.folder.empty()) weights.push_back("latest");
   set_complete(judged.state, scene, std::move(weights));
-  judged.plan = std::move(made).value();
+  judged.plan = std::move(made);
   return judged;
 }
 

@@ -14,20 +14,16 @@ bool recognise(const LayoutScene& scene) {
 }
 
 /// Judging reads all headers, which is what a plan is made from.
-JudgedKind judge(const LayoutScene& scene, WeightsKind) {
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind) {
+  EVALCAR_ASSIGN_OR_RETURN(Plan plan, plan_hugging_face(scene.files, scene.folder));
   JudgedKind judged;
-  auto plan = plan_hugging_face(scene.files, scene.folder);
-  if (!plan.has_value()) {
-    set_incomplete(judged.state, plan.error());
-    return judged;
-  }
   std::vector<std::string> weights;
-  for (const PlanFile& file : plan->files) weights.push_back(base_name(file.path));
+  for (const PlanFile& file : plan.files) weights.push_back(base_name(file.path));
   if (const auto entry = hugging_face_entry(scene.folder); entry && entry->is_index) {
     weights.push_back(entry->name);
   }
   set_complete(judged.state, scene, std::move(weights));
-  judged.plan = std::move(plan).value();
+  judged.plan = std::move(plan);
   return judged;
 }
 

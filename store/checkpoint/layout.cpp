@@ -55,6 +55,18 @@ Result<LayoutScene> look_at(const FileSystem& files, const std::string& dir,
   return LayoutScene{files, options, std::move(folder), std::move(shards), std::move(ema_shards)};
 }
 
+JudgedKind judge(const LayoutEntry& entry, const LayoutScene& scene, WeightsKind kind) {
+  auto result = entry.judge(scene, kind);
+  JudgedKind judged;
+  if (result.has_value()) {
+    judged = std::move(result).value();
+  } else {
+    set_incomplete(judged.state, result.error());
+  }
+  judged.state.kind = kind;
+  return judged;
+}
+
 Result<Inspection> inspect_scene(const LayoutScene& scene) {
   const std::string& dir = scene.folder.path;
   Inspection seen;
@@ -69,8 +81,7 @@ Result<Inspection> inspect_scene(const LayoutScene& scene) {
   for (const WeightsKind kind : {WeightsKind::kRegular, WeightsKind::kEma, WeightsKind::kAverage}) {
     if (kind == WeightsKind::kEma && !seen.entry->has_ema) continue;
     if ((kind == WeightsKind::kAverage) != seen.entry->is_average) continue;
-    JudgedKind judged = seen.entry->judge(scene, kind);
-    judged.state.kind = kind;
+    JudgedKind judged = judge(*seen.entry, scene, kind);
     seen.report.kinds.push_back(std::move(judged.state));
     seen.plans.push_back(std::move(judged.plan));
   }

@@ -37,7 +37,8 @@ struct LayoutEntry {
   bool (*recognise)(const LayoutScene&) = nullptr;
   bool has_ema = false;     ///< it has a place for EMA weights: the judge is asked for both kinds
   bool is_average = false;  ///< it holds an average, and nothing else
-  JudgedKind (*judge)(const LayoutScene&, WeightsKind) = nullptr;
+  /// An error: the kind is incomplete for its reason.
+  Result<JudgedKind> (*judge)(const LayoutScene&, WeightsKind) = nullptr;
   /// Of a kind that was judged complete without making the plan.
   Result<Plan> (*plan)(const LayoutScene&, WeightsKind) = nullptr;
   /// Sets what else a report has (step, writer_done) and may downgrade its kinds; may be absent.

@@ -18,7 +18,7 @@ const std::string& folder_name(const LayoutScene& scene, WeightsKind kind) {
   return kind == WeightsKind::kEma ? scene.options.ema_shard_folder : scene.options.shard_folder;
 }
 
-JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   JudgedKind judged;
   KindState& state = judged.state;
   const std::string& name = folder_name(scene, kind);
@@ -34,6 +34,7 @@ JudgedKind judge(const LayoutScene& scene, WeightsKind kind) {
     state.reason = path + ": holds no shard yet";
     return judged;
   }
+  // Set, not returned: the number of ranks is known, and part of the report.
   if (!shards.status.has_value()) {
     set_incomplete(state, shards.status.error());
     return judged;

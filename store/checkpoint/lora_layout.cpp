@@ -13,26 +13,16 @@ bool recognise(const LayoutScene& scene) {
 }
 
 /// The adapter's own files; whether its base is here is told when the plan is made.
-JudgedKind judge(const LayoutScene& scene, WeightsKind) {
-  JudgedKind judged;
-  const auto config = read_lora_config(scene.files, scene.folder);
-  if (!config.has_value()) {
-    set_incomplete(judged.state, config.error());
-    return judged;
-  }
+Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind) {
+  EVALCAR_RETURN_IF_ERROR(read_lora_config(scene.files, scene.folder));
   Plan headers;
-  if (Status read = add_adapter(scene.files, scene.folder, headers); !read.has_value()) {
-    set_incomplete(judged.state, read.error());
-    return judged;
-  }
+  EVALCAR_RETURN_IF_ERROR(add_adapter(scene.files, scene.folder, headers));
   for (const std::string& name : side_files(scene.folder)) {
     if (!name.ends_with("config.json")) continue;
     const std::string path = join_path(scene.folder.path, name);
-    if (Status whole = check_json_object(scene.files, path, kMaxConfigBytes); !whole.has_value()) {
-      set_incomplete(judged.state, whole.error());
-      return judged;
-    }
+    EVALCAR_RETURN_IF_ERROR(check_json_object(scene.files, path, kMaxConfigBytes));
   }
+  JudgedKind judged;
   judged.state.completeness = Completeness::kComplete;
   judged.state.files = side_files(scene.folder);
   judged.state.files.push_back("adapter_config.json");

@@ -30,15 +30,6 @@ Result<Plan> plan_of(const ScratchFolder& scratch) {
   return make_plan(RealFileSystem(), scratch.at("checkpoint-5"), WeightsKind::kRegular);
 }
 
-std::string tensor_of(const Plan& plan, std::string_view name) {
-  const RealFileSystem files;
-  const auto reader = PlanReader::open(files, plan);
-  REQUIRE(reader.has_value());
-  const TensorPlan* const tensor = plan.find(name);
-  REQUIRE(tensor != nullptr);
-  return read_tensor(*reader, plan, static_cast<std::size_t>(tensor - plan.tensors.data()));
-}
-
 const std::string kIndex =
     R"({"metadata":{"total_size":48},"weight_map":{"a":"pytorch_model-00001-of-00002.bin",)"
     R"("b":"pytorch_model-00002-of-00002.bin"}})";

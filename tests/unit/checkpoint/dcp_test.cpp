@@ -58,15 +58,6 @@ Result<Plan> plan_of(const ScratchFolder& scratch, WeightsKind kind = WeightsKin
   return make_plan(RealFileSystem(), scratch.at("checkpoint-5"), kind);
 }
 
-std::string tensor_of(const Plan& plan, std::string_view name) {
-  const RealFileSystem files;
-  const auto reader = PlanReader::open(files, plan);
-  REQUIRE(reader.has_value());
-  const TensorPlan* const tensor = plan.find(name);
-  REQUIRE(tensor != nullptr);
-  return read_tensor(*reader, plan, static_cast<std::size_t>(tensor - plan.tensors.data()));
-}
-
 Status read_metadata(const std::string& bytes) {
   DcpMetadataReader reader;
   EVALCAR_RETURN_IF_ERROR(reader.add(bytes, ".metadata"));

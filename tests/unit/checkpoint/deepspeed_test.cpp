@@ -118,12 +118,7 @@ struct Zero {
   std::string read(const std::string& name) const {
     const auto made = plan();
     REQUIRE(made.has_value());
-    const TensorPlan* const tensor = made->find(name);
-    REQUIRE(tensor != nullptr);
-    RealFileSystem files;
-    const auto reader = PlanReader::open(files, *made);
-    REQUIRE(reader.has_value());
-    return read_tensor(*reader, *made, static_cast<std::size_t>(tensor - made->tensors.data()));
+    return tensor_of(*made, name);
   }
 };
 

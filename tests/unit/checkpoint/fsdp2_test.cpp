@@ -36,15 +36,6 @@ Result<Plan> plan_of(const ScratchFolder& scratch, WeightsKind kind = WeightsKin
   return make_plan(files, scratch.at("checkpoint-5"), kind);
 }
 
-std::string tensor_of(const Plan& plan, std::string_view name) {
-  const RealFileSystem files;
-  const auto reader = PlanReader::open(files, plan);
-  REQUIRE(reader.has_value());
-  const TensorPlan* const tensor = plan.find(name);
-  REQUIRE(tensor != nullptr);
-  return read_tensor(*reader, plan, static_cast<std::size_t>(tensor - plan.tensors.data()));
-}
-
 /// What goes wrong when rank 0 of a world of one holds just this entry, with a storage of 6 floats.
 Result<Plan> plan_of_one(const std::string& entry,
                          const std::string& storage = std::string(24, 'x')) {

@@ -50,10 +50,7 @@ class Run {
   std::string merged(std::string_view name) {
     const auto plan = make_plan(files, "/out/merged", WeightsKind::kRegular);
     REQUIRE(plan.has_value());
-    const auto reader = PlanReader::open(files, *plan);
-    REQUIRE(reader.has_value());
-    return read_tensor(*reader, *plan,
-                       static_cast<std::size_t>(plan->find(name) - plan->tensors.data()));
+    return tensor_of(files, *plan, name);
   }
 
   test::FakeClock clock;

@@ -96,4 +96,16 @@ inline std::string read_tensor(const PlanReader& reader, const Plan& plan, std::
   return read.has_value() ? bytes : "error: " + read.error().message;
 }
 
+/// The same by name, with a reader of its own.
+inline std::string tensor_of(const FileSystem& files, const Plan& plan, std::string_view name) {
+  const auto reader = PlanReader::open(files, plan);
+  if (!reader.has_value()) return "error: " + reader.error().message;
+  const TensorPlan* const tensor = plan.find(name);
+  if (tensor == nullptr) return "error: no tensor " + std::string(name);
+  return read_tensor(*reader, plan, static_cast<std::size_t>(tensor - plan.tensors.data()));
+}
+inline std::string tensor_of(const Plan& plan, std::string_view name) {
+  return tensor_of(RealFileSystem(), plan, name);
+}
+
 }  // namespace evalcar::checkpoint::testing

@@ -138,6 +138,7 @@ void add_results(CLI::App& app, Action& action) {
   auto options = std::make_shared<ResultsOptions>();
   auto flags = std::make_shared<DatabaseFlags>();
   auto steps = std::make_shared<std::vector<std::int64_t>>();
+  auto tasks_dir = std::make_shared<std::string>();
   flags->add(command);
   command->add_option("--run", options->run, "Name of a run; default: the newest");
   command->add_option("--task", options->task, "Only this task");
@@ -150,14 +151,19 @@ void add_results(CLI::App& app, Action& action) {
       "--json", [options](std::int64_t) { options->format = "json"; }, "The same as --format json");
   command->add_flag("--best", options->best, "Only the best step");
   command->add_option("--compare", *steps, "Two steps")->expected(2);
+  command->add_option("--tasks-dir", *tasks_dir,
+                      "Folder with task files of your own, for their metrics' aliases");
   command->add_option("--plot", options->plot, "Write a picture to this SVG file");
-  command->callback([&action, options, flags, steps] {
-    action = [options, flags, steps](FileSystem& files) {
+  command->callback([&action, options, flags, steps, tasks_dir] {
+    action = [options, flags, steps, tasks_dir](FileSystem& files) {
       return with_database(*flags, files, [&](DatabaseChoice choice) {
         options->database = std::move(choice);
         if (steps->size() == 2) options->compare = {steps->at(0), steps->at(1)};
-        options->resolve_alias = [&files](const std::string& task, const std::string& metric) {
-          const auto file = tasks::find_task(files, "", task);
+        const std::string own_tasks =
+            tasks_dir->empty() ? options->database.config_tasks_dir : *tasks_dir;
+        options->resolve_alias = [&files, own_tasks](const std::string& task,
+                                                     const std::string& metric) {
+          const auto file = tasks::find_task(files, own_tasks, task);
           if (!file.has_value() || !file->aliases.contains(metric)) return metric;
           return file->aliases.at(metric);
         };

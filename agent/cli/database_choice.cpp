@@ -5,7 +5,13 @@ namespace evalcar::cli {
 Result<std::string> choose_database(const FileSystem& files, const DatabaseChoice& choice,
                                     const state::Environment& environment) {
   std::string path = !choice.db.empty() ? choice.db : choice.config_store;
-  const std::string& output = choice.output_dir.empty() ? choice.config_output : choice.output_dir;
+  std::string output = choice.output_dir;
+  if (path.empty() && output.empty() && choice.config_outputs.size() > 1) {
+    std::string message = "the configuration has several output directories; choose one:";
+    for (const std::string& one : choice.config_outputs) message += "\n  --output-dir " + one;
+    return make_error(ErrorCode::kInvalidArgument, message);
+  }
+  if (output.empty() && !choice.config_outputs.empty()) output = choice.config_outputs.front();
   if (choice.db.empty() && !choice.output_dir.empty()) path.clear();  // asked for by its folder
   if (path.empty() && !output.empty()) {
     EVALCAR_ASSIGN_OR_RETURN(path, state::default_database_path(files, output, environment));

@@ -105,7 +105,7 @@ std::string describe(const protocol::Progress& progress) {
 /// Drives the evaluator until the job ends.
 std::variant<Outcome, Refusal> evaluate(supervise::Supervisor& supervisor, supervise::Job job,
                                         const Clock& clock) {
-  Signals signals;
+  Signals signals(Signals::Hangup::kStops);
   ProgressLine line(clock);
   Outcome outcome;
   supervisor.begin(std::move(job));

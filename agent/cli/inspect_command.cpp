@@ -55,7 +55,7 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
                  const FileSystem& files) {
   Findings findings;
   // The real path: "." has no name to take a step from.
-  const auto real = files.real_path(folder);
+  const auto real = real_checkpoint_path(files, folder, "a checkpoint, such as RUN/checkpoint-500");
   if (!real.has_value()) {
     findings.error = real.error();
     return findings;
@@ -204,7 +204,7 @@ int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& 
   const Findings here = look_at(options.checkpoint, options, hash, files);
   ordered_json document = findings_json(here, options);
   int code = exit_code(here);
-  if (here.error) err << "inspect: " << here.error->message << "\n";
+  if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
 
   if (!options.diff.empty() && here.digests) {
     const Findings there = look_at(options.diff, options, true, files);
@@ -214,7 +214,7 @@ int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& 
       document["diff"] = *diff;
       if (!document["diff"]["equal"].get<bool>()) code = kFailed;
     } else {
-      err << "inspect: " << diff.error().message << "\n";
+      err << "evalcar inspect: " << diff.error().message << "\n";
       code = there.digests ? kFailed : exit_code(there);
     }
   }

@@ -143,7 +143,7 @@ void print_report(const MergeRequest& request, const checkpoint::MergeReport& re
 int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
               std::ostream& err) {
   const auto fail = [&](const Error& error) {
-    err << "merge: " << error.message << "\n";
+    err << "evalcar merge: " << error.message << "\n";
     return exit_code(error);
   };
   auto request = make_request(options, files, err);
@@ -159,7 +159,8 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
   }
   if (!report.has_value()) return fail(report.error());
   if (report->untied) {
-    err << "merge: the input embedding and lm_head differ, so the written configuration does not "
+    err << "evalcar merge: the input embedding and lm_head differ, so the written configuration "
+           "does not "
            "tie them (tie_word_embeddings = false)\n";
   }
   print_report(*request, *report, options.dry_run, out);

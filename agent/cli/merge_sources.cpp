@@ -90,8 +90,10 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
   if (options.inputs.empty()) return usage("--input_dir: give a run folder or checkpoints");
   std::vector<std::string> folders;
   for (const std::string& input : options.inputs) {
-    EVALCAR_ASSIGN_OR_RETURN(std::string real, files.real_path(input));
-    folders.push_back(std::move(real));
+    auto real = real_checkpoint_path(
+        files, input, "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
+    if (!real.has_value()) return with_context(real.error(), "--input_dir");
+    folders.push_back(*std::move(real));
   }
   if (folders.size() == 1) {
     const auto report = checkpoint::inspect_layout(files, folders[0], layout);
@@ -164,7 +166,7 @@ Result<std::string> choose_model(const FileSystem& files, const MergeOptions& op
   const bool complete = has_config(files, folder);
   if (!given.has_value()) {
     if (!complete || given.error().code != ErrorCode::kNotFound) return given;
-    err << "merge: " << name << " is not on this machine, and not needed: " << folder
+    err << "evalcar merge: " << name << " is not on this machine, and not needed: " << folder
         << " has its own configuration\n";
     return std::string();
   }
@@ -176,8 +178,8 @@ Result<std::string> choose_model(const FileSystem& files, const MergeOptions& op
                    "started from (or nothing, to merge the weights alone)");
     }
     if (!is_architecture(files, folder, name)) {
-      err << "merge: " << join_path(folder, "config.json") << " names another class than " << name
-          << "\n";
+      err << "evalcar merge: " << join_path(folder, "config.json") << " names another class than "
+          << name << "\n";
     }
   }
   return given;
@@ -191,7 +193,8 @@ Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
   auto weights_alone =
       checkpoint::make_plan(files, folder, options.weights, without_config(layout));
   if (!weights_alone.has_value()) return plan;
-  err << "merge: " << folder << " has no config.json: the merged folder holds the weights alone "
+  err << "evalcar merge: " << folder
+      << " has no config.json: the merged folder holds the weights alone "
       << "(--model_name_or_class names the model that has the rest)\n";
   return weights_alone;
 }
@@ -206,6 +209,13 @@ std::string default_output(const std::string& folder, const MergeOptions& option
 }
 
 }  // namespace
+
+Result<std::string> real_checkpoint_path(const FileSystem& files, const std::string& path,
+                                         const std::string& expected) {
+  auto real = files.real_path(path);
+  if (real.has_value() || real.error().code != ErrorCode::kNotFound) return real;
+  return make_error(ErrorCode::kNotFound, path + ": no such folder; expected " + expected);
+}
 
 Result<std::string> find_given_model(const FileSystem& files, const std::string& name,
                                      const std::string& data_dir) {

@@ -4,6 +4,7 @@
 #include "agent/cli/exit_code.h"
 #include "agent/cli/small_commands.h"
 #include "agent/publish/table.h"
+#include "store/checkpoint/layout.h"
 
 namespace evalcar::cli {
 namespace {
@@ -17,14 +18,22 @@ struct Model {
 };
 constexpr std::array<Model, 1> kModels = {
     {{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "text, image"}}};
-constexpr std::array<std::string_view, 2> kLayouts = {"hugging_face", "lmms_engine_fsdp2"};
+
+/// Those that trainers write: all but the average, which is ours and comes last.
+std::vector<std::string_view> layouts() {
+  std::vector<std::string_view> names;
+  for (int i = 0; i < static_cast<int>(checkpoint::Layout::kAveraged); ++i) {
+    names.push_back(checkpoint::layout_name(static_cast<checkpoint::Layout>(i)));
+  }
+  return names;
+}
 
 }  // namespace
 
 int run_models(bool json, std::ostream& out) {
   if (json) {
     nlohmann::ordered_json document = {{"models", nlohmann::ordered_json::array()},
-                                       {"layouts", kLayouts}};
+                                       {"layouts", layouts()}};
     for (const Model& model : kModels) {
       document["models"].push_back({{"model_type", model.model_type},
                                     {"architecture", model.architecture},
@@ -41,7 +50,7 @@ int run_models(bool json, std::ostream& out) {
   out << publish::markdown_table({"model_type", "Architecture", "Modalities"}, rows,
                                  {false, false, false})
       << "\nLayouts of checkpoints:";
-  for (const std::string_view layout : kLayouts) out << ' ' << layout;
+  for (const std::string_view layout : layouts()) out << ' ' << layout;
   out << '\n';
   return kExitDone;
 }

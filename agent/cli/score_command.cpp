@@ -12,7 +12,7 @@ int run_score(const std::vector<std::string>& arguments, FileSystem& files, std:
   const auto program = supervise::find_evaluator(files);
   if (!program.has_value()) {
     err << "evalcar score: " << program.error().message << '\n';
-    return kExitFailed;
+    return kExitUsage;
   }
   std::vector<std::string> command = {*program, "score"};
   command.insert(command.end(), arguments.begin(), arguments.end());

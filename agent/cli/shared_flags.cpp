@@ -67,9 +67,8 @@ Result<DatabaseChoice> DatabaseFlags::choice(const FileSystem& files) const {
   if (config_file.empty()) return choice;
   EVALCAR_ASSIGN_OR_RETURN(const auto config, config::load(files, config_file, {}));
   choice.config_store = config.settings.store.path;
-  if (!config.settings.watch.output_dir.empty()) {
-    choice.config_output = config.settings.watch.output_dir.front();
-  }
+  choice.config_outputs = config.settings.watch.output_dir;
+  choice.config_tasks_dir = config.settings.evaluate.tasks_dir;
   return choice;
 }
 

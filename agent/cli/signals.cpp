@@ -7,7 +7,10 @@
 
 namespace evalcar::cli {
 
-Signals::Signals() {
+Signals::Signals(Hangup hangup) : hangup_(hangup) {
+  struct sigaction before{};
+  ::sigaction(SIGHUP, nullptr, &before);
+  hangup_ignored_ = before.sa_handler == SIG_IGN;
   ::signal(SIGPIPE, SIG_IGN);
   sigset_t set;
   ::sigemptyset(&set);
@@ -20,7 +23,9 @@ Signals::Told Signals::take() {
   Told told = Told::kNothing;
   signalfd_siginfo info{};
   while (::read(fd_.get(), &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo != SIGHUP) {
+    // Ignored ones come, too: a signal that is blocked waits for whoever reads it.
+    if (info.ssi_signo == SIGHUP && hangup_ == Hangup::kStops && hangup_ignored_) continue;
+    if (info.ssi_signo != SIGHUP || hangup_ == Hangup::kStops) {
       told = Told::kStop;
     } else if (told == Told::kNothing) {
       told = Told::kReload;

@@ -8,7 +8,10 @@ namespace evalcar::cli {
 /// Blocks the signals for the process and ignores SIGPIPE. One per process, made before any thread.
 class Signals {
  public:
-  Signals();
+  /// What SIGHUP means: read the configuration again, or stop (the terminal was closed). Whoever
+  /// was started with it ignored (nohup) does not stop.
+  enum class Hangup { kReloads, kStops };
+  explicit Signals(Hangup hangup = Hangup::kReloads);
 
   enum class Told { kNothing, kStop, kReload };
   /// What came since the last call; a stop wins.
@@ -18,6 +21,8 @@ class Signals {
   int descriptor() const { return fd_.get(); }
 
  private:
+  Hangup hangup_;
+  bool hangup_ignored_ = false;
   supervise::OwnedFd fd_;
 };
 

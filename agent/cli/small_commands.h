@@ -23,6 +23,8 @@ struct TasksOptions {
   std::string check;  ///< --check FILE: explains what is wrong with a task file
   bool json = false;
 };
+/// `evalcar tasks`: the built-in tasks and those of `tasks_dir`, with the commands that fetch their
+/// data. 2: a folder or file of the user's is wrong.
 int run_tasks(const TasksOptions& options, FileSystem& files, std::ostream& out, std::ostream& err);
 
 /// The models and checkpoint layouts that can be evaluated.
@@ -38,7 +40,8 @@ struct DoctorOptions {
 int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clock,
                std::ostream& out);
 
-/// Becomes `evalcar-evaluator score` with these arguments; returns only if that fails.
+/// Becomes `evalcar-evaluator score` with these arguments; returns only if that fails: 2 where
+/// there is no such program, else 1.
 int run_score(const std::vector<std::string>& arguments, FileSystem& files, std::ostream& err);
 
 /// `evalcar retry STEP`: evaluations of a step that ended without a result get another chance. The

@@ -3,12 +3,45 @@
 import contextlib
 import json
 import os
+import re
+import signal
+import sqlite3
 import subprocess
 import time
 
 import checkpoints
 import fake_evaluator
 import pytest
+
+OWN_TASK = """
+task = "receipts"
+version = "1"
+
+[data]
+set = "me/receipts"
+split = "validation"
+
+[columns]
+images = ["image"]
+target = "answers"
+
+[prompt]
+text = "{question}"
+
+[generation]
+max_new_tokens = 32
+
+[scorer]
+name = "anls"
+
+[[metrics]]
+name = "anls"
+aggregation = "mean"
+higher_is_better = true
+
+[aliases]
+likeness = "anls"
+"""
 
 
 @pytest.fixture
@@ -58,12 +91,17 @@ def test_a_run_over_a_directory_that_is_not_there_finds_nothing_and_ends(evalcar
     (["eval", "good", "--tasks", "docvqa_val", "--weights", "ema"], ["ema"]),
     (["eval", "good", "--tasks", "docvqa_val", "--weights", "other"], ["--weights"]),
     (["eval", "good"], ["no tasks"]),
-    (["inspect", "nowhere"], ["nowhere"]),
+    (["inspect", "nowhere"], ["evalcar inspect: nowhere: no such folder; expected a checkpoint"]),
+    (["merge", "--input_dir", "nowhere"], ["evalcar merge: --input_dir: nowhere: no such folder; expected a checkpoint", "run folder"]),
+    (["results", "--config", "two.toml"], ["several output directories", "--output-dir one\n", "--output-dir other"]),
+    (["status", "--config", "two.toml"], ["several output directories", "--output-dir one\n", "--output-dir other"]),
+    (["retry", "5", "--config", "two.toml"], ["several output directories", "--output-dir one\n", "--output-dir other"]),
     (["init", "bad.toml"], ["exists already"]),
     (["tasks", "--check", "bad.toml"], ["bad.toml"]),
 ])
 def test_wrong_usage_ends_with_2_and_says_what_is_wrong(bench, evalcar, arguments, words):
     (bench.home / "bad.toml").write_text("[watch]\noutput_dir = \n")
+    (bench.home / "two.toml").write_text('[watch]\noutput_dir = ["one", "other"]\n')
     checkpoints.write_hugging_face(bench.home, 5).rename(bench.home / "good")
 
     done = evalcar(*arguments)
@@ -145,9 +183,32 @@ def test_eval_on_a_device_that_does_not_exist_is_a_usage_error(bench, evalcar):
     assert done.returncode == 2 and "no such GPU" in done.stderr
 
 
-def test_a_missing_evaluator_is_told_with_the_places_that_were_tried(evalcar):
-    done = evalcar("run", "out", "--tasks", "docvqa_val", EVALCAR_EVALUATOR="/no/such/evaluator")
-    assert done.returncode == 2 and "/no/such/evaluator" in done.stderr
+def test_a_missing_evaluator_is_told_with_the_places_that_were_tried(bench, evalcar):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    for command in (["run", "out"], ["eval", folder], ["score", "--samples", "samples.jsonl"]):
+        task = "--task" if command[0] == "score" else "--tasks"
+        done = evalcar(*command, task, "docvqa_val", EVALCAR_EVALUATOR="/no/such/evaluator")
+        assert done.returncode == 2 and "/no/such/evaluator" in done.stderr, done
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_eval_stops_when_its_terminal_closes_but_not_under_nohup(bench, evalcar, ignored):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(delay=0.3)
+    environment = dict(os.environ, EVALCAR=str(bench.bin_dir / "evalcar"), FAKE_EVALUATOR=str(bench.script),
+                       EVALCAR_EVALUATOR=os.path.join(os.path.dirname(__file__), "fake_evaluator.py"))
+    command = [str(bench.bin_dir / "evalcar"), "eval", str(folder), "--tasks", "docvqa_val", "--output", str(bench.home / "results")]
+    with subprocess.Popen((["nohup"] if ignored else []) + command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdin=subprocess.DEVNULL, text=True) as process:  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not bench.heard("generate") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGHUP)
+        _, error = process.communicate(timeout=60)
+
+    assert process.returncode == (0 if ignored else 1), error
+    assert ("stopped" in error) != ignored
+    assert bool(bench.heard("result")) == ignored
 
 
 def test_print_config_shows_values_and_sources(bench, evalcar):
@@ -178,11 +239,18 @@ def test_the_command_of_the_install_page_writes_a_configuration_that_parses(benc
     assert sorted(path.name for path in bench.home.iterdir() if path.suffix == ".toml") == ["etc.toml"]
 
 
-def test_tasks_models_and_doctor_print_json(evalcar):
+def layouts_of_the_readme(source_dir):
+    section = (source_dir / "README.md").read_text().split("## Checkpoints that are read")[1].split("\n## ")[0]
+    return sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+
+
+def test_tasks_models_and_doctor_print_json(evalcar, source_dir):
     tasks = json.loads(evalcar("tasks", "--json").stdout)
     assert {"docvqa_val", "textvqa_val", "mmmu_val"} <= {task["name"] for task in tasks}
     assert all(task["fetch"].startswith("hf download") for task in tasks)
-    assert json.loads(evalcar("models", "--json").stdout)["models"][0]["model_type"] == "qwen2_5_vl"
+    models = json.loads(evalcar("models", "--json").stdout)
+    assert models["models"][0]["model_type"] == "qwen2_5_vl"
+    assert sorted(models["layouts"]) == layouts_of_the_readme(source_dir)
     doctor = evalcar("doctor", "--json", "--tasks", "docvqa_val")
     assert doctor.returncode == 0 and json.loads(doctor.stdout)["ok"]
     bad = evalcar("doctor", "--tasks", "nothing")
@@ -206,6 +274,42 @@ def test_retry_gives_a_quarantined_step_another_chance(bench, evalcar):
     assert [(row["step"], row["task"], row["metric"]) for row in results] == [(5, "docvqa_val", "anls")]
     status = json.loads(evalcar("status", "--db", sidecar.database, "--json").stdout)
     assert [e["state"] for e in status["evaluations"]] == ["published"]
+
+
+def test_the_queries_of_the_readme_run_and_name_the_best_step_of_each_series(bench, source_dir):
+    for step in (5, 10, 15):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 0
+    queries = re.findall(r'^sqlite3 -readonly FILE "(.*?)"$', (source_dir / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = sidecar.metrics_lines()
+    best = max(lines, key=lambda line: line["metrics"]["eval/docvqa_val/anls"])
+
+    with contextlib.closing(sqlite3.connect(f"file:{sidecar.database}?mode=ro", uri=True)) as database:
+        answers = {query: database.execute(query).fetchall() for query in queries}
+
+    assert len(queries) >= 3
+    (series,) = [rows for query, rows in answers.items() if "max(value)" in query]
+    assert series == [(best["run"], "docvqa_val", "anls", "regular", best["global_step"], best["metrics"]["eval/docvqa_val/anls"])]
+
+
+def test_results_know_the_aliases_of_the_users_own_tasks(bench, evalcar):
+    """By --tasks-dir, or by the configuration's evaluate.tasks_dir."""
+    checkpoints.write_hugging_face(bench.run, 5)
+    own = bench.home / "own"
+    own.mkdir()
+    (own / "receipts.toml").write_text(OWN_TASK)
+    sidecar = bench.sidecar("--tasks-dir", own, tasks="receipts")
+    sidecar.command = [str(word) for word in sidecar.command]
+    assert sidecar.once() == 0, sidecar.log()
+    (bench.home / "c.toml").write_text(f'[evaluate]\ntasks_dir = "{own}"\n')
+    question = ["results", "--db", sidecar.database, "--metric", "likeness", "--format", "json"]
+
+    for more in (["--tasks-dir", own], ["--config", "c.toml"]):
+        done = evalcar(*question, *more)
+        assert done.returncode == 0, done
+        assert [(row["task"], row["metric"]) for row in json.loads(done.stdout)] == [("receipts", "anls")]
+    assert evalcar(*question).returncode == 3  # nobody knows it
 
 
 def test_commands_without_any_database_say_so(evalcar):

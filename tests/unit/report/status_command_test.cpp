@@ -94,8 +94,17 @@ TEST_CASE("the database is the named one, that of the output directory, or the o
   choice.output_dir = "";
   CHECK(must(choose_database(files, choice, environment)) == "/state/other.db");
   choice.config_store = "";
-  choice.config_output = "/out/run";
+  choice.config_outputs = {"/out/run"};
   CHECK(must(choose_database(files, choice, environment)) == own);
+  choice.config_outputs = {"/out/run", "/out/next"};
+  const auto either = choose_database(files, choice, environment);
+  REQUIRE_FALSE(either.has_value());
+  CHECK(either.error().code == ErrorCode::kInvalidArgument);
+  CHECK(either.error().message.find("--output-dir /out/run\n  --output-dir /out/next") !=
+        std::string::npos);
+  choice.output_dir = "/out/run";
+  CHECK(must(choose_database(files, choice, environment)) == own);
+  choice.output_dir = "";
   choice.db = "/state/none.db";
   CHECK(choose_database(files, choice, environment).error().code == ErrorCode::kNotFound);
 }

@@ -65,13 +65,17 @@ EVIDENCE = (
     ("tests.e2e.test_install", "Installed programs without the build"),
     ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
     ("tests.bench", "Figures"),
+    ("tests.gpu", "GPU: the inputs of its tests and benchmark, prepared beforehand"),
     ("tests.test_tree", "Tree: every test is in the build"),
+    ("tests.test_dev", "Tree: ./dev says what is wrong"),
 )
 
 
 def evidence_of(file, group):
     """What line of the record a case belongs to."""
     if not file.name.startswith("pytest"):
+        if file.name.startswith("full-unit_"):
+            return f"unit, at full size: {file.stem.removeprefix('full-unit_')}"
         return "Fuzz: every parser" if file.name.startswith("fuzz") else file.stem.replace("-", " ")
     return next((name for prefix, name in EVIDENCE if f"{group}.".startswith(f"{prefix}.")), group)
 

@@ -7,12 +7,15 @@
 
 namespace evalcar::run {
 
+/// What the evaluator is told of an evaluation: the part of the configuration that says what is
+/// measured, and how.
 protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings& evaluate);
 
 /// The command line of the evaluator, less its descriptor.
 std::vector<std::string> evaluator_command(const std::string& program,
                                            const config::EvaluateSettings& evaluate);
 
+/// The time-outs of the stages, by limits.stage_timeouts.
 supervise::SupervisorOptions supervisor_options(const config::LimitSettings& limits);
 
 }  // namespace evalcar::run

@@ -50,6 +50,7 @@ struct WeightLayout {
                     const std::vector<std::int64_t>& stored_shape);
 };
 
+/// Of a tensor of this shape; 1 for a scalar's empty one.
 std::int64_t element_count(const std::vector<std::int64_t>& shape);
 
 }  // namespace evalcar::weights

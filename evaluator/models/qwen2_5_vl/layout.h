@@ -14,6 +14,8 @@ namespace evalcar::models::qwen2_5_vl {
 /// them.
 std::string canonical_name(std::string_view stored);
 
+/// Which tensors of a checkpoint the model needs, and how they lie on the device: query, key and
+/// value stacked into one tensor, gate and up as well, the patch convolution as a matrix.
 weights::WeightLayout weight_layout(const Config& config);
 
 }  // namespace evalcar::models::qwen2_5_vl

@@ -55,6 +55,8 @@ EVIDENCE = (
     ("tests.parity.checkpoint.test_dcp_corpus", "Layouts: torch.distributed.checkpoint, as DCP itself reads it"),
     ("tests.parity.checkpoint.test_lora", "Layouts: LoRA adapters, to the bits of PEFT"),
     ("tests.parity.checkpoint.test_deepspeed", "Layouts: DeepSpeed ZeRO, as zero_to_fp32 reads it"),
+    ("tests.parity.checkpoint.test_deepspeed_trainer", "Layouts: DeepSpeed ZeRO, as zero_to_fp32 reads it"),
+    ("tests.parity.checkpoint.test_loading", "Merged folders: transformers 4.57 and 5.x load them and answer alike"),
     ("tests.parity.checkpoint", "Weights: merged shards are full_tensor(), bit for bit"),
     ("tests.parity.tasks.test_own_tasks", "Own task: a task file of the user's"),
     ("tests.parity.tasks", "Scores: every metric is lmms-eval's"),

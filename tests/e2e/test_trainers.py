@@ -7,18 +7,17 @@ weights, is a wrong number, not only a wrong hash."""
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import threading
 
 import fsdp2_checkpoints
+import hf_trainer
 import lessons
 import pytest
 import sidecar as sidecar_module
 import small_models
 
-HERE = pathlib.Path(__file__).resolve().parent
 TASKS = "docvqa_val,mmmu_val"
 QUESTIONS = dict(docvqa=12, mmmu=12)
 SETTINGS = ["--device", "cpu", "--set", "evaluate.max_new_tokens=8", "--set", "evaluate.min_pixels=3136"]
@@ -160,7 +159,7 @@ def run_beside(bin_dir, home, run, data, training, expected, *arguments):
 def test_the_hugging_face_trainer_with_a_limit_of_one(bin_dir, tmp_path, model, data, school):
     run, archive = tmp_path / "out", tmp_path / "archive"
     archive.mkdir()
-    command = [sys.executable, str(HERE / "hf_trainer.py"), str(model), str(run), "--lessons", str(school), "--saves", "3", "--save-steps", "4",
+    command = [sys.executable, hf_trainer.__file__, str(model), str(run), "--lessons", str(school), "--saves", "3", "--save-steps", "4",
                "--save-total-limit", "1", "--archive", str(archive), "--pause", "2"]
 
     def work():
@@ -175,31 +174,15 @@ def test_the_hugging_face_trainer_with_a_limit_of_one(bin_dir, tmp_path, model, 
     check_against_eval(sidecar, bin_dir, archive, data, expected)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.full
 def test_the_hugging_face_trainer_under_fsdp(bin_dir, tmp_path, model, data, school):
     """SHARDED_STATE_DICT: DCP folders without a configuration or a tokenizer, which come from evaluate.base_model."""
     run, archive = tmp_path / "out", tmp_path / "archive"
     archive.mkdir()
-    command = [sys.executable, str(HERE / "hf_trainer.py"), str(model), str(run), "--lessons", str(school), "--saves", "3", "--save-steps", "4",
-               "--save-total-limit", "1", "--archive", str(archive), "--pause", "2", "--fsdp"]
-    ranks = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), GLOO_SOCKET_IFNAME="lo",
-                 OMP_NUM_THREADS="1")
+    arguments = [model, run, "--lessons", school, "--saves", "3", "--save-steps", "4", "--save-total-limit", "1", "--archive", archive,
+                 "--pause", "2", "--fsdp"]
 
-    def work():
-        processes = []
-        for rank in range(2):
-            with open(tmp_path / f"rank-{rank}.log", "w") as log:
-                processes.append(subprocess.Popen(command, env=dict(ranks, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=log, stderr=log))
-        for rank, process in enumerate(processes):
-            assert process.wait(280) == 0, (tmp_path / f"rank-{rank}.log").read_text()[-3000:]
-
-    job = Training(archive, work)
+    job = Training(archive, lambda: hf_trainer.run_ranks(arguments, tmp_path))
     expected = {(step, "regular") for step in (4, 8, 12)}
     settings = ["--set", f"evaluate.base_model={model}"]
     sidecar = run_beside(bin_dir, tmp_path, run, data, lambda: job, expected, *settings)

@@ -15,7 +15,7 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[1] / "fixtures"), str(HERE.parents[1] / "parity" / "models")]
+sys.path.insert(0, str(HERE.parents[1] / "fixtures"))
 
 STEPS = 32
 SIZES = [(5 * 28, 3 * 28), (3 * 28, 11 * 28), (28, 7 * 28)]

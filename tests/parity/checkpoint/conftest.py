@@ -1,5 +1,7 @@
 """What several files of this folder read: a small model, trained by two processes under FSDP2, and saves of DCP."""
 
+import functools
+
 import dcp_checkpoints
 import pytest
 from fixtures import fsdp2_checkpoints
@@ -24,3 +26,27 @@ def small_model(tmp_path_factory, cache_dir):
     small_models.write_model(base / "hub", cache_dir=cache_dir, tied=False)
     fsdp2_checkpoints.write_run(base / "run", base / "hub", [3, 10], world_size=2, ema=True, expected_dir=base / "expected")
     return base
+
+
+@pytest.fixture(scope="session")
+def zero_runs(tmp_path_factory, cache_dir):
+    """ZeRO's stage → the checkpoint that the Hugging Face Trainer saved under DeepSpeed by two ranks, in a run of that stage; the model
+    that it began with is in zero_runs.model. Copy before changing."""
+    import lessons
+    from fixtures import hf_trainer, small_models
+
+    home = tmp_path_factory.mktemp("zero")
+    model = home / "model"
+    small_models.write_model(model, cache_dir=cache_dir, layers=2, generation="4.57")
+    lessons.write_lessons(home / "lessons.pt", model, docvqa=2, mmmu=2)
+
+    @functools.cache
+    def train(stage):
+        work = home / f"stage-{stage}"
+        work.mkdir()
+        hf_trainer.run_ranks([model, work / "run", "--lessons", home / "lessons.pt", "--saves", "1", "--save-steps", "2", "--archive", work,
+                              "--pause", "0", "--zero", stage], work)
+        return work / "run" / "checkpoint-2"
+
+    train.model = model
+    return train

@@ -2,7 +2,10 @@
 
 import json
 import pathlib
+import subprocess
 
+import fake_evaluator
+import pytest
 import sidecar as sidecar_module
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -13,6 +16,7 @@ class Bench:
 
     def __init__(self, bin_dir, home):
         self.bin_dir = bin_dir
+        self.evalcar = str(bin_dir / "evalcar")
         self.home = home
         self.run = home / "out"
         self.script = home / "script.json"
@@ -37,3 +41,30 @@ class Bench:
                                       **options)
         self.sidecars.append(made)
         return made
+
+
+def hash_of(evalcar, folder, kind):
+    """The digest of a checkpoint's weights, by `evalcar inspect`."""
+    done = subprocess.run([evalcar, "inspect", str(folder), "--weights", kind, "--hash", "--json"], capture_output=True,
+                          text=True, timeout=60, check=True)  # fmt: skip
+    return json.loads(done.stdout)["weights_sha256"]
+
+
+def check_published_once(sidecar, expected):
+    """Each (step, kind) has one line, and its number is that of its own weights. expected: {(step, kind): sha256}"""
+    lines = sidecar.metrics_lines()
+    assert sorted((line["global_step"], line["checkpoint_type"]) for line in lines) == sorted(expected)
+    assert [line["seq"] for line in lines] == sorted({line["seq"] for line in lines})
+    for line in lines:
+        sha256 = expected[line["global_step"], line["checkpoint_type"]]
+        assert line["weights_sha256"] == sha256
+        prefix = "eval_ema" if line["checkpoint_type"] == "ema" else "eval"
+        assert line["metrics"][f"{prefix}/docvqa_val/anls"] == pytest.approx(
+            fake_evaluator.expected_value(sha256, "docvqa_val", 6))
+    assert sidecar.published() == set(expected)
+
+
+def leases(run):
+    """Names of the leases that this output directory has now."""
+    folder = run / "_evalcar" / "leases"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []

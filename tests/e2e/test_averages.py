@@ -5,25 +5,16 @@ import shutil
 import subprocess
 
 import checkpoints
+from harness import hash_of, leases
 
 LAST_2 = ("--set", "evaluate.average_last=2")
-
-
-def leases(run):
-    return sorted(path.name for path in (run / "_evalcar" / "leases").iterdir())
-
-
-def hash_of(sidecar, folder, kind):
-    done = subprocess.run([sidecar.evalcar, "inspect", str(folder), "--weights", kind, "--hash", "--json"], capture_output=True,
-                          text=True, timeout=60, check=True)  # fmt: skip
-    return json.loads(done.stdout)["weights_sha256"]
 
 
 def hash_of_merge(sidecar, folders, output):
     """What `evalcar merge --merge` of these checkpoints holds."""
     subprocess.run([sidecar.evalcar, "merge", "--input_dir", ",".join(map(str, folders)), "--merge", "--output_dir", str(output)],
                    capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
-    return hash_of(sidecar, output, "regular")
+    return hash_of(sidecar.evalcar, output, "regular")
 
 
 def average_lines(sidecar):

@@ -11,13 +11,9 @@ import pytest
 import sidecar as sidecar_module
 import small_models
 from fixtures import data_sets
+from harness import leases
 
 FAKE = pathlib.Path(__file__).resolve().parent / "fake_evaluator.py"
-
-
-def leases(run):
-    folder = run / "_evalcar" / "leases"
-    return sorted(p.name for p in folder.iterdir()) if folder.exists() else []
 
 
 def ask(sidecar, *command):

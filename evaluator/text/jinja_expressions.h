@@ -54,8 +54,8 @@ class ExpressionParser {
   ExpressionPtr name_or_constant();
   ExpressionPtr number();
   ExpressionPtr bracketed();
-  ExpressionPtr list_literal();
-  ExpressionPtr dict_literal();
+  /// From "[" or "{" to `close`: a list's values, or a dict's keys and values by turns.
+  ExpressionPtr collection(Expression::Kind kind, std::string_view close);
   ExpressionPtr postfix(ExpressionPtr node);
   ExpressionPtr filters_and_tests(ExpressionPtr node);
   ExpressionPtr subscript(ExpressionPtr node);

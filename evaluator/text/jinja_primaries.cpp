@@ -26,8 +26,8 @@ ExpressionPtr ExpressionParser::primary() {
     }
     case TokenType::kOperator:
       if (token.text == "(") return bracketed();
-      if (token.text == "[") return list_literal();
-      if (token.text == "{") return dict_literal();
+      if (token.text == "[") return collection(Kind::kList, "]");
+      if (token.text == "{") return collection(Kind::kDict, "}");
       break;
     default:
       break;
@@ -82,29 +82,18 @@ ExpressionPtr ExpressionParser::bracketed() {
   return node;
 }
 
-ExpressionPtr ExpressionParser::list_literal() {
-  ExpressionPtr node = make(Kind::kList);
+ExpressionPtr ExpressionParser::collection(Kind kind, std::string_view close) {
+  ExpressionPtr node = make(kind);
   take();
-  while (!failed() && !peek().is_operator("]")) {
+  while (!failed() && !peek().is_operator(close)) {
     if (!node->children.empty()) expect_operator(",");
-    if (peek().is_operator("]")) break;
+    if (peek().is_operator(close)) break;
     node->children.push_back(expression());
-  }
-  expect_operator("]");
-  return node;
-}
-
-ExpressionPtr ExpressionParser::dict_literal() {
-  ExpressionPtr node = make(Kind::kDict);
-  take();
-  while (!failed() && !peek().is_operator("}")) {
-    if (!node->children.empty()) expect_operator(",");
-    if (peek().is_operator("}")) break;
-    node->children.push_back(expression());
+    if (kind != Kind::kDict) continue;
     expect_operator(":");
     node->children.push_back(expression());
   }
-  expect_operator("}");
+  expect_operator(close);
   return node;
 }
 

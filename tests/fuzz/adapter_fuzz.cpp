@@ -6,8 +6,8 @@
 
 #include "store/base/clock.h"
 #include "store/checkpoint/lora_config.h"
-#include "store/checkpoint/plan.h"
 #include "tests/fuzz/bytes_file.h"
+#include "tests/fuzz/checkpoint_folder.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -35,15 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   files.put_file("/base/config.json", "{}");
   checkpoint::LayoutOptions options;
   options.base_model = "/base";
-  const auto plan =
-      checkpoint::make_plan(files, "/checkpoint-5", checkpoint::WeightsKind::kRegular, options);
-  if (!plan.has_value()) return 0;
-  const auto reader = checkpoint::PlanReader::open(files, *plan);
-  if (!reader.has_value()) std::abort();
-  for (std::size_t i = 0; i < plan->tensors.size(); ++i) {
-    if (plan->tensors[i].bytes() > 2 * size) std::abort();
-    std::vector<std::byte> bytes(plan->tensors[i].bytes());
-    if (!reader->read(i, bytes).has_value()) std::abort();
-  }
+  fuzz::check_checkpoint(files, "/checkpoint-5", 2 * size, options);
   return 0;
 }

@@ -3,11 +3,11 @@
 // judged, and a plan that is made reads exactly as many bytes as it says, or fails by a checksum.
 #include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "store/checkpoint/dcp_metadata.h"
 #include "store/checkpoint/plan.h"
 #include "tests/fuzz/bytes_file.h"
+#include "tests/fuzz/checkpoint_folder.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -55,17 +55,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   files.put_file(std::string("/checkpoint-5/") + (data[0] % 2 == 0 ? ".metadata" : "__0.metadata"),
                  metadata);
   files.put_file("/checkpoint-5/config.json", "{}");
-  const auto report = checkpoint::inspect_layout(files, "/checkpoint-5");
-  const auto plan =
-      checkpoint::make_plan(files, "/checkpoint-5", checkpoint::WeightsKind::kRegular);
-  if (!plan.has_value()) return 0;
-  if (!report.has_value()) std::abort();
-  const auto reader = checkpoint::PlanReader::open(files, *plan);
-  if (!reader.has_value()) std::abort();
-  for (std::size_t i = 0; i < plan->tensors.size(); ++i) {
-    if (plan->tensors[i].bytes() > size) std::abort();
-    std::vector<std::byte> bytes(plan->tensors[i].bytes());
-    if (!reader->read(i, bytes).has_value()) std::abort();
-  }
+  fuzz::check_checkpoint(files, "/checkpoint-5", size);
   return 0;
 }

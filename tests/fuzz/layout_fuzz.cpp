@@ -1,13 +1,12 @@
 // A whole checkpoint folder out of the input: the first byte chooses the files, which the rest
 // fills, cut at NUL NUL. Whatever is in them, the folder is judged, and a plan that is made reads
 // exactly as many bytes as it says, or fails.
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "store/base/clock.h"
-#include "store/checkpoint/plan.h"
 #include "tests/fuzz/bytes_file.h"
+#include "tests/fuzz/checkpoint_folder.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -60,17 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     files.put_file(std::string("/checkpoint-5/") + kFolders[choice][i], parts[i]);
   }
   files.put_file("/checkpoint-5/latest", "global_step5");
-  const auto report = checkpoint::inspect_layout(files, "/checkpoint-5");
-  const auto plan =
-      checkpoint::make_plan(files, "/checkpoint-5", checkpoint::WeightsKind::kRegular);
-  if (!plan.has_value()) return 0;
-  if (!report.has_value()) std::abort();
-  const auto reader = checkpoint::PlanReader::open(files, *plan);
-  if (!reader.has_value()) std::abort();
-  for (std::size_t i = 0; i < plan->tensors.size(); ++i) {
-    if (plan->tensors[i].bytes() > 2 * size) std::abort();  // a bfloat16 buffer becomes float32
-    std::vector<std::byte> bytes(plan->tensors[i].bytes());
-    if (!reader->read(i, bytes).has_value()) std::abort();
-  }
+  // Twice: a bfloat16 buffer becomes float32.
+  fuzz::check_checkpoint(files, "/checkpoint-5", 2 * size);
   return 0;
 }

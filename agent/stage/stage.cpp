@@ -52,6 +52,8 @@ std::string_view method_name(Method method) {
   switch (method) {
     case Method::kLinked:
       return "linked";
+    case Method::kCloned:
+      return "cloned";
     case Method::kCopied:
       return "copied";
     case Method::kInPlace:
@@ -94,15 +96,24 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
     return taken.has_value() || taken.error().code == ErrorCode::kNotFound ||
            taken.error().code == ErrorCode::kUnavailable;
   };
-  if (!hopeless() && cleared.has_value() && total_bytes(wanted) <= copy_budget) {
-    spdlog::info("{}: {}; copying instead", checkpoint_dir, taken.error().message);
+  for (const Method method : {Method::kCloned, Method::kCopied}) {
+    if (hopeless() || !cleared.has_value()) break;
+    // Clones share the blocks of the checkpoint: they take no more room than links.
+    if (method == Method::kCopied && total_bytes(wanted) > copy_budget) break;
+    if (method == Method::kCopied) {
+      spdlog::info("{}: {}; copying instead", checkpoint_dir, taken.error().message);
+    }
     (void)remove_tree(files_, dir);
-    lease.method = Method::kCopied;
+    lease.method = method;
     lease.files.clear();
-    taken = copy_files(dir, checkpoint_dir, wanted, lease);
-    if (!taken.has_value() && taken.error().code == ErrorCode::kCancelled) {
+    Status copied = copy_files(dir, checkpoint_dir, wanted, lease);
+    if (!copied.has_value() && copied.error().code == ErrorCode::kCancelled) {
       (void)remove_tree(files_, dir);
-      return std::move(taken).error();
+      return std::move(copied).error();
+    }
+    // Why there are no links says more than that there are no clones.
+    if (copied.has_value() || copied.error().code != ErrorCode::kUnsupported) {
+      taken = std::move(copied);
     }
   }
   if (taken.has_value()) {
@@ -187,7 +198,8 @@ Status Stage::copy_files(const std::string& dir, const std::string& checkpoint_d
     const std::string from = join_path(checkpoint_dir, file.relative);
     const std::string to = join_path(dir, file.relative);
     EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(to)));
-    EVALCAR_RETURN_IF_ERROR(copy_file(from, to));
+    EVALCAR_RETURN_IF_ERROR(lease.method == Method::kCloned ? files_.clone_file(from, to)
+                                                            : copy_file(from, to));
     EVALCAR_RETURN_IF_ERROR(checked_source(files_, from, file.identity));
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info(to));
     lease.files.push_back({to, info, {}});

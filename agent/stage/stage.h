@@ -3,7 +3,8 @@
 //
 // A lease looks like a checkpoint: `<leases>/<step>-<generation>-<kind>/` holds the same relative
 // paths. Where links are impossible (another owner, a file system without them) the files are
-// copied within a budget, and where that is impossible too they are read in place, and may vanish.
+// cloned (blocks shared, where the file system can), else copied within a budget, and where that is
+// impossible too they are read in place, and may vanish.
 // A link shares the inode: it protects from deletion, not from being rewritten. So every file's
 // identity is taken when it is leased and checked after it was measured.
 #pragma once
@@ -23,7 +24,7 @@
 
 namespace evalcar::stage {
 
-enum class Method { kLinked, kCopied, kInPlace };
+enum class Method { kLinked, kCloned, kCopied, kInPlace };
 std::string_view method_name(Method method);
 
 struct LeasedFile {
@@ -70,9 +71,9 @@ class Stage {
   Stage(FileSystem& files, std::string leases_dir, std::function<bool()> stop);
 
   /// Takes a lease of `wanted`, judged complete in `checkpoint_dir`. At most `copy_budget` bytes
-  /// are copied where links fail. kNotFound: a file is gone (the checkpoint is being removed);
-  /// kUnavailable: a file is not the one that was judged (being rewritten). Nothing stays behind
-  /// after an error.
+  /// are copied where links and clones fail. kNotFound: a file is gone (the checkpoint is being
+  /// removed); kUnavailable: a file is not the one that was judged (being rewritten). Nothing stays
+  /// behind after an error.
   Result<Lease> acquire(const std::string& name, const std::string& checkpoint_dir,
                         std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget);
   /// Takes a lease of several checkpoints at once, for the average of their weights: a folder as
@@ -106,6 +107,7 @@ class Stage {
  private:
   Status link_files(const std::string& dir, const std::string& checkpoint_dir,
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
+  /// By lease.method: cloned or copied.
   Status copy_files(const std::string& dir, const std::string& checkpoint_dir,
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);

@@ -7,6 +7,11 @@
 
 namespace evalcar {
 
+Status FileSystem::clone_file(const std::string& from, const std::string& to) {
+  return make_error(ErrorCode::kUnsupported,
+                    "clone to " + to + ": " + from + ": not on this file system");
+}
+
 std::string join_path(std::string_view folder, std::string_view name) {
   if (folder.empty()) return std::string(name);
   std::string path(folder);

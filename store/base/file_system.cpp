@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -274,6 +276,23 @@ Status RealFileSystem::remove_directory(const std::string& path) {
 Status RealFileSystem::hard_link(const std::string& from, const std::string& to) {
   if (::link(from.c_str(), to.c_str()) != 0) return errno_error("link to " + to, from, errno);
   return {};
+}
+
+Status RealFileSystem::clone_file(const std::string& from, const std::string& to) {
+  const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (source.get() < 0) return errno_error("open", from, errno);
+  const Descriptor target(::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (target.get() < 0) return errno_error("create", to, errno);
+  if (::ioctl(target.get(), FICLONE, source.get()) == 0) return {};
+  const int failed = errno;
+  (void)::unlink(to.c_str());
+  Error error = errno_error("clone to " + to, from, failed);
+  // ENOTTY: the kernel or the file system does not know the call; EINVAL: not of such files.
+  if (failed == EOPNOTSUPP || failed == EXDEV || failed == EINVAL || failed == ENOTTY) {
+    error.code = ErrorCode::kUnsupported;
+    error.retryable = false;
+  }
+  return error;
 }
 
 Status RealFileSystem::symbolic_link(const std::string& target, const std::string& path) {

@@ -105,6 +105,10 @@ class FileSystem {
   virtual Status remove_file(const std::string& path) = 0;
   virtual Status remove_directory(const std::string& path) = 0;
   virtual Status hard_link(const std::string& from, const std::string& to) = 0;
+  /// Makes `to`, which must not exist, a file of the same content that shares the blocks of `from`
+  /// until one of them is written to (a reflink: Btrfs, XFS, …). kUnsupported where the file system
+  /// cannot do that, or not between these two places; then there is no `to`.
+  virtual Status clone_file(const std::string& from, const std::string& to);
   virtual Status symbolic_link(const std::string& target, const std::string& path) = 0;
   /// Sets the mtime, atime unchanged (utimensat). Does not follow links.
   virtual Status set_mtime(const std::string& path, std::int64_t mtime_ns) = 0;
@@ -136,6 +140,7 @@ class RealFileSystem final : public FileSystem {
   Status remove_file(const std::string& path) override;
   Status remove_directory(const std::string& path) override;
   Status hard_link(const std::string& from, const std::string& to) override;
+  Status clone_file(const std::string& from, const std::string& to) override;
   Status symbolic_link(const std::string& target, const std::string& path) override;
   Status set_mtime(const std::string& path, std::int64_t mtime_ns) override;
   Status truncate(const std::string& path, std::uint64_t size_bytes) override;

@@ -125,6 +125,62 @@ TEST_CASE("without hard links the files are copied, or beyond the budget read in
   CHECK(disk.files.info(disk.checkpoint).has_value());
 }
 
+TEST_CASE("without hard links the files are cloned where that can be, whatever the budget") {
+  Disk disk;
+  disk.files.allow_clones();
+  disk.files.fail_operation("hard_link", EPERM);  // fs.protected_hardlinks
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 0);
+
+  REQUIRE(lease.has_value());
+  CHECK(lease->method == Method::kCloned);
+  CHECK(disk.files.count("append") == 0);  // nothing was copied
+  disk.write("rewritten");                 // in place, which a link would show
+  CHECK(read_file(disk.files, lease->dir + "/model/rank_0.pt", 100).value() == "weights");
+  CHECK(stage.check(*lease) == Integrity::kUnchanged);
+  REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
+  CHECK(stage.check(*lease) == Integrity::kUnchanged);
+}
+
+TEST_CASE("where the second file cannot be cloned all are copied") {
+  Disk disk;
+  disk.files.allow_clones();
+  disk.files.fail_operation("hard_link", EPERM);
+  int clones = 0;
+  disk.files.on_call([&](const test::Call& call) {
+    if (call.operation == "clone_file" && ++clones == 2) {
+      disk.files.fail_operation("clone_file", EOPNOTSUPP);
+    }
+  });
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, disk.judged(), 100);
+
+  REQUIRE(lease.has_value());
+  CHECK(lease->method == Method::kCopied);
+  CHECK(disk.files.tree(lease->dir) ==
+        std::vector<std::string>{"config.json", "model/", "model/rank_0.pt"});
+}
+
+TEST_CASE("a checkpoint that is being removed is not copied file by file") {
+  Disk disk;
+  const auto judged = disk.judged();
+  disk.files.allow_clones();
+  disk.files.fail_operation("hard_link", EPERM);
+  disk.files.on_call([&disk](const test::Call& call) {
+    if (call.operation == "clone_file")
+      (void)disk.files.remove_file("/out/checkpoint-5/config.json");
+  });
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto lease = stage.acquire("5-1-regular", disk.checkpoint, judged, 100);
+
+  REQUIRE_FALSE(lease.has_value());
+  CHECK(lease.error().code == ErrorCode::kNotFound);
+  CHECK_FALSE(disk.files.exists(disk.leases + "/5-1-regular"));
+}
+
 TEST_CASE("a long copy ends when the agent is told to stop") {
   Disk disk;
   disk.forbid_links();

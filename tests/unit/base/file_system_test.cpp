@@ -102,6 +102,36 @@ TEMPLATE_TEST_CASE("a hard link shares the inode and outlives the first name", "
   CHECK_FALSE(place.files.hard_link(a, b).has_value());
 }
 
+TEMPLATE_TEST_CASE("a clone is a file of its own, or there is none", "", OnDisk, InMemory) {
+  TestType place;
+  if constexpr (std::is_same_v<TestType, InMemory>) place.memory.allow_clones();
+  const std::string a = join_path(place.root, "a");
+  const std::string b = join_path(place.root, "b");
+  write(place.files, a, "data");
+
+  const Status cloned = place.files.clone_file(a, b);
+
+  if (!cloned.has_value()) {  // most file systems
+    CHECK(cloned.error().code == ErrorCode::kUnsupported);
+    CHECK_FALSE(place.files.info(b).has_value());
+    return;
+  }
+  CHECK(text_of(place.files, b) == "data");
+  CHECK(place.files.info(a)->inode != place.files.info(b)->inode);
+  CHECK(place.files.info(a)->link_count == 1);
+  CHECK_FALSE(place.files.clone_file(a, b).has_value());
+  CHECK(text_of(place.files, b) == "data");
+}
+
+TEMPLATE_TEST_CASE("a clone of what is not there is no file", "", OnDisk, InMemory) {
+  TestType place;
+  const std::string b = join_path(place.root, "b");
+  const Status cloned = place.files.clone_file(join_path(place.root, "none"), b);
+  REQUIRE_FALSE(cloned.has_value());
+  CHECK(cloned.error().code == ErrorCode::kNotFound);
+  CHECK_FALSE(place.files.info(b).has_value());
+}
+
 TEMPLATE_TEST_CASE("an open file can be read after its name is gone", "", OnDisk, InMemory) {
   TestType place;
   const std::string path = join_path(place.root, "a");

@@ -58,6 +58,9 @@ class CountingFileSystem final : public FileSystem {
   Status hard_link(const std::string& from, const std::string& to) override {
     return below_.hard_link(from, to);
   }
+  Status clone_file(const std::string& from, const std::string& to) override {
+    return below_.clone_file(from, to);
+  }
   Status symbolic_link(const std::string& target, const std::string& path) override {
     return below_.symbolic_link(target, path);
   }

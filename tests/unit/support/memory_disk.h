@@ -54,6 +54,7 @@ struct MemoryFileSystem::Disk {
   std::uint64_t free = std::uint64_t{1} << 40U;
   std::map<std::uint64_t, std::uint64_t> types;
   std::vector<std::string> read_only;
+  bool clones = false;
 
   std::vector<Call> calls;
   std::size_t fail_in = 0;

@@ -271,6 +271,31 @@ Status MemoryFileSystem::hard_link(const std::string& from, const std::string& t
   return {};
 }
 
+Status MemoryFileSystem::clone_file(const std::string& from, const std::string& to) {
+  int failed = disk_->enter("clone_file", from);
+  const std::scoped_lock lock(disk_->mutex);
+  Place source;
+  Place target;
+  if (failed == 0) failed = disk_->existing(from, true, source);
+  if (failed == 0) failed = disk_->resolve(to, false, target);
+  if (failed == 0 && target.node != nullptr) failed = EEXIST;
+  if (failed == 0 && disk_->is_read_only(target.path)) failed = EROFS;
+  if (failed == 0 && source.node->device != target.parent->device) failed = EXDEV;
+  if (failed == 0 && source.node->type != FileType::kRegular) failed = EINVAL;
+  if (failed == 0 && !disk_->clones) failed = EOPNOTSUPP;
+  if (failed != 0) {
+    Error error = errno_error("clone to " + to, from, failed);
+    const bool unsupported = failed == EOPNOTSUPP || failed == EXDEV || failed == EINVAL;
+    if (unsupported) error = make_error(ErrorCode::kUnsupported, error.message);
+    return error;
+  }
+  const NodePtr node = disk_->make(FileType::kRegular, target.parent->device);
+  node->content = source.node->content;
+  target.parent->names[target.name] = node;
+  disk_->touch(*target.parent);
+  return {};
+}
+
 Status MemoryFileSystem::symbolic_link(const std::string& target, const std::string& path) {
   int failed = disk_->enter("symbolic_link", path);
   const std::scoped_lock lock(disk_->mutex);

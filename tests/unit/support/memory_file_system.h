@@ -58,6 +58,8 @@ class MemoryFileSystem final : public FileSystem {
   void power_cut(UnsyncedNames names = UnsyncedNames::kDropped);
   /// Makes `path` (a folder) the root of another file system: links across fail with EXDEV.
   void mount(const std::string& path, std::uint64_t device, std::uint64_t type_magic);
+  /// Its file systems can clone files, as Btrfs does; at first they cannot.
+  void allow_clones();
   void set_free_bytes(std::uint64_t bytes);
   /// Everything at and below this path refuses changes with EROFS.
   void set_read_only(const std::string& path_prefix);
@@ -96,6 +98,7 @@ class MemoryFileSystem final : public FileSystem {
   Status remove_file(const std::string& path) override;
   Status remove_directory(const std::string& path) override;
   Status hard_link(const std::string& from, const std::string& to) override;
+  Status clone_file(const std::string& from, const std::string& to) override;
   Status symbolic_link(const std::string& target, const std::string& path) override;
   Status set_mtime(const std::string& path, std::int64_t mtime_ns) override;
   Status truncate(const std::string& path, std::uint64_t size_bytes) override;

@@ -74,6 +74,11 @@ void MemoryFileSystem::mount(const std::string& path, std::uint64_t device,
   disk_->types[device] = type_magic;
 }
 
+void MemoryFileSystem::allow_clones() {
+  const std::scoped_lock lock(disk_->mutex);
+  disk_->clones = true;
+}
+
 void MemoryFileSystem::set_free_bytes(std::uint64_t bytes) {
   const std::scoped_lock lock(disk_->mutex);
   disk_->free = bytes;

@@ -1,5 +1,7 @@
 #include "agent/cli/database_choice.h"
 
+#include "store/base/text.h"
+
 namespace evalcar::cli {
 
 Result<std::string> choose_database(const FileSystem& files, const DatabaseChoice& choice,
@@ -7,9 +9,11 @@ Result<std::string> choose_database(const FileSystem& files, const DatabaseChoic
   std::string path = !choice.db.empty() ? choice.db : choice.config_store;
   std::string output = choice.output_dir;
   if (path.empty() && output.empty() && choice.config_outputs.size() > 1) {
-    std::string message = "the configuration has several output directories; choose one:";
-    for (const std::string& one : choice.config_outputs) message += "\n  --output-dir " + one;
-    return make_error(ErrorCode::kInvalidArgument, message);
+    std::string lines;
+    for (const std::string& one : choice.config_outputs) lines += "  --output-dir " + one + "\n";
+    return with_lines(make_error(ErrorCode::kInvalidArgument,
+                                 "the configuration has several output directories; choose one:"),
+                      lines);
   }
   if (output.empty() && !choice.config_outputs.empty()) output = choice.config_outputs.front();
   if (choice.db.empty() && !choice.output_dir.empty()) path.clear();  // asked for by its folder
@@ -30,9 +34,11 @@ Result<std::string> choose_database(const FileSystem& files, const DatabaseChoic
                                                 "; name one with --db, --output-dir or --config");
   }
   if (found.size() == 1) return found.front();
-  std::string message = "several databases in " + folder + "; choose one with --db:";
-  for (const std::string& one : found) message += "\n  --db " + one;
-  return make_error(ErrorCode::kInvalidArgument, message);
+  std::string lines;
+  for (const std::string& one : found) lines += "  --db " + one + "\n";
+  return with_lines(make_error(ErrorCode::kInvalidArgument,
+                               "several databases in " + folder + "; choose one with --db:"),
+                    lines);
 }
 
 }  // namespace evalcar::cli

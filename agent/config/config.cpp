@@ -6,6 +6,8 @@
 #include <functional>
 #include <sstream>
 
+#include "store/base/text.h"
+
 namespace evalcar::config {
 namespace {
 
@@ -142,10 +144,10 @@ class Loader {
            " is more than evaluate.max_pixels, " + std::to_string(e.max_pixels));
     }
     if (problems_.empty()) return std::move(config_);
-    std::string all;
-    for (const std::string& problem : problems_)
-      all.append(all.empty() ? "" : "\n").append(problem);
-    return make_error(ErrorCode::kInvalidArgument, std::move(all));
+    Error all = make_error(ErrorCode::kInvalidArgument, problems_.front());
+    for (std::size_t i = 1; i < problems_.size(); ++i)
+      all = with_lines(std::move(all), problems_[i]);
+    return all;
   }
 
  private:

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 
+#include "store/base/text.h"
+
 namespace evalcar::publish {
 namespace {
 
@@ -22,7 +24,12 @@ std::string padded(const std::string& text, std::size_t columns, bool right) {
 /// A cell is one line, whatever a reason holds.
 std::string cell(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+  return printable(text);
+}
+
+std::vector<std::string> cells(std::vector<std::string> row) {
+  for (std::string& text : row) text = cell(std::move(text));
+  return row;
 }
 
 }  // namespace
@@ -34,8 +41,10 @@ std::string format_value(double value) {
 }
 
 std::string markdown_table(const std::vector<std::string>& header,
-                           const std::vector<std::vector<std::string>>& rows,
+                           const std::vector<std::vector<std::string>>& given_rows,
                            const std::vector<bool>& right) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : given_rows) rows.push_back(cells(row));
   std::vector<std::size_t> columns(header.size(), 3);
   const auto widen = [&](const std::vector<std::string>& row) {
     for (std::size_t i = 0; i < row.size(); ++i) columns[i] = std::max(columns[i], width(row[i]));
@@ -46,7 +55,7 @@ std::string markdown_table(const std::vector<std::string>& header,
   std::string text;
   const auto line = [&](const std::vector<std::string>& row, bool align) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      text += "|" + padded(cell(row[i]), columns[i], align && right[i]);
+      text += "|" + padded(row[i], columns[i], align && right[i]);
     }
     text += "|\n";
   };

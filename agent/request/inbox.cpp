@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "store/base/hash.h"
+#include "store/base/text.h"
 
 namespace evalcar::request {
 namespace {
@@ -23,14 +24,6 @@ bool is_plain(std::string_view stem) {
          stem.find_first_not_of(
              "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") ==
              std::string_view::npos;
-}
-
-/// Without what a terminal would obey.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7F) c = '?';
-  }
-  return text;
 }
 
 std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }

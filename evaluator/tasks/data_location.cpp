@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 
+#include "store/base/text.h"
+
 namespace evalcar::tasks {
 namespace {
 
@@ -101,17 +103,17 @@ Result<std::string> find_folder(const FileSystem& files, const std::string& data
   for (const std::string& name : synonyms(data_set)) {
     const std::string plain = join_path(data_dir, name);
     if (is_directory(files, plain)) return plain;
-    looked += "\n  " + plain;
+    looked += "  " + plain + "\n";
     for (const std::string& hub : {data_dir, join_path(data_dir, "hub")}) {
       const std::string cached = join_path(hub, hub_cache_name(name));
       if (const auto snapshot = snapshot_of(files, cached)) return *snapshot;
-      looked += "\n  " + join_path(cached, "snapshots");
+      looked += "  " + join_path(cached, "snapshots") + "\n";
     }
   }
-  return make_error(ErrorCode::kNotFound,
-                    "data set " + data_set + " is not in " +
-                        (data_dir.empty() ? "\"\"" : data_dir) + "; looked for" + looked +
-                        "\nfetch it with: " + download_command(data_set, data_dir));
+  return with_lines(
+      make_error(ErrorCode::kNotFound, "data set " + data_set + " is not in " +
+                                           (data_dir.empty() ? "\"\"" : data_dir) + "; looked for"),
+      looked + "fetch it with: " + download_command(data_set, data_dir));
 }
 
 // Patterns of a configuration's split in the front matter of README.md; empty if it says nothing
@@ -358,12 +360,13 @@ Result<std::vector<std::string>> find_data_files(const FileSystem& files,
     found = select(all, {pattern});
   }
   if (found.empty()) {
-    return make_error(ErrorCode::kNotFound,
-                      folder + ": holds no files of split \"" + task.split + "\"" +
-                          (task.config.empty() ? "" : ", configuration \"" + task.config + "\"") +
-                          " (neither by the configs: of README.md nor as " + task.split +
-                          "-00000-of-0000N.parquet)\nfetch it with: " +
-                          download_command(task.data_set, data_dir));
+    return with_lines(
+        make_error(ErrorCode::kNotFound,
+                   folder + ": holds no files of split \"" + task.split + "\"" +
+                       (task.config.empty() ? "" : ", configuration \"" + task.config + "\"") +
+                       " (neither by the configs: of README.md nor as " + task.split +
+                       "-00000-of-0000N.parquet)"),
+        "fetch it with: " + download_command(task.data_set, data_dir));
   }
   EVALCAR_RETURN_IF_ERROR(check_shards(found, folder));
   for (std::string& path : found) path = join_path(folder, path);

@@ -5,6 +5,7 @@
 #include "evaluator/metrics/python_text.h"
 #include "evaluator/metrics/text_scorers.h"
 #include "evaluator/tasks/toml_reader.h"
+#include "store/base/text.h"
 
 namespace evalcar::tasks {
 namespace {
@@ -315,9 +316,9 @@ Result<Definition> definition_of(const TaskFile& file) {
   Problems problems;
   Definition definition = parse_definition(file.content, file.source, problems);
   if (problems.empty()) return definition;
-  std::string all;
-  for (const std::string& problem : problems) all += (all.empty() ? "" : "\n") + problem;
-  return make_error(ErrorCode::kInvalidArgument, all);
+  Error all = make_error(ErrorCode::kInvalidArgument, problems.front());
+  for (std::size_t i = 1; i < problems.size(); ++i) all = with_lines(std::move(all), problems[i]);
+  return all;
 }
 
 }  // namespace evalcar::tasks

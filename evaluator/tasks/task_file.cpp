@@ -4,6 +4,7 @@
 
 #include "evaluator/tasks/builtin_tasks.h"
 #include "evaluator/tasks/definition.h"
+#include "store/base/text.h"
 
 namespace evalcar::tasks {
 namespace {
@@ -56,9 +57,11 @@ Result<std::vector<TaskFile>> list_tasks(const FileSystem& files, const std::str
   }
   if (!tasks_dir.empty()) read_user_files(files, tasks_dir, tasks, problems);
   if (!problems.empty()) {
-    std::string all = std::to_string(problems.size()) + " problem(s) in task files:";
-    for (const std::string& problem : problems) all += "\n  " + problem;
-    return make_error(ErrorCode::kInvalidArgument, all);
+    std::string lines;
+    for (const std::string& problem : problems) lines += "  " + problem + "\n";
+    return with_lines(make_error(ErrorCode::kInvalidArgument,
+                                 std::to_string(problems.size()) + " problem(s) in task files:"),
+                      lines);
   }
   std::sort(tasks.begin(), tasks.end(),
             [](const TaskFile& a, const TaskFile& b) { return a.name < b.name; });

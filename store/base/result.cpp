@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "store/base/text.h"
+
 namespace evalcar {
 
 std::string_view error_code_name(ErrorCode code) {
@@ -29,7 +31,7 @@ std::string_view error_code_name(ErrorCode code) {
 
 Error make_error(ErrorCode code, std::string message) {
   const bool retryable = code == ErrorCode::kIo || code == ErrorCode::kUnavailable;
-  return Error{code, std::move(message), retryable};
+  return Error{code, printable(message), retryable};
 }
 
 Error errno_error(std::string_view what, std::string_view path, int errno_value) {
@@ -41,7 +43,7 @@ Error errno_error(std::string_view what, std::string_view path, int errno_value)
 }
 
 Error with_context(Error error, std::string_view prefix) {
-  error.message.insert(0, ": ").insert(0, prefix);
+  error.message.insert(0, ": ").insert(0, printable(prefix));
   return error;
 }
 

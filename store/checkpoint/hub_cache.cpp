@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "store/base/text.h"
 #include "store/checkpoint/numeric.h"
 
 namespace evalcar::checkpoint {
@@ -72,15 +73,16 @@ class Search {
  private:
   bool holds_model(const std::string& folder) {
     if (files_.info_followed(join_path(folder, model_.needed)).has_value()) return true;
-    looked_ += "\n  " + folder;
+    looked_ += "  " + folder;
     if (is_directory(files_, folder)) looked_ += " (without " + model_.needed + ")";
+    looked_ += "\n";
     return false;
   }
 
   std::optional<std::string> snapshot_of(const std::string& cached) {
     const std::string snapshots = join_path(cached, "snapshots");
     if (!is_directory(files_, snapshots)) {
-      looked_ += "\n  " + snapshots;
+      looked_ += "  " + snapshots + "\n";
       return std::nullopt;
     }
     if (const auto named = read_file(files_, join_path(join_path(cached, "refs"), model_.revision),
@@ -168,9 +170,9 @@ Result<std::string> find_model(const FileSystem& files, const HubModel& model,
   for (const std::string& place : places) {
     if (auto found = search.look_in(place)) return *std::move(found);
   }
-  return make_error(ErrorCode::kNotFound,
-                    model.id + ": is not on this machine; looked for" + search.looked() +
-                        "\nfetch it with: " + hub_download_command(model.id, model.revision));
+  return with_lines(
+      make_error(ErrorCode::kNotFound, model.id + ": is not on this machine; looked for"),
+      search.looked() + "fetch it with: " + hub_download_command(model.id, model.revision));
 }
 
 }  // namespace evalcar::checkpoint

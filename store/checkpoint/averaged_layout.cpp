@@ -12,12 +12,14 @@ bool recognise(const LayoutScene& scene) {
 Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   const std::string& dir = scene.folder.path;
   EVALCAR_ASSIGN_OR_RETURN(const auto names, read_members(scene.files, dir));
+  EVALCAR_RETURN_IF_ERROR(check_folder_inside(scene.files, dir, kMembersFolder));
+  const std::string members = join_path(dir, kMembersFolder);
   std::vector<Plan> plans;
   for (const std::string& name : names) {
-    const std::string member = join_path(join_path(dir, kMembersFolder), name);
-    // A member that is itself such a folder has no regular weights: it ends there.
-    EVALCAR_ASSIGN_OR_RETURN(plans.emplace_back(),
-                             make_plan(scene.files, member, WeightsKind::kRegular, scene.options));
+    EVALCAR_RETURN_IF_ERROR(check_folder_inside(scene.files, members, name));
+    EVALCAR_ASSIGN_OR_RETURN(
+        plans.emplace_back(),
+        make_member_plan(scene.files, join_path(members, name), scene.options));
   }
   EVALCAR_ASSIGN_OR_RETURN(Plan mean, mean_of(std::move(plans)));
   mean.layout = Layout::kAveraged;

@@ -30,8 +30,10 @@ bool is_shard(std::string_view name) {
 /// there is none.
 Folder shard_folder(const LayoutScene& scene) {
   if (any_entry(scene.folder, is_shard)) return scene.folder;
-  Folder sharded = sub_folder(scene.files, scene.folder, std::string(kShardedFolder));
-  return any_entry(sharded, is_shard) ? std::move(sharded) : Folder{};
+  // A link out of the checkpoint is no such folder.
+  auto sharded = sub_folder(scene.files, scene.folder, std::string(kShardedFolder));
+  if (!sharded.has_value() || !any_entry(*sharded, is_shard)) return {};
+  return std::move(sharded).value();
 }
 
 bool recognise(const LayoutScene& scene) { return !shard_folder(scene).entries.empty(); }

@@ -109,7 +109,10 @@ Result<DeepspeedFiles> list_deepspeed(const FileSystem& files, const Folder& fol
                           path + ": holds two optimizer states of rank " + std::to_string(*rank));
       }
     } else if (const auto model_rank = rank_of(entry.name, kModelEnd)) {
-      models.emplace(*model_rank, relative);
+      if (!models.emplace(*model_rank, relative).second) {
+        return make_error(ErrorCode::kCorruption,
+                          path + ": holds two model states of rank " + std::to_string(*model_rank));
+      }
     } else if (entry.name == kModelName) {
       found.model = relative;
     } else {

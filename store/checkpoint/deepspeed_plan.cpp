@@ -143,11 +143,15 @@ class Builder {
       if (fragment.size.size() != 1 || (fragment.size[0] > 1 && fragment.stride[0] != 1)) {
         return file.corrupt(parameter.name, "has a fragment that is no flat vector");
       }
-      EVALCAR_RETURN_IF_ERROR(flat.append(static_cast<std::uint64_t>(fragment.size[0]),
-                                          model_.files()[i].index, fragment.file_offset));
+      EVALCAR_RETURN_IF_ERROR(located(append(flat, fragment, model_.files()[i].index)));
     }
     EVALCAR_RETURN_IF_ERROR(located(flat.add_pieces(tensor, 0, 0, parameter.elements)));
     return tensor;
+  }
+
+  static Status append(FlatVector& flat, const StoredTensor& part, std::size_t file) {
+    return flat.append(static_cast<std::uint64_t>(part.size[0]), part.dtype, file,
+                       part.file_offset);
   }
 
   Status located(Status status) const {
@@ -174,9 +178,7 @@ class Builder {
     for (std::size_t g = 0; g < model_.groups().size(); ++g) {
       FlatVector flat;
       for (const DeepspeedOptimizer& optimizer : optimizers_) {
-        EVALCAR_RETURN_IF_ERROR(
-            located(flat.append(static_cast<std::uint64_t>(optimizer.groups[g].size[0]),
-                                optimizer.file, optimizer.groups[g].file_offset)));
+        EVALCAR_RETURN_IF_ERROR(located(append(flat, optimizer.groups[g], optimizer.file)));
       }
       const auto& paddings = optimizers_[0].paddings;
       if (!paddings.empty() && paddings[g].size() != model_.groups()[g].size()) {
@@ -212,8 +214,7 @@ class Builder {
     std::vector<FlatVector> flats(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
       for (const StoredTensor& group : optimizers_[r].groups) {
-        EVALCAR_RETURN_IF_ERROR(located(flats[r].append(static_cast<std::uint64_t>(group.size[0]),
-                                                        optimizers_[r].file, group.file_offset)));
+        EVALCAR_RETURN_IF_ERROR(located(append(flats[r], group, optimizers_[r].file)));
       }
       if (flats[r].size() != flats[0].size()) {
         return corrupt(folder_.path, "the flat vectors of rank " + std::to_string(r) +

@@ -42,8 +42,15 @@ Run first_run(const std::vector<std::int64_t>& shape, const std::vector<std::int
 
 }  // namespace
 
-Status FlatVector::append(std::uint64_t count, std::size_t file, std::uint64_t file_offset) {
+Status FlatVector::append(std::uint64_t count, DType dtype, std::size_t file,
+                          std::uint64_t file_offset) {
   if (count == 0) return {};
+  if (dtype_.value_or(dtype) != dtype) {
+    return make_error(ErrorCode::kCorruption, "a flat vector of " +
+                                                  std::string(dtype_name(*dtype_)) + " and " +
+                                                  std::string(dtype_name(dtype)));
+  }
+  dtype_ = dtype;
   const auto end = checked_add(size_, count);
   if (!end || *end > static_cast<std::uint64_t>(INT64_MAX)) {
     return make_error(ErrorCode::kCorruption, "a flat vector of more than 2^63 elements");
@@ -64,12 +71,19 @@ Status FlatVector::add_pieces(TensorPlan& tensor, std::uint64_t tensor_begin, st
                                                   std::to_string(begin) + " on");
   };
   if (begin > size_ || count > size_ - begin) return outside("the flat vector", size_);
+  const DType stored = tensor.stored_dtype.value_or(tensor.dtype);
+  if (*dtype_ != stored) {
+    return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) + " is " +
+                                                  std::string(dtype_name(stored)) +
+                                                  ", its flat vector " +
+                                                  std::string(dtype_name(*dtype_)));
+  }
   const std::uint64_t elements = tensor.elements();
   if (tensor_begin > elements || count > elements - tensor_begin) {
     return outside("the tensor", elements);
   }
   const std::vector<std::int64_t> strides = contiguous_strides(tensor.shape);
-  const std::uint64_t element_bytes = dtype_size(tensor.stored_dtype.value_or(tensor.dtype));
+  const std::uint64_t element_bytes = dtype_size(stored);
   auto segment = std::upper_bound(
       segments_.begin(), segments_.end(), begin,
       [](std::uint64_t place, const FlatSegment& each) { return place < each.begin + each.count; });

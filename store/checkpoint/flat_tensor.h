@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "store/base/result.h"
+#include "store/checkpoint/dtype.h"
 #include "store/checkpoint/plan.h"
 
 namespace evalcar::checkpoint {
@@ -21,19 +23,22 @@ struct FlatSegment {
 /// A vector of elements whose segments follow each other without gaps.
 class FlatVector {
  public:
-  /// Appends `count` elements; kCorruption if the vector grows beyond 2⁶³.
-  Status append(std::uint64_t count, std::size_t file, std::uint64_t file_offset);
+  /// Appends `count` elements of `dtype`; kCorruption if the vector grows beyond 2⁶³, or its
+  /// elements were of another type so far.
+  Status append(std::uint64_t count, DType dtype, std::size_t file, std::uint64_t file_offset);
   std::uint64_t size() const { return size_; }
 
   /// The elements [begin, begin + count) of the vector are the elements [tensor_begin, …) of the
   /// row-major `tensor`: adds their boxes to its pieces, in at most two boxes a dimension and
-  /// segment. kCorruption if the vector ends before, or the range lies outside of the tensor.
+  /// segment. kCorruption if the vector ends before, its elements are of another type than the
+  /// tensor's are stored in, or the range lies outside of the tensor.
   Status add_pieces(TensorPlan& tensor, std::uint64_t tensor_begin, std::uint64_t begin,
                     std::uint64_t count) const;
 
  private:
   std::vector<FlatSegment> segments_;  // by begin; none empty
   std::uint64_t size_ = 0;
+  std::optional<DType> dtype_;  // as soon as something was appended
 };
 
 }  // namespace evalcar::checkpoint

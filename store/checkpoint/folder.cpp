@@ -127,6 +127,19 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
   return opened;
 }
 
+Status check_folder_inside(const FileSystem& files, const std::string& folder,
+                           const std::string& name) {
+  const std::string path = join_path(folder, name);
+  const auto info = files.info(path);
+  if (!info.has_value() || info->type != FileType::kSymlink) return {};
+  const auto real_folder = files.real_path(folder);
+  const auto target = files.real_path(path);
+  if (!real_folder.has_value() || !target.has_value()) return {};  // gone, or leads nowhere
+  if (is_within(*target, *real_folder)) return {};
+  return make_error(ErrorCode::kCorruption,
+                    path + ": a link out of the checkpoint's folder, which is not followed");
+}
+
 Status check_unchanged(const ReadableFile& file, const FileInfo& before, const std::string& path) {
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo after, file.info());
   if (after.same_content_identity(before)) return {};

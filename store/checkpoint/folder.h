@@ -40,6 +40,11 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
                                                   const std::string& folder,
                                                   const std::string& name);
 
+/// Whether the folder `folder/name` may be looked into: kCorruption for a link that leads out of
+/// `folder`. One that is not there passes.
+Status check_folder_inside(const FileSystem& files, const std::string& folder,
+                           const std::string& name);
+
 /// kUnavailable unless `file` still is what it was when `before` was taken of it: nobody may have
 /// written to it while it was read. `path` is for the message.
 Status check_unchanged(const ReadableFile& file, const FileInfo& before, const std::string& path);

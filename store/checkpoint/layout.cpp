@@ -50,8 +50,8 @@ Error nothing_found(const std::string& dir) {
 Result<LayoutScene> look_at(const FileSystem& files, const std::string& dir,
                             const LayoutOptions& options) {
   EVALCAR_ASSIGN_OR_RETURN(Folder folder, open_folder(files, dir));
-  Folder shards = sub_folder(files, folder, options.shard_folder);
-  Folder ema_shards = sub_folder(files, folder, options.ema_shard_folder);
+  EVALCAR_ASSIGN_OR_RETURN(Folder shards, sub_folder(files, folder, options.shard_folder));
+  EVALCAR_ASSIGN_OR_RETURN(Folder ema_shards, sub_folder(files, folder, options.ema_shard_folder));
   return LayoutScene{files, options, std::move(folder), std::move(shards), std::move(ema_shards)};
 }
 
@@ -67,10 +67,11 @@ JudgedKind judge(const LayoutEntry& entry, const LayoutScene& scene, WeightsKind
   return judged;
 }
 
-Result<Inspection> inspect_scene(const LayoutScene& scene) {
+Result<Inspection> inspect_scene(const LayoutScene& scene, bool averages = true) {
   const std::string& dir = scene.folder.path;
   Inspection seen;
   for (const LayoutEntry* entry : layouts()) {
+    if (entry->is_average && !averages) continue;
     if (!entry->recognise(scene)) continue;
     seen.entry = entry;
     break;
@@ -89,10 +90,27 @@ Result<Inspection> inspect_scene(const LayoutScene& scene) {
   return seen;
 }
 
+Result<Plan> plan_of(const LayoutScene& scene, Inspection seen, WeightsKind kind) {
+  for (std::size_t i = 0; i < seen.report.kinds.size(); ++i) {
+    const KindState& state = seen.report.kinds[i];
+    if (state.kind != kind) continue;
+    if (state.completeness != Completeness::kComplete) {
+      return make_error(state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable,
+                        state.reason);
+    }
+    if (seen.plans[i]) return *std::move(seen.plans[i]);
+    return seen.entry->plan(scene, kind);
+  }
+  return make_error(ErrorCode::kUnavailable,
+                    scene.folder.path + ": has no " + std::string(weights_kind_name(kind)) +
+                        " weights (layout " + std::string(layout_name(seen.report.layout)) + ")");
+}
+
 }  // namespace
 
-Folder sub_folder(const FileSystem& files, const Folder& folder, const std::string& name) {
-  if (!folder.has(name)) return {};
+Result<Folder> sub_folder(const FileSystem& files, const Folder& folder, const std::string& name) {
+  if (!folder.has(name)) return Folder{};
+  EVALCAR_RETURN_IF_ERROR(check_folder_inside(files, folder.path, name));
   auto opened = open_folder(files, join_path(folder.path, name));
   return opened.has_value() ? std::move(opened).value() : Folder{};
 }
@@ -175,19 +193,14 @@ Result<Plan> make_plan(const FileSystem& files, const std::string& dir, WeightsK
                        const LayoutOptions& options) {
   EVALCAR_ASSIGN_OR_RETURN(const LayoutScene scene, look_at(files, dir, options));
   EVALCAR_ASSIGN_OR_RETURN(Inspection seen, inspect_scene(scene));
-  for (std::size_t i = 0; i < seen.report.kinds.size(); ++i) {
-    const KindState& state = seen.report.kinds[i];
-    if (state.kind != kind) continue;
-    if (state.completeness != Completeness::kComplete) {
-      return make_error(state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable,
-                        state.reason);
-    }
-    if (seen.plans[i]) return *std::move(seen.plans[i]);
-    return seen.entry->plan(scene, kind);
-  }
-  return make_error(ErrorCode::kUnavailable,
-                    dir + ": has no " + std::string(weights_kind_name(kind)) + " weights (layout " +
-                        std::string(layout_name(seen.report.layout)) + ")");
+  return plan_of(scene, std::move(seen), kind);
+}
+
+Result<Plan> make_member_plan(const FileSystem& files, const std::string& dir,
+                              const LayoutOptions& options) {
+  EVALCAR_ASSIGN_OR_RETURN(const LayoutScene scene, look_at(files, dir, options));
+  EVALCAR_ASSIGN_OR_RETURN(Inspection seen, inspect_scene(scene, false));
+  return plan_of(scene, std::move(seen), WeightsKind::kRegular);
 }
 
 std::optional<std::int64_t> step_of_name(std::string_view folder_name, std::string_view pattern) {

@@ -54,8 +54,14 @@ const LayoutEntry& lora_layout();
 const LayoutEntry& deepspeed_layout();
 const LayoutEntry& averaged_layout();
 
-/// Entries of a sub-folder; empty if it is not there.
-Folder sub_folder(const FileSystem& files, const Folder& folder, const std::string& name);
+/// A folder inside the checkpoint; without path and entries if it is not there. A link leads only
+/// to a folder inside the checkpoint: kCorruption else.
+Result<Folder> sub_folder(const FileSystem& files, const Folder& folder, const std::string& name);
+
+/// make_plan() of a member of an average: of regular weights, and never an average itself, which
+/// would go as deep as its writer likes.
+Result<Plan> make_member_plan(const FileSystem& files, const std::string& dir,
+                              const LayoutOptions& options);
 
 bool any_entry(const Folder& folder, bool (*predicate)(std::string_view));
 

@@ -10,6 +10,7 @@
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -22,28 +23,6 @@ struct Pair {
   std::optional<TensorPlan> b;
   bool embedding = false;
 };
-
-bool ends_in_part(std::string_view name, std::string_view part) {
-  return name == part || (name.size() > part.size() && name.ends_with(part) &&
-                          name[name.size() - part.size() - 1] == '.');
-}
-
-/// By their names in the families that transformers knows.
-bool is_input_embedding(std::string_view tensor) {
-  constexpr std::array<std::string_view, 5> kNames = {"embed_tokens.weight", "wte.weight",
-                                                      "word_embeddings.weight", "embed_in.weight",
-                                                      "tok_embeddings.weight"};
-  return std::any_of(kNames.begin(), kNames.end(),
-                     [&](std::string_view name) { return ends_in_part(tensor, name); });
-}
-
-constexpr std::array<std::string_view, 3> kHeadNames = {"lm_head.weight", "embed_out.weight",
-                                                        "output.weight"};
-
-bool is_output_head(std::string_view tensor) {
-  const std::string shared = shared_name(tensor);
-  return std::find(kHeadNames.begin(), kHeadNames.end(), shared) != kHeadNames.end();
-}
 
 /// Whether config.json, or its text_config, says that the output head is the embedding.
 class TieFinder final : public JsonVisitor {

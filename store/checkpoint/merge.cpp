@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "store/base/hash.h"
@@ -13,6 +14,7 @@
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/output_place.h"
 #include "store/checkpoint/safetensors.h"
+#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -126,42 +128,74 @@ std::string index_json(const Plan& plan, const MergeReport& report) {
   return index.dump(2) + "\n";
 }
 
-/// Whether the input embedding and the head, where both are written, are the same bytes: compared
-/// by a hash of each chunk as it is written. A configuration that ties them would else make
-/// from_pretrained drop the head without a word.
+/// What a stream of bytes is compared by, however it is cut.
+class StreamHash {
+ public:
+  void update(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::size_t take = std::min(bytes.size(), kBlock - rest_.size());
+      if (take == kBlock) {
+        blocks_.push_back(xxh3_64(bytes.first(take)));
+      } else {
+        rest_.insert(rest_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(take));
+        if (rest_.size() == kBlock) {
+          blocks_.push_back(xxh3_64(rest_));
+          rest_.clear();
+        }
+      }
+      bytes = bytes.subspan(take);
+    }
+  }
+  bool operator==(const StreamHash&) const = default;
+
+ private:
+  static constexpr std::size_t kBlock = std::size_t{1} << 16U;
+  std::vector<std::uint64_t> blocks_;
+  std::vector<std::byte> rest_;
+};
+
+/// Whether a stored output head differs from an input embedding, told by their bytes as they are
+/// written. Another dtype or shape differs, too; a model without a stored head ties in any case.
 class TieCheck {
  public:
-  explicit TieCheck(const Plan& plan) {
+  TieCheck(const Plan& plan, const std::optional<DType>& cast) {
+    std::vector<std::size_t> embeddings;
+    std::vector<std::size_t> heads;
     for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-      const std::string& name = plan.tensors[i].name;
-      const auto is = [&](std::string_view wanted) {
-        return name == wanted || name.ends_with("." + std::string(wanted));
-      };
-      if (is("embed_tokens.weight") || is("wte.weight")) embedding_.index = i;
-      if (is("lm_head.weight")) head_.index = i;
+      if (is_input_embedding(plan.tensors[i].name)) embeddings.push_back(i);
+      if (is_output_head(plan.tensors[i].name)) heads.push_back(i);
     }
-    if (!embedding_.index || !head_.index) return;
-    const TensorPlan& a = plan.tensors[*embedding_.index];
-    const TensorPlan& b = plan.tensors[*head_.index];
-    comparable_ = a.shape == b.shape && a.dtype == b.dtype;
+    for (const std::size_t head : heads) {
+      for (const std::size_t embedding : embeddings) {
+        const TensorPlan& a = plan.tensors[embedding];
+        const TensorPlan& b = plan.tensors[head];
+        const bool comparable =
+            a.shape == b.shape && output_dtype(a, cast) == output_dtype(b, cast);
+        differ_ = differ_ || !comparable;
+        pairs_.emplace_back(embedding, head);
+        hashes_[embedding];
+        hashes_[head];
+      }
+    }
   }
 
   void saw(std::size_t tensor, std::span<const std::byte> bytes) {
-    for (Side* const side : {&embedding_, &head_}) {
-      if (comparable_ && side->index == tensor) side->chunks.push_back(xxh3_64(bytes));
-    }
+    if (differ_) return;
+    if (const auto found = hashes_.find(tensor); found != hashes_.end())
+      found->second.update(bytes);
   }
 
-  bool differ() const { return comparable_ && embedding_.chunks != head_.chunks; }
+  /// After all tensors were seen.
+  bool differ() const {
+    return differ_ || std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& pair) {
+             return hashes_.at(pair.first) != hashes_.at(pair.second);
+           });
+  }
 
  private:
-  struct Side {
-    std::optional<std::size_t> index;
-    std::vector<std::uint64_t> chunks;
-  };
-  Side embedding_;
-  Side head_;
-  bool comparable_ = false;  // of one shape, hence in the same chunks
+  std::vector<std::pair<std::size_t, std::size_t>> pairs_;  // an embedding and a head
+  std::map<std::size_t, StreamHash> hashes_;                // of both
+  bool differ_ = false;
 };
 
 /// What goes on while files are written.
@@ -265,7 +299,7 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
 
   MergeStaging staging(files, output);
   EVALCAR_RETURN_IF_ERROR(staging.make());
-  Writing writing{TieCheck(plan)};
+  Writing writing{TieCheck(plan, request.dtype)};
   for (const MergedFile& file : report.files) {
     EVALCAR_RETURN_IF_ERROR(
         write_weights(files, request, file, join_path(staging.path(), file.name), source, writing));
@@ -274,10 +308,11 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
     EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(request.threads));
     EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   }
+  const bool differ = writing.ties.differ();
   EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
   for (const SideFile& side : sides) {
     EVALCAR_ASSIGN_OR_RETURN(const SideFileContent content,
-                             side_file_content(files, side, request, writing.ties.differ()));
+                             side_file_content(files, side, request, differ));
     EVALCAR_RETURN_IF_ERROR(
         write_synced(files, join_path(staging.path(), side.name), content.text));
     report.untied = report.untied || content.untied;

@@ -21,17 +21,23 @@ void set_config_dtype(nlohmann::ordered_json& config, std::string_view dtype, in
   }
 }
 
+/// Unties what is said about ties, in nested configurations too.
+void untie_all(nlohmann::ordered_json& config, int depth, bool& said, bool& tied) {
+  if (!config.is_object() || depth > 3) return;
+  if (config.contains(kTies)) {
+    said = true;
+    tied = tied || config[kTies] != false;
+    config[kTies] = false;
+  }
+  for (auto& [key, value] : config.items()) untie_all(value, depth + 1, said, tied);
+}
+
 /// Whether the configuration ties, and then unties it. One that says nothing may tie by its class's
 /// default.
 bool untie_config(nlohmann::ordered_json& config) {
-  bool said = config.contains(kTies);
-  bool tied = said && config[kTies] != false;
-  for (auto& [key, value] : config.items()) {
-    if (!value.is_object() || !value.contains(kTies)) continue;
-    said = true;
-    tied = tied || value[kTies] != false;
-    value[kTies] = false;
-  }
+  bool said = false;
+  bool tied = false;
+  untie_all(config, 0, said, tied);
   if (said && !tied) return false;
   config[kTies] = false;
   return true;

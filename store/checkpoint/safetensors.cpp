@@ -12,6 +12,9 @@
 namespace evalcar::checkpoint {
 namespace {
 
+/// The one key of a header that is no tensor.
+constexpr std::string_view kMetadata = "__metadata__";
+
 /// Collects tensors from {"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},…,
 /// "__metadata__":{"k":"v"}}.
 class HeaderVisitor final : public JsonVisitor {
@@ -70,8 +73,6 @@ class HeaderVisitor final : public JsonVisitor {
   }
 
  private:
-  static constexpr std::string_view kMetadata = "__metadata__";
-
   static std::string at(const JsonPath& path) {
     std::string text = ", at ";
     for (std::size_t i = 0; i < path.size(); ++i) text += (i > 0 ? "." : "") + quote_name(path[i]);
@@ -230,6 +231,11 @@ Result<std::string> make_safetensors_header(const std::vector<SafetensorsTensor>
         return make_error(ErrorCode::kUnsupported, "tensor " + quote_name(tensor.name) +
                                                        ": safetensors has no dtype for " +
                                                        std::string(dtype_name(tensor.dtype)));
+      }
+      if (tensor.name == kMetadata) {
+        return make_error(ErrorCode::kUnsupported,
+                          "a tensor is named " + quote_name(tensor.name) +
+                              ", which the safetensors format keeps for something else");
       }
       if (text.size() > 1) text += ',';
       text += nlohmann::json(tensor.name).dump() + ":{\"dtype\":\"" + std::string(dtype) +

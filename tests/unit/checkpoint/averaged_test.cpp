@@ -123,6 +123,40 @@ TEST_CASE("members of other shapes or names are not averaged") {
   CHECK(says(members.plan().error(), "has no tensor \"v\""));
 }
 
+TEST_CASE("members are folders of the average, not what a link out of it leads to") {
+  const Members members;
+  const std::string inside = members.dir + "/members/";
+  const std::string outside = members.scratch.at("outside");
+  std::filesystem::rename(inside + "b", outside);
+  std::filesystem::create_symlink(outside, inside + "b");
+  REQUIRE_FALSE(members.plan().has_value());
+  CHECK(members.plan().error().code == ErrorCode::kCorruption);
+  CHECK(says(members.plan().error(), "members/b: a link out of the checkpoint's folder"));
+
+  std::filesystem::remove(inside + "b");
+  std::filesystem::rename(outside, inside + "b");
+  CHECK(members.plan().has_value());
+  std::filesystem::rename(inside, outside);
+  std::filesystem::create_symlink(outside, members.dir + "/members");
+  REQUIRE_FALSE(members.plan().has_value());
+  CHECK(says(members.plan().error(), "members: a link out of the checkpoint's folder"));
+}
+
+TEST_CASE("a member is no average itself, so that none is without end") {
+  const Members members;
+  std::filesystem::remove_all(members.dir + "/members/b");
+  std::filesystem::create_symlink("..", members.dir + "/members/b");
+  REQUIRE_FALSE(members.plan().has_value());
+  CHECK(says(members.plan().error(), "members/b: "));
+  CHECK_FALSE(says(members.plan().error(), "members/b/members"));
+
+  std::filesystem::remove(members.dir + "/members/b");
+  members.scratch.write("5-1-average/members/b/members.json", R"({"members":["c"]})");
+  members.scratch.write("5-1-average/members/b/members/c/config.json", "{}");
+  REQUIRE_FALSE(members.plan().has_value());
+  CHECK(says(members.plan().error(), "members/b: holds no checkpoint"));
+}
+
 TEST_CASE("a members' file that lies is refused") {
   const Members members;
   for (const std::string_view text :

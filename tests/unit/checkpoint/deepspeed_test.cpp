@@ -54,7 +54,8 @@ struct Zero {
       p_dict({{"b", TensorText{.key = "0", .numel = 2, .size = {2}, .stride = {1}}.text()}});
   std::vector<std::pair<std::string, std::string>> more_model;
   std::vector<std::pair<std::string, std::string>> more_optimizer;
-  std::size_t same_group = 1;  // how often the list of groups holds the one flat vector
+  std::size_t same_group = 1;       // how often the list of groups holds the one flat vector
+  std::vector<std::string> groups;  // of each rank; if empty, one of its size
   std::string latest = "global_step5";
 
   Zero() = default;
@@ -79,7 +80,7 @@ struct Zero {
           {"zero_stage", stage_text},
           {"partition_count", partitions},
           {stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups",
-           p_same(flat("0", size), same_group)}};
+           groups.empty() ? p_same(flat("0", size), same_group) : p_list(groups)}};
       state.insert(state.end(), more_optimizer.begin(), more_optimizer.end());
       const std::string pickle = p_whole(p_dict({{"optimizer_state_dict", p_dict(state)}}));
       const float first = rank == 0 ? 0.0F : static_cast<float>(sizes[0]);
@@ -127,6 +128,22 @@ void says(const Zero& zero, std::string_view code, std::string_view part) {
 }
 
 }  // namespace
+
+TEST_CASE("flat groups of two dtypes and two model states of a rank are refused") {
+  Zero zero(3);
+  zero.groups = {
+      flat("0", 2),
+      TensorText{
+          .storage_class = "DoubleStorage", .key = "0", .numel = 1, .size = {1}, .stride = {1}}
+          .text()};
+  zero.sizes = {2, 2};
+  zero.shapes = p_list({p_dict({{"w", p_ints({2, 2})}})});
+  says(zero, "corrupt: ", "a flat vector of float32 and float64");
+
+  const Zero twice(3);
+  twice.write_model("bf16_zero_pp_rank_0_mp_rank_00_model_states.pt");
+  says(twice, "corrupt: ", "holds two model states of rank 0");
+}
 
 TEST_CASE("both forms of partition give the parameter and the buffer") {
   for (const int stage : {2, 3}) {

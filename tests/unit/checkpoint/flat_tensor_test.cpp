@@ -37,7 +37,7 @@ TEST_CASE("a flat vector in segments is read as the tensor that it is, whatever 
       const std::string name = std::to_string(file);
       scratch.write(name, "pad" + whole.substr(begin * 4, count * 4));
       plan.files.push_back({scratch.at(name), files.info(scratch.at(name)).value()});
-      REQUIRE(vector.append(count, file, 3).has_value());
+      REQUIRE(vector.append(count, DType::kFloat32, file, 3).has_value());
       begin += count;
     }
     TensorPlan tensor{"t", DType::kFloat32, shape, {}, std::nullopt};
@@ -52,11 +52,22 @@ TEST_CASE("a flat vector in segments is read as the tensor that it is, whatever 
 
 TEST_CASE("a range beyond the vector or the tensor is refused") {
   FlatVector vector;
-  REQUIRE(vector.append(6, 0, 0).has_value());
+  REQUIRE(vector.append(6, DType::kFloat32, 0, 0).has_value());
   TensorPlan tensor{"t", DType::kFloat32, {2, 3}, {}, std::nullopt};
   CHECK_FALSE(vector.add_pieces(tensor, 0, 1, 6).has_value());
   CHECK_FALSE(vector.add_pieces(tensor, 0, UINT64_MAX, 2).has_value());
   CHECK_FALSE(vector.add_pieces(tensor, 1, 0, 6).has_value());
   CHECK(vector.add_pieces(tensor, 0, 0, 6).has_value());
-  CHECK_FALSE(vector.append(UINT64_MAX, 0, 0).has_value());
+  CHECK_FALSE(vector.append(UINT64_MAX, DType::kFloat32, 0, 0).has_value());
+}
+
+TEST_CASE("a flat vector has one type, and a tensor in it the same") {
+  FlatVector vector;
+  REQUIRE(vector.append(0, DType::kFloat64, 0, 0).has_value());
+  REQUIRE(vector.append(6, DType::kFloat32, 0, 0).has_value());
+  CHECK_FALSE(vector.append(2, DType::kFloat64, 0, 24).has_value());
+  TensorPlan tensor{"t", DType::kFloat64, {2, 3}, {}, std::nullopt};
+  CHECK_FALSE(vector.add_pieces(tensor, 0, 0, 6).has_value());
+  tensor.stored_dtype = DType::kFloat32;
+  CHECK(vector.add_pieces(tensor, 0, 0, 6).has_value());
 }

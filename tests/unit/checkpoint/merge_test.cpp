@@ -155,6 +155,52 @@ TEST_CASE("a configuration ties an embedding and a head only where they are equa
   CHECK(nlohmann::json::parse(merged_config("{}", 3, true)) == nlohmann::json::parse(loose));
 }
 
+TEST_CASE("every embedding is compared with the head, under the names that families give them") {
+  struct Case {
+    std::string embedding;
+    std::string head;
+    bool untied;
+  };
+  for (const Case& each : {Case{"transformer.word_embeddings.weight", "lm_head.weight", true},
+                           {"gpt_neox.embed_in.weight", "embed_out.weight", true},
+                           {"model.tok_embeddings.weight", "output.weight", true},
+                           {"tok_embeddings.weight", "lm_head.weight", true},
+                           {"transformer.wte.weight", "language_model.lm_head.weight", true},
+                           {"model.embed_tokens.weight", "layers.0.output.weight", false},
+                           {"model.position_embeddings.weight", "lm_head.weight", false},
+                           {"model.embed_tokens.weight", "other.weight", false}}) {
+    Run run;
+    CAPTURE(each.embedding, each.head);
+    // The last one equals the head, or is of another shape: the first one counts, too.
+    run.files.put_file(
+        "/run/checkpoint-7/model.safetensors",
+        safetensors_bytes(
+            "{\"" + each.head + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},")" +
+                each.embedding + R"(":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)" +
+                R"("zz.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})",
+            bytes_of<float>({1, 2, 1, 3, 1, 2})));
+    run.files.put_file("/run/checkpoint-7/config.json", R"({"tie_word_embeddings":true})");
+
+    const auto report = merge(run.files, run.request({7}));
+
+    REQUIRE(report.has_value());
+    CHECK(report->untied == each.untied);
+  }
+}
+
+TEST_CASE("a tensor with the name that safetensors keeps for itself is not written") {
+  Run run;
+  MergeRequest request = run.request();
+  request.plans[0].tensors[0].name = "__metadata__";
+
+  const auto report = merge(run.files, request);
+
+  REQUIRE_FALSE(report.has_value());
+  CHECK(report.error().code == ErrorCode::kUnsupported);
+  CHECK(report.error().message.find("\"__metadata__\"") != std::string::npos);
+  CHECK(run.files.tree("/out").empty());
+}
+
 TEST_CASE("a cast changes floats and the configuration's dtype, not integers") {
   Run run;
   MergeRequest request = run.request();

@@ -1,0 +1,76 @@
+"""Models whose configuration ties the output head to the embedding although training made them differ: transformers loads a merge
+with both as they were."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from test_checkpoints import assert_same, load_folder, run, tool  # noqa: F401  (tool: a fixture)
+
+
+def tiny(family):
+    import transformers as t
+
+    if family == "bloom":
+        config = t.BloomConfig(vocab_size=32, hidden_size=16, n_layer=1, n_head=2, tie_word_embeddings=True)
+        return t.BloomForCausalLM(config), "transformer.word_embeddings.weight", "lm_head.weight"
+    if family == "gpt_neox":
+        config = t.GPTNeoXConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                                 tie_word_embeddings=True)
+        return t.GPTNeoXForCausalLM(config), "gpt_neox.embed_in.weight", "embed_out.weight"
+    config = t.LlamaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+                           intermediate_size=32, tie_word_embeddings=True)
+    return t.LlamaForCausalLM(config), "model.embed_tokens.weight", "lm_head.weight"
+
+
+def trained(family, folder, change):
+    """A checkpoint of the tiny model with its head changed; the tensors that are in it."""
+    torch.manual_seed(1)
+    model, embedding, head = tiny(family)
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    # Releases before 5 named the head of GPT-NeoX embed_out, those since read it as lm_head.
+    tensors.pop("lm_head.weight", None)
+    tensors[head] = change(tensors[embedding].clone())
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return tensors
+
+
+@pytest.mark.parametrize("family", ["bloom", "gpt_neox", "llama"])
+def test_a_head_that_differs_from_its_embedding_is_loaded_as_it_is(tool, tmp_path, family):  # noqa: F811
+    from transformers import AutoModelForCausalLM
+
+    tensors = trained(family, tmp_path / "checkpoint-1", lambda embedding: embedding + 1)
+
+    done = run(tool, "merge", "--input_dir", tmp_path / "checkpoint-1", "--output_dir", tmp_path / "out")
+
+    assert "tie_word_embeddings = false" in done.stderr
+    assert_same(load_folder(tmp_path / "out"), tensors)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    _, embedding, head = tiny(family)
+    assert torch.equal(model.get_input_embeddings().weight, tensors[embedding])
+    assert torch.equal(model.get_output_embeddings().weight, tensors[head])
+    loaded = model.state_dict()
+    for name in tensors.keys() - {head}:
+        assert torch.equal(loaded[name], tensors[name]), name
+
+
+def test_a_head_that_equals_its_embedding_stays_tied(tool, tmp_path):  # noqa: F811
+    trained("bloom", tmp_path / "checkpoint-1", lambda embedding: embedding)
+
+    done = run(tool, "merge", "--input_dir", tmp_path / "checkpoint-1", "--output_dir", tmp_path / "out")
+
+    assert done.stderr == ""
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["tie_word_embeddings"] is True
+
+
+def test_a_head_of_another_dtype_differs_unless_a_cast_makes_it_the_same(tool, tmp_path):  # noqa: F811
+    trained("llama", tmp_path / "checkpoint-1", lambda embedding: embedding.bfloat16())
+    ties = {}
+    for dtype in ("keep", "bfloat16"):
+        run(tool, "merge", "--input_dir", tmp_path / "checkpoint-1", "--output_dir", tmp_path / dtype, "--dtype", dtype)
+        ties[dtype] = json.loads((tmp_path / dtype / "config.json").read_text())["tie_word_embeddings"]
+    assert ties == {"keep": False, "bfloat16": True}

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/cli/transfer_progress.h"
+#include "store/base/text.h"
 #include "store/checkpoint/diff_plans.h"
 
 namespace evalcar::cli {
@@ -121,9 +122,9 @@ Result<ordered_json> diff_json(const DiffInput& input) {
 
 void print_diff(const ordered_json& diff, std::ostream& out) {
   const auto name_of = [](const ordered_json& name) {
-    return name.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return printable(name.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   };
-  out << "compared with " << diff["other"].get<std::string>() << ": "
+  out << "compared with " << printable(diff["other"].get<std::string>()) << ": "
       << (diff["equal"].get<bool>() ? "equal" : "different") << "\n";
   std::vector<const ordered_json*> entries;
   for (const ordered_json& entry : diff["different"]) entries.push_back(&entry);

@@ -9,7 +9,9 @@
 #include "agent/cli/diff_report.h"
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
+#include "store/base/text.h"
 #include "store/checkpoint/plan.h"
+#include "store/checkpoint/save_times.h"
 
 namespace evalcar::cli {
 namespace {
@@ -30,6 +32,7 @@ struct Findings {
   std::optional<Plan> plan;
   std::optional<std::vector<TensorDigest>> digests;
   std::optional<Error> error;  // why there is no plan or no digests
+  std::string doubt;           // of its being one save; or empty
 };
 
 int exit_code(const Findings& findings) {
@@ -83,6 +86,7 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
     if (!plan.has_value()) return findings;
   }
   findings.plan = std::move(plan).value();
+  findings.doubt = checkpoint::doubt_of_one_save(files, *findings.plan);
   if (!hash) return findings;
   TransferProgress bar("hash", findings.plan->bytes());
   auto digests = checkpoint::hash_plan(files, *findings.plan, hash_threads(options),
@@ -127,11 +131,13 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
                            {"step", nullptr},
                            {"world_size", nullptr},
                            {"weights_sha256", nullptr},
+                           {"warnings", ordered_json::array()},
                            {"tensors", ordered_json::array()}};
   document["checkpoint"] = options.checkpoint;
   document["checkpoint_type"] = checkpoint::weights_kind_name(options.weights);
   document["kinds"] = ordered_json::array();
   if (findings.error) document["reason"] = findings.error->message;
+  if (!findings.doubt.empty()) document["warnings"].push_back(findings.doubt);
   if (findings.report) {
     document["layout"] = checkpoint::layout_name(findings.report->layout);
     if (findings.report->step) document["step"] = *findings.report->step;
@@ -160,8 +166,9 @@ std::string dump(const ordered_json& document, int indent = -1) {
 }
 
 void print_people(const ordered_json& document, std::ostream& out) {
-  const auto text = [](const ordered_json& value) {
-    return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : dump(value);
+  const auto text = [](const ordered_json& value) -> std::string {
+    if (value.is_string()) return printable(value.get<std::string>());
+    return value.is_null() ? "-" : dump(value);
   };
   out << "checkpoint  " << text(document["checkpoint"]) << "\n"
       << "layout      " << text(document["layout"]) << "\n"
@@ -182,7 +189,7 @@ void print_people(const ordered_json& document, std::ostream& out) {
   }
   if (!document["tensors"].empty()) out << document["tensors"].size() << " tensors:\n";
   for (const ordered_json& tensor : document["tensors"]) {
-    out << "  " << dump(tensor["name"]) << "  " << text(tensor["dtype"]) << "  "
+    out << "  " << printable(dump(tensor["name"])) << "  " << text(tensor["dtype"]) << "  "
         << dump(tensor["shape"]);
     if (!tensor["sha256"].is_null()) out << "  " << text(tensor["sha256"]);
     if (tensor.contains("tied_to")) out << "  (tied to " << text(tensor["tied_to"]) << ")";
@@ -205,6 +212,7 @@ int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& 
   ordered_json document = findings_json(here, options);
   int code = exit_code(here);
   if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
+  if (!here.doubt.empty()) err << "evalcar inspect: warning: " << printable(here.doubt) << "\n";
 
   if (!options.diff.empty() && here.digests) {
     const Findings there = look_at(options.diff, options, true, files);

@@ -11,6 +11,7 @@
 
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
+#include "store/base/text.h"
 #include "store/checkpoint/merge.h"
 
 namespace evalcar::cli {
@@ -126,16 +127,16 @@ Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem&
 void print_report(const MergeRequest& request, const checkpoint::MergeReport& report, bool dry_run,
                   std::ostream& out) {
   for (std::size_t i = 0; i < request.source_dirs.size(); ++i) {
-    out << "from  " << request.source_dirs[i];
+    out << "from  " << printable(request.source_dirs[i]);
     if (!request.weights.empty()) out << "  with weight " << request.weights[i];
     out << "\n";
   }
-  out << (dry_run ? "would write  " : "wrote  ") << request.output_dir << "\n";
+  out << (dry_run ? "would write  " : "wrote  ") << printable(request.output_dir) << "\n";
   for (const checkpoint::MergedFile& file : report.files) {
     out << "  " << file.name << "  " << file.tensors.size() << " tensors, " << file.bytes
         << " bytes\n";
   }
-  for (const std::string& name : report.side_files) out << "  " << name << "\n";
+  for (const std::string& name : report.side_files) out << "  " << printable(name) << "\n";
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/hub_cache.h"
+#include "store/checkpoint/save_times.h"
 
 namespace evalcar::cli {
 namespace {
@@ -83,6 +85,18 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
                           : plan.error();
 }
 
+/// --step beside a checkpoint may only say what the checkpoint says itself.
+Status check_step(const MergeOptions& options, const std::string& folder,
+                  const Result<checkpoint::LayoutReport>& report) {
+  if (!options.step) return {};
+  auto step = checkpoint::step_of_name(base_name(folder));
+  if (!step && report.has_value()) step = report->step;
+  if (step == options.step) return {};
+  return usage("--step " + std::to_string(*options.step) + ": " + folder +
+               " is a checkpoint itself, " +
+               (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
+}
+
 /// Absolute folders of the checkpoints that the options mean.
 Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
                                                     const MergeOptions& options,
@@ -105,6 +119,7 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
     const bool known_but_unread = !report.has_value() && !report.error().retryable;
     if (named_checkpoint || (report.has_value() && !asks_for_steps) ||
         (steps.empty() && known_but_unread)) {
+      EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
       return folders;
     }
     return choose_from_run(files, folders[0], options, layout);
@@ -166,11 +181,12 @@ Result<std::string> choose_model(const FileSystem& files, const MergeOptions& op
   const bool complete = has_config(files, folder);
   if (!given.has_value()) {
     if (!complete || given.error().code != ErrorCode::kNotFound) return given;
-    err << "evalcar merge: " << name << " is not on this machine, and not needed: " << folder
+    err << "evalcar merge: " << printable(name)
+        << " is not on this machine, and not needed: " << printable(folder)
         << " has its own configuration\n";
     return std::string();
   }
-  if (is_class_name(name)) {
+  if (given->empty() && !name.empty()) {  // a class
     if (!complete) {
       return usage("--model_name_or_class " + name + ": a class holds no configuration, and " +
                    folder +
@@ -178,8 +194,8 @@ Result<std::string> choose_model(const FileSystem& files, const MergeOptions& op
                    "started from (or nothing, to merge the weights alone)");
     }
     if (!is_architecture(files, folder, name)) {
-      err << "evalcar merge: " << join_path(folder, "config.json") << " names another class than "
-          << name << "\n";
+      err << "evalcar merge: " << printable(join_path(folder, "config.json"))
+          << " names another class than " << name << "\n";
     }
   }
   return given;
@@ -193,7 +209,7 @@ Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
   auto weights_alone =
       checkpoint::make_plan(files, folder, options.weights, without_config(layout));
   if (!weights_alone.has_value()) return plan;
-  err << "evalcar merge: " << folder
+  err << "evalcar merge: " << printable(folder)
       << " has no config.json: the merged folder holds the weights alone "
       << "(--model_name_or_class names the model that has the rest)\n";
   return weights_alone;
@@ -205,7 +221,9 @@ std::string default_output(const std::string& folder, const MergeOptions& option
   const auto step = checkpoint::step_of_name(base_name(folder));
   return join_path(join_path(join_path(parent_path(folder), "_evalcar/merged"),
                              step ? std::to_string(*step) : base_name(folder)),
-                   options.average ? "average" : kind);
+                   !options.average    ? kind
+                   : kind == "regular" ? "average"
+                                       : "average_" + kind);
 }
 
 }  // namespace
@@ -219,9 +237,10 @@ Result<std::string> real_checkpoint_path(const FileSystem& files, const std::str
 
 Result<std::string> find_given_model(const FileSystem& files, const std::string& name,
                                      const std::string& data_dir) {
-  if (name.empty() || is_class_name(name)) return std::string();
+  if (name.empty()) return std::string();
   auto found = checkpoint::find_model(files, {.id = name}, checkpoint::hub_places(data_dir));
-  if (found.has_value()) return files.real_path(*found);
+  if (found.has_value()) return files.real_path(*found);  // whatever its name looks like
+  if (is_class_name(name)) return std::string();
   return with_context(found.error(), "--model_name_or_class");
 }
 
@@ -252,6 +271,8 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
   for (const std::string& folder : sources.folders) {
     EVALCAR_ASSIGN_OR_RETURN(Plan plan, plan_of(files, folder, options, layout, err));
     EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
+    const std::string doubt = checkpoint::doubt_of_one_save(files, plan);
+    if (!doubt.empty()) err << "evalcar merge: warning: " << printable(doubt) << "\n";
     sources.plans.push_back(std::move(plan));
   }
   sources.default_output = default_output(last, options, kind);

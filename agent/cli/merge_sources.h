@@ -17,7 +17,8 @@ struct MergeSources {
   std::vector<checkpoint::Plan> plans;
   /// Has the configuration and tokenizer that the last checkpoint lacks; or empty.
   std::string model_folder;
-  /// <run>/_evalcar/merged/<step>/<kind>
+  /// <run>/_evalcar/merged/<step>/<kind>; kind: regular, ema, average, average_ema, or what
+  /// --state_dict_dirname names
   std::string default_output;
 };
 

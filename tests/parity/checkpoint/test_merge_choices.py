@@ -1,0 +1,136 @@
+"""Which checkpoint, folder and output `evalcar merge` means, what it doubts, and what of a hostile name reaches the terminal."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_checkpoints import run, tool  # noqa: F401  (tool: a fixture)
+
+SHARDS, EMA_SHARDS = "pytorch_model_fsdp_0", "pytorch_ema_model_fsdp_0"
+HOUR = 3600
+
+
+def write(folder, value=1.0, ranks=1, kinds=(SHARDS,)):
+    for kind in kinds:
+        (folder / kind).mkdir(parents=True)
+        for rank in range(ranks):
+            torch.save({"w": torch.full((4,), value)}, folder / kind / f"model_world_size_{ranks}_rank_{rank}.pt")
+    (folder / "config.json").write_text(json.dumps({"architectures": ["BaseForTest"]}))
+    return folder
+
+
+def value(folder):
+    return load_file(folder / "model.safetensors")["w"][0].item()
+
+
+def test_means_of_both_kinds_lie_beside_each_other(tool, tmp_path):  # noqa: F811
+    for step in (1, 3):
+        write(tmp_path / f"checkpoint-{step}", float(step), kinds=(SHARDS,))
+        write(tmp_path / "ema", 10.0 * step, kinds=(EMA_SHARDS,))
+        (tmp_path / "ema" / EMA_SHARDS).rename(tmp_path / f"checkpoint-{step}" / EMA_SHARDS)
+        (tmp_path / "ema" / "config.json").unlink()
+        (tmp_path / "ema").rmdir()
+
+    for options in ([], ["--weights", "ema"], ["--merge"], ["--merge", "--weights", "ema"]):
+        run(tool, "merge", "--input_dir", tmp_path, *options)
+
+    merged = tmp_path / "_evalcar" / "merged" / "3"
+    assert {each.name: value(each) for each in merged.iterdir()} == {"regular": 3, "ema": 30, "average": 2, "average_ema": 20}
+
+
+def test_a_step_that_contradicts_the_checkpoint_is_a_usage_error(tool, tmp_path):  # noqa: F811
+    folder = write(tmp_path / "checkpoint-1")
+    done = run(tool, "merge", "--input_dir", folder, "--step", 3, "--output_dir", tmp_path / "out", code=2)
+    assert "--step 3" in done.stderr and "of step 1" in done.stderr
+    assert not (tmp_path / "out").exists()
+    run(tool, "merge", "--input_dir", folder, "--step", 1, "--output_dir", tmp_path / "out")
+
+    folder.rename(tmp_path / "final")
+    done = run(tool, "merge", "--input_dir", tmp_path / "final", "--step", 3, "--output_dir", tmp_path / "other", code=2)
+    assert "a step that it does not tell" in done.stderr
+
+
+def test_a_folder_named_like_a_class_is_a_folder(tool, tmp_path):  # noqa: F811
+    write(tmp_path / "checkpoint-1")
+    (tmp_path / "BaseForTest").mkdir()
+    (tmp_path / "BaseForTest" / "config.json").write_text("{}")
+    (tmp_path / "BaseForTest" / "tokenizer.json").write_text('{"of": "the base"}')
+
+    for name, has_tokenizer in (("BaseForTest", True), ("OtherForTest", False)):
+        done = subprocess.run([tool, "merge", "--input_dir", "checkpoint-1", "--model_name_or_class", name, "--output_dir", name + "-out"],
+                              cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / (name + "-out") / "tokenizer.json").exists() == has_tokenizer
+
+
+def test_no_name_out_of_a_checkpoint_rules_the_terminal(tool, tmp_path):  # noqa: F811
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    for name in (b"shard-1-model-\x1b[31mHI\n.safetensors", b"shard-2-model-\xff\xc2\x9b.safetensors"):
+        with open(os.fsencode(folder) + b"/" + name, "wb") as file:
+            file.write(b"short")
+        for command in (["inspect", folder], ["merge", "--input_dir", folder, "--output_dir", tmp_path / "out"]):
+            done = subprocess.run([tool, *command], capture_output=True, timeout=60)
+            assert done.returncode != 0
+            for text in (done.stdout, done.stderr):
+                assert b"\x1b" not in text and b"\xff" not in text and b"\xc2\x9b" not in text
+                assert b"HI\n" not in text
+            assert b"\\x1b[31mHI\\n" in done.stderr or b"\\xff\\xc2\\x9b" in done.stderr
+        os.unlink(os.fsencode(folder) + b"/" + name)
+
+
+def date(folder, seconds_ago):
+    for path in folder.rglob("*_rank_*.pt"):
+        rank = int(path.stem.rsplit("_", 1)[1])
+        when = path.stat().st_mtime - seconds_ago[rank]
+        os.utime(path, (when, when))
+
+
+@pytest.mark.parametrize("seconds_ago, others, doubt", [([0, 100], False, False), ([2 * HOUR, 0], False, True), ([2 * HOUR, 0], True, True)])
+def test_shards_that_were_written_far_apart_are_doubted(tool, tmp_path, seconds_ago, others, doubt):  # noqa: F811
+    folder = write(tmp_path / "checkpoint-5", ranks=2)
+    if others:
+        for name in ("optimizer", "dataloader_state"):
+            (folder / name).mkdir()
+            for rank in range(2):
+                torch.save({}, folder / name / f"{name}_world_size_2_rank_{rank}.pt")
+    date(folder, seconds_ago)
+
+    merged = run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "out")
+    inspected = run(tool, "inspect", folder, "--json")
+
+    late, early = (folder / SHARDS / f"model_world_size_2_rank_{rank}.pt" for rank in (1, 0))
+    text = f"{late} was written 120 minutes after the rank of {early} had written everything: the weights may be of two saves"
+    found = json.loads(inspected.stdout)["warnings"]
+    assert [each.replace(" 119 ", " 120 ") for each in found] == ([text] if doubt else [])
+    for done in (merged, inspected):
+        assert ("may be of two saves" in done.stderr) == doubt
+
+
+def test_slow_ranks_whose_other_files_overlap_are_not_doubted(tool, tmp_path):  # noqa: F811
+    """A copy of the whole checkpoint: first all weights, file by file, then the rest."""
+    folder = write(tmp_path / "checkpoint-5", ranks=2)
+    (folder / "dataloader_state").mkdir()
+    for rank in range(2):
+        torch.save({}, folder / "dataloader_state" / f"dataloader_state_world_size_2_rank_{rank}.pt")
+    date(folder / SHARDS, [2 * HOUR, HOUR])
+
+    assert json.loads(run(tool, "inspect", folder, "--json").stdout)["warnings"] == []
+
+
+
+def test_a_dcp_save_without_collectives_is_doubted_by_its_ranks_times(tool, saves, tmp_path):  # noqa: F811
+    shutil.copytree(saves / "alone", tmp_path / "checkpoint-5")
+    (tmp_path / "checkpoint-5" / "config.json").write_text("{}")
+    assert json.loads(run(tool, "inspect", tmp_path / "checkpoint-5", "--json").stdout)["warnings"] == []
+
+    for path in (tmp_path / "checkpoint-5").glob("__0*"):
+        os.utime(path, (path.stat().st_mtime - HOUR, path.stat().st_mtime - HOUR))
+
+    [warning] = json.loads(run(tool, "inspect", tmp_path / "checkpoint-5", "--json").stdout)["warnings"]
+    assert "__0_0.distcp had written everything" in warning

@@ -15,10 +15,7 @@
 namespace evalcar::cli {
 namespace {
 
-using checkpoint::Plan;
 using checkpoint::TensorDigest;
-using checkpoint::TensorPlan;
-using checkpoint::ValueDifference;
 using nlohmann::ordered_json;
 
 using Pair = std::pair<std::size_t, std::size_t>;

@@ -74,7 +74,11 @@ std::string tick_label(double value, double distance) {
            "k";
   }
   int digits = 0;
-  for (double d = distance; digits < 6 && std::abs(d - std::round(d)) > 1e-6 * d; d *= 10) ++digits;
+  double scaled = distance;
+  while (digits < 6 && std::abs(scaled - std::round(scaled)) > 1e-6 * scaled) {
+    scaled *= 10;
+    ++digits;
+  }
   const std::string format = "%." + std::to_string(digits) + "f";
   return number(value, format.c_str());
 }

@@ -81,7 +81,6 @@ class [[nodiscard]] Result {
     assert(!has_value());
     return std::get<1>(std::move(state_));
   }
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved from.
   T value_or(T other) const& { return has_value() ? std::get<0>(state_) : std::move(other); }
 
  private:

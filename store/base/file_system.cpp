@@ -98,6 +98,8 @@ class RealReadableFile final : public ReadableFile {
     }
   }
 
+  int descriptor() const override { return fd_.get(); }
+
  private:
   Descriptor fd_;
   std::string path_;
@@ -118,6 +120,34 @@ class RealWritableFile final : public WritableFile {
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
     return {};
+  }
+
+  Result<std::uint64_t> append_copy_of(const ReadableFile& source, std::uint64_t offset,
+                                       std::uint64_t size) override {
+    constexpr auto kMaxOffset = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+    std::uint64_t done = 0;
+    if (source.descriptor() < 0 || offset > kMaxOffset || size > kMaxOffset - offset) return done;
+    while (done < size) {
+      auto from = static_cast<off_t>(offset + done);
+      const auto piece =
+          static_cast<std::size_t>(std::min<std::uint64_t>(size - done, std::uint64_t{1} << 30U));
+      const ssize_t n = ::copy_file_range(source.descriptor(), &from, fd_.get(), nullptr, piece, 0);
+      if (n < 0 && errno == EINTR) continue;
+      // A copy that cannot be had (EXDEV, EINVAL, ENOSYS, EOPNOTSUPP, …) and a disk that fails look
+      // alike from one kernel and file system to the next. Whoever reads and appends instead is
+      // told which it was. Only what no other way helps against is an error here.
+      if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)) {
+        return errno_error("copy", path_, errno);
+      }
+      if (n <= 0) break;
+      done += static_cast<std::uint64_t>(n);
+    }
+    return done;
+  }
+
+  void start_writing_back() override {
+    // Without the waiting flags it takes no error away from a later fsync.
+    (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
   }
 
   Status sync() override {

@@ -53,6 +53,8 @@ class ReadableFile {
   /// A hint that these bytes are read soon: brings them into the page cache meanwhile. Does not
   /// wait for the disk.
   virtual void will_read(std::uint64_t /*offset*/, std::uint64_t /*size*/) const {}
+  /// The kernel's number of the open file, for calls that take two files; -1 if there is none.
+  virtual int descriptor() const { return -1; }
 
   /// Fills all of `out` or fails with kCorruption "… ends at …". Thread-safe.
   Status read_exactly_at(std::uint64_t offset, std::span<std::byte> out,
@@ -65,6 +67,17 @@ class WritableFile {
   virtual ~WritableFile() = default;
   /// Writes all bytes (loops over short writes and EINTR).
   virtual Status append(std::span<const std::byte> bytes) = 0;
+  /// Appends bytes of another file that do not pass through this program: blocks that both share
+  /// where the file system can and they begin at a block in both, else copied by the kernel.
+  /// Returns how many. Fewer than asked: the source ended; 0: or there is no such way between the
+  /// two (other file systems, an old kernel), and the bytes have to be read and appended.
+  virtual Result<std::uint64_t> append_copy_of(const ReadableFile& /*source*/,
+                                               std::uint64_t /*offset*/, std::uint64_t /*size*/) {
+    return std::uint64_t{0};
+  }
+  /// Starts to bring to the disk what was appended so far, so that sync() finds little left to
+  /// wait for. May itself wait for the disk's queue; another thread may call it beside append().
+  virtual void start_writing_back() {}
   /// fsync. After a failure the file's content is unknown: drop it, write another; never sync the
   /// same one again.
   virtual Status sync() = 0;

@@ -11,6 +11,8 @@ namespace {
 
 /// One read; a thread's whole memory.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20U;
+/// How many chunks ahead the disk is told of, so that it works while this hashes.
+constexpr std::size_t kHintChunks = 4;
 
 /// What the threads share: the next tensor, the progress, the first error.
 class HashJob {
@@ -47,7 +49,13 @@ class HashJob {
   Status hash(std::size_t index, std::vector<std::byte>& buffer) {
     const TensorPlan& tensor = plan_.tensors[index];
     Sha256 hash;
-    for (const Box& box : row_major_boxes(tensor, kChunkBytes)) {
+    const std::vector<Box> boxes = row_major_boxes(tensor, kChunkBytes);
+    std::size_t hinted = 1;
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      for (; hinted < boxes.size() && hinted <= i + kHintChunks; ++hinted) {
+        reader_.will_read(index, boxes[hinted]);
+      }
+      const Box& box = boxes[i];
       buffer.resize(box.elements() * dtype_size(tensor.dtype));
       EVALCAR_RETURN_IF_ERROR(reader_.read_box(index, box, buffer));
       hash.update(buffer);

@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "store/base/hash.h"
 #include "store/checkpoint/averaged.h"
 #include "store/checkpoint/convert.h"
 #include "store/checkpoint/merge_pipeline.h"
 #include "store/checkpoint/merge_side_files.h"
 #include "store/checkpoint/merge_staging.h"
+#include "store/checkpoint/merge_weights.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/output_place.h"
-#include "store/checkpoint/safetensors.h"
-#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -76,10 +73,6 @@ Status check_weights(const MergeRequest& request) {
   return {};
 }
 
-std::uint64_t output_bytes(const TensorPlan& tensor, const std::optional<DType>& cast) {
-  return tensor.elements() * dtype_size(output_dtype(tensor, cast));
-}
-
 /// Fills files up to the limit, wide dtypes first (so that every tensor is aligned to its own
 /// elements), then by name.
 std::vector<MergedFile> split_into_files(const Plan& plan, const MergeRequest& request) {
@@ -126,113 +119,6 @@ std::string index_json(const Plan& plan, const MergeReport& report) {
   }
   index["weight_map"] = weight_map;
   return index.dump(2) + "\n";
-}
-
-/// What a stream of bytes is compared by, however it is cut.
-class StreamHash {
- public:
-  void update(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const std::size_t take = std::min(bytes.size(), kBlock - rest_.size());
-      if (take == kBlock) {
-        blocks_.push_back(xxh3_64(bytes.first(take)));
-      } else {
-        rest_.insert(rest_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(take));
-        if (rest_.size() == kBlock) {
-          blocks_.push_back(xxh3_64(rest_));
-          rest_.clear();
-        }
-      }
-      bytes = bytes.subspan(take);
-    }
-  }
-  bool operator==(const StreamHash&) const = default;
-
- private:
-  static constexpr std::size_t kBlock = std::size_t{1} << 16U;
-  std::vector<std::uint64_t> blocks_;
-  std::vector<std::byte> rest_;
-};
-
-/// Whether a stored output head differs from an input embedding, told by their bytes as they are
-/// written. Another dtype or shape differs, too; a model without a stored head ties in any case.
-class TieCheck {
- public:
-  TieCheck(const Plan& plan, const std::optional<DType>& cast) {
-    std::vector<std::size_t> embeddings;
-    std::vector<std::size_t> heads;
-    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-      if (is_input_embedding(plan.tensors[i].name)) embeddings.push_back(i);
-      if (is_output_head(plan.tensors[i].name)) heads.push_back(i);
-    }
-    for (const std::size_t head : heads) {
-      for (const std::size_t embedding : embeddings) {
-        const TensorPlan& a = plan.tensors[embedding];
-        const TensorPlan& b = plan.tensors[head];
-        const bool comparable =
-            a.shape == b.shape && output_dtype(a, cast) == output_dtype(b, cast);
-        differ_ = differ_ || !comparable;
-        pairs_.emplace_back(embedding, head);
-        hashes_[embedding];
-        hashes_[head];
-      }
-    }
-  }
-
-  void saw(std::size_t tensor, std::span<const std::byte> bytes) {
-    if (differ_) return;
-    if (const auto found = hashes_.find(tensor); found != hashes_.end())
-      found->second.update(bytes);
-  }
-
-  /// After all tensors were seen.
-  bool differ() const {
-    return differ_ || std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& pair) {
-             return hashes_.at(pair.first) != hashes_.at(pair.second);
-           });
-  }
-
- private:
-  std::vector<std::pair<std::size_t, std::size_t>> pairs_;  // an embedding and a head
-  std::map<std::size_t, StreamHash> hashes_;                // of both
-  bool differ_ = false;
-};
-
-/// What goes on while files are written.
-struct Writing {
-  TieCheck ties;
-  std::uint64_t bytes = 0;
-};
-
-Status write_weights(FileSystem& files, const MergeRequest& request, const MergedFile& file,
-                     const std::string& path, const MergeSource& source, Writing& writing) {
-  const Plan& plan = *source.plan;
-  std::vector<SafetensorsTensor> header;
-  std::vector<MergeChunk> chunks;
-  std::uint64_t position = 0;
-  for (const std::size_t i : file.tensors) {
-    const TensorPlan& tensor = plan.tensors[i];
-    const std::uint64_t bytes = output_bytes(tensor, request.dtype);
-    header.push_back({tensor.name, output_dtype(tensor, request.dtype), tensor.shape, position,
-                      position + bytes});
-    position += bytes;
-    for (Box& box : merge_boxes(tensor)) chunks.push_back({i, std::move(box)});
-  }
-  EVALCAR_ASSIGN_OR_RETURN(const std::string head,
-                           make_safetensors_header(header, {{"format", "pt"}}));
-  EVALCAR_ASSIGN_OR_RETURN(const auto out, files.create(path, 0644));
-  EVALCAR_RETURN_IF_ERROR(out->append(head));
-  std::size_t turn = 0;
-  const auto sink = [&](std::span<const std::byte> bytes) -> Status {
-    EVALCAR_RETURN_IF_ERROR(out->append(bytes));
-    writing.ties.saw(chunks[turn++].tensor, bytes);
-    writing.bytes += bytes.size();
-    if (request.on_progress) request.on_progress(writing.bytes);
-    return {};
-  };
-  EVALCAR_RETURN_IF_ERROR(run_merge_pipeline(source, chunks, request.threads, sink));
-  EVALCAR_RETURN_IF_ERROR(out->sync());
-  return out->close();
 }
 
 /// The nearest folder around `path` that is there.
@@ -299,16 +185,15 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
 
   MergeStaging staging(files, output);
   EVALCAR_RETURN_IF_ERROR(staging.make());
-  Writing writing{TieCheck(plan, request.dtype)};
+  WeightsWriter writer(files, request, source);
   for (const MergedFile& file : report.files) {
-    EVALCAR_RETURN_IF_ERROR(
-        write_weights(files, request, file, join_path(staging.path(), file.name), source, writing));
+    EVALCAR_RETURN_IF_ERROR(writer.write(file, join_path(staging.path(), file.name)));
   }
   for (const PlanReader& reader : readers) {
     EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(request.threads));
     EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   }
-  const bool differ = writing.ties.differ();
+  const bool differ = writer.ties_differ();
   EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
   for (const SideFile& side : sides) {
     EVALCAR_ASSIGN_OR_RETURN(const SideFileContent content,

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "store/checkpoint/convert.h"
 
@@ -31,53 +33,69 @@ bool is_row_major(const Piece& piece) {
   return true;
 }
 
-/// Makes room for `count` elements. What a rare large chunk took is given back.
+/// Memory that is used again and again, and never cleared.
 template <typename T>
-void fit(std::vector<T>& memory, std::size_t count) {
-  constexpr std::size_t kKept = 4 * kChunkBytes / sizeof(T);
-  if (memory.capacity() > kKept && count <= kKept) std::vector<T>().swap(memory);
-  memory.resize(count);
-}
+class Scratch {
+ public:
+  /// Room for `count` elements, whose values mean nothing. What a rare large chunk took is given
+  /// back.
+  std::span<T> fit(std::size_t count) {
+    constexpr std::size_t kKept = 4 * kChunkBytes / sizeof(T);
+    if (count > capacity_ || (capacity_ > kKept && count <= kKept)) {
+      memory_.reset();
+      capacity_ = std::max(count, kKept);
+      memory_ = std::make_unique_for_overwrite<T[]>(capacity_);
+    }
+    used_ = {memory_.get(), count};
+    return used_;
+  }
+  std::span<T> used() const { return used_; }
+
+ private:
+  std::unique_ptr<T[]> memory_;
+  std::size_t capacity_ = 0;
+  std::span<T> used_;
+};
 
 /// Reads one chunk after another into its own scratch memory. One per thread.
 class ChunkReader {
  public:
   explicit ChunkReader(const MergeSource& source) : source_(source) {}
 
-  Status read(const MergeChunk& chunk, std::vector<std::byte>& out) {
+  Status read(const MergeChunk& chunk, Scratch<std::byte>& result) {
     const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
     const DType to = output_dtype(tensor, source_.dtype);
     const std::size_t elements = chunk.box.elements();
-    fit(out, elements * dtype_size(to));
+    const std::span<std::byte> out = result.fit(elements * dtype_size(to));
     if (source_.readers.size() > 1 && is_averaged(tensor.dtype)) return average(chunk, to, out);
     // Of several checkpoints, a counter or a mask is the last one's.
     if (to == tensor.dtype) return source_.readers.back()->read_box(chunk.tensor, chunk.box, out);
-    fit(scratch_, elements * dtype_size(tensor.dtype));
-    EVALCAR_RETURN_IF_ERROR(source_.readers.back()->read_box(chunk.tensor, chunk.box, scratch_));
-    convert(tensor.dtype, scratch_, to, out);
+    const std::span<std::byte> stored = stored_.fit(elements * dtype_size(tensor.dtype));
+    EVALCAR_RETURN_IF_ERROR(source_.readers.back()->read_box(chunk.tensor, chunk.box, stored));
+    convert(tensor.dtype, stored, to, out);
     return {};
   }
 
  private:
-  Status average(const MergeChunk& chunk, DType to, std::vector<std::byte>& out) {
+  Status average(const MergeChunk& chunk, DType to, std::span<std::byte> out) {
     const TensorPlan& tensor = source_.plan->tensors[chunk.tensor];
     const std::size_t elements = chunk.box.elements();
-    fit(scratch_, elements * dtype_size(tensor.dtype));
-    fit(sum_, elements * numbers_per_element(tensor.dtype));
-    std::fill(sum_.begin(), sum_.end(), kEmptySum);
+    const std::span<std::byte> stored = stored_.fit(elements * dtype_size(tensor.dtype));
+    const std::span<double> sum = sum_.fit(elements * numbers_per_element(tensor.dtype));
+    std::fill(sum.begin(), sum.end(), kEmptySum);
     double divisor = 0;
     for (std::size_t i = 0; i < source_.readers.size(); ++i) {
-      EVALCAR_RETURN_IF_ERROR(source_.readers[i]->read_box(chunk.tensor, chunk.box, scratch_));
-      accumulate(tensor.dtype, scratch_, source_.weights[i], sum_);
+      EVALCAR_RETURN_IF_ERROR(source_.readers[i]->read_box(chunk.tensor, chunk.box, stored));
+      accumulate(tensor.dtype, stored, source_.weights[i], sum);
       divisor += source_.weights[i];
     }
-    write_mean(sum_, divisor, to, out);
+    write_mean(sum, divisor, to, out);
     return {};
   }
 
   const MergeSource& source_;
-  std::vector<std::byte> scratch_;
-  std::vector<double> sum_;
+  Scratch<std::byte> stored_;
+  Scratch<double> sum_;
 };
 
 /// A ring of slots: chunk i uses slot i % size. A reader waits until its slot was taken and until
@@ -96,7 +114,10 @@ class Ring {
         std::unique_lock lock(mutex_);
         if (stopped_ || next_ == chunks_.size()) return;
         turn = next_++;
-        hint_from(turn);
+        const auto [first, last] = take_hints(turn);
+        lock.unlock();  // a hint takes the time of making room for what it asks for
+        for (std::size_t i = first; i < last; ++i) hint(chunks_[i]);
+        lock.lock();
         const std::uint64_t bytes = memory_of(chunks_[turn]);
         changed_.wait(lock, [&] {
           const bool fits = turn == taken_ || memory_ + bytes <= kMemoryBytes;
@@ -126,7 +147,7 @@ class Ring {
       if (source_.cancelled != nullptr && source_.cancelled->load()) {
         result = make_error(ErrorCode::kCancelled, "stopped on request");
       }
-      if (result.has_value()) result = sink(slot.bytes);
+      if (result.has_value()) result = sink(slot.bytes.used());
       const std::scoped_lock lock(mutex_);
       slot.filled = false;
       memory_ -= memory_of(chunks_[turn]);
@@ -141,21 +162,27 @@ class Ring {
 
  private:
   struct Slot {
-    std::vector<std::byte> bytes;
+    Scratch<std::byte> bytes;
     Status status;
     bool filled = false;
   };
 
-  /// Tells the disk of the chunks that come after `turn`. Under mutex_.
-  void hint_from(std::size_t turn) {
+  /// The chunks after `turn`, from the first to behind the last, of which the disk is to be told
+  /// now. Under mutex_.
+  std::pair<std::size_t, std::size_t> take_hints(std::size_t turn) {
     std::uint64_t ahead = 0;
-    for (std::size_t i = turn + 1; i < chunks_.size() && ahead < kHintBytes; ++i) {
-      const MergeChunk& chunk = chunks_[i];
+    std::size_t last = turn + 1;
+    for (; last < chunks_.size() && ahead < kHintBytes; ++last) {
+      const MergeChunk& chunk = chunks_[last];
       ahead += chunk.box.elements() * dtype_size(source_.plan->tensors[chunk.tensor].dtype);
-      if (i < hinted_) continue;
-      hinted_ = i + 1;
-      for (const PlanReader* reader : source_.readers) reader->will_read(chunk.tensor, chunk.box);
     }
+    const std::size_t first = std::max(hinted_, turn + 1);
+    hinted_ = std::max(hinted_, last);
+    return {first, last};
+  }
+
+  void hint(const MergeChunk& chunk) const {
+    for (const PlanReader* reader : source_.readers) reader->will_read(chunk.tensor, chunk.box);
   }
 
   /// What its bytes, and what they are made of, take.
@@ -186,6 +213,10 @@ class Ring {
 
 DType output_dtype(const TensorPlan& tensor, const std::optional<DType>& cast) {
   return cast && is_convertible(tensor.dtype) ? *cast : tensor.dtype;
+}
+
+std::uint64_t output_bytes(const TensorPlan& tensor, const std::optional<DType>& cast) {
+  return tensor.elements() * dtype_size(output_dtype(tensor, cast));
 }
 
 std::vector<Box> merge_boxes(const TensorPlan& tensor) {

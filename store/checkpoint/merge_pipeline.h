@@ -31,6 +31,9 @@ struct MergeSource {
 /// The dtype in which a tensor is written.
 DType output_dtype(const TensorPlan& tensor, const std::optional<DType>& cast);
 
+/// The bytes that it takes there.
+std::uint64_t output_bytes(const TensorPlan& tensor, const std::optional<DType>& cast);
+
 /// The boxes in which a tensor is read: small ones that stay in a processor's cache, larger ones
 /// where the file has another order than row-major, since each box then takes a part of every run.
 std::vector<Box> merge_boxes(const TensorPlan& tensor);

@@ -138,6 +138,9 @@ class PlanReader {
   Status read_box(std::size_t index, const Box& box, std::span<std::byte> out) const;
   /// A hint that this box is read soon: the disk brings it into the page cache meanwhile.
   void will_read(std::size_t index, const Box& box) const;
+  /// plan.files[index], opened, for bytes that are taken as they are (merge_copy.h). What is read
+  /// through it counts for verify_checksums().
+  const ReadableFile& file(std::size_t index) const;
   /// Checks that no file changed since the plan was made (device, inode, size, mtime): call after
   /// the last read. kUnavailable, naming the file, if one did: what was read must be thrown away. A
   /// ctime that alone differs is told in `only_ctime_changed`.

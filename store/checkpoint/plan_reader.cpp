@@ -323,6 +323,8 @@ void PlanReader::State::will_read(const TensorPlan& tensor, const Box& box) cons
   }
 }
 
+const ReadableFile& PlanReader::file(std::size_t index) const { return *state_->opened[index]; }
+
 Status PlanReader::verify_unchanged(bool* only_ctime_changed) const {
   if (only_ctime_changed != nullptr) *only_ctime_changed = false;
   for (std::size_t i = 0; i < state_->opened.size(); ++i) {

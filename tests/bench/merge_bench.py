@@ -1,22 +1,27 @@
 """How fast, in how much memory and with how much reading `evalcar merge` works, beside what people merge with today.
 
-    build/venv/bin/python tests/bench/merge_bench.py [--tool build/release/bin/evalcar] [--mib 2600] [--repeats 3]
+    build/venv/bin/python tests/bench/merge_bench.py [--tool build/bin/evalcar] [--mib 2600] [--repeats 5] [--record FILE.md]
 
-A Qwen2.5-VL in float32 lies there as lmms-engine's FSDP2 shards (8 ranks) and as the DCP of accelerate, and is merged
-    FSDP2 to bfloat16:  evalcar merge --dtype bfloat16   lmms_engine.merger
-    DCP, as it is:      evalcar merge --type dcp         torch's dcp_to_torch_save, accelerate merge-weights
+A Qwen2.5-VL in float32 lies there as lmms-engine's FSDP2 shards (8 ranks), as the DCP of accelerate and as one safetensors file:
+    fsdp2  to bfloat16:  evalcar merge --dtype bfloat16   lmms_engine.merger
+    dcp    as it is:     evalcar merge --type dcp         torch's dcp_to_torch_save, accelerate merge-weights
+    hf     as it is:     evalcar merge
+    hash   of fsdp2:     evalcar inspect --hash           a plain read of the same files (cat)
 each way in turn, in fresh processes, their start included, everybody's output on the disk (fsync) when the clock stops. Beside
-them a plain copy (`cp --reflink=never`) of as many bytes, read and written together, as each of ours moved. All of it twice: with
-the inputs in the page cache, and with them dropped from it (posix_fadvise, file by file). The outputs are compared, tensor by
-tensor, before any number is printed. Bytes read are those of /proc/<pid>/io (rchar), the program's own loading included. Never a
-timed test.
+the merges a plain copy (`cp --reflink=never`) of as many bytes, read and written together, as each of ours moved. All of it twice:
+with the inputs in the page cache, and with them dropped from it, file by file (posix_fadvise), which leaves everybody's programs
+and libraries in it; --drop-caches empties all of it instead (root), so that Python's libraries come from the disk too. The outputs
+are compared, tensor by tensor, before any number is printed. Bytes read are those of /proc/<pid>/io (rchar), the program's own
+loading included. Never a timed test.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+import platform
 import shutil
 import statistics
 import subprocess
@@ -45,6 +50,21 @@ class Measured:
     @property
     def rate(self):
         return self.bytes_moved / self.median
+
+    @property
+    def spread(self):
+        return f"{min(self.seconds):.2f} to {max(self.seconds):.2f}"
+
+
+@dataclasses.dataclass
+class Form:
+    """One checkpoint, and the ways to treat it."""
+
+    title: str
+    weight_bytes: int
+    bytes_moved: int  # by each way, of weights
+    ways: dict  # name → (command that makes a folder or file `output`, the folder of its input)
+    same_as: pathlib.Path = None  # a folder with the tensors that a merge has to give
 
 
 def write_model(folder, mib):
@@ -106,27 +126,40 @@ def shell(script, *arguments):
     return ["/bin/bash", "-c", script + ' && find "$1" -type f -exec sync {} +', "bench", *arguments]
 
 
-def ways(tool, fsdp2, dcp, copies):
-    """way → (command that makes a folder or file `output`, its input)."""
+def forms_of(tool, scratch, world_size):
+    """name → Form, for the checkpoints in `scratch`; writes the files that are copied."""
+    hub, fsdp2, dcp = scratch / "hub", scratch / "fsdp2" / "checkpoint-1", scratch / "dcp" / "checkpoint-1"
     python = sys.executable
-    lmms = f"{python} -m lmms_engine.merger --checkpoint_path {fsdp2} --output_path"
-    convert = f"{python} -m torch.distributed.checkpoint.format_utils dcp_to_torch {dcp / SHARDS}"
-    accelerate = f"{python} -m accelerate.commands.accelerate_cli merge-weights {dcp / SHARDS}"
-    copy = "mkdir \"$1\" && cp --reflink=never {} \"$1\"/copy"
+    size = {folder: bytes_of(folder) for folder in (hub, fsdp2, dcp)}
+
+    def merge(folder, *flags):
+        return lambda out: [tool, "merge", "--input_dir", folder, *flags, "--max-shard-size", "100GB", "--output_dir", out], folder
+
+    def copy(size):
+        file = scratch / f"copy-{size}" / "file"
+        if not file.exists():
+            write_copy(file, size)
+        return lambda out: shell(f'mkdir "$1" && cp --reflink=never {file} "$1"/copy', out), file.parent
+
+    def peer(script, folder):
+        return lambda out: shell(script, out), folder
+
+    lmms = f'{python} -m lmms_engine.merger --checkpoint_path {fsdp2} --output_path "$1"'
+    convert = f'mkdir "$1" && {python} -m torch.distributed.checkpoint.format_utils dcp_to_torch {dcp / SHARDS} "$1"/model.bin'
+    accelerate = f'{python} -m accelerate.commands.accelerate_cli merge-weights {dcp / SHARDS} "$1"'
+    read = " ".join(map(str, sorted(weight_files(fsdp2))))
+    moved = size[fsdp2] * 3 // 2
     return {
-        "fsdp2": {
-            "evalcar merge": (lambda out: [tool, "merge", "--input_dir", fsdp2, "--dtype", "bfloat16", "--max-shard-size", "100GB",
-                                           "--output_dir", out], fsdp2),
-            "cp": (lambda out: shell(copy.format(copies["fsdp2"]), out), copies["fsdp2"].parent),
-            "lmms_engine.merger": (lambda out: shell(f'{lmms} "$1"', out), fsdp2),
-        },
-        "dcp": {
-            "evalcar merge": (lambda out: [tool, "merge", "--input_dir", dcp, "--type", "dcp", "--max-shard-size", "100GB",
-                                           "--output_dir", out], dcp),
-            "cp": (lambda out: shell(copy.format(copies["dcp"]), out), copies["dcp"].parent),
-            "dcp_to_torch_save": (lambda out: shell(f'mkdir "$1" && {convert} "$1"/model.bin', out), dcp),
-            "accelerate merge-weights": (lambda out: shell(f'{accelerate} "$1"', out), dcp),
-        },
+        "fsdp2": Form(f"{world_size} ranks' FSDP2 shards in float32 to bfloat16", size[fsdp2], moved, {
+            "evalcar merge": merge(fsdp2, "--dtype", "bfloat16"), "cp": copy(moved // 2), "lmms_engine.merger": peer(lmms, fsdp2)}),
+        "dcp": Form("a DCP in float32, as it is", size[dcp], 2 * size[dcp], {
+            "evalcar merge": merge(dcp, "--type", "dcp"), "cp": copy(size[dcp]), "dcp_to_torch_save": peer(convert, dcp),
+            "accelerate merge-weights": peer(accelerate, dcp)}),
+        "hf": Form("one safetensors file in float32, as it is", size[hub], 2 * size[hub], {
+            "evalcar merge": merge(hub), "cp": copy(size[hub])}, hub),
+        "hash": Form("SHA-256 of every tensor of the FSDP2 shards", size[fsdp2], size[fsdp2], {
+            "evalcar inspect --hash": (lambda out: [tool, "inspect", fsdp2, "--hash", "--json"], fsdp2),
+            "cat": (lambda out: ["/bin/bash", "-c", f"cat {read} > /dev/null"], fsdp2)}),
     }
 
 
@@ -152,9 +185,11 @@ def assert_equal(first, second):
         assert tensor.dtype == loaded[1][name].dtype and torch.equal(tensor, loaded[1][name]), name
 
 
-def settle(inputs, warm):
+def settle(inputs, warm, drop_caches=False):
     """Everything that was written is on the disk, and the inputs are in the page cache, or not."""
     os.sync()
+    if drop_caches and not warm:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
     for file in (p for p in inputs.rglob("*") if p.is_file()):
         descriptor = os.open(file, os.O_RDONLY)
         if warm:
@@ -175,35 +210,35 @@ def write_copy(path, size):
     return path
 
 
-def measure(tool, mib, world_size, repeats, scratch, python_tools=True):
-    """{(form, warm): {way: Measured}}; all outputs of one form are equal."""
+def write_checkpoints(scratch, mib, world_size):
+    """The same weights in each layout, unless they are there; gives the bytes of the largest tensor."""
     from fixtures import large_fsdp2
+    from safetensors import safe_open
 
-    hub, fsdp2, dcp = scratch / "hub", scratch / "fsdp2" / "checkpoint-1", scratch / "dcp" / "checkpoint-1"
-    write_model(hub, mib)
-    large_fsdp2.write(fsdp2, hub, world_size=world_size)
-    write_dcp(dcp, hub)
-    (hub / "model.safetensors").unlink()
-    moved = {"fsdp2": bytes_of(fsdp2) * 3 // 2, "dcp": bytes_of(dcp) * 2}
-    copies = {form: write_copy(scratch / f"copy-{form}" / "file", size // 2) for form, size in moved.items()}
-    found = {}
-    for form, each in ways(tool, fsdp2, dcp, copies).items():
-        for way in list(each):
-            if not python_tools and way not in ("evalcar merge", "cp"):
-                each.pop(way)
-        for warm in (True, False):
-            rows = found[form, warm] = {way: Measured(bytes_moved=moved[form]) for way in each}
-            for turn in range(repeats):
-                for way, (command, inputs) in each.items():
-                    output = scratch / way.replace(" ", "-")
-                    shutil.rmtree(output, ignore_errors=True)
-                    settle(inputs, warm)
-                    run(command(output), rows[way])
-                    if turn == 0 and warm and way not in ("evalcar merge", "cp"):
-                        assert_equal(scratch / "evalcar-merge", output)
-            for way in each:
-                shutil.rmtree(scratch / way.replace(" ", "-"))
-    return found, fsdp2
+    if not (scratch / "dcp" / "checkpoint-1" / SHARDS / ".metadata").exists():
+        write_model(scratch / "hub", mib)
+        large_fsdp2.write(scratch / "fsdp2" / "checkpoint-1", scratch / "hub", world_size=world_size)
+        write_dcp(scratch / "dcp" / "checkpoint-1", scratch / "hub")
+    with safe_open(scratch / "hub" / "model.safetensors", "pt") as file:
+        return max(file.get_tensor(name).nbytes for name in file.keys())
+
+
+def measure(form, scratch, warm, repeats, drop_caches=False):
+    """{way: Measured} of one form; all its outputs are equal."""
+    rows = {way: Measured(bytes_moved=form.bytes_moved) for way in form.ways}
+    for turn in range(repeats):
+        for way, (command, inputs) in form.ways.items():
+            output = scratch / way.replace(" ", "-")
+            shutil.rmtree(output, ignore_errors=True)
+            settle(inputs, warm, drop_caches)
+            run(command(output), rows[way])
+            if turn == 0 and warm and "evalcar merge" in form.ways and way not in ("evalcar merge", "cp"):
+                assert_equal(scratch / "evalcar-merge", output)
+            if turn == 0 and form.same_as and way == "evalcar merge":
+                assert_equal(form.same_as, output)
+    for way in form.ways:
+        shutil.rmtree(scratch / way.replace(" ", "-"), ignore_errors=True)
+    return rows
 
 
 def sha_instructions():
@@ -213,33 +248,73 @@ def sha_instructions():
     return False
 
 
-def print_rows(title, rows, weight_bytes):
-    ours, copy = rows["evalcar merge"], rows["cp"]
-    print(f"\n{title}; seconds (least to most), processor seconds, peak memory, GB read and written a second, times ours:")
+def machine():
+    """What the figures hold for, in a line."""
+    import importlib.metadata
+
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    kind = subprocess.run(["stat", "-f", "-c", "%T", str(ROOT)], capture_output=True, text=True).stdout.strip()
+    copy = subprocess.run(["cp", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "accelerate", "transformers", "safetensors"))
+    return (f"{os.cpu_count()} cores of {cpu} (SHA instructions: {'yes' if sha_instructions() else 'no'}), {memory:.0f} GiB, Linux "
+            f"{platform.release()}, {kind}; {copy}; Python {platform.python_version()}, {packages}")
+
+
+def table(rows):
+    ours = next(iter(rows.values()))
+    lines = ["| way | seconds (least to most) | processor seconds | peak MiB | GB/s moved | times ours |", "|---|---|---|---|---|---|"]
     for way, each in rows.items():
-        line = (f"  {way:25} {each.median:7.2f} s ({min(each.seconds):.2f} to {max(each.seconds):.2f})  {statistics.median(each.cpu):7.2f} s"
-                f"  {each.peak_mib:6.0f} MiB  {each.rate / 1e9:5.2f} GB/s")
-        print(line if each is ours else line + f"  {each.median / ours.median:6.1f} x")
-    print(f"  evalcar merge moves {100 * ours.rate / copy.rate:.0f} % of the copy's bytes a second (aim: 80 %), read "
-          f"{ours.bytes_read / weight_bytes:.4f} x the weights (aim: 1.02), in {ours.peak_mib:.0f} MiB (aim: 256 and the largest tensor)")
+        times = "" if each is ours else f"{each.median / ours.median:.1f}"
+        lines.append(f"| {way} | {each.median:.2f} ({each.spread}) | {statistics.median(each.cpu):.2f} | {each.peak_mib:.0f} "
+                     f"| {each.rate / 1e9:.2f} | {times} |")
+    return lines
 
 
-def report(tool, mib=2600, world_size=8, repeats=3, python_tools=True):
-    """Measures, prints, and gives what was measured."""
-    with tempfile.TemporaryDirectory(prefix="merge-bench-", dir=ROOT / "build") as folder:
-        found, fsdp2 = measure(tool, mib, world_size, repeats, pathlib.Path(folder), python_tools)
-        weights = bytes_of(fsdp2)
-        hashed = Measured(bytes_moved=weights)
-        settle(fsdp2, True)
-        for _ in range(repeats):
-            run([tool, "inspect", fsdp2, "--hash", "--json"], hashed)
-    for (form, warm), rows in found.items():
-        title = {"fsdp2": f"{world_size} ranks' FSDP2 shards in float32 to bfloat16", "dcp": "a DCP in float32, as it is"}[form]
-        print_rows(f"{title}, {weights / 1e9:.1f} GB, {'in the page cache' if warm else 'dropped from the page cache'}, medians of {repeats}",
-                   rows, weights)
-    print(f"\nSHA-256 of every tensor (inspect --hash): {hashed.median:.2f} s, {hashed.rate / 1e9:.2f} GB/s, {statistics.median(hashed.cpu):.2f} "
-          f"processor seconds; this CPU has {'' if sha_instructions() else 'no '}SHA instructions")
-    return found
+def verdict(aim, value, holds, unit=""):
+    return f"- {'holds' if holds else 'FALLS SHORT'}: {value}{unit} (aim: {aim})"
+
+
+def verdicts(name, rows, form, largest_bytes):
+    """The aims of one table, each with whether it holds."""
+    if name == "hash":
+        ours, read = rows.values()
+        added = 100 * (ours.median / read.median - 1)
+        return [verdict("hashing adds at most 10 % where the CPU has SHA instructions; it has " + ("them" if sha_instructions() else "none"),
+                        f"hashing takes {added:+.0f} % beside reading alone", added <= 10)]
+    ours, copy = rows["evalcar merge"], rows["cp"]
+    percent = 100 * ours.rate / copy.rate
+    found = [verdict("at least 80 %", f"{percent:.0f} % of the copy's bytes a second", percent >= 80)]
+    for way, each in rows.items():
+        if each is not ours and each is not copy:
+            found.append(verdict("at least 8 times", f"{each.median / ours.median:.1f} times as fast as {way}", each.median >= 8 * ours.median))
+    limit_mib = 256 + largest_bytes / 2**20
+    read = ours.bytes_read / form.weight_bytes
+    return [*found, verdict(f"at most 256 MiB and the largest tensor, {limit_mib:.0f} MiB", f"{ours.peak_mib:.0f} MiB", ours.peak_mib <= limit_mib),
+            verdict("at most 1.02", f"{read:.4f} x the weights read", read <= 1.02)]
+
+
+def report(tool, mib=2600, world_size=8, repeats=3, python_tools=True, drop_caches=False, data=None):
+    """Measures, prints, and gives what was printed. `data` is a folder that keeps the checkpoints for the next run."""
+    text = []
+
+    def tell(*lines):
+        text.extend(lines)
+        print("\n".join(lines), flush=True)
+
+    with contextlib.nullcontext(data) if data else tempfile.TemporaryDirectory(prefix="merge-bench-", dir=ROOT / "build") as folder:
+        scratch = pathlib.Path(folder)
+        largest_bytes = write_checkpoints(scratch, mib, world_size)
+        tell(machine(), f"medians of {repeats} rounds, the ways in turn")
+        for name, form in forms_of(tool, scratch, world_size).items():
+            if not python_tools:
+                form.ways = {way: each for way, each in form.ways.items() if way.split()[0] in ("evalcar", "cp", "cat")}
+            for warm in (True, False):
+                rows = measure(form, scratch, warm, repeats, drop_caches)
+                place = "in the page cache" if warm else "dropped from the page cache"
+                tell("", f"## {form.title}, {form.weight_bytes / 1e9:.2f} GB, {place}", "", *table(rows), "",
+                     *verdicts(name, rows, form, largest_bytes))
+    return text
 
 
 def main():
@@ -248,9 +323,16 @@ def main():
     parser.add_argument("--mib", type=int, default=2600)
     parser.add_argument("--world-size", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--without-python", action="store_true", help="only evalcar and cp")
+    parser.add_argument("--without-python", action="store_true", help="only evalcar, cp and cat")
+    parser.add_argument("--drop-caches", action="store_true", help="empty the whole page cache, of the programs too (root)")
+    parser.add_argument("--data", type=pathlib.Path, help="keep the checkpoints in this folder, and take them from it")
+    parser.add_argument("--record", type=pathlib.Path, help="a Markdown file for what is printed")
     options = parser.parse_args()
-    report(options.tool, options.mib, options.world_size, options.repeats, not options.without_python)
+    text = report(options.tool, options.mib, options.world_size, options.repeats, not options.without_python, options.drop_caches,
+                  options.data and options.data.resolve())
+    if options.record:
+        command = " ".join(["python tests/bench/merge_bench.py", *sys.argv[1:]])
+        options.record.write_text("\n".join(["# Results of merge_bench.py", "", f"`{command}`", "", *text]) + "\n")
 
 
 if __name__ == "__main__":

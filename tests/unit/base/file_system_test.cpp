@@ -262,3 +262,42 @@ TEST_CASE("paths are taken apart as in a shell") {
   CHECK(parent_path("x") == ".");
   CHECK(parent_path("/x/y/") == "/x");
 }
+
+TEST_CASE("a file is lengthened by a part of another one, as far as that goes") {
+  OnDisk place;
+  const std::string source_path = join_path(place.root, "source");
+  write(place.files, source_path, "0123456789");
+  const auto source = place.files.open_readable(source_path).value();
+  auto file = place.files.create(join_path(place.root, "target")).value();
+  REQUIRE(file->append("head ").has_value());
+
+  const auto copied = file->append_copy_of(*source, 2, 3);
+
+  REQUIRE(copied.has_value());
+  if (*copied == 0) SKIP("the kernel does not copy within this file system");
+  REQUIRE(*copied == 3);
+  CHECK(file->append_copy_of(*source, 8, 5).value() == 2);
+  CHECK(file->append_copy_of(*source, 10, 5).value() == 0);
+  file->start_writing_back();
+  REQUIRE(file->append(" tail").has_value());
+  REQUIRE(file->sync().has_value());
+  CHECK(text_of(place.files, join_path(place.root, "target")) == "head 23489 tail");
+}
+
+TEST_CASE("where there is no way between two files nothing is copied, and nothing is wrong") {
+  OnDisk disk;
+  InMemory memory;
+  write(memory.files, "/work/source", "0123456789");
+  write(disk.files, join_path(disk.root, "source"), "0123456789");
+  const auto elsewhere = memory.files.open_readable("/work/source").value();
+  const auto here = disk.files.open_readable(join_path(disk.root, "source")).value();
+  auto on_disk = disk.files.create(join_path(disk.root, "target")).value();
+  auto in_memory = memory.files.create("/work/target").value();
+  auto appended = disk.files.open_appendable(join_path(disk.root, "log")).value();
+
+  CHECK(on_disk->append_copy_of(*elsewhere, 0, 10).value() == 0);
+  CHECK(in_memory->append_copy_of(*here, 0, 10).value() == 0);
+  CHECK(appended->append_copy_of(*here, 0, 10).value() == 0);  // EBADF: O_APPEND
+  CHECK(on_disk->append_copy_of(*here, UINT64_MAX - 3, 10).value() == 0);
+  CHECK(text_of(disk.files, join_path(disk.root, "target")).empty());
+}

@@ -1,0 +1,79 @@
+// Writes the files of weights of a merged folder, each tensor in the cheapest way that it allows.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/merge.h"
+#include "store/checkpoint/merge_copy.h"
+#include "store/checkpoint/merge_output.h"
+#include "store/checkpoint/merge_pipeline.h"
+
+namespace evalcar::checkpoint {
+
+/// What a stream of bytes is compared by, however it is cut.
+class StreamHash {
+ public:
+  void update(std::span<const std::byte> bytes);
+  bool operator==(const StreamHash&) const = default;
+
+ private:
+  static constexpr std::size_t kBlock = std::size_t{1} << 16U;
+  std::vector<std::uint64_t> blocks_;
+  std::vector<std::byte> rest_;
+};
+
+/// Whether a stored output head differs from an input embedding, told by their bytes as they are
+/// written. Another dtype or shape differs, too; a model without a stored head ties in any case.
+class TieCheck {
+ public:
+  TieCheck(const Plan& plan, const std::optional<DType>& cast);
+
+  /// Whether the bytes of this tensor are wanted.
+  bool needs(std::size_t tensor) const { return !differ_ && hashes_.contains(tensor); }
+  void saw(std::size_t tensor, std::span<const std::byte> bytes);
+  /// After all tensors were seen.
+  bool differ() const;
+
+ private:
+  std::vector<std::pair<std::size_t, std::size_t>> pairs_;  // an embedding and a head
+  std::map<std::size_t, StreamHash> hashes_;                // of both
+  bool differ_ = false;
+};
+
+class WeightsWriter {
+ public:
+  /// All three outlive it.
+  WeightsWriter(FileSystem& files, const MergeRequest& request, const MergeSource& source);
+
+  /// Writes and syncs one file; errors as merge().
+  Status write(const MergedFile& file, const std::string& path);
+  /// Of everything written.
+  bool ties_differ() const { return ties_.differ(); }
+
+ private:
+  /// Empty where the tensor has to be read.
+  std::vector<CopyRange> ranges_of(std::size_t tensor) const;
+  Result<std::string> header_of(const MergedFile& file) const;
+  Status read_and_write(const std::vector<MergeChunk>& chunks, MergeOutput& out);
+  /// False, with nothing written: the bytes have to be read, of this tensor and all others.
+  Result<bool> copy(const std::vector<CopyRange>& ranges, MergeOutput& out);
+  Status append_by_hand(const CopyRange& range, MergeOutput& out);
+  Status wrote(std::uint64_t bytes);
+
+  FileSystem& files_;
+  const MergeRequest& request_;
+  const MergeSource& source_;
+  TieCheck ties_;
+  bool copies_ = true;  // until the file systems say that they do not
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace evalcar::checkpoint

@@ -173,7 +173,7 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
   auto config = config::load(files, options.config_file, options.overrides);
   if (!config.has_value()) return complain(kExitUsage, config.error().message);
   config::Settings& settings = config->settings;
-  if (const Status s = complete_settings(files, settings, false); !s.has_value()) {
+  if (const Status s = complete_settings(files, settings, Use::kOneCheckpoint); !s.has_value()) {
     return complain(exit_code_of(s.error()), s.error().message);
   }
   EvalOptions absolute = options;

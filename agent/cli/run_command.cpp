@@ -62,9 +62,21 @@ struct Turn {
   std::optional<config::Config> next;
 };
 
-/// Loops until the agent is finished or a signal says otherwise.
+/// kNotFound: it may come (a mount, a download); kInvalidArgument: it is something else.
+Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
+  if (data_dir.empty()) return {};
+  const auto info = files.info_followed(data_dir);
+  if (info.has_value() && info->type == FileType::kDirectory) return {};
+  const std::string where = "evaluate.data_dir: " + data_dir + ": ";
+  if (info.has_value()) {
+    return make_error(ErrorCode::kInvalidArgument, where + "is no folder");
+  }
+  return make_error(ErrorCode::kNotFound, where + "no such folder");
+}
+
+/// Loops until the agent is finished or a signal says otherwise. `data_dir`: the agent's.
 Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSystem& files,
-          const Clock& clock) {
+          const Clock& clock, const std::string& data_dir) {
   ProgressLine line(clock);
   while (true) {
     agent.step();
@@ -83,8 +95,12 @@ Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSy
         return {Outcome::kEnded, agent.stop(), {}};
       case Signals::Told::kReload: {
         auto config = load_settings(options, files);
-        Status complete = config.has_value() ? complete_settings(files, config->settings, true)
-                                             : Status(config.error());
+        Status complete = config.has_value()
+                              ? complete_settings(files, config->settings, Use::kWatch)
+                              : Status(config.error());
+        if (complete.has_value() && config->settings.evaluate.data_dir != data_dir) {
+          complete = check_data_dir(files, config->settings.evaluate.data_dir);
+        }
         if (!complete.has_value()) {
           spdlog::error("the configuration stays as it was: {}", complete.error().message);
           break;
@@ -105,8 +121,7 @@ bool nothing_there(const FileSystem& files, const std::vector<std::string>& outp
 
 }  // namespace
 
-Status complete_settings(const FileSystem& files, config::Settings& settings,
-                         bool needs_output_dir) {
+Status complete_settings(const FileSystem& files, config::Settings& settings, Use use) {
   config::EvaluateSettings& e = settings.evaluate;
   for (std::string* const path :
        {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path, &settings.publish.dir}) {
@@ -116,7 +131,7 @@ Status complete_settings(const FileSystem& files, config::Settings& settings,
   const auto bad = [](std::string message) {
     return make_error(ErrorCode::kInvalidArgument, std::move(message));
   };
-  if (needs_output_dir && settings.watch.output_dir.empty()) {
+  if (use != Use::kOneCheckpoint && settings.watch.output_dir.empty()) {
     return bad("no output directory: give it as an argument, or as watch.output_dir");
   }
   if (settings.watch.output_dir.size() > 1 &&
@@ -141,12 +156,13 @@ Status complete_settings(const FileSystem& files, config::Settings& settings,
     const auto task = tasks::find_task(files, e.tasks_dir, name);
     if (!task.has_value()) return task.error();
   }
-  if (!e.data_dir.empty()) {
-    const auto info = files.info_followed(e.data_dir);
-    if (!info.has_value() || info->type != FileType::kDirectory) {
-      return bad("evaluate.data_dir: " + e.data_dir + ": no such folder");
-    }
-  }
+  const Status data = check_data_dir(files, e.data_dir);
+  if (data.has_value()) return {};
+  // Nobody is there to start an unattended run again, and its trainer does not wait.
+  const bool may_come = data.error().code == ErrorCode::kNotFound;
+  if (use != Use::kWatch || !may_come) return bad(data.error().message);
+  spdlog::error("{}; checkpoints are watched and leased, and measured once it is there",
+                data.error().message);
   return {};
 }
 
@@ -156,8 +172,9 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
     out << config::print_effective(*config);
     return kExitDone;
   }
-  const Status complete = config.has_value() ? complete_settings(files, config->settings, true)
-                                             : Status(config.error());
+  const Use use = options.once ? Use::kOnce : Use::kWatch;
+  const Status complete =
+      config.has_value() ? complete_settings(files, config->settings, use) : Status(config.error());
   if (!complete.has_value()) {
     err << "evalcar run: " << complete.error().message << '\n';
     return exit_code_of(complete.error());
@@ -175,7 +192,8 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
 
   const SystemClock clock;
   Signals signals;
-  run::Surroundings around{files, clock, Signals::stop_pending, EVALCAR_VERSION, {}, {}, {}};
+  run::Surroundings around{files, clock, Signals::stop_pending, EVALCAR_VERSION, {}, {}, {}, {}};
+  around.evaluator_program = *evaluator;
   around.self_command = {files.real_path("/proc/self/exe").value_or("evalcar")};
   around.make_notifier = [] { return std::make_unique<watch::Inotify>(); };
   while (true) {
@@ -188,7 +206,7 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
       err << "evalcar run: " << agent.error().message << '\n';
       return exit_code_of(agent.error());
     }
-    Turn turn = loop(**agent, signals, options, files, clock);
+    Turn turn = loop(**agent, signals, options, files, clock, settings.evaluate.data_dir);
     if (turn.outcome == Outcome::kEnded) return turn.exit_code;
     config = std::move(*turn.next);
   }

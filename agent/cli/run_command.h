@@ -20,9 +20,16 @@ struct RunOptions {
 /// SIGTERM and SIGINT end it cleanly, SIGHUP reads the configuration again. Returns the exit code.
 int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std::ostream& err);
 
+/// What the settings are for.
+enum class Use {
+  kWatch,  ///< run: an output directory must be named; a data folder that is not there is waited
+           ///< for
+  kOnce,   ///< run --once: the data folder must be there too
+  kOneCheckpoint,  ///< eval: no output directory is named
+};
+
 /// Turns the paths of a configuration into absolute ones and checks what the table of keys cannot:
-/// that something is to be watched (`needs_output_dir`), and that every task is known.
-Status complete_settings(const FileSystem& files, config::Settings& settings,
-                         bool needs_output_dir);
+/// that something is to be watched, that every task is known, and that the data folder is there.
+Status complete_settings(const FileSystem& files, config::Settings& settings, Use use);
 
 }  // namespace evalcar::cli

@@ -127,6 +127,16 @@ Records read_records(std::string_view content) {
   return records;
 }
 
+namespace {
+
+/// What an event says, less when: its first field, a double.
+std::string_view without_time(std::string_view event) {
+  constexpr std::size_t kTimeBytes = 9;
+  return event.substr(std::min(event.size(), kTimeBytes));
+}
+
+}  // namespace
+
 Status append_event(FileSystem& files, const std::string& path, double wall_time_s,
                     const std::string& event) {
   EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
@@ -143,7 +153,10 @@ Status append_event(FileSystem& files, const std::string& path, double wall_time
   if (known.whole_bytes != content.size()) {
     EVALCAR_RETURN_IF_ERROR(files.truncate(path, known.whole_bytes));
   }
-  if (std::find(known.data.begin(), known.data.end(), event) != known.data.end()) return {};
+  const auto is_same = [values = without_time(event)](const std::string& other) {
+    return without_time(other) == values;
+  };
+  if (std::any_of(known.data.begin(), known.data.end(), is_same)) return {};
   std::string bytes = record(event);
   if (known.data.empty()) bytes = record(version_event(wall_time_s)) + bytes;
   EVALCAR_ASSIGN_OR_RETURN(const auto file, files.open_appendable(path));

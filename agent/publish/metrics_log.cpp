@@ -97,6 +97,13 @@ std::optional<std::string> MetricsLog::line_of(const std::string& evaluation_key
   return found->second;
 }
 
+std::optional<std::string> MetricsLog::line_with_seq(std::int64_t seq) const {
+  for (const auto& [key, line] : lines_) {
+    if (seq_of(line) == seq) return line;
+  }
+  return std::nullopt;
+}
+
 Status MetricsLog::append(const std::string& line) {
   EVALCAR_RETURN_IF_ERROR(refresh());
   const bool is_new = !seen_.has_value();

@@ -30,6 +30,8 @@ class MetricsLog {
   std::int64_t last_seq() const { return last_seq_; }
   /// After refresh(): the whole line of an evaluation, if it is there.
   std::optional<std::string> line_of(const std::string& evaluation_key) const;
+  /// After refresh(): the line with this seq, if it is there and ours.
+  std::optional<std::string> line_with_seq(std::int64_t seq) const;
   /// Appends the line and its newline in one write, then fsync. On an error the file has the line
   /// not at all, or whole: what was written of it is cut again, at the latest by the next
   /// refresh(). After a failed fsync the file is replaced as a whole, since its content is unknown

@@ -124,11 +124,30 @@ struct Publisher::State {
     return write_results_files(files, dir, facts, result, samples);
   }
 
-  Status append_event_of(const Evaluation& evaluation, const protocol::EvaluationResult& result) {
+  Status append_event_of(const Evaluation& evaluation, const protocol::EvaluationResult& result,
+                         const std::string& line = "") {
+    auto values = metric_values(evaluation.kind, result, published_aliases());
+    drop_published(line, values);
+    if (values.empty()) return {};
     const double time = seconds_since_epoch(parse_utc(evaluation.finished_at));
-    return append_event(files, event_path(), time,
-                        scalar_event(time, evaluation.step,
-                                     metric_values(evaluation.kind, result, published_aliases())));
+    return append_event(files, event_path(), time, scalar_event(time, evaluation.step, values));
+  }
+
+  /// Where a line completes an earlier one of the same weights, the numbers of that have an event.
+  void drop_published(const std::string& line, std::map<std::string, double>& values) const {
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("supersedes")) return;
+    if (!json["supersedes"].is_number_integer()) return;
+    const auto earlier = log.line_with_seq(json["supersedes"].get<std::int64_t>());
+    const Json before = Json::parse(earlier.value_or(""), nullptr, false);
+    for (const char* key : {"run", "global_step", "checkpoint_type", "weights_sha256"}) {
+      if (!before.is_object() || !before.contains(key) || before[key] != json[key]) return;
+    }
+    if (!before.contains("metrics") || !before["metrics"].is_object()) return;
+    for (const auto& [key, value] : before["metrics"].items()) {
+      const auto same = values.find(key);
+      if (same != values.end() && value.is_number() && value == same->second) values.erase(same);
+    }
   }
   std::string event_path() const {
     return join_path(options.dir, "tensorboard/events.out.tfevents.1.evalcar");
@@ -179,10 +198,10 @@ struct Publisher::State {
   }
 
   /// Decides the line (once) and brings it into the file (once). True if it was there already
-  /// (then also its seq is the one in the file).
+  /// (then also its seq is the one in the file). `decided`: its seq and text.
   Result<bool> write_line(const Evaluation& evaluation, const protocol::EvaluationResult& result,
                           const std::string& results_file, std::optional<std::int64_t> lag_steps,
-                          std::int64_t& seq) {
+                          std::pair<std::int64_t, std::string>& decided) {
     EVALCAR_RETURN_IF_ERROR(log.refresh());
     const std::string key = evaluation_key(evaluation, result);
     EVALCAR_RETURN_IF_ERROR(write_missing_lines(evaluation.run_id));
@@ -202,7 +221,7 @@ struct Publisher::State {
               return metrics_line(evaluation, result, facts, published_aliases());
             },
             there.has_value() ? seq_of(*there) : std::nullopt));
-    seq = publication.seq;
+    decided = {publication.seq, there.value_or(publication.line)};
     if (there.has_value()) return true;
     EVALCAR_RETURN_IF_ERROR(log.append(publication.line));
     return false;
@@ -232,13 +251,15 @@ Result<Published> Publisher::publish(std::int64_t evaluation_id,
   EVALCAR_ASSIGN_OR_RETURN(const ResultsFiles results, s.write_results(evaluation, result));
   published.results_file = results.results;
   const std::string relative = results.results.substr(s.options.dir.size() + 1);
+  std::pair<std::int64_t, std::string> line;
   EVALCAR_ASSIGN_OR_RETURN(published.line_was_there,
-                           s.write_line(evaluation, result, relative, lag_steps, published.seq));
+                           s.write_line(evaluation, result, relative, lag_steps, line));
+  published.seq = line.first;
   std::vector<std::string> written = results.samples;
   written.push_back(results.table);
   written.push_back(results.results);
   if (s.options.tensorboard) {
-    EVALCAR_RETURN_IF_ERROR(s.append_event_of(evaluation, result));
+    EVALCAR_RETURN_IF_ERROR(s.append_event_of(evaluation, result, line.second));
     written.push_back(s.event_path());
   }
   EVALCAR_RETURN_IF_ERROR(s.store.finish_publication(evaluation_id, written));

@@ -21,9 +21,10 @@ bool waits_for_repair(const state::Evaluation& row) {
   return row.state == EvaluationState::kLeased && !row.reason.empty();
 }
 
-/// What was published in part stays so where there is nothing left to measure.
+/// What was published in part stays so where there is nothing left to measure. Its lease is
+/// remembered for as long as it is there.
 Result<bool> is_gone(const state::Reader& rows, const state::Evaluation& row) {
-  if (row.state != EvaluationState::kPublished) return false;
+  if (row.state != EvaluationState::kPublished || !row.lease_path.empty()) return false;
   EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, rows.checkpoint(row.checkpoint_id));
   return !checkpoint.gone_at.empty();
 }
@@ -67,7 +68,8 @@ Result<Answer> retry(state::Store& store, const std::vector<std::int64_t>& runs,
       } else {
         others.append(others.empty() ? "" : ", ").append(row.kind).append(" is ");
         others.append(state::state_name(row.state));
-        if (may_be_tried_again(row)) others.append(" in part, and its checkpoint is gone");
+        if (may_be_tried_again(row))
+          others.append(" in part, and its checkpoint and its lease are gone");
       }
     }
   }

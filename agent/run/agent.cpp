@@ -30,10 +30,12 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       settings_(settings),
       options_(options),
       supervisor_(std::move(evaluator), around.clock, supervisor_options(settings.limits)),
+      data_(around, settings),
       started_at_(around.clock.monotonic_now()),
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
-      obstacle_until_(started_at_) {}
+      obstacle_until_(started_at_),
+      program_(identity_of_program(around.files, around.evaluator_program)) {}
 
 Agent::~Agent() { supervisor_.stop(); }
 
@@ -52,6 +54,7 @@ void Agent::step() {
   if (exit_code_.has_value()) return;
   step_directories();
   if (exit_code_.has_value()) return;
+  look_at_data();
   step_job();
   if (exit_code_.has_value()) return;
   if (job_ == nullptr) start_next();
@@ -64,7 +67,11 @@ void Agent::step_directories() {
     const Status turn = directory->step();
     complain(directory->path(), turn);
     if (directory->fatal()) exit_code_ = kFailed;
-    if (directory->take_retry_asked()) obstacle_until_ = around_.clock.monotonic_now();
+    if (directory->take_retry_asked()) {
+      obstacle_until_ = around_.clock.monotonic_now();
+      data_obstacle_ = false;
+      data_.hurry();
+    }
     const std::set<std::int64_t> superseded = directory->take_superseded();
     if (job_ != nullptr && &job_->directory() == directory.get() &&
         superseded.contains(job_->row().id)) {
@@ -74,6 +81,39 @@ void Agent::step_directories() {
     if (!superseded.empty()) schedule_again_at_ = around_.clock.monotonic_now();
   }
 }
+
+/// An evaluation asks for itself whether its data are there. The look is for people, at the start,
+/// and for what waits.
+void Agent::look_at_data() {
+  const bool first = data_.looks() == 0 && !options_.once;
+  if (!data_.step(first || waits_for_completion())) return;
+  schedule_again_at_ = around_.clock.monotonic_now();
+  if (data_.improved()) end_pause();
+  write_status(true);
+}
+
+bool Agent::waits_for_completion() const {
+  return std::any_of(directories_.begin(), directories_.end(),
+                     [](const auto& d) { return d->partial_count() > 0; });
+}
+
+/// Another program is taken up between two jobs: what the old one could not do, it may.
+void Agent::look_at_program() {
+  const std::string now = identity_of_program(around_.files, around_.evaluator_program);
+  if (now.empty() || now == program_ || supervisor_.busy()) return;
+  program_ = now;
+  spdlog::info("{} was replaced: it is started anew", around_.evaluator_program);
+  supervisor_.rest();
+  end_pause();
+}
+
+/// What stood in the way may be over.
+void Agent::end_pause() {
+  obstacle_until_ = schedule_again_at_ = around_.clock.monotonic_now();
+  for (const auto& directory : directories_) directory->end_rest();
+}
+
+Circumstances Agent::circumstances() const { return {data_.report(), program_, data_.looks()}; }
 
 void Agent::step_job() {
   for (supervise::JobEvent& event : supervisor_.step()) {
@@ -86,16 +126,19 @@ void Agent::step_job() {
   complain(job_->row().checkpoint, turn);
   if (!turn.has_value()) job_retry_at_ = now + kJobRetryPause;
   if (!job_->done()) return;
+  if (job_->missed_data()) data_.doubt();
   if (job_->obstacle().has_value()) {
     meet_obstacle(*job_->obstacle());
   } else {
     obstacles_ = 0;
+    data_obstacle_ = false;
   }
   end_job();
 }
 
 void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
   ++obstacles_;
+  data_obstacle_ = obstacle.kind == protocol::kData;
   const auto pause = std::min<milliseconds>(
       kLongestObstacle, settings_.limits.retry_delay *
                             (std::int64_t{1} << std::min<std::int64_t>(obstacles_ - 1, 10)));
@@ -122,7 +165,9 @@ void Agent::end_job() {
 
 void Agent::start_next() {
   const MonotonicTime now = around_.clock.monotonic_now();
+  look_at_program();
   if (!supervisor_.ready() || now < obstacle_until_) return;
+  if (data_obstacle_ && data_.all_missing()) return;  // the next look at the data tells
   const bool news = std::any_of(directories_.begin(), directories_.end(),
                                 [this](const auto& d) { return d->last_news() >= asked_at_; });
   if (!news && now < schedule_again_at_) return;  // the rows say what they said before
@@ -137,8 +182,25 @@ void Agent::start_next() {
     write_status(true);
   } else {
     schedule_again_at_ = now + kSchedulePause;
+    complete_one();
     if (!settings_.evaluate.keep_resident) supervisor_.rest();
   }
+}
+
+/// Nothing waits: what was published in part may be completed.
+void Agent::complete_one() {
+  const bool waiting = std::any_of(directories_.begin(), directories_.end(),
+                                   [](const auto& d) { return d->waiting_count() > 0; });
+  if (waiting) return;  // for its next try
+  const Circumstances now = circumstances();
+  for (const auto& directory : directories_) {
+    const auto taken = directory->complete_one(now);
+    if (!taken.has_value()) return complain(directory->path(), taken.error());
+    if (!*taken) continue;
+    schedule_again_at_ = around_.clock.monotonic_now();
+    return;
+  }
+  completed_at_ = now.look;
 }
 
 Status Agent::try_start(OutputDirectory& directory, bool& started) {
@@ -150,8 +212,8 @@ Status Agent::try_start(OutputDirectory& directory, bool& started) {
   EVALCAR_ASSIGN_OR_RETURN(auto lease, directory.lease_of(row));
   if (!lease.has_value()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto leased, directory.store().read().evaluation(row.id));
-  EVALCAR_ASSIGN_OR_RETURN(
-      job_, Job::begin(around_, directory, supervisor_, settings_, leased, std::move(*lease)));
+  EVALCAR_ASSIGN_OR_RETURN(job_, Job::begin(around_, directory, supervisor_, settings_, leased,
+                                            std::move(*lease), program_));
   started = true;
   return {};
 }
@@ -170,6 +232,10 @@ void Agent::end_when_quiet() {
     }
   }
   if (!options_.once && !quiet_long) return;
+  // The one look at the data, if something may be completed by it.
+  const bool looked = completed_at_ >= 0 && (!waits_for_completion() || data_.looks() > 0);
+  const bool up_to_date = looked && completed_at_ == data_.looks();
+  if (!around_.evaluator_program.empty() && !up_to_date) return;
   for (const auto& directory : directories_) complain(directory->path(), directory->close_torn());
   exit_code_ = code_of_rows();
 }
@@ -214,6 +280,7 @@ milliseconds Agent::until_due() const {
   }
   // A child's end shows on no descriptor.
   if (job_ != nullptr && job_->hashing()) due = std::min(due, milliseconds(50));
+  due = std::min(due, data_.until_due(waits_for_completion()));
   if (job_ != nullptr && job_retry_at_ > now) due = std::min(due, until(job_retry_at_));
   if (job_ == nullptr && supervisor_.ready()) {
     bool waiting = options_.once;
@@ -229,6 +296,7 @@ void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {
   for (const auto& directory : directories_) directory->add_descriptors(descriptors);
   supervisor_.add_descriptors(descriptors);
   if (job_ != nullptr) job_->add_descriptors(descriptors);
+  data_.add_descriptors(descriptors);
 }
 
 std::string Agent::progress() const {
@@ -245,6 +313,9 @@ void Agent::write_status(bool now) {
   if (supervisor_.hello().has_value()) {
     facts.device = supervisor_.hello()->device;
     facts.warning = supervisor_.hello()->warning;
+  }
+  if (const std::string missing = data_.warning(); !missing.empty()) {
+    facts.warning += (facts.warning.empty() ? "" : "; ") + missing;
   }
   for (const auto& directory : directories_) directory->write_status(facts, now);
 }

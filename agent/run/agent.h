@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/run/data_watch.h"
 #include "agent/run/job.h"
 #include "agent/run/output_directory.h"
 #include "agent/supervise/supervisor.h"
@@ -60,7 +61,13 @@ class Agent {
   void step_job();
   void start_next();
   Status try_start(OutputDirectory& directory, bool& started);
+  void complete_one();
   void end_job();
+  void look_at_data();
+  void look_at_program();
+  void end_pause();
+  Circumstances circumstances() const;
+  bool waits_for_completion() const;
   /// Device, data, settings or the evaluator's program are at fault: every evaluation would end
   /// alike, so none is started for a while.
   void meet_obstacle(const supervise::JobFailed& obstacle);
@@ -73,6 +80,7 @@ class Agent {
   const config::Settings& settings_;
   AgentOptions options_;
   supervise::Supervisor supervisor_;
+  DataWatch data_;
   std::vector<std::unique_ptr<OutputDirectory>> directories_;
   std::unique_ptr<Job> job_;
   std::size_t next_directory_ = 0;
@@ -83,6 +91,9 @@ class Agent {
   MonotonicTime job_retry_at_{};
   std::int64_t obstacles_ = 0;      ///< met since an evaluation last went well
   MonotonicTime obstacle_until_{};  ///< no evaluation is started before then
+  bool data_obstacle_ = false;      ///< the last one was of the data
+  std::string program_;             ///< identity_of_program() of what was started, or will be
+  std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete
   std::string last_complaint_;
   MonotonicTime complained_at_{};
 };

@@ -132,13 +132,9 @@ Status Averages::keep_window(const std::vector<Known>& known) {
 
 /// Names of the leases of open rows.
 Result<std::set<std::string>> Averages::needed_by_rows() const {
-  state::EvaluationFilter filter;
-  filter.states = states_with_lease();
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
   std::set<std::string> names;
-  for (const state::Evaluation& row : rows) {
-    if (!row.lease_path.empty()) names.insert(base_name(stage_.own(row.lease_path)));
-  }
+  for (const state::Evaluation& row : rows) names.insert(base_name(stage_.own(row.lease_path)));
   return names;
 }
 

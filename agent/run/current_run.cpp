@@ -153,10 +153,11 @@ Status CurrentRun::make_home() {
 }
 
 Status CurrentRun::remove_unknown_leases() {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations({}));
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
   std::set<std::string> leased;
   for (const state::Evaluation& row : rows) {
-    if (is_open(row.state) && !row.lease_path.empty()) leased.insert(row.lease_path);
+    // What another life of this directory has measured in part is not measured further here.
+    if (is_open(row.state) || row.run_id == run_->id) leased.insert(row.lease_path);
   }
   EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_->id));
   leased.insert(window.begin(), window.end());

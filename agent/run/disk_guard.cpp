@@ -45,19 +45,24 @@ Status DiskGuard::step(std::int64_t run_id) {
   return {};
 }
 
-/// The oldest row whose lease keeps anything; false: there is none left. Over the rows, not over
-/// what this process leased: most leases may be of an earlier one.
+/// The oldest row whose lease keeps anything; false: there is none left. First those that have
+/// numbers already, for some of their tasks. Over the rows, not over what this process leased: most
+/// leases may be of an earlier one.
 Result<bool> DiskGuard::give_up_oldest(std::int64_t run_id, const stage::Held& held,
                                        const std::string& why) {
-  state::EvaluationFilter filter;
-  filter.run_id = run_id;
-  filter.states = states_with_lease();
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));  // oldest first
+  EVALCAR_ASSIGN_OR_RETURN(auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
+  std::stable_partition(rows.begin(), rows.end(), is_partial);
   for (const state::Evaluation& row : rows) {
     const bool holds = held.of.contains(base_name(stage_.own(row.lease_path)));
     if (!holds || row.id == in_flight_.active) continue;
-    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, state::EvaluationState::kLost,
-                                           "its lease was given up: " + why));
+    if (row.state == state::EvaluationState::kScored) continue;  // about to be published
+    const std::string reason = "its lease was given up: " + why;
+    if (is_partial(row)) {
+      EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
+    } else {
+      EVALCAR_RETURN_IF_ERROR(
+          end_evaluation(store_, row.id, state::EvaluationState::kLost, reason));
+    }
     leases_.release(row);
     return true;
   }

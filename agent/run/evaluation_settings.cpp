@@ -28,6 +28,24 @@ std::vector<std::string> evaluator_command(const std::string& program,
           std::to_string(evaluate.gpu_memory_utilization)};
 }
 
+std::vector<std::string> check_command(const std::string& program,
+                                       const config::EvaluateSettings& evaluate) {
+  std::string tasks;
+  for (const std::string& task : evaluate.tasks) {
+    tasks.append(tasks.empty() ? "" : ",").append(task);
+  }
+  return {program,  "check",           "--tasks",     tasks,
+          "--data", evaluate.data_dir, "--tasks-dir", evaluate.tasks_dir};
+}
+
+std::string identity_of_program(const FileSystem& files, const std::string& program) {
+  if (program.empty()) return "";
+  const auto info = files.info_followed(program);
+  if (!info.has_value()) return "";
+  return "evaluator " + std::to_string(info->inode) + "-" + std::to_string(info->size_bytes) + "-" +
+         std::to_string(info->mtime_ns);
+}
+
 supervise::SupervisorOptions supervisor_options(const config::LimitSettings& limits) {
   supervise::SupervisorOptions options;
   options.stage_timeouts = limits.stage_timeouts;

@@ -49,11 +49,12 @@ Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supe
 Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirectory& directory,
                                         supervise::Supervisor& supervisor,
                                         const config::Settings& settings, state::Evaluation row,
-                                        stage::Lease lease) {
+                                        stage::Lease lease, std::string evaluator) {
   const std::string device =
       supervisor.hello().has_value() ? supervisor.hello()->device : settings.evaluate.device;
-  EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   supervise::Job job;
+  EVALCAR_ASSIGN_OR_RETURN(job.measured, directory.store().read().measured_tasks(row.id));
+  EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
   job.load.weights = row.kind;
@@ -65,6 +66,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   directory.set_active(row.id);
   std::unique_ptr<Job> made(
       new Job(around, directory, supervisor, settings, std::move(row), std::move(lease)));
+  made->evaluator_ = std::move(evaluator);
   supervisor.begin(std::move(job));
   return made;
 }
@@ -98,6 +100,11 @@ Status Job::record_loaded() {
   spdlog::info("{}: {} tensors, {} in {:.1f} s, weights {}…", title(row_), loaded.tensors,
                config::format_bytes(loaded.bytes), loaded.seconds,
                loaded.weights_sha256.substr(0, 12));
+  if (!outcome.differs.empty()) {
+    supervisor_.cancel();
+    fail({std::string(error_code_name(ErrorCode::kUnavailable)), "loading", outcome.differs});
+    return {};
+  }
   if (outcome.duplicate_of.has_value()) {
     spdlog::info("{}: these very weights were measured before (evaluation {})", title(row_),
                  *outcome.duplicate_of);
@@ -119,10 +126,12 @@ void Job::take_result(protocol::EvaluationResult result) {
   std::string errors;
   std::size_t failed = 0;
   std::string obstacle;
-  for (const protocol::TaskResult& task : result.tasks) {
+  for (protocol::TaskResult& task : result.tasks) {
     if (task.error.empty()) continue;
     ++failed;
     if (protocol::is_of_surroundings(task.error_kind)) obstacle = task.error_kind;
+    missed_data_ |= task.error_kind == protocol::kData;
+    if (task.error_kind != protocol::kData) task.circumstances = evaluator_;
     errors.append(errors.empty() ? "" : "; ").append(task.task).append(": ").append(task.error);
   }
   if (failed == result.tasks.size()) {
@@ -130,6 +139,7 @@ void Job::take_result(protocol::EvaluationResult result) {
         {obstacle.empty() ? "task" : obstacle, "evaluating", errors, false, !obstacle.empty()});
   }
   if (failed > 0) spdlog::error("{}: {}", title(row_), errors);
+  in_part_ = failed > 0;
   result_ = std::move(result);
 }
 
@@ -179,9 +189,10 @@ Status Job::step() {
 
 Status Job::finish_failed() {
   const state::AttemptFailure failure{failure_->stage, failure_->kind, failure_->message};
+  missed_data_ |= failure_->kind == protocol::kData;
   if (failure_->surroundings) {
-    EVALCAR_RETURN_IF_ERROR(directory_.put_back(row_, failure));
-    obstacle_ = failure_;
+    EVALCAR_ASSIGN_OR_RETURN(const bool waits, directory_.put_back(row_, failure));
+    if (waits) obstacle_ = failure_;
   } else {
     EVALCAR_RETURN_IF_ERROR(directory_.fail(row_, failure, failure_->retryable));
   }
@@ -241,7 +252,7 @@ Status Job::record_and_publish() {
     spdlog::info("{}: scored in {:.1f} s", title(row_), result_->seconds);
   }
   done_ = true;  // from here on the directory's turns publish it, if this does not
-  directory_.release(row_);
+  if (!in_part_) directory_.release(row_);
   return directory_.publish(row_);
 }
 

@@ -18,11 +18,12 @@ namespace evalcar::run {
 /// Not thread-safe.
 class Job {
  public:
-  /// Opens an attempt and gives the job to the supervisor, which is ready().
+  /// Opens an attempt and gives the job to the supervisor, which is ready(). `evaluator`: which
+  /// program it is (identity_of_program()). Tasks that have numbers already are not measured again.
   static Result<std::unique_ptr<Job>> begin(const Surroundings& around, OutputDirectory& directory,
                                             supervise::Supervisor& supervisor,
                                             const config::Settings& settings, state::Evaluation row,
-                                            stage::Lease lease);
+                                            stage::Lease lease, std::string evaluator = {});
 
   /// Something the supervisor said.
   void take(supervise::JobEvent event);
@@ -37,6 +38,8 @@ class Job {
 
   /// Why it ended, if that was not its own fault: done(), and the row waits.
   const std::optional<supervise::JobFailed>& obstacle() const { return obstacle_; }
+  /// Some or all of its tasks failed for their data.
+  bool missed_data() const { return missed_data_; }
 
   const state::Evaluation& row() const { return row_; }
   OutputDirectory& directory() const { return directory_; }
@@ -75,6 +78,9 @@ class Job {
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<supervise::JobFailed> obstacle_;
+  std::string evaluator_;  ///< identity_of_program()
+  bool missed_data_ = false;
+  bool in_part_ = false;  ///< the result lacks tasks: its lease is kept for them
   std::optional<Rehash> rehash_;
   std::chrono::milliseconds rehash_limit_;
   bool lease_judged_ = false;

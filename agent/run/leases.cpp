@@ -91,13 +91,16 @@ void Leases::release(const state::Evaluation& row) {
   const auto held = held_.find(row.id);
   const std::string dir = held != held_.end() ? held->second.dir : row.lease_path;
   held_.erase(row.id);
+  // Before the folder goes: a row that remembers a lease may be measured from it.
+  if (const Status forgotten = store_.forget_lease(row.id); !forgotten.has_value()) {
+    return spdlog::warn("{}", forgotten.error().message);
+  }
   if (averages_.keeps(row)) return;
   // A lease belongs to the checkpoint and the kind: another evaluation of them may hold it too.
   state::EvaluationFilter filter;
   filter.checkpoint_id = row.checkpoint_id;
   filter.kind = row.kind;
-  filter.states = states_with_lease();
-  const auto others = store_.read().evaluations(filter);
+  const auto others = rows_with_lease(store_.read(), filter);
   if (!others.has_value()) return spdlog::warn("{}", others.error().message);
   for (const state::Evaluation& other : *others) {
     if (other.id != row.id && stage_.own(other.lease_path) == stage_.own(dir)) return;

@@ -59,6 +59,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       averages_(*store_, stage_, wanted_, space_, view_),
       leases_(*store_, stage_, watcher_, space_, averages_, view_),
       guard_(around.clock, *store_, stage_, space_, in_flight_, averages_, leases_),
+      completion_(*store_, settings.evaluate, wanted_, leases_, view_),
       run_(around, *store_, stage_, averages_, path_, settings.watch.pattern),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, path_)),
@@ -213,6 +214,7 @@ void OutputDirectory::forget_run() {
   untold_.clear();
   view_ = {};
   recorder_.forget();
+  completion_.look_again();
   leases_.forget();
   averages_.forget();
   taken_up_ = vanished_ended_ = false;
@@ -244,7 +246,8 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   const std::string now = format_utc(around_.clock.wall_now());
   for (const state::Evaluation& row : rows) {
     if (!wanted_.matches(row)) {
-      EVALCAR_ASSIGN_OR_RETURN(const bool handed_over, hand_over_lease(row));
+      EVALCAR_ASSIGN_OR_RETURN(const bool handed_over,
+                               hand_over_lease(*store_, wanted_, leases_, row));
       if (handed_over) last_news_ = around_.clock.monotonic_now();  // the new row waits now
       EVALCAR_RETURN_IF_ERROR(
           end_evaluation(*store_, row.id, EvaluationState::kSkipped,
@@ -262,17 +265,14 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   return candidates;
 }
 
-/// The configuration changed: the evaluation that is wanted now takes the lease of the one that was
-/// wanted before, for the checkpoint's own files may be gone. False: it needs none, or has its own.
-Result<bool> OutputDirectory::hand_over_lease(const state::Evaluation& row) {
-  if (!leases_.holds_folder(row)) return false;
-  EVALCAR_ASSIGN_OR_RETURN(const std::string reason,
-                           wanted_.why_not(row.run_id, row.step, row.kind));
-  if (!reason.empty()) return false;
-  EVALCAR_ASSIGN_OR_RETURN(
-      const state::Evaluation heir,
-      store_->plan_evaluation(wanted_.evaluation_of(row.checkpoint_id, row.kind)));
-  return leases_.hand_over(row, heir);
+Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
+  // Before everything that is there is recorded, a row may lack a checkpoint that has it.
+  if (!run_.known() || run_.unsure() || !untold_.empty() || !watcher_.trouble().empty()) {
+    return false;
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const bool taken, completion_.step(run_.id(), now));
+  if (taken) last_news_ = around_.clock.monotonic_now();
+  return taken;
 }
 
 Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
@@ -301,19 +301,26 @@ Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptF
   spdlog::error("{}: {} (at {}): {}", title(row),
                 quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,
                 failure.message);
-  if (quarantine) leases_.release(row);
+  if (!quarantine) return {};
+  completion_.look_again();
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation ended, store_->read().evaluation(row.id));
+  if (!is_partial(ended)) leases_.release(row);  // else a person may still ask for the rest
   return {};
 }
 
-Status OutputDirectory::put_back(const state::Evaluation& row,
-                                 const state::AttemptFailure& failure) {
+Result<bool> OutputDirectory::put_back(const state::Evaluation& row,
+                                       const state::AttemptFailure& failure) {
+  completion_.look_again();
   if (leases_.vanished_in_place(row)) {
-    return end_evaluation(*store_, row.id, EvaluationState::kLost,
-                          "removed while it was read in place");
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(*store_, row.id, EvaluationState::kLost,
+                                           "removed while it was read in place"));
+    return false;
   }
   spdlog::error("{}: cannot be evaluated now (at {}): {}", title(row), failure.stage,
                 failure.message);
-  return store_->put_back(row.id, failure);
+  EVALCAR_RETURN_IF_ERROR(store_->put_back(row.id, failure));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation now, store_->read().evaluation(row.id));
+  return is_open(now.state);
 }
 
 // ---- the whole

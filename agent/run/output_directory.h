@@ -23,6 +23,7 @@
 #include "agent/config/settings.h"
 #include "agent/request/inbox.h"
 #include "agent/run/averages.h"
+#include "agent/run/completion.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_guard.h"
 #include "agent/run/disk_space.h"
@@ -79,12 +80,23 @@ class OutputDirectory {
   void release(const state::Evaluation& row) { leases_.release(row); }
   /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
   Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
-  /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted.
-  Status put_back(const state::Evaluation& row, const state::AttemptFailure& failure);
+  /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted. False: it
+  /// does not wait for its next try (what it has of numbers is published as it was, or it is lost).
+  Result<bool> put_back(const state::Evaluation& row, const state::AttemptFailure& failure);
+  /// Nothing waits: takes up the rest of an evaluation that was published in part, if that can be
+  /// measured now. True: it did.
+  Result<bool> complete_one(const Circumstances& now);
+  /// How many evaluations of it were published in part and could be completed, at the last look.
+  std::size_t partial_count() const { return completion_.waiting(); }
   /// It is not chosen before then: others get their turn first.
   void rest(std::int64_t evaluation, MonotonicTime until) { resting_[evaluation] = until; }
+  /// All of them may be chosen again.
+  void end_rest() { resting_.clear(); }
   /// After record_result. An error leaves it scored; a later turn publishes it.
-  Status publish(const state::Evaluation& row) { return publishing_.publish(row); }
+  Status publish(const state::Evaluation& row) {
+    completion_.look_again();
+    return publishing_.publish(row);
+  }
   /// Whose files were replaced since the last call: running jobs on them must end.
   std::set<std::int64_t> take_superseded() { return std::exchange(in_flight_.superseded, {}); }
 
@@ -123,7 +135,6 @@ class OutputDirectory {
   void note(watch::Sighting seen);
   Status record_sightings();
   MonotonicTime status_due() const;
-  Result<bool> hand_over_lease(const state::Evaluation& row);
 
   const Surroundings& around_;
   const config::Settings& settings_;
@@ -140,6 +151,7 @@ class OutputDirectory {
   Averages averages_;
   Leases leases_;
   DiskGuard guard_;
+  Completion completion_;
   CurrentRun run_;
   Recorder recorder_;
   Publishing publishing_;

@@ -111,6 +111,10 @@ Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::str
   filter.checkpoint_id = checkpoint_id;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
+    if (is_partial(row) && !row.lease_path.empty()) {
+      EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
+      leases_.release(row);
+    }
     if (!is_open(row.state)) continue;
     in_flight_.superseded.insert(row.id);
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSuperseded, reason));

@@ -20,11 +20,20 @@ bool is_open(EvaluationState state) {
   return !state::is_end_state(state) && state != EvaluationState::kScored;
 }
 
-const std::vector<EvaluationState>& states_with_lease() {
-  static const std::vector<EvaluationState> kStates = {
-      EvaluationState::kComplete, EvaluationState::kLeased, EvaluationState::kLoading,
-      EvaluationState::kEvaluating, EvaluationState::kFailed};
-  return kStates;
+bool is_partial(const state::Evaluation& row) {
+  return row.state == EvaluationState::kPublished && !row.reason.empty();
+}
+
+Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows,
+                                                       state::EvaluationFilter restrict) {
+  // A scored row remembers a lease only where some of its tasks failed, and so does a published
+  // one.
+  restrict.states = {EvaluationState::kComplete, EvaluationState::kLeased,
+                     EvaluationState::kLoading,  EvaluationState::kEvaluating,
+                     EvaluationState::kFailed,   EvaluationState::kScored,
+                     EvaluationState::kPublished};
+  restrict.with_lease = true;
+  return rows.evaluations(restrict);
 }
 
 bool revivable(const state::Evaluation& row) {
@@ -35,6 +44,11 @@ bool revivable(const state::Evaluation& row) {
   const bool was_never_read =
       row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost;
   return was_never_read && (row.attempts == 0 || row.reason.starts_with(kMadeAnew));
+}
+
+Status leave_in_part(state::Store& store, const state::Evaluation& row, const std::string& reason) {
+  spdlog::warn("{}: published in part: {}", title(row), reason);
+  return store.set_reason(row.id, row.reason + "; " + reason);
 }
 
 Status end_evaluation(state::Store& store, std::int64_t evaluation, EvaluationState to,

@@ -24,13 +24,20 @@ std::string title(const state::Evaluation& row);
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind);
 /// Neither ended nor measured.
 bool is_open(state::EvaluationState state);
-/// The states in which a lease may be held.
-const std::vector<state::EvaluationState>& states_with_lease();
+/// Published without some of its tasks: the rest may still be measured.
+bool is_partial(const state::Evaluation& row);
+/// The rows that may hold a lease, oldest first: the open ones, and those whose rest is not
+/// measured yet. `restrict`: its states are ignored.
+Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows,
+                                                       state::EvaluationFilter restrict = {});
 /// An end that the configuration or the trainer caused, not a failure or a person: what causes it
 /// may be over.
 bool revivable(const state::Evaluation& row);
 /// Ends an evaluation, and says so.
 Status end_evaluation(state::Store& store, std::int64_t evaluation, state::EvaluationState to,
                       const std::string& reason);
+
+/// The rest of a partial row will not be measured, unless its checkpoint is still there: says so.
+Status leave_in_part(state::Store& store, const state::Evaluation& row, const std::string& reason);
 
 }  // namespace evalcar::run

@@ -23,6 +23,7 @@ struct Surroundings {
   /// Other names of a task's metrics; may be null.
   std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
       aliases;
+  std::string evaluator_program = {};  ///< its path; "": nothing is asked of it but evaluations
 };
 
 }  // namespace evalcar::run

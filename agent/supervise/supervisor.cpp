@@ -34,6 +34,15 @@ std::string describe(const protocol::Progress& progress) {
          " of " + std::to_string(progress.total);
 }
 
+/// The tasks of a job that have no number yet, as named.
+std::vector<std::string> tasks_to_measure(const Job& job) {
+  std::vector<std::string> rest = job.settings.tasks;
+  std::erase_if(rest, [&job](const std::string& task) {
+    return std::find(job.measured.begin(), job.measured.end(), task) != job.measured.end();
+  });
+  return rest;
+}
+
 /// Each task that was asked for exactly once, and no other.
 bool same_tasks(const std::vector<protocol::TaskResult>& results, std::vector<std::string> asked) {
   std::vector<std::string> given;
@@ -60,6 +69,8 @@ bool Supervisor::ready() const {
 void Supervisor::begin(Job job) {
   assert(ready());
   job_ = std::move(job);
+  job_.load.settings = job_.settings;
+  job_.load.settings->tasks = tasks_to_measure(job_);
   weights_sha256_.clear();
   if (evaluator_->running()) return send_load();
   greeted_ = false;
@@ -85,7 +96,7 @@ void Supervisor::evaluate(std::vector<protocol::Answered> known) {
   }
   enter(State::kEvaluating, "preparing");
   expect_advance();
-  evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings});
+  evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings, job_.measured});
 }
 
 void Supervisor::cancel() {
@@ -211,7 +222,7 @@ void Supervisor::take_result(const protocol::EvaluationResult& result,
                              "…, but had loaded " + weights_sha256_.substr(0, 16) + "…",
                          events);
   }
-  if (!same_tasks(result.tasks, job_.settings.tasks)) {
+  if (!same_tasks(result.tasks, tasks_to_measure(job_))) {
     return fail_and_kill("corruption", "the evaluator's result is not of the tasks asked for",
                          events);
   }

@@ -25,6 +25,7 @@ namespace evalcar::supervise {
 struct Job {
   protocol::Load load;  ///< its id is the job's
   protocol::EvaluationSettings settings;
+  std::vector<std::string> measured = {};  ///< tasks of `settings` that the result is not to have
 };
 
 /// The weights are resident. The caller answers with evaluate() or cancel().

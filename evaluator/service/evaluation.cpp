@@ -8,6 +8,7 @@
 #include <set>
 
 #include "evaluator/engine/gathering.h"
+#include "evaluator/tasks/data_check.h"
 
 namespace evalcar::service {
 namespace {
@@ -30,6 +31,7 @@ TaskFailure failed_by_data(Error error) { return {std::move(error), std::string(
 struct Job {
   std::string name;
   std::unique_ptr<tasks::Task> task;
+  std::string data;  // circumstances_of(task)
   engine::GenerationSettings generation;
   std::string generation_text;  // JSON, for the result's configs
   std::vector<std::string> until;
@@ -37,6 +39,9 @@ struct Job {
   std::vector<std::string> inputs;      // Prompt::input of each
   std::vector<tasks::Response> responses;
   std::optional<TaskFailure> failure;
+  bool measured = false;  // has its number from an earlier time
+
+  bool wanted() const { return !measured && !failure.has_value(); }
 };
 
 /// Which document a request of the engine answers.
@@ -91,14 +96,15 @@ Result<std::vector<std::int32_t>> expand_placeholders(const std::vector<std::int
 class Evaluation {
  public:
   Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-             const FileSystem& files, const protocol::EvaluationSettings& settings,
-             const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop,
+             const FileSystem& files, const protocol::Evaluate& asked, const KnownAnswers& known,
+             const EvaluationEvents& events, std::stop_token stop,
              vision::ProcessorSettings processor)
       : engine_(engine),
         weights_(weights),
         model_(model),
         files_(files),
-        settings_(settings),
+        settings_(asked.settings),
+        measured_(asked.measured),
         known_(known),
         events_(events),
         stop_(std::move(stop)),
@@ -116,16 +122,31 @@ class Evaluation {
 
  private:
   void open_tasks() {
-    for (const std::string& name : settings_.tasks) jobs_.emplace_back().name = name;
+    for (const std::string& name : settings_.tasks) {
+      Job& job = jobs_.emplace_back();
+      job.name = name;
+      job.measured = std::ranges::find(measured_, name) != measured_.end();
+    }
     // A fractional limit is resolved on the task that lmms-eval opens first, not on the one that
-    // was named first.
+    // was named first. Without that one nobody knows which documents it chooses of the others.
     std::optional<double> limit = settings_.limit;
+    std::string undecided;
     for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
       for (Job& job : jobs_) {
         if (job.name != name || job.task != nullptr || job.failure.has_value()) continue;
-        job.failure = open_task(job, limit);
+        job.failure = undecided.empty()
+                          ? open_task(job, limit)
+                          : failed_by_data(make_error(ErrorCode::kUnavailable, undecided));
+        if (!undecided.empty() || !job.failure.has_value() || !is_shared_fraction(limit)) continue;
+        undecided =
+            "evaluate.limit is a fraction of the documents of " + name +
+            " (as lmms-eval takes it), and those cannot be counted: " + job.failure->error.message;
       }
     }
+  }
+
+  bool is_shared_fraction(std::optional<double> limit) const {
+    return limit.has_value() && *limit > 0 && *limit < 1 && settings_.compat == "lmms-eval";
   }
 
   std::optional<TaskFailure> open_task(Job& job, std::optional<double>& limit) {
@@ -136,9 +157,11 @@ class Evaluation {
     }
     if (Status settled = settle_generation(job, *file); !settled.has_value())
       return failed(std::move(settled).error());
-    auto data = open_data(*file);
-    if (!data.has_value()) return failed_by_data(std::move(data).error());
-    job.task = std::move(data).value();
+    tasks::OpenedData data =
+        tasks::open_task_data(files_, job.name, settings_.tasks_dir, settings_.data_dir);
+    if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
+    job.task = std::move(data.task);
+    job.data = tasks::circumstances_of(*job.task);
     if (Status chosen = choose_documents(job, limit); !chosen.has_value())
       return failed(std::move(chosen).error());
     return std::nullopt;
@@ -169,22 +192,15 @@ class Evaluation {
     return {};
   }
 
-  /// Data that do not fit their task are broken data, not a wrong command line.
-  Result<std::unique_ptr<tasks::Task>> open_data(const tasks::TaskFile& file) const {
-    auto task = tasks::Task::open(files_, file, settings_.data_dir);
-    if (task.has_value()) return task;
-    Error error = std::move(task).error();
-    if (error.code == ErrorCode::kInvalidArgument) error.code = ErrorCode::kCorruption;
-    return error;
-  }
-
   Status prepare_all() {
     std::int64_t total = 0;
     std::int64_t done = 0;
-    for (const Job& job : jobs_) total += static_cast<std::int64_t>(job.documents.size());
+    for (const Job& job : jobs_) {
+      if (!job.measured) total += static_cast<std::int64_t>(job.documents.size());
+    }
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       Job& job = jobs_[j];
-      for (std::size_t d = 0; d < job.documents.size() && !job.failure.has_value(); ++d, ++done) {
+      for (std::size_t d = 0; d < job.documents.size() && job.wanted(); ++d, ++done) {
         if (stop_.stop_requested()) return cancelled();
         events_.advanced();
         if (done % 16 == 0) events_.progress("preparing", job.name, done, total);
@@ -218,8 +234,9 @@ class Evaluation {
     auto prompt = job.task->prompt(doc_id, weights_.architecture);
     if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
     job.inputs[d] = prompt->input;
-    if (const auto answer = known_.find({job.name, doc_id}); answer != known_.end()) {
-      job.responses[d] = answer->second;
+    const auto answer = known_.find({job.name, doc_id});
+    if (answer != known_.end() && answer->second.data == job.data) {
+      job.responses[d] = answer->second.response;
       return std::nullopt;
     }
     engine::Request request;
@@ -307,7 +324,7 @@ class Evaluation {
     // lmms-eval counts the end token too.
     response.output_tokens =
         static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
-    events_.answered(job.name, response);
+    events_.answered(job.name, response, job.data);
   }
 
   /// The chat wrapper of lmms-eval ignores `until`; strict mode honours it.
@@ -325,7 +342,7 @@ class Evaluation {
     std::map<std::string, protocol::TaskResult> scored;
     for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
       for (Job& job : jobs_) {
-        if (job.name != name || job.failure.has_value() || scored.contains(name)) continue;
+        if (job.name != name || !job.wanted() || scored.contains(name)) continue;
         if (stop_.stop_requested()) return cancelled();
         events_.progress("scoring", name, static_cast<std::int64_t>(scored.size()),
                          static_cast<std::int64_t>(jobs_.size()));
@@ -354,17 +371,20 @@ class Evaluation {
     result.weights_sha256 = weights_.weights_sha256;
     result.attn_implementation = choice_.attn_implementation;
     for (const Job& job : jobs_) {
+      if (job.measured) continue;
       if (const auto found = scored.find(job.name); found != scored.end()) {
         result.tasks.push_back(std::move(found->second));
         continue;
       }
-      result.tasks.push_back({.task = job.name,
-                              .alias = job.name,
-                              .lmms_results = "{}",
-                              .lmms_config = "{}",
-                              .notes = "{}",
-                              .error = job.failure->error.message,
-                              .error_kind = job.failure->kind});
+      result.tasks.push_back(
+          {.task = job.name,
+           .alias = job.name,
+           .lmms_results = "{}",
+           .lmms_config = "{}",
+           .notes = "{}",
+           .error = job.failure->error.message,
+           .error_kind = job.failure->kind,
+           .circumstances = job.failure->kind == protocol::kData ? job.data : ""});
     }
     return result;
   }
@@ -386,6 +406,7 @@ class Evaluation {
   const ModelText& model_;
   const FileSystem& files_;
   const protocol::EvaluationSettings& settings_;
+  const std::vector<std::string>& measured_;
   const KnownAnswers& known_;
   const EvaluationEvents& events_;
   std::stop_token stop_;
@@ -399,8 +420,9 @@ class Evaluation {
 
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, const protocol::EvaluationSettings& settings,
-    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop) {
+    const FileSystem& files, const protocol::Evaluate& asked, const KnownAnswers& known,
+    const EvaluationEvents& events, std::stop_token stop) {
+  const protocol::EvaluationSettings& settings = asked.settings;
   if (settings.compat != "lmms-eval" && settings.compat != "strict") {
     return make_error(ErrorCode::kInvalidArgument,
                       "compat = \"" + settings.compat + "\": expected \"lmms-eval\" or \"strict\"");
@@ -414,8 +436,7 @@ Result<protocol::EvaluationResult> run_evaluation(
       const vision::ProcessorSettings processor,
       vision::load_processor_settings(files, model.processor_dir, settings.min_pixels,
                                       settings.max_pixels));
-  return Evaluation(engine, weights, model, files, settings, known, events, std::move(stop),
-                    processor)
+  return Evaluation(engine, weights, model, files, asked, known, events, std::move(stop), processor)
       .run();
 }
 

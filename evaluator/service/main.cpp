@@ -1,5 +1,5 @@
 // evalcar-evaluator: the child that holds the device. It is started by `evalcar`, which gives it
-// one end of a socketpair; `score` needs neither a model nor a device.
+// one end of a socketpair; `score` and `check` need neither a model nor a device.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/session.h"
+#include "evaluator/tasks/data_check.h"
 #include "evaluator/tasks/score_command.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
@@ -83,6 +84,11 @@ int main(int argc, char** argv) {
   score->add_option("--tasks-dir", score_options.tasks_dir, "Folder of your own task files");
   score->add_option("--compat", score_options.compat, "lmms-eval or strict");
   score->add_flag("--json", score_options.json, "One JSON document");
+  evalcar::tasks::CheckCommandOptions check_options;
+  CLI::App* const check = app.add_subcommand("check", "Tell whether the tasks' data are there");
+  check->add_option("--tasks", check_options.tasks, "Task names")->required()->delimiter(',');
+  check->add_option("--data", check_options.data_dir, "Folder of the data sets");
+  check->add_option("--tasks-dir", check_options.tasks_dir, "Folder of your own task files");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -91,6 +97,10 @@ int main(int argc, char** argv) {
   if (score->parsed()) {
     evalcar::RealFileSystem files;
     return evalcar::tasks::run_score(score_options, files, std::cout, std::cerr);
+  }
+  if (check->parsed()) {
+    const evalcar::RealFileSystem files;
+    return evalcar::tasks::run_check(check_options, files, std::cout);
   }
   if (serve_options.fd < 0) {
     std::cerr << "evalcar-evaluator: --fd is missing: this program is started by evalcar\n";

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "evaluator/tasks/data_check.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/plan.h"
@@ -34,10 +35,10 @@ bool contains(std::string_view text, std::string_view part) {
 
 /// Of an evaluation none of whose tasks stands: each one's reason; the kind is the first's, unless
 /// another can be repaired from outside.
-protocol::JobError error_of(const protocol::EvaluationResult& result, const std::string& id) {
-  protocol::JobError error{
-      .id = id, .kind = result.tasks.front().error_kind, .stage = "evaluating"};
-  for (const protocol::TaskResult& task : result.tasks) {
+protocol::JobError error_of(const std::vector<protocol::TaskResult>& tasks, const std::string& id,
+                            const std::string& stage) {
+  protocol::JobError error{.id = id, .kind = tasks.front().error_kind, .stage = stage};
+  for (const protocol::TaskResult& task : tasks) {
     const bool named = task.error.starts_with(task.task);
     error.message +=
         (error.message.empty() ? "" : "\n") + (named ? "" : task.task + ": ") + task.error;
@@ -45,6 +46,8 @@ protocol::JobError error_of(const protocol::EvaluationResult& result, const std:
   }
   return error;
 }
+
+bool has_no_error(const protocol::TaskResult& task) { return task.error.empty(); }
 
 }  // namespace
 
@@ -85,8 +88,8 @@ int Session::run() {
     } else if (const auto* load = std::get_if<protocol::Load>(&message)) {
       guarded(load->id, "loading", [&] { handle(*load); });
     } else if (const auto* answered = std::get_if<protocol::Answered>(&message)) {
-      known_[{answered->task, answered->doc_id}] = {answered->doc_id, answered->text,
-                                                    answered->output_tokens};
+      known_[{answered->task, answered->doc_id}] = {
+          {answered->doc_id, answered->text, answered->output_tokens}, answered->data};
     } else if (const auto* evaluate = std::get_if<protocol::Evaluate>(&message)) {
       guarded(evaluate->id, "evaluating", [&] { handle(*evaluate); });
       known_.clear();
@@ -179,6 +182,10 @@ void Session::send_error(const std::string& id, const std::string& stage, const 
 
 void Session::handle(const protocol::Load& load) {
   const std::stop_token stop = begin(load.id, "loading");
+  if (const auto missing = check_data(load); missing.has_value()) {
+    end();
+    return channel_.send(*missing);  // what is resident stays so
+  }
   auto loaded = load_weights(load, stop);
   end();
   if (loaded.has_value()) return channel_.send(*loaded);
@@ -186,6 +193,18 @@ void Session::handle(const protocol::Load& load) {
   model_.reset();
   engine_->unload();
   send_error(load.id, "loading", loaded.error());
+}
+
+std::optional<protocol::JobError> Session::check_data(const protocol::Load& load) const {
+  if (!load.settings.has_value() || load.settings->tasks.empty()) return std::nullopt;
+  const auto report = tasks::check_data(files_, *load.settings);
+  if (std::ranges::none_of(report, has_no_error)) return error_of(report, load.id, "preparing");
+  for (const protocol::TaskResult& task : report) {
+    if (!task.error.empty()) {
+      std::cerr << "warning: " << task.task << " will have no result: " << task.error << '\n';
+    }
+  }
+  return std::nullopt;
 }
 
 Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::stop_token stop) {
@@ -239,12 +258,14 @@ void Session::handle(const protocol::Evaluate& evaluate) {
   EvaluationEvents events;
   events.progress = [&](const std::string& stage, const std::string& task, std::int64_t done,
                         std::int64_t total) { tell(evaluate.id, stage, task, done, total); };
-  events.answered = [&](const std::string& task, const tasks::Response& response) {
+  events.answered = [&](const std::string& task, const tasks::Response& response,
+                        const std::string& data) {
     channel_.send(protocol::Sample{.id = evaluate.id,
                                    .task = task,
                                    .doc_id = response.doc_id,
                                    .text = response.text,
-                                   .output_tokens = response.output_tokens});
+                                   .output_tokens = response.output_tokens,
+                                   .data = data});
   };
   events.scored = [&](const std::string& task, std::int64_t doc_id, const std::string& line) {
     channel_.send(
@@ -252,12 +273,11 @@ void Session::handle(const protocol::Evaluate& evaluate) {
   };
   events.advanced = [&] { pulse_.beat(); };
   auto result =
-      run_evaluation(*engine_, *weights_, *model_, files_, evaluate.settings, known_, events, stop);
+      run_evaluation(*engine_, *weights_, *model_, files_, evaluate, known_, events, stop);
   end();
   if (!result.has_value()) return send_error(evaluate.id, "evaluating", result.error());
-  const bool any_stands = std::any_of(result->tasks.begin(), result->tasks.end(),
-                                      [](const auto& task) { return task.error.empty(); });
-  if (!any_stands) return channel_.send(error_of(*result, evaluate.id));
+  const bool any_stands = std::ranges::any_of(result->tasks, has_no_error);
+  if (!any_stands) return channel_.send(error_of(result->tasks, evaluate.id, "evaluating"));
   result->id = evaluate.id;
   result->seconds = seconds_since(clock_, start);
   channel_.send(*result);

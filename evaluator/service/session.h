@@ -52,6 +52,8 @@ class Session {
   void end();
   void tell(const std::string& id, const std::string& stage, const std::string& task,
             std::int64_t done, std::int64_t total);
+  /// An error if the data of none of the tasks are there: before the weights, which take long.
+  std::optional<protocol::JobError> check_data(const protocol::Load& load) const;
   Result<protocol::Loaded> load_weights(const protocol::Load& load, std::stop_token stop);
   void heartbeat(std::stop_token stop);
 

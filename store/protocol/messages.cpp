@@ -22,6 +22,7 @@ template <typename V>
 void visit(V& v, Load& m) {
   v("id", m.id), v("dir", m.dir), v("weights", m.weights), v("dtype", m.dtype),
       v("base_model", m.base_model);
+  v.optional("settings", m.settings);
 }
 template <typename V>
 void visit(V& v, Loaded& m) {
@@ -44,10 +45,12 @@ template <typename V>
 void visit(V& v, Answered& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("text", m.text),
       v("output_tokens", m.output_tokens);
+  v.optional("data", m.data);
 }
 template <typename V>
 void visit(V& v, Evaluate& m) {
   v("id", m.id), v("settings", m.settings);
+  v.optional("measured", m.measured);
 }
 template <typename V>
 void visit(V& v, Cancel& m) {
@@ -64,6 +67,7 @@ template <typename V>
 void visit(V& v, Sample& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("text", m.text),
       v("output_tokens", m.output_tokens);
+  v.optional("data", m.data);
 }
 template <typename V>
 void visit(V& v, Scored& m) {
@@ -81,7 +85,7 @@ void visit(V& v, TaskResult& m) {
       v("n", m.n);
   v("n_original", m.n_original), v("metrics", m.metrics), v("lmms_results", m.lmms_results);
   v("lmms_config", m.lmms_config), v("notes", m.notes), v("error", m.error);
-  v.optional("error_kind", m.error_kind);
+  v.optional("error_kind", m.error_kind), v.optional("circumstances", m.circumstances);
 }
 template <typename V>
 void visit(V& v, EvaluationResult& m) {

@@ -36,29 +36,6 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-/// Make these weights resident. `dir` looks like a checkpoint folder (usually the lease of one).
-struct Load {
-  std::string id;  ///< of the job; repeated in every answer to it
-  std::string dir;
-  std::string weights;         ///< "regular" | "ema" | "average"
-  std::string dtype = "auto";  ///< "auto" | "float32" | "bfloat16"
-  std::string
-      base_model;  ///< folder with config and tokenizer where the checkpoint has none; may be empty
-  bool operator==(const Load&) const = default;
-};
-
-/// The weights are resident, every expected tensor exactly once.
-struct Loaded {
-  std::string id;
-  std::string weights_sha256;
-  std::string architecture;  ///< e.g. "qwen2_5_vl"
-  std::string dtype;         ///< what the device holds
-  std::uint64_t tensors = 0;
-  std::uint64_t bytes = 0;  ///< as stored
-  double seconds = 0;
-  bool operator==(const Loaded&) const = default;
-};
-
 /// Effective settings of one evaluation: the prompt, limits, generation and data that a number
 /// depends on.
 struct EvaluationSettings {
@@ -81,6 +58,32 @@ struct EvaluationSettings {
   bool operator==(const EvaluationSettings&) const = default;
 };
 
+/// Make these weights resident. `dir` looks like a checkpoint folder (usually the lease of one).
+struct Load {
+  std::string id;  ///< of the job; repeated in every answer to it
+  std::string dir;
+  std::string weights;         ///< "regular" | "ema" | "average"
+  std::string dtype = "auto";  ///< "auto" | "float32" | "bfloat16"
+  std::string
+      base_model;  ///< folder with config and tokenizer where the checkpoint has none; may be empty
+  /// What the weights are for. If the data of none of its tasks can be opened, nothing is loaded:
+  /// the answer is an error of kind kData. Absent: nothing is asked of the data.
+  std::optional<EvaluationSettings> settings;
+  bool operator==(const Load&) const = default;
+};
+
+/// The weights are resident, every expected tensor exactly once.
+struct Loaded {
+  std::string id;
+  std::string weights_sha256;
+  std::string architecture;  ///< e.g. "qwen2_5_vl"
+  std::string dtype;         ///< what the device holds
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;  ///< as stored
+  double seconds = 0;
+  bool operator==(const Loaded&) const = default;
+};
+
 /// An answer that is already known from an attempt that was interrupted: the evaluator does not
 /// generate it again.
 struct Answered {
@@ -89,6 +92,7 @@ struct Answered {
   std::int64_t doc_id = 0;
   std::string text;
   std::int64_t output_tokens = 0;
+  std::string data = {};  ///< as Sample's: of other data it is no answer
   bool operator==(const Answered&) const = default;
 };
 
@@ -96,6 +100,9 @@ struct Answered {
 struct Evaluate {
   std::string id;
   EvaluationSettings settings;
+  /// Tasks of `settings` that have numbers from an earlier time: they are not generated, scored or
+  /// in the result, but what they decide for the others (a fraction as limit) stays.
+  std::vector<std::string> measured;
   bool operator==(const Evaluate&) const = default;
 };
 
@@ -130,6 +137,7 @@ struct Sample {
   std::int64_t doc_id = 0;
   std::string text;  ///< as generated
   std::int64_t output_tokens = 0;
+  std::string data = {};  ///< to which data: a text that changes with them (TaskResult's)
   bool operator==(const Sample&) const = default;
 };
 
@@ -169,6 +177,9 @@ struct TaskResult {
                             ///< attention used …)
   std::string error;        ///< not empty: this task failed, the others stand
   std::string error_kind;   ///< of it, as JobError's; may be absent
+  /// Of a failed task: what it failed in, so that a change can be told. The fingerprint of its
+  /// data, as far as they could be opened; else empty.
+  std::string circumstances;
   bool operator==(const TaskResult&) const = default;
 };
 

@@ -82,13 +82,21 @@ Status Store::require_state(std::int64_t evaluation_id, std::span<const Evaluati
                                               std::string(state_name(state)));
 }
 
-Status Store::move(std::int64_t evaluation_id, EvaluationState to, const std::string& reason,
+Status Store::move(std::int64_t evaluation_id, EvaluationState to, const std::string& why,
                    const std::string& outcome, const AttemptFailure& failure) {
   EVALCAR_ASSIGN_OR_RETURN(const EvaluationState from, state_of(evaluation_id));
   bool allowed = transition_allowed(from, to);
+  EVALCAR_ASSIGN_OR_RETURN(const bool keeps_numbers, has_numbers(evaluation_id));
+  std::string reason = why;
+  if (allowed && keeps_numbers && is_end_state(to) && to != EvaluationState::kPublished) {
+    // What was published before stands; only the rest has come to an end.
+    EVALCAR_ASSIGN_OR_RETURN(reason, failed_tasks(evaluation_id));
+    if (!why.empty()) reason += "; " + std::string(state_name(to)) + ": " + why;
+    to = EvaluationState::kPublished;
+  }
   if (from == EvaluationState::kPublished && to == EvaluationState::kComplete) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string failed, failed_tasks(evaluation_id));
-    allowed = !failed.empty();  // a person asked for the rest
+    allowed = !failed.empty();  // for the rest
   }
   if (!allowed) {
     return make_error(ErrorCode::kInternal, "evaluation " + std::to_string(evaluation_id) + ": " +
@@ -105,16 +113,16 @@ Status Store::move(std::int64_t evaluation_id, EvaluationState to, const std::st
   }
   const bool finished =
       to == EvaluationState::kScored || (is_end_state(to) && to != EvaluationState::kPublished);
-  EVALCAR_RETURN_IF_ERROR(connection_->run(
-      "UPDATE evaluation SET state = ?2, reason = ?3, updated_at = ?4, "
-      "finished_at = CASE WHEN ?5 THEN ?4 WHEN ?2 = 'published' THEN finished_at ELSE '' END, "
-      "next_try_at = '' WHERE evaluation_id = ?1",
-      evaluation_id, state_name(to), reason, now(), finished));
+  EVALCAR_RETURN_IF_ERROR(
+      connection_->run("UPDATE evaluation SET state = ?2, reason = ?3, updated_at = ?4, "
+                       "finished_at = CASE WHEN ?5 THEN ?4 WHEN ?6 THEN finished_at ELSE '' END, "
+                       "next_try_at = '' WHERE evaluation_id = ?1",
+                       evaluation_id, state_name(to), reason, now(), finished, keeps_numbers));
   if (is_end_state(from)) {  // asked for again by a person: as if it had never failed
     EVALCAR_RETURN_IF_ERROR(connection_->run(
-        "UPDATE evaluation SET failures = 0, lease_path = '', stage = '', progress_done = 0, "
-        "progress_total = 0 WHERE evaluation_id = ?1",
-        evaluation_id));
+        "UPDATE evaluation SET failures = 0, stage = '', progress_done = 0, progress_total = 0, "
+        "lease_path = iif(?2, lease_path, '') WHERE evaluation_id = ?1",
+        evaluation_id, from == EvaluationState::kPublished));
   }
   return {};
 }
@@ -141,6 +149,29 @@ Status Store::set_reason(std::int64_t evaluation_id, const std::string& reason) 
       "?2",
       evaluation_id, reason, now()));
   return transaction.commit();
+}
+
+Status Store::begin_completion(std::int64_t evaluation_id,
+                               const std::map<std::string, std::string>& circumstances) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kPublished}, "measuring the rest"));
+  std::string rest;
+  for (const auto& [task, now] : circumstances) {
+    EVALCAR_RETURN_IF_ERROR(
+        connection_->run("UPDATE evaluation_task SET circumstances = ?3 WHERE evaluation_id = ?1 "
+                         "AND task = ?2 AND result_id IS NULL",
+                         evaluation_id, task, now));
+    rest.append(rest.empty() ? "the rest is measured: " : ", ").append(task);
+  }
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kComplete, rest));
+  return transaction.commit();
+}
+
+Status Store::forget_lease(std::int64_t evaluation_id) {
+  return connection_->run(
+      "UPDATE evaluation SET lease_path = '' WHERE evaluation_id = ?1 AND lease_path <> ''",
+      evaluation_id);
 }
 
 Status Store::mark_leased(std::int64_t evaluation_id, const std::string& lease_path) {
@@ -194,9 +225,20 @@ Status Store::fail_attempt(std::int64_t evaluation_id, const AttemptFailure& fai
 
 Status Store::put_back(std::int64_t evaluation_id, const AttemptFailure& failure) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
-  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kLeased,
-                               failure.message.empty() ? failure.kind : failure.message, "failed",
-                               failure));
+  const std::string& why = failure.message.empty() ? failure.kind : failure.message;
+  EVALCAR_ASSIGN_OR_RETURN(const bool keeps_numbers, has_numbers(evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(const EvaluationState from, state_of(evaluation_id));
+  if (keeps_numbers && failure.kind == protocol::kData) {
+    EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kSkipped, "", "failed", failure));
+    if (from == EvaluationState::kLoading) {  // they could not be opened: any that can will do
+      EVALCAR_RETURN_IF_ERROR(
+          connection_->run("UPDATE evaluation_task SET circumstances = '' WHERE evaluation_id = ?1 "
+                           "AND result_id IS NULL AND error_kind = ?2",
+                           evaluation_id, failure.kind));
+    }
+  } else {
+    EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kLeased, why, "failed", failure));
+  }
   return transaction.commit();
 }
 

@@ -85,6 +85,8 @@ constexpr std::string_view kEvaluations =
     "WHERE (?1 IS NULL OR e.evaluation_id = ?1) AND (?2 IS NULL OR e.run_id = ?2) "
     "AND (?3 IS NULL OR e.checkpoint_id = ?3) AND (?4 IS NULL OR e.step = ?4) "
     "AND (?5 = '' OR e.kind = ?5) AND (?6 = '' OR instr(?6, ' ' || e.state || ' ') > 0) "
+    "AND (?7 = 0 OR e.lease_path <> '') "
+    "AND (?8 = 0 OR (e.state = 'published' AND e.reason <> '')) "
     "ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id";
 
 Result<Evaluation> evaluation_of(const Statement& row) {
@@ -198,16 +200,18 @@ Result<std::vector<Evaluation>> Reader::evaluations(const EvaluationFilter& filt
   }
   return collect<Evaluation>(
       connection_->prepare(kEvaluations, std::optional<std::int64_t>{}, filter.run_id,
-                           filter.checkpoint_id, filter.step, filter.kind, states),
+                           filter.checkpoint_id, filter.step, filter.kind, states,
+                           filter.with_lease, filter.only_partial),
       evaluation_of);
 }
 
 Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {
   constexpr std::optional<std::int64_t> kAny;
-  return only<Evaluation>(collect<Evaluation>(connection_->prepare(kEvaluations, evaluation_id,
-                                                                   kAny, kAny, kAny, "", ""),
-                                              evaluation_of),
-                          "evaluation " + std::to_string(evaluation_id));
+  return only<Evaluation>(
+      collect<Evaluation>(
+          connection_->prepare(kEvaluations, evaluation_id, kAny, kAny, kAny, "", "", false, false),
+          evaluation_of),
+      "evaluation " + std::to_string(evaluation_id));
 }
 
 Result<std::vector<Attempt>> Reader::attempts(std::int64_t evaluation_id) const {
@@ -227,11 +231,12 @@ Result<std::vector<Attempt>> Reader::attempts(std::int64_t evaluation_id) const 
 
 Result<std::vector<protocol::Answered>> Reader::answers(std::int64_t evaluation_id) const {
   return collect<protocol::Answered>(
-      connection_->prepare("SELECT task, doc_id, text, output_tokens FROM answer WHERE "
+      connection_->prepare("SELECT task, doc_id, text, output_tokens, data FROM answer WHERE "
                            "evaluation_id = ?1 ORDER BY task, doc_id",
                            evaluation_id),
       [](const Statement& row) -> Result<protocol::Answered> {
-        return protocol::Answered{"", row.text(0), row.integer(1), row.text(2), row.integer(3)};
+        return protocol::Answered{"",          row.text(0),    row.integer(1),
+                                  row.text(2), row.integer(3), row.text(4)};
       });
 }
 
@@ -291,6 +296,24 @@ Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) co
             return task;
           }));
   return result;
+}
+
+Result<std::vector<FailedTask>> Reader::failed_tasks(std::int64_t evaluation_id) const {
+  return collect<FailedTask>(
+      connection_->prepare("SELECT task, error, error_kind, circumstances FROM evaluation_task "
+                           "WHERE evaluation_id = ?1 AND result_id IS NULL ORDER BY position",
+                           evaluation_id),
+      [](const Statement& row) -> Result<FailedTask> {
+        return FailedTask{row.text(0), row.text(1), row.text(2), row.text(3)};
+      });
+}
+
+Result<std::vector<std::string>> Reader::measured_tasks(std::int64_t evaluation_id) const {
+  return collect<std::string>(
+      connection_->prepare("SELECT task FROM evaluation_task WHERE evaluation_id = ?1 AND "
+                           "result_id IS NOT NULL ORDER BY position",
+                           evaluation_id),
+      [](const Statement& row) -> Result<std::string> { return row.text(0); });
 }
 
 Status Reader::for_each_sample(std::int64_t evaluation_id, const std::string& task,

@@ -24,6 +24,8 @@ struct EvaluationFilter {
   std::optional<std::int64_t> step;
   std::string kind;
   std::vector<EvaluationState> states;
+  bool with_lease = false;    ///< only rows that remember one
+  bool only_partial = false;  ///< only published ones that lack some of their tasks
 };
 
 /// Which rows of the view `metrics`; empty members do not restrict.
@@ -73,6 +75,10 @@ class Reader {
   Result<std::vector<protocol::Answered>> answers(std::int64_t evaluation_id) const;
   /// What the evaluator reported, as stored; kNotFound unless scored or published. `id` is empty.
   Result<protocol::EvaluationResult> result(std::int64_t evaluation_id) const;
+  /// The tasks of an evaluation that was scored which have no number, in their order.
+  Result<std::vector<FailedTask>> failed_tasks(std::int64_t evaluation_id) const;
+  /// Those that have one, in any state.
+  Result<std::vector<std::string>> measured_tasks(std::int64_t evaluation_id) const;
   /// Calls `line` with each scored sample's JSON line of one task, by doc_id; stops at its first
   /// error.
   Status for_each_sample(std::int64_t evaluation_id, const std::string& task,

@@ -16,12 +16,18 @@ Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
                       "evaluation " + std::to_string(evaluation_id) + ": loaded without a hash");
   }
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kLoading}, "loaded weights"));
+  LoadedOutcome outcome;
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, reader_.evaluation(evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(outcome.differs,
+                           differs_from_numbers(evaluation, weights_sha256, compute_dtype));
+  if (!outcome.differs.empty()) return outcome;
   EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kEvaluating, ""));
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "UPDATE evaluation SET weights_sha256 = ?2, compute_dtype = ?3 WHERE evaluation_id = ?1",
       evaluation_id, weights_sha256, compute_dtype));
 
-  LoadedOutcome outcome;
   EVALCAR_RETURN_IF_ERROR(
       connection_->run("DELETE FROM answer WHERE evaluation_id = ?1 AND weights_sha256 <> ?2",
                        evaluation_id, weights_sha256));
@@ -64,6 +70,31 @@ Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
   return outcome;
 }
 
+Result<bool> Store::has_numbers(std::int64_t evaluation_id) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement measured,
+      connection_->prepare("SELECT 1 FROM evaluation_task WHERE evaluation_id = ?1 AND result_id "
+                           "IS NOT NULL LIMIT 1",
+                           evaluation_id));
+  return measured.step();
+}
+
+Result<std::string> Store::differs_from_numbers(const Evaluation& evaluation,
+                                                const std::string& weights_sha256,
+                                                const std::string& compute_dtype) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool keeps_numbers, has_numbers(evaluation.id));
+  if (!keeps_numbers) return std::string();
+  if (evaluation.weights_sha256 != weights_sha256) {
+    return "the weights hash to " + weights_sha256.substr(0, 12) + "…, but " +
+           evaluation.weights_sha256.substr(0, 12) + "… were measured before";
+  }
+  if (evaluation.compute_dtype != compute_dtype) {
+    return "the device holds " + compute_dtype + ", but the weights were measured in " +
+           evaluation.compute_dtype + " before (evaluate.dtype, evaluate.device)";
+  }
+  return std::string();
+}
+
 Status Store::record_answers(std::int64_t evaluation_id,
                              std::span<const protocol::Sample> answers) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
@@ -72,9 +103,9 @@ Status Store::record_answers(std::int64_t evaluation_id,
   for (const protocol::Sample& answer : answers) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(
         "INSERT OR REPLACE INTO answer(evaluation_id, task, doc_id, weights_sha256, text, "
-        "output_tokens) SELECT ?1, ?2, ?3, weights_sha256, ?4, ?5 FROM evaluation WHERE "
+        "output_tokens, data) SELECT ?1, ?2, ?3, weights_sha256, ?4, ?5, ?6 FROM evaluation WHERE "
         "evaluation_id = ?1",
-        evaluation_id, answer.task, answer.doc_id, answer.text, answer.output_tokens));
+        evaluation_id, answer.task, answer.doc_id, answer.text, answer.output_tokens, answer.data));
   }
   return transaction.commit();
 }
@@ -158,12 +189,14 @@ Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult
   // A task that was measured before and fails now keeps its number.
   return connection_->run(
       "INSERT INTO evaluation_task(evaluation_id, task, position, result_id, error, run_id, step, "
-      "kind, current) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) "
+      "kind, current, error_kind, circumstances) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) "
       "ON CONFLICT(evaluation_id, task) DO UPDATE SET position = excluded.position, "
-      "result_id = excluded.result_id, error = excluded.error, current = excluded.current "
+      "result_id = excluded.result_id, error = excluded.error, current = excluded.current, "
+      "error_kind = excluded.error_kind, circumstances = excluded.circumstances "
       "WHERE excluded.result_id IS NOT NULL OR result_id IS NULL",
       evaluation.id, task.task, position, result_id, task.error, evaluation.run_id, evaluation.step,
-      evaluation.kind, result_id.has_value());
+      evaluation.kind, result_id.has_value(), task.error_kind, task.circumstances);
 }
 
 Status Store::record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result) {
@@ -187,21 +220,23 @@ Status Store::record_result(std::int64_t evaluation_id, const protocol::Evaluati
                                                  ": " + result.tasks.front().error);
   }
   const std::string result_key = settings_sha256(evaluation.settings, evaluation.compute_dtype);
-  std::int64_t position = 0;
+  EVALCAR_ASSIGN_OR_RETURN(const bool had_numbers, has_numbers(evaluation_id));
+  const std::vector<std::string>& order = evaluation.settings.tasks;
   for (const protocol::TaskResult& task : result.tasks) {
+    const std::int64_t position = std::find(order.begin(), order.end(), task.task) - order.begin();
     std::optional<std::int64_t> result_id;
     if (task.error.empty()) {
       EVALCAR_ASSIGN_OR_RETURN(result_id, insert_result(evaluation, result_key, task));
     }
-    EVALCAR_RETURN_IF_ERROR(link_task(evaluation, task, position++, result_id));
+    EVALCAR_RETURN_IF_ERROR(link_task(evaluation, task, position, result_id));
   }
   EVALCAR_RETURN_IF_ERROR(
       connection_->run("DELETE FROM answer WHERE evaluation_id = ?1", evaluation_id));
-  EVALCAR_RETURN_IF_ERROR(connection_->run(
-      "UPDATE evaluation SET seconds = ?2, attn_implementation = ?3, stage = '' WHERE "
-      "evaluation_id = ?1",
-      evaluation_id, result.seconds, result.attn_implementation));
   EVALCAR_ASSIGN_OR_RETURN(const std::string failed, failed_tasks(evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE evaluation SET seconds = iif(?4, seconds, 0) + ?2, attn_implementation = ?3, "
+      "stage = '', lease_path = iif(?5, '', lease_path) WHERE evaluation_id = ?1",
+      evaluation_id, result.seconds, result.attn_implementation, had_numbers, failed.empty()));
   EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kScored, failed, "scored"));
   return transaction.commit();
 }

@@ -238,8 +238,18 @@ ALTER TABLE checkpoint_kind ADD COLUMN files TEXT NOT NULL DEFAULT '';
 CREATE UNIQUE INDEX run_by_mark ON run(base_name, mark) WHERE mark <> '';
 )sql";
 
+// Version 3: of a task that failed, what kind of failure it was and what it failed in; of an
+// answer, to which data it is one. From now on a published row remembers a lease only while it
+// holds one.
+constexpr const char* kVersion3 = R"sql(
+ALTER TABLE evaluation_task ADD COLUMN error_kind TEXT NOT NULL DEFAULT '';
+ALTER TABLE evaluation_task ADD COLUMN circumstances TEXT NOT NULL DEFAULT '';
+ALTER TABLE answer ADD COLUMN data TEXT NOT NULL DEFAULT '';
+UPDATE evaluation SET lease_path = '' WHERE state IN ('scored', 'published');
+)sql";
+
 // kMigrations[v] brings a file from version v to v + 1.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2, kVersion3};
 
 Result<std::int64_t> pragma_number(Connection& connection, const char* sql) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, connection.first_text(sql));

@@ -7,11 +7,13 @@
 //   → mark_leased → begin_attempt → record_loaded → record_answers… record_samples…
 //   → record_result → (agent/publish) begin_publication, finish_publication
 // and where it goes wrong: fail_attempt, put_back, or transition(skipped | superseded | lost |
-// quarantined).
+// quarantined). One that was published without some of its tasks goes the way once more from
+// begin_completion on; wherever it ends then, it is published again, with what it has.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,12 +85,20 @@ class Store {
   /// One legal step, with its reason in words ("" where none is needed). Use the methods below
   /// where a step carries data. Leaving loading or evaluating ends the running attempt as
   /// `interrupted`. → complete from an end state clears next_try_at and failures; from published it
-  /// is legal only where a task failed (the row's reason says which).
+  /// is legal only where a task failed (the row's reason says which), and keeps the lease. An end
+  /// of a row that has numbers is `published`: with those, and the reason.
   Status transition(std::int64_t evaluation_id, EvaluationState to, const std::string& reason = "");
   /// Another reason in the same state ("waiting: … is short").
   Status set_reason(std::int64_t evaluation_id, const std::string& reason);
+  /// published → complete, to measure the tasks that have no number. `circumstances`: under which
+  /// each of them is tried now; they stay until an attempt tells others.
+  Status begin_completion(std::int64_t evaluation_id,
+                          const std::map<std::string, std::string>& circumstances);
   /// complete | failed → leased.
   Status mark_leased(std::int64_t evaluation_id, const std::string& lease_path);
+  /// In any state: the row has no lease any more. Before its folder is removed, so that no row
+  /// remembers one that is not there.
+  Status forget_lease(std::int64_t evaluation_id);
   /// leased | failed → loading; opens an attempt and returns its id.
   Result<std::int64_t> begin_attempt(std::int64_t evaluation_id, const std::string& device);
 
@@ -96,6 +106,9 @@ class Store {
     /// Another evaluation of the same run, step, kind, tasks and settings already measured these
     /// very weights: this one is now `superseded` and needs no evaluation.
     std::optional<std::int64_t> duplicate_of;
+    /// Not empty: some tasks have numbers, and those are of other weights or of another dtype. The
+    /// row stays as it was: numbers of both must never stand in one.
+    std::string differs;
     std::int64_t answers_kept = 0;
     std::int64_t answers_discarded = 0;  ///< they were made by other weights
   };
@@ -115,7 +128,8 @@ class Store {
   /// evaluating → scored, the attempt ends as `scored`, its answers are dropped. kCorruption if the
   /// result's weights_sha256 is not the one of record_loaded; kInvalidArgument if no task has a
   /// result (use fail_attempt): nothing is stored. A task whose number is already known for
-  /// (weights, kind, task version, settings) keeps that number.
+  /// (weights, kind, task version, settings) keeps that number. Where every task has one now, the
+  /// row forgets its lease; else the lease stays, for the rest.
   Status record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result);
 
   /// loading | evaluating | leased | complete | found → failed (tried again not before
@@ -124,7 +138,8 @@ class Store {
   Status fail_attempt(std::int64_t evaluation_id, const AttemptFailure& failure,
                       const std::string& next_try_at, bool quarantine);
   /// loading | evaluating → leased: the running attempt ends as `failed` for a reason that is not
-  /// the checkpoint's. It does not count as a failure, and the reason stays on the row.
+  /// the checkpoint's. It does not count as a failure, and the reason stays on the row. A row that
+  /// has numbers, and the rest of whose data is missing (protocol::kData), is published again.
   Status put_back(std::int64_t evaluation_id, const AttemptFailure& failure);
   /// At start: attempts that a kill interrupted end as `interrupted`, their evaluations go back to
   /// `leased`. Returns how many.
@@ -153,7 +168,7 @@ class Store {
   // These run inside the caller's transaction.
   Result<EvaluationState> state_of(std::int64_t evaluation_id);
   /// Checks and writes a transition. Ends a running attempt as `outcome`.
-  Status move(std::int64_t evaluation_id, EvaluationState to, const std::string& reason,
+  Status move(std::int64_t evaluation_id, EvaluationState to, const std::string& why,
               const std::string& outcome = "interrupted", const AttemptFailure& failure = {});
   Status require_state(std::int64_t evaluation_id, std::span<const EvaluationState> allowed,
                        std::string_view what);
@@ -166,6 +181,12 @@ class Store {
   Status insert_metrics(std::int64_t result_id, const protocol::TaskResult& task);
   /// "not measured: textvqa_val: …", of the tasks of a scored evaluation that failed; "" if none.
   Result<std::string> failed_tasks(std::int64_t evaluation_id);
+  /// Tasks of it were scored, in this time or an earlier one.
+  Result<bool> has_numbers(std::int64_t evaluation_id);
+  /// Why numbers that it has do not go with these weights; "" if they do, or there are none.
+  Result<std::string> differs_from_numbers(const Evaluation& evaluation,
+                                           const std::string& weights_sha256,
+                                           const std::string& compute_dtype);
   Status link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
                    std::int64_t position, std::optional<std::int64_t> result_id);
 

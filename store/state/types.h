@@ -176,6 +176,14 @@ struct AttemptFailure {
   std::string message;
 };
 
+/// A task of an evaluation without a number.
+struct FailedTask {
+  std::string task;
+  std::string error;
+  std::string kind;           ///< as JobError's; "" where none was told (a row before version 3)
+  std::string circumstances;  ///< what it failed in: TaskResult::circumstances, begin_completion()
+};
+
 /// A row of the view `metrics`.
 struct MetricRow {
   std::string run;

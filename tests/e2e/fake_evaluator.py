@@ -3,7 +3,9 @@
 where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
 
     {"samples": 6, "delay": 0.0, "log": "FILE", "die_at_sample": 3, "die_once": "FILE", "garbage": true, "hang": true,
-     "error": {...}, "hello": {...}, "refuse": "text", "failing_tasks": {"textvqa_val": "why"}}
+     "error": {...}, "hello": {...}, "refuse": "text", "failing_tasks": {"textvqa_val": "why: its data are not there"},
+     "broken_data": {"textvqa_val": "why: they are there"}, "data": {"textvqa_val": "their version"},
+     "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}}
 
 Answers are a function of the weights' hash, the task and the document: whoever measures the same weights gets the same
 numbers, so that a mislabelled result shows."""
@@ -30,6 +32,27 @@ def settings():
 
 def answer(sha256, task, doc_id):
     return hashlib.sha256(f"{sha256} {task} {doc_id}".encode()).hexdigest()[:8]
+
+
+def data_of(task):
+    """What the real one says of a task's data: (why they cannot be read, what changes with them)."""
+    missing = settings().get("failing_tasks", {}).get(task, "")
+    return missing, "" if missing else settings().get("data", {}).get(task, "v1")
+
+
+def check(arguments):
+    """The subcommand of that name."""
+    parser = argparse.ArgumentParser()
+    for name in ("--tasks", "--data", "--tasks-dir"):
+        parser.add_argument(name, default="")
+    tasks = parser.parse_args(arguments).tasks.split(",")
+    if settings().get("log"):
+        with open(settings()["log"], "a") as file:
+            file.write("check\n")
+    found = [(task, *data_of(task)) for task in tasks]
+    print(json.dumps({"tasks": [{"task": task, "error": error, "error_kind": "data" if error else "", "circumstances": version}
+                                for task, error, version in found]}, separators=(",", ":")))  # fmt: skip
+    return 1 if any(error for _, error, _ in found) else 0
 
 
 def expected_value(sha256, task, samples):
@@ -72,6 +95,11 @@ class Fake:
                 return
 
     def load(self, message):
+        wanted = (message.get("settings") or {}).get("tasks", [])
+        if wanted and all(data_of(task)[0] for task in wanted):
+            self.send(type="error", id=message["id"], kind="data", stage="preparing", retryable=False, fatal=False,
+                      message="\n".join(f"{task}: {data_of(task)[0]}" for task in wanted))  # fmt: skip
+            return
         self.log("load", message["dir"], message["weights"])
         self.log("job", message["id"])
         if settings().get("hang"):
@@ -95,7 +123,7 @@ class Fake:
 
     def evaluate(self, message):
         job = message["id"]
-        tasks = message["settings"]["tasks"]
+        tasks = [task for task in message["settings"]["tasks"] if task not in message.get("measured", [])]
         samples = settings().get("samples", 6)
         total = samples * len(tasks)
         done = 0
@@ -127,16 +155,19 @@ class Fake:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def score(self, job, task, samples):
+        failing = {kind: settings().get(name, {}).get(task, "")
+                   for kind, name in (("data", "failing_tasks"), ("data ", "broken_data"), ("internal", "broken_tasks"))}
         for doc in range(samples):
-            if task in settings().get("failing_tasks", {}):
+            if any(failing.values()):
                 break
             text = self.answered.get((task, doc), answer(self.sha256, task, doc))
             line = {"doc_id": doc, "target": "x", "filtered_resps": [text], "resps": [[text]], "anls": int(text, 16)}
             self.send(type="scored", id=job, task=task, doc_id=doc, line=json.dumps(line))
-        error = settings().get("failing_tasks", {}).get(task)
-        if error:
-            return {"task": task, "version": "", "alias": task, "num_fewshot": 0, "n": 0, "n_original": 0, "metrics": [],
-                    "lmms_results": "{}", "lmms_config": "{}", "notes": "{}", "error": error, "error_kind": "data"}
+        for kind, error in failing.items():
+            if error:
+                return {"task": task, "version": "", "alias": task, "num_fewshot": 0, "n": 0, "n_original": 0, "metrics": [],
+                        "lmms_results": "{}", "lmms_config": "{}", "notes": "{}", "error": error, "error_kind": kind.strip(),
+                        "circumstances": data_of(task)[1] if kind.strip() == "data" else ""}
         value = expected_value(self.sha256, task, samples)
         metric = {"name": "anls", "filter": "none", "value": value, "stderr": 0.01, "stderr_source": "", "missing": "",
                   "higher_is_better": True}
@@ -146,6 +177,8 @@ class Fake:
 
 
 def main():
+    if sys.argv[1:2] == ["check"]:
+        return check(sys.argv[2:])
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int)
     parser.add_argument("--device", default="auto")

@@ -185,6 +185,59 @@ def test_missing_data_prints_the_command_that_fetches_them(bin_dir, place):
     expect(evaluate(bin_dir, place), place, FAILED, "hf download", "DocVQA")
 
 
+def test_data_are_looked_for_before_any_weights_are_read(bin_dir, place):
+    edit_tensors(place / "checkpoint-5", lambda t: t["model.norm.weight"].fill_(float("nan")))
+    shutil.rmtree(place / "data" / "lmms-lab")
+    done = evaluate(bin_dir, place)
+    expect(done, place, FAILED, "hf download", "DocVQA", "at preparing")
+    assert "finite" not in done.stderr, done.stderr
+
+
+def test_a_wrong_column_is_told_before_any_weights_are_read(bin_dir, place):
+    import pyarrow.parquet as parquet
+
+    edit_tensors(place / "checkpoint-5", lambda t: t["model.norm.weight"].fill_(float("nan")))
+    (path,) = (place / "data").rglob("*.parquet")
+    table = parquet.read_table(path)
+    parquet.write_table(table.rename_columns(["query" if n == "question" else n for n in table.column_names]), path)
+    done = evaluate(bin_dir, place)
+    expect(done, place, FAILED, "question", "query", path.name)
+    assert "finite" not in done.stderr, done.stderr
+
+
+def test_a_fraction_of_documents_that_cannot_be_counted_measures_nothing(bin_dir, place):
+    """lmms-eval takes the fraction of the first task (by name, backwards), and that count for all: of other documents there would be a number
+    that no later checkpoint has."""
+    done = evaluate(bin_dir, place, "--limit", "0.5", tasks="docvqa_val,textvqa_val")
+    expect(done, place, FAILED, "fraction of the documents of textvqa_val", "docvqa_val: evaluate.limit")
+    strict = evaluate(bin_dir, place, "--limit", "0.5", "--set", "evaluate.compat=strict", tasks="docvqa_val,textvqa_val")
+    assert strict.returncode == PARTLY and "textvqa_val will have no result" in strict.stderr, strict.stderr
+
+
+def test_a_data_folder_that_is_not_there_or_no_folder_is_a_usage_error(bin_dir, place):
+    shutil.rmtree(place / "data")
+    expect(evaluate(bin_dir, place), place, USAGE, "evaluate.data_dir", "no such folder")
+    (place / "data").write_text("a file")
+    expect(evaluate(bin_dir, place), place, USAGE, "evaluate.data_dir", "is no folder")
+
+
+def test_the_evaluator_tells_which_data_are_missing_without_a_model(bin_dir, place):
+    command = [str(bin_dir / "evalcar-evaluator"), "check", "--tasks", "docvqa_val,textvqa_val", "--data", str(place / "data")]
+
+    def check():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, {task["task"]: task for task in json.loads(done.stdout)["tasks"]}
+
+    code, found = check()
+    assert code == 1 and found["docvqa_val"]["error"] == "" and "hf download" in found["textvqa_val"]["error"]
+    assert found["textvqa_val"]["error_kind"] == "data" and found["textvqa_val"]["circumstances"] == ""
+    data_sets.write_textvqa(place / "data", count=2)
+    code, whole = check()
+    assert code == 0 and whole["docvqa_val"] == found["docvqa_val"] and whole["textvqa_val"]["circumstances"]
+    data_sets.write_docvqa(place / "data", count=3)
+    assert check()[1]["docvqa_val"]["circumstances"] != found["docvqa_val"]["circumstances"]
+
+
 def test_an_unknown_task_names_the_nearest(bin_dir, place):
     expect(evaluate(bin_dir, place, tasks="docvqa_vla"), place, USAGE, "docvqa_vla", "docvqa_val")
 

@@ -170,18 +170,18 @@ def test_results_as_a_table_name_the_tasks_that_have_none(bench):
     assert done.stderr.startswith("step 5 regular: ") and "textvqa_val" in done.stderr
 
 
-def test_a_retry_of_the_rest_is_refused_where_the_checkpoint_is_gone(bench):
+def test_a_retry_of_the_rest_is_refused_where_the_checkpoint_and_its_lease_are_gone(bench):
     checkpoints.write_hugging_face(bench.run, 5)
     checkpoints.write_hugging_face(bench.run, 10)
     bench.tell(failing_tasks={"textvqa_val": "no data"})
     sidecar = bench.sidecar(tasks="docvqa_val,textvqa_val")
     assert sidecar.once() == 4
     shutil.rmtree(bench.run / "checkpoint-5")
-    assert sidecar.once() == 4  # sees that it went
+    assert sidecar.once("--set", "limits.lease_budget=1B") == 4  # sees that it went
 
     refused = retry(sidecar, 5)
 
-    assert refused.returncode == 3 and "its checkpoint is gone" in refused.stdout + refused.stderr
+    assert refused.returncode == 3 and "its checkpoint and its lease are gone" in refused.stdout + refused.stderr
     assert sidecar.states()[5, "regular"][0] == "published"
 
 
@@ -268,6 +268,48 @@ def test_without_the_device_or_the_data_nothing_is_given_up(place, good, fault, 
     repaired = sidecar()
     assert repaired.once() == 0, repaired.log()
     assert repaired.published() == {(5, "regular")}
-    (kind,) = {row[0] for row in repaired.query("SELECT error_kind FROM attempts WHERE outcome = 'failed'")}
-    assert kind == {"device": "no_device", "data": "data"}[fault]
+    (story,) = set(repaired.query("SELECT error_kind, stage FROM attempts WHERE outcome = 'failed'"))
+    assert story == {"device": ("no_device", "starting"), "data": ("data", "preparing")}[fault]
     assert os.listdir(run) == ["_evalcar"]
+
+
+def test_a_run_watches_and_leases_until_its_data_folder_is_there(place, good, bin_dir):
+    home, run, sidecar = place
+    (home / "data").rmdir()
+    assert sidecar().once() == 2  # nobody waits
+    waiting = sidecar().start()
+    waiting.wait_for(lambda s: s.states().get((5, "regular"), ("", ""))[0] == "leased" and "DocVQA" in s.states()[5, "regular"][1],
+                     what="the reason")  # fmt: skip
+    assert "no such folder; checkpoints are watched and leased" in waiting.log()
+    waiting.wait_for(lambda s: "docvqa_val cannot be measured" in ask(s, "status").stdout, what="the warning")
+    shutil.rmtree(run / "checkpoint-5")  # retention
+
+    shutil.copytree(good / "data", home / "data")
+
+    waiting.wait_for(lambda s: (5, "regular") in s.published(), what="the result")
+    assert waiting.stop() == 0 and leases(run) == []
+    assert "docvqa_val cannot be measured" not in ask(waiting, "status").stdout
+
+
+def test_the_rest_of_a_part_gets_the_numbers_of_the_whole(place, good, bin_dir):
+    home, run, sidecar = place
+    shutil.copytree(good / "data" / "lmms-lab" / "DocVQA", home / "data" / "lmms-lab" / "DocVQA")
+    shutil.copytree(run / "checkpoint-5", home / "copy")
+    watching = sidecar("--set", "evaluate.bootstrap_iters=10", tasks="docvqa_val,textvqa_val").start()
+    watching.wait_for(lambda s: (5, "regular") in s.published(), what="the part")
+    assert "textvqa_val" in watching.states()[5, "regular"][1] and leases(run) == ["5-1-regular"]
+    shutil.rmtree(run / "checkpoint-5")
+
+    shutil.copytree(good / "data", home / "data", dirs_exist_ok=True)
+
+    watching.wait_for(lambda s: s.states()[5, "regular"] == ("published", ""), what="the rest")
+    assert watching.stop() == 0 and leases(run) == []
+    done = subprocess.run([str(bin_dir / "evalcar"), "eval", str(home / "copy"), "--tasks", "docvqa_val,textvqa_val", "--data",
+                           str(home / "data"), "--device", "cpu", "--set", "evaluate.max_new_tokens=2", "--set", "evaluate.bootstrap_iters=10",
+                           "--output", str(home / "results"), "--json"], capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
+    alone = json.loads(done.stdout)
+    part, whole = watching.metrics_lines()
+    assert whole["supersedes"] == part["seq"] and whole["weights_sha256"] == alone["weights_sha256"]
+    flat = {f"eval/{task}/{name}": value for task, metrics in alone["results"].items() for name, value in metrics.items()}
+    assert whole["metrics"] == flat
+    assert sum(alone["samples"].values()) == whole["samples"]

@@ -331,3 +331,42 @@ TEST_CASE("a device that is not there keeps its kind, and a death while it works
   working.reach_evaluating();
   CHECK_FALSE(failure_of(working.say(Exited{"signal 11", {}})).surroundings);
 }
+
+TEST_CASE("tasks that have numbers are neither asked of the data nor expected in the result") {
+  Bench b;
+  Job job;
+  job.load.id = "7";
+  job.settings.tasks = {"a", "b"};
+  job.measured = {"a"};
+  b.supervisor.begin(job);
+  (void)b.say(protocol::Message(protocol::Hello{}));
+  (void)b.say(Bench::loaded("7"));
+  b.supervisor.evaluate({});
+
+  const auto load = b.script.received_of<protocol::Load>().back();
+  REQUIRE(load.settings.has_value());
+  CHECK(load.settings->tasks == std::vector<std::string>{"b"});
+  const auto evaluate = b.script.received_of<protocol::Evaluate>().back();
+  CHECK(evaluate.settings.tasks == std::vector<std::string>{"a", "b"});
+  CHECK(evaluate.measured == std::vector<std::string>{"a"});
+
+  auto rest = Bench::result();
+  rest.tasks.resize(1);  // b alone
+  const auto events = b.say(protocol::Message(rest));
+  REQUIRE(events.size() == 1);
+  CHECK(std::holds_alternative<protocol::EvaluationResult>(events[0]));
+}
+
+TEST_CASE("a result that repeats a task that has a number is refused") {
+  Bench b;
+  Job job;
+  job.load.id = "7";
+  job.settings.tasks = {"a", "b"};
+  job.measured = {"a"};
+  b.supervisor.begin(job);
+  (void)b.say(protocol::Message(protocol::Hello{}));
+  (void)b.say(Bench::loaded("7"));
+  b.supervisor.evaluate({});
+
+  CHECK(failure_of(b.say(protocol::Message(Bench::result()))).kind == "corruption");
+}

@@ -34,10 +34,11 @@ TEST_CASE("every message comes back from its line as it was") {
   const Message message = GENERATE(
       Message(Hello{.version = "1", .device = "cpu"}),
       Message(Load{.id = "1", .dir = "/c", .weights = "ema"}),
+      Message(Load{.id = "1", .dir = "/c", .weights = "ema", .settings = some_settings()}),
       Message(Loaded{.id = "1", .weights_sha256 = "ff", .tensors = 3, .bytes = 1ULL << 40U}),
       Message(Answered{.id = "1", .task = "t", .doc_id = 5, .text = "a\n\"b\" \xE2\x82\xAC"}),
-      Message(Evaluate{.id = "1", .settings = some_settings()}), Message(Cancel{.id = "1"}),
-      Message(Bye{}),
+      Message(Evaluate{.id = "1", .settings = some_settings(), .measured = {"mmmu_val"}}),
+      Message(Cancel{.id = "1"}), Message(Bye{}),
       Message(
           Progress{.id = "1", .stage = "loading", .task = "", .done = 1, .total = 2, .tick = 3}),
       Message(Sample{.id = "1", .task = "t", .doc_id = 1, .text = "x", .output_tokens = 2}),
@@ -51,6 +52,18 @@ TEST_CASE("every message comes back from its line as it was") {
   CHECK(line.find('\n') == std::string::npos);
   REQUIRE(decoded.has_value());
   CHECK(*decoded == message);
+}
+
+TEST_CASE("what an older program does not say is absent") {
+  const auto load = decode(
+      R"({"type":"load","id":"1","dir":"/c","weights":"ema","dtype":"auto","base_model":""})");
+  const auto evaluate =
+      decode(R"({"type":"evaluate","id":"1","settings":)" + encode_settings(some_settings()) + "}");
+
+  REQUIRE(load.has_value());
+  CHECK_FALSE(std::get<Load>(*load).settings.has_value());
+  REQUIRE(evaluate.has_value());
+  CHECK(std::get<Evaluate>(*evaluate).measured.empty());
 }
 
 TEST_CASE("a number that is not finite is never sent") {

@@ -44,6 +44,31 @@ TEST_CASE("a step without a failure is left alone, and the answer says how it is
   CHECK(retry_step(*s.store, std::nullopt, 7, "now").text == "there is no evaluation of step 7");
 }
 
+TEST_CASE("a part whose checkpoint is gone is completed from its lease, and refused without one") {
+  Scenario s;
+  const auto row = s.plan(500, {"docvqa_val", "textvqa_val"});
+  s.bring(row.id, kEvaluating);
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w1";
+  result.tasks = {test::anls_result("docvqa_val", 0.5),
+                  {.task = "textvqa_val", .error = "no data"}};
+  must(s.store->record_result(row.id, result));
+  must(s.store->begin_publication(
+      row.id, 0, [](std::int64_t, auto) -> Result<std::string> { return std::string("{}"); }));
+  must(s.store->finish_publication(row.id, {}));
+  must(s.store->mark_checkpoint_gone(row.checkpoint_id));
+
+  CHECK(retry_step(*s.store, s.run.id, 500, "now").outcome == Outcome::kDone);
+  CHECK(s.state_of(row.id) == kComplete);
+
+  must(s.store->transition(row.id, kSkipped, "back as it was"));
+  REQUIRE(s.state_of(row.id) == kPublished);
+  must(s.store->forget_lease(row.id));
+  const Answer refused = retry_step(*s.store, s.run.id, 500, "now");
+  CHECK(refused.outcome == Outcome::kNothing);
+  CHECK(refused.text.find("its checkpoint and its lease are gone") != std::string::npos);
+}
+
 TEST_CASE("a failed row of content that was written over is not tried again on other weights") {
   Scenario s;
   const auto old = quarantined(s, s.plan(500));

@@ -39,7 +39,7 @@ TEST_CASE("a new database is in WAL mode with our mark and version") {
   Scenario s;
   const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
   CHECK(must(connection->first_text("PRAGMA journal_mode")) == "wal");
-  CHECK(must(connection->first_text("PRAGMA user_version")) == "2");
+  CHECK(must(connection->first_text("PRAGMA user_version")) == std::to_string(kSchemaVersion));
   CHECK(must(connection->first_text("PRAGMA application_id")) == std::to_string(0x65766c63));
   CHECK(must(connection->first_text("PRAGMA integrity_check")) == "ok");
   CHECK(must(connection->first_text(
@@ -77,7 +77,11 @@ TEST_CASE("a database of version 1 is migrated with everything that is in it") {
     raw->set_checkpoint_on_close(true);
     must(
         raw->execute("DROP INDEX run_by_mark; ALTER TABLE run DROP COLUMN mark; "
-                     "ALTER TABLE checkpoint_kind DROP COLUMN files; PRAGMA user_version = 1"));
+                     "ALTER TABLE checkpoint_kind DROP COLUMN files; "
+                     "ALTER TABLE evaluation_task DROP COLUMN error_kind; "
+                     "ALTER TABLE evaluation_task DROP COLUMN circumstances; "
+                     "ALTER TABLE answer DROP COLUMN data; "
+                     "PRAGMA user_version = 1"));
   }
   CHECK(Reader::open(s.db()).error().code == ErrorCode::kUnsupported);
 
@@ -91,7 +95,31 @@ TEST_CASE("a database of version 1 is migrated with everything that is in it") {
   CHECK(known[0].files.empty());
   CHECK_FALSE(must(s.store->observe_checkpoint(run, Scenario::seen(5, "f"))).is_new);
   const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
-  CHECK(must(connection->first_text("PRAGMA user_version")) == "2");
+  CHECK(must(connection->first_text("PRAGMA user_version")) == std::to_string(kSchemaVersion));
+}
+
+TEST_CASE("published rows of version 2 remember no lease, for they gave it up") {
+  Scenario s;
+  const std::int64_t published = s.plan(5).id;
+  s.bring(published, EvaluationState::kScored);
+  const std::int64_t leased = s.plan(10).id;
+  s.bring(leased, EvaluationState::kLeased);
+  s.store.reset();
+  {
+    const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
+    raw->set_checkpoint_on_close(true);
+    must(
+        raw->execute("UPDATE evaluation SET lease_path = '/old'; "
+                     "ALTER TABLE evaluation_task DROP COLUMN error_kind; "
+                     "ALTER TABLE evaluation_task DROP COLUMN circumstances; "
+                     "ALTER TABLE answer DROP COLUMN data; "
+                     "PRAGMA user_version = 2"));
+  }
+
+  s.reopen();
+
+  CHECK(s.get(published).lease_path.empty());
+  CHECK(s.get(leased).lease_path == "/old");
 }
 
 TEST_CASE("somebody else's database is refused and stays as it is") {

@@ -30,12 +30,16 @@ std::string evaluation_key(const state::Evaluation& evaluation,
                      evaluation.kind + "\n" + evaluation.weights_sha256 + "\n" +
                      evaluation.settings_sha256 + "\n";
   for (const std::string& task : tasks) text += task + "\n";
-  std::vector<std::string> failed;
+  std::vector<std::string> outcomes;
   for (const protocol::TaskResult& task : result.tasks) {
-    if (!task.error.empty()) failed.push_back(task.task);
+    if (!task.error.empty()) {
+      outcomes.push_back("failed " + task.task);
+    } else if (!task.fingerprint.empty()) {  // empty: a row of before schema version 4
+      outcomes.push_back("measured " + task.task + " " + task.fingerprint);
+    }
   }
-  std::sort(failed.begin(), failed.end());
-  for (const std::string& task : failed) text += "failed " + task + "\n";
+  std::sort(outcomes.begin(), outcomes.end());
+  for (const std::string& outcome : outcomes) text += outcome + "\n";
   return sha256_hex(text).substr(0, 16);
 }
 

@@ -25,7 +25,8 @@ std::string metric_key(std::string_view kind, const std::string& task,
                        const protocol::Metric& metric);
 
 /// Names what was measured, also where the database was lost: 16 hex digits over run, step, kind,
-/// weights, settings, tasks and those of them that failed. A line with the same key says the same.
+/// weights, settings, tasks, their fingerprints, and those that failed. A line with the same key
+/// says the same.
 std::string evaluation_key(const state::Evaluation& evaluation,
                            const protocol::EvaluationResult& result);
 

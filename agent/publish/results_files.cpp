@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -35,15 +34,6 @@ std::string text_or(const Json& object, const char* key, const char* otherwise) 
 Json version_value(const std::string& version) {
   Json value = Json::parse(version, nullptr, false);
   return value.is_number() ? value : Json(version);
-}
-
-/// lmms-eval's get_sample_size, then min(limit, size).
-std::int64_t effective_samples(const protocol::EvaluationSettings& settings, std::int64_t size) {
-  if (!settings.limit.has_value() || *settings.limit <= 0) return size;
-  const double limit = *settings.limit < 1.0
-                           ? std::ceil(static_cast<double>(size) * *settings.limit)
-                           : *settings.limit;
-  return limit >= static_cast<double>(size) ? size : static_cast<std::int64_t>(limit);
 }
 
 Json higher_is_better(const protocol::TaskResult& task, const Json& config) {
@@ -298,7 +288,7 @@ Result<std::string> results_json(const RunFacts& facts, const protocol::Evaluati
     root["n-shot"][name] = task->num_fewshot;
     root["higher_is_better"][name] = higher_is_better(*task, root["configs"][name]);
     root["n-samples"][name]["original"] = task->n_original;
-    root["n-samples"][name]["effective"] = effective_samples(facts.settings, task->n_original);
+    root["n-samples"][name]["effective"] = task->n_effective;
   }
   const std::string model_args = "pretrained=" + facts.checkpoint;
   root["config"] = config_json(facts, result, model_args);

@@ -83,6 +83,8 @@ void Job::take(supervise::JobEvent event) {
     progress_written_ = false;
   } else if (const auto* loaded = std::get_if<supervise::JobLoaded>(&event)) {
     loaded_ = loaded->loaded;  // step() records it: the store may refuse for a moment
+  } else if (auto* prepared = std::get_if<protocol::Prepared>(&event)) {
+    prepared_ = std::move(*prepared);
   } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {
     take_result(std::move(*result));
   } else {
@@ -105,6 +107,22 @@ Status Job::record_loaded() {
     fail({std::string(error_code_name(ErrorCode::kUnavailable)), "loading", outcome.differs});
     return {};
   }
+  if (outcome.answers_discarded > 0) {
+    spdlog::info("{}: {} answers are of other weights", title(row_), outcome.answers_discarded);
+  }
+  auto answers = directory_.store().read().answers(row_.id);
+  if (!answers.has_value()) spdlog::warn("{}", answers.error().message);
+  known_answers_ = answers.has_value() ? static_cast<std::int64_t>(answers->size()) : 0;
+  supervisor_.evaluate(std::move(answers).value_or({}));
+  return {};
+}
+
+/// What is to be measured is known now: perhaps it has been measured already. The evaluator goes on
+/// meanwhile.
+Status Job::record_prepared() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto outcome,
+                           directory_.store().record_prepared(row_.id, prepared_->tasks));
+  prepared_.reset();
   if (outcome.duplicate_of.has_value()) {
     spdlog::info("{}: these very weights were measured before (evaluation {})", title(row_),
                  *outcome.duplicate_of);
@@ -113,11 +131,14 @@ Status Job::record_loaded() {
     done_ = true;
     return {};
   }
-  auto answers = directory_.store().read().answers(row_.id);
-  if (!answers.has_value()) spdlog::warn("{}", answers.error().message);
-  auto known = std::move(answers).value_or({});
-  if (!known.empty()) spdlog::info("{}: {} answers are known already", title(row_), known.size());
-  supervisor_.evaluate(std::move(known));
+  const std::int64_t others = known_answers_ - outcome.answers_usable;
+  if (outcome.answers_usable > 0) {
+    spdlog::info("{}: {} answers are known already", title(row_), outcome.answers_usable);
+  }
+  if (others > 0) {
+    spdlog::warn("{}: {} known answers are to other prompts or of other data: not used",
+                 title(row_), others);
+  }
   return {};
 }
 
@@ -177,6 +198,7 @@ Status Job::write_progress() {
 Status Job::step() {
   if (done_) return {};
   if (loaded_.has_value() && !failure_.has_value()) EVALCAR_RETURN_IF_ERROR(record_loaded());
+  if (prepared_.has_value() && !failure_.has_value()) EVALCAR_RETURN_IF_ERROR(record_prepared());
   if (done_) return {};
   // Only an evaluation whose weights are known has answers; a failure before that has none.
   if (!weights_sha256_.empty()) {

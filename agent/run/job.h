@@ -53,6 +53,7 @@ class Job {
       const config::Settings& settings, state::Evaluation row, stage::Lease lease);
 
   Status record_loaded();
+  Status record_prepared();
   void take_result(protocol::EvaluationResult result);
   Status flush(bool all);
   Status write_progress();
@@ -73,8 +74,10 @@ class Job {
   std::vector<protocol::Scored> samples_;
   std::optional<protocol::Progress> progress_;
   bool progress_written_ = true;
-  std::optional<protocol::Loaded> loaded_;  ///< told, not yet recorded
-  std::string weights_sha256_;              ///< once recorded
+  std::optional<protocol::Loaded> loaded_;      ///< told, not yet recorded
+  std::string weights_sha256_;                  ///< once recorded
+  std::optional<protocol::Prepared> prepared_;  ///< told, not yet recorded
+  std::int64_t known_answers_ = 0;              ///< sent along
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<supervise::JobFailed> obstacle_;

@@ -52,6 +52,13 @@ bool same_tasks(const std::vector<protocol::TaskResult>& results, std::vector<st
   return given == asked;
 }
 
+/// Each task that has a result says of what it is.
+bool all_named(const std::vector<protocol::TaskResult>& results) {
+  return std::all_of(results.begin(), results.end(), [](const protocol::TaskResult& result) {
+    return !result.error.empty() || is_sha256(result.fingerprint);
+  });
+}
+
 }  // namespace
 
 Supervisor::Supervisor(std::unique_ptr<Evaluator> evaluator, const Clock& clock,
@@ -166,6 +173,8 @@ void Supervisor::take(const protocol::Message& message, std::vector<JobEvent>& e
     take_result(*result, events);
   } else if (const auto* progress = std::get_if<protocol::Progress>(&message)) {
     take_progress(*progress, events);
+  } else if (const auto* prepared = std::get_if<protocol::Prepared>(&message)) {
+    take_prepared(*prepared, events);
   } else if (const auto* sample = std::get_if<protocol::Sample>(&message)) {
     if (state_ == State::kEvaluating) events.emplace_back(*sample);
   } else if (const auto* scored = std::get_if<protocol::Scored>(&message)) {
@@ -211,6 +220,17 @@ void Supervisor::take_loaded(const protocol::Loaded& loaded, std::vector<JobEven
   events.emplace_back(JobLoaded{loaded});
 }
 
+void Supervisor::take_prepared(const protocol::Prepared& prepared, std::vector<JobEvent>& events) {
+  const bool named = std::all_of(prepared.tasks.begin(), prepared.tasks.end(),
+                                 [](const auto& task) { return is_sha256(task.sha256); });
+  if (state_ != State::kEvaluating || !named) {
+    return fail_and_kill("corruption",
+                         "the evaluator sent \"prepared\" out of turn or without fingerprints",
+                         events);
+  }
+  events.emplace_back(prepared);
+}
+
 void Supervisor::take_result(const protocol::EvaluationResult& result,
                              std::vector<JobEvent>& events) {
   if (state_ != State::kEvaluating) {
@@ -224,6 +244,10 @@ void Supervisor::take_result(const protocol::EvaluationResult& result,
   }
   if (!same_tasks(result.tasks, tasks_to_measure(job_))) {
     return fail_and_kill("corruption", "the evaluator's result is not of the tasks asked for",
+                         events);
+  }
+  if (!all_named(result.tasks)) {
+    return fail_and_kill("corruption", "the evaluator's result has a task without a fingerprint",
                          events);
   }
   deaths_ = 0;

@@ -40,8 +40,8 @@ struct JobFailed {
   /// Not the checkpoint's: protocol::is_of_surroundings(kind), or the evaluator did not come up.
   bool surroundings = false;
 };
-using JobEvent = std::variant<JobLoaded, protocol::Progress, protocol::Sample, protocol::Scored,
-                              protocol::EvaluationResult, JobFailed>;
+using JobEvent = std::variant<JobLoaded, protocol::Progress, protocol::Prepared, protocol::Sample,
+                              protocol::Scored, protocol::EvaluationResult, JobFailed>;
 
 struct SupervisorOptions {
   std::map<std::string, std::chrono::milliseconds> stage_timeouts;  ///< as in the configuration
@@ -85,6 +85,7 @@ class Supervisor {
   void take(const protocol::Message& message, std::vector<JobEvent>& events);
   void take_hello(const protocol::Hello& hello, std::vector<JobEvent>& events);
   void take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events);
+  void take_prepared(const protocol::Prepared& prepared, std::vector<JobEvent>& events);
   void take_result(const protocol::EvaluationResult& result, std::vector<JobEvent>& events);
   void take_error(const protocol::JobError& error, std::vector<JobEvent>& events);
   void take_death(const Exited& exited, std::vector<JobEvent>& events);

@@ -62,6 +62,9 @@ struct Request {
   std::vector<std::size_t>
       images;  ///< indices into the pictures of the run, in order of appearance
   GenerationSettings generation;
+  /// Names what is asked, for draws (temperature > 0): equal seeds and streams draw alike, whatever
+  /// else is in the run.
+  std::uint64_t stream = 0;
 };
 
 struct Answer {

@@ -100,8 +100,7 @@ Status Generator::run_pack(std::size_t number, Pack pack) {
   allocate_cache(pack);
   sampler_.emplace(pack.sequences, model_.info().vocab, options_.device);
   for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
-    const std::size_t request = sequences_[slot].request;
-    sampler_->start(static_cast<std::int64_t>(slot), request, requests_[request]);
+    sampler_->start(static_cast<std::int64_t>(slot), requests_[sequences_[slot].request]);
   }
   EVALCAR_RETURN_IF_ERROR(read_prompts(pack));
   accept(std::exchange(scores_, at::Tensor()));

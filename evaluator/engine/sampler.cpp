@@ -15,8 +15,8 @@
 namespace evalcar::engine {
 namespace {
 
-// splitmix64: a counter-based generator, so that a draw depends on seed, request and step alone,
-// never on the pack that the request stands in.
+// splitmix64: a counter-based generator, so that a draw depends on seed, stream and step alone,
+// never on the pack that the request stands in, nor on the other requests of the run.
 std::uint64_t mixed(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15ull;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -24,8 +24,8 @@ std::uint64_t mixed(std::uint64_t value) {
   return value ^ (value >> 31);
 }
 
-double uniform_of(std::uint64_t seed, std::uint64_t request, std::uint64_t step) {
-  return static_cast<double>(mixed(mixed(mixed(seed) ^ request) ^ step) >> 11) * 0x1.0p-53;
+double uniform_of(std::uint64_t seed, std::uint64_t stream, std::uint64_t step) {
+  return static_cast<double>(mixed(mixed(mixed(seed) ^ stream) ^ step) >> 11) * 0x1.0p-53;
 }
 
 at::Tensor int64_tensor(std::span<const std::int64_t> values, at::Device device) {
@@ -76,8 +76,8 @@ void Sampler::ensure_seen() {
                     at::TensorOptions().dtype(at::kBool).device(device_));
 }
 
-void Sampler::start(std::int64_t slot, std::size_t request, const Request& source) {
-  rows_[static_cast<std::size_t>(slot)] = {source.generation, request, 0};
+void Sampler::start(std::int64_t slot, const Request& source) {
+  rows_[static_cast<std::size_t>(slot)] = {source.generation, source.stream, 0};
   if (!penalises(source.generation)) return;
   ensure_seen();
   const std::vector<std::int64_t> ids(source.tokens.begin(), source.tokens.end());
@@ -121,7 +121,7 @@ std::vector<std::int32_t> Sampler::next(const at::Tensor& raw,
     if (row.settings.temperature > 0) {
       const at::Tensor host = scores.select(0, static_cast<std::int64_t>(i)).cpu().contiguous();
       token = draw_token({host.const_data_ptr<float>(), static_cast<std::size_t>(vocab_)},
-                         row.settings, uniform_of(row.settings.seed, row.request, row.step));
+                         row.settings, uniform_of(row.settings.seed, row.stream, row.step));
     }
     ++row.step;
     if (penalises(row.settings)) seen_.select(0, slots[i]).narrow(0, token, 1).fill_(true);

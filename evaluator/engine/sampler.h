@@ -17,8 +17,8 @@ class Sampler {
  public:
   Sampler(std::int64_t slots, std::int64_t vocab, at::Device device);
 
-  /// Puts a request into a slot. `request` only seeds its draws.
-  void start(std::int64_t slot, std::size_t request, const Request& source);
+  /// Puts a request into a slot.
+  void start(std::int64_t slot, const Request& source);
   /// The sequence of slot `from` now stands in `to`.
   void move(std::int64_t from, std::int64_t to);
   /// scores: (k, vocab) of the slots `slots`. Returns the next token of each, remembered as seen.
@@ -27,7 +27,7 @@ class Sampler {
  private:
   struct Row {
     GenerationSettings settings;
-    std::size_t request = 0;
+    std::uint64_t stream = 0;
     std::uint64_t step = 0;
   };
   at::Tensor penalised(const at::Tensor& scores, std::span<const std::int64_t> slots);

@@ -1,14 +1,15 @@
 #include "evaluator/service/evaluation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "evaluator/engine/gathering.h"
+#include "evaluator/service/fingerprint.h"
 #include "evaluator/tasks/data_check.h"
+#include "store/base/hash.h"
 
 namespace evalcar::service {
 namespace {
@@ -36,7 +37,10 @@ struct Job {
   std::string generation_text;  // JSON, for the result's configs
   std::vector<std::string> until;
   std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
+  std::int64_t effective = 0;           // lmms-eval's n-samples.effective
   std::vector<std::string> inputs;      // Prompt::input of each
+  std::optional<TaskFingerprint> gathered;
+  std::string fingerprint;  // once all is prepared
   std::vector<tasks::Response> responses;
   std::optional<TaskFailure> failure;
   bool measured = false;  // has its number from an earlier time
@@ -48,6 +52,7 @@ struct Job {
 struct Target {
   std::size_t job = 0;
   std::size_t document = 0;  // index into Job::documents
+  bool answered = false;     // by an earlier attempt
 };
 
 struct Plan {
@@ -57,15 +62,14 @@ struct Plan {
 
 Error cancelled() { return make_error(ErrorCode::kCancelled, "evaluation cancelled"); }
 
-/// lmms-eval resolves a fractional limit on the first task and then uses that count for all
-/// (evaluator.py re-assigns the variable in its loop); `strict` resolves it for each task.
-std::optional<double> limit_for(std::optional<double>& limit,
-                                const protocol::EvaluationSettings& settings, std::int64_t size) {
-  if (!limit.has_value() || *limit >= 1.0 || *limit <= 0.0) return limit;
-  const double count = std::ceil(static_cast<double>(size) * *limit);
-  if (settings.compat == "lmms-eval") limit = count;
-  return count;
+/// Which draws a document's answer makes. It must not depend on which other answers are asked for.
+std::uint64_t stream_of(const std::string& task, std::int64_t doc_id) {
+  const std::string name = task + "\n" + std::to_string(doc_id);
+  return xxh3_64(std::as_bytes(std::span(name)));
 }
+
+/// Its scorer draws at random what cannot be parsed, and its draws go on from task to task.
+bool draws(const tasks::TaskFile& file) { return file.scorer == "mmmu"; }
 
 /// Every picture stands in the rendered prompt as one placeholder; the model reads one per merged
 /// patch.
@@ -114,8 +118,12 @@ class Evaluation {
     EVALCAR_ASSIGN_OR_RETURN(choice_,
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
+    common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
     open_tasks();
     EVALCAR_RETURN_IF_ERROR(prepare_all());
+    settle_fingerprints();
+    take_known_answers();
+    drop_requests();
     EVALCAR_RETURN_IF_ERROR(generate());
     return score_all();
   }
@@ -129,27 +137,48 @@ class Evaluation {
     }
     // A fractional limit is resolved on the task that lmms-eval opens first, not on the one that
     // was named first. Without that one nobody knows which documents it chooses of the others.
-    std::optional<double> limit = settings_.limit;
+    std::vector<Job*> opened;
+    std::vector<std::int64_t> sizes;
     std::string undecided;
-    for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
-      for (Job& job : jobs_) {
-        if (job.name != name || job.task != nullptr || job.failure.has_value()) continue;
-        job.failure = undecided.empty()
-                          ? open_task(job, limit)
-                          : failed_by_data(make_error(ErrorCode::kUnavailable, undecided));
-        if (!undecided.empty() || !job.failure.has_value() || !is_shared_fraction(limit)) continue;
+    for (Job* const job : in_lmms_eval_order()) {
+      job->failure = undecided.empty()
+                         ? open_task(*job)
+                         : failed_by_data(make_error(ErrorCode::kUnavailable, undecided));
+      if (undecided.empty() && opened.empty() && job->failure.has_value() && is_shared_fraction()) {
         undecided =
-            "evaluate.limit is a fraction of the documents of " + name +
-            " (as lmms-eval takes it), and those cannot be counted: " + job.failure->error.message;
+            "evaluate.limit is a fraction of the documents of " + job->name +
+            " (as lmms-eval takes it), and those cannot be counted: " + job->failure->error.message;
       }
+      if (job->failure.has_value()) continue;
+      opened.push_back(job);
+      sizes.push_back(job->task->size());
+    }
+    const auto limits = tasks::resolve_limits(settings_.limit, sizes, settings_.compat);
+    for (std::size_t i = 0; i < opened.size(); ++i) {
+      const Status chosen =
+          limits.has_value() ? choose_documents(*opened[i], (*limits)[i]) : Status(limits.error());
+      if (!chosen.has_value()) opened[i]->failure = failed(chosen.error());
     }
   }
 
-  bool is_shared_fraction(std::optional<double> limit) const {
+  bool is_shared_fraction() const {
+    const std::optional<double> limit = settings_.limit;
     return limit.has_value() && *limit > 0 && *limit < 1 && settings_.compat == "lmms-eval";
   }
 
-  std::optional<TaskFailure> open_task(Job& job, std::optional<double>& limit) {
+  /// Each job once.
+  std::vector<Job*> in_lmms_eval_order() {
+    std::vector<Job*> ordered;
+    for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
+      for (Job& job : jobs_) {
+        const bool there = std::find(ordered.begin(), ordered.end(), &job) != ordered.end();
+        if (job.name == name && !there) ordered.push_back(&job);
+      }
+    }
+    return ordered;
+  }
+
+  std::optional<TaskFailure> open_task(Job& job) {
     auto file = tasks::find_task(files_, settings_.tasks_dir, job.name);
     if (!file.has_value()) {  // the agent knew it: its file went, or was changed
       return TaskFailure{std::move(file).error(),
@@ -162,8 +191,8 @@ class Evaluation {
     if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
     job.task = std::move(data.task);
     job.data = tasks::circumstances_of(*job.task);
-    if (Status chosen = choose_documents(job, limit); !chosen.has_value())
-      return failed(std::move(chosen).error());
+    job.gathered.emplace(common_, *file, job.task->size(), job.task->data_fingerprint(),
+                         job.generation_text);
     return std::nullopt;
   }
 
@@ -178,10 +207,9 @@ class Evaluation {
     return {};
   }
 
-  Status choose_documents(Job& job, std::optional<double>& limit) const {
-    EVALCAR_ASSIGN_OR_RETURN(
-        job.documents,
-        job.task->select(limit_for(limit, settings_, job.task->size()), settings_.offset));
+  Status choose_documents(Job& job, std::optional<double> limit) const {
+    EVALCAR_ASSIGN_OR_RETURN(job.documents, job.task->select(limit, settings_.offset));
+    job.effective = tasks::effective_samples(limit, job.task->size());
     if (job.documents.empty()) {
       return make_error(ErrorCode::kInvalidArgument, job.name + ": no documents: the split has " +
                                                          std::to_string(job.task->size()) +
@@ -212,11 +240,40 @@ class Evaluation {
         }
       }
     }
-    // A task that failed half way takes its requests with it: no time is spent on answers that
-    // nobody will score.
+    return {};
+  }
+
+  void settle_fingerprints() {
+    std::vector<protocol::TaskFingerprint> told;
+    std::vector<std::string> drawn;
+    for (Job* const job : in_lmms_eval_order()) {
+      if (!job->wanted()) continue;
+      if (draws(job->task->file())) {
+        for (const std::string& earlier : drawn) job->gathered->add_part(earlier);
+      }
+      job->fingerprint = job->gathered->finish();
+      if (draws(job->task->file())) drawn.push_back(job->fingerprint);
+      told.push_back({job->name, job->fingerprint});
+    }
+    events_.prepared(told);
+  }
+
+  void take_known_answers() {
+    for (Target& target : plan_.targets) {
+      Job& job = jobs_[target.job];
+      const auto answer = known_.find({job.name, job.fingerprint, job.documents[target.document]});
+      if (job.failure.has_value() || answer == known_.end()) continue;
+      job.responses[target.document] = answer->second;
+      target.answered = true;
+    }
+  }
+
+  /// Those that are answered; and a task that failed half way takes its requests with it: no time
+  /// is spent on answers that nobody will score.
+  void drop_requests() {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < plan_.targets.size(); ++i) {
-      if (jobs_[plan_.targets[i].job].failure.has_value()) continue;
+      if (plan_.targets[i].answered || jobs_[plan_.targets[i].job].failure.has_value()) continue;
       if (kept != i) {
         plan_.targets[kept] = plan_.targets[i];
         plan_.requests[kept] = std::move(plan_.requests[i]);
@@ -225,7 +282,6 @@ class Evaluation {
     }
     plan_.targets.resize(kept);
     plan_.requests.resize(kept);
-    return {};
   }
 
   std::optional<TaskFailure> prepare(std::size_t j, std::size_t d) {
@@ -234,19 +290,21 @@ class Evaluation {
     auto prompt = job.task->prompt(doc_id, weights_.architecture);
     if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
     job.inputs[d] = prompt->input;
-    const auto answer = known_.find({job.name, doc_id});
-    if (answer != known_.end() && answer->second.data == job.data) {
-      job.responses[d] = answer->second.response;
-      return std::nullopt;
-    }
     engine::Request request;
     request.generation = job.generation;
+    request.stream = stream_of(job.name, doc_id);
     std::vector<std::int64_t> placeholders;
     if (Status added = add_pictures(job, doc_id, *prompt, request, placeholders);
         !added.has_value())
       return failed_by_data(std::move(added).error());
     if (Status encoded = encode(*prompt, request, placeholders); !encoded.has_value())
       return failed(std::move(encoded).error());
+    auto document = job.task->document_json(doc_id);
+    if (!document.has_value()) return failed_by_data(std::move(document).error());
+    std::vector<Sha256Digest> pictures;
+    for (const std::size_t picture : request.images)
+      pictures.push_back(pictures_.digest_of(picture));
+    job.gathered->add(doc_id, *document, request, pictures);
     plan_.requests.push_back(std::move(request));
     plan_.targets.push_back({j, d});
     return std::nullopt;
@@ -324,7 +382,7 @@ class Evaluation {
     // lmms-eval counts the end token too.
     response.output_tokens =
         static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
-    events_.answered(job.name, response, job.data);
+    events_.answered(job.name, response);
   }
 
   /// The chat wrapper of lmms-eval ignores `until`; strict mode honours it.
@@ -358,6 +416,8 @@ class Evaluation {
         for (std::size_t d = 0; d < scores->lines.size(); ++d) {
           events_.scored(name, job.documents[d], scores->lines[d]);
         }
+        scores->result.fingerprint = job.fingerprint;
+        scores->result.n_effective = job.effective;
         scored.emplace(name, std::move(scores->result));
       }
     }
@@ -412,6 +472,7 @@ class Evaluation {
   std::stop_token stop_;
   PictureSource pictures_;
   engine::RunChoice choice_;
+  std::string common_;  // common_identity()
   std::vector<Job> jobs_;
   Plan plan_;
 };

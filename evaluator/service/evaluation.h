@@ -8,7 +8,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "evaluator/engine/engine.h"
@@ -21,22 +21,17 @@
 
 namespace evalcar::service {
 
-/// An answer that an earlier attempt left.
-struct KnownAnswer {
-  tasks::Response response;
-  std::string data;  ///< to which data: of others it is none
-};
-/// By task and document.
-using KnownAnswers = std::map<std::pair<std::string, std::int64_t>, KnownAnswer>;
+/// Answers that earlier attempts left, by task, the task's fingerprint then, and document.
+using KnownAnswers = std::map<std::tuple<std::string, std::string, std::int64_t>, tasks::Response>;
 
 /// What an evaluation tells while it runs. Called on the thread that runs it, but for `advanced`.
 struct EvaluationEvents {
   std::function<void(const std::string& stage, const std::string& task, std::int64_t done,
                      std::int64_t total)>
       progress;
-  std::function<void(const std::string& task, const tasks::Response& response,
-                     const std::string& data)>
-      answered;
+  /// Before the first answer, of the tasks that can be evaluated.
+  std::function<void(const std::vector<protocol::TaskFingerprint>& tasks)> prepared;
+  std::function<void(const std::string& task, const tasks::Response& response)> answered;
   std::function<void(const std::string& task, std::int64_t doc_id, const std::string& line)> scored;
   /// At each small step, from any thread.
   std::function<void()> advanced;
@@ -44,8 +39,9 @@ struct EvaluationEvents {
 
 /// Runs the tasks of `asked` that are not measured yet on the resident weights. A task that cannot
 /// be evaluated (data missing, a picture that cannot be read, …) ends with its reason in
-/// TaskResult::error and the others stand; the result may have none that does. An error: of the
-/// whole evaluation (cancelled, the device, the settings). `engine` holds `weights`.
+/// TaskResult::error and the others stand; the result may have none that does. A known answer is
+/// taken if its task still has the same fingerprint: then it is what would be generated again. An
+/// error: of the whole evaluation (cancelled, the device, the settings). `engine` holds `weights`.
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
     const FileSystem& files, const protocol::Evaluate& asked, const KnownAnswers& known,

@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "evaluator/service/fingerprint.h"
+
 namespace evalcar::service {
 namespace {
 
@@ -48,7 +50,9 @@ Result<ModelText> load_model_text(const FileSystem& files, const ModelFolders& f
                            text::ChatTemplate::load(files, folders.tokenizer));
   EVALCAR_ASSIGN_OR_RETURN(const GenerationConfig generation,
                            load_generation_config(files, folders.config));
-  return ModelText{std::move(tokenizer), std::move(chat_template), generation, folders.processor};
+  EVALCAR_ASSIGN_OR_RETURN(std::string sha256, hash_model_files(files, folders));
+  return ModelText{std::move(tokenizer), std::move(chat_template), generation, folders.processor,
+                   std::move(sha256)};
 }
 
 }  // namespace evalcar::service

@@ -32,6 +32,7 @@ struct ModelText {
   text::ChatTemplate chat_template;
   GenerationConfig generation;
   std::string processor_dir;
+  std::string files_sha256;  ///< hash_model_files()
 };
 
 /// Reads tokenizer, chat template and generation settings. A generation_config.json counts only

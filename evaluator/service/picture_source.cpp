@@ -26,7 +26,7 @@ Result<std::size_t> PictureSource::add(const tasks::Task& task, std::int64_t doc
   if (!prepared.has_value()) return with_context(std::move(prepared).error(), name);
   const std::size_t index = places_.size();
   places_.push_back(
-      {&task, doc_id, position, std::string(model_family), std::string(name), *prepared});
+      {&task, doc_id, position, std::string(model_family), std::string(name), *prepared, digest});
   by_content_.emplace(digest, index);
   return index;
 }

@@ -33,6 +33,8 @@ class PictureSource final : public engine::ImageSource {
   vision::PreparedSize size_of(std::size_t index) const override { return places_[index].size; }
   Result<vision::PreparedImage> load(std::size_t index) const override;
   const vision::ProcessorSettings& settings() const { return settings_; }
+  /// SHA-256 of the picture's encoded bytes.
+  const Sha256Digest& digest_of(std::size_t index) const { return places_[index].digest; }
 
  private:
   struct Place {
@@ -42,6 +44,7 @@ class PictureSource final : public engine::ImageSource {
     std::string model_family;
     std::string name;
     vision::PreparedSize size;
+    Sha256Digest digest = {};
   };
 
   vision::ProcessorSettings settings_;

@@ -88,8 +88,8 @@ int Session::run() {
     } else if (const auto* load = std::get_if<protocol::Load>(&message)) {
       guarded(load->id, "loading", [&] { handle(*load); });
     } else if (const auto* answered = std::get_if<protocol::Answered>(&message)) {
-      known_[{answered->task, answered->doc_id}] = {
-          {answered->doc_id, answered->text, answered->output_tokens}, answered->data};
+      known_[{answered->task, answered->fingerprint, answered->doc_id}] = {
+          answered->doc_id, answered->text, answered->output_tokens};
     } else if (const auto* evaluate = std::get_if<protocol::Evaluate>(&message)) {
       guarded(evaluate->id, "evaluating", [&] { handle(*evaluate); });
       known_.clear();
@@ -258,18 +258,25 @@ void Session::handle(const protocol::Evaluate& evaluate) {
   EvaluationEvents events;
   events.progress = [&](const std::string& stage, const std::string& task, std::int64_t done,
                         std::int64_t total) { tell(evaluate.id, stage, task, done, total); };
-  events.answered = [&](const std::string& task, const tasks::Response& response,
-                        const std::string& data) {
+  std::map<std::string, std::string> fingerprints;
+  events.prepared = [&](const std::vector<protocol::TaskFingerprint>& told) {
+    for (const protocol::TaskFingerprint& task : told) fingerprints[task.task] = task.sha256;
+    channel_.send(protocol::Prepared{.id = evaluate.id, .tasks = told});
+  };
+  events.answered = [&](const std::string& task, const tasks::Response& response) {
     channel_.send(protocol::Sample{.id = evaluate.id,
                                    .task = task,
                                    .doc_id = response.doc_id,
                                    .text = response.text,
                                    .output_tokens = response.output_tokens,
-                                   .data = data});
+                                   .fingerprint = fingerprints[task]});
   };
   events.scored = [&](const std::string& task, std::int64_t doc_id, const std::string& line) {
-    channel_.send(
-        protocol::Scored{.id = evaluate.id, .task = task, .doc_id = doc_id, .line = line});
+    channel_.send(protocol::Scored{.id = evaluate.id,
+                                   .task = task,
+                                   .doc_id = doc_id,
+                                   .line = line,
+                                   .fingerprint = fingerprints[task]});
   };
   events.advanced = [&] { pulse_.beat(); };
   auto result =

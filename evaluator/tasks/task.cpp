@@ -94,10 +94,8 @@ class OpenTask final : public Task {
                         "offset is " + std::to_string(offset) + ", expected 0 or more");
     const std::int64_t own_size[] = {size()};
     EVALCAR_ASSIGN_OR_RETURN(const auto resolved, resolve_limits(limit, own_size, "strict"));
-    const std::int64_t count =
-        resolved[0] ? static_cast<std::int64_t>(std::min(*resolved[0], 9e15)) : size();
-    const std::int64_t end =
-        std::min(size(), count > size() - std::min(offset, size()) ? size() : offset + count);
+    const std::int64_t count = effective_samples(resolved[0], size());
+    const std::int64_t end = count > size() - std::min(offset, size()) ? size() : offset + count;
     std::vector<std::int64_t> ids;
     for (std::int64_t id = offset; id < end; ++id) ids.push_back(id);
     if (ids.empty()) {
@@ -166,6 +164,11 @@ Result<std::vector<std::optional<double>>> resolve_limits(std::optional<double> 
     result[i] = *limit < 1 ? std::ceil(static_cast<double>(of) * *limit) : std::floor(*limit);
   }
   return result;
+}
+
+std::int64_t effective_samples(std::optional<double> limit, std::int64_t size) {
+  if (!limit.has_value() || *limit >= static_cast<double>(size)) return size;
+  return static_cast<std::int64_t>(*limit);
 }
 
 }  // namespace evalcar::tasks

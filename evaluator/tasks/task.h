@@ -70,7 +70,8 @@ class Task {
   virtual const TaskFile& file() const = 0;
   /// Documents in the split.
   virtual std::int64_t size() const = 0;
-  /// Document ids that limit and offset choose, as lmms-eval does.
+  /// Document ids that limit (of resolve_limits(), or a fraction of this task) and offset choose,
+  /// as lmms-eval does.
   virtual Result<std::vector<std::int64_t>> select(std::optional<double> limit,
                                                    std::int64_t offset) const = 0;
   virtual Result<Prompt> prompt(std::int64_t doc_id, std::string_view model_family) const = 0;
@@ -97,6 +98,10 @@ std::vector<std::string> lmms_eval_order(std::vector<std::string> names);
 Result<std::vector<std::optional<double>>> resolve_limits(std::optional<double> limit,
                                                           std::span<const std::int64_t> sizes,
                                                           std::string_view compat);
+
+/// lmms-eval's `n-samples.effective`: of `size` documents, as many as a limit of resolve_limits()
+/// allows. An offset does not enter.
+std::int64_t effective_samples(std::optional<double> limit, std::int64_t size);
 
 /// Scores all responses of a task (in document order) exactly as lmms-eval 0.7.3; see
 /// ScoreOptions::compat. `inputs[i]` is the Prompt::input of responses[i].

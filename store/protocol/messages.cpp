@@ -45,7 +45,7 @@ template <typename V>
 void visit(V& v, Answered& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("text", m.text),
       v("output_tokens", m.output_tokens);
-  v.optional("data", m.data);
+  v("fingerprint", m.fingerprint);
 }
 template <typename V>
 void visit(V& v, Evaluate& m) {
@@ -64,14 +64,23 @@ void visit(V& v, Progress& m) {
   v("tick", m.tick);
 }
 template <typename V>
+void visit(V& v, TaskFingerprint& m) {
+  v("task", m.task), v("sha256", m.sha256);
+}
+template <typename V>
+void visit(V& v, Prepared& m) {
+  v("id", m.id), v("tasks", m.tasks);
+}
+template <typename V>
 void visit(V& v, Sample& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("text", m.text),
       v("output_tokens", m.output_tokens);
-  v.optional("data", m.data);
+  v("fingerprint", m.fingerprint);
 }
 template <typename V>
 void visit(V& v, Scored& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("line", m.line);
+  v("fingerprint", m.fingerprint);
 }
 template <typename V>
 void visit(V& v, Metric& m) {
@@ -83,7 +92,9 @@ template <typename V>
 void visit(V& v, TaskResult& m) {
   v("task", m.task), v("version", m.version), v("alias", m.alias), v("num_fewshot", m.num_fewshot),
       v("n", m.n);
-  v("n_original", m.n_original), v("metrics", m.metrics), v("lmms_results", m.lmms_results);
+  v("fingerprint", m.fingerprint);
+  v("n_original", m.n_original), v("n_effective", m.n_effective), v("metrics", m.metrics),
+      v("lmms_results", m.lmms_results);
   v("lmms_config", m.lmms_config), v("notes", m.notes), v("error", m.error);
   v.optional("error_kind", m.error_kind), v.optional("circumstances", m.circumstances);
 }
@@ -248,6 +259,10 @@ constexpr const char* type_name<Bye>() {
 template <>
 constexpr const char* type_name<Progress>() {
   return "progress";
+}
+template <>
+constexpr const char* type_name<Prepared>() {
+  return "prepared";
 }
 template <>
 constexpr const char* type_name<Sample>() {

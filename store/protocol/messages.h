@@ -1,7 +1,8 @@
 // What the agent and the evaluator say to each other: one JSON object a line over a socketpair.
 //
 //   agent      hello → load → (answered …) evaluate → cancel? → … → bye
-//   evaluator  hello → progress … loaded → (sample | progress) … (scored …) result | error
+//   evaluator  hello → progress … loaded → prepared → (sample | progress) … (scored …) result |
+//              error
 //
 // The agent never trusts the other end: every field is checked, a line is at most kMaxLineBytes
 // long, and whatever does not parse is an event of the job (Error kCorruption), not of the agent.
@@ -21,8 +22,8 @@
 
 namespace evalcar::protocol {
 
-/// 2: Progress carries `tick`.
-inline constexpr int kProtocolVersion = 2;
+/// 2: Progress carries `tick`. 3: `prepared`; answers, lines and results carry a fingerprint.
+inline constexpr int kProtocolVersion = 3;
 inline constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20U;
 
 /// First message of both sides. The evaluator fills in what it runs on.
@@ -85,14 +86,14 @@ struct Loaded {
 };
 
 /// An answer that is already known from an attempt that was interrupted: the evaluator does not
-/// generate it again.
+/// generate it again, if its task still has this fingerprint.
 struct Answered {
   std::string id;
   std::string task;
   std::int64_t doc_id = 0;
   std::string text;
   std::int64_t output_tokens = 0;
-  std::string data = {};  ///< as Sample's: of other data it is no answer
+  std::string fingerprint;  ///< of the task when it was generated
   bool operator==(const Answered&) const = default;
 };
 
@@ -129,6 +130,22 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
+/// What a task's answers and number depend on beside the weights, as SHA-256 in hexadecimal: its
+/// definition, documents, pictures and prompts, the model's text files, what is generated with.
+struct TaskFingerprint {
+  std::string task;
+  std::string sha256;
+  bool operator==(const TaskFingerprint&) const = default;
+};
+
+/// All prompts are made; nothing is answered, or taken from `answered`, yet. A task that failed is
+/// left out.
+struct Prepared {
+  std::string id;
+  std::vector<TaskFingerprint> tasks;
+  bool operator==(const Prepared&) const = default;
+};
+
 /// One generated answer, not yet scored: the agent stores it, so that a restart redoes at most one
 /// batch.
 struct Sample {
@@ -137,7 +154,7 @@ struct Sample {
   std::int64_t doc_id = 0;
   std::string text;  ///< as generated
   std::int64_t output_tokens = 0;
-  std::string data = {};  ///< to which data: a text that changes with them (TaskResult's)
+  std::string fingerprint;  ///< the task's
   bool operator==(const Sample&) const = default;
 };
 
@@ -148,6 +165,7 @@ struct Scored {
   std::string task;
   std::int64_t doc_id = 0;
   std::string line;
+  std::string fingerprint;  ///< the task's
   bool operator==(const Scored&) const = default;
 };
 
@@ -164,11 +182,13 @@ struct Metric {
 
 struct TaskResult {
   std::string task;
-  std::string version;  ///< lmms-eval's `versions` entry
+  std::string version;      ///< lmms-eval's `versions` entry
+  std::string fingerprint;  ///< the task's; empty if it failed
   std::string alias;
   std::int64_t num_fewshot = 0;
-  std::int64_t n = 0;           ///< samples scored
-  std::int64_t n_original = 0;  ///< documents in the split
+  std::int64_t n = 0;            ///< samples scored
+  std::int64_t n_original = 0;   ///< documents in the split
+  std::int64_t n_effective = 0;  ///< of those, as many as `limit` allows; `offset` may leave fewer
   std::vector<Metric> metrics;
   std::string
       lmms_results;  ///< JSON object: this task's entry of lmms-eval's "results", in its key order
@@ -212,8 +232,8 @@ struct JobError {
   bool operator==(const JobError&) const = default;
 };
 
-using Message = std::variant<Hello, Load, Loaded, Answered, Evaluate, Cancel, Bye, Progress, Sample,
-                             Scored, EvaluationResult, JobError>;
+using Message = std::variant<Hello, Load, Loaded, Answered, Evaluate, Cancel, Bye, Progress,
+                             Prepared, Sample, Scored, EvaluationResult, JobError>;
 
 /// One line without the newline.
 std::string encode(const Message& message);

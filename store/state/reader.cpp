@@ -231,8 +231,8 @@ Result<std::vector<Attempt>> Reader::attempts(std::int64_t evaluation_id) const 
 
 Result<std::vector<protocol::Answered>> Reader::answers(std::int64_t evaluation_id) const {
   return collect<protocol::Answered>(
-      connection_->prepare("SELECT task, doc_id, text, output_tokens, data FROM answer WHERE "
-                           "evaluation_id = ?1 ORDER BY task, doc_id",
+      connection_->prepare("SELECT task, doc_id, text, output_tokens, fingerprint FROM answer "
+                           "WHERE evaluation_id = ?1 AND fingerprint <> '' ORDER BY task, doc_id",
                            evaluation_id),
       [](const Statement& row) -> Result<protocol::Answered> {
         return protocol::Answered{"",          row.text(0),    row.integer(1),
@@ -273,7 +273,8 @@ Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) co
       collect<protocol::TaskResult>(
           connection_->prepare(
               "SELECT t.task, t.error, r.result_id, r.task_version, r.alias, r.num_fewshot, r.n, "
-              "r.n_original, r.lmms_results, r.lmms_config, r.notes, e.attn_implementation "
+              "r.n_original, r.lmms_results, r.lmms_config, r.notes, e.attn_implementation, "
+              "r.fingerprint, r.n_effective "
               "FROM evaluation_task t JOIN evaluation e USING (evaluation_id) LEFT JOIN result r "
               "USING (result_id) WHERE t.evaluation_id = ?1 ORDER BY t.position",
               evaluation_id),
@@ -290,6 +291,8 @@ Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) co
             task.lmms_config = row.text(9);
             task.notes = row.text(10);
             result.attn_implementation = row.text(11);
+            task.fingerprint = row.text(12);
+            task.n_effective = row.integer(13);
             if (!row.is_null(2)) {
               EVALCAR_ASSIGN_OR_RETURN(task.metrics, metrics_of(*connection_, row.integer(2)));
             }
@@ -322,7 +325,8 @@ Status Reader::for_each_sample(std::int64_t evaluation_id, const std::string& ta
       Statement rows,
       connection_->prepare("SELECT s.line FROM evaluation_task t JOIN result r USING (result_id) "
                            "JOIN scored_sample s ON s.evaluation_id = r.evaluation_id AND s.task = "
-                           "r.task WHERE t.evaluation_id = ?1 AND t.task = ?2 ORDER BY s.doc_id",
+                           "r.task AND s.fingerprint = r.fingerprint WHERE t.evaluation_id = ?1 "
+                           "AND t.task = ?2 ORDER BY s.doc_id",
                            evaluation_id, task));
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());

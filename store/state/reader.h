@@ -71,7 +71,8 @@ class Reader {
   /// By number.
   Result<std::vector<Attempt>> attempts(std::int64_t evaluation_id) const;
 
-  /// Answers of an interrupted attempt that are not scored yet, by task and doc_id.
+  /// Answers of an interrupted attempt that are not scored yet, by task and doc_id; those without a
+  /// fingerprint (of a schema before version 4) are left out.
   Result<std::vector<protocol::Answered>> answers(std::int64_t evaluation_id) const;
   /// What the evaluator reported, as stored; kNotFound unless scored or published. `id` is empty.
   Result<protocol::EvaluationResult> result(std::int64_t evaluation_id) const;

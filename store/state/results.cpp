@@ -32,10 +32,10 @@ Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
       connection_->run("DELETE FROM answer WHERE evaluation_id = ?1 AND weights_sha256 <> ?2",
                        evaluation_id, weights_sha256));
   outcome.answers_discarded = connection_->changes();
-  // Scoring is done anew; but for tasks that an earlier time measured, until that is done again.
+  // Scoring is done anew; the lines behind a result of an earlier time stay.
   EVALCAR_RETURN_IF_ERROR(connection_->run(
-      "DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task NOT IN (SELECT task FROM "
-      "evaluation_task WHERE evaluation_id = ?1 AND result_id IS NOT NULL)",
+      "DELETE FROM scored_sample WHERE evaluation_id = ?1 AND (task, fingerprint) NOT IN "
+      "(SELECT task, fingerprint FROM result WHERE evaluation_id = ?1)",
       evaluation_id));
   {
     EVALCAR_ASSIGN_OR_RETURN(
@@ -44,27 +44,68 @@ Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
     EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, kept.step());
     outcome.answers_kept = kept.integer(0);
   }
-  {
-    EVALCAR_ASSIGN_OR_RETURN(
-        Statement twin,
-        connection_->prepare(
-            "SELECT other.evaluation_id FROM evaluation other JOIN evaluation own ON "
-            "own.evaluation_id = ?1 WHERE other.evaluation_id <> own.evaluation_id "
-            "AND other.run_id = own.run_id AND other.step = own.step AND other.kind = own.kind "
-            "AND other.tasks = own.tasks AND other.settings_sha256 = own.settings_sha256 "
-            "AND other.weights_sha256 = own.weights_sha256 "
-            "AND other.compute_dtype = own.compute_dtype "
-            "AND other.state IN ('scored', 'published') ORDER BY other.evaluation_id LIMIT 1",
-            evaluation_id));
-    EVALCAR_ASSIGN_OR_RETURN(const bool row, twin.step());
-    if (row) outcome.duplicate_of = twin.integer(0);
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return outcome;
+}
+
+Result<std::vector<std::int64_t>> Store::measured_twins(std::int64_t evaluation_id) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement twins,
+      connection_->prepare(
+          "SELECT other.evaluation_id FROM evaluation other JOIN evaluation own ON "
+          "own.evaluation_id = ?1 WHERE other.evaluation_id <> own.evaluation_id "
+          "AND other.run_id = own.run_id AND other.step = own.step AND other.kind = own.kind "
+          "AND other.tasks = own.tasks AND other.settings_sha256 = own.settings_sha256 "
+          "AND other.weights_sha256 = own.weights_sha256 "
+          "AND other.compute_dtype = own.compute_dtype "
+          "AND other.state IN ('scored', 'published') ORDER BY other.evaluation_id",
+          evaluation_id));
+  std::vector<std::int64_t> ids;
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, twins.step());
+    if (!row) return ids;
+    ids.push_back(twins.integer(0));
   }
-  if (outcome.duplicate_of.has_value()) {
+}
+
+Result<bool> Store::has_result(std::int64_t evaluation_id,
+                               const protocol::TaskFingerprint& of) const {
+  EVALCAR_ASSIGN_OR_RETURN(Statement found,
+                           connection_->prepare("SELECT 1 FROM evaluation_task t JOIN result r "
+                                                "USING (result_id) WHERE t.evaluation_id = ?1 AND "
+                                                "t.task = ?2 AND r.fingerprint = ?3",
+                                                evaluation_id, of.task, of.sha256));
+  return found.step();
+}
+
+Result<Store::PreparedOutcome> Store::record_prepared(
+    std::int64_t evaluation_id, std::span<const protocol::TaskFingerprint> tasks) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "fingerprints"));
+  PreparedOutcome outcome;
+  for (const protocol::TaskFingerprint& task : tasks) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement known, connection_->prepare("SELECT count(*) FROM answer WHERE evaluation_id = "
+                                              "?1 AND task = ?2 AND fingerprint = ?3",
+                                              evaluation_id, task.task, task.sha256));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, known.step());
+    outcome.answers_usable += known.integer(0);
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, reader_.evaluation(evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int64_t> twins, measured_twins(evaluation_id));
+  for (const std::int64_t twin : twins) {
+    bool same = tasks.size() == evaluation.settings.tasks.size();
+    for (std::size_t i = 0; i < tasks.size() && same; ++i) {
+      EVALCAR_ASSIGN_OR_RETURN(same, has_result(twin, tasks[i]));
+    }
+    if (!same) continue;
+    outcome.duplicate_of = twin;
     EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kSuperseded,
-                                 "the same weights as evaluation " +
-                                     std::to_string(*outcome.duplicate_of) +
+                                 "the same weights as evaluation " + std::to_string(twin) +
                                      " of this step: already measured",
                                  "superseded"));
+    break;
   }
   EVALCAR_RETURN_IF_ERROR(transaction.commit());
   return outcome;
@@ -102,10 +143,11 @@ Status Store::record_answers(std::int64_t evaluation_id,
       require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "an answer"));
   for (const protocol::Sample& answer : answers) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(
-        "INSERT OR REPLACE INTO answer(evaluation_id, task, doc_id, weights_sha256, text, "
-        "output_tokens, data) SELECT ?1, ?2, ?3, weights_sha256, ?4, ?5, ?6 FROM evaluation WHERE "
+        "INSERT OR REPLACE INTO answer(evaluation_id, task, fingerprint, doc_id, weights_sha256, "
+        "text, output_tokens) SELECT ?1, ?2, ?3, ?4, weights_sha256, ?5, ?6 FROM evaluation WHERE "
         "evaluation_id = ?1",
-        evaluation_id, answer.task, answer.doc_id, answer.text, answer.output_tokens, answer.data));
+        evaluation_id, answer.task, answer.fingerprint, answer.doc_id, answer.text,
+        answer.output_tokens));
   }
   return transaction.commit();
 }
@@ -116,10 +158,10 @@ Status Store::record_samples(std::int64_t evaluation_id,
   EVALCAR_RETURN_IF_ERROR(
       require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "a scored sample"));
   for (const protocol::Scored& sample : samples) {
-    EVALCAR_RETURN_IF_ERROR(
-        connection_->run("INSERT OR REPLACE INTO scored_sample(evaluation_id, task, doc_id, line) "
-                         "VALUES(?1, ?2, ?3, ?4)",
-                         evaluation_id, sample.task, sample.doc_id, sample.line));
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "INSERT OR REPLACE INTO scored_sample(evaluation_id, task, fingerprint, "
+        "doc_id, line) VALUES(?1, ?2, ?3, ?4, ?5)",
+        evaluation_id, sample.task, sample.fingerprint, sample.doc_id, sample.line));
   }
   return transaction.commit();
 }
@@ -148,31 +190,39 @@ Status Store::insert_metrics(std::int64_t result_id, const protocol::TaskResult&
 Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
                                           const std::string& result_key,
                                           const protocol::TaskResult& task) {
+  if (task.fingerprint.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "evaluation " + std::to_string(evaluation.id) + ": the result of " +
+                          task.task + " does not say of what it is: no fingerprint");
+  }
   {
     EVALCAR_ASSIGN_OR_RETURN(
         Statement known,
         connection_->prepare(
             "SELECT result_id, evaluation_id FROM result WHERE weights_sha256 = ?1 AND kind = ?2 "
-            "AND task = ?3 AND task_version = ?4 AND settings_sha256 = ?5",
-            evaluation.weights_sha256, evaluation.kind, task.task, task.version, result_key));
+            "AND task = ?3 AND task_version = ?4 AND settings_sha256 = ?5 AND fingerprint = ?6",
+            evaluation.weights_sha256, evaluation.kind, task.task, task.version, result_key,
+            task.fingerprint));
     EVALCAR_ASSIGN_OR_RETURN(const bool row, known.step());
     if (row) {
       const std::int64_t result_id = known.integer(0);
       if (known.integer(1) == evaluation.id) return result_id;  // tried again for another task
       // The lines are there already, under the evaluation that made the result.
       EVALCAR_RETURN_IF_ERROR(
-          connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task = ?2",
-                           evaluation.id, task.task));
+          connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task = ?2 AND "
+                           "fingerprint = ?3",
+                           evaluation.id, task.task, task.fingerprint));
       return result_id;
     }
   }
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "INSERT INTO result(evaluation_id, weights_sha256, kind, task, task_version, "
-      "settings_sha256, alias, num_fewshot, n, n_original, lmms_results, lmms_config, notes) "
-      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+      "settings_sha256, fingerprint, alias, num_fewshot, n, n_original, n_effective, lmms_results, "
+      "lmms_config, notes) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
       evaluation.id, evaluation.weights_sha256, evaluation.kind, task.task, task.version,
-      result_key, task.alias, task.num_fewshot, task.n, task.n_original, task.lmms_results,
-      task.lmms_config, task.notes));
+      result_key, task.fingerprint, task.alias, task.num_fewshot, task.n, task.n_original,
+      task.n_effective, task.lmms_results, task.lmms_config, task.notes));
   const std::int64_t result_id = connection_->last_insert_id();
   EVALCAR_RETURN_IF_ERROR(insert_metrics(result_id, task));
   return result_id;

@@ -248,14 +248,110 @@ ALTER TABLE answer ADD COLUMN data TEXT NOT NULL DEFAULT '';
 UPDATE evaluation SET lease_path = '' WHERE state IN ('scored', 'published');
 )sql";
 
+// Version 4: answers, lines and results are of a task's fingerprint, and results know their
+// n_effective. Older rows have no fingerprint: they stay what they are, and are never taken for
+// anything that is measured anew. A unique key changes only with its table.
+constexpr const char* kVersion4 = R"sql(
+DROP VIEW metrics;
+DROP VIEW samples;
+
+CREATE TABLE answer_4(
+  evaluation_id INTEGER NOT NULL REFERENCES evaluation,
+  task TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  doc_id INTEGER NOT NULL,
+  weights_sha256 TEXT NOT NULL,
+  text TEXT NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  PRIMARY KEY(evaluation_id, task, fingerprint, doc_id)
+) STRICT, WITHOUT ROWID;
+INSERT INTO answer_4
+  SELECT evaluation_id, task, '', doc_id, weights_sha256, text, output_tokens FROM answer;
+DROP TABLE answer;
+ALTER TABLE answer_4 RENAME TO answer;
+
+CREATE TABLE scored_sample_4(
+  evaluation_id INTEGER NOT NULL REFERENCES evaluation,
+  task TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  doc_id INTEGER NOT NULL,
+  line TEXT NOT NULL,
+  PRIMARY KEY(evaluation_id, task, fingerprint, doc_id)
+) STRICT, WITHOUT ROWID;
+INSERT INTO scored_sample_4 SELECT evaluation_id, task, '', doc_id, line FROM scored_sample;
+DROP TABLE scored_sample;
+ALTER TABLE scored_sample_4 RENAME TO scored_sample;
+
+CREATE TABLE result_4(
+  result_id INTEGER PRIMARY KEY,
+  evaluation_id INTEGER NOT NULL REFERENCES evaluation,
+  weights_sha256 TEXT NOT NULL CHECK(weights_sha256 <> ''),
+  kind TEXT NOT NULL,
+  task TEXT NOT NULL,
+  task_version TEXT NOT NULL,
+  settings_sha256 TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  alias TEXT NOT NULL,
+  num_fewshot INTEGER NOT NULL,
+  n INTEGER NOT NULL,
+  n_original INTEGER NOT NULL,
+  n_effective INTEGER NOT NULL,
+  lmms_results TEXT NOT NULL,
+  lmms_config TEXT NOT NULL,
+  notes TEXT NOT NULL,
+  UNIQUE(weights_sha256, kind, task, task_version, settings_sha256, fingerprint)
+) STRICT;
+INSERT INTO result_4
+  SELECT result_id, evaluation_id, weights_sha256, kind, task, task_version, settings_sha256, '',
+         alias, num_fewshot, n, n_original, n, lmms_results, lmms_config, notes FROM result;
+DROP TABLE result;
+ALTER TABLE result_4 RENAME TO result;
+
+CREATE VIEW metrics AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         m.name AS metric, m.value AS value, m.stderr AS stderr, r.n AS n,
+         r.weights_sha256 AS weights_sha256, e.finished_at AS finished_at, m.filter AS filter,
+         m.stderr_source AS stderr_source, m.missing AS missing,
+         m.higher_is_better AS higher_is_better, e.evaluation_id AS evaluation_id,
+         r.fingerprint AS fingerprint
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN evaluation e ON e.evaluation_id = t.evaluation_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN metric m ON m.result_id = r.result_id
+   WHERE t.current = 1;
+
+CREATE VIEW samples AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         s.doc_id AS doc_id, s.line AS line, r.weights_sha256 AS weights_sha256,
+         t.evaluation_id AS evaluation_id
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN scored_sample s ON s.evaluation_id = r.evaluation_id AND s.task = r.task
+                        AND s.fingerprint = r.fingerprint
+   WHERE t.current = 1;
+)sql";
+
 // kMigrations[v] brings a file from version v to v + 1.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2, kVersion3};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2, kVersion3,
+                                                                 kVersion4};
 
 Result<std::int64_t> pragma_number(Connection& connection, const char* sql) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, connection.first_text(sql));
   std::int64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
+}
+
+/// Every row that another refers to is there.
+Status check_references(Connection& connection) {
+  EVALCAR_ASSIGN_OR_RETURN(Statement broken, connection.prepare("PRAGMA foreign_key_check"));
+  EVALCAR_ASSIGN_OR_RETURN(const bool row, broken.step());
+  if (!row) return {};
+  return make_error(ErrorCode::kCorruption, connection.path() + ": a row of table " +
+                                                broken.text(0) + " refers to one of table " +
+                                                broken.text(2) + " that is not there");
 }
 
 }  // namespace
@@ -286,10 +382,13 @@ Result<std::int64_t> check_schema(Connection& connection) {
 
 Status migrate(Connection& connection, std::int64_t version) {
   if (version == kSchemaVersion) return {};
+  // A table that takes another's place would be missed by the rows that refer to it.
+  EVALCAR_RETURN_IF_ERROR(connection.execute("PRAGMA foreign_keys = OFF"));
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(connection));
   for (std::int64_t v = version; v < kSchemaVersion; ++v) {
     EVALCAR_RETURN_IF_ERROR(connection.execute(kMigrations[static_cast<std::size_t>(v)]));
   }
+  EVALCAR_RETURN_IF_ERROR(check_references(connection));
   EVALCAR_RETURN_IF_ERROR(
       connection.execute("PRAGMA application_id = " + std::to_string(kApplicationId) +
                          "; PRAGMA user_version = " + std::to_string(kSchemaVersion)));

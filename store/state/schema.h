@@ -8,14 +8,15 @@
 
 namespace evalcar::state {
 
-inline constexpr std::int64_t kSchemaVersion = 3;
+inline constexpr std::int64_t kSchemaVersion = 4;
 inline constexpr std::int64_t kApplicationId = 0x65766c63;  // "evlc"
 
 /// The schema's number of an open file; 0 for an empty one. kUnsupported if it is newer than ours;
 /// kInvalidArgument if it is somebody else's database. Changes nothing.
 Result<std::int64_t> check_schema(Connection& connection);
 
-/// Brings the file from `version` to kSchemaVersion in one transaction.
+/// Brings the file from `version` to kSchemaVersion in one transaction; kCorruption if a row refers
+/// to one that is not there. Leaves `foreign_keys` off.
 Status migrate(Connection& connection, std::int64_t version);
 
 }  // namespace evalcar::state

@@ -110,9 +110,9 @@ Result<std::unique_ptr<Store>> Store::open(FileSystem& files, const Clock& clock
                       path + ": SQLite offers journal mode '" + journal +
                           "' here, expected 'wal'; set [store] path to a local disk");
   }
-  EVALCAR_RETURN_IF_ERROR(
-      connection->execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON"));
+  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
   EVALCAR_RETURN_IF_ERROR(migrate(*connection, *version));
+  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA foreign_keys = ON"));
   connection->set_checkpoint_on_close(true);
   return std::unique_ptr<Store>(new Store(std::move(connection), std::move(lock), clock, path));
 }

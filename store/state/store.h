@@ -4,8 +4,8 @@
 //
 // The way of one evaluation through this class:
 //   ensure_run → observe_checkpoint (at every scan) → plan_evaluation → transition(complete)
-//   → mark_leased → begin_attempt → record_loaded → record_answers… record_samples…
-//   → record_result → (agent/publish) begin_publication, finish_publication
+//   → mark_leased → begin_attempt → record_loaded → record_prepared → record_answers…
+//   record_samples… → record_result → (agent/publish) begin_publication, finish_publication
 // and where it goes wrong: fail_attempt, put_back, or transition(skipped | superseded | lost |
 // quarantined). One that was published without some of its tasks goes the way once more from
 // begin_completion on; wherever it ends then, it is published again, with what it has.
@@ -103,9 +103,6 @@ class Store {
   Result<std::int64_t> begin_attempt(std::int64_t evaluation_id, const std::string& device);
 
   struct LoadedOutcome {
-    /// Another evaluation of the same run, step, kind, tasks and settings already measured these
-    /// very weights: this one is now `superseded` and needs no evaluation.
-    std::optional<std::int64_t> duplicate_of;
     /// Not empty: some tasks have numbers, and those are of other weights or of another dtype. The
     /// row stays as it was: numbers of both must never stand in one.
     std::string differs;
@@ -117,19 +114,31 @@ class Store {
   /// ("bfloat16"), part of a number's identity.
   Result<LoadedOutcome> record_loaded(std::int64_t evaluation_id, const std::string& weights_sha256,
                                       const std::string& compute_dtype);
+
+  struct PreparedOutcome {
+    /// Another evaluation of the same run, step, kind, tasks and settings already measured these
+    /// very weights, all tasks with these very fingerprints: this one is now `superseded` and needs
+    /// no evaluation.
+    std::optional<std::int64_t> duplicate_of;
+    std::int64_t answers_usable = 0;  ///< of those that are known: of these fingerprints
+  };
+  /// In state evaluating: what the tasks are of now (protocol::Prepared).
+  Result<PreparedOutcome> record_prepared(std::int64_t evaluation_id,
+                                          std::span<const protocol::TaskFingerprint> tasks);
   /// In state loading or evaluating. At most once a second: each call is a synced write.
   Status record_progress(std::int64_t evaluation_id, const std::string& stage, std::int64_t done,
                          std::int64_t total);
   /// In state evaluating: answers as they come, a batch at a time (one transaction). An answer that
-  /// is already there is replaced.
+  /// is already there with the same fingerprint is replaced.
   Status record_answers(std::int64_t evaluation_id, std::span<const protocol::Sample> answers);
   /// In state evaluating: scored lines, some hundred at a time.
   Status record_samples(std::int64_t evaluation_id, std::span<const protocol::Scored> samples);
   /// evaluating → scored, the attempt ends as `scored`, its answers are dropped. kCorruption if the
   /// result's weights_sha256 is not the one of record_loaded; kInvalidArgument if no task has a
-  /// result (use fail_attempt): nothing is stored. A task whose number is already known for
-  /// (weights, kind, task version, settings) keeps that number. Where every task has one now, the
-  /// row forgets its lease; else the lease stays, for the rest.
+  /// result (use fail_attempt), or one comes without a fingerprint: nothing is stored. A task whose
+  /// number is already known for (weights, kind, task version, settings, fingerprint) keeps that
+  /// number. Where every task has one now, the row forgets its lease; else the lease stays, for the
+  /// rest.
   Status record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result);
 
   /// loading | evaluating | leased | complete | found → failed (tried again not before
@@ -175,6 +184,9 @@ class Store {
   Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
                                          std::int64_t generation);
   Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);
+  /// Evaluations that may make this one needless, oldest first.
+  Result<std::vector<std::int64_t>> measured_twins(std::int64_t evaluation_id);
+  Result<bool> has_result(std::int64_t evaluation_id, const protocol::TaskFingerprint& of) const;
   /// The result's row for this task: the known one of the same key, or a new one.
   Result<std::int64_t> insert_result(const Evaluation& evaluation, const std::string& result_key,
                                      const protocol::TaskResult& task);

@@ -5,10 +5,10 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
     {"samples": 6, "delay": 0.0, "log": "FILE", "die_at_sample": 3, "die_once": "FILE", "garbage": true, "hang": true,
      "error": {...}, "hello": {...}, "refuse": "text", "failing_tasks": {"textvqa_val": "why: its data are not there"},
      "broken_data": {"textvqa_val": "why: they are there"}, "data": {"textvqa_val": "their version"},
-     "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}}
+     "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"}}
 
-Answers are a function of the weights' hash, the task and the document: whoever measures the same weights gets the same
-numbers, so that a mislabelled result shows."""
+Answers are a function of the weights' hash, the task, its prompt and the document: whoever measures the same weights gets the
+same numbers, so that a mislabelled result shows."""
 
 import argparse
 import hashlib
@@ -30,8 +30,16 @@ def settings():
         return json.load(file)
 
 
+def prompt(task):
+    return settings().get("prompts", {}).get(task, "")
+
+
+def fingerprint(task):
+    return hashlib.sha256(f"{task} {prompt(task)}".encode()).hexdigest()
+
+
 def answer(sha256, task, doc_id):
-    return hashlib.sha256(f"{sha256} {task} {doc_id}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{sha256} {task} {doc_id}{prompt(task)}".encode()).hexdigest()[:8]
 
 
 def data_of(task):
@@ -82,13 +90,13 @@ class Fake:
             message = json.loads(line)
             kind = message["type"]
             if kind == "hello":
-                self.send(type="hello", protocol=settings().get("protocol", 2), version="fake", device="cpu",
+                self.send(type="hello", protocol=settings().get("protocol", 3), version="fake", device="cpu",
                           device_name="none", torch_version="none", warning="")
             elif kind == "load":
                 self.answered = {}
                 self.load(message)
             elif kind == "answered":
-                self.answered[(message["task"], message["doc_id"])] = message["text"]
+                self.answered[(message["task"], message["fingerprint"], message["doc_id"])] = message["text"]
             elif kind == "evaluate":
                 self.evaluate(message)
             elif kind == "bye":
@@ -127,14 +135,17 @@ class Fake:
         samples = settings().get("samples", 6)
         total = samples * len(tasks)
         done = 0
+        failing = ("failing_tasks", "broken_data", "broken_tasks")
+        ready = [task for task in tasks if not any(task in settings().get(kind, {}) for kind in failing)]
+        self.send(type="prepared", id=job, tasks=[{"task": task, "sha256": fingerprint(task)} for task in ready])
         for task in tasks:
             for doc in range(samples):
-                if (task, doc) not in self.answered:
+                if (task, fingerprint(task), doc) not in self.answered:
                     time.sleep(settings().get("delay", 0))
                     self.log("generate", self.sha256[:12], task, doc)
                     self.misbehave(doc)
                     self.send(type="sample", id=job, task=task, doc_id=doc, text=answer(self.sha256, task, doc),
-                              output_tokens=1)
+                              output_tokens=1, fingerprint=fingerprint(task))
                 done += 1
                 self.send(type="progress", id=job, stage="evaluating", task=task, done=done, total=total, tick=done)
         results = [self.score(job, task, samples) for task in tasks]
@@ -160,20 +171,21 @@ class Fake:
         for doc in range(samples):
             if any(failing.values()):
                 break
-            text = self.answered.get((task, doc), answer(self.sha256, task, doc))
+            text = self.answered.get((task, fingerprint(task), doc), answer(self.sha256, task, doc))
             line = {"doc_id": doc, "target": "x", "filtered_resps": [text], "resps": [[text]], "anls": int(text, 16)}
-            self.send(type="scored", id=job, task=task, doc_id=doc, line=json.dumps(line))
+            self.send(type="scored", id=job, task=task, doc_id=doc, line=json.dumps(line), fingerprint=fingerprint(task))
         for kind, error in failing.items():
             if error:
-                return {"task": task, "version": "", "alias": task, "num_fewshot": 0, "n": 0, "n_original": 0, "metrics": [],
-                        "lmms_results": "{}", "lmms_config": "{}", "notes": "{}", "error": error, "error_kind": kind.strip(),
-                        "circumstances": data_of(task)[1] if kind.strip() == "data" else ""}
+                return {"task": task, "version": "", "alias": task, "fingerprint": "", "num_fewshot": 0, "n": 0,
+                        "n_original": 0, "n_effective": 0, "metrics": [], "lmms_results": "{}", "lmms_config": "{}", "notes": "{}",
+                        "error": error, "error_kind": kind.strip(), "circumstances": data_of(task)[1] if kind.strip() == "data" else ""}
         value = expected_value(self.sha256, task, samples)
         metric = {"name": "anls", "filter": "none", "value": value, "stderr": 0.01, "stderr_source": "", "missing": "",
                   "higher_is_better": True}
         results = {"alias": task, "anls,none": value, "anls_stderr,none": 0.01}
-        return {"task": task, "version": "Yaml", "alias": task, "num_fewshot": 0, "n": samples, "n_original": samples,
-                "metrics": [metric], "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": "{}", "error": ""}
+        return {"task": task, "version": "Yaml", "alias": task, "fingerprint": fingerprint(task), "num_fewshot": 0, "n": samples,
+                "n_original": samples, "n_effective": samples, "metrics": [metric],
+                "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": "{}", "error": ""}
 
 
 def main():

@@ -43,7 +43,7 @@ def numbers(entry):
 
 CASES = [
     # (model, documents a task, picture sizes, limit and offset)
-    pytest.param(small_models.SmallModel(seed=31), 8, (112, 112), [], id="5.x"),
+    pytest.param(small_models.SmallModel(seed=31), 8, (112, 112), ["--limit", "0.9"], id="5.x"),
     pytest.param(
         small_models.SmallModel(seed=32, generation="4.49", tied=False, repetition_penalty=1.05, merges=None),
         30, ((60, 70), (500, 420)), [], id="4.49-penalty-odd-sizes", marks=pytest.mark.full,
@@ -70,6 +70,7 @@ def test_every_answer_and_every_metric_is_that_of_lmms_eval(
         checkpoint, data, TASKS, tmp_path / "theirs", limit=chosen.get("--limit"), offset=int(chosen.get("--offset", 0))
     )
 
+    assert results["n-samples"] == theirs.results["n-samples"]
     for task in TASKS:
         assert [s["doc_id"] for s in samples[task]] == [s["doc_id"] for s in theirs.samples[task]]
         for ours, reference in zip(samples[task], theirs.samples[task]):

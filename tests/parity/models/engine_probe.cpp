@@ -8,7 +8,7 @@
 //       "cancel_after": N,
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
-//                               "temperature", "top_p", "top_k", "seed"}, …]}, …]}, …]}
+//                               "temperature", "top_p", "top_k", "seed", "stream"}, …]}, …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
 // "answers": [{tokens, stopped}], "order": […], "seconds": […], "peak_rss_bytes": N} or {"error":
 // {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1,
@@ -97,7 +97,10 @@ class Probe {
     }
     observed_.clear();
     std::vector<engine::Request> requests;
-    for (const json& source : run.at("requests")) requests.push_back(request_of(source));
+    for (const json& source : run.at("requests")) {
+      requests.push_back(request_of(source));
+      requests.back().stream = source.value("stream", std::uint64_t{requests.size()});
+    }
     for (int repeat = 0; repeat < run.value("repeat", 1); ++repeat) {
       const auto start = std::chrono::steady_clock::now();
       const Status status = generate(requests, run.value("cancel_after", 0), result);

@@ -152,11 +152,13 @@ def test_repetition_penalty_is_transformers(scene, bin_dir):
 
 def test_sampling_depends_on_seed_and_request_alone(scene, bin_dir, alone):
     drawn = lambda seed: requests(scene, temperature=0.8, top_p=0.9, top_k=50, seed=seed)  # noqa: E731
-    first, packed, other, best = answers(
+    named = [{**request, "stream": 70 + i} for i, request in enumerate(drawn(1))]
+    first, packed, other, best, all_named, half = answers(
         scene, bin_dir, (drawn(1), {"batch_size": 1}), (drawn(1), {"batch_size": 9}), (drawn(2), {}),
-        (requests(scene, temperature=0.8, top_k=1, seed=3), {}))  # fmt: skip
+        (requests(scene, temperature=0.8, top_k=1, seed=3), {}), (named, {}), (named[::-2], {}))  # fmt: skip
     assert first == packed != other
     assert best == alone
+    assert half == all_named[::-2] and all_named != first, "a draw is of its stream, not of its place"
 
 
 def test_a_stop_between_answers_is_cancelled(scene, bin_dir):

@@ -1,7 +1,8 @@
 // Lets Python call the writers of agent/publish:
 //   publish_probe results SPEC OUT_DIR   SPEC: {"checkpoint", "limit", "seconds", "tasks":
 //   [{"task",
-//       "version", "n", "n_original", "results", "config", "samples": PATH}]}; prints the files
+//       "version", "n", "n_original", "n_effective", "results", "config", "samples": PATH}]};
+//       prints the files
 //   publish_probe events FILE SPEC       SPEC: [{"time", "step", "values": {tag: number}}]
 //   publish_probe names                  a path a line from stdin; prints sanitized names
 #include <fstream>
@@ -42,6 +43,7 @@ int write_results(const std::string& spec_path, const std::string& out) {
     one.version = task["version"];
     one.n = task["n"];
     one.n_original = task["n_original"];
+    one.n_effective = task["n_effective"];
     one.lmms_results = task["results"].dump();
     one.lmms_config = task["config"].dump();
     samples[one.task] = task["samples"];

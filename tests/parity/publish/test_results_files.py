@@ -54,6 +54,7 @@ def ours(real, bin_dir, tmp_path_factory):
                 "version": str(results["versions"][task]),
                 "n": 3,
                 "n_original": results["n-samples"][task]["original"],
+                "n_effective": results["n-samples"][task]["effective"],
                 "results": results["results"][task],
                 "config": results["configs"][task],
                 "samples": str(samples[task]),

@@ -90,6 +90,10 @@ json answer(const json& request) {
   }
   if (op == "order")
     return tasks::lmms_eval_order(request.at("names").get<std::vector<std::string>>());
+  if (op == "effective") {
+    return tasks::effective_samples(request.at("limit").get<double>(),
+                                    request.at("size").get<std::int64_t>());
+  }
   if (op == "limits") {
     const auto sizes = request.at("sizes").get<std::vector<std::int64_t>>();
     const auto limits = tasks::resolve_limits(request.at("limit").get<double>(), sizes,

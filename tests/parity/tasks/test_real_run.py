@@ -36,6 +36,8 @@ def test_answers_of_a_real_run_score_the_same(build_dir, cache_dir, tmp_path):
     sizes = [run.results["n-samples"][task]["original"] for task in order]
     limits = ask(build_dir, "tasks_probe", [{"op": "limits", "limit": 0.7, "sizes": sizes}])[0]
     assert limits == [math.ceil(0.7 * 15)] * 3
+    effective = ask(build_dir, "tasks_probe", [{"op": "effective", "limit": limit, "size": size} for limit, size in zip(limits, sizes)])
+    assert effective == [run.results["n-samples"][task]["effective"] for task in order]
     for task, limit in zip(order, limits):
         theirs = run.samples[task]
         chosen = ask(build_dir, "tasks_probe", [{"op": "select", "task": task, "data": str(data), "limit": limit, "offset": 2}])[0]

@@ -59,6 +59,7 @@ struct Bench {
     m.tasks.resize(2);
     m.tasks[0].task = "b";
     m.tasks[1].task = "a";
+    for (protocol::TaskResult& task : m.tasks) task.fingerprint = kHash;
     return m;
   }
 };
@@ -80,15 +81,31 @@ TEST_CASE("a job goes from hello to its result, with the answers that are known 
   const auto events = bench.say(Bench::loaded("7"));
   REQUIRE(events.size() == 1);
   CHECK(std::get<JobLoaded>(events[0]).loaded.weights_sha256 == kHash);
-  bench.supervisor.evaluate({protocol::Answered{"", "a", 3, "text", 2}});
+  bench.supervisor.evaluate({protocol::Answered{"", "a", 3, "text", 2, kHash}});
 
   CHECK(bench.script.received_of<protocol::Answered>().at(0).id == "7");
   CHECK(bench.script.received_of<protocol::Evaluate>().at(0).settings.tasks.size() == 2);
+  const protocol::Prepared prepared{"7", {{"a", kHash}, {"b", kHash}}};
+  CHECK(std::get<protocol::Prepared>(bench.say(protocol::Message(prepared)).at(0)) == prepared);
   const auto done = bench.say(protocol::Message(Bench::result()));
   REQUIRE(done.size() == 1);
   CHECK(std::holds_alternative<protocol::EvaluationResult>(done[0]));
   CHECK(bench.supervisor.ready());
   CHECK(bench.script.starts == 1);
+}
+
+TEST_CASE("an evaluator that does not say of what its numbers are is not believed") {
+  Bench bench;
+  bench.reach_evaluating();
+  const protocol::Prepared unnamed{"7", {{"a", "x"}}};
+  CHECK(failure_of(bench.say(protocol::Message(unnamed))).kind == "corruption");
+
+  Bench other;
+  other.reach_evaluating();
+  protocol::EvaluationResult result = Bench::result();
+  result.tasks[1].fingerprint.clear();
+  CHECK(failure_of(other.say(protocol::Message(result))).kind == "corruption");
+  CHECK(other.script.kills == 1);
 }
 
 TEST_CASE("the next job runs in the same process, without a new start") {

@@ -20,8 +20,13 @@ EvaluationSettings some_settings() {
 }
 
 EvaluationResult some_result() {
-  TaskResult task{
-      .task = "mmmu_val", .version = "0.0", .alias = "mmmu_val", .n = 3, .n_original = 900};
+  TaskResult task{.task = "mmmu_val",
+                  .version = "0.0",
+                  .fingerprint = "ab",
+                  .alias = "mmmu_val",
+                  .n = 3,
+                  .n_original = 900,
+                  .n_effective = 4};
   task.metrics = {
       {.name = "mmmu_acc", .value = 0.5, .stderr_value = 0.01, .stderr_source = "bootstrap"},
       {.name = "broken", .missing = "not finite"}};
@@ -36,13 +41,24 @@ TEST_CASE("every message comes back from its line as it was") {
       Message(Load{.id = "1", .dir = "/c", .weights = "ema"}),
       Message(Load{.id = "1", .dir = "/c", .weights = "ema", .settings = some_settings()}),
       Message(Loaded{.id = "1", .weights_sha256 = "ff", .tensors = 3, .bytes = 1ULL << 40U}),
-      Message(Answered{.id = "1", .task = "t", .doc_id = 5, .text = "a\n\"b\" \xE2\x82\xAC"}),
+      Message(Answered{.id = "1",
+                       .task = "t",
+                       .doc_id = 5,
+                       .text = "a\n\"b\" \xE2\x82\xAC",
+                       .fingerprint = "ab"}),
       Message(Evaluate{.id = "1", .settings = some_settings(), .measured = {"mmmu_val"}}),
       Message(Cancel{.id = "1"}), Message(Bye{}),
       Message(
           Progress{.id = "1", .stage = "loading", .task = "", .done = 1, .total = 2, .tick = 3}),
-      Message(Sample{.id = "1", .task = "t", .doc_id = 1, .text = "x", .output_tokens = 2}),
-      Message(Scored{.id = "1", .task = "t", .doc_id = 1, .line = "{}"}), Message(some_result()),
+      Message(Prepared{.id = "1", .tasks = {{"t", "ab"}, {"u", "cd"}}}),
+      Message(Sample{.id = "1",
+                     .task = "t",
+                     .doc_id = 1,
+                     .text = "x",
+                     .output_tokens = 2,
+                     .fingerprint = "ab"}),
+      Message(Scored{.id = "1", .task = "t", .doc_id = 1, .line = "{}", .fingerprint = "ab"}),
+      Message(some_result()),
       Message(JobError{
           .id = "1", .kind = "corruption", .message = "m", .retryable = true, .fatal = true}));
 

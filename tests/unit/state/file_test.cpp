@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <fstream>
 
@@ -11,6 +12,7 @@
 #include "store/state/schema.h"
 #include "store/state/sqlite.h"
 #include "tests/unit/state/scenario.h"
+#include "tests/unit/state/version_2_database.h"
 #include "tests/unit/support/memory_file_system.h"
 
 using namespace evalcar;
@@ -31,6 +33,25 @@ Result<std::unique_ptr<Store>> open_at(const std::string& path) {
   static test::FakeClock clock;
   static RealFileSystem files;
   return Store::open(files, clock, path);
+}
+
+void make_version_2(const std::string& path) {
+  const auto raw = must(Connection::open(path, Connection::Mode::kReadWriteCreate, 100));
+  raw->set_checkpoint_on_close(true);
+  must(raw->execute(test::kVersion2Database));
+}
+
+/// Of a file of version 2: what version 3 added.
+void make_version_3(const std::string& path) {
+  const auto raw = must(Connection::open(path, Connection::Mode::kReadWriteCreate, 100));
+  raw->set_checkpoint_on_close(true);
+  must(
+      raw->execute("ALTER TABLE evaluation_task ADD COLUMN error_kind TEXT NOT NULL DEFAULT ''; "
+                   "ALTER TABLE evaluation_task ADD COLUMN circumstances TEXT NOT NULL DEFAULT ''; "
+                   "ALTER TABLE answer ADD COLUMN data TEXT NOT NULL DEFAULT ''; "
+                   "UPDATE answer SET data = 'v1'; "
+                   "UPDATE evaluation SET lease_path = '' WHERE state IN ('scored', 'published'); "
+                   "PRAGMA user_version = 3"));
 }
 
 }  // namespace
@@ -67,59 +88,116 @@ TEST_CASE("a database of a newer version is refused and stays byte for byte as i
   CHECK(Reader::open(path).error().code == ErrorCode::kUnsupported);
 }
 
+TEST_CASE("an older database keeps what it shows, and nothing of it is taken for new work") {
+  const int version = GENERATE(2, 3);
+  TemporaryDirectory folder;
+  const std::string path = folder / "run.db";
+  make_version_2(path);
+  if (version == 3) make_version_3(path);
+  const std::string shown =
+      "SELECT group_concat(row, ';') FROM (SELECT step || ' ' || task || ' ' || metric || ' ' || "
+      "value || ' ' || n || ' ' || (SELECT count(*) FROM samples s WHERE s.step = m.step) AS row "
+      "FROM metrics m)";
+  const auto text_of = [&](const std::string& sql) {
+    return must(must(Connection::open(path, Connection::Mode::kReadOnly, 100))->first_text(sql));
+  };
+  const std::string before = text_of(shown);
+  CHECK(before == "5 docvqa_val anls 0.675136051220308 3 3");
+  CHECK(Reader::open(path).error().code == ErrorCode::kUnsupported);
+
+  const auto store = must(open_at(path));
+
+  CHECK(text_of("PRAGMA user_version") == std::to_string(kSchemaVersion));
+  CHECK(text_of("PRAGMA integrity_check") == "ok");
+  CHECK(text_of(shown) == before);
+  CHECK(text_of("SELECT fingerprint FROM metrics") == "");
+  CHECK(text_of("SELECT count(*) FROM answer") == "1");
+  // A published row remembers a lease only while it holds one.
+  CHECK(must(store->read().evaluation(1)).lease_path.empty());
+  CHECK(must(store->read().evaluation(2)).lease_path == "/out/run/_evalcar/leases/10-1-regular");
+  const auto old_result = must(store->read().result(1));
+  CHECK(old_result.tasks.at(0).fingerprint.empty());
+  CHECK(old_result.tasks.at(0).n_effective == 3);
+  int lines = 0;
+  must(store->read().for_each_sample(1, "docvqa_val", [&](std::string_view) -> Status {
+    ++lines;
+    return {};
+  }));
+  CHECK(lines == 3);
+  const auto raw = must(Connection::open(path, Connection::Mode::kReadOnly, 100));
+  CHECK_FALSE(must(must(raw->prepare("PRAGMA foreign_key_check")).step()));
+
+  // The interrupted evaluation goes on: its old answer is not sent along.
+  must(store->recover());
+  const std::string weights = must(store->read().evaluation(2)).weights_sha256;
+  must(store->begin_attempt(2, "cpu"));
+  must(store->record_loaded(2, weights, "float32"));
+  CHECK(must(store->read().answers(2)).empty());
+
+  // The step that is published is written again with the same weights: it is measured anew.
+  const Checkpoint old = must(store->read().checkpoint(1));
+  const auto again = must(store->observe_checkpoint(old.run_id, Scenario::seen(5, "rewritten")));
+  NewEvaluation wanted;
+  wanted.checkpoint_id = again.checkpoint.id;
+  wanted.kind = "regular";
+  wanted.settings = must(store->read().evaluation(1)).settings;
+  const std::int64_t id = must(store->plan_evaluation(wanted)).id;
+  must(store->transition(id, EvaluationState::kComplete));
+  must(store->mark_leased(id, "/lease"));
+  must(store->begin_attempt(id, "cpu"));
+  const std::string same = must(store->read().evaluation(1)).weights_sha256;
+  must(store->record_loaded(id, same, "float32"));
+  const std::vector<protocol::TaskFingerprint> now = {{"docvqa_val", "f1"}};
+  CHECK_FALSE(must(store->record_prepared(id, now)).duplicate_of.has_value());
+  protocol::EvaluationResult result;
+  result.weights_sha256 = same;
+  result.tasks = {test::anls_result("docvqa_val", 0.25)};
+  must(store->record_result(id, result));
+  CHECK(text_of("SELECT value || ' ' || fingerprint FROM metrics") == "0.25 f1");
+  CHECK(text_of("SELECT count(*) FROM result") == "2");
+}
+
 TEST_CASE("a database of version 1 is migrated with everything that is in it") {
-  Scenario s;
-  const auto seen = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "f")));
-  const std::int64_t run = s.run.id;
-  s.store.reset();
+  TemporaryDirectory folder;
+  const std::string path = folder / "run.db";
+  make_version_2(path);
   {
-    const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
+    const auto raw = must(Connection::open(path, Connection::Mode::kReadWriteCreate, 100));
     raw->set_checkpoint_on_close(true);
     must(
         raw->execute("DROP INDEX run_by_mark; ALTER TABLE run DROP COLUMN mark; "
-                     "ALTER TABLE checkpoint_kind DROP COLUMN files; "
-                     "ALTER TABLE evaluation_task DROP COLUMN error_kind; "
-                     "ALTER TABLE evaluation_task DROP COLUMN circumstances; "
-                     "ALTER TABLE answer DROP COLUMN data; "
-                     "PRAGMA user_version = 1"));
+                     "ALTER TABLE checkpoint_kind DROP COLUMN files; PRAGMA user_version = 1"));
   }
-  CHECK(Reader::open(s.db()).error().code == ErrorCode::kUnsupported);
+  CHECK(Reader::open(path).error().code == ErrorCode::kUnsupported);
 
-  s.reopen();
+  const auto store = must(open_at(path));
 
-  CHECK(s.run.id == run);
-  CHECK(must(s.store->read().checkpoint(seen.checkpoint.id)).step == 5);
-  const auto known = must(s.store->read().known_kinds(run));
-  REQUIRE(known.size() == 1);
-  CHECK(known[0].fingerprint == "f");
+  const Run run = must(store->ensure_run("run-01234567", "/out/run", 65024, 11027627));
+  CHECK(run.name == "run-01234567-1");
+  CHECK(must(store->read().checkpoint(1)).step == 5);
+  const auto known = must(store->read().known_kinds(run.id));
+  REQUIRE(known.size() == 2);
+  CHECK(known[0].fingerprint == "becf19b3193f368b6d4bdf6e8eb718af");
   CHECK(known[0].files.empty());
-  CHECK_FALSE(must(s.store->observe_checkpoint(run, Scenario::seen(5, "f"))).is_new);
-  const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
+  const std::string fingerprint = known[0].fingerprint;
+  CHECK_FALSE(must(store->observe_checkpoint(run.id, Scenario::seen(5, fingerprint))).is_new);
+  const auto connection = must(Connection::open(path, Connection::Mode::kReadOnly, 100));
   CHECK(must(connection->first_text("PRAGMA user_version")) == std::to_string(kSchemaVersion));
 }
 
-TEST_CASE("published rows of version 2 remember no lease, for they gave it up") {
-  Scenario s;
-  const std::int64_t published = s.plan(5).id;
-  s.bring(published, EvaluationState::kScored);
-  const std::int64_t leased = s.plan(10).id;
-  s.bring(leased, EvaluationState::kLeased);
-  s.store.reset();
-  {
-    const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
-    raw->set_checkpoint_on_close(true);
-    must(
-        raw->execute("UPDATE evaluation SET lease_path = '/old'; "
-                     "ALTER TABLE evaluation_task DROP COLUMN error_kind; "
-                     "ALTER TABLE evaluation_task DROP COLUMN circumstances; "
-                     "ALTER TABLE answer DROP COLUMN data; "
-                     "PRAGMA user_version = 2"));
-  }
+TEST_CASE("an old database whose rows refer to nothing is corruption and stays as it is") {
+  TemporaryDirectory folder;
+  const std::string path = folder / "run.db";
+  make_version_2(path);
+  must(must(Connection::open(path, Connection::Mode::kReadWriteCreate, 100))
+           ->execute("DELETE FROM result"));
 
-  s.reopen();
+  const auto opened = open_at(path);
 
-  CHECK(s.get(published).lease_path.empty());
-  CHECK(s.get(leased).lease_path == "/old");
+  REQUIRE_FALSE(opened.has_value());
+  CHECK(opened.error().code == ErrorCode::kCorruption);
+  const auto raw = must(Connection::open(path, Connection::Mode::kReadOnly, 100));
+  CHECK(must(raw->first_text("PRAGMA user_version")) == "2");
 }
 
 TEST_CASE("somebody else's database is refused and stays as it is") {

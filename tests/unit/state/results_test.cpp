@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
+#include <map>
 
 #include "store/state/sqlite.h"
 #include "tests/unit/state/scenario.h"
@@ -26,10 +27,11 @@ std::vector<std::string> query(const std::string& db, const std::string& sql, in
   return found;
 }
 
-std::vector<protocol::Sample> answers(std::int64_t from, std::int64_t to) {
+std::vector<protocol::Sample> answers(std::int64_t from, std::int64_t to,
+                                      const std::string& fingerprint = "f1") {
   std::vector<protocol::Sample> made;
   for (std::int64_t doc = from; doc < to; ++doc) {
-    made.push_back({"job", "docvqa_val", doc, "answer " + std::to_string(doc), 3});
+    made.push_back({"job", "docvqa_val", doc, "answer " + std::to_string(doc), 3, fingerprint});
   }
   return made;
 }
@@ -62,6 +64,23 @@ TEST_CASE("answers of an interrupted attempt are there again for the same weight
   const auto other = must(s.store->record_loaded(id, "w2", "float32"));
   CHECK(other.answers_kept == 0);
   CHECK(other.answers_discarded == 5);
+}
+
+TEST_CASE("answers to an old prompt stay beside those to the new one, and each says which it is") {
+  Scenario s;
+  const std::int64_t id = s.plan(1).id;
+  s.bring(id, kEvaluating, "w1");
+  must(s.store->record_answers(id, answers(0, 3, "old")));
+  must(s.store->record_answers(id, answers(0, 2, "new")));
+
+  const std::vector<protocol::TaskFingerprint> now = {{"docvqa_val", "new"}};
+  const auto prepared = must(s.store->record_prepared(id, now));
+
+  CHECK(prepared.answers_usable == 2);
+  CHECK_FALSE(prepared.duplicate_of.has_value());
+  std::map<std::string, int> of;
+  for (const protocol::Answered& known : must(s.store->read().answers(id))) ++of[known.fingerprint];
+  CHECK(of == std::map<std::string, int>{{"old", 3}, {"new", 2}});
 }
 
 TEST_CASE("a result comes back as it was stored") {
@@ -143,14 +162,96 @@ TEST_CASE("the same weights at the same step are measured once") {
   REQUIRE(again.is_new);
   CHECK(again.replaces == first.checkpoint_id);
   const Evaluation second = s.plan_for(again.checkpoint.id);
-  s.bring(second.id, kLoading);
+  s.bring(second.id, kEvaluating, "w1");
 
-  const auto outcome = must(s.store->record_loaded(second.id, "w1", "float32"));
+  const std::vector<protocol::TaskFingerprint> same = {{"docvqa_val", "f1"}};
+  const auto outcome = must(s.store->record_prepared(second.id, same));
 
   CHECK(outcome.duplicate_of == first.id);
   CHECK(s.state_of(second.id) == kSuperseded);
   CHECK(s.get(second.id).reason.find("evaluation 1") != std::string::npos);
   CHECK(must(s.store->read().attempts(second.id)).at(0).outcome == "superseded");
+}
+
+TEST_CASE(
+    "the same weights with another prompt are measured, and their number is the one that counts") {
+  Scenario s;
+  const Evaluation first = s.plan(1, {"docvqa_val", "mmmu_val"});
+  s.bring(first.id, kScored, "w1", 0.5, "old");
+  const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "rewritten")));
+  const Evaluation second = s.plan_for(again.checkpoint.id, {"docvqa_val", "mmmu_val"});
+  s.bring(second.id, kEvaluating, "w1");
+
+  const std::vector<protocol::TaskFingerprint> now = {{"docvqa_val", "old"}, {"mmmu_val", "new"}};
+  CHECK_FALSE(must(s.store->record_prepared(second.id, now)).duplicate_of.has_value());
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w1";
+  result.tasks = {test::anls_result("docvqa_val", 0.9, "old"),
+                  test::anls_result("mmmu_val", 0.75, "new")};
+  must(s.store->record_result(second.id, result));
+
+  CHECK(query(s.db(), "SELECT task, value, fingerprint FROM metrics ORDER BY task", 3) ==
+        std::vector<std::string>{"docvqa_val|0.5|old", "mmmu_val|0.75|new"});
+  CHECK(query(s.db(), "SELECT count(*) FROM result", 1) == std::vector<std::string>{"3"});
+}
+
+TEST_CASE(
+    "an evaluation that is done again with other data shows the new number and its lines alone") {
+  Scenario s;
+  const std::int64_t id = s.plan(1, {"docvqa_val", "mmmu_val"}).id;
+  s.bring(id, kEvaluating, "w1");
+  const auto score = [&](double value, const std::string& fingerprint, std::int64_t lines,
+                         const std::string& error) {
+    std::vector<protocol::Scored> scored;
+    for (std::int64_t doc = 0; doc < lines; ++doc)
+      scored.push_back({"", "docvqa_val", doc, R"({"is":")" + fingerprint + R"("})", fingerprint});
+    must(s.store->record_samples(id, scored));
+    protocol::EvaluationResult result;
+    result.weights_sha256 = "w1";
+    result.tasks = {test::anls_result("docvqa_val", value, fingerprint),
+                    test::anls_result("mmmu_val", value)};
+    if (!error.empty()) {
+      result.tasks[1] = {};
+      result.tasks[1].task = "mmmu_val";
+      result.tasks[1].error = error;
+    }
+    must(s.store->record_result(id, result));
+  };
+  score(0.5, "old", 3, "no data");
+  const std::string shown =
+      "SELECT value, (SELECT group_concat(line->>'is') FROM samples) FROM "
+      "metrics WHERE task = 'docvqa_val'";
+  CHECK(query(s.db(), shown, 2) == std::vector<std::string>{"0.5|old,old,old"});
+
+  must(s.store->begin_publication(
+      id, 0, [](std::int64_t, auto) -> Result<std::string> { return std::string("{}"); }));
+  must(s.store->finish_publication(id, {}));
+  must(s.store->transition(id, kComplete, "tried again"));
+  must(s.store->mark_leased(id, "/out/run/_evalcar/leases/x"));
+  must(s.store->begin_attempt(id, "cpu"));
+  must(s.store->record_loaded(id, "w1", "float32"));
+  CHECK(query(s.db(), shown, 2) == std::vector<std::string>{"0.5|old,old,old"});
+  score(0.25, "new", 2, "");
+
+  CHECK(query(s.db(), shown, 2) == std::vector<std::string>{"0.25|new,new"});
+  int lines = 0;
+  must(s.store->read().for_each_sample(id, "docvqa_val", [&](std::string_view) -> Status {
+    ++lines;
+    return {};
+  }));
+  CHECK(lines == 2);
+}
+
+TEST_CASE("a result that does not say of what it is enters nothing") {
+  Scenario s;
+  const std::int64_t id = s.plan(1).id;
+  s.bring(id, kEvaluating, "w1");
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w1";
+  result.tasks = {test::anls_result("docvqa_val", 0.1, "")};
+
+  CHECK(s.store->record_result(id, result).error().code == ErrorCode::kInvalidArgument);
+  CHECK(s.state_of(id) == kEvaluating);
 }
 
 TEST_CASE("equal weights at another step have their own number there") {

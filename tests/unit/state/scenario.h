@@ -23,13 +23,16 @@ inline void must(const Status& status) {
   if (!status.has_value()) FAIL(status.error().message);
 }
 
-inline protocol::TaskResult anls_result(const std::string& task, double value) {
+inline protocol::TaskResult anls_result(const std::string& task, double value,
+                                        const std::string& fingerprint = "f1") {
   protocol::TaskResult result;
   result.task = task;
   result.version = "Yaml";
+  result.fingerprint = fingerprint;
   result.alias = task;
   result.n = 2;
   result.n_original = 10;
+  result.n_effective = 3;
   result.metrics = {{"anls", "none", value, 0.25, "", "", true}};
   result.lmms_results = R"({"alias":")" + task + R"(","anls,none":)" + std::to_string(value) +
                         R"(,"anls_stderr,none":0.25})";
@@ -84,7 +87,7 @@ struct Scenario {
   }
   /// Takes a fresh evaluation along the main way until it is in `until`.
   void bring(std::int64_t id, state::EvaluationState until, const std::string& weights = "w1",
-             double value = 0.5) {
+             double value = 0.5, const std::string& fingerprint = "f1") {
     using enum state::EvaluationState;
     const state::Evaluation evaluation = get(id);
     if (until == kFound) return;
@@ -101,11 +104,12 @@ struct Scenario {
     result.seconds = 12.5;
     std::vector<protocol::Scored> lines;
     for (const std::string& task : evaluation.settings.tasks) {
-      result.tasks.push_back(anls_result(task, value));
+      result.tasks.push_back(anls_result(task, value, fingerprint));
       for (std::int64_t doc = 0; doc < 2; ++doc) {
         lines.push_back({"", task, doc,
                          R"({"doc_id": )" + std::to_string(doc) +
-                             R"(, "target": "['A']", "filtered_resps": "A", "anls": 1.0})"});
+                             R"(, "target": "['A']", "filtered_resps": "A", "anls": 1.0})",
+                         fingerprint});
       }
     }
     must(store->record_samples(id, lines));

@@ -58,8 +58,11 @@ std::variant<std::vector<Watched>, Refusal> files_of(const FileSystem& files,
     return Refusal{kExitUsage, dir + ": holds no " + name + " weights"};
   }
   if (kind->completeness != checkpoint::Completeness::kComplete) {
-    return Refusal{kExitNotReady, dir + ": the " + name + " weights are not complete: " +
-                                      (kind->reason.empty() ? "absent" : kind->reason)};
+    const std::string reason = kind->reason.empty() ? "absent" : kind->reason;
+    if (kind->unsupported) return Refusal{kExitFailed, reason};
+    if (kind->damaged)
+      return Refusal{kExitFailed, "the " + name + " weights are damaged: " + reason};
+    return Refusal{kExitNotReady, dir + ": the " + name + " weights are not complete: " + reason};
   }
   std::vector<Watched> watched;
   for (const std::string& relative : kind->files) {

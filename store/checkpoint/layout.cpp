@@ -90,13 +90,17 @@ Result<Inspection> inspect_scene(const LayoutScene& scene, bool averages = true)
   return seen;
 }
 
+ErrorCode error_code_of(const KindState& state) {
+  if (state.unsupported) return ErrorCode::kUnsupported;
+  return state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable;
+}
+
 Result<Plan> plan_of(const LayoutScene& scene, Inspection seen, WeightsKind kind) {
   for (std::size_t i = 0; i < seen.report.kinds.size(); ++i) {
     const KindState& state = seen.report.kinds[i];
     if (state.kind != kind) continue;
     if (state.completeness != Completeness::kComplete) {
-      return make_error(state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable,
-                        state.reason);
+      return make_error(error_code_of(state), state.reason);
     }
     if (seen.plans[i]) return *std::move(seen.plans[i]);
     return seen.entry->plan(scene, kind);
@@ -123,7 +127,8 @@ bool any_entry(const Folder& folder, bool (*predicate)(std::string_view)) {
 void set_incomplete(KindState& state, const Error& error) {
   state.completeness = Completeness::kIncomplete;
   state.reason = error.message;
-  state.damaged = error.code == ErrorCode::kCorruption || error.code == ErrorCode::kUnsupported;
+  state.unsupported = error.code == ErrorCode::kUnsupported;
+  state.damaged = error.code == ErrorCode::kCorruption || state.unsupported;
   state.files.clear();
 }
 

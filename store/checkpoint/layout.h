@@ -48,7 +48,8 @@ struct KindState {
   Completeness completeness = Completeness::kAbsent;
   std::string reason;    ///< in words, for everything but kComplete
   bool damaged = false;  ///< of kIncomplete: what is there breaks its format, waiting cannot help
-  int world_size = 0;    ///< of the shards; 0 where the layout has none
+  bool unsupported = false;  ///< of damaged: it breaks nothing, but is of a form that is not read
+  int world_size = 0;        ///< of the shards; 0 where the layout has none
   std::vector<std::string>
       files;  ///< relative to the checkpoint; every file an evaluation of this kind reads: weights,
               ///< config, tokenizer, processor. What a lease has to link. Empty unless kComplete

@@ -110,7 +110,12 @@ struct Zero {
   std::string refusal() const {
     const auto made = plan();
     if (made.has_value()) return "accepted";
-    return (made.error().code == ErrorCode::kCorruption ? "corrupt: " : "incomplete: ") +
+    const ErrorCode code = made.error().code;
+    const bool unsupported = code == ErrorCode::kUnsupported;
+    CHECK((unsupported && state().damaged) == state().unsupported);
+    return (unsupported                      ? "unsupported: "
+            : code == ErrorCode::kCorruption ? "corrupt: "
+                                             : "incomplete: ") +
            made.error().message;
   }
   std::string read(const std::string& name) const {
@@ -296,7 +301,7 @@ TEST_CASE("what the files say of themselves has to agree with their number") {
   {
     Zero zero;
     zero.partitions = p_list({p_int(2), p_int(1)});
-    says(zero, "corrupt", "expert parallelism");
+    says(zero, "unsupported", "expert parallelism");
   }
   {
     Zero zero;
@@ -311,7 +316,7 @@ TEST_CASE("what the files say of themselves has to agree with their number") {
   {
     Zero zero;
     zero.more_model = {{"ds_autoep_layers", p_list({p_dict({})})}};
-    says(zero, "corrupt", "AutoEP");
+    says(zero, "unsupported", "AutoEP");
   }
 }
 

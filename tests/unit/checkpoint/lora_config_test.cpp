@@ -37,7 +37,7 @@ TEST_CASE("what PEFT would merge otherwise is refused by name") {
     REQUIRE_FALSE(parsed.has_value());
     CHECK(parsed.error().code == ErrorCode::kUnsupported);
     // Judged from the adapter alone: waiting cannot help.
-    says(adapter.refusal(), "corrupt", std::string(key) == "peft_type" ? "LOHA" : key);
+    says(adapter.refusal(), "unsupported", std::string(key) == "peft_type" ? "LOHA" : key);
   }
   for (const char* const key :
        {"lora_magnitude_vector", "lora_B.bias", "lora_A.default.weight", "lora_E"}) {
@@ -94,7 +94,7 @@ TEST_CASE("a malformed adapter_config.json is refused with the key and what it s
   says(adapter.refusal(), "corrupt", "not a finite number");
   adapter.config["lora_alpha"] = 4;
   adapter.config["alpha_pattern"] = {{"(?i)q_proj", 1}};
-  says(adapter.refusal(), "corrupt", "(?i)q_proj");
+  says(adapter.refusal(), "unsupported", "(?i)q_proj");
 }
 
 TEST_CASE("an adapter_config.json is bounded in size, depth and numbers") {

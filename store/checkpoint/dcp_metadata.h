@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,34 +41,38 @@ struct DcpMetadata {
   std::vector<TensorPlan> weights;
 };
 
-/// Reads one or several metadata files.
+/// Reads one or several metadata files. Peak memory: six times their size while one is parsed (real
+/// files: three times), and what they name is limited by their size.
 class DcpMetadataReader {
  public:
   /// Adds one file's content. kCorruption with `where` and the byte of the entry's name for what
   /// contradicts itself, leaves the folder, or names what a checkpoint has no need for;
   /// kUnsupported for sparse tensors.
   Status add(std::string bytes, const std::string& where);
-  /// After the last add(). kCorruption where chunks leave gaps or overlap; kUnsupported, by name,
-  /// for a transform (compression) of a weight's chunk.
+  /// After the last add(), once. kCorruption where chunks leave gaps or overlap; kUnsupported, by
+  /// name, for a transform (compression) of a weight's chunk.
   Result<DcpMetadata> finish();
 
  private:
+  /// A chunk with elements; its start and size are in dims_.
   struct Chunk {
-    std::vector<std::int64_t> start;
-    std::vector<std::int64_t> size;
-    std::size_t file = 0;  // of a chunk with elements
-    DcpItem item;
-    std::string transform;
+    std::uint32_t entry = 0;  // index into entries_
+    std::uint32_t file = 0;   // index into files_
+    std::uint64_t offset = 0;
+    std::size_t dims = 0;
   };
   struct Entry {
     std::string key;
-    DcpPath path;  // as planner_data has it; empty: not told
+    std::vector<std::uint32_t> cuts;  // where the path's components begin in the key, but for 0
+    std::vector<std::int64_t> shape;
+    DType dtype = DType::kFloat32;
     bool is_tensor = false;
     bool is_described = false;  // dtype and shape are known
-    DType dtype = DType::kFloat32;
-    std::vector<std::int64_t> shape;
-    std::vector<Chunk> chunks;
-    std::string where;  // the file and byte that name it first
+    bool is_wanted = false;     // by the last source: it is the model's
+    std::uint32_t last_source = 0;
+    std::uint32_t path_source = 0;  // the last one whose planner_data told the path
+    std::uint32_t first_source = 0;
+    std::uint32_t key_offset = 0;  // in the first source, for errors
   };
   struct Source;  // one file that is being added
 
@@ -75,17 +80,25 @@ class DcpMetadataReader {
   Status add_tensor(const Source& source, Pickle::NodeId value, Entry& entry);
   Status add_chunks(Source& source);
   Status add_paths(const Source& source);
-  void choose(Source& source) const;
+  void choose(const Source& source);
   Status add_items(Source& source);
   Status match(Source& source);
-  Result<std::size_t> file_index(const Source& source, Pickle::NodeId name);
+  Status match_one(const Source& source, std::size_t chunk, std::size_t& item,
+                   std::vector<bool>& used);
+  Result<std::uint32_t> file_index(const Source& source, Pickle::NodeId name);
   Status check_files(const std::string& where);
+  std::string where_of(const Entry& entry) const;
+  DcpPath path_of(const Entry& entry) const;
+  Result<TensorPlan> take_tensor(std::size_t entry, std::string name);
 
-  std::vector<Entry> entries_;
-  std::map<std::string, std::size_t, std::less<>> by_key_;
+  std::deque<Entry> entries_;
+  std::map<std::string_view, std::uint32_t> by_key_;  // into entries_
+  std::deque<Chunk> chunks_;
+  std::deque<std::int64_t> dims_;
+  std::map<std::uint32_t, std::string> transforms_;  // by entry; of some
   std::vector<DcpFile> files_;
-  std::map<std::string, std::size_t, std::less<>> by_file_;
-  std::string where_;  // the last source
+  std::map<std::string, std::uint32_t, std::less<>> by_file_;
+  std::vector<std::string> sources_;  // where
 };
 
 }  // namespace evalcar::checkpoint

@@ -51,7 +51,10 @@ DcpPath model_tree(std::span<const DcpPath> paths) {
 
 std::string joined(const DcpPath& path, std::size_t first) {
   std::string name;
-  for (std::size_t i = first; i < path.size(); ++i) name += (i > first ? "." : "") + path[i];
+  for (std::size_t i = first; i < path.size(); ++i) {
+    if (i > first) name += '.';
+    name += path[i];
+  }
   return name;
 }
 

@@ -8,12 +8,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace evalcar::checkpoint {
 
-/// Of one tensor; at least one component.
-using DcpPath = std::vector<std::string>;
+/// Of one tensor; at least one component. The texts are the caller's.
+using DcpPath = std::vector<std::string_view>;
 
 /// The name of each tensor, or nothing where it is no weight.
 ///

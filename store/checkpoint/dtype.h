@@ -8,7 +8,7 @@
 
 namespace evalcar::checkpoint {
 
-enum class DType {
+enum class DType : std::uint8_t {
   kFloat64,
   kFloat32,
   kFloat16,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <tuple>
 
 #include "store/checkpoint/json_scan.h"
@@ -169,26 +168,39 @@ Status sort_tensors(Plan& plan) {
 }
 
 void find_ties(Plan& plan) {
-  // Candidates begin at the same place with the same view of it; then all pieces must agree.
-  using View = std::tuple<std::size_t, std::uint64_t, DType, std::vector<std::int64_t>,
-                          std::vector<std::int64_t>>;
-  std::map<View, std::size_t> by_view;
+  // Tensors that begin at the same place with the same view of it come together, in the plan's
+  // order; each is compared with the first of them, then all pieces must agree.
+  std::vector<std::uint32_t> order;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    TensorPlan& tensor = plan.tensors[i];
-    tensor.tied_to.reset();
-    if (tensor.pieces.empty() || !tensor.is_stored_as_is()) continue;
+    plan.tensors[i].tied_to.reset();
+    if (!plan.tensors[i].pieces.empty() && plan.tensors[i].is_stored_as_is()) {
+      order.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+  const auto view = [&](std::uint32_t i) {
+    const TensorPlan& tensor = plan.tensors[i];
     const Piece& first = tensor.pieces[0];
-    const auto [place, fresh] = by_view.try_emplace(
-        View{first.file, first.file_offset, tensor.dtype, tensor.shape, first.stride_elements}, i);
-    if (fresh) continue;
-    const TensorPlan& other = plan.tensors[place->second];
+    return std::tie(first.file, first.file_offset, tensor.dtype, tensor.shape,
+                    first.stride_elements);
+  };
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return view(a) != view(b) ? view(a) < view(b) : a < b;
+  });
+  std::size_t first = 0;
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (view(order[i]) != view(order[first])) {
+      first = i;
+      continue;
+    }
+    TensorPlan& tensor = plan.tensors[order[i]];
+    const TensorPlan& other = plan.tensors[order[first]];
     const bool same =
         std::equal(tensor.pieces.begin(), tensor.pieces.end(), other.pieces.begin(),
                    other.pieces.end(), [](const Piece& a, const Piece& b) {
                      return std::tie(a.file, a.file_offset, a.start, a.size, a.stride_elements) ==
                             std::tie(b.file, b.file_offset, b.start, b.size, b.stride_elements);
                    });
-    if (same) tensor.tied_to = place->second;
+    if (same) tensor.tied_to = order[first];
   }
 }
 

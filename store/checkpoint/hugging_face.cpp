@@ -17,18 +17,19 @@ Status add_safetensors_file(const FileSystem& files, const Folder& folder, const
   const std::string path = join_path(folder.path, name);
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
-  EVALCAR_ASSIGN_OR_RETURN(const SafetensorsFile parsed, read_safetensors(*file, path));
+  EVALCAR_ASSIGN_OR_RETURN(SafetensorsFile parsed, read_safetensors(*file, path));
   EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
   plan.files.push_back({path, identity});
-  for (const SafetensorsTensor& stored : parsed.tensors) {
+  plan.tensors.reserve(plan.tensors.size() + parsed.tensors.size());
+  for (SafetensorsTensor& stored : parsed.tensors) {
     TensorPlan tensor;
-    tensor.name = stored.name;
+    tensor.name = std::move(stored.name);
     tensor.dtype = stored.dtype;
     tensor.shape = stored.shape;
     if (tensor.elements() > 0) {
       tensor.pieces.push_back(Piece{plan.files.size() - 1, parsed.data_offset + stored.begin,
-                                    std::vector<std::int64_t>(stored.shape.size(), 0), stored.shape,
-                                    contiguous_strides(stored.shape)});
+                                    std::vector<std::int64_t>(stored.shape.size(), 0),
+                                    std::move(stored.shape), contiguous_strides(tensor.shape)});
     }
     plan.tensors.push_back(std::move(tensor));
   }

@@ -1,8 +1,30 @@
 #include "store/checkpoint/pickle.h"
 
+#include <algorithm>
+
 #include "store/checkpoint/pickle_machine.h"
 
 namespace evalcar::checkpoint {
+
+std::optional<std::uint32_t> NodeRuns::add(std::span<const std::uint32_t> run) {
+  constexpr std::size_t kFirstBlock = 64;
+  constexpr std::size_t kLargestBlock = 16384;  // of short runs
+  if (run.empty()) return 0;
+  if (capacity_ - size_ < run.size()) {
+    if (blocks_.size() > kOffsetMask) return std::nullopt;
+    // What a block leaves unused is little: a long run has a block of its own.
+    capacity_ = run.size() > kLargestBlock / 8
+                    ? run.size()
+                    : std::clamp(2 * capacity_, std::max(kFirstBlock, run.size()), kLargestBlock);
+    blocks_.push_back(std::make_unique_for_overwrite<std::uint32_t[]>(capacity_));
+    bytes_ += capacity_ * sizeof(std::uint32_t);
+    size_ = 0;
+  }
+  std::copy(run.begin(), run.end(), blocks_.back().get() + size_);
+  const auto first = static_cast<std::uint32_t>((blocks_.size() - 1) << kOffsetBits | size_);
+  size_ += run.size();
+  return first;
+}
 
 Result<Pickle> Pickle::parse(std::string bytes, std::string_view where, PickleNames names) {
   if (bytes.size() >= UINT32_MAX) {
@@ -11,24 +33,33 @@ Result<Pickle> Pickle::parse(std::string bytes, std::string_view where, PickleNa
   return PickleMachine(std::move(bytes), where, names).run();
 }
 
-std::string_view Pickle::text(NodeId id) const {
+std::int64_t Pickle::integer(NodeId id) const {
+  if (is_small(id)) return static_cast<std::int64_t>(id & ~kSmallInteger);
   const Node& node = nodes_[id];
-  if (node.kind != PickleKind::kText) return {};
-  return std::string_view(*bytes_).substr(node.first, node.count);
+  if (node.kind == PickleKind::kBool) return node.first;
+  if (node.kind != PickleKind::kInteger) return 0;
+  return static_cast<std::int64_t>(std::uint64_t{node.count} << 32U | node.first);
+}
+
+std::string_view Pickle::text(NodeId id) const {
+  if (kind(id) != PickleKind::kText) return {};
+  return std::string_view(*bytes_).substr(nodes_[id].first, nodes_[id].count);
 }
 
 std::span<const Pickle::NodeId> Pickle::items(NodeId id) const {
+  const PickleKind what = kind(id);
+  if (what != PickleKind::kTuple && what != PickleKind::kList && what != PickleKind::kDict) {
+    return {};
+  }
   const Node& node = nodes_[id];
-  if (node.kind == PickleKind::kTuple) return std::span(pool_).subspan(node.first, node.count);
-  const bool grows = node.kind == PickleKind::kList || node.kind == PickleKind::kDict;
-  if (!grows || node.first == kNoNode) return {};
-  return growing_[node.first];
+  if (node.grown) return grown_[node.first];
+  if (node.count == 0) return {};
+  return runs_.run(node.first, node.count);
 }
 
 std::optional<Pickle::NodeId> Pickle::state(NodeId id) const {
-  const Node& node = nodes_[id];
-  if (node.kind != PickleKind::kObject || node.state == kNoNode) return std::nullopt;
-  return node.state;
+  if (kind(id) != PickleKind::kObject || nodes_[id].first == kNoNode) return std::nullopt;
+  return nodes_[id].first;
 }
 
 std::optional<Pickle::NodeId> Pickle::find(NodeId dict, std::string_view key) const {

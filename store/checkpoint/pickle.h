@@ -82,6 +82,27 @@ enum class PickleNames : std::uint8_t {
   kDeepspeed,    ///< data.pkl of DeepSpeed's *_states.pt: those of kTensors and some of DeepSpeed
 };
 
+/// Runs of node numbers, which never move. Their blocks begin small, since most pickles are.
+class NodeRuns {
+ public:
+  /// Where the run begins; absent where all blocks are full.
+  std::optional<std::uint32_t> add(std::span<const std::uint32_t> run);
+  std::span<const std::uint32_t> run(std::uint32_t first, std::size_t count) const {
+    return {blocks_[first >> kOffsetBits].get() + (first & kOffsetMask), count};
+  }
+  /// Of all blocks.
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr unsigned kOffsetBits = 16;
+  static constexpr std::uint32_t kOffsetMask = (1U << kOffsetBits) - 1;
+
+  std::vector<std::unique_ptr<std::uint32_t[]>> blocks_;
+  std::size_t size_ = 0;      // of the last block, in numbers
+  std::size_t capacity_ = 0;  // of it
+  std::size_t bytes_ = 0;
+};
+
 /// A parsed pickle. Nodes are numbered; a number stays valid as long as the Pickle. Reading it is
 /// thread-safe.
 class Pickle {
@@ -89,15 +110,16 @@ class Pickle {
   using NodeId = std::uint32_t;
 
   /// Parses one pickle that fills `bytes` exactly. kCorruption with the byte for everything that is
-  /// malformed, unknown, not on the list, or beyond the limits: a million objects and one for every
-  /// three bytes, which real files are far from; of tensors 8 million.
+  /// malformed, unknown, not on the list, or beyond the limits: a stack of a million objects, and
+  /// 24 MiB and three times the file's size of memory for what it makes (real files take less than
+  /// twice their size).
   static Result<Pickle> parse(std::string bytes, std::string_view where,
                               PickleNames names = PickleNames::kTensors);
 
   NodeId root() const { return root_; }
-  PickleKind kind(NodeId id) const { return nodes_[id].kind; }
+  PickleKind kind(NodeId id) const { return is_small(id) ? PickleKind::kInteger : nodes_[id].kind; }
   /// Of kInteger, and 0 or 1 of kBool.
-  std::int64_t integer(NodeId id) const { return nodes_[id].integer; }
+  std::int64_t integer(NodeId id) const;
   std::string_view text(NodeId id) const;
   /// Of kText: where it is in the pickle's bytes, for errors.
   std::size_t text_offset(NodeId id) const { return nodes_[id].first; }
@@ -108,7 +130,7 @@ class Pickle {
   /// The element type of a kDType or kTypedStorage global.
   DType dtype(NodeId id) const { return nodes_[id].dtype; }
   /// Of kObject: what made it. Its arguments are a tuple.
-  PickleGlobal made_by(NodeId id) const { return nodes_[nodes_[id].first].global; }
+  PickleGlobal made_by(NodeId id) const { return nodes_[id].global; }
   std::span<const NodeId> arguments(NodeId id) const { return items(nodes_[id].count); }
   /// Of kObject: what BUILD set, if it did.
   std::optional<NodeId> state(NodeId id) const;
@@ -127,25 +149,31 @@ class Pickle {
  private:
   friend class PickleMachine;
   static constexpr NodeId kNoNode = UINT32_MAX;
+  // A number from 0 to 2^31 - 2 is its own id, with this bit, and no node: metadata is full of
+  // them.
+  static constexpr NodeId kSmallInteger = NodeId{1} << 31U;
 
-  // Meaning of first and count by kind: text: offset and size in bytes_. Tuple: range of pool_.
-  // List, dict: index into growing_ (kNoNode while empty). Object: callable and argument tuple.
-  // Persistent: the id.
+  // Meaning of first and count by kind: text: offset and size in bytes_. Tuple, and a list or dict
+  // that was filled at once: range of runs_. One that grew after that (`grown`): index into grown_.
+  // Bool: the value; integer: its low and high half. Object: state (or kNoNode) and argument tuple,
+  // and `global` is what made it. Persistent: the id.
   struct Node {
     PickleKind kind = PickleKind::kNone;
     PickleGlobal global{};
     DType dtype{};
-    std::uint32_t first = kNoNode;
+    bool grown = false;
+    std::uint32_t first = 0;
     std::uint32_t count = 0;
-    NodeId state = kNoNode;
-    std::int64_t integer = 0;
   };
+  static_assert(sizeof(Node) == 12);
 
   Pickle() = default;
+  static bool is_small(NodeId id) { return (id & kSmallInteger) != 0; }
+
   std::unique_ptr<const std::string> bytes_;
   std::deque<Node> nodes_;  // a vector would hold them three times over while it grows
-  std::vector<NodeId> pool_;
-  std::deque<std::vector<NodeId>> growing_;
+  NodeRuns runs_;
+  std::deque<std::vector<NodeId>> grown_;
   NodeId root_ = kNoNode;
 };
 

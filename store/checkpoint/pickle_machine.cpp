@@ -50,12 +50,11 @@ enum Opcode : std::uint8_t {
   kBinPersId = 'Q',
 };
 
-constexpr std::size_t kMaxTensorNodes = 8'000'000;
+/// Far more than real files need: they fill containers in batches of a thousand.
+constexpr std::size_t kMaxStack = std::size_t{1} << 20U;
 
-/// Objects that a file of that size may make. Real files have at least five bytes for each.
-std::size_t max_nodes(std::size_t bytes, PickleNames names) {
-  const std::size_t by_size = 1'000'000 + bytes / 3;
-  return names == PickleNames::kDcpMetadata ? by_size : std::min(by_size, kMaxTensorNodes);
+std::size_t max_memory_bytes(std::size_t file_bytes) {
+  return (std::size_t{24} << 20U) + 3 * file_bytes;
 }
 
 bool is_utf8(std::string_view text) {
@@ -96,17 +95,24 @@ bool is_utf8(std::string_view text) {
 }  // namespace
 
 PickleMachine::PickleMachine(std::string bytes, std::string_view where, PickleNames names)
-    : names_(names), max_nodes_(max_nodes(bytes.size(), names)), where_(where) {
+    : names_(names), max_memory_bytes_(max_memory_bytes(bytes.size())), where_(where) {
   pickle_.bytes_ = std::make_unique<const std::string>(std::move(bytes));
   bytes_ = *pickle_.bytes_;
-  add({});  // node 0: None
+  for (const PickleKind kind : {PickleKind::kNone, PickleKind::kBool, PickleKind::kBool,
+                                PickleKind::kReal, PickleKind::kTuple}) {
+    add({.kind = kind});
+  }
+  node(kTrueNode).first = 1;
 }
 
 Result<Pickle> PickleMachine::run() {
   while (!stopped_) {
     const std::size_t at = position_;
     if (const char* wrong = step(); wrong != nullptr) return failure(at, wrong);
-    if (pickle_.nodes_.size() > max_nodes_) return failure(at, "too many objects");
+    if (stack_.size() > kMaxStack || marks_.size() > kMaxStack ||
+        memory_bytes() > max_memory_bytes_) {
+      return failure(at, "too many objects");
+    }
   }
   if (position_ != bytes_.size()) return failure(position_, "bytes behind the end of the pickle");
   return std::move(pickle_);
@@ -179,14 +185,13 @@ const char* PickleMachine::step() {
     case kLong1:
       return long1();
     case kBinFloat:
-      return take(8) ? push_new(Node{.kind = PickleKind::kReal}) : "ends in BINFLOAT";
+      return take(8) ? push(kRealNode) : "ends in BINFLOAT";
     case kNewTrue:
-      return push_new(Node{.kind = PickleKind::kBool, .integer = 1});
+      return push(kTrueNode);
     case kNewFalse:
-      return push_new(Node{.kind = PickleKind::kBool});
+      return push(kFalseNode);
     case kNone:
-      push(kNoneNode);
-      return nullptr;
+      return push(kNoneNode);
     case kEmptyDict:
       return push_new(Node{.kind = PickleKind::kDict});
     case kEmptyList:
@@ -252,7 +257,7 @@ const char* PickleMachine::stack_global() {
   if (!holds(2)) return "STACK_GLOBAL on an empty stack";
   const NodeId name = pop();
   const NodeId module = pop();
-  if (node(name).kind != PickleKind::kText || node(module).kind != PickleKind::kText) {
+  if (pickle_.kind(name) != PickleKind::kText || pickle_.kind(module) != PickleKind::kText) {
     return "STACK_GLOBAL needs two texts";
   }
   return push_global(pickle_.text(module), pickle_.text(name));
@@ -272,7 +277,9 @@ const char* PickleMachine::push_global(std::string_view module, std::string_view
 const char* PickleMachine::put(std::optional<std::uint64_t> index) {
   if (!index || !holds(1)) return "broken memo store";
   // Indices are given out in turn; a file has fewer than it has bytes.
-  if (*index > bytes_.size()) return "memo index beyond the file's size";
+  if (*index > bytes_.size() || (*index + 1) * sizeof(NodeId) > max_memory_bytes_) {
+    return "memo index beyond the file's size";
+  }
   if (memo_.size() <= *index) memo_.resize(*index + 1, Pickle::kNoNode);
   if (memo_[*index] == Pickle::kNoNode) ++next_memo_;
   memo_[*index] = stack_.back();
@@ -283,8 +290,7 @@ const char* PickleMachine::get(std::optional<std::uint64_t> index) {
   if (!index || *index >= memo_.size() || memo_[*index] == Pickle::kNoNode) {
     return "memo entry is not there";
   }
-  push(memo_[*index]);
-  return nullptr;
+  return push(memo_[*index]);
 }
 
 const char* PickleMachine::unicode(std::optional<std::uint64_t> size) {
@@ -298,16 +304,24 @@ const char* PickleMachine::unicode(std::optional<std::uint64_t> size) {
   return push_new(fresh);
 }
 
+const char* PickleMachine::push_integer(std::int64_t value) {
+  if (value >= 0 && value < std::int64_t{Pickle::kNoNode & ~Pickle::kSmallInteger}) {
+    return push(static_cast<NodeId>(value) | Pickle::kSmallInteger);
+  }
+  const auto bits = static_cast<std::uint64_t>(value);
+  return push_new(Node{.kind = PickleKind::kInteger,
+                       .first = static_cast<std::uint32_t>(bits),
+                       .count = static_cast<std::uint32_t>(bits >> 32U)});
+}
+
 const char* PickleMachine::integer(std::optional<std::uint64_t> value) {
-  if (!value) return "ends in an integer";
-  return push_new(Node{.kind = PickleKind::kInteger, .integer = static_cast<std::int64_t>(*value)});
+  return value ? push_integer(static_cast<std::int64_t>(*value)) : "ends in an integer";
 }
 
 const char* PickleMachine::binint() {
   const auto value = take(4);
   if (!value) return "ends in BININT";
-  return push_new(Node{.kind = PickleKind::kInteger,
-                       .integer = static_cast<std::int32_t>(static_cast<std::uint32_t>(*value))});
+  return push_integer(static_cast<std::int32_t>(static_cast<std::uint32_t>(*value)));
 }
 
 const char* PickleMachine::long1() {
@@ -319,7 +333,7 @@ const char* PickleMachine::long1() {
   if (*size > 0 && *size < 8 && (value >> (8 * *size - 1) & 1U) != 0) {
     value |= ~std::uint64_t{0} << (8 * *size);
   }
-  return push_new(Node{.kind = PickleKind::kInteger, .integer = static_cast<std::int64_t>(value)});
+  return push_integer(static_cast<std::int64_t>(value));
 }
 
 }  // namespace evalcar::checkpoint

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,20 +26,31 @@ class PickleMachine {
  private:
   using NodeId = Pickle::NodeId;
   using Node = Pickle::Node;
+  // Made at the beginning; whatever is equal to one of them is it.
   static constexpr NodeId kNoneNode = 0;
+  static constexpr NodeId kFalseNode = 1;
+  static constexpr NodeId kTrueNode = 2;
+  static constexpr NodeId kRealNode = 3;  // its value is not kept
+  static constexpr NodeId kEmptyTupleNode = 4;
 
   // pickle_machine.cpp: bytes, stack, memo, scalars.
   Error failure(std::size_t at, std::string_view wrong) const;
+  /// Of everything that grows with the file, but for the stack, which has a limit of its own.
+  std::size_t memory_bytes() const {
+    return pickle_.nodes_.size() * sizeof(Node) + pickle_.runs_.bytes() + grown_bytes_ +
+           memo_.size() * sizeof(NodeId);
+  }
   NodeId add(const Node& node) {
     pickle_.nodes_.push_back(node);
     return static_cast<NodeId>(pickle_.nodes_.size() - 1);
   }
   Node& node(NodeId id) { return pickle_.nodes_[id]; }
-  void push(NodeId id) { stack_.push_back(id); }
-  const char* push_new(const Node& fresh) {
-    push(add(fresh));
+  const char* push(NodeId id) {
+    stack_.push_back(id);
     return nullptr;
   }
+  const char* push_new(const Node& fresh) { return push(add(fresh)); }
+  const char* push_integer(std::int64_t value);
   /// Little-endian unsigned integer of `size` bytes.
   std::optional<std::uint64_t> take(std::size_t size);
   /// Objects above the innermost mark, which is closed.
@@ -70,7 +82,8 @@ class PickleMachine {
   const char* tuple(std::span<const NodeId> elements);
   const char* tuple_of(std::size_t count);
   const char* tuple_to_mark();
-  std::vector<NodeId>& growing(NodeId id);
+  /// Adds elements to a list, or keys and values to a dict.
+  const char* extend(NodeId id, std::span<const NodeId> elements);
   const char* append(std::span<const NodeId> elements);
   const char* append_one();
   const char* append_to_mark();
@@ -81,6 +94,7 @@ class PickleMachine {
   const char* set_to_mark();
   /// Pops a global and an argument tuple.
   const char* take_call(NodeId& callable, NodeId& arguments);
+  const char* push_object(NodeId callable, NodeId arguments);
   const char* reduce();
   const char* newobj();
   /// The state is kept beside the object as data. That of an OrderedDict (`_metadata` of a
@@ -90,15 +104,15 @@ class PickleMachine {
 
   Pickle pickle_;
   PickleNames names_;
-  std::size_t max_nodes_;
+  std::size_t max_memory_bytes_;
   std::string_view bytes_;
   std::string_view where_;
   std::size_t position_ = 0;
   std::vector<NodeId> stack_;
   std::vector<std::size_t> marks_;
-  std::vector<NodeId> memo_;
+  std::deque<NodeId> memo_;
   std::uint64_t next_memo_ = 0;
-  NodeId empty_tuple_ = Pickle::kNoNode;  // all of them are one
+  std::size_t grown_bytes_ = 0;
   bool seen_proto_ = false;
   bool stopped_ = false;
   std::string detail_;

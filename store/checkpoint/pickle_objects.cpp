@@ -8,18 +8,12 @@
 namespace evalcar::checkpoint {
 
 const char* PickleMachine::tuple(std::span<const NodeId> elements) {
-  if (elements.empty() && empty_tuple_ != Pickle::kNoNode) {
-    push(empty_tuple_);
-    return nullptr;
-  }
-  const Node fresh{.kind = PickleKind::kTuple,
-                   .first = static_cast<std::uint32_t>(pickle_.pool_.size()),
-                   .count = static_cast<std::uint32_t>(elements.size())};
-  pickle_.pool_.insert(pickle_.pool_.end(), elements.begin(), elements.end());
-  const NodeId id = add(fresh);
-  if (elements.empty()) empty_tuple_ = id;
-  push(id);
-  return nullptr;
+  if (elements.empty()) return push(kEmptyTupleNode);
+  const auto first = pickle_.runs_.add(elements);
+  if (!first) return "too many objects";
+  return push_new({.kind = PickleKind::kTuple,
+                   .first = *first,
+                   .count = static_cast<std::uint32_t>(elements.size())});
 }
 
 const char* PickleMachine::tuple_of(std::size_t count) {
@@ -35,21 +29,35 @@ const char* PickleMachine::tuple_to_mark() {
   return elements ? tuple(*elements) : "TUPLE without a mark";
 }
 
-std::vector<Pickle::NodeId>& PickleMachine::growing(NodeId id) {
-  if (node(id).first == Pickle::kNoNode) {
-    node(id).first = static_cast<std::uint32_t>(pickle_.growing_.size());
-    pickle_.growing_.emplace_back();
+const char* PickleMachine::extend(NodeId id, std::span<const NodeId> elements) {
+  Node& container = node(id);
+  if (container.count == 0 && !container.grown) {
+    const auto first = pickle_.runs_.add(elements);
+    if (!first) return "too many objects";
+    container.first = *first;
+    container.count = static_cast<std::uint32_t>(elements.size());
+    return nullptr;
   }
-  return pickle_.growing_[node(id).first];
+  constexpr std::size_t kElementBytes = 2 * sizeof(NodeId);  // it doubles where it is full
+  if (!container.grown) {
+    constexpr std::size_t kVectorBytes = 48;
+    const auto filled = pickle_.runs_.run(container.first, container.count);
+    container.grown = true;
+    container.first = static_cast<std::uint32_t>(pickle_.grown_.size());
+    pickle_.grown_.emplace_back(filled.begin(), filled.end());
+    grown_bytes_ += kVectorBytes + filled.size() * kElementBytes;
+  }
+  std::vector<NodeId>& grown = pickle_.grown_[container.first];
+  grown.insert(grown.end(), elements.begin(), elements.end());
+  grown_bytes_ += elements.size() * kElementBytes;
+  return nullptr;
 }
 
 const char* PickleMachine::append(std::span<const NodeId> elements) {
-  if (!holds(1) || node(stack_.back()).kind != PickleKind::kList) {
+  if (!holds(1) || pickle_.kind(stack_.back()) != PickleKind::kList) {
     return "APPEND to what is not a list";
   }
-  auto& list = growing(stack_.back());
-  list.insert(list.end(), elements.begin(), elements.end());
-  return nullptr;
+  return extend(stack_.back(), elements);
 }
 
 const char* PickleMachine::append_one() {
@@ -78,16 +86,14 @@ bool PickleMachine::is_key(NodeId id) const {
 }
 
 const char* PickleMachine::set(std::span<const NodeId> pairs) {
-  if (!holds(1) || node(stack_.back()).kind != PickleKind::kDict) {
+  if (!holds(1) || pickle_.kind(stack_.back()) != PickleKind::kDict) {
     return "SETITEM on what is not a dict";
   }
   if (pairs.size() % 2 != 0) return "SETITEMS with an odd number of objects";
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     if (!is_key(pairs[i])) return "a dict key that cannot be one";
   }
-  auto& dict = growing(stack_.back());
-  dict.insert(dict.end(), pairs.begin(), pairs.end());
-  return nullptr;
+  return extend(stack_.back(), pairs);
 }
 
 const char* PickleMachine::set_one() {
@@ -107,8 +113,8 @@ const char* PickleMachine::take_call(NodeId& callable, NodeId& arguments) {
   if (!holds(2)) return "a call on too short a stack";
   arguments = pop();
   callable = pop();
-  if (node(callable).kind != PickleKind::kGlobal) return "a call of what is not a global";
-  if (node(arguments).kind != PickleKind::kTuple) return "a call without an argument tuple";
+  if (pickle_.kind(callable) != PickleKind::kGlobal) return "a call of what is not a global";
+  if (pickle_.kind(arguments) != PickleKind::kTuple) return "a call without an argument tuple";
   return nullptr;
 }
 
@@ -123,12 +129,19 @@ const char* PickleMachine::reduce() {
   }
   if (node(callable).global == PickleGlobal::kGetattr) {
     const auto given = pickle_.items(arguments);
-    const bool is_member = given.size() == 2 && node(given[1]).kind == PickleKind::kText &&
+    const bool is_member = given.size() == 2 && pickle_.kind(given[1]) == PickleKind::kText &&
                            (pickle_.is_global(given[0], PickleGlobal::kDcpMemoryFormat) ||
                             pickle_.is_global(given[0], PickleGlobal::kDeepspeedZeroStage));
     if (!is_member) return "getattr of something else than a known enumeration's member";
   }
-  return push_new(Node{.kind = PickleKind::kObject, .first = callable, .count = arguments});
+  return push_object(callable, arguments);
+}
+
+const char* PickleMachine::push_object(NodeId callable, NodeId arguments) {
+  return push_new({.kind = PickleKind::kObject,
+                   .global = node(callable).global,
+                   .first = Pickle::kNoNode,
+                   .count = arguments});
 }
 
 const char* PickleMachine::newobj() {
@@ -136,24 +149,24 @@ const char* PickleMachine::newobj() {
   NodeId arguments = 0;
   if (const char* wrong = take_call(callable, arguments)) return wrong;
   if (!may_newobj(node(callable).global)) return "NEWOBJ of a name that is not a class here";
-  return push_new(Node{.kind = PickleKind::kObject, .first = callable, .count = arguments});
+  return push_object(callable, arguments);
 }
 
 const char* PickleMachine::build() {
   if (!holds(2)) return "BUILD on too short a stack";
   const NodeId state = pop();
-  Node& object = node(stack_.back());
-  const bool wants_tuple =
-      object.kind == PickleKind::kObject && has_tuple_state(node(object.first).global);
-  if (node(state).kind != (wants_tuple ? PickleKind::kTuple : PickleKind::kDict)) {
+  const NodeId object = stack_.back();
+  const PickleKind kind = pickle_.kind(object);
+  const bool wants_tuple = kind == PickleKind::kObject && has_tuple_state(pickle_.made_by(object));
+  if (pickle_.kind(state) != (wants_tuple ? PickleKind::kTuple : PickleKind::kDict)) {
     return "BUILD with a state of another kind than its class has";
   }
-  if (object.kind == PickleKind::kDict) return nullptr;
-  if (object.kind != PickleKind::kObject || !may_newobj(node(object.first).global)) {
+  if (kind == PickleKind::kDict) return nullptr;
+  if (kind != PickleKind::kObject || !may_newobj(pickle_.made_by(object))) {
     return "BUILD of what has no state";
   }
-  if (object.state != Pickle::kNoNode) return "a second BUILD of one object";
-  object.state = state;
+  if (node(object).first != Pickle::kNoNode) return "a second BUILD of one object";
+  node(object).first = state;
   return nullptr;
 }
 

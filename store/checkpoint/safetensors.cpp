@@ -19,7 +19,8 @@ constexpr std::string_view kMetadata = "__metadata__";
 /// "__metadata__":{"k":"v"}}.
 class HeaderVisitor final : public JsonVisitor {
  public:
-  explicit HeaderVisitor(SafetensorsFile& file) : file_(file) {}
+  HeaderVisitor(SafetensorsFile& file, std::size_t header_bytes)
+      : file_(file), max_dimensions_(64'000 + header_bytes / 8) {}
 
   std::string open(const JsonPath& path, bool is_array) override {
     if (path.empty()) return is_array ? "the header is not an object" : "";
@@ -41,6 +42,7 @@ class HeaderVisitor final : public JsonVisitor {
   std::string scalar(const JsonPath& path, const JsonScalar& value) override {
     if (path.size() == 2 && path[0] == kMetadata) {
       if (value.kind != JsonScalar::Kind::kString) return "metadata is not text" + at(path);
+      if (file_.metadata.size() == kMaxMetadata) return "more metadata than anybody writes";
       file_.metadata.emplace(path[1], value.text);
       return {};
     }
@@ -73,6 +75,8 @@ class HeaderVisitor final : public JsonVisitor {
   }
 
  private:
+  static constexpr std::size_t kMaxMetadata = 10'000;
+
   static std::string at(const JsonPath& path) {
     std::string text = ", at ";
     for (std::size_t i = 0; i < path.size(); ++i) text += (i > 0 ? "." : "") + quote_name(path[i]);
@@ -102,12 +106,16 @@ class HeaderVisitor final : public JsonVisitor {
       return {};
     }
     auto& shape = file_.tensors.back().shape;
-    if (shape.size() == kMaxDimensions) return "too many dimensions" + at(path);
+    if (shape.size() == kMaxDimensions || ++dimensions_ > max_dimensions_) {
+      return "too many dimensions" + at(path);
+    }
     shape.push_back(static_cast<std::int64_t>(value.number));
     return {};
   }
 
   SafetensorsFile& file_;
+  std::size_t max_dimensions_;  // of all tensors
+  std::size_t dimensions_ = 0;
   std::vector<std::uint64_t> offsets_;
   bool has_dtype_ = false;
   bool has_shape_ = false;
@@ -132,6 +140,9 @@ Status check_tiling(const SafetensorsFile& file, std::string_view where) {
 
 class IndexVisitor final : public JsonVisitor {
  public:
+  // Of real ones each takes fifty bytes at least, most of them ninety.
+  explicit IndexVisitor(std::size_t index_bytes) : max_entries_(1000 + index_bytes / 32) {}
+
   std::string open(const JsonPath& path, bool is_array) override {
     if (path.empty() && is_array) return "the index is not an object";
     if (!path.empty() && path[0] == "weight_map") {
@@ -149,6 +160,7 @@ class IndexVisitor final : public JsonVisitor {
       return "weight_map names the file " + quote_name(value.text) +
              ", expected a plain name in the same folder";
     }
+    if (map.size() == max_entries_) return "more entries than an index of that size can have";
     map.emplace(path[1], value.text);
     return {};
   }
@@ -156,6 +168,9 @@ class IndexVisitor final : public JsonVisitor {
 
   std::map<std::string, std::string> map;
   bool seen_map = false;
+
+ private:
+  std::size_t max_entries_;
 };
 
 }  // namespace
@@ -166,7 +181,7 @@ Result<SafetensorsFile> parse_safetensors_header(std::string_view header, std::s
                       std::string(where) + ": the header at byte 8 does not begin with '{'");
   }
   SafetensorsFile file;
-  HeaderVisitor visitor(file);
+  HeaderVisitor visitor(file, header.size());
   constexpr std::size_t kHeaderDepth = 3;
   EVALCAR_RETURN_IF_ERROR(scan_json(header, where, kHeaderDepth, visitor));
   std::sort(file.tensors.begin(), file.tensors.end(),
@@ -259,7 +274,7 @@ Result<std::string> make_safetensors_header(const std::vector<SafetensorsTensor>
 
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text,
                                                                    std::string_view where) {
-  IndexVisitor visitor;
+  IndexVisitor visitor(text.size());
   constexpr std::size_t kIndexDepth = 32;
   EVALCAR_RETURN_IF_ERROR(scan_json(text, where, kIndexDepth, visitor));
   if (!visitor.seen_map || visitor.map.empty()) {

@@ -271,12 +271,66 @@ TEST_CASE("each list of names is closed to the other's") {
 }
 
 TEST_CASE("objects are limited by the size of the file that makes them") {
-  const auto parse = [](const std::string& body) {
+  // A list, filled in batches of `each`.
+  const auto parse = [](int batches, const std::string& each) {
+    std::string body = "]";
+    for (int i = 0; i < batches; ++i) body += "(" + each + "e";
     return Pickle::parse(p_whole(body), "m", PickleNames::kDcpMetadata);
   };
-  CHECK(parse("(" + std::string(900'000, ']') + "t").has_value());
-  CHECK_FALSE(parse("(" + std::string(3'000'000, ']') + "t").has_value());
-  CHECK(parse("(" + std::string(3'000'000, ')') + "t").has_value());  // all empty tuples are one
+  const std::string lists(100'000, ']');
+  CHECK(parse(9, lists).has_value());
+  CHECK_FALSE(parse(30, lists).has_value());
+  CHECK(parse(30, std::string(100'000, ')')).has_value());  // all empty tuples are one
+  std::string numbers;
+  for (int i = 0; i < 100'000; ++i) numbers += std::string("M\x01\x02", 3);
+  CHECK(parse(30, numbers).has_value());  // and small numbers no object at all
+  CHECK_FALSE(parse(1, std::string(1'100'000, 'N')).has_value());  // the stack has a limit
+}
+
+TEST_CASE("entries, items and dimensions are limited by the size of the metadata") {
+  const auto refused = [](const std::string& bytes, std::string_view part) {
+    const Status read = read_metadata(bytes);
+    REQUIRE_FALSE(read.has_value());
+    INFO(read.error().message);
+    return read.error().message.find(part) != std::string::npos;
+  };
+  const auto metadata = [](const std::string& entries, const std::string& storage) {
+    return p_whole(p_object(p_global(kDcpModule, "Metadata"),
+                            p_dict({{"state_dict_metadata", entries}, {"storage_data", storage}})));
+  };
+  const std::string bytes = p_global(kDcpModule, "BytesStorageMetadata") + ")\x81";
+  std::string entries = "}" + p_text("b") + bytes + "q\x01s(";
+  for (int i = 0; i < 5000; ++i) entries += p_text(std::to_string(i)) + "h\x01";
+  CHECK(refused(metadata(entries + "u", "}"), "more entries"));
+
+  const std::string key =
+      p_object(p_global(kDcpModule, "MetadataIndex"), p_dict({{"fqn", "h\x01"}}));
+  const std::string info =
+      p_object(p_global(kDcpFiles, "_StorageInfo"),
+               p_dict({{"relative_path", "h\x01"}, {"offset", p_int(0)}, {"length", p_int(0)}}));
+  std::string storage = "}" + key + "q\x02" + info + "q\x03s(";
+  for (int i = 0; i < 5000; ++i) storage += "h\x02h\x03";
+  CHECK(refused(metadata("}" + p_text("b") + "q\x01" + bytes + "s", storage + "u"), "more items"));
+}
+
+TEST_CASE("a tensor that is of a form which is not read is unsupported for the plan, not damaged") {
+  const ScratchFolder scratch;
+  write_dcp(scratch, two_files());
+  std::string metadata = two_files().build();
+  for (std::size_t at = 0; (at = metadata.find("torch.strided", at)) != std::string::npos;) {
+    metadata.replace(at, 13, "torch.mkldnn_");
+  }
+  scratch.write(std::string(kFolder) + ".metadata", metadata);
+
+  const KindState state = judged(scratch);
+  const auto plan = plan_of(scratch);
+
+  CHECK(state.completeness == Completeness::kIncomplete);
+  CHECK(state.damaged);  // waiting cannot help
+  CHECK(state.unsupported);
+  REQUIRE_FALSE(plan.has_value());
+  CHECK(plan.error().code == ErrorCode::kUnsupported);
+  CHECK(plan.error().message.find("torch.mkldnn_") != std::string::npos);
 }
 
 TEST_CASE("a chunk that is named over and over takes no memory of its own") {

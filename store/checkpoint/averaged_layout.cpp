@@ -1,4 +1,5 @@
 // Several checkpoints in one folder, for the mean of their weights.
+#include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/averaged.h"
 #include "store/checkpoint/layout_entry.h"
 
@@ -30,13 +31,16 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
 Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   EVALCAR_ASSIGN_OR_RETURN(Plan made, plan(scene, kind));
   JudgedKind judged;
-  std::vector<std::string> files = {kMembersFile};
+  // The base model of adapters lies elsewhere: it is no part of the checkpoint.
   const std::string inside = scene.folder.path + "/";
+  std::vector<std::string> files = {kMembersFile};
   for (const PlanFile& file : made.files) {
-    // The base model of adapters lies elsewhere.
     if (file.path.starts_with(inside)) files.push_back(file.path.substr(inside.size()));
   }
-  set_complete(judged.state, scene, std::move(files));
+  LayoutOptions options = scene.options;
+  options.weights_only |= is_adapter(scene.files, scene.folder.path);  // the base has the rest
+  const LayoutScene sides{scene.files, options, scene.folder, {}, {}};
+  set_complete(judged.state, sides, std::move(files));
   judged.plan = std::move(made);
   return judged;
 }

@@ -3,12 +3,16 @@
 // tensors begin. With consolidation they lie in `sharded/`, and the folder around it becomes one of
 // the Hugging Face layout as soon as its index is there.
 //
-// Nothing says how many ranks there are, and a rank without tensors writes no file. So a tensor's
-// full shape is where its last shard ends, and complete means that the shards which are there tile
-// it: a gap is seen, a missing last shard is not. A watcher waits until nothing changes, and an
-// evaluation compares every shape with the configuration.
+// The names say how many files there are, and each has to have a shard. Nothing says how many ranks
+// there are, a rank without tensors of a file writes no shard of it, and no shard states a full
+// shape. So a tensor's full shape is where its last shard ends, and complete means that every file
+// has a shard and that the shards which are there tile each tensor: a gap is seen, a missing last
+// shard of a file is not. A watcher waits until nothing changes, and an evaluation compares every
+// shape with the configuration.
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <set>
 
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
@@ -24,6 +28,31 @@ constexpr const char* kShardingInfo = "DCP_SHARDING_INFO";
 bool is_shard(std::string_view name) {
   return name.starts_with("shard-") && name.find("-model-") != std::string_view::npos &&
          name.ends_with(".safetensors");
+}
+
+/// What a shard's name says: rank R + 1 has this part of file I of N.
+struct ShardName {
+  std::uint32_t shard = 0;
+  std::uint32_t file = 0;
+  std::uint32_t files = 0;
+};
+
+/// "shard-00002-model-00001-of-00003.safetensors"; all numbers from 1, of five digits or more.
+std::optional<ShardName> parse_name(std::string_view name) {
+  const auto take = [&name](std::string_view before) -> std::uint32_t {
+    if (!name.starts_with(before)) return 0;
+    name.remove_prefix(before.size());
+    std::uint32_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    const auto digits = static_cast<std::size_t>(end - name.data());
+    if (error != std::errc() || digits < 5 || (digits > 5 && name[0] == '0')) return 0;
+    name.remove_prefix(digits);
+    return number;
+  };
+  const ShardName parsed{take("shard-"), take("-model-"), take("-of-")};
+  const bool sound =
+      parsed.shard > 0 && parsed.file > 0 && parsed.file <= parsed.files && name == ".safetensors";
+  return sound ? std::optional(parsed) : std::nullopt;
 }
 
 /// The folder that the shards are in: the checkpoint itself or its `sharded/`; without entries if
@@ -75,6 +104,7 @@ class ShardCollector {
       : files_(files), folder_(folder), plan_(plan) {}
 
   Status collect() {
+    EVALCAR_RETURN_IF_ERROR(check_names());
     for (const DirectoryEntry& entry : folder_.entries) {
       if (is_shard(entry.name)) EVALCAR_RETURN_IF_ERROR(add_file(entry.name));
     }
@@ -90,6 +120,36 @@ class ShardCollector {
   }
 
  private:
+  /// The names say how many files there are, but not how many shards each has.
+  Status check_names() const {
+    std::set<std::uint32_t> found;
+    std::uint32_t files = 0;
+    for (const DirectoryEntry& entry : folder_.entries) {
+      if (!is_shard(entry.name)) continue;
+      const std::string path = join_path(folder_.path, entry.name);
+      const auto name = parse_name(entry.name);
+      if (!name) {
+        return make_error(
+            ErrorCode::kCorruption,
+            path + ": expected a name like shard-00001-model-00001-of-00002.safetensors");
+      }
+      if (files != 0 && files != name->files) {
+        return make_error(ErrorCode::kUnavailable,
+                          path + ": is of " + std::to_string(name->files) + " files, others of " +
+                              std::to_string(files) + ": shards of two saves lie side by side");
+      }
+      files = name->files;
+      found.insert(name->file);
+    }
+    for (std::uint32_t file = 1; file <= files; ++file) {
+      if (found.contains(file)) continue;
+      return make_error(ErrorCode::kUnavailable, folder_.path + ": no shard of file " +
+                                                     std::to_string(file) + " of " +
+                                                     std::to_string(files) + " is there");
+    }
+    return {};
+  }
+
   Status add_file(const std::string& name) {
     const std::string path = join_path(folder_.path, name);
     EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files_, folder_.path, name));

@@ -211,3 +211,39 @@ def inspect_failure(tool, folder, code=1):  # noqa: F811
     report = json.loads(done.stdout)
     assert not report["complete"]
     return report["reason"]
+
+
+def test_the_average_of_adapters_is_that_of_their_merged_models(tool, tmp_path, llama, in_order):  # noqa: F811
+    """Mean of what PEFT merges each of three to, in float32, rounded to the model's type; the base's own tensors stay as they are."""
+    base, model_class = llama(torch.bfloat16)
+    settings = [dict(target_modules=ATTENTION, r=8, lora_alpha=16), dict(target_modules=ALL, r=3, lora_alpha=7, use_rslora=True),
+                dict(target_modules=["q_proj"], r=4, modules_to_save=["input_layernorm"])]
+    adapters = [lora_adapters.write(tmp_path / "run" / f"checkpoint-{5 * i}", base, model_class, seed=i, **chosen)
+                for i, chosen in enumerate(settings, 1)]
+    merged = [same_names(lora_adapters.merged_by_peft(adapter, base, model_class), base) for adapter in adapters]
+
+    for weights in (None, [1, 2, 5]):
+        shares = weights or [1] * len(merged)
+        expected = {name: (sum(share * one[name].double() for share, one in zip(shares, merged, strict=True)) / sum(shares)).to(tensor.dtype)
+                    for name, tensor in merged[0].items()}
+        flags = [] if weights is None else ["--merge-weights", ",".join(map(str, weights))]
+        out = tmp_path / f"mean-{len(flags)}"
+        run(tool, "merge", "--merge", "--input_dir", tmp_path / "run", "--output_dir", out, *flags)
+        assert_same(load_folder(out), expected)
+        assert (out / "config.json").exists()
+    in_fp32 = {name: (torch.stack([one[name].float() for one in merged]).mean(0)).to(tensor.dtype) for name, tensor in merged[0].items()}
+    assert_same(load_folder(tmp_path / "mean-0"), in_fp32)
+
+    plain = tmp_path / "run" / "checkpoint-20"  # whole weights of the same model: they have an average with adapters, too
+    shutil.copytree(base, plain)
+    run(tool, "merge", "--merge", "--input_dir", f"{adapters[0]},{plain}", "--output_dir", tmp_path / "mixed", "--model_name_or_class", base)
+    assert sorted(load_folder(tmp_path / "mixed")) == sorted(merged[0])
+
+
+def test_the_average_of_adapters_of_two_bases_is_refused_by_the_tensor(tool, tmp_path):  # noqa: F811
+    for number, dtype in ((5, torch.float32), (10, torch.bfloat16)):
+        base = tmp_path / f"base-{number}"
+        model_class = lora_adapters.llama(base, dtype)
+        lora_adapters.write(tmp_path / "run" / f"checkpoint-{number}", base, model_class, target_modules=["q_proj"], r=2)
+    done = run(tool, "merge", "--merge", "--input_dir", tmp_path / "run", "--output_dir", tmp_path / "out", code=2)
+    assert "expected float32" in done.stderr and not (tmp_path / "out").exists()

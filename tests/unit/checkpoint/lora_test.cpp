@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "store/checkpoint/adapter_base.h"
+#include "store/checkpoint/averaged.h"
 #include "store/checkpoint/lora_names.h"
 #include "tests/unit/checkpoint/lora_files.h"
 
@@ -27,6 +28,50 @@ TEST_CASE("an adapter's update is added to its base's tensor, the others are the
     const std::vector<float> expected(tensor.elements(), updated ? 7.0F : 1.0F);
     CHECK(read_tensor(*reader, *plan, i) == bytes_of(expected));
   }
+}
+
+TEST_CASE("the average of adapters is that of their merged weights; the base is no part of it") {
+  Adapter first;
+  first.write();
+  Adapter second;
+  second.config["base_model_name_or_path"] = first.scratch.at("base");
+  second.tensors[1].value = 9;
+  second.write();
+  const auto move_in = [&](const Adapter& adapter, const std::string& name) {
+    for (const char* const file : {"adapter_model.safetensors", "adapter_config.json"}) {
+      const auto bytes =
+          read_file(RealFileSystem(), adapter.scratch.at("checkpoint-5/") + file, 1 << 20);
+      first.scratch.write("average/members/" + name + "/" + file, bytes.value());
+      if (name == "b") first.scratch.write(std::string("average/") + file, bytes.value());
+    }
+  };
+  move_in(first, "a");
+  move_in(second, "b");
+  first.scratch.write("average/members.json", members_json(std::vector<std::string>{"a", "b"}));
+  const RealFileSystem files;
+  const std::string dir = first.scratch.at("average");
+
+  const auto report = inspect_layout(files, dir);
+  const auto plan = make_plan(files, dir, WeightsKind::kAverage);
+
+  REQUIRE(report.has_value());
+  INFO(report->kinds[0].reason);
+  CHECK(report->kinds[0].completeness == Completeness::kComplete);
+  CHECK(report->kinds[0].files == std::vector<std::string>{"members.json",
+                                                           "members/a/adapter_model.safetensors",
+                                                           "members/b/adapter_model.safetensors"});
+  REQUIRE(plan.has_value());
+  const auto reader = PlanReader::open(files, *plan);
+  REQUIRE(reader.has_value());
+  const TensorPlan* const updated = plan->find("model.layers.0.q_proj.weight");
+  REQUIRE(updated != nullptr);
+  // 1 + 4 / 2 · (2 · 0.5 · B), with B = 3 and B = 9
+  CHECK(read_tensor(*reader, *plan, static_cast<std::size_t>(updated - plan->tensors.data())) ==
+        bytes_of(std::vector<float>(32, (7.0F + 19.0F) / 2)));
+  const TensorPlan* const kept = plan->find("model.layers.0.o_proj.weight");
+  REQUIRE(kept != nullptr);
+  CHECK(read_tensor(*reader, *plan, static_cast<std::size_t>(kept - plan->tensors.data())) ==
+        bytes_of(std::vector<float>(16, 1.0F)));
 }
 
 TEST_CASE("judged complete by its own files: both whole, and trainer_state.json if it is there") {

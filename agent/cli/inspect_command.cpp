@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <thread>
+#include <utility>
 
 #include "agent/cli/diff_report.h"
 #include "agent/cli/merge_sources.h"
@@ -33,6 +34,7 @@ struct Findings {
   std::optional<std::vector<TensorDigest>> digests;
   std::optional<Error> error;  // why there is no plan or no digests
   std::string doubt;           // of its being one save; or empty
+  bool has_config = false;     // beside the weights, or in the model that is given
 };
 
 int exit_code(const Findings& findings) {
@@ -68,8 +70,12 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
     findings.error = model.error();
     return findings;
   }
+  findings.has_config =
+      !model->empty() || files.info_followed(join_path(*real, "config.json")).has_value();
   checkpoint::LayoutOptions layout;
   layout.base_model = *model;
+  // Weights are weights without a configuration, too; only an evaluation needs one.
+  layout.weights_only = !findings.has_config;
   auto report = checkpoint::inspect_layout(files, *real, layout);
   if (!report.has_value()) {
     findings.error = report.error();
@@ -79,11 +85,7 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
   auto plan = checkpoint::make_plan(files, *real, options.weights, layout);
   if (!plan.has_value()) {
     findings.error = plan.error();
-    // Weights are weights without a configuration, too; complete they are not.
-    if (files.info_followed(join_path(*real, "config.json")).has_value()) return findings;
-    layout.weights_only = true;
-    plan = checkpoint::make_plan(files, *real, options.weights, layout);
-    if (!plan.has_value()) return findings;
+    return findings;
   }
   findings.plan = std::move(plan).value();
   findings.doubt = checkpoint::doubt_of_one_save(files, *findings.plan);
@@ -124,6 +126,7 @@ ordered_json tensor_json(const Findings& findings, std::size_t i) {
   return entry;
 }
 
+/// Without the tensors, of which there can be very many.
 ordered_json findings_json(const Findings& findings, const InspectOptions& options) {
   ordered_json document = {{"layout", nullptr},
                            {"complete", !findings.error.has_value()},
@@ -135,6 +138,7 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
                            {"tensors", ordered_json::array()}};
   document["checkpoint"] = options.checkpoint;
   document["checkpoint_type"] = checkpoint::weights_kind_name(options.weights);
+  document["has_config"] = findings.has_config;
   document["kinds"] = ordered_json::array();
   if (findings.error) document["reason"] = findings.error->message;
   if (!findings.doubt.empty()) document["warnings"].push_back(findings.doubt);
@@ -152,11 +156,6 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
     }
   }
   if (findings.digests) document["weights_sha256"] = checkpoint::weights_sha256(*findings.digests);
-  if (findings.plan) {
-    for (std::size_t i = 0; i < findings.plan->tensors.size(); ++i) {
-      document["tensors"].push_back(tensor_json(findings, i));
-    }
-  }
   return document;
 }
 
@@ -165,7 +164,29 @@ std::string dump(const ordered_json& document, int indent = -1) {
   return document.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-void print_people(const ordered_json& document, std::ostream& out) {
+std::size_t tensors_of(const Findings& findings) {
+  return findings.plan ? findings.plan->tensors.size() : 0;
+}
+
+/// The document with its tensors, one after the other.
+void print_json(const ordered_json& document, const Findings& findings, std::ostream& out) {
+  char separator = '{';
+  for (const auto& [key, value] : document.items()) {
+    out << std::exchange(separator, ',') << dump(key) << ':';
+    if (key != "tensors") {
+      out << dump(value);
+      continue;
+    }
+    out << '[';
+    for (std::size_t i = 0; i < tensors_of(findings); ++i) {
+      out << (i > 0 ? "," : "") << dump(tensor_json(findings, i));
+    }
+    out << ']';
+  }
+  out << "}\n";
+}
+
+void print_people(const ordered_json& document, const Findings& findings, std::ostream& out) {
   const auto text = [](const ordered_json& value) -> std::string {
     if (value.is_string()) return printable(value.get<std::string>());
     return value.is_null() ? "-" : dump(value);
@@ -181,14 +202,19 @@ void print_people(const ordered_json& document, std::ostream& out) {
     if (!kind["reason"].is_null()) out << " (" << text(kind["reason"]) << ")";
     out << "\n";
   }
-  out << "complete    " << (document["complete"].get<bool>() ? "yes" : "no: ");
-  if (!document["reason"].is_null()) out << text(document["reason"]);
+  out << "complete    ";
+  if (!document["complete"].get<bool>()) {
+    out << "no: " << text(document["reason"]);
+  } else {
+    out << (document["has_config"].get<bool>() ? "yes" : "yes (weights alone, no config.json)");
+  }
   out << "\n";
   if (!document["weights_sha256"].is_null()) {
     out << "weights_sha256  " << text(document["weights_sha256"]) << "\n";
   }
-  if (!document["tensors"].empty()) out << document["tensors"].size() << " tensors:\n";
-  for (const ordered_json& tensor : document["tensors"]) {
+  if (tensors_of(findings) > 0) out << tensors_of(findings) << " tensors:\n";
+  for (std::size_t i = 0; i < tensors_of(findings); ++i) {
+    const ordered_json tensor = tensor_json(findings, i);
     out << "  " << printable(dump(tensor["name"])) << "  " << text(tensor["dtype"]) << "  "
         << dump(tensor["shape"]);
     if (!tensor["sha256"].is_null()) out << "  " << text(tensor["sha256"]);
@@ -227,10 +253,10 @@ int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& 
     }
   }
   if (options.json) {
-    out << dump(document) << "\n";
+    print_json(document, here, out);
     return code;
   }
-  if (code != kUsage) print_people(document, out);
+  if (code != kUsage) print_people(document, here, out);
   if (document.contains("diff")) print_diff(document["diff"], out);
   return code;
 }

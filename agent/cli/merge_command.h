@@ -18,7 +18,10 @@ struct MergeOptions {
   std::string output_dir;            ///< --output_dir; empty: <run>/_evalcar/merged/<step>/<kind>/
   std::string type = "auto";         ///< --type hf|fsdp2|dcp|auto: what the input has to be
   std::optional<std::int64_t> step;  ///< --step N: this checkpoint of a run folder
-  std::string state_dict_dirname;    ///< --state_dict_dirname: the shards' folder; empty: the usual
+  /// --pattern: names of checkpoints in a run folder, with one {step}; empty: `checkpoint-{step}`,
+  /// and where none is called so torchtitan's `step-{step}`.
+  std::string pattern;
+  std::string state_dict_dirname;  ///< --state_dict_dirname: the shards' folder; empty: the usual
   checkpoint::WeightsKind weights = checkpoint::WeightsKind::kRegular;  ///< --weights regular|ema
   std::string dtype = "keep";          ///< --dtype bfloat16|float32|keep
   std::string max_shard_size = "5GB";  ///< --max-shard-size: a number with B, KB, MB, GB or KiB…

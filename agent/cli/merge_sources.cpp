@@ -20,20 +20,51 @@ using checkpoint::Plan;
 using checkpoint::WeightsKind;
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
+constexpr std::string_view kStepPlace = "{step}";
 
 Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-/// Steps of the checkpoints in a run folder, newest first.
-Result<std::vector<std::int64_t>> steps_of_run(const FileSystem& files, const std::string& run) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(run));
+/// The checkpoints in a run folder, newest first.
+struct StepsOfRun {
+  std::string pattern;  ///< their names
   std::vector<std::int64_t> steps;
-  for (const DirectoryEntry& entry : entries) {
-    if (const auto step = checkpoint::step_of_name(entry.name)) steps.push_back(*step);
+
+  std::string name(std::int64_t step) const {
+    std::string text = pattern;
+    return text.replace(text.find(kStepPlace), kStepPlace.size(), std::to_string(step));
   }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
+};
+
+/// What names of checkpoints are looked for, in this order.
+std::vector<std::string> patterns_of(const MergeOptions& options) {
+  if (!options.pattern.empty()) return {options.pattern};
+  return {"checkpoint-{step}", "step-{step}"};
+}
+
+std::optional<std::int64_t> step_of(const std::string& folder, const MergeOptions& options) {
+  for (const std::string& pattern : patterns_of(options)) {
+    if (const auto step = checkpoint::step_of_name(base_name(folder), pattern)) return step;
+  }
+  return std::nullopt;
+}
+
+Result<StepsOfRun> steps_of_run(const FileSystem& files, const std::string& run,
+                                const MergeOptions& options) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(run));
+  StepsOfRun found;
+  for (const std::string& pattern : patterns_of(options)) {
+    found.pattern = pattern;
+    for (const DirectoryEntry& entry : entries) {
+      if (const auto step = checkpoint::step_of_name(entry.name, pattern)) {
+        found.steps.push_back(*step);
+      }
+    }
+    if (!found.steps.empty()) break;
+  }
+  std::sort(found.steps.rbegin(), found.steps.rend());
+  return found;
 }
 
 bool has_config(const FileSystem& files, const std::string& folder) {
@@ -57,22 +88,31 @@ LayoutOptions without_config(LayoutOptions layout) {
 /// The checkpoints of a run folder to merge: that of --step, all with --merge, else the newest
 /// complete one.
 Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const std::string& run,
+                                                 const StepsOfRun& found,
                                                  const MergeOptions& options,
                                                  const LayoutOptions& layout) {
-  const auto folder = [&](std::int64_t step) {
-    return join_path(run, "checkpoint-" + std::to_string(step));
-  };
-  if (options.step) return std::vector{folder(*options.step)};
-  EVALCAR_ASSIGN_OR_RETURN(auto steps, steps_of_run(files, run));
-  if (steps.empty()) {
+  const auto folder = [&](std::int64_t step) { return join_path(run, found.name(step)); };
+  if (found.steps.empty()) {
+    std::string names;
+    for (const std::string& pattern : patterns_of(options)) {
+      names += (names.empty() ? "" : " or ") + pattern;
+    }
     return make_error(ErrorCode::kUnavailable,
-                      run + ": is neither a checkpoint nor a run folder with checkpoint-N in it");
+                      run + ": is neither a checkpoint nor a run folder with " + names + " in it");
+  }
+  if (options.step) {
+    if (std::find(found.steps.begin(), found.steps.end(), *options.step) != found.steps.end()) {
+      return std::vector{folder(*options.step)};
+    }
+    return make_error(
+        ErrorCode::kNotFound,
+        folder(*options.step) + ": is not there; the newest is " + found.name(found.steps[0]));
   }
   // Checkpoints that have no configuration are second to those that do: one whose configuration is
   // still to be written looks the same.
   for (const LayoutOptions& wanted : {layout, without_config(layout)}) {
     std::vector<std::string> chosen;
-    for (const std::int64_t step : steps) {
+    for (const std::int64_t step : found.steps) {
       if (!is_complete(files, folder(step), options.weights, wanted)) continue;
       chosen.insert(chosen.begin(), folder(step));
       if (!options.average) break;
@@ -80,7 +120,7 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
     if (!chosen.empty()) return chosen;
   }
   // The newest one's own reason says most.
-  const auto plan = checkpoint::make_plan(files, folder(steps[0]), options.weights, layout);
+  const auto plan = checkpoint::make_plan(files, folder(found.steps[0]), options.weights, layout);
   return plan.has_value() ? make_error(ErrorCode::kUnavailable, run + ": changed meanwhile")
                           : plan.error();
 }
@@ -89,7 +129,7 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
 Status check_step(const MergeOptions& options, const std::string& folder,
                   const Result<checkpoint::LayoutReport>& report) {
   if (!options.step) return {};
-  auto step = checkpoint::step_of_name(base_name(folder));
+  auto step = step_of(folder, options);
   if (!step && report.has_value()) step = report->step;
   if (step == options.step) return {};
   return usage("--step " + std::to_string(*options.step) + ": " + folder +
@@ -111,18 +151,19 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
   }
   if (folders.size() == 1) {
     const auto report = checkpoint::inspect_layout(files, folders[0], layout);
-    const bool named_checkpoint = checkpoint::step_of_name(base_name(folders[0])).has_value();
-    EVALCAR_ASSIGN_OR_RETURN(const auto steps, steps_of_run(files, folders[0]));
+    EVALCAR_ASSIGN_OR_RETURN(const StepsOfRun found, steps_of_run(files, folders[0], options));
+    const bool is_run = !found.steps.empty();
+    const bool named_checkpoint = step_of(folders[0], options).has_value() && !is_run;
     // The final save puts weights into the run folder itself, beside the checkpoints: --step and
     // --merge ask for those.
-    const bool asks_for_steps = (options.step.has_value() || options.average) && !steps.empty();
-    const bool known_but_unread = !report.has_value() && !report.error().retryable;
-    if (named_checkpoint || (report.has_value() && !asks_for_steps) ||
-        (steps.empty() && known_but_unread)) {
+    const bool asks_for_steps =
+        (options.step.has_value() || options.average || !options.pattern.empty()) && is_run;
+    const bool known_but_unread = !report.has_value() && !report.error().retryable && !is_run;
+    if (named_checkpoint || (report.has_value() && !asks_for_steps) || known_but_unread) {
       EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
       return folders;
     }
-    return choose_from_run(files, folders[0], options, layout);
+    return choose_from_run(files, folders[0], found, options, layout);
   }
   if (!options.average) {
     return usage("--input_dir: several checkpoints are given; --merge averages them");
@@ -218,7 +259,7 @@ Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
 /// <run>/_evalcar/merged/<step>/<kind>, the run being the folder around the last checkpoint.
 std::string default_output(const std::string& folder, const MergeOptions& options,
                            const std::string& kind) {
-  const auto step = checkpoint::step_of_name(base_name(folder));
+  const auto step = step_of(folder, options);
   return join_path(join_path(join_path(parent_path(folder), "_evalcar/merged"),
                              step ? std::to_string(*step) : base_name(folder)),
                    !options.average    ? kind
@@ -249,6 +290,14 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
   MergeOptions options = given_options;
   if (!is_type(options.type)) {
     return usage("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
+  }
+  if (const std::size_t place = options.pattern.find(kStepPlace);
+      !options.pattern.empty() &&
+      (place == std::string::npos ||
+       options.pattern.find(kStepPlace, place + 1) != std::string::npos ||
+       options.pattern.find('/') != std::string::npos)) {
+    return usage("--pattern " + options.pattern +
+                 ": expected a folder's name with one {step}, such as checkpoint-{step}");
   }
   LayoutOptions layout;
   std::string kind(checkpoint::weights_kind_name(options.weights));

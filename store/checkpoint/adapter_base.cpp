@@ -8,7 +8,8 @@ namespace evalcar::checkpoint {
 namespace {
 
 constexpr std::string_view kHint =
-    "; give the base model's folder (evaluate.base_model, or --model_name_or_class of merge and inspect)";
+    "; give the base model's folder (evaluate.base_model, or --model_name_or_class of merge and "
+    "inspect)";
 
 }  // namespace
 

@@ -113,6 +113,46 @@ def test_a_save_that_replaces_another_is_waited_for(tool, saves, tmp_path):  # n
     assert inspect(tool, folder)["complete"]  # that one is a leftover
 
 
+def test_checkpoints_of_torchtitan_are_found_in_their_run_folder(tool, saves, tmp_path):  # noqa: F811
+    """`step-N` where there is no `checkpoint-N`; the newest complete one, the one of --step, or the names of --pattern."""
+    run_folder = tmp_path / "checkpoint"
+    for step, save in ((5, "titan"), (10, "plain")):
+        shutil.copytree(saves / save, run_folder / f"step-{step}")
+    shutil.copytree(saves / "titan", run_folder / "step-15")
+    (run_folder / "step-15" / ".metadata").unlink()  # still being written
+    expected = {save: dcp_checkpoints.expected_of(saves, save) for save in ("titan", "plain")}
+
+    def merged(*arguments):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        run(tool, "merge", "--input_dir", run_folder, "--output_dir", tmp_path / "out", *arguments)
+        return {name: tensor for name, tensor in load_folder(tmp_path / "out").items() if "complex" not in name}
+
+    def floats(save):
+        return {name: tensor for name, tensor in expected[save].items() if "complex" not in name}
+
+    assert_same(merged(), floats("plain"))
+    assert_same(merged("--step", 5), floats("titan"))
+    done = run(tool, "merge", "--input_dir", run_folder, "--step", 7, "--output_dir", tmp_path / "none", code=2)
+    assert "step-7: is not there; the newest is step-15" in done.stderr
+    run(tool, "merge", "--input_dir", run_folder, "--step", 15, "--output_dir", tmp_path / "none", code=3)
+    run(tool, "merge", "--input_dir", run_folder, "--step", 5)
+    assert (run_folder / "_evalcar" / "merged" / "5" / "regular" / "model.safetensors").exists()
+
+    (run_folder / "step-5").rename(run_folder / "global_step_5")
+    assert_same(merged("--pattern", "global_step_{step}"), floats("titan"))
+    run(tool, "merge", "--input_dir", run_folder, "--pattern", "global_step", "--output_dir", tmp_path / "none", code=2)
+    done = run(tool, "merge", "--input_dir", run_folder, "--pattern", "other-{step}", "--output_dir", tmp_path / "none", code=3)
+    assert "other-{step}" in done.stderr and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("command", ["inspect", "merge", "eval"])
+def test_what_is_never_read_is_a_failure_not_something_to_wait_for(tool, saves, tmp_path, command):  # noqa: F811
+    arguments = {"inspect": [saves / "compressed"], "merge": ["--input_dir", saves / "compressed", "--output_dir", tmp_path / "out"],
+                 "eval": [saves / "compressed", "--tasks", "docvqa_val", "--data", tmp_path, "--output", tmp_path / "results"]}
+    done = run(tool, command, *arguments[command], code=1)
+    assert "stream.zstd/1" in done.stderr
+
+
 @pytest.mark.parametrize("save", SAFETENSORS)
 def test_safetensors_shards_of_dcp_are_put_together(tool, saves, save, tmp_path):  # noqa: F811
     """HuggingFaceStorageWriter: shards without an index; consolidated beside them, the layout of transformers."""
@@ -139,3 +179,30 @@ def test_safetensors_shards_of_dcp_are_put_together(tool, saves, save, tmp_path)
     else:
         next(folder.glob("shard-00002-*")).unlink()
         assert "elements, expected" in inspect_incomplete(tool, folder)["reason"]
+
+
+def test_every_file_that_the_names_of_safetensors_shards_speak_of_has_to_have_a_shard(tool, saves, tmp_path):  # noqa: F811
+    folder = shutil.copytree(saves / "safetensors_files", tmp_path / "step-3")
+    for path in folder.glob("shard-*-model-00002-of-00002.safetensors"):
+        path.rename(tmp_path / path.name)
+    assert "no shard of file 2 of 2 is there" in inspect_incomplete(tool, folder)["reason"]
+
+    for path in tmp_path.glob("shard-*"):
+        path.rename(folder / path.name)
+    check_hashes(tool, folder, dcp_checkpoints.expected_of(saves, "safetensors_files"), "dcp_safetensors")
+
+    (folder / "shard-00001-model-00001-of-00003.safetensors").write_bytes(b"")
+    assert "two saves" in inspect_incomplete(tool, folder)["reason"]
+    (folder / "shard-00001-model-00001-of-00003.safetensors").rename(folder / "shard-1-model-1-of-2.safetensors")
+    assert "expected a name like" in inspect_incomplete(tool, folder, code=1)["reason"]
+
+
+def test_the_last_shard_of_safetensors_is_only_missed_where_others_reach_further(tool, saves, tmp_path):  # noqa: F811
+    """Nothing in the files says how many ranks saved: DESIGN.md tells what is seen and what is not."""
+    folder = shutil.copytree(saves / "safetensors", tmp_path / "step-3")
+    expected = dcp_checkpoints.expected_of(saves, "safetensors")
+    next(folder.glob("shard-00004-*")).unlink()
+    report = inspect(tool, folder)
+    shapes = {tensor["name"]: tensor["shape"] for tensor in report["tensors"]}
+    assert shapes["layers.0.self_attn.q_proj.weight"] == [27, 5]  # of 33 rows; a model's configuration tells
+    assert set(shapes) <= set(expected)

@@ -140,7 +140,10 @@ def test_weights_without_a_configuration_are_merged_and_inspected_as_they_are(to
     tensors = {"encoder/kernel:0": torch.randn(3, 2), "step": torch.tensor(5), "ünïcode \"name\"": torch.ones(2, dtype=torch.bool)}
     (tmp_path / "odd").mkdir()
     save_file(tensors, tmp_path / "odd" / "model.safetensors")
-    document = json.loads(run(tool, "inspect", tmp_path / "odd", "--hash", "--json", code=3).stdout)
+    document = inspect(tool, tmp_path / "odd", "--hash")
+    assert document["complete"] and document["reason"] is None and not document["has_config"]
+    assert document["kinds"] == [{"checkpoint_type": "regular", "state": "complete", "reason": None}]
+    assert "complete    yes (weights alone, no config.json)" in run(tool, "inspect", tmp_path / "odd").stdout
     assert sorted(t["name"] for t in document["tensors"]) == sorted(tensors) and document["weights_sha256"]
     command(tool, tmp_path, "--input_dir odd --output_dir odd-merged")
     assert_same(load_folder(tmp_path / "odd-merged"), tensors)

@@ -7,6 +7,8 @@
 #include <array>
 #include <cerrno>
 
+#include "store/base/dying_holder.h"
+
 namespace evalcar::run {
 namespace {
 
@@ -30,8 +32,13 @@ std::string first_line(int fd) {
 Result<OutputLock> OutputLock::take(const std::string& path) {
   supervise::OwnedFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (fd.get() < 0) return errno_error("lock", path, errno);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return errno_error("lock", path, errno);
+  int error = 0;
+  const bool ended = outlast_dying_holder([&] {
+    error = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    return error != EWOULDBLOCK;
+  });
+  if (error != 0) {
+    if (ended) return errno_error("lock", path, error);
     return make_error(ErrorCode::kUnavailable,
                       path + ": another evalcar works here: " + first_line(fd.get()));
   }

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <map>
 
+#include "store/base/dying_holder.h"
 #include "store/state/schema.h"
 #include "store/state/sqlite.h"
 
@@ -64,9 +65,14 @@ struct Store::Lock {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return errno_error("open", path, errno);
     auto lock = std::make_unique<Lock>(fd);
-    struct flock whole = whole_file();
-    if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
-      if (errno != EAGAIN && errno != EACCES) return errno_error("lock", path, errno);
+    int error = 0;
+    const bool taken = outlast_dying_holder([&] {
+      struct flock whole = whole_file();
+      error = ::fcntl(fd, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+      return error != EAGAIN && error != EACCES;
+    });
+    if (error != 0) {
+      if (taken) return errno_error("lock", path, error);
       return make_error(ErrorCode::kUnavailable,
                         path + ": another evalcar (pid " + owner_of(fd) + ") writes this database");
     }

@@ -80,7 +80,7 @@ def test_a_run_over_a_directory_that_is_not_there_finds_nothing_and_ends(evalcar
     (["run"], ["no output directory"]),
     (["run", "out"], ["no tasks"]),
     (["run", "out", "--tasks", "docvqa_vall"], ["docvqa_vall", 'did you mean "docvqa_val"']),
-    (["run", "out", "--tasks", "docvqa_val", "--data", "nowhere"], ["nowhere", "no such folder"]),
+    (["run", "out", "--once", "--tasks", "docvqa_val", "--data", "nowhere"], ["nowhere", "no such folder"]),
     (["run", "out", "--tasks", "docvqa_val", "--device", "gpu"], ["--device", '"cuda:N"', "gpu"]),
     (["run", "out", "--tasks", "docvqa_val", "--set", "watch.settle=1s"], ["watch.settle", "watch.settle_time"]),
     (["run", "out", "--tasks", "docvqa_val", "--set", "watch.settle_time=fast"], ["fast", "duration"]),

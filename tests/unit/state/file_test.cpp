@@ -259,6 +259,19 @@ TEST_CASE("a second writer is refused by name of the first, and can follow it") 
   CHECK(open_at(s.db()).has_value());
 }
 
+TEST_CASE("a start outlasts what a killed agent had just forked") {
+  const TemporaryDirectory folder;
+  auto first = must(open_at(folder / "run.db"));
+  const pid_t child = ::fork();  // shares the lock until it ends
+  if (child == 0) {
+    ::usleep(300'000);
+    ::_exit(0);
+  }
+  first.reset();
+  CHECK(open_at(folder / "run.db").has_value());
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST_CASE("a network file system is refused unless forced") {
   TemporaryDirectory folder;
   test::FakeClock clock;

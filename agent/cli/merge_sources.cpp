@@ -157,8 +157,9 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
     // The final save puts weights into the run folder itself, beside the checkpoints: --step and
     // --merge ask for those.
     const bool asks_for_steps =
-        (options.step.has_value() || options.average || !options.pattern.empty()) && is_run;
-    const bool known_but_unread = !report.has_value() && !report.error().retryable && !is_run;
+        !options.pattern.empty() || ((options.step.has_value() || options.average) && is_run);
+    const bool known_but_unread =
+        !report.has_value() && !report.error().retryable && !is_run && options.pattern.empty();
     if (named_checkpoint || (report.has_value() && !asks_for_steps) || known_but_unread) {
       EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
       return folders;

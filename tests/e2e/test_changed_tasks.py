@@ -28,7 +28,7 @@ max_new_tokens = 24
 [scorer]
 name = "contains"
 """
-DOCUMENTS = 40
+DOCUMENTS = 120  # enough that a stop comes in the middle on a fast machine, too
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "preprocessor_config.json", "processor_config.json")
 
 
@@ -58,6 +58,21 @@ def made(bin_dir, tmp_path_factory, cache_dir):
             shutil.copyfile(file, checkpoint / file.name)
     write_data(root)
     return root
+
+
+@pytest.fixture
+def start(bin_dir, tmp_path):
+    """Starts a sidecar beside `root`/out; ends it with the test."""
+    started = []
+
+    def start_in(root):
+        arguments = [*options(root), "--set", "watch.settle_time=1s"]
+        started.append(sidecar_module.Sidecar(bin_dir, tmp_path, root / "out", tasks="own", arguments=arguments).start())
+        return started[-1]
+
+    yield start_in
+    for sidecar in started:
+        sidecar.kill()
 
 
 def options(root):
@@ -90,15 +105,14 @@ def change_template(root):
     path.write_text(path.read_text().replace("You are a helpful assistant.", "You are terse."))
 
 
-CHANGES = [change_prompt, change_pictures, change_template, pytest.param(change_answers, marks=pytest.mark.full)]
+CHANGES = [change_prompt, change_template, *(pytest.param(change, marks=pytest.mark.full) for change in (change_pictures, change_answers))]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_between_stop_and_restart_is_never_mixed(bin_dir, made, tmp_path, change):
+def test_what_changes_between_stop_and_restart_is_never_mixed(start, made, tmp_path, change):
     root = tmp_path / "made"
     shutil.copytree(made, root)
-    sidecar = sidecar_module.Sidecar(bin_dir, tmp_path, root / "out", tasks="own", arguments=[*options(root), "--set", "watch.settle_time=1s"])
-    sidecar.start()
+    sidecar = start(root)
     sidecar.wait_for(lambda s: s.query("SELECT 1 FROM answer LIMIT 1"), what="a stored answer")
     sidecar.stop()
     left = dict(sidecar.query("SELECT doc_id, text FROM answer"))
@@ -119,12 +133,11 @@ def test_what_changes_between_stop_and_restart_is_never_mixed(bin_dir, made, tmp
     assert f"{len(left)} known answers are to other prompts or of other data" in sidecar.log()
 
 
-def test_what_does_not_change_is_not_answered_again(bin_dir, made, tmp_path):
+def test_what_does_not_change_is_not_answered_again(start, made, tmp_path):
     """Also where the data were copied and touched meanwhile."""
     root = tmp_path / "made"
     shutil.copytree(made, root)
-    sidecar = sidecar_module.Sidecar(bin_dir, tmp_path, root / "out", tasks="own", arguments=[*options(root), "--set", "watch.settle_time=1s"])
-    sidecar.start()
+    sidecar = start(root)
     sidecar.wait_for(lambda s: s.query("SELECT 1 FROM answer LIMIT 1"), what="a stored answer")
     sidecar.stop()
     (left,) = sidecar.query("SELECT count(*) FROM answer")[0]

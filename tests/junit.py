@@ -65,6 +65,8 @@ EVIDENCE = (
     ("tests.e2e.test_averages", "Averages: the mean of the last checkpoints, whatever retention takes"),
     ("tests.e2e.test_bad_input", "Bad input: the sentence, the exit code, nothing partial"),
     ("tests.e2e.test_install", "Installed programs without the build"),
+    ("tests.faults.test_lifecycle", "Faults: signals, readiness, reload, limits, leaks, logs, upgrades"),
+    ("tests.faults", "Faults: crashes, disks, watching, evaluators"),
     ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
     ("tests.bench", "Figures"),
     ("tests.gpu", "GPU: the inputs of its tests and benchmark, prepared beforehand"),

@@ -1,4 +1,4 @@
-# The runners of `./dev test` and `./dev fuzz`, and the one line that sums them up. Sourced by `dev`.
+# The runners of `./dev test`, `./dev faults` and `./dev fuzz`, and the one line that sums them up. Sourced by `dev`.
 #
 # Every runner leaves a JUnit file in build/logs/, from which its cases are counted; a runner that dies without one counts as
 # one failed case, so nothing can be missing from the sum unseen.
@@ -57,12 +57,21 @@ run_full_unit_tests() {
   done
 }
 
+# run_pytest FOLDER [OPTION…]
 run_pytest() {
   local status=0 started=$SECONDS file=build/logs/pytest.xml limit=1800
-  [ "${1:-}" != --all ] || limit=14400
+  [[ " $* " != *" --all "* ]] || limit=14400
   rm -f $file
-  EVALCAR_BUILD_DIR=build/dev timeout $limit $venv/bin/python -m pytest -qq --tb=short -o junit_family=xunit1 --junitxml=$file tests "$@" </dev/null || status=$?
+  EVALCAR_BUILD_DIR=build/dev timeout $limit $venv/bin/python -m pytest -qq --tb=short -o junit_family=xunit1 --junitxml=$file "$@" </dev/null || status=$?
   count pytest $file $status $started
+}
+
+run_faults() {
+  local all=${1:-}
+  [ -z "$all" ] || [ "$all" = --all ] || die 2 "usage: ./dev faults [--all]"
+  rm -f build/logs/*.xml
+  if step build build dev; then run_pytest tests/faults -rs ${all:+"$all"}; fi
+  close_tests
 }
 
 # Every fuzz target for "$1" seconds, as many at once as there are cores.
@@ -116,7 +125,7 @@ run_tests() {
   if step build build dev; then
     run_ctest unit dev
     [ -z "$all" ] || run_full_unit_tests
-    run_pytest ${all:+"$all"}
+    run_pytest tests ${all:+"$all"}
   fi
   if [ -n "$all" ]; then
     if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi

@@ -3,7 +3,10 @@
 import json
 import os
 import shutil
+import signal
+import struct
 import subprocess
+import time
 
 import pytest
 import torch
@@ -134,3 +137,36 @@ def test_a_dcp_save_without_collectives_is_doubted_by_its_ranks_times(tool, save
 
     [warning] = json.loads(run(tool, "inspect", tmp_path / "checkpoint-5", "--json").stdout)["warnings"]
     assert "__0_0.distcp had written everything" in warning
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_an_interrupted_merge_leaves_nothing(tool, tmp_path, name):  # noqa: F811
+    run_folder = tmp_path / "run"
+    folder = run_folder / "checkpoint-7"
+    folder.mkdir(parents=True)
+    elements = 1 << 28  # a GiB of zeros that take no place on the disk
+    header = json.dumps({"w": {"dtype": "F32", "shape": [elements], "data_offsets": [0, 4 * elements]}}).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + 4 * elements)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["BaseForTest"]}))
+    command = [str(tool), "merge", "--input_dir", str(run_folder), "--dtype", "bfloat16"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(run_folder.glob("_evalcar/merged/7/.evalcar-merge-*")):
+            time.sleep(0.001)
+        process.send_signal(getattr(signal, name))
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == (-9 if name == "SIGKILL" else 1), error
+
+    if name == "SIGKILL":  # nobody could: the next merge to that place does, and what runs there meanwhile is not its business
+        merged = run_folder / "_evalcar" / "merged" / "7"
+        (left,) = merged.iterdir()
+        elsewhere = merged / (left.name[:-8] + "0" * 8)
+        elsewhere.mkdir()
+        (folder / "model.safetensors").unlink()
+        save_file({"w": torch.ones(4)}, folder / "model.safetensors")
+        run(tool, "merge", "--input_dir", run_folder)
+        assert sorted(each.name for each in merged.iterdir()) == sorted([elsewhere.name, "regular"])
+    else:
+        assert sorted(each.name for each in run_folder.iterdir()) == ["checkpoint-7"]

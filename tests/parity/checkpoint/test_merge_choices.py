@@ -45,6 +45,22 @@ def test_means_of_both_kinds_lie_beside_each_other(tool, tmp_path):  # noqa: F81
     assert {each.name: value(each) for each in merged.iterdir()} == {"regular": 3, "ema": 30, "average": 2, "average_ema": 20}
 
 
+def test_checkpoints_that_are_left_out_are_named(tool, tmp_path):  # noqa: F811
+    for step in (1, 2, 3, 4):
+        write(tmp_path / f"checkpoint-{step}", float(step), ranks=2)
+    (tmp_path / "checkpoint-2" / SHARDS / "model_world_size_2_rank_1.pt").unlink()
+    shutil.rmtree(tmp_path / "checkpoint-4" / SHARDS)
+
+    mean = run(tool, "merge", "--input_dir", tmp_path, "--merge")
+    newest = run(tool, "merge", "--input_dir", tmp_path)
+
+    merged = tmp_path / "_evalcar" / "merged" / "3"
+    assert (value(merged / "average"), value(merged / "regular")) == (2, 3)
+    said = [line for line in mean.stderr.splitlines() if "left out" in line]
+    assert len(said) == 2 and "checkpoint-4: " in said[0] and "checkpoint-2: " in said[1] and said[1].endswith("rank_1.pt: is missing")
+    assert [line for line in newest.stderr.splitlines() if "left out" in line] == said[:1]
+
+
 def test_a_step_that_contradicts_the_checkpoint_is_a_usage_error(tool, tmp_path):  # noqa: F811
     folder = write(tmp_path / "checkpoint-1")
     done = run(tool, "merge", "--input_dir", folder, "--step", 3, "--output_dir", tmp_path / "out", code=2)

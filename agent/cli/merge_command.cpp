@@ -27,26 +27,30 @@ constexpr int kNotReady = 3;
 
 std::atomic<bool> stop_requested{false};
 
-/// SIGINT and SIGTERM set stop_requested as long as this lives.
+/// SIGINT, SIGTERM and SIGHUP (a closed terminal) set stop_requested as long as this lives; a
+/// SIGHUP that is ignored (nohup) stays ignored.
 class StopSignals {
  public:
   StopSignals() {
     stop_requested = false;
     struct sigaction action = {};
     action.sa_handler = [](int) { stop_requested = true; };
-    ::sigaction(SIGINT, &action, &old_int_);
-    ::sigaction(SIGTERM, &action, &old_term_);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], &action, &old_[i]);
+      if (kSignals[i] == SIGHUP && old_[i].sa_handler == SIG_IGN) {
+        ::sigaction(SIGHUP, &old_[i], nullptr);
+      }
+    }
   }
   ~StopSignals() {
-    ::sigaction(SIGINT, &old_int_, nullptr);
-    ::sigaction(SIGTERM, &old_term_, nullptr);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &old_[i], nullptr);
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  struct sigaction old_int_ = {};
-  struct sigaction old_term_ = {};
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, 3> old_ = {};
 };
 
 int exit_code(const Error& error) {

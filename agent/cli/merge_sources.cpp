@@ -71,13 +71,17 @@ bool has_config(const FileSystem& files, const std::string& folder) {
   return files.info_followed(join_path(folder, "config.json")).has_value();
 }
 
-bool is_complete(const FileSystem& files, const std::string& folder, WeightsKind kind,
-                 const LayoutOptions& layout) {
+/// "" if these weights are complete.
+std::string why_incomplete(const FileSystem& files, const std::string& folder, WeightsKind kind,
+                           const LayoutOptions& layout) {
   const auto report = checkpoint::inspect_layout(files, folder, layout);
-  return report.has_value() &&
-         std::any_of(report->kinds.begin(), report->kinds.end(), [&](const auto& state) {
-           return state.kind == kind && state.completeness == Completeness::kComplete;
-         });
+  if (!report.has_value()) return report.error().message;
+  for (const checkpoint::KindState& state : report->kinds) {
+    if (state.kind != kind) continue;
+    if (state.completeness == Completeness::kComplete) return "";
+    return state.reason.starts_with(folder) ? state.reason : folder + ": " + state.reason;
+  }
+  return folder + ": has no " + std::string(checkpoint::weights_kind_name(kind)) + " weights";
 }
 
 LayoutOptions without_config(LayoutOptions layout) {
@@ -90,7 +94,7 @@ LayoutOptions without_config(LayoutOptions layout) {
 Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const std::string& run,
                                                  const StepsOfRun& found,
                                                  const MergeOptions& options,
-                                                 const LayoutOptions& layout) {
+                                                 const LayoutOptions& layout, std::ostream& err) {
   const auto folder = [&](std::int64_t step) { return join_path(run, found.name(step)); };
   if (found.steps.empty()) {
     std::string names;
@@ -112,12 +116,21 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
   // still to be written looks the same.
   for (const LayoutOptions& wanted : {layout, without_config(layout)}) {
     std::vector<std::string> chosen;
+    std::vector<std::string> left_out;
     for (const std::int64_t step : found.steps) {
-      if (!is_complete(files, folder(step), options.weights, wanted)) continue;
+      std::string why = why_incomplete(files, folder(step), options.weights, wanted);
+      if (!why.empty()) {
+        left_out.push_back(std::move(why));
+        continue;
+      }
       chosen.insert(chosen.begin(), folder(step));
       if (!options.average) break;
     }
-    if (!chosen.empty()) return chosen;
+    if (chosen.empty()) continue;
+    for (const std::string& why : left_out) {
+      err << "evalcar merge: left out: " << printable(why) << "\n";
+    }
+    return chosen;
   }
   // The newest one's own reason says most.
   const auto plan = checkpoint::make_plan(files, folder(found.steps[0]), options.weights, layout);
@@ -140,7 +153,8 @@ Status check_step(const MergeOptions& options, const std::string& folder,
 /// Absolute folders of the checkpoints that the options mean.
 Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
                                                     const MergeOptions& options,
-                                                    const LayoutOptions& layout) {
+                                                    const LayoutOptions& layout,
+                                                    std::ostream& err) {
   if (options.inputs.empty()) return usage("--input_dir: give a run folder or checkpoints");
   std::vector<std::string> folders;
   for (const std::string& input : options.inputs) {
@@ -164,7 +178,7 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
       EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
       return folders;
     }
-    return choose_from_run(files, folders[0], found, options, layout);
+    return choose_from_run(files, folders[0], found, options, layout, err);
   }
   if (!options.average) {
     return usage("--input_dir: several checkpoints are given; --merge averages them");
@@ -315,7 +329,7 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
   if (given.has_value()) layout.base_model = *given;
 
   MergeSources sources;
-  EVALCAR_ASSIGN_OR_RETURN(sources.folders, choose_checkpoints(files, options, layout));
+  EVALCAR_ASSIGN_OR_RETURN(sources.folders, choose_checkpoints(files, options, layout, err));
   const std::string& last = sources.folders.back();
   EVALCAR_ASSIGN_OR_RETURN(sources.model_folder, choose_model(files, options, last, given, err));
   for (const std::string& folder : sources.folders) {

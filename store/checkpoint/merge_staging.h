@@ -2,14 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "store/base/file_system.h"
 #include "store/base/result.h"
 
 namespace evalcar::checkpoint {
 
-/// Removed at its end unless it was published. What a killed process left of one is removed by the
-/// next to the same target.
+/// Removed at its end unless it was published, and so are the folders around it that were made for
+/// it. What a killed process left of one is removed by the next to the same target.
 class MergeStaging {
  public:
   /// `output` is the target's absolute path; `files` outlives this.
@@ -31,7 +32,9 @@ class MergeStaging {
 
   FileSystem& files_;
   std::string output_;
+  std::string realm_;
   std::string path_;
+  std::vector<std::string> made_;  // the outermost first
   bool published_ = false;
 };
 

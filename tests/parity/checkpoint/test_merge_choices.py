@@ -3,7 +3,10 @@
 import json
 import os
 import shutil
+import signal
+import struct
 import subprocess
+import time
 
 import pytest
 import torch
@@ -40,6 +43,22 @@ def test_means_of_both_kinds_lie_beside_each_other(tool, tmp_path):  # noqa: F81
 
     merged = tmp_path / "_evalcar" / "merged" / "3"
     assert {each.name: value(each) for each in merged.iterdir()} == {"regular": 3, "ema": 30, "average": 2, "average_ema": 20}
+
+
+def test_checkpoints_that_are_left_out_are_named(tool, tmp_path):  # noqa: F811
+    for step in (1, 2, 3, 4):
+        write(tmp_path / f"checkpoint-{step}", float(step), ranks=2)
+    (tmp_path / "checkpoint-2" / SHARDS / "model_world_size_2_rank_1.pt").unlink()
+    shutil.rmtree(tmp_path / "checkpoint-4" / SHARDS)
+
+    mean = run(tool, "merge", "--input_dir", tmp_path, "--merge")
+    newest = run(tool, "merge", "--input_dir", tmp_path)
+
+    merged = tmp_path / "_evalcar" / "merged" / "3"
+    assert (value(merged / "average"), value(merged / "regular")) == (2, 3)
+    said = [line for line in mean.stderr.splitlines() if "left out" in line]
+    assert len(said) == 2 and "checkpoint-4: " in said[0] and said[1].endswith(f"checkpoint-2/{SHARDS}/model_world_size_2_rank_1.pt: is missing")
+    assert [line for line in newest.stderr.splitlines() if "left out" in line] == said[:1]
 
 
 def test_a_step_that_contradicts_the_checkpoint_is_a_usage_error(tool, tmp_path):  # noqa: F811
@@ -134,3 +153,36 @@ def test_a_dcp_save_without_collectives_is_doubted_by_its_ranks_times(tool, save
 
     [warning] = json.loads(run(tool, "inspect", tmp_path / "checkpoint-5", "--json").stdout)["warnings"]
     assert "__0_0.distcp had written everything" in warning
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_an_interrupted_merge_leaves_nothing(tool, tmp_path, name):  # noqa: F811
+    run_folder = tmp_path / "run"
+    folder = run_folder / "checkpoint-7"
+    folder.mkdir(parents=True)
+    elements = 1 << 28  # a GiB of zeros that take no place on the disk
+    header = json.dumps({"w": {"dtype": "F32", "shape": [elements], "data_offsets": [0, 4 * elements]}}).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + 4 * elements)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["BaseForTest"]}))
+    command = [str(tool), "merge", "--input_dir", str(run_folder), "--dtype", "bfloat16"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(run_folder.glob("_evalcar/merged/7/.evalcar-merge-*")):
+            time.sleep(0.001)
+        process.send_signal(getattr(signal, name))
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == (-9 if name == "SIGKILL" else 1), error
+
+    if name == "SIGKILL":  # nobody could: the next merge to that place does, and what runs there meanwhile is not its business
+        merged = run_folder / "_evalcar" / "merged" / "7"
+        (left,) = merged.iterdir()
+        elsewhere = merged / (left.name[:-8] + "0" * 8)
+        elsewhere.mkdir()
+        (folder / "model.safetensors").unlink()
+        save_file({"w": torch.ones(4)}, folder / "model.safetensors")
+        run(tool, "merge", "--input_dir", run_folder)
+        assert sorted(each.name for each in merged.iterdir()) == sorted([elsewhere.name, "regular"])
+    else:
+        assert sorted(each.name for each in run_folder.iterdir()) == ["checkpoint-7"]

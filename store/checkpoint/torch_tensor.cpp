@@ -101,7 +101,10 @@ bool is_free_of_overlap(const StoredTensor& tensor) {
 }  // namespace
 
 Error TorchFile::corrupt(const std::string& what, const std::string& why) const {
-  return make_error(ErrorCode::kCorruption, where + ": tensor " + quote_name(what) + " " + why);
+  const ZipRecord* const data = zip.find("data.pkl");  // read() saw it
+  return make_error(ErrorCode::kCorruption,
+                    where + ": tensor " + quote_name(what) + " " + why + " (by data.pkl at byte " +
+                        std::to_string(data == nullptr ? 0 : data->offset) + ")");
 }
 
 Result<TorchFile> TorchFile::read(const ReadableFile& file, const std::string& where,

@@ -24,8 +24,8 @@ def good(tmp_path_factory, cache_dir):
     return root
 
 
-@pytest.mark.parametrize("held, stage", [("model.safetensors", "loading"), pytest.param(".parquet", "preparing", marks=pytest.mark.full)])
-def test_a_read_that_never_returns_is_noticed_and_the_next_try_succeeds(bin_dir, good, tmp_path, held, stage):
+@pytest.mark.parametrize("held", ["model.safetensors", pytest.param(".parquet", marks=pytest.mark.full)])
+def test_a_read_that_never_returns_is_noticed_and_the_next_try_succeeds(bin_dir, good, tmp_path, held):
     flag = tmp_path / "hang"
     flag.touch()
     run = tmp_path / "out"
@@ -47,7 +47,8 @@ def test_a_read_that_never_returns_is_noticed_and_the_next_try_succeeds(bin_dir,
     assert sidecar.published() == {(5, "regular")}
     (first, kind, reason), *_, (last, _, _) = sidecar.query("SELECT outcome, error_kind, message FROM attempts ORDER BY number")
     assert (first, kind, last) == ("failed", "timeout", "scored")
-    assert f'alive, but has not advanced for 2 s at stage "{stage}"' in reason and "limits.stage_timeouts, stuck" in reason
+    # Data are opened before weights are loaded, at the same stage.
+    assert 'alive, but has not advanced for 2 s at stage "loading"' in reason and "limits.stage_timeouts, stuck" in reason
 
 
 def test_the_tick_rises_while_work_is_done_and_stands_still_in_a_read_that_hangs(bin_dir, good, tmp_path):

@@ -176,10 +176,24 @@ Status scan_json(std::string_view text, std::string_view where, std::size_t max_
   return make_error(ErrorCode::kCorruption, std::string(where) + ": " + events.failure());
 }
 
-Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
-                                                      const std::string& path, std::string_view key,
-                                                      std::uint64_t limit_bytes) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, limit_bytes));
+void replace_non_finite(std::string& text) {
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') in_string = !in_string;
+    if (text[at] == '\\' && in_string) ++at;
+    if (in_string || (text[at] != 'N' && text[at] != 'I')) continue;
+    for (const std::string_view word : {"NaN", "Infinity"}) {
+      if (text.compare(at, word.size(), word) != 0) continue;
+      text.replace(at, word.size(), word.size(), ' ');
+      text[at] = '0';
+    }
+  }
+}
+
+namespace {
+
+Result<std::optional<std::uint64_t>> number_in(const std::string& text, const std::string& path,
+                                               std::string_view key) {
   TopLevel visitor(key);
   constexpr std::size_t kMaxDepth = 256;
   if (Status scanned = scan_json(text, path, kMaxDepth, visitor); !scanned.has_value()) {
@@ -192,10 +206,20 @@ Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
   return visitor.number;
 }
 
+}  // namespace
+
+Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
+                                                      const std::string& path, std::string_view key,
+                                                      std::uint64_t limit_bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, limit_bytes));
+  replace_non_finite(text);
+  return number_in(text, path, key);
+}
+
 Status check_json_object(const FileSystem& files, const std::string& path,
                          std::uint64_t limit_bytes) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto ignored, top_level_number(files, path, {}, limit_bytes));
-  (void)ignored;
+  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, limit_bytes));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const auto ignored, number_in(text, path, {}));
   return {};
 }
 

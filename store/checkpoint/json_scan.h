@@ -47,8 +47,13 @@ Status scan_json(std::string_view text, std::string_view where, std::size_t max_
 Status check_json_object(const FileSystem& files, const std::string& path,
                          std::uint64_t limit_bytes);
 
-/// The unsigned integer at the top-level key `key` of a JSON file; absent if there is none. Errors
-/// as check_json_object.
+/// Python's json writes NaN, Infinity and -Infinity where a number is none (a trainer's log of
+/// losses); no other reader takes them. Puts a 0 in their place, and blanks, so that all offsets
+/// stay.
+void replace_non_finite(std::string& text);
+
+/// The unsigned integer at the top-level key `key` of a JSON file that Python wrote (see
+/// replace_non_finite); absent if there is none. Errors as check_json_object.
 Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
                                                       const std::string& path, std::string_view key,
                                                       std::uint64_t limit_bytes);

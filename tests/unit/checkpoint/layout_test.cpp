@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/plan.h"
 #include "tests/unit/checkpoint/support.h"
 
@@ -94,6 +95,22 @@ TEST_CASE("the plan of a sharded checkpoint reads each tensor from its file") {
   const auto digests = hash_plan(files, *plan, 2, {});
   REQUIRE(digests.has_value());
   CHECK((*digests)[0].sha256 == sha256_hex(bytes_of<std::int32_t>({7, 8})));
+}
+
+TEST_CASE("a loss that is no number, as Python writes it, does not make a checkpoint incomplete") {
+  std::string text = R"({"log": [{"loss": NaN, "a\"NaN": -Infinity}, Infinity], "n": "NaN"})";
+  replace_non_finite(text);
+  CHECK(text == R"({"log": [{"loss": 0  , "a\"NaN": -0       }, 0       ], "n": "NaN"})");
+
+  const ScratchFolder scratch;
+  write_indexed(scratch);
+  scratch.write("checkpoint-5/trainer_state.json",
+                R"({"log_history": [{"grad_norm": NaN}, {"loss": Infinity}], "global_step": 7})");
+  const RealFileSystem files;
+  const auto report = inspect_layout(files, scratch.at("checkpoint-5"));
+  REQUIRE(report.has_value());
+  CHECK(report->kinds[0].completeness == Completeness::kComplete);
+  CHECK(report->step == 7);
 }
 
 TEST_CASE("the step is that of trainer_state.json where there is one") {

@@ -13,8 +13,9 @@ Decision decide_whole(const Evidence& e, bool settled) {
             "the end marker (watch.end_marker) is not there"};
   }
   // A shard that was not yet rewritten is as whole as its rewritten neighbour: only when all are
-  // new, or nothing moves any more, do they belong together.
-  if (e.rewritten && !e.all_replaced && !settled) {
+  // new, or nothing moves any more, do they belong together. And the small files that follow the
+  // weights would be seen to change right away, as if it were rewritten once more.
+  if (e.rewritten && !(e.all_replaced && e.rewrite_done) && !settled) {
     return {Verdict::kWaiting, "rewritten in place; waiting until it is unchanged for a while"};
   }
   // The tokenizer is written after the weights, trainer_state.json after everything; shards of

@@ -32,6 +32,7 @@ struct Evidence {
   bool marker_there = false;
   bool rewritten = false;     ///< another complete content was seen in this folder before
   bool all_replaced = false;  ///< each weight file differs from the one seen then
+  bool rewrite_done = true;   ///< what this trainer writes last is not older than the weights
   std::chrono::milliseconds unchanged_for{};  ///< by our own observation, not by file times
   std::chrono::milliseconds settle_time{};
 };

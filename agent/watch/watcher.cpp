@@ -278,6 +278,20 @@ void Watcher::judge_unreadable(std::int64_t step, Folder& folder, const Error& e
        {settled ? Verdict::kUnreadable : Verdict::kWaiting, error.message}, out);
 }
 
+/// What the trainer writes last, of those that write anything behind the weights, is not older than
+/// they are.
+bool Watcher::last_file_is_new(checkpoint::Layout layout, const std::string& path,
+                               const KnownContent& content) const {
+  auto last = files_.info_followed(join_path(path, "trainer_state.json"));
+  if (!last.has_value() && layout == checkpoint::Layout::kLmmsEngineFsdp2) {
+    last = files_.info_followed(join_path(path, "config.json"));
+  }
+  if (!last.has_value()) return true;
+  return std::none_of(content.files.begin(), content.files.end(), [&last](const auto& file) {
+    return holds_weights(file.path) && file.mtime_ns > last->mtime_ns;
+  });
+}
+
 void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
                          const checkpoint::KindState& state, std::vector<Sighting>& out) {
   const std::string path = path_of(folder);
@@ -308,6 +322,7 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::La
       e.marker_wanted && files_.info_followed(join_path(path, options_.end_marker)).has_value();
   e.rewritten = !before.fingerprint.empty() && before.fingerprint != now.fingerprint;
   e.all_replaced = all_weights_replaced(before, now);
+  e.rewrite_done = e.rewritten && last_file_is_new(report.layout, path, now);
   e.unchanged_for =
       std::chrono::duration_cast<milliseconds>(clock_.monotonic_now() - folder.changed_at);
   e.settle_time = options_.settle_time;

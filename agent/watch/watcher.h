@@ -102,6 +102,8 @@ class Watcher {
   void judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
   void judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
                   const checkpoint::KindState& state, std::vector<Sighting>& out);
+  bool last_file_is_new(checkpoint::Layout layout, const std::string& path,
+                        const KnownContent& content) const;
   void judge_unreadable(std::int64_t step, Folder& folder, const Error& error,
                         std::vector<Sighting>& out);
   void tell(std::int64_t step, Folder& folder, checkpoint::Layout layout,

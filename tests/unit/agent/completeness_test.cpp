@@ -79,6 +79,8 @@ TEST_CASE("a checkpoint rewritten in place waits until every shard is new, or no
 
   e.all_replaced = true;
   CHECK(decide(e).verdict == Verdict::kComplete);
+  e.rewrite_done = false;  // config.json, which follows the weights, is still the old one
+  CHECK(decide(e).verdict == Verdict::kWaiting);
   e.all_replaced = false;
   e.unchanged_for = seconds(30);
   CHECK(decide(e).verdict == Verdict::kComplete);

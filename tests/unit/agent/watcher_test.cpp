@@ -178,6 +178,9 @@ TEST_CASE("a checkpoint rewritten in place is complete again with another finger
   bench.put("checkpoint-5/w.pt", "who");  // opened with O_TRUNC, being written again
   CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
   bench.put("checkpoint-5/w.pt", "whole again");
+  (void)bench.look();
+  CHECK(bench.look().empty());  // config.json follows
+  bench.put("checkpoint-5/config.json", "{ }");
   const auto second = bench.look();
 
   REQUIRE(bench.regular(second) == Told{{5, Verdict::kComplete}});
@@ -336,6 +339,7 @@ TEST_CASE("a restart between two shards of a rewrite waits for the second") {
   r.put("checkpoint-5/0.pt", "whole again");
   CHECK(r.regular(r.start_again()) == Told{{5, Verdict::kWaiting}});
   r.put("checkpoint-5/1.pt", "whole again");
+  r.put("checkpoint-5/config.json", "{ }");
   r.clock.advance(seconds(1));
   const auto rewritten = r.second.step();
   REQUIRE(r.regular(rewritten) == Told{{5, Verdict::kComplete}});

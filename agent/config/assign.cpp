@@ -33,6 +33,16 @@ Status assign_exit_when_quiet(Settings& s, const Value& v) {
   return {};
 }
 
+Status assign_exit_marker(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string marker, text(v));
+  const bool strange = marker.starts_with("checkpoint") || marker.ends_with('/');
+  if (strange || (!marker.starts_with('/') && marker.find("..") != std::string::npos)) {
+    return expected("the name of a file in the output directory, such as \"DONE\", or its path");
+  }
+  s.watch.exit_marker = std::move(marker);
+  return {};
+}
+
 Status assign_poll_interval(Settings& s, const Value& v) {
   EVALCAR_ASSIGN_OR_RETURN(const Duration interval, duration(v));
   if (interval < Duration(100)) return expected("at least \"100ms\"");
@@ -115,8 +125,10 @@ Status assign_policy(Settings& s, const Value& v) {
 }
 
 Status assign_strategy(Settings& s, const Value& v) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"steps", "no"}));
-  s.evaluate.enabled = name == "steps";
+  EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"steps", "epoch", "no"}));
+  s.evaluate.eval_strategy = name == "steps"   ? EvalStrategy::kSteps
+                             : name == "epoch" ? EvalStrategy::kEpoch
+                                               : EvalStrategy::kNo;
   return {};
 }
 

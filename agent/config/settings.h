@@ -20,9 +20,18 @@ struct WatchSettings {
   std::string pattern;  ///< one "{step}"
   std::string end_marker;
   std::optional<Duration> exit_when_quiet;
+  std::string exit_marker;         ///< a file in the output directory, or absolute; empty: none
+  std::int64_t exit_with_pid = 0;  ///< 0: none
+  bool exit_at_max_steps = false;
 };
 
 enum class Policy { kEvery, kLatest, kNewestFirst };
+/// Which checkpoints are evaluated at all.
+enum class EvalStrategy {
+  kSteps,  ///< those that eval_steps divides
+  kEpoch,  ///< the one nearest to the end of each epoch
+  kNo,     ///< none but those that a person asks for
+};
 
 struct EvaluateSettings {
   std::vector<std::string> tasks;
@@ -42,8 +51,8 @@ struct EvaluateSettings {
   std::string compat;
   Policy policy = Policy::kNewestFirst;
   std::int64_t every_nth = 1;
-  bool enabled = true;          ///< eval_strategy is not "no"
-  std::int64_t eval_steps = 0;  ///< 0 = every checkpoint; else only steps that it divides
+  EvalStrategy eval_strategy = EvalStrategy::kSteps;
+  std::int64_t eval_steps = 0;  ///< 0 = every checkpoint; else steps that it divides, and the last
   std::int64_t offset = 0;
   std::optional<std::int64_t> num_fewshot;
   std::string gen_kwargs;

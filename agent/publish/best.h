@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/publish/publisher.h"
 
@@ -13,6 +14,12 @@ namespace evalcar::publish {
 Result<std::optional<std::int64_t>> best_evaluation(const state::Reader& reader,
                                                     const PublisherOptions& options,
                                                     std::int64_t run_id, const std::string& kind);
+/// The evaluations of a kind from the best on, at most `count`; of equals the one of the lower step
+/// first. Only those with a number for metric_for_best_model; the number that stands now counts.
+Result<std::vector<std::int64_t>> best_evaluations(const state::Reader& reader,
+                                                   const PublisherOptions& options,
+                                                   std::int64_t run_id, const std::string& kind,
+                                                   std::size_t count);
 /// Replaces `<options.dir>/best.json` if it says something else. No file while nothing has a value.
 Status write_best(FileSystem& files, const state::Reader& reader, const PublisherOptions& options,
                   std::int64_t run_id);

@@ -7,25 +7,13 @@
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/metrics_log.h"
 #include "agent/publish/results_files.h"
+#include "agent/publish/utc.h"
 
 namespace evalcar::publish {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using state::Evaluation;
-
-/// The time of a text that format_utc() made.
-WallTime parse_utc(const std::string& text) {
-  std::tm parts{};
-  int micros = 0;
-  if (std::sscanf(text.c_str(), "%d-%d-%dT%d:%d:%d.%6dZ", &parts.tm_year, &parts.tm_mon,
-                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &micros) != 7) {
-    return WallTime{};
-  }
-  parts.tm_year -= 1900;
-  parts.tm_mon -= 1;
-  return WallTime{std::chrono::seconds{timegm(&parts)} + std::chrono::microseconds{micros}};
-}
 
 double seconds_since_epoch(WallTime time) {
   return static_cast<double>(time.time_since_epoch().count()) / 1e6;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/publish/publisher.h"
+#include "agent/publish/utc.h"
 
 namespace evalcar::publish {
 namespace {
@@ -62,17 +63,26 @@ Result<std::optional<std::int64_t>> newest_step(const state::Reader& reader,
   return newest;
 }
 
-/// How far the newest step is ahead of the newest number up to it (the trainer may have gone back);
-/// before the first number, of the start.
-std::int64_t lag(std::optional<std::int64_t> newest, const std::vector<Evaluation>& evaluations) {
-  if (!newest.has_value()) return 0;
+/// The newest step up to `newest` with a number (the trainer may have gone back); 0 before the
+/// first.
+std::int64_t newest_number(std::int64_t newest, const std::vector<Evaluation>& evaluations) {
   std::int64_t done = 0;
   for (const Evaluation& evaluation : evaluations) {
     const bool counts =
-        evaluation.state == state::EvaluationState::kPublished && evaluation.step <= *newest;
+        evaluation.state == state::EvaluationState::kPublished && evaluation.step <= newest;
     if (counts) done = std::max(done, evaluation.step);
   }
-  return *newest - done;
+  return done;
+}
+
+/// How long the oldest evaluation has been known that waits beyond the newest number.
+double lag_seconds(std::int64_t number, const std::vector<Evaluation>& evaluations, WallTime now) {
+  WallTime oldest = now;
+  for (const Evaluation& evaluation : evaluations) {
+    if (state::is_end_state(evaluation.state) || evaluation.step <= number) continue;
+    oldest = std::min(oldest, parse_utc(evaluation.created_at));
+  }
+  return std::chrono::duration<double>(now - oldest).count();
 }
 
 }  // namespace
@@ -81,6 +91,7 @@ std::string empty_status_json(const Clock& clock) {
   const Json root = {{"agent", nullptr},
                      {"evaluations", Json::array()},
                      {"lag_steps", nullptr},
+                     {"lag_seconds", nullptr},
                      {"time", format_utc(clock.wall_now())}};
   return root.dump(2) + "\n";
 }
@@ -97,8 +108,11 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
   root["agent"] = agent_json(agent);
   root["evaluations"] = std::move(list);
   EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, run_id, agent, evaluations));
-  root["lag_steps"] =
-      evaluations.empty() && !newest.has_value() ? Json(nullptr) : Json(lag(newest, evaluations));
+  const bool unknown = evaluations.empty() && !newest.has_value();
+  const std::int64_t number = newest.has_value() ? newest_number(*newest, evaluations) : 0;
+  root["lag_steps"] = unknown ? Json(nullptr) : Json(newest.has_value() ? *newest - number : 0);
+  root["lag_seconds"] =
+      unknown ? Json(nullptr) : Json(lag_seconds(number, evaluations, clock.wall_now()));
   root["time"] = format_utc(clock.wall_now());
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -63,7 +63,7 @@ Result<Answer> retry(state::Store& store, const std::vector<std::int64_t>& runs,
       if (waits_for_repair(row)) {  // the agent ends its pause
         ++count;
       } else if (may_be_tried_again(row) && !gone) {
-        EVALCAR_RETURN_IF_ERROR(store.transition(row.id, EvaluationState::kComplete, "retry"));
+        EVALCAR_RETURN_IF_ERROR(store.ask_again(row.id, "retry"));
         ++count;
       } else {
         others.append(others.empty() ? "" : ", ").append(row.kind).append(" is ");

@@ -218,24 +218,33 @@ Status Agent::try_start(OutputDirectory& directory, bool& started) {
   return {};
 }
 
+bool Agent::may_end(const OutputDirectory& directory) const {
+  if (options_.once || directory.training_over()) return true;
+  const auto& pause = settings_.watch.exit_when_quiet;
+  return pause.has_value() &&
+         around_.clock.monotonic_now() - std::max(directory.last_news(), started_at_) >= *pause;
+}
+
 void Agent::end_when_quiet() {
   if (job_ != nullptr || supervisor_.busy()) return;
-  const MonotonicTime now = around_.clock.monotonic_now();
-  bool quiet_long = settings_.watch.exit_when_quiet.has_value();
-  if (!options_.once && !quiet_long) return;
   for (const auto& directory : directories_) {
+    if (!may_end(*directory)) return;
     const auto quiet = directory->quiet();
     if (!quiet.has_value() || !*quiet) return;
-    if (quiet_long &&
-        now - std::max(directory->last_news(), started_at_) < *settings_.watch.exit_when_quiet) {
-      quiet_long = false;
-    }
   }
-  if (!options_.once && !quiet_long) return;
   // The one look at the data, if something may be completed by it.
   const bool looked = completed_at_ >= 0 && (!waits_for_completion() || data_.looks() > 0);
   const bool up_to_date = looked && completed_at_ == data_.looks();
   if (!around_.evaluator_program.empty() && !up_to_date) return;
+  bool more = false;
+  for (const auto& directory : directories_) {
+    if (options_.once) break;  // training may go on
+    const auto last = directory->take_up_last();
+    if (!last.has_value()) return complain(directory->path(), last.error());
+    more |= *last;
+  }
+  if (more) schedule_again_at_ = around_.clock.monotonic_now();
+  if (more) return;
   for (const auto& directory : directories_) complain(directory->path(), directory->close_torn());
   exit_code_ = code_of_rows();
 }

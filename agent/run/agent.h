@@ -71,6 +71,8 @@ class Agent {
   /// Device, data, settings or the evaluator's program are at fault: every evaluation would end
   /// alike, so none is started for a while.
   void meet_obstacle(const supervise::JobFailed& obstacle);
+  /// Nothing more is expected of this directory.
+  bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();
   void write_status(bool now);
   void complain(const std::string& where, const Status& status);

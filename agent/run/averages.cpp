@@ -19,11 +19,16 @@ constexpr const char* kAverage = "average";
 }  // namespace
 
 Averages::Averages(state::Store& store, stage::Stage& stage, const Wanted& wanted,
-                   const DiskSpace& space, const DiskView& view)
-    : store_(store), stage_(stage), wanted_(wanted), space_(space), view_(view) {}
+                   const DiskSpace& space, const DiskView& view, const KeptForBest& kept)
+    : store_(store), stage_(stage), wanted_(wanted), space_(space), view_(view), kept_(kept) {}
 
 std::string Averages::Known::lease_name() const {
   return lease_name_of(checkpoint.step, checkpoint.generation, kRegular);
+}
+
+bool Averages::keeps_name(const std::string& name) const {
+  if (wanted_.average_last() == 0) return false;
+  return due_ || window_.contains(name);
 }
 
 void Averages::forget() {
@@ -143,15 +148,15 @@ Status Averages::trim() {
   for (const std::string& name : stage_.names()) {
     const bool of_window = name.ends_with("-" + std::string(kRegular));
     if (!of_window || window_.contains(name) || needed.contains(name)) continue;
+    if (kept_.may_hold(name)) continue;
     EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
   }
   return {};
 }
 
 bool Averages::keeps(const state::Evaluation& row) const {
-  if (wanted_.average_last() == 0 || row.kind != kRegular) return false;
   // Before step() looked, any of them may be a member of what comes; it lets go what is not.
-  return due_ || window_.contains(lease_name_of(row.step, row.generation, row.kind));
+  return row.kind == kRegular && keeps_name(lease_name_of(row.step, row.generation, row.kind));
 }
 
 Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const {
@@ -171,7 +176,8 @@ Result<bool> Averages::give_up_window(std::int64_t run_id) {
   EVALCAR_ASSIGN_OR_RETURN(const auto names, window_of(run_id));
   bool any = false;
   for (const std::string& name : names) {
-    if (needed.contains(name) || !stage_.holds(stage_.dir_of(name))) continue;
+    if (needed.contains(name) || kept_.may_hold(name)) continue;
+    if (!stage_.holds(stage_.dir_of(name))) continue;
     EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
     any = true;
   }

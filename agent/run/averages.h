@@ -24,7 +24,7 @@ namespace evalcar::run {
 class Averages {
  public:
   Averages(state::Store& store, stage::Stage& stage, const Wanted& wanted, const DiskSpace& space,
-           const DiskView& view);
+           const DiskView& view, const KeptForBest& kept);
 
   /// Something was recorded: the next step() looks again.
   void look_again() { due_ = true; }
@@ -34,6 +34,8 @@ class Averages {
   Status step(std::int64_t run_id, const std::set<std::int64_t>& torn);
   /// Whether the lease of this row is needed by averages to come.
   bool keeps(const state::Evaluation& row) const;
+  /// The same by the lease's name.
+  bool keeps_name(const std::string& name) const;
   /// Names of the leases that an average of this run may need: at a start, before step().
   Result<std::vector<std::string>> window_of(std::int64_t run_id) const;
   /// Gives up the leases of the window that no evaluation waits for; false: there were none. Some
@@ -62,6 +64,7 @@ class Averages {
   const Wanted& wanted_;
   const DiskSpace& space_;
   const DiskView& view_;
+  const KeptForBest& kept_;
   bool due_ = true;
   std::set<std::string> window_;  ///< names of leases
 };

@@ -19,11 +19,13 @@ constexpr std::chrono::seconds kUnmarkedPause{2};
 }  // namespace
 
 CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
-                       const Averages& averages, std::string path, std::string pattern)
+                       const Averages& averages, const BestKept& best, std::string path,
+                       std::string pattern)
     : around_(around),
       store_(store),
       stage_(stage),
       averages_(averages),
+      best_(best),
       path_(std::move(path)),
       pattern_(std::move(pattern)) {}
 
@@ -161,6 +163,8 @@ Status CurrentRun::remove_unknown_leases() {
   }
   EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_->id));
   leased.insert(window.begin(), window.end());
+  EVALCAR_ASSIGN_OR_RETURN(const auto best, best_.names_of(run_->id));
+  leased.insert(best.begin(), best.end());
   return stage_.remove_others(leased);
 }
 

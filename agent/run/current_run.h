@@ -10,6 +10,7 @@
 #include <string>
 
 #include "agent/run/averages.h"
+#include "agent/run/best_kept.h"
 #include "agent/run/output_lock.h"
 #include "agent/run/surroundings.h"
 #include "agent/stage/stage.h"
@@ -30,7 +31,7 @@ class CurrentRun {
   };
 
   CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
-             const Averages& averages, std::string path, std::string pattern);
+             const Averages& averages, const BestKept& best, std::string path, std::string pattern);
 
   /// Looks at the directory. An error changes nothing.
   Result<Change> look();
@@ -69,6 +70,7 @@ class CurrentRun {
   state::Store& store_;
   stage::Stage& stage_;
   const Averages& averages_;
+  const BestKept& best_;
   std::string path_;
   std::string pattern_;
   std::optional<state::Run> run_;

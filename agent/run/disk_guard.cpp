@@ -12,13 +12,14 @@ constexpr std::chrono::seconds kPause{5};
 
 DiskGuard::DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
                      const DiskSpace& space, const InFlight& in_flight, Averages& averages,
-                     Leases& leases)
+                     BestKept& best, Leases& leases)
     : clock_(clock),
       store_(store),
       stage_(stage),
       space_(space),
       in_flight_(in_flight),
       averages_(averages),
+      best_(best),
       leases_(leases) {}
 
 Status DiskGuard::step(std::int64_t run_id) {
@@ -40,7 +41,9 @@ Status DiskGuard::step(std::int64_t run_id) {
         low ? "free disk space is below " + config::format_bytes(keep) + " (limits.min_free)"
             : "limits.lease_budget is " + config::format_bytes(budget);
     EVALCAR_ASSIGN_OR_RETURN(const bool given_up, give_up_oldest(run_id, held, why));
-    if (!given_up) break;
+    if (given_up) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool best, best_.give_up_worst(held));
+    if (!best) break;
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // Leases keep the disk space of weights that the trainer deleted. Where that runs out, or is more
-// than was allowed, the oldest are given up, and say so.
+// than was allowed, they are given up and say so: those for averages to come, those of rows that
+// have numbers, the oldest, and last those that are kept as the best.
 #pragma once
 
 #include "agent/run/disk_space.h"
@@ -12,7 +13,8 @@ namespace evalcar::run {
 class DiskGuard {
  public:
   DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
-            const DiskSpace& space, const InFlight& in_flight, Averages& averages, Leases& leases);
+            const DiskSpace& space, const InFlight& in_flight, Averages& averages, BestKept& best,
+            Leases& leases);
 
   /// Every few seconds; cheap in between.
   Status step(std::int64_t run_id);
@@ -26,6 +28,7 @@ class DiskGuard {
   const DiskSpace& space_;
   const InFlight& in_flight_;
   Averages& averages_;
+  BestKept& best_;
   Leases& leases_;
   MonotonicTime guarded_at_{};
 };

@@ -26,6 +26,13 @@ struct DiskView {
   }
 };
 
+/// publish.keep_best: names of the leases that stay though no evaluation needs them.
+struct KeptForBest {
+  bool known = false;  ///< false: not ranked since the start, any lease may be one of them
+  std::set<std::string> names;
+  bool may_hold(const std::string& name) const { return !known || names.contains(name); }
+};
+
 struct InFlight {
   /// The evaluation that runs now: its lease is not given up, and a configuration that does not
   /// want it lets it finish.

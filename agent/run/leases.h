@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agent/run/averages.h"
+#include "agent/run/best_kept.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
 #include "agent/stage/stage.h"
@@ -18,7 +19,7 @@ namespace evalcar::run {
 class Leases {
  public:
   Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher, const DiskSpace& space,
-         const Averages& averages, const DiskView& view);
+         const Averages& averages, const BestKept& best, const DiskView& view);
 
   /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
   /// they are not what was seen, the watcher looks again and the row waits.
@@ -26,8 +27,8 @@ class Leases {
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
   /// why.
   Result<std::optional<stage::Lease>> of(const state::Evaluation& row);
-  /// Gives the lease back, unless another evaluation of the same weights holds it too, or averages
-  /// to come need it.
+  /// Gives the lease back, unless another evaluation of the same weights holds it too, averages to
+  /// come need it, or it is kept as one of the best.
   void release(const state::Evaluation& row);
   /// Moves the lease of a row to another one of the same weights, which becomes leased. False: it
   /// has its own, or needs none.
@@ -47,6 +48,7 @@ class Leases {
   watch::Watcher& watcher_;
   const DiskSpace& space_;
   const Averages& averages_;
+  const BestKept& best_;
   const DiskView& view_;
   std::map<std::int64_t, stage::Lease> held_;  ///< by evaluation
 };

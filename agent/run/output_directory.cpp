@@ -19,6 +19,7 @@ using std::chrono::seconds;
 constexpr seconds kRetryPause{5};
 constexpr milliseconds kUnsurePause{200};
 constexpr seconds kStatusPause{5};
+constexpr seconds kEndPause{2};  ///< between two looks whether training goes on
 /// Not at once: the news may be somebody's delete of the whole directory, and a name of ours that
 /// comes and goes meanwhile makes it fail.
 constexpr seconds kStatusAfterNews{1};
@@ -54,16 +55,18 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       notifier_(around.make_notifier()),
       watcher_(around.files, around.clock, *notifier_, watch_options(settings, path_)),
       stage_(around.files, join_path(path_, "_evalcar/leases"), around.stopping),
-      wanted_(settings.evaluate, store_->read(), view_),
+      wanted_(around.files, settings.evaluate, store_->read(), view_),
       space_(around.files, settings.limits, view_, path_),
-      averages_(*store_, stage_, wanted_, space_, view_),
-      leases_(*store_, stage_, watcher_, space_, averages_, view_),
-      guard_(around.clock, *store_, stage_, space_, in_flight_, averages_, leases_),
+      averages_(*store_, stage_, wanted_, space_, view_, kept_),
+      best_(around, settings.publish, *store_, stage_, space_, averages_, view_, kept_),
+      leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
+      guard_(around.clock, *store_, stage_, space_, in_flight_, averages_, best_, leases_),
       completion_(*store_, settings.evaluate, wanted_, leases_, view_),
-      run_(around, *store_, stage_, averages_, path_, settings.watch.pattern),
+      run_(around, *store_, stage_, averages_, best_, path_, settings.watch.pattern),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, path_)),
       publishing_(around, settings, *store_, run_, view_),
+      end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
              request::folder_of(store_->path())),
       last_news_(around.clock.monotonic_now()) {}
@@ -88,6 +91,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
 Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
   take_requests();
+  look_at_end();
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
   for (watch::Sighting& seen : watcher_.step()) {
@@ -100,6 +104,7 @@ Status OutputDirectory::step() {
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
     EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps()));
+    EVALCAR_RETURN_IF_ERROR(best_.step(run_.id()));
     return guard_.step(run_.id());
   }();
   if (!turn.has_value()) {
@@ -108,7 +113,42 @@ Status OutputDirectory::step() {
   }
   // Last: what cannot be handed out must not keep anything from being recorded and leased.
   if (!run_.known() || run_.unsure()) return {};
-  return publishing_.step();
+  EVALCAR_RETURN_IF_ERROR(publishing_.step());
+  if (best_.changed()) EVALCAR_RETURN_IF_ERROR(publishing_.write_best());
+  best_.told();
+  return {};
+}
+
+/// Also of a training that ends without a checkpoint.
+void OutputDirectory::look_at_end() {
+  if (end_.since().has_value()) return;
+  const bool at_last_step = settings_.watch.exit_at_max_steps && !view_.complete.empty() &&
+                            wanted_.ends_training(view_.complete.rbegin()->first.first);
+  end_.step(at_last_step);
+  if (end_.since().has_value()) watcher_.rescan();  // for what it wrote last
+}
+
+bool OutputDirectory::training_over() const {
+  return end_.since().has_value() &&
+         around_.clock.monotonic_now() - *end_.since() >= settings_.watch.poll_interval;
+}
+
+Result<bool> OutputDirectory::take_up_last() {
+  if (!run_.known() || run_.unsure() || view_.complete.empty()) return false;
+  const std::int64_t step = view_.complete.rbegin()->first.first;
+  if (wanted_.last() == step) return false;
+  wanted_.set_last(step);
+  const auto sightings = view_.complete;  // recording changes it
+  for (const auto& [key, seen] : sightings) {
+    if (key.first == step) EVALCAR_RETURN_IF_ERROR(recorder_.record(seen));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
+                           store_->read().evaluations({.run_id = run_.id(), .step = step}));
+  const bool waits = std::any_of(rows.begin(), rows.end(), [this](const state::Evaluation& row) {
+    return is_open(row.state) && wanted_.matches(row);
+  });
+  if (waits) last_news_ = around_.clock.monotonic_now();
+  return waits;
 }
 
 /// In every turn: people wait for an answer.
@@ -149,6 +189,7 @@ Status OutputDirectory::record_sightings() {
     for (; !sightings.empty(); sightings.erase(sightings.begin())) {
       EVALCAR_RETURN_IF_ERROR(recorder_.record(sightings.front()));
       averages_.look_again();
+      best_.look_again();
     }
     untold_.erase(newest);
     last_news_ = around_.clock.monotonic_now();
@@ -167,6 +208,7 @@ milliseconds OutputDirectory::until_due() const {
   };
   if (last_news_ > status_at_) due = std::min(due, until(status_due()));
   if (!untold_.empty() || run_.unsure()) due = std::min(due, until(retry_at_));
+  if (end_.watches()) due = std::min<milliseconds>(due, kEndPause);
   if (publishing_.pending() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
   }
@@ -217,6 +259,8 @@ void OutputDirectory::forget_run() {
   completion_.look_again();
   leases_.forget();
   averages_.forget();
+  best_.forget();
+  wanted_.forget();
   taken_up_ = vanished_ended_ = false;
 }
 
@@ -321,6 +365,15 @@ Result<bool> OutputDirectory::put_back(const state::Evaluation& row,
   EVALCAR_RETURN_IF_ERROR(store_->put_back(row.id, failure));
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation now, store_->read().evaluation(row.id));
   return is_open(now.state);
+}
+
+Status OutputDirectory::publish(const state::Evaluation& row) {
+  completion_.look_again();
+  best_.look_again();
+  // So that best.json names the place at once; where that fails, the next turn does it.
+  const Status ranked = run_.known() ? best_.rank(run_.id()) : Status();
+  if (!ranked.has_value()) spdlog::warn("{}", ranked.error().message);
+  return publishing_.publish(row);
 }
 
 // ---- the whole

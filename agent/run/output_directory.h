@@ -23,6 +23,7 @@
 #include "agent/config/settings.h"
 #include "agent/request/inbox.h"
 #include "agent/run/averages.h"
+#include "agent/run/best_kept.h"
 #include "agent/run/completion.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_guard.h"
@@ -32,6 +33,7 @@
 #include "agent/run/publishing.h"
 #include "agent/run/recorder.h"
 #include "agent/run/surroundings.h"
+#include "agent/run/training_end.h"
 #include "agent/run/wanted.h"
 #include "agent/schedule/schedule.h"
 #include "agent/stage/stage.h"
@@ -76,8 +78,11 @@ class OutputDirectory {
   Result<std::optional<stage::Lease>> lease_of(const state::Evaluation& row) {
     return leases_.of(row);
   }
-  /// Gives the lease back.
-  void release(const state::Evaluation& row) { leases_.release(row); }
+  /// Gives the lease back, or lets it be ranked first.
+  void release(const state::Evaluation& row) {
+    best_.look_again();
+    leases_.release(row);
+  }
   /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
   Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
   /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted. False: it
@@ -93,10 +98,7 @@ class OutputDirectory {
   /// All of them may be chosen again.
   void end_rest() { resting_.clear(); }
   /// After record_result. An error leaves it scored; a later turn publishes it.
-  Status publish(const state::Evaluation& row) {
-    completion_.look_again();
-    return publishing_.publish(row);
-  }
+  Status publish(const state::Evaluation& row);
   /// Whose files were replaced since the last call: running jobs on them must end.
   std::set<std::int64_t> take_superseded() { return std::exchange(in_flight_.superseded, {}); }
 
@@ -110,6 +112,11 @@ class OutputDirectory {
 
   /// Nothing is being written, nothing waits.
   Result<bool> quiet();
+  /// Training has ended, and long enough ago that whatever it left was seen.
+  bool training_over() const;
+  /// Nothing more will come: the newest complete checkpoint is the last, and wanted as such. True:
+  /// it was left out before, and waits to be evaluated now.
+  Result<bool> take_up_last();
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn() { return recorder_.close_torn(); }
   Result<Tally> tally() const;
@@ -129,6 +136,7 @@ class OutputDirectory {
                   std::unique_ptr<state::Store> store);
 
   void take_requests();
+  void look_at_end();
   Status follow_run();
   void forget_run();
   void interrupt_active();
@@ -148,13 +156,16 @@ class OutputDirectory {
   stage::Stage stage_;
   Wanted wanted_;
   DiskSpace space_;
+  KeptForBest kept_;
   Averages averages_;
+  BestKept best_;
   Leases leases_;
   DiskGuard guard_;
   Completion completion_;
   CurrentRun run_;
   Recorder recorder_;
   Publishing publishing_;
+  TrainingEnd end_;
   request::Inbox inbox_;
 
   /// Seen, not yet recorded: of each kind what it is now, and before that what it was until it

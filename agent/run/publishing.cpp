@@ -87,6 +87,11 @@ Status Publishing::step() {
   return {};
 }
 
+Status Publishing::write_best() {
+  if (!run_.still_there()) return {};
+  return publisher_.write_best(run_.id());
+}
+
 void Publishing::look_again_at(MonotonicTime time) {
   again_ = true;
   due_ = time;

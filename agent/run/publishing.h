@@ -22,6 +22,8 @@ class Publishing {
   Status publish(const state::Evaluation& row);
   /// Publishes what is left over, if that is due. There is a run.
   Status step();
+  /// best.json once more, where it may say something else.
+  Status write_best();
   /// There may be something to publish, or to complete: the next step() looks.
   void look_again() { again_ = true; }
   /// The same, but not before `time`.

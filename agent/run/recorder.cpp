@@ -124,6 +124,7 @@ Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::str
 }
 
 Result<bool> Recorder::end_if_unwanted(const state::Evaluation& row) {
+  if (row.asked) return false;
   EVALCAR_ASSIGN_OR_RETURN(const std::string reason,
                            wanted_.why_not(row.run_id, row.step, row.kind));
   if (reason.empty()) return false;

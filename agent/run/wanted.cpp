@@ -1,10 +1,12 @@
 #include "agent/run/wanted.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "agent/run/evaluation_settings.h"
-#include "agent/schedule/schedule.h"
 
 namespace evalcar::run {
 namespace {
@@ -17,9 +19,10 @@ std::vector<std::string> task_set(std::vector<std::string> tasks) {
 
 }  // namespace
 
-Wanted::Wanted(const config::EvaluateSettings& settings, const state::Reader& rows,
-               const DiskView& view)
-    : settings_(settings),
+Wanted::Wanted(const FileSystem& files, const config::EvaluateSettings& settings,
+               const state::Reader& rows, const DiskView& view)
+    : files_(files),
+      settings_(settings),
       rows_(rows),
       view_(view),
       wanted_(evaluation_settings(settings)),
@@ -56,19 +59,97 @@ Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step,
   } else if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
     return "evaluate.weights leaves " + kind + " out";
   }
-  std::set<std::int64_t> earlier;
-  if (settings_.every_nth > 1) {
-    // Both: what was deleted since, and what is there but not yet recorded.
-    EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, rows_.checkpoints(run_id));
-    for (const state::Checkpoint& c : checkpoints) {
-      if (c.step < step) earlier.insert(c.step);
-    }
-    for (const auto& [there, path] : view_.present) {
-      if (there < step) earlier.insert(there);
-    }
+  if (!leaves_out()) return std::string();
+  EVALCAR_ASSIGN_OR_RETURN(const schedule::Occasion occasion, occasion_of(run_id, step));
+  warn_of_mismatch(occasion);
+  return schedule::why_not_wanted(
+      {settings_.eval_strategy, settings_.eval_steps, settings_.every_nth}, occasion);
+}
+
+/// Else nothing has to be known of a checkpoint.
+bool Wanted::leaves_out() const {
+  return settings_.eval_strategy != config::EvalStrategy::kSteps || settings_.eval_steps > 0 ||
+         settings_.every_nth > 1;
+}
+
+void Wanted::forget() {
+  last_step_.reset();
+  trainer_states_.clear();
+}
+
+const TrainerState* Wanted::trainer_state(std::int64_t step) const {
+  const auto known = trainer_states_.find(step);
+  const TrainerState* const before =
+      known == trainer_states_.end() ? nullptr : &known->second.state;
+  const auto there = view_.present.find(step);
+  if (there == view_.present.end()) return before;
+  const auto now = files_.info_followed(join_path(there->second, "trainer_state.json"));
+  if (!now.has_value()) return before;
+  if (before != nullptr && known->second.file.same_content_identity(*now)) return before;
+  const auto read = read_trainer_state(files_, there->second);
+  if (!read.has_value()) return nullptr;
+  return &(trainer_states_[step] = {*now, *read}).state;
+}
+
+bool Wanted::ends_training(std::int64_t step) const {
+  const TrainerState* const state = trainer_state(step);
+  return state != nullptr && state->is_last();
+}
+
+Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t step) const {
+  schedule::Occasion occasion;
+  occasion.step = step;
+  occasion.is_last = last_step_ == step;
+  if (const TrainerState* const state = trainer_state(step); state != nullptr) {
+    occasion.is_last |= state->is_last();
+    occasion.epoch = state->epoch;
+    occasion.save_steps = state->save_steps;
   }
-  return schedule::why_not_wanted({settings_.enabled, settings_.eval_steps, settings_.every_nth},
-                                  step, static_cast<std::int64_t>(earlier.size()));
+  if (settings_.every_nth <= 1) return occasion;
+  // Both: what was deleted since, and what is there but not yet recorded.
+  std::set<std::int64_t> earlier;
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, rows_.checkpoints(run_id));
+  for (const state::Checkpoint& c : checkpoints) {
+    if (c.step < step) earlier.insert(c.step);
+  }
+  for (const auto& [there, path] : view_.present) {
+    if (there < step) earlier.insert(there);
+  }
+  occasion.position = static_cast<std::int64_t>(earlier.size());
+  return occasion;
+}
+
+/// Once: where the trainer saves at other steps, fewer are evaluated than the setting says.
+void Wanted::warn_of_mismatch(const schedule::Occasion& occasion) const {
+  if (mismatch_known_) return;
+  std::int64_t save_steps = occasion.save_steps;
+  std::string source = "trainer_state.json";
+  const auto there = view_.present.find(occasion.step);
+  if (save_steps == 0 && there != view_.present.end()) {
+    save_steps = save_steps_of_lmms_engine(files_, parent_path(there->second));
+    source = "config.yaml";
+  }
+  if (settings_.eval_strategy == config::EvalStrategy::kEpoch) {
+    const bool complete =
+        there != view_.present.end() &&
+        view_.complete.contains({occasion.step, checkpoint::WeightsKind::kRegular});
+    if (!complete) return;
+    mismatch_known_ = true;
+    if (!occasion.epoch.has_value()) {
+      spdlog::warn(
+          "evaluate.eval_strategy is \"epoch\", but no trainer_state.json tells of epochs: every "
+          "checkpoint is evaluated");
+    }
+    return;
+  }
+  if (settings_.eval_strategy != config::EvalStrategy::kSteps || settings_.eval_steps == 0) return;
+  if (save_steps == 0) return;
+  mismatch_known_ = true;
+  if (settings_.eval_steps % save_steps == 0) return;
+  spdlog::warn(
+      "evaluate.eval_steps = {}, but the trainer saves every {} steps ({}): only the steps that {} "
+      "divides are evaluated, and the last one",
+      settings_.eval_steps, save_steps, source, std::lcm(settings_.eval_steps, save_steps));
 }
 
 }  // namespace evalcar::run

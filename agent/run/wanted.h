@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "agent/config/settings.h"
 #include "agent/run/disk_view.h"
+#include "agent/run/trainer_state.h"
+#include "agent/schedule/schedule.h"
 #include "store/state/store.h"
 
 namespace evalcar::run {
@@ -13,7 +17,8 @@ namespace evalcar::run {
 /// Not thread-safe. All references must outlive it.
 class Wanted {
  public:
-  Wanted(const config::EvaluateSettings& settings, const state::Reader& rows, const DiskView& view);
+  Wanted(const FileSystem& files, const config::EvaluateSettings& settings,
+         const state::Reader& rows, const DiskView& view);
 
   /// The evaluation of these weights that is wanted now.
   state::NewEvaluation evaluation_of(std::int64_t checkpoint_id, const std::string& kind) const;
@@ -23,12 +28,24 @@ class Wanted {
   /// "" if this kind of weights of this step is wanted, else the reason.
   Result<std::string> why_not(std::int64_t run_id, std::int64_t step,
                               const std::string& kind) const;
+  /// Training is over, and this was its last checkpoint.
+  void set_last(std::int64_t step) { last_step_ = step; }
+  std::optional<std::int64_t> last() const { return last_step_; }
+  /// By trainer_state.json this is the checkpoint of the last step of the training.
+  bool ends_training(std::int64_t step) const;
+  /// Another run: nothing that is remembered is of this one.
+  void forget();
   /// Over how many checkpoints an average goes; 0: none is wanted.
   std::int64_t average_last() const { return settings_.average_last; }
 
  private:
   protocol::EvaluationSettings settings_of(const std::string& kind) const;
+  bool leaves_out() const;
+  const TrainerState* trainer_state(std::int64_t step) const;
+  Result<schedule::Occasion> occasion_of(std::int64_t run_id, std::int64_t step) const;
+  void warn_of_mismatch(const schedule::Occasion& occasion) const;
 
+  const FileSystem& files_;
   const config::EvaluateSettings& settings_;
   const state::Reader& rows_;
   const DiskView& view_;
@@ -36,6 +53,13 @@ class Wanted {
   std::vector<std::string> tasks_;
   std::string identity_;          ///< of regular and EMA weights
   std::string average_identity_;  ///< of averages: over how many counts too
+  std::optional<std::int64_t> last_step_;
+  struct KnownState {
+    FileInfo file;
+    TrainerState state;
+  };
+  mutable std::map<std::int64_t, KnownState> trainer_states_;  ///< by step; a file is read once
+  mutable bool mismatch_known_ = false;
 };
 
 }  // namespace evalcar::run

@@ -1,6 +1,8 @@
 #include "agent/schedule/schedule.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 
@@ -15,6 +17,23 @@ auto order_of(const Candidate& c) { return std::make_tuple(c.step, rank_of(c.kin
 
 /// Newest first.
 auto newest_order_of(const Candidate& c) { return std::make_tuple(-c.step, rank_of(c.kind), c.id); }
+
+/// Why another save is the one of its epoch: the one before or after it is nearer to the epoch's
+/// end. Where both are as near, it is the earlier one.
+std::string nearer_to_epoch_end(const Occasion& save) {
+  if (!save.epoch.has_value() || *save.epoch <= 0 || save.save_steps <= 0) return "";
+  const double steps_per_epoch = static_cast<double>(save.step) / *save.epoch;
+  const double number = std::max(1.0, std::round(*save.epoch));
+  const auto end = static_cast<std::int64_t>(std::llround(number * steps_per_epoch));
+  const std::int64_t distance = std::abs(save.step - end);
+  const std::int64_t before = std::abs(save.step - save.save_steps - end);
+  const std::int64_t after = std::abs(save.step + save.save_steps - end);
+  if (distance < before && distance <= after) return "";
+  const std::int64_t other = save.step + (after < before ? save.save_steps : -save.save_steps);
+  return "evaluate.eval_strategy is \"epoch\", and the save of step " + std::to_string(other) +
+         " is nearer to the end of epoch " + std::to_string(static_cast<std::int64_t>(number)) +
+         " (step " + std::to_string(end) + ")";
+}
 
 }  // namespace
 
@@ -40,13 +59,16 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
   return choice;
 }
 
-std::string why_not_wanted(const Cadence& cadence, std::int64_t step, std::int64_t position) {
-  if (!cadence.enabled) return "evaluate.eval_strategy is \"no\"";
-  if (cadence.eval_steps > 0 && step % cadence.eval_steps != 0) {
+std::string why_not_wanted(const Cadence& cadence, const Occasion& occasion) {
+  if (cadence.strategy == config::EvalStrategy::kNo) return "evaluate.eval_strategy is \"no\"";
+  if (occasion.is_last) return "";
+  if (cadence.strategy == config::EvalStrategy::kEpoch) {
+    if (const std::string reason = nearer_to_epoch_end(occasion); !reason.empty()) return reason;
+  } else if (cadence.eval_steps > 0 && occasion.step % cadence.eval_steps != 0) {
     return "evaluate.eval_steps = " + std::to_string(cadence.eval_steps) +
-           " does not divide step " + std::to_string(step);
+           " does not divide step " + std::to_string(occasion.step);
   }
-  if (cadence.every_nth > 1 && position % cadence.every_nth != 0) {
+  if (cadence.every_nth > 1 && occasion.position % cadence.every_nth != 0) {
     return "evaluate.every_nth = " + std::to_string(cadence.every_nth) +
            " leaves this checkpoint out";
   }

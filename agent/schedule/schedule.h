@@ -30,11 +30,23 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy);
 
 /// Whether a step is evaluated at all, and if not, why.
 struct Cadence {
-  bool enabled = true;
+  config::EvalStrategy strategy = config::EvalStrategy::kSteps;
   std::int64_t eval_steps = 0;  ///< 0 = all
   std::int64_t every_nth = 1;   ///< the first checkpoint, and each n-th after it
 };
-/// "" if wanted, else the reason. `position`: 0 for the run's first checkpoint, and so on.
-std::string why_not_wanted(const Cadence& cadence, std::int64_t step, std::int64_t position);
+
+/// A checkpoint, as far as a cadence asks.
+struct Occasion {
+  std::int64_t step = 0;
+  std::int64_t position = 0;  ///< 0 for the run's first checkpoint, and so on
+  bool is_last = false;       ///< training has ended with it, as far as is known
+  /// Of trainer_state.json: how many epochs were done at this step, e.g. 1.98; absent: not known.
+  std::optional<double> epoch;
+  std::int64_t save_steps =
+      0;  ///< how many steps the trainer lets pass between saves; 0: not known
+};
+
+/// "" if wanted, else the reason. What has to be known and is not speaks for the checkpoint.
+std::string why_not_wanted(const Cadence& cadence, const Occasion& occasion);
 
 }  // namespace evalcar::schedule

@@ -88,6 +88,9 @@ class Stage {
                        std::span<const std::string> in_place_files,
                        std::span<const state::FileIdentity> judged = {}) const;
   Integrity check(const Lease& lease, std::string* which = nullptr) const;
+  /// Whether the files in a lease's folder are those that were judged: kNotFound, or kCorruption
+  /// where one was rewritten in place. Reads nothing but their identities.
+  Status check_against(const std::string& dir, std::span<const state::FileIdentity> judged) const;
   /// The folder of ours that a remembered lease's path means, however the output directory was
   /// spelled (a link, another mount point) when it was taken; "" for one that is read in place.
   std::string own(const std::string& dir) const;
@@ -112,7 +115,6 @@ class Stage {
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);
   Status link_member(const std::string& dir, const Member& member, bool newest);
-  Status check_against(const std::string& dir, std::span<const state::FileIdentity> judged) const;
   void hash_small_files(Lease& lease) const;
 
   FileSystem& files_;

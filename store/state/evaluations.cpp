@@ -141,6 +141,14 @@ Status Store::transition(std::int64_t evaluation_id, EvaluationState to,
   return transaction.commit();
 }
 
+Status Store::ask_again(std::int64_t evaluation_id, const std::string& reason) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kComplete, reason));
+  EVALCAR_RETURN_IF_ERROR(
+      connection_->run("UPDATE evaluation SET asked = 1 WHERE evaluation_id = ?1", evaluation_id));
+  return transaction.commit();
+}
+
 Status Store::set_reason(std::int64_t evaluation_id, const std::string& reason) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const EvaluationState state, state_of(evaluation_id));

@@ -80,7 +80,7 @@ constexpr std::string_view kEvaluations =
     "e.step, c.generation, e.kind, e.dtype, e.settings, e.settings_sha256, e.state, e.reason, "
     "e.lease_path, e.weights_sha256, e.stage, e.progress_done, e.progress_total, e.attempts, "
     "e.failures, e.next_try_at, e.created_at, e.updated_at, e.finished_at, e.seconds, "
-    "e.compute_dtype "
+    "e.compute_dtype, e.asked "
     "FROM evaluation e JOIN run USING (run_id) JOIN checkpoint c USING (checkpoint_id) "
     "WHERE (?1 IS NULL OR e.evaluation_id = ?1) AND (?2 IS NULL OR e.run_id = ?2) "
     "AND (?3 IS NULL OR e.checkpoint_id = ?3) AND (?4 IS NULL OR e.step = ?4) "
@@ -97,7 +97,7 @@ Result<Evaluation> evaluation_of(const Statement& row) {
       e.checkpoint_path >> e.layout >> e.step >> e.generation >> e.kind >> e.dtype >> settings >>
       e.settings_sha256 >> state >> e.reason >> e.lease_path >> e.weights_sha256 >> e.stage >>
       e.progress_done >> e.progress_total >> e.attempts >> e.failures >> e.next_try_at >>
-      e.created_at >> e.updated_at >> e.finished_at >> e.seconds >> e.compute_dtype;
+      e.created_at >> e.updated_at >> e.finished_at >> e.seconds >> e.compute_dtype >> e.asked;
   EVALCAR_ASSIGN_OR_RETURN(e.settings, protocol::decode_settings(settings));
   const auto known = state_from_name(state);
   if (!known.has_value()) {
@@ -336,22 +336,33 @@ Status Reader::for_each_sample(std::int64_t evaluation_id, const std::string& ta
 }
 
 Result<std::vector<MetricRow>> Reader::metrics(const MetricFilter& filter) const {
-  return collect<MetricRow>(
+  std::vector<MetricRow> found;
+  EVALCAR_RETURN_IF_ERROR(
+      for_each_metric(filter, [&found](const MetricRow& row) { found.push_back(row); }));
+  return found;
+}
+
+Status Reader::for_each_metric(const MetricFilter& filter,
+                               const std::function<void(const MetricRow& row)>& take) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
       connection_->prepare(
           "SELECT run, step, checkpoint_type, task, metric, filter, value, stderr, stderr_source, "
           "missing, higher_is_better, n, weights_sha256, finished_at, evaluation_id FROM metrics "
           "WHERE (?1 = '' OR run = ?1) AND (?2 = '' OR task = ?2) AND (?3 = '' OR metric = ?3) "
           "AND (?4 = '' OR checkpoint_type = ?4) "
           "ORDER BY run, step, task, metric, filter, checkpoint_type DESC",
-          filter.run, filter.task, filter.metric, filter.checkpoint_type),
-      [](const Statement& row) -> Result<MetricRow> {
-        MetricRow metric;
-        Columns(row) >> metric.run >> metric.step >> metric.checkpoint_type >> metric.task >>
-            metric.metric >> metric.filter >> metric.value >> metric.stderr_value >>
-            metric.stderr_source >> metric.missing >> metric.higher_is_better >> metric.n >>
-            metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id;
-        return metric;
-      });
+          filter.run, filter.task, filter.metric, filter.checkpoint_type));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return {};
+    MetricRow metric;
+    Columns(rows) >> metric.run >> metric.step >> metric.checkpoint_type >> metric.task >>
+        metric.metric >> metric.filter >> metric.value >> metric.stderr_value >>
+        metric.stderr_source >> metric.missing >> metric.higher_is_better >> metric.n >>
+        metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id;
+    take(metric);
+  }
 }
 
 Result<std::optional<Publication>> Reader::publication(std::int64_t evaluation_id) const {

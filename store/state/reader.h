@@ -87,6 +87,9 @@ class Reader {
 
   /// Rows of the view `metrics`: the current number of each run, step, kind, task and metric.
   Result<std::vector<MetricRow>> metrics(const MetricFilter& filter = {}) const;
+  /// The same, one at a time: a long run has many.
+  Status for_each_metric(const MetricFilter& filter,
+                         const std::function<void(const MetricRow& row)>& take) const;
 
   /// The line of an evaluation, if one was decided.
   Result<std::optional<Publication>> publication(std::int64_t evaluation_id) const;

@@ -333,9 +333,14 @@ CREATE VIEW samples AS
    WHERE t.current = 1;
 )sql";
 
+// Version 5: what a person asked for is not left out by a cadence.
+constexpr const char* kVersion5 = R"sql(
+ALTER TABLE evaluation ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 // kMigrations[v] brings a file from version v to v + 1.
 constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2, kVersion3,
-                                                                 kVersion4};
+                                                                 kVersion4, kVersion5};
 
 Result<std::int64_t> pragma_number(Connection& connection, const char* sql) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, connection.first_text(sql));

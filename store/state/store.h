@@ -88,6 +88,8 @@ class Store {
   /// is legal only where a task failed (the row's reason says which), and keeps the lease. An end
   /// of a row that has numbers is `published`: with those, and the reason.
   Status transition(std::int64_t evaluation_id, EvaluationState to, const std::string& reason = "");
+  /// The same → complete, because a person asks for it: it stays wanted whatever a cadence says.
+  Status ask_again(std::int64_t evaluation_id, const std::string& reason);
   /// Another reason in the same state ("waiting: … is short").
   Status set_reason(std::int64_t evaluation_id, const std::string& reason);
   /// published → complete, to measure the tasks that have no number. `circumstances`: under which

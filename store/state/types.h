@@ -150,6 +150,7 @@ struct Evaluation {
   std::string updated_at;
   std::string finished_at;  ///< when scored, or when an end state was reached
   double seconds = 0;       ///< the evaluation's own, once scored
+  bool asked = false;       ///< by a person: no cadence leaves it out
 
   /// 0..1; 1 once scored.
   double progress() const;

@@ -84,6 +84,29 @@ def measure_agent(bin_dir, scratch, folders, span, repeats):
     return at_rest, seconds
 
 
+def watch_old(bin_dir, folders, span):
+    """What the agent takes while it watches so many old checkpoints and has nothing to do, beside lmms-eval's server; printed."""
+    import checkpoints
+    from harness import Bench
+
+    with tempfile.TemporaryDirectory(prefix="evalcar-bench-") as name:
+        bench = Bench(bin_dir, pathlib.Path(name))
+        bench.run.mkdir()
+        for step in range(1, folders + 1):
+            checkpoints.write_hugging_face(bench.run, step)
+        sidecar = bench.sidecar("--set", "evaluate.eval_strategy=no").start()
+        try:
+            sidecar.wait_for(lambda s: s.query("SELECT count(*) FROM evaluations WHERE state = 'skipped'") == [(folders,)],
+                             timeout=300, what="a look at each")  # fmt: skip
+            agent = idle(sidecar.process.pid, span)
+        finally:
+            sidecar.stop()
+        server, _ = measure_server(pathlib.Path(name), span)
+    print(f"idle for {span:g} s, {folders} old checkpoints in the output directory:")
+    print(f"  evalcar run       {agent['rss']:7.1f} MiB resident, {agent['cpu']:.3f} % of a core (aim: 0.1 %)")
+    print(f"  lmms-eval serve   {server['rss']:7.1f} MiB resident, {server['cpu']:.3f} % of a core")
+
+
 def measure_server(scratch, span):
     """What `idle` gives for lmms-eval's server, and the seconds until it answers /health."""
     with socket.socket() as free:

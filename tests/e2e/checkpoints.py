@@ -16,8 +16,8 @@ def write_safetensors(path, seed, rows=64):
     pathlib.Path(path).write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
-def write_hugging_face(run, step, seed=None, pause=0.0):
-    """checkpoint-<step> in the order of files of the Hugging Face Trainer: trainer_state.json comes last."""
+def write_hugging_face(run, step, seed=None, pause=0.0, **state):
+    """checkpoint-<step> in the order of files of the Hugging Face Trainer: trainer_state.json, with `state`, comes last."""
     folder = pathlib.Path(run) / f"checkpoint-{step}"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen2_5_vl", "architectures": ["X"]}))
@@ -25,7 +25,7 @@ def write_hugging_face(run, step, seed=None, pause=0.0):
     write_safetensors(folder / "model.safetensors", seed if seed is not None else f"{run} {step}")
     for name, content in TOKENIZER.items():
         (folder / name).write_text(content)
-    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, **state}))
     return folder
 
 

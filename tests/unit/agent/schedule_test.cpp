@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 using namespace evalcar::schedule;
+using evalcar::config::EvalStrategy;
 using evalcar::config::Policy;
 
 namespace {
@@ -48,11 +49,47 @@ TEST_CASE("an evaluation that waits for its next try lets the others go first") 
 }
 
 TEST_CASE("the cadence says which steps are wanted, and why not") {
-  CHECK(why_not_wanted({}, 7, 3).empty());
-  CHECK_FALSE(why_not_wanted({false, 0, 1}, 7, 3).empty());
-  CHECK(why_not_wanted({true, 100, 1}, 300, 3).empty());
-  CHECK(why_not_wanted({true, 100, 1}, 350, 3).find("eval_steps") != std::string::npos);
-  CHECK(why_not_wanted({true, 0, 2}, 1, 0).empty());
-  CHECK_FALSE(why_not_wanted({true, 0, 2}, 2, 1).empty());
-  CHECK(why_not_wanted({true, 0, 2}, 3, 2).empty());
+  const auto position = [](std::int64_t step, std::int64_t n) {
+    return Occasion{.step = step, .position = n, .epoch = {}};
+  };
+  CHECK(why_not_wanted({}, position(7, 3)).empty());
+  CHECK_FALSE(why_not_wanted({EvalStrategy::kNo, 0, 1}, position(7, 3)).empty());
+  CHECK(why_not_wanted({EvalStrategy::kSteps, 100, 1}, position(300, 3)).empty());
+  CHECK(why_not_wanted({EvalStrategy::kSteps, 100, 1}, position(350, 3)).find("eval_steps") !=
+        std::string::npos);
+  CHECK(why_not_wanted({EvalStrategy::kSteps, 0, 2}, position(1, 0)).empty());
+  CHECK_FALSE(why_not_wanted({EvalStrategy::kSteps, 0, 2}, position(2, 1)).empty());
+  CHECK(why_not_wanted({EvalStrategy::kSteps, 0, 2}, position(3, 2)).empty());
+}
+
+TEST_CASE("the last checkpoint of a training is wanted whatever the steps are, but not with no") {
+  const Occasion last = {.step = 351, .position = 3, .is_last = true, .epoch = {}};
+  CHECK(why_not_wanted({EvalStrategy::kSteps, 100, 2}, last).empty());
+  CHECK(why_not_wanted({EvalStrategy::kEpoch, 0, 1}, last).empty());
+  CHECK_FALSE(why_not_wanted({EvalStrategy::kNo, 0, 1}, last).empty());
+}
+
+TEST_CASE("with epoch each epoch has one checkpoint: the save nearest to its end") {
+  const auto wanted = [](double steps_per_epoch, std::int64_t save_steps, std::int64_t until) {
+    std::vector<std::int64_t> steps;
+    for (std::int64_t step = save_steps; step <= until; step += save_steps) {
+      const Occasion save = {.step = step,
+                             .epoch = static_cast<double>(step) / steps_per_epoch,
+                             .save_steps = save_steps};
+      if (why_not_wanted({EvalStrategy::kEpoch, 0, 1}, save).empty()) steps.push_back(step);
+    }
+    return steps;
+  };
+  CHECK(wanted(12, 5, 40) == std::vector<std::int64_t>{10, 25, 35});  // 12, 24, 36
+  CHECK(wanted(100, 100, 300) == std::vector<std::int64_t>{100, 200, 300});
+  CHECK(wanted(15, 10, 60) == std::vector<std::int64_t>{10, 30, 40, 60});  // of equals the earlier
+  CHECK(wanted(3, 10, 30) == std::vector<std::int64_t>{10, 20, 30});       // rarer than epochs: all
+  CHECK(wanted(1000, 300, 2100) == std::vector<std::int64_t>{900, 2100});
+}
+
+TEST_CASE("what no trainer tells of its epochs speaks for the checkpoint") {
+  const Occasion unknown = {.step = 7, .epoch = {}};
+  const Occasion no_spacing = {.step = 7, .epoch = 0.3};
+  CHECK(why_not_wanted({EvalStrategy::kEpoch, 0, 1}, unknown).empty());
+  CHECK(why_not_wanted({EvalStrategy::kEpoch, 0, 1}, no_spacing).empty());
 }

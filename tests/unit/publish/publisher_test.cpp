@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "agent/publish/best.h"
 #include "agent/publish/event_file.h"
 #include "agent/publish/metrics_line.h"
 #include "tests/unit/publish/desk.h"
@@ -279,6 +280,24 @@ TEST_CASE("the best is the first of equals, follows the direction, and knows whe
   CHECK(d.file("best.json")["greater_is_better"] == false);
 }
 
+TEST_CASE("the best are ranked by what stands now: of equals the lower step, each kind its own") {
+  Desk d;
+  const std::int64_t first = d.scored(1, 0.5);
+  const std::int64_t second = d.scored(2, 0.75);
+  const std::int64_t third = d.scored(3, 0.5);
+  const std::int64_t ema = d.scored(3, 0.25, "ema");
+  const auto best = [&d](const std::string& kind, std::size_t count) {
+    return must(best_evaluations(d.s.store->read(), d.options, d.s.run.id, kind, count));
+  };
+  CHECK(best("regular", 5) == std::vector<std::int64_t>{second, first, third});
+  CHECK(best("regular", 2) == std::vector<std::int64_t>{second, first});
+  CHECK(best("ema", 2) == std::vector<std::int64_t>{ema});
+  d.options.greater_is_better = false;
+  CHECK(best("regular", 2) == std::vector<std::int64_t>{first, third});
+  d.options.metric_for_best_model = "eval/docvqa_val/no_such_metric";
+  CHECK(best("regular", 2).empty());
+}
+
 TEST_CASE("nothing is created before the first publication") {
   Desk d;
   d.s.plan(1);
@@ -340,6 +359,25 @@ TEST_CASE("the lag falls when checkpoints that nobody measures any more are dele
   CHECK(lag() == 200);  // its lease waits
   must(d.s.store->transition(leased.id, kLost, "given up"));
   CHECK(lag() == 0);
+}
+
+TEST_CASE("the lag in seconds is the age of the oldest evaluation beyond the newest number") {
+  Desk d;
+  const auto lag = [&] {
+    return json::parse(
+        must(status_json(d.s.store->read(), d.s.clock, d.s.run.id, std::nullopt)))["lag_seconds"];
+  };
+  CHECK(lag().is_null());
+  const std::int64_t backfill = d.s.plan(100).id;
+  d.s.clock.advance(std::chrono::seconds(30));
+  must(d.publisher->publish(d.scored(500, 0.5), 0));
+  CHECK(d.s.get(backfill).state == kFound);
+  CHECK(lag() == 0.0);  // what is filled in later is not what training is ahead of
+  d.s.plan(600);
+  d.s.clock.advance(std::chrono::seconds(20));
+  d.s.plan(700);
+  d.s.clock.advance(std::chrono::seconds(5));
+  CHECK(lag() == 25.0);
 }
 
 TEST_CASE("a trainer that went back is compared with the numbers up to where it is") {

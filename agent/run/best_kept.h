@@ -1,0 +1,87 @@
+// publish.keep_best = K: the weights of the K best checkpoints of a kind outlive the trainer's
+// retention, as leases that no evaluation needs any more.
+//
+// Which they are follows from the rows alone, so that a start finds the same ones again: whatever
+// was released stays so, and the leases of those that were overtaken go. `kept_path` of best.json
+// is the folder of such a lease; a hard link shares the inode, so it is only named while its files
+// are those that were measured.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/config/settings.h"
+#include "agent/publish/publisher.h"
+#include "agent/run/averages.h"
+#include "agent/run/disk_space.h"
+#include "agent/run/disk_view.h"
+#include "agent/run/surroundings.h"
+#include "agent/stage/stage.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class BestKept {
+ public:
+  BestKept(const Surroundings& around, const config::PublishSettings& settings, state::Store& store,
+           stage::Stage& stage, const DiskSpace& space, const Averages& averages,
+           const DiskView& view, KeptForBest& kept);
+
+  /// Something was measured or recorded: the next step() looks again.
+  void look_again() { due_ = true; }
+  /// Names the best again, where something changed. Before a result is published, so that best.json
+  /// tells the place.
+  Status rank(std::int64_t run_id);
+  /// The same, and the leases that nobody needs any more go. After Averages::step(). An error is of
+  /// the moment: the next step() tries again.
+  Status step(std::int64_t run_id);
+  /// Whether the lease of this row stays, or may: it was measured, but not ranked yet.
+  bool keeps(const state::Evaluation& row) const;
+  /// Names of the leases that may be kept: at a start, before step().
+  Result<std::vector<std::string>> names_of(std::int64_t run_id) const;
+  /// Gives up the lease of the worst of them that keeps anything on disk; false: there is none.
+  Result<bool> give_up_worst(const stage::Held& held);
+  /// Whether best.json may say something else than when it was written.
+  bool changed() const { return changed_; }
+  void told() { changed_ = false; }
+  /// Another run: nothing that is remembered is of this one.
+  void forget();
+
+ private:
+  using Key = std::pair<std::int64_t, std::string>;  ///< checkpoint, kind
+  struct Place {
+    std::size_t rank = 0;  ///< 0: the best of its kind
+    Key key;
+    std::string title;  ///< for the log
+    std::string dir;
+  };
+
+  Status read_kept(std::int64_t run_id);
+  Result<std::vector<state::Evaluation>> bearers(const state::Evaluation& row) const;
+  Result<std::string> place_of(const state::Evaluation& row);
+  Status trim();
+
+  const config::PublishSettings& settings_;
+  publish::PublisherOptions options_;
+  state::Store& store_;
+  stage::Stage& stage_;
+  const DiskSpace& space_;
+  const Averages& averages_;
+  const DiskView& view_;
+  KeptForBest& kept_;
+  std::vector<Place> places_;        ///< by rank
+  std::map<Key, std::string> told_;  ///< kept_path, as in the rows
+  bool read_ = false;
+  bool due_ = true;
+  bool trim_due_ = true;
+  bool changed_ = false;
+  std::set<std::string> refused_;  ///< leases that cannot be taken here: not tried at every turn
+  std::string complaint_;
+};
+
+}  // namespace evalcar::run

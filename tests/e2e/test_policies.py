@@ -1,0 +1,315 @@
+"""Which checkpoints are evaluated, which of them stay on disk, and when the agent has done its work (evaluate.eval_strategy,
+publish.keep_best, watch.exit_*)."""
+
+import json
+import subprocess
+import time
+
+import checkpoints
+import fake_evaluator
+import pytest
+from harness import check_published_once, hash_of, leases
+
+
+def value_of(sha256):
+    return fake_evaluator.expected_value(sha256, "docvqa_val", 6)
+
+
+def leased(step):
+    return f"SELECT 1 FROM evaluations WHERE step = {step} AND state NOT IN ('found', 'complete')"
+
+
+def save(bench, sidecar, step, limit=1, **state):
+    """As the Hugging Face Trainer with save_total_limit; waits for the lease, which a real interval gives time for."""
+    folder = checkpoints.write_hugging_face(bench.run, step, **state)
+    sha256 = hash_of(bench.evalcar, folder, "regular")
+    sidecar.wait_for(lambda s: s.query(leased(step)), what="the lease")
+    checkpoints.prune_hugging_face(bench.run, limit)
+    return sha256
+
+
+def best_json(bench):
+    path = bench.run / "_evalcar" / "best.json"
+    return json.loads(path.read_text())["best"] if path.exists() else {}
+
+
+def kept_path(bench, kind="regular"):
+    return best_json(bench).get(kind, {}).get("kept_path") or ""
+
+
+# ---- publish.keep_best
+
+
+def names_of(steps, kind="regular"):
+    return sorted(f"{step}-1-{kind}" for step in steps)
+
+
+def test_the_best_checkpoints_outlive_retention_and_are_named_in_best_json(bench):
+    sidecar = bench.sidecar("--set", "publish.keep_best=2").start()
+    hashes = {step: save(bench, sidecar, step) for step in range(5, 40, 5)}
+    sidecar.wait_for(lambda s: len(s.published()) == len(hashes), what="all results")
+    ranked = sorted(hashes, key=lambda step: -value_of(hashes[step]))
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of(ranked[:2]), timeout=10, what="the two leases")
+
+    best = best_json(bench)["regular"]
+    assert (best["step"], best["weights_sha256"]) == (ranked[0], hashes[ranked[0]])
+    assert best["kept_path"] == str(bench.run / "_evalcar" / "leases" / f"{ranked[0]}-1-regular")
+    assert hash_of(bench.evalcar, best["kept_path"], "regular") == hashes[ranked[0]]
+    kept = {step for (step,) in sidecar.query("SELECT step FROM checkpoints WHERE kept_path <> ''")}
+    assert kept == set(ranked[:2])
+
+    sidecar.kill()  # whatever is kept follows from the rows
+    sidecar.start("--set", "publish.keep_best=1")
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of(ranked[:1]), timeout=10, what="the end of the second")
+    assert best_json(bench)["regular"]["kept_path"] == best["kept_path"]
+    assert sidecar.stop() == 0
+    assert sidecar.once("--set", "publish.keep_best=0") == 0
+    assert leases(bench.run) == []
+    assert best_json(bench)["regular"]["kept_path"] is None
+    check_published_once(sidecar, {(step, "regular"): sha256 for step, sha256 in hashes.items()})
+
+
+def test_kills_at_any_time_leave_the_same_best_checkpoints(bench):
+    bench.tell(delay=0.02)
+    sidecar = bench.sidecar("--set", "publish.keep_best=1").start()
+    hashes = {}
+    for step in range(5, 30, 5):
+        hashes[step] = save(bench, sidecar, step)
+        time.sleep(0.03 * (step % 4))
+        sidecar.kill()
+        sidecar.start()
+    sidecar.wait_for(lambda s: len(s.published()) == len(hashes), what="all results")
+    best = max(hashes, key=lambda step: value_of(hashes[step]))
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of([best]), timeout=10, what="the one lease")
+    assert hash_of(bench.evalcar, best_json(bench)["regular"]["kept_path"], "regular") == hashes[best]
+    assert sidecar.stop() == 0
+
+
+def test_regular_and_ema_weights_have_their_own_best(bench, shards):
+    sidecar = bench.sidecar("--set", "publish.keep_best=1").start()
+    hashes = {}
+    for step in (5, 10, 15, 20):
+        folder = checkpoints.write_fsdp2(bench.run, step, shards)
+        for kind in ("regular", "ema"):
+            hashes[step, kind] = hash_of(bench.evalcar, folder, kind)
+        sidecar.wait_for(lambda s, step=step: {(step, "regular"), (step, "ema")} <= s.published(), what="both results")
+        checkpoints.prune_lmms_engine(bench.run, 1)
+    best = {kind: max((5, 10, 15, 20), key=lambda step: value_of(hashes[step, kind])) for kind in ("regular", "ema")}
+    wanted = sorted(f"{best[kind]}-1-{kind}" for kind in best)
+    sidecar.wait_for(lambda s: leases(bench.run) == wanted, timeout=10, what="one lease of each kind")
+    for kind, step in best.items():
+        assert hash_of(bench.evalcar, best_json(bench)[kind]["kept_path"], kind) == hashes[step, kind]
+    assert sidecar.stop() == 0
+
+
+def test_what_is_kept_counts_against_the_budget_and_goes_last(bench):
+    """A checkpoint's weights are 2 KiB: there is room for one of the two that are wanted."""
+    sidecar = bench.sidecar("--set", "publish.keep_best=2", "--set", "limits.lease_budget=3KiB").start()
+    hashes = {}
+    for step in (5, 10, 15, 20, 25):  # measured at once: what waits would go before what is kept
+        hashes[step] = save(bench, sidecar, step)
+        sidecar.wait_for(lambda s, step=step: (step, "regular") in s.published(), what="its result")
+    ranked = sorted(hashes, key=lambda step: -value_of(hashes[step]))
+    # The newest is still the trainer's, and costs nothing.
+    keeps = [step for step in ranked[:2] if step == 25] + [step for step in ranked[:2] if step != 25][:1]
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of(keeps), timeout=20, what="the budget")
+    assert sidecar.published() == {(step, "regular") for step in hashes}
+    path = best_json(bench)["regular"]["kept_path"]
+    assert path is not None and hash_of(bench.evalcar, path, "regular") == hashes[ranked[0]]
+    assert sidecar.stop() == 0
+
+
+def test_a_kept_checkpoint_that_is_rewritten_in_place_is_never_taken_for_what_was_measured(bench):
+    """A hard link shows the new bytes. The same weights again are kept as those; others are measured first."""
+    folder = checkpoints.write_hugging_face(bench.run, 5, seed="first")
+    sidecar = bench.sidecar("--set", "publish.keep_best=1", "--set", "watch.settle_time=1s").start()
+    sidecar.wait_for(lambda s: (5, "regular") in s.published() and kept_path(bench), what="the first")
+    checkpoints.write_safetensors(folder / "model.safetensors", "first")
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM evaluations WHERE state = 'superseded'"), what="the second look")
+    first = sidecar.metrics_lines()[0]["weights_sha256"]
+    sidecar.wait_for(lambda s: leases(bench.run) == ["5-2-regular"], timeout=10, what="the lease of the second save")
+    sidecar.wait_for(lambda s: kept_path(bench).endswith("5-2-regular"), what="its place")
+    assert hash_of(bench.evalcar, best_json(bench)["regular"]["kept_path"], "regular") == first
+
+    checkpoints.write_safetensors(folder / "model.safetensors", "other")
+    sidecar.wait_for(lambda s: len(s.metrics_lines()) == 2, what="the other weights' result")
+    sidecar.wait_for(lambda s: leases(bench.run) == ["5-3-regular"], timeout=10, what="the lease of the third save")
+    sidecar.wait_for(lambda s: kept_path(bench).endswith("5-3-regular"), what="its place")
+    best = best_json(bench)["regular"]
+    assert best["weights_sha256"] == sidecar.metrics_lines()[1]["weights_sha256"] == hash_of(bench.evalcar, best["kept_path"], "regular")
+    assert sidecar.stop() == 0
+
+
+# ---- evaluate.eval_strategy, eval_steps
+
+
+def test_eval_steps_leaves_the_other_steps_out_with_a_reason_but_never_the_last(bench):
+    for step in range(5, 30, 5):
+        checkpoints.write_hugging_face(bench.run, step, max_steps=25, save_steps=5)
+    sidecar = bench.sidecar("--set", "evaluate.eval_steps=10")
+    assert sidecar.once() == 0
+    assert sidecar.published() == {(10, "regular"), (20, "regular"), (25, "regular")}
+    for step in (5, 15):
+        state, reason = sidecar.states()[step, "regular"]
+        assert state == "skipped" and "eval_steps = 10" in reason
+    assert leases(bench.run) == []
+
+
+def test_with_epoch_the_save_nearest_to_the_end_of_each_epoch_is_evaluated(bench):
+    """Twelve steps an epoch, a save every five; the ends are at 12, 24, 36, and training stops at 40."""
+    for step in range(5, 45, 5):
+        checkpoints.write_hugging_face(bench.run, step, max_steps=40, save_steps=5, epoch=step / 12)
+    sidecar = bench.sidecar("--set", "evaluate.eval_strategy=epoch")
+    assert sidecar.once() == 0
+    assert sidecar.published() == {(step, "regular") for step in (10, 25, 35, 40)}
+    assert "epoch 1 (step 12)" in sidecar.states()[15, "regular"][1]
+
+
+def test_with_epoch_and_a_trainer_that_tells_of_none_everything_is_evaluated_and_said(bench, shards):
+    for step in (5, 10):
+        checkpoints.write_fsdp2(bench.run, step, shards, ema=False)
+    sidecar = bench.sidecar("--set", "evaluate.eval_strategy=epoch")
+    assert sidecar.once() == 0
+    assert sidecar.published() == {(5, "regular"), (10, "regular")}
+    assert sidecar.log().count("no trainer_state.json tells of epochs") == 1
+
+
+def test_with_no_nothing_is_evaluated_but_what_a_person_asks_for(bench):
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step, max_steps=10)
+    sidecar = bench.sidecar("--set", "evaluate.eval_strategy=no").start()
+    sidecar.wait_for(lambda s: [state for state, _ in s.states().values()] == ["skipped"] * 2, what="both rows")
+    bench.tell(delay=0.5)
+    subprocess.run([sidecar.evalcar, "retry", "5", "--db", str(sidecar.database)], check=True, timeout=30, capture_output=True)
+    sidecar.wait_for(lambda s: bench.heard("generate"), what="the first answer")
+    sidecar.kill()  # it is remembered that somebody asked
+    bench.tell()
+    sidecar.start()
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), what="the result that was asked for")
+    assert sidecar.stop() == 0
+    assert sidecar.published() == {(5, "regular")} and sidecar.states()[10, "regular"][0] == "skipped"
+
+
+@pytest.mark.parametrize("source", ["trainer_state.json", "config.yaml"])
+def test_a_trainer_that_saves_at_other_steps_is_warned_of_once(bench, shards, source):
+    for step in (5, 10, 15):
+        if source == "config.yaml":
+            (bench.run / "config.yaml").write_text("trainer_args:\n  eval_steps: 5\n  save_steps: 5\n  seed: 1\n")
+            checkpoints.write_fsdp2(bench.run, step, shards, ema=False)
+        else:
+            checkpoints.write_hugging_face(bench.run, step, save_steps=5, max_steps=100)
+    sidecar = bench.sidecar("--set", "evaluate.eval_steps=8")
+    assert sidecar.once() == 0
+    warning = f"evaluate.eval_steps = 8, but the trainer saves every 5 steps ({source}): only the steps that 40 divides"
+    assert sidecar.log().count(warning) == 1
+    fitting = bench.sidecar("--set", "evaluate.eval_steps=10")
+    fitting.log_path = bench.home / "fitting.log"
+    assert fitting.once() == 0
+    assert "the trainer saves every" not in fitting.log()
+
+
+def test_a_loss_that_is_no_number_hides_no_checkpoint(bench):
+    """Python's json writes NaN as it is; a trainer's log of losses holds it sooner or later."""
+    checkpoints.write_hugging_face(bench.run, 5, log_history=[{"loss": float("nan"), "grad_norm": float("inf")}])
+    assert "NaN" in (bench.run / "checkpoint-5" / "trainer_state.json").read_text()
+    sidecar = bench.sidecar("--set", "watch.settle_time=60s")
+    assert sidecar.once(timeout=30) == 0
+    assert sidecar.published() == {(5, "regular")}
+
+
+# ---- the end of training
+
+END = ("--set", "watch.poll_interval=300ms", "--set", "evaluate.eval_steps=10")
+
+
+def test_a_marker_ends_the_agent_after_the_backlog_and_the_last_checkpoint(bench):
+    bench.tell(delay=0.1)
+    sidecar = bench.sidecar("--set", "watch.exit_marker=DONE", *END).start()
+    for step in (5, 10, 15, 20, 25):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar.wait_for(lambda s: s.published(), what="a result")
+    (bench.run / "DONE").touch()
+    assert sidecar.wait(30) == 0
+    assert sidecar.published() == {(10, "regular"), (20, "regular"), (25, "regular")}
+    assert sidecar.states()[15, "regular"][0] == "skipped"
+
+
+def test_the_end_of_the_trainers_process_ends_the_agent(bench):
+    trainer = subprocess.Popen(["sleep", "60"])
+    try:
+        sidecar = bench.sidecar("--set", f"watch.exit_with_pid={trainer.pid}", *END).start()
+        for step in (10, 15):
+            checkpoints.write_hugging_face(bench.run, step)
+        sidecar.wait_for(lambda s: (10, "regular") in s.published(), what="the first result")
+        time.sleep(1.5)
+        assert sidecar.process.poll() is None
+    finally:
+        trainer.kill()  # and nobody waits for it yet: a zombie has ended, too
+    assert sidecar.wait(30) == 0
+    trainer.wait()
+    assert sidecar.published() == {(10, "regular"), (15, "regular")}
+
+
+def test_the_last_step_ends_the_agent_and_a_lost_checkpoint_shows_in_its_code(bench):
+    sidecar = bench.sidecar("--set", "watch.exit_at_max_steps=true", "--set", "watch.settle_time=1s", *END).start()
+    broken = checkpoints.write_hugging_face(bench.run, 10, max_steps=25) / "model.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-7])
+    checkpoints.write_hugging_face(bench.run, 20, max_steps=25)
+    sidecar.wait_for(lambda s: (20, "regular") in s.published(), what="the first result")
+    checkpoints.write_hugging_face(bench.run, 25, max_steps=25)
+    assert sidecar.wait(30) == 4
+    assert {(20, "regular"), (25, "regular")} <= sidecar.published()
+
+
+def test_a_quiet_trainer_has_its_last_checkpoint_evaluated_too(bench):
+    for step in (5, 10, 15):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar = bench.sidecar("--set", "watch.exit_when_quiet=1s", *END).start()
+    assert sidecar.wait(30) == 0
+    assert sidecar.published() == {(10, "regular"), (15, "regular")}
+
+
+def test_the_final_save_of_a_step_that_was_just_saved_gives_one_result(bench, shards):
+    """lmms-engine writes the last step's checkpoint once more, in place, while the first one is being measured."""
+    bench.tell(delay=0.2)
+    sidecar = bench.sidecar().start()
+    folder = checkpoints.write_fsdp2(bench.run, 5, shards)
+    expected = {(5, kind): hash_of(bench.evalcar, folder, kind) for kind in ("regular", "ema")}
+    sidecar.wait_for(lambda s: bench.heard("generate"), what="the first answer")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        content = path.read_bytes()
+        path.write_bytes(content)
+    bench.tell()
+    sidecar.wait_for(lambda s: s.published() == set(expected), what="both results")
+    time.sleep(0.5)
+    assert sidecar.stop() == 0
+    check_published_once(sidecar, expected)
+
+
+# ---- falling behind
+
+
+@pytest.mark.parametrize("count, wait_for_all", [(15, False), pytest.param(200, True, marks=pytest.mark.full)])
+def test_an_evaluator_20_times_slower_than_a_trainer_that_keeps_one_checkpoint_loses_none(bench, count, wait_for_all):
+    """The short run lets the evaluator be quick once training is over."""
+    interval = 0.2 if not wait_for_all else 0.1
+    bench.tell(delay=20 * interval / 6)
+    sidecar = bench.sidecar("--set", "evaluate.policy=every").start()
+    sidecar.wait_for(lambda s: "watching" in s.log(), what="the start")
+    expected = {}
+    for step in range(5, 5 * count + 5, 5):
+        folder = checkpoints.write_hugging_face(bench.run, step)
+        expected[step, "regular"] = hash_of(bench.evalcar, folder, "regular")
+        checkpoints.prune_hugging_face(bench.run, 1)
+        time.sleep(interval)
+    behind = len(expected) - len(sidecar.published())
+    status = json.loads((bench.run / "_evalcar" / "status.json").read_text())
+    print(f"{behind} of {count} evaluations behind when training ended; status: {status['lag_steps']} steps, {status['lag_seconds']:.1f} s")
+    assert behind >= count // 2
+    if not wait_for_all:
+        bench.tell()
+    sidecar.wait_for(lambda s: len(s.published()) == count, timeout=60 + 25 * interval * count, what="every result")
+    assert sidecar.stop() == 0
+    check_published_once(sidecar, expected)
+    assert [line["global_step"] for line in sidecar.metrics_lines()] == sorted(step for step, _ in expected)
+    assert leases(bench.run) == []

@@ -57,8 +57,6 @@ def write_scene(folder, args):
 
 def transformers_side(folder, batches, repeat, threads):
     """Runs in a process of its own; prints {"answers", "seconds": {batch: [..]}, "peak_rss_bytes"}."""
-    import resource
-
     import engine_cases as cases
     import numpy as np
     import torch
@@ -79,7 +77,8 @@ def transformers_side(folder, batches, repeat, threads):
                     model, scene["ids"], [r["tokens"] for r in chosen], [[arrays[j] for j in r["images"]] for r in chosen], STEPS)  # fmt: skip
                 answers.update(zip(order[first : first + batch], tokens, strict=True))
             seconds.setdefault(batch, []).append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not ru_maxrss: that of a process counts what its parent held when it forked.
+    peak = int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
     print(json.dumps({"answers": [answers[i] for i in range(len(order))], "seconds": seconds, "peak_rss_bytes": peak}))
 
 

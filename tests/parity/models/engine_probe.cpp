@@ -13,7 +13,6 @@
 // "answers": [{tokens, stopped}], "order": […], "seconds": […], "peak_rss_bytes": N} or {"error":
 // {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1,
 // ….
-#include <sys/resource.h>
 
 #include <chrono>
 #include <fstream>
@@ -47,6 +46,15 @@ engine::Request request_of(const json& source) {
   generation.top_k = source.value("top_k", std::int64_t{0});
   generation.seed = source.value("seed", std::uint64_t{0});
   return request;
+}
+
+/// Of this program since it was started. (ru_maxrss counts what the parent held when it forked.)
+std::uint64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
 }
 
 class Probe {
@@ -109,9 +117,7 @@ class Probe {
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     if (run.contains("logits") && run["logits"].is_string()) write_logits(run["logits"]);
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    result["peak_rss_bytes"] = usage.ru_maxrss * 1024;
+    result["peak_rss_bytes"] = peak_resident_bytes();
     if (run.value("unload", false)) engine_->unload();
     return result;
   }

@@ -16,6 +16,8 @@
 #include "agent/cli/shared_flags.h"
 #include "agent/cli/small_commands.h"
 #include "agent/cli/status_command.h"
+#include "agent/config/units.h"
+#include "agent/service/standard_descriptors.h"
 #include "evaluator/tasks/task_file.h"
 #include "store/base/open_files.h"
 
@@ -202,6 +204,22 @@ void add_database_commands(CLI::App& app, Action& action) {
       });
     };
   });
+  auto* const prune =
+      app.add_subcommand("prune", "Remove results files and samples of old steps, never numbers");
+  auto prune_flags = std::make_shared<DatabaseFlags>();
+  auto rules = std::make_shared<PruneRules>();
+  prune_flags->add(prune);
+  prune->add_option("--keep", rules->keep, "The newest so many steps stay")
+      ->check(CLI::NonNegativeNumber);
+  prune->add_option("--older-than", rules->older_than, "What was published since stays, e.g. 30d");
+  prune->add_flag("--dry-run", rules->dry_run, "Only say what would go");
+  prune->callback([&action, prune_flags, rules] {
+    action = [prune_flags, rules](FileSystem& files) {
+      return with_database(*prune_flags, files, [&](const DatabaseChoice& choice) {
+        return run_prune(choice, *rules, files, std::cout, std::cerr);
+      });
+    };
+  });
 }
 
 void add_tasks_and_models(CLI::App& app, Action& action) {
@@ -260,14 +278,22 @@ void add_doctor_and_init(CLI::App& app, Action& action) {
     };
   });
   auto* const init = app.add_subcommand("init", "Write a commented configuration file");
-  auto path = std::make_shared<std::string>("evalcar.toml");
+  auto wanted = std::make_shared<InitOptions>();
   auto given = std::make_shared<Overrides>();
-  init->add_option("FILE", *path, "File to write; \"-\" prints it");
+  init->add_option("FILE", wanted->path, "File to write; \"-\" prints it");
   given->add(init, "--output-dir", "watch.output_dir", "The trainer's output directory");
   add_evaluation_flags(init, *given);
-  init->callback([&action, path, given] {
-    action = [path, given](FileSystem& files) {
-      return run_init(*path, given->list(), files, std::cout, std::cerr);
+  auto* const drop_in = init->add_option(
+      "--systemd", wanted->drop_in_folder,
+      "Write the drop-in of the unit evalcar@NAME for --config …/NAME.toml instead: "
+      "its user, and where it may write; into this folder, or to standard output");
+  drop_in->expected(0, 1);
+  init->add_option("--config", wanted->config_file, "The configuration of that unit");
+  init->callback([&action, wanted, given, drop_in] {
+    wanted->systemd = drop_in->count() > 0;
+    action = [wanted, given](FileSystem& files) {
+      wanted->overrides = given->list();
+      return run_init(*wanted, files, std::cout, std::cerr);
     };
   });
 }
@@ -283,14 +309,27 @@ bool knows_command(CLI::App& app, const std::string& name) {
   return false;
 }
 
+void add_log_flags(CLI::App& app, LogOptions& log) {
+  app.add_option("--log-level", log.level, "trace, debug, info, warning, error or off")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
+  app.add_option("--log-file", log.file, "Write the log there instead of to standard error");
+  app.add_option_function<std::string>(
+      "--log-max-size",
+      [&log](const std::string& size) {
+        const auto bytes = config::parse_bytes(size);
+        if (!bytes.has_value()) throw CLI::ValidationError("--log-max-size", bytes.error().message);
+        log.max_bytes = *bytes;
+      },
+      "Begin a new log file after so much (32MiB; 0: never); the last three are kept");
+}
+
 /// Fills `action`, or gives the exit code of --help, --version or a mistake.
-std::optional<int> parse(int argc, char** argv, Action& action, std::string& log_level) {
+std::optional<int> parse(int argc, char** argv, Action& action, LogOptions& log) {
   CLI::App app("evalcar evaluates the checkpoints of a training run, beside it.", "evalcar");
   app.set_version_flag("--version", std::string("evalcar ") + EVALCAR_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--log-level", log_level, "trace, debug, info, warning, error or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
+  add_log_flags(app, log);
   add_run(app, action);
   add_eval(app, action);
   add_merge(app, action);
@@ -312,13 +351,17 @@ std::optional<int> parse(int argc, char** argv, Action& action, std::string& log
 }  // namespace
 
 int run_cli(int argc, char** argv) {
+  (void)agent_service::occupy_standard_descriptors();
   raise_open_files_limit();
   Action action;
-  std::string log_level = "info";
-  if (const auto exit_code = parse(argc, argv, action, log_level); exit_code.has_value()) {
+  LogOptions log;
+  if (const auto exit_code = parse(argc, argv, action, log); exit_code.has_value()) {
     return *exit_code;
   }
-  set_up_log(log_level);
+  if (const Status ready = set_up_log(log); !ready.has_value()) {
+    std::cerr << "evalcar: --log-file: " << ready.error().message << '\n';
+    return kExitUsage;
+  }
   RealFileSystem files;
   const int exit_code = action(files);
   std::cout.flush();

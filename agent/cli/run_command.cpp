@@ -1,19 +1,23 @@
 #include "agent/cli/run_command.h"
 
-#include <poll.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "agent/cli/exit_code.h"
-#include "agent/cli/progress_line.h"
 #include "agent/cli/signals.h"
+#include "agent/cli/watch_loop.h"
 #include "agent/run/agent.h"
 #include "agent/run/evaluation_settings.h"
+#include "agent/service/init_process.h"
+#include "agent/service/reload.h"
+#include "agent/service/service_manager.h"
 #include "agent/supervise/evaluator_process.h"
 #include "agent/supervise/find_evaluator.h"
 #include "agent/watch/inotify.h"
@@ -54,14 +58,6 @@ std::function<std::vector<std::string>(const std::string&, const std::string&)> 
   };
 }
 
-enum class Outcome { kEnded, kReload };
-
-struct Turn {
-  Outcome outcome = Outcome::kEnded;
-  int exit_code = kExitDone;
-  std::optional<config::Config> next;
-};
-
 /// kNotFound: it may come (a mount, a download); kInvalidArgument: it is something else.
 Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
   if (data_dir.empty()) return {};
@@ -74,43 +70,30 @@ Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
   return make_error(ErrorCode::kNotFound, where + "no such folder");
 }
 
-/// Loops until the agent is finished or a signal says otherwise. `data_dir`: the agent's.
-Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSystem& files,
-          const Clock& clock, const std::string& data_dir) {
-  ProgressLine line(clock);
-  while (true) {
-    agent.step();
-    if (agent.finished().has_value()) return {Outcome::kEnded, agent.stop(), {}};
-    line.show(agent.progress());
-    std::vector<pollfd> descriptors = {{signals.descriptor(), POLLIN, 0}};
-    agent.add_descriptors(descriptors);
-    (void)::poll(descriptors.data(), descriptors.size(),
-                 static_cast<int>(agent.until_due().count()));
-    switch (signals.take()) {
-      case Signals::Told::kNothing:
-        break;
-      case Signals::Told::kStop:
-        line.show("");
-        spdlog::info("stopping");
-        return {Outcome::kEnded, agent.stop(), {}};
-      case Signals::Told::kReload: {
-        auto config = load_settings(options, files);
-        Status complete = config.has_value()
-                              ? complete_settings(files, config->settings, Use::kWatch)
-                              : Status(config.error());
-        if (complete.has_value() && config->settings.evaluate.data_dir != data_dir) {
-          complete = check_data_dir(files, config->settings.evaluate.data_dir);
-        }
-        if (!complete.has_value()) {
-          spdlog::error("the configuration stays as it was: {}", complete.error().message);
-          break;
-        }
-        spdlog::info("the configuration was read again");
-        (void)agent.stop();
-        return {Outcome::kReload, kExitDone, std::move(config).value()};
-      }
-    }
+/// What SIGHUP asks for: a whole configuration that can take the place of `now`.
+Result<config::Config> reread(const RunOptions& options, const FileSystem& files,
+                              const config::Settings& now) {
+  EVALCAR_ASSIGN_OR_RETURN(auto config, load_settings(options, files));
+  EVALCAR_RETURN_IF_ERROR(complete_settings(files, config.settings, Use::kWatch));
+  EVALCAR_RETURN_IF_ERROR(agent_service::check_reload(now, config.settings));
+  if (config.settings.evaluate.data_dir != now.evaluate.data_dir) {
+    EVALCAR_RETURN_IF_ERROR(check_data_dir(files, config.settings.evaluate.data_dir));
   }
+  return config;
+}
+
+/// A command may have the database for a moment.
+template <typename Make>
+auto patiently(const Make& make, const config::Settings& settings) {
+  constexpr int kTries = 20;
+  auto made = make(settings);
+  for (int tries = 1;
+       tries < kTries && !made.has_value() && made.error().code == ErrorCode::kUnavailable;
+       ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    made = make(settings);
+  }
+  return made;
 }
 
 /// None of the output directories exists.
@@ -121,13 +104,18 @@ bool nothing_there(const FileSystem& files, const std::vector<std::string>& outp
 
 }  // namespace
 
-Status complete_settings(const FileSystem& files, config::Settings& settings, Use use) {
+void make_paths_absolute(config::Settings& settings) {
   config::EvaluateSettings& e = settings.evaluate;
   for (std::string* const path :
        {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path, &settings.publish.dir}) {
     *path = absolute_path(*path);
   }
   for (std::string& dir : settings.watch.output_dir) dir = absolute_path(dir);
+}
+
+Status complete_settings(const FileSystem& files, config::Settings& settings, Use use) {
+  make_paths_absolute(settings);
+  const config::EvaluateSettings& e = settings.evaluate;
   const auto bad = [](std::string message) {
     return make_error(ErrorCode::kInvalidArgument, std::move(message));
   };
@@ -190,25 +178,43 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
     return kExitUsage;
   }
 
+  if (const auto code = agent_service::become_init_if_first(); code.has_value()) return *code;
   const SystemClock clock;
+  agent_service::ServiceManager manager(clock, agent_service::take_manager_address());
   Signals signals;
-  run::Surroundings around{files, clock, Signals::stop_pending, EVALCAR_VERSION, {}, {}, {}, {}};
+  run::Surroundings around{files, clock, {}, EVALCAR_VERSION, {}, {}, {}, {}};
+  around.stopping = [&manager, loop = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == loop) manager.alive();  // long work goes on
+    return Signals::stop_pending();
+  };
   around.evaluator_program = *evaluator;
   around.self_command = {files.real_path("/proc/self/exe").value_or("evalcar")};
   around.make_notifier = [] { return std::make_unique<watch::Inotify>(); };
-  while (true) {
-    const config::Settings settings = config->settings;
+  const auto make_agent = [&](const config::Settings& settings) {
+    manager.alive();  // recovery may take its time
     around.aliases = alias_finder(files, settings);
-    auto agent = run::Agent::create(around, settings, {.once = options.once},
-                                    std::make_unique<supervise::EvaluatorProcess>(
-                                        run::evaluator_command(*evaluator, settings.evaluate)));
+    return run::Agent::create(around, settings, {.once = options.once},
+                              std::make_unique<supervise::EvaluatorProcess>(
+                                  run::evaluator_command(*evaluator, settings.evaluate)));
+  };
+  WatchLoop loop(signals, manager, clock,
+                 [&](const config::Settings& now) { return reread(options, files, now); });
+  config::Settings settings = config->settings;
+  auto agent = make_agent(settings);
+  while (true) {
     if (!agent.has_value()) {
       err << "evalcar run: " << agent.error().message << '\n';
       return exit_code_of(agent.error());
     }
-    Turn turn = loop(**agent, signals, options, files, clock, settings.evaluate.data_dir);
-    if (turn.outcome == Outcome::kEnded) return turn.exit_code;
-    config = std::move(*turn.next);
+    WatchLoop::End end = loop.run(**agent, settings);
+    agent->reset();  // it lets go of the database, for the next one
+    if (!end.next.has_value()) return end.exit_code;
+    const config::Settings before = std::exchange(settings, end.next->settings);
+    agent = patiently(make_agent, settings);
+    if (agent.has_value()) continue;
+    spdlog::error("the configuration stays as it was: {}", agent.error().message);
+    settings = before;
+    agent = patiently(make_agent, settings);
   }
 }
 

@@ -28,6 +28,9 @@ enum class Use {
   kOneCheckpoint,  ///< eval: no output directory is named
 };
 
+/// Relative paths of a configuration are relative to the working directory; links stay.
+void make_paths_absolute(config::Settings& settings);
+
 /// Turns the paths of a configuration into absolute ones and checks what the table of keys cannot:
 /// that something is to be watched, that every task is known, and that the data folder is there.
 Status complete_settings(const FileSystem& files, config::Settings& settings, Use use);

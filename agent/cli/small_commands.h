@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -13,10 +14,17 @@
 
 namespace evalcar::cli {
 
-/// `evalcar init [FILE]`: writes a commented configuration; "-" prints it. An existing file is not
-/// touched (2).
-int run_init(const std::string& path, const std::vector<config::Override>& overrides,
-             FileSystem& files, std::ostream& out, std::ostream& err);
+struct InitOptions {
+  std::string path = "evalcar.toml";  ///< of the configuration to write; "-" prints it
+  std::vector<config::Override> overrides;
+  bool systemd = false;        ///< a unit's drop-in, not a configuration
+  std::string drop_in_folder;  ///< e.g. /etc/systemd/system; empty: it is printed
+  std::string config_file;     ///< of that unit
+};
+/// `evalcar init [FILE]`: writes a commented configuration. An existing file is not touched (2).
+/// `evalcar init --systemd [FOLDER] --config FILE`: writes the drop-in of that configuration's unit
+/// (systemd_drop_in.h), in place of an older one.
+int run_init(const InitOptions& options, FileSystem& files, std::ostream& out, std::ostream& err);
 
 struct TasksOptions {
   std::string tasks_dir;
@@ -47,6 +55,16 @@ int run_score(const std::vector<std::string>& arguments, FileSystem& files, std:
 /// `evalcar retry STEP`: evaluations of a step that ended without a result get another chance. The
 /// one that holds the database does it, if an agent runs.
 int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& files,
+              std::ostream& out, std::ostream& err);
+
+struct PruneRules {
+  std::optional<std::int64_t> keep;  ///< --keep N: the newest N steps stay
+  std::string older_than;  ///< --older-than 30d: so do those published since; "" = no rule
+  bool dry_run = false;
+};
+/// `evalcar prune`: results files and samples of old steps go, numbers and the best steps stay
+/// (publish/prune.h). 0: something went (or would), 3: there was nothing, 2: no rule.
+int run_prune(const DatabaseChoice& database, const PruneRules& rules, FileSystem& files,
               std::ostream& out, std::ostream& err);
 
 }  // namespace evalcar::cli

@@ -169,8 +169,8 @@ struct Publisher::State {
     for (const state::Publication& publication : publications) {
       if (publication.published_at.empty()) continue;
       const std::string results = results_of(publication.line);
-      const bool results_gone =
-          !results.empty() && !files.info_followed(join_path(options.dir, results)).has_value();
+      const bool results_gone = !results.empty() && !publication.pruned() &&
+                                !files.info_followed(join_path(options.dir, results)).has_value();
       if (!results_gone && !events_gone) continue;
       EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
                                store.read().evaluation(publication.evaluation_id));

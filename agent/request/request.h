@@ -13,7 +13,9 @@
 // asked for must be harmless when it is done twice. Who may write into the folder may ask.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -26,7 +28,13 @@ namespace evalcar::request {
 struct Retry {
   std::int64_t step = 0;
 };
-using Request = std::variant<Retry>;
+/// Results files and samples of old steps are to go (publish/prune.h); at least one rule is given.
+struct Prune {
+  std::optional<std::int64_t> keep;
+  std::optional<std::chrono::seconds> older_than;
+  bool dry_run = false;
+};
+using Request = std::variant<Retry, Prune>;
 
 enum class Outcome {
   kDone,
@@ -36,7 +44,8 @@ enum class Outcome {
 
 struct Answer {
   Outcome outcome = Outcome::kDone;
-  std::string text;  ///< for people
+  std::string text;   ///< for people
+  bool more = false;  ///< asking again does the next part
 };
 
 /// The folder of a database.

@@ -1,8 +1,9 @@
 #include "agent/request/retry.h"
 
 #include <algorithm>
-#include <map>
 #include <vector>
+
+#include "agent/request/newest_runs.h"
 
 namespace evalcar::request {
 namespace {
@@ -27,19 +28,6 @@ Result<bool> is_gone(const state::Reader& rows, const state::Evaluation& row) {
   if (row.state != EvaluationState::kPublished || !row.lease_path.empty()) return false;
   EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, rows.checkpoint(row.checkpoint_id));
   return !checkpoint.gone_at.empty();
-}
-
-/// The newest generation of each output directory of this database.
-Result<std::vector<std::int64_t>> newest_runs(const state::Reader& rows) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto runs, rows.runs());
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> newest;  // stem → generation, id
-  for (const state::Run& run : runs) {
-    auto& known = newest[run.name.substr(0, run.name.rfind('-'))];
-    known = std::max(known, {run.generation, run.id});
-  }
-  std::vector<std::int64_t> ids;
-  for (const auto& [stem, run] : newest) ids.push_back(run.second);
-  return ids;
 }
 
 /// The evaluations of the newest generation of this step's checkpoint.

@@ -57,7 +57,7 @@ void Agent::step() {
   look_at_data();
   step_job();
   if (exit_code_.has_value()) return;
-  if (job_ == nullptr) start_next();
+  if (job_ == nullptr && begins_) start_next();
   write_status(false);
   end_when_quiet();
 }
@@ -299,6 +299,11 @@ milliseconds Agent::until_due() const {
     if (waiting) due = std::min(due, until(std::max(schedule_again_at_, obstacle_until_)));
   }
   return due;
+}
+
+bool Agent::looked() const {
+  return std::all_of(directories_.begin(), directories_.end(),
+                     [](const auto& directory) { return directory->looked(); });
 }
 
 void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {

@@ -50,6 +50,13 @@ class Agent {
   std::optional<int> finished() const { return exit_code_; }
   /// Interrupts the job, writes the status and ends the evaluator. Returns the exit code.
   int stop();
+  /// The evaluation that runs goes on to its end, and no other is begun.
+  void begin_no_more() { begins_ = false; }
+  /// No evaluation runs.
+  bool between_evaluations() const { return job_ == nullptr; }
+  /// What was there at the start is known: every output directory has been looked at once, or has
+  /// shown that it cannot be.
+  bool looked() const;
   /// "checkpoint-500 ema: evaluating docvqa_val 120/5349", or "": for people.
   std::string progress() const;
 
@@ -93,6 +100,7 @@ class Agent {
   MonotonicTime job_retry_at_{};
   std::int64_t obstacles_ = 0;      ///< met since an evaluation last went well
   MonotonicTime obstacle_until_{};  ///< no evaluation is started before then
+  bool begins_ = true;              ///< begin_no_more() was not called
   bool data_obstacle_ = false;      ///< the last one was of the data
   std::string program_;             ///< identity_of_program() of what was started, or will be
   std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agent/request/prune.h"
 #include "agent/request/retry.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
@@ -153,16 +154,29 @@ Result<bool> OutputDirectory::take_up_last() {
 
 /// In every turn: people wait for an answer.
 void OutputDirectory::take_requests() {
-  std::optional<std::int64_t> run;
-  if (run_.known()) run = run_.id();
-  const std::size_t carried_out = inbox_.step([&](const request::Request& asked) {
-    const auto& retry = std::get<request::Retry>(asked);
-    request::Answer answer = request::retry_step(*store_, run, retry.step, "now");
-    retry_asked_ = retry_asked_ || answer.outcome == request::Outcome::kDone;
-    spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
-    return answer;
+  const std::size_t carried_out = inbox_.step([this](const request::Request& asked) {
+    return std::visit([this](const auto& request) { return answer(request); }, asked);
   });
   if (carried_out > 0) last_news_ = around_.clock.monotonic_now();
+}
+
+request::Answer OutputDirectory::answer(const request::Retry& retry) {
+  std::optional<std::int64_t> run;
+  if (run_.known()) run = run_.id();
+  request::Answer answer = request::retry_step(*store_, run, retry.step, "now");
+  retry_asked_ = retry_asked_ || answer.outcome == request::Outcome::kDone;
+  spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
+  return answer;
+}
+
+request::Answer OutputDirectory::answer(const request::Prune& prune) {
+  if (!run_.known()) {
+    return {request::Outcome::kNothing, path_ + " is not there, or has no checkpoint yet"};
+  }
+  request::Answer answer =
+      request::prune_runs(around_.files, around_.clock, *store_, run_.id(), prune);
+  spdlog::info("evalcar prune: {}", answer.text);
+  return answer;
 }
 
 /// While nothing can be recorded (a full disk), only the newest state of a kind counts; but one
@@ -287,7 +301,6 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   filter.states = {EvaluationState::kFound, EvaluationState::kComplete, EvaluationState::kLeased,
                    EvaluationState::kFailed};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
-  const std::string now = format_utc(around_.clock.wall_now());
   for (const state::Evaluation& row : rows) {
     if (!wanted_.matches(row)) {
       EVALCAR_ASSIGN_OR_RETURN(const bool handed_over,
@@ -302,11 +315,25 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     if (row.state == EvaluationState::kFound) continue;
     const auto rest = resting_.find(row.id);
     const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
-    const bool ready = !rests && (row.state != EvaluationState::kFailed || row.next_try_at <= now);
+    const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
     candidates.push_back({row.id, row.step, row.kind, ready});
   }
   waiting_count_ = candidates.size();
   return candidates;
+}
+
+/// Before the `failures`-th try after a failure.
+std::chrono::milliseconds OutputDirectory::pause_after(std::int64_t failures) const {
+  return settings_.limits.retry_delay *
+         (std::int64_t{1} << std::clamp<std::int64_t>(failures - 1, 0, 10));
+}
+
+/// The row remembers a time of the wall clock, since it outlives the process. One that is further
+/// away than any pause shows that the clock was set back: it is not waited for.
+bool OutputDirectory::try_is_due(const state::Evaluation& row) const {
+  const WallTime now = around_.clock.wall_now();
+  return row.next_try_at <= format_utc(now) ||
+         row.next_try_at > format_utc(now + pause_after(row.failures));
 }
 
 Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
@@ -338,10 +365,8 @@ Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptF
   }
   const std::int64_t failures = row.failures + 1;
   const bool quarantine = !retryable || failures >= settings_.limits.attempts;
-  const auto pause =
-      settings_.limits.retry_delay * (std::int64_t{1} << std::min<std::int64_t>(failures - 1, 10));
-  EVALCAR_RETURN_IF_ERROR(store_->fail_attempt(
-      row.id, failure, format_utc(around_.clock.wall_now() + pause), quarantine));
+  const std::string next_try = format_utc(around_.clock.wall_now() + pause_after(failures));
+  EVALCAR_RETURN_IF_ERROR(store_->fail_attempt(row.id, failure, next_try, quarantine));
   spdlog::error("{}: {} (at {}): {}", title(row),
                 quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,
                 failure.message);

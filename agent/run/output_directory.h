@@ -67,6 +67,8 @@ class OutputDirectory {
   std::chrono::milliseconds until_due() const;
   void add_descriptors(std::vector<pollfd>& descriptors) const;
   bool fatal() const { return run_.fatal(); }
+  /// The first look is over, whatever it saw.
+  bool looked() const { return watcher_.looked(); }
 
   /// Evaluations that wait for their turn. Those given up by the policy are marked here.
   Result<std::vector<schedule::Candidate>> waiting();
@@ -137,12 +139,16 @@ class OutputDirectory {
 
   void take_requests();
   void look_at_end();
+  request::Answer answer(const request::Retry& retry);
+  request::Answer answer(const request::Prune& prune);
   Status follow_run();
   void forget_run();
   void interrupt_active();
   void note(watch::Sighting seen);
   Status record_sightings();
   MonotonicTime status_due() const;
+  std::chrono::milliseconds pause_after(std::int64_t failures) const;
+  bool try_is_due(const state::Evaluation& row) const;
 
   const Surroundings& around_;
   const config::Settings& settings_;

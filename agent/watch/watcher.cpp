@@ -125,6 +125,7 @@ std::vector<Sighting> Watcher::step() {
     if (!folder.unsettled && rank >= kNewestWatched) unwatch_all(folder);
   }
   if (poll && at_rest < kSettledPerPoll) round_robin_ = std::numeric_limits<std::int64_t>::max();
+  looked_ = true;
   return out;
 }
 

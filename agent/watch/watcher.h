@@ -75,6 +75,8 @@ class Watcher {
   /// Nothing is being written, as far as one can tell: every folder has a verdict that only a
   /// change on disk can alter.
   bool settled() const;
+  /// The first look is over: trouble() is true of it.
+  bool looked() const { return looked_; }
   /// Empty while the output directory is there; else why it cannot be read.
   const std::string& trouble() const { return trouble_; }
 
@@ -134,6 +136,7 @@ class Watcher {
   /// Folders at rest are polled a few at a time, from the newest down.
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();
   std::string trouble_ = "not looked yet";
+  bool looked_ = false;
 };
 
 }  // namespace evalcar::watch

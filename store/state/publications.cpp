@@ -78,4 +78,23 @@ Status Store::finish_publication(std::int64_t evaluation_id,
   return transaction.commit();
 }
 
+Result<std::int64_t> Store::prune(std::int64_t evaluation_id, std::span<const std::int64_t> with) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kPublished}, "pruning"));
+  const std::string pruned = nlohmann::json(std::vector(with.begin(), with.end())).dump();
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "DELETE FROM scored_sample WHERE evaluation_id = ?1 AND NOT EXISTS("
+      "SELECT 1 FROM result r JOIN evaluation_task t USING (result_id) "
+      "WHERE r.evaluation_id = scored_sample.evaluation_id AND r.task = scored_sample.task "
+      "AND r.fingerprint = scored_sample.fingerprint "
+      "AND t.evaluation_id NOT IN (SELECT value FROM json_each(?2)))",
+      evaluation_id, pruned));
+  const std::int64_t samples = connection_->changes();
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE publication SET files = '[]' WHERE evaluation_id = ?1", evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return samples;
+}
+
 }  // namespace evalcar::state

@@ -110,8 +110,13 @@ Result<Evaluation> evaluation_of(const Statement& row) {
 
 Result<Publication> publication_of(const Statement& row) {
   Publication publication;
+  std::string files;
   Columns(row) >> publication.seq >> publication.evaluation_id >> publication.line >>
-      publication.supersedes >> publication.published_at;
+      publication.supersedes >> publication.published_at >> files;
+  const auto list = nlohmann::json::parse(files, nullptr, false);
+  for (const auto& file : list) {
+    if (file.is_string()) publication.files.push_back(file.get<std::string>());
+  }
   return publication;
 }
 
@@ -365,12 +370,21 @@ Status Reader::for_each_metric(const MetricFilter& filter,
   }
 }
 
+Result<std::int64_t> Reader::sample_count(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement count,
+      connection_->prepare("SELECT count(*) FROM scored_sample WHERE evaluation_id = ?1",
+                           evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, count.step());
+  return count.integer(0);
+}
+
 Result<std::optional<Publication>> Reader::publication(std::int64_t evaluation_id) const {
   EVALCAR_ASSIGN_OR_RETURN(
       const auto found,
       collect<Publication>(
-          connection_->prepare("SELECT seq, evaluation_id, line, supersedes, published_at FROM "
-                               "publication WHERE evaluation_id = ?1",
+          connection_->prepare("SELECT seq, evaluation_id, line, supersedes, published_at, files "
+                               "FROM publication WHERE evaluation_id = ?1",
                                evaluation_id),
           publication_of));
   if (found.empty()) return std::optional<Publication>{};
@@ -380,8 +394,9 @@ Result<std::optional<Publication>> Reader::publication(std::int64_t evaluation_i
 Result<std::vector<Publication>> Reader::publications(std::int64_t run_id) const {
   return collect<Publication>(
       connection_->prepare(
-          "SELECT p.seq, p.evaluation_id, p.line, p.supersedes, p.published_at FROM publication p "
-          "JOIN evaluation e USING (evaluation_id) WHERE e.run_id = ?1 ORDER BY p.seq",
+          "SELECT p.seq, p.evaluation_id, p.line, p.supersedes, p.published_at, p.files "
+          "FROM publication p JOIN evaluation e USING (evaluation_id) WHERE e.run_id = ?1 ORDER BY "
+          "p.seq",
           run_id),
       publication_of);
 }

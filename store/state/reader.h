@@ -85,6 +85,9 @@ class Reader {
   Status for_each_sample(std::int64_t evaluation_id, const std::string& task,
                          const std::function<Status(std::string_view line)>& line) const;
 
+  /// How many scored samples are stored as made by this evaluation.
+  Result<std::int64_t> sample_count(std::int64_t evaluation_id) const;
+
   /// Rows of the view `metrics`: the current number of each run, step, kind, task and metric.
   Result<std::vector<MetricRow>> metrics(const MetricFilter& filter = {}) const;
   /// The same, one at a time: a long run has many.

@@ -169,6 +169,10 @@ class Store {
       std::optional<std::int64_t> written_seq = std::nullopt);
   /// scored → published: line and files are on disk. `files` are recorded.
   Status finish_publication(std::int64_t evaluation_id, const std::vector<std::string>& files);
+  /// In state published: its scored samples go, except those that numbers of evaluations other than
+  /// `with` show too, and its files are not to be written again. Numbers, answers' counts and the
+  /// line stay. `with`: what is pruned together, this one included. Returns how many samples went.
+  Result<std::int64_t> prune(std::int64_t evaluation_id, std::span<const std::int64_t> with);
 
  private:
   struct Lock;

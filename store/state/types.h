@@ -211,6 +211,9 @@ struct Publication {
   std::string line;  ///< whole, without the newline; holds seq
   std::optional<std::int64_t> supersedes;
   std::string published_at;  ///< "" until everything is written
+  /// What was written, as finish_publication() was told; empty before, and after Store::prune().
+  std::vector<std::string> files;
+  bool pruned() const { return !published_at.empty() && files.empty(); }
 };
 
 /// A short text that changes when any file's name, inode, size or mtime does; the order of the

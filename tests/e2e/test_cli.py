@@ -229,11 +229,11 @@ def test_the_command_of_the_install_page_writes_a_configuration_that_parses(benc
     page = (source_dir / "systemd" / "INSTALL.md").read_text()
     command, = [line for line in page.splitlines() if line.startswith("evalcar init")]
     written = bench.home / "etc.toml"
-    script = command.replace("sudo ", "").replace("/etc/evalcar/evalcar.toml", str(written))
+    script = command.replace("sudo ", "").replace("/etc/evalcar/my-run.toml", str(written))
     subprocess.run(["bash", "-ec", script], cwd=bench.home, check=True, capture_output=True,
                    env=dict(os.environ, PATH=f"{bench.bin_dir}:{os.environ['PATH']}"))
 
-    assert "/etc/evalcar/evalcar.toml" in command and "[evaluate]" in written.read_text()
+    assert "/etc/evalcar/my-run.toml" in command and "[evaluate]" in written.read_text()
     done = evalcar("run", bench.run, "--config", written, "--tasks", "docvqa_val", "--print-config")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in bench.home.iterdir() if path.suffix == ".toml") == ["etc.toml"]

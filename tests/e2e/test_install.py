@@ -103,24 +103,27 @@ def test_the_agent_links_no_libtorch(prefix):
     assert not [name for name in libraries(prefix / "bin/evalcar") if "torch" in name or "cuda" in name]
 
 
-def test_the_unit_starts_the_installed_program(prefix):
-    unit = (prefix / "lib/systemd/system/evalcar@.service").read_text()
+def test_the_units_start_the_installed_program(prefix):
+    for kind in ("system", "user"):
+        unit = (prefix / f"lib/systemd/{kind}/evalcar@.service").read_text()
 
-    assert f"ExecStart={prefix}/bin/evalcar run" in unit
-    assert "@" not in unit.replace("evalcar@", "")
-    for name in ("share/evalcar/tasks/docvqa_val.toml", "lib/sysusers.d/evalcar.conf", "lib/tmpfiles.d/evalcar.conf", "share/doc/evalcar/README.md"):
+        assert f"ExecStart={prefix}/bin/evalcar run" in unit
+        assert not re.search("@[a-z_]+@", unit)
+    for name in ("share/evalcar/tasks/docvqa_val.toml", "lib/sysusers.d/evalcar.conf", "lib/tmpfiles.d/evalcar.conf",
+                 "share/doc/evalcar/README.md", "share/doc/evalcar/INSTALL.md", "share/doc/evalcar/evalcar.env"):  # fmt: skip
         assert (prefix / name).exists(), name
 
 
-def test_systemd_accepts_the_unit(prefix):
+@pytest.mark.parametrize("kind", ["system", "user"])
+def test_systemd_accepts_the_unit(prefix, kind, tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze here")
+    unit = prefix / "lib/systemd" / kind / "evalcar@.service"
 
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", prefix / "lib/systemd/system/evalcar@.service"], capture_output=True, text=True
-    )
+    done = subprocess.run(["systemd-analyze", "verify", f"--{kind}", "--man=no", unit], capture_output=True, text=True,
+                          env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})  # fmt: skip
 
-    assert "evalcar@" not in done.stderr, done.stderr
+    assert done.returncode == 0 and "evalcar@" not in done.stderr, done.stderr
 
 
 @pytest.mark.full

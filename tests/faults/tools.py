@@ -298,7 +298,7 @@ class MountNamespace:
 
 class ShimBuilder:
     """Compiles small libraries for LD_PRELOAD: for what strace cannot say (did it but returned an error, one-byte writes, a fake
-    statfs). Start the source with tools.SHIM_HEAD, which has `real(name)` and `switched_on(variable)`."""
+    statfs). Start the source with tools.SHIM_HEAD, which has real(name), is_agent() and switched_on(variable)."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -330,6 +330,8 @@ SHIM_HEAD = r"""
 #include <unistd.h>
 /* The function that this one stands before: static T (*next)(...) = real("name"); */
 __attribute__((unused)) static void* real(const char* name) { return dlsym(RTLD_NEXT, name); }
+/* The agent itself, or one of its commands; not what it starts besides. */
+__attribute__((unused)) static int is_agent(void) { return strcmp(program_invocation_short_name, "evalcar") == 0; }
 /* A test switches a fault on by making the file that the environment variable names, and off by removing it. */
 __attribute__((unused)) static int switched_on(const char* variable) {
   const char* path = getenv(variable);
@@ -339,7 +341,7 @@ __attribute__((unused)) static int switched_on(const char* variable) {
 
 
 def use_shim(sidecar, library, **environment):
-    """Loads it into the agent, and into nothing that the agent starts unless that inherits LD_PRELOAD (it does)."""
+    """Loads it into the agent and all that it starts: a shim asks is_agent() where that matters."""
     sidecar.environment["LD_PRELOAD"] = str(library)
     sidecar.environment.update({name: str(value) for name, value in environment.items()})
 

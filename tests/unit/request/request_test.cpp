@@ -16,6 +16,22 @@ TEST_CASE("a request and an answer come back as they were written") {
   CHECK(answer->text == "step 500: \"ema\" läuft");
 }
 
+TEST_CASE("what is to be pruned comes back as it was asked, and so does that there is more") {
+  const auto both = decode_request(encode(Request{Prune{3, std::chrono::hours(24), true}}));
+  REQUIRE(both.has_value());
+  const Prune& prune = std::get<Prune>(*both);
+  CHECK(prune.keep == 3);
+  CHECK(prune.older_than == std::chrono::seconds(86'400));
+  CHECK(prune.dry_run);
+  const auto one = decode_request(encode(Request{Prune{std::nullopt, std::chrono::seconds(0)}}));
+  REQUIRE(one.has_value());
+  CHECK_FALSE(std::get<Prune>(*one).keep.has_value());
+  CHECK_FALSE(std::get<Prune>(*one).dry_run);
+
+  CHECK(decode_answer(encode(Answer{Outcome::kDone, "", true}))->more);
+  CHECK_FALSE(decode_answer(R"({"version":1,"outcome":"done","text":""})")->more);
+}
+
 TEST_CASE("no cut of a request is taken for a request") {
   const std::string text = encode(Request{Retry{500}});
 
@@ -36,6 +52,13 @@ TEST_CASE("what is no request is refused with the reason") {
            {R"({"version":1,"request":"retry","step":-5})", "step"},
            {R"({"version":1,"request":"retry","step":1e3})", "step"},
            {R"({"version":1,"request":"retry","step":18446744073709551615})", "step"},
+           {R"({"version":1,"request":"prune","dry_run":false})", "neither"},
+           {R"({"version":1,"request":"prune","keep":2})", "dry_run"},
+           {R"({"version":1,"request":"prune","keep":-2,"dry_run":false})", "keep"},
+           {R"({"version":1,"request":"prune","older_than_s":9e9,"dry_run":false})",
+            "older_than_s"},
+           {R"({"version":1,"request":"prune","older_than_s":9000000000000,"dry_run":false})",
+            "ten thousand years"},
        }) {
     INFO(text);
     const auto decoded = decode_request(text);

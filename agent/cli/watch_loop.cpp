@@ -1,0 +1,90 @@
+#include "agent/cli/watch_loop.h"
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "agent/cli/progress_line.h"
+
+namespace evalcar::cli {
+
+WatchLoop::WatchLoop(Signals& signals, agent_service::ServiceManager& manager, const Clock& clock,
+                     Reread reread)
+    : signals_(signals), manager_(manager), clock_(clock), reread_(std::move(reread)) {}
+
+WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Settings& now) {
+  ProgressLine line(clock_);
+  ready_ = false;
+  while (true) {
+    agent.step();
+    tell(agent);
+    if (agent.finished().has_value()) return stop(agent);
+    if (next_.has_value() && agent.between_evaluations()) {
+      (void)agent.stop();
+      return {0, std::exchange(next_, std::nullopt)};
+    }
+    line.show(agent.progress());
+    wait(agent);
+    switch (signals_.take()) {
+      case Signals::Told::kNothing:
+        break;
+      case Signals::Told::kStop:
+        line.show("");
+        spdlog::info("stopping");
+        return stop(agent);
+      case Signals::Told::kReload:
+        reload(agent, now);
+        break;
+    }
+  }
+}
+
+WatchLoop::End WatchLoop::stop(run::Agent& agent) {
+  manager_.stopping();
+  return {agent.stop(), {}};
+}
+
+/// Once a turn, and nowhere else in the loop: a turn that does not end is told to nobody.
+void WatchLoop::tell(const run::Agent& agent) {
+  manager_.alive();
+  if (!ready_ && agent.looked()) {
+    manager_.ready();
+    ready_ = true;
+  }
+  const std::string progress = agent.progress();
+  manager_.status(progress.empty() ? "waiting for checkpoints" : progress);
+}
+
+void WatchLoop::wait(const run::Agent& agent) {
+  std::vector<pollfd> descriptors = {{signals_.descriptor(), POLLIN, 0}};
+  agent.add_descriptors(descriptors);
+  std::chrono::milliseconds longest = agent.until_due();
+  if (const auto period = manager_.alive_every(); period.has_value()) {
+    longest = std::min(longest, *period);
+  }
+  (void)::poll(descriptors.data(), descriptors.size(), static_cast<int>(longest.count()));
+}
+
+void WatchLoop::reload(run::Agent& agent, const config::Settings& now) {
+  manager_.reloading();
+  auto next = reread_(now);
+  if (!next.has_value()) {
+    spdlog::error("the configuration stays as it was: {}", next.error().message);
+    if (ready_) manager_.ready();
+    return;
+  }
+  next_ = std::move(next).value();
+  agent.begin_no_more();
+  if (agent.between_evaluations()) {
+    spdlog::info("the configuration was read again");
+    return;  // the new agent is ready when it has looked
+  }
+  spdlog::info("the configuration was read again; it is taken up when this has ended: {}",
+               agent.progress());
+  if (ready_) manager_.ready();
+}
+
+}  // namespace evalcar::cli

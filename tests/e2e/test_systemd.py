@@ -1,0 +1,67 @@
+"""`evalcar init --systemd`: the drop-in of a unit, made from its configuration."""
+
+import os
+import pwd
+import subprocess
+
+import pytest
+
+
+def init(bin_dir, *words, **options):
+    return subprocess.run([bin_dir / "evalcar", "init", *map(str, words)], capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def configuration(folder, **keys):
+    path = folder / "my-run.toml"
+    path.write_text("".join(f"{name.replace('__', '.')} = {value}\n" for name, value in keys.items()))
+    return path
+
+
+def test_the_drop_in_names_owner_and_writable_folders(bin_dir, tmp_path):
+    outputs = [tmp_path / name for name in ("plain", 'with "quotes" and 100 %')]
+    for output in outputs:
+        output.mkdir()
+    names = ", ".join('"' + str(output).replace('"', '\\"') + '"' for output in outputs)
+
+    done = init(bin_dir, "--systemd", "--config", configuration(tmp_path, watch__output_dir=f"[{names}]"))
+
+    assert done.returncode == 0, done.stderr
+    assert f"User={pwd.getpwuid(os.geteuid()).pw_name}\n" in done.stdout
+    written = str(outputs[1]).replace('"', '\\"').replace("%", "%%")
+    assert f'ReadWritePaths="{outputs[0]}" "{written}"\n' in done.stdout
+    assert f'RequiresMountsFor="{outputs[0]}" "{written}"\n' in done.stdout
+
+
+def test_the_drop_in_goes_into_the_units_folder_and_replaces_an_older_one(bin_dir, tmp_path):
+    (tmp_path / "out").mkdir()
+    config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', publish__dir=f'"{tmp_path}/results/deep"')
+    for _ in range(2):
+        done = init(bin_dir, "--systemd", tmp_path / "units", "--config", config)
+        assert done.returncode == 0, done.stderr
+
+    path = tmp_path / "units/evalcar@my-run.service.d/10-evalcar.conf"
+    assert str(path) in done.stdout and "enable --now evalcar@my-run" in done.stdout
+    # What does not exist yet can be made: the folder above it is writable.
+    assert f'ReadWritePaths="{tmp_path}" "{tmp_path}/out"\n' in path.read_text()
+    assert path.stat().st_mode & 0o444 == 0o444
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--systemd"], "--config"),
+    (["--systemd", "--config", "none.toml"], "none.toml"),
+    (["--systemd", "--config", "empty.toml"], "watch.output_dir"),
+    (["--systemd", "--config", "my run.toml"], "my run"),
+])  # fmt: skip
+def test_a_drop_in_that_cannot_be_made_says_why(bin_dir, tmp_path, words, said):
+    (tmp_path / "empty.toml").write_text("")
+    (tmp_path / "my run.toml").write_text(f'[watch]\noutput_dir = "{tmp_path}"\n')
+
+    done = init(bin_dir, *words, cwd=tmp_path)
+
+    assert done.returncode == 2 and said in done.stderr and done.stdout == ""
+
+
+def test_init_without_it_writes_the_configuration_as_before(bin_dir, tmp_path):
+    done = init(bin_dir, tmp_path / "evalcar.toml", "--output-dir", "/data/run1")
+
+    assert done.returncode == 0 and 'output_dir = "/data/run1"' in (tmp_path / "evalcar.toml").read_text()

@@ -18,6 +18,7 @@
 #include "agent/supervise/find_evaluator.h"
 #include "agent/watch/inotify.h"
 #include "evaluator/tasks/task_file.h"
+#include "store/base/timed_file_system.h"
 #include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
@@ -74,8 +75,17 @@ Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
   return make_error(ErrorCode::kNotFound, where + "no such folder");
 }
 
+/// Places that may be on a mount whose server goes away. The agent must not go with it.
+void guard_places(TimedFileSystem& files, const config::Settings& settings) {
+  for (const std::string& dir : settings.watch.output_dir) files.guard(absolute_path(dir));
+  for (const std::string& dir :
+       {settings.publish.dir, settings.evaluate.base_model, settings.evaluate.data_dir}) {
+    files.guard(absolute_path(dir));
+  }
+}
+
 /// Loops until the agent is finished or a signal says otherwise. `data_dir`: the agent's.
-Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSystem& files,
+Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, TimedFileSystem& files,
           const Clock& clock, const std::string& data_dir) {
   ProgressLine line(clock);
   while (true) {
@@ -95,6 +105,7 @@ Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSy
         return {Outcome::kEnded, agent.stop(), {}};
       case Signals::Told::kReload: {
         auto config = load_settings(options, files);
+        if (config.has_value()) guard_places(files, config->settings);
         Status complete = config.has_value()
                               ? complete_settings(files, config->settings, Use::kWatch)
                               : Status(config.error());
@@ -115,8 +126,10 @@ Turn loop(run::Agent& agent, Signals& signals, const RunOptions& options, FileSy
 
 /// None of the output directories exists.
 bool nothing_there(const FileSystem& files, const std::vector<std::string>& output_dirs) {
-  return std::ranges::none_of(
-      output_dirs, [&](const std::string& path) { return files.info_followed(path).has_value(); });
+  return std::ranges::none_of(output_dirs, [&](const std::string& path) {
+    const auto info = files.info_followed(path);
+    return info.has_value() || info.error().code != ErrorCode::kNotFound;
+  });
 }
 
 }  // namespace
@@ -166,12 +179,14 @@ Status complete_settings(const FileSystem& files, config::Settings& settings, Us
   return {};
 }
 
-int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std::ostream& err) {
+int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std::ostream& err) {
+  TimedFileSystem files(disk, {.stopping = Signals::stop_pending});
   auto config = load_settings(options, files);
   if (config.has_value() && options.print_config) {
     out << config::print_effective(*config);
     return kExitDone;
   }
+  if (config.has_value()) guard_places(files, config->settings);
   const Use use = options.once ? Use::kOnce : Use::kWatch;
   const Status complete =
       config.has_value() ? complete_settings(files, config->settings, use) : Status(config.error());
@@ -195,7 +210,7 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
   run::Surroundings around{files, clock, Signals::stop_pending, EVALCAR_VERSION, {}, {}, {}, {}};
   around.evaluator_program = *evaluator;
   around.self_command = {files.real_path("/proc/self/exe").value_or("evalcar")};
-  around.make_notifier = [] { return std::make_unique<watch::Inotify>(); };
+  around.make_notifier = [&files] { return std::make_unique<watch::Inotify>(files); };
   while (true) {
     const config::Settings settings = config->settings;
     around.aliases = alias_finder(files, settings);

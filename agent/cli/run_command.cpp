@@ -22,6 +22,7 @@
 #include "agent/supervise/find_evaluator.h"
 #include "agent/watch/inotify.h"
 #include "evaluator/tasks/task_file.h"
+#include "store/base/timed_file_system.h"
 #include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
@@ -70,10 +71,20 @@ Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
   return make_error(ErrorCode::kNotFound, where + "no such folder");
 }
 
+/// Places that may be on a mount whose server goes away. The agent must not go with it.
+void guard_places(TimedFileSystem& files, const config::Settings& settings) {
+  for (const std::string& dir : settings.watch.output_dir) files.guard(absolute_path(dir));
+  for (const std::string& dir :
+       {settings.publish.dir, settings.evaluate.base_model, settings.evaluate.data_dir}) {
+    files.guard(absolute_path(dir));
+  }
+}
+
 /// What SIGHUP asks for: a whole configuration that can take the place of `now`.
-Result<config::Config> reread(const RunOptions& options, const FileSystem& files,
+Result<config::Config> reread(const RunOptions& options, TimedFileSystem& files,
                               const config::Settings& now) {
   EVALCAR_ASSIGN_OR_RETURN(auto config, load_settings(options, files));
+  guard_places(files, config.settings);
   EVALCAR_RETURN_IF_ERROR(complete_settings(files, config.settings, Use::kWatch));
   EVALCAR_RETURN_IF_ERROR(agent_service::check_reload(now, config.settings));
   if (config.settings.evaluate.data_dir != now.evaluate.data_dir) {
@@ -98,8 +109,10 @@ auto patiently(const Make& make, const config::Settings& settings) {
 
 /// None of the output directories exists.
 bool nothing_there(const FileSystem& files, const std::vector<std::string>& output_dirs) {
-  return std::ranges::none_of(
-      output_dirs, [&](const std::string& path) { return files.info_followed(path).has_value(); });
+  return std::ranges::none_of(output_dirs, [&](const std::string& path) {
+    const auto info = files.info_followed(path);
+    return info.has_value() || info.error().code != ErrorCode::kNotFound;
+  });
 }
 
 }  // namespace
@@ -154,12 +167,16 @@ Status complete_settings(const FileSystem& files, config::Settings& settings, Us
   return {};
 }
 
-int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std::ostream& err) {
+int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std::ostream& err) {
+  // Before any thread: it forks.
+  if (const auto code = agent_service::become_init_if_first(); code.has_value()) return *code;
+  TimedFileSystem files(disk, {.stopping = Signals::stop_pending});
   auto config = load_settings(options, files);
   if (config.has_value() && options.print_config) {
     out << config::print_effective(*config);
     return kExitDone;
   }
+  if (config.has_value()) guard_places(files, config->settings);
   const Use use = options.once ? Use::kOnce : Use::kWatch;
   const Status complete =
       config.has_value() ? complete_settings(files, config->settings, use) : Status(config.error());
@@ -178,7 +195,6 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
     return kExitUsage;
   }
 
-  if (const auto code = agent_service::become_init_if_first(); code.has_value()) return *code;
   const SystemClock clock;
   agent_service::ServiceManager manager(clock, agent_service::take_manager_address());
   Signals signals;
@@ -189,7 +205,7 @@ int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std
   };
   around.evaluator_program = *evaluator;
   around.self_command = {files.real_path("/proc/self/exe").value_or("evalcar")};
-  around.make_notifier = [] { return std::make_unique<watch::Inotify>(); };
+  around.make_notifier = [&files] { return std::make_unique<watch::Inotify>(files); };
   const auto make_agent = [&](const config::Settings& settings) {
     manager.alive();  // recovery may take its time
     around.aliases = alias_finder(files, settings);

@@ -18,7 +18,7 @@ struct RunOptions {
 };
 
 /// SIGTERM and SIGINT end it cleanly, SIGHUP reads the configuration again. Returns the exit code.
-int run_run(const RunOptions& options, FileSystem& files, std::ostream& out, std::ostream& err);
+int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std::ostream& err);
 
 /// What the settings are for.
 enum class Use {

@@ -6,6 +6,7 @@
 
 #include "agent/publish/publisher.h"
 #include "agent/publish/table.h"
+#include "store/base/timed_file_system.h"
 #include "store/state/store.h"
 
 namespace evalcar::cli {
@@ -45,6 +46,11 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
     facts.uptime_s = number_of(agent, "uptime_s");
     facts.device = text_of(agent, "device");
     facts.warning = text_of(agent, "warning");
+    if (agent.contains("watching") && agent["watching"].is_object()) {
+      const json& watching = agent["watching"];
+      facts.watching = {text_of(watching, "file_system"), text_of(watching, "mode"),
+                        number_of(watching, "poll_interval_s"), text_of(watching, "trouble")};
+    }
     break;
   }
   return facts;
@@ -68,6 +74,10 @@ void print_for_people(const std::string& document, const std::string& db, std::o
     out << "\n";
     if (agent.contains("warning"))
       out << "warning: " << agent["warning"].get<std::string>() << "\n";
+    if (agent.contains("watching") && agent["watching"].contains("trouble")) {
+      out << "watching by " << agent["watching"]["mode"].get<std::string>() << ": "
+          << agent["watching"]["trouble"].get<std::string>() << "\n";
+    }
   }
   if (status["lag_steps"].is_number()) out << "lag: " << status["lag_steps"] << " steps\n";
   std::vector<std::vector<std::string>> rows;
@@ -89,13 +99,17 @@ void print_for_people(const std::string& document, const std::string& db, std::o
                                  {true, false, false, true, false, false});
 }
 
-Status print_status(const StatusOptions& options, FileSystem& files, const Clock& clock,
+/// Does not wait for an output directory whose file system hangs: that is when people ask.
+Status print_status(const StatusOptions& options, FileSystem& disk, const Clock& clock,
                     std::ostream& out) {
+  TimedFileSystem files(disk);
+  files.guard(options.database.output_dir);
   EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
   EVALCAR_ASSIGN_OR_RETURN(const state::Reader reader, state::Reader::open(path));
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
   std::optional<state::Run> run;
   if (!runs.empty()) run = runs.back();
+  if (run.has_value()) files.guard(run->output_dir);
   const auto run_id = run.has_value() ? std::optional<std::int64_t>(run->id) : std::nullopt;
   EVALCAR_ASSIGN_OR_RETURN(
       const std::string document,

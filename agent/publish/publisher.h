@@ -72,6 +72,14 @@ class Publisher {
 };
 
 /// What `status` says besides the evaluations.
+/// How the output directory is watched.
+struct WatchFacts {
+  std::string file_system;  ///< "ext4", "NFS", …; "" while that is not known
+  std::string mode;         ///< "notices and polling", or "polling" alone
+  double poll_interval_s = 0;
+  std::string trouble;  ///< why by polling alone, or why not at all; else ""
+};
+
 struct AgentFacts {
   std::int64_t pid = 0;
   std::string version;
@@ -79,6 +87,7 @@ struct AgentFacts {
   std::string device;                       ///< what the evaluator runs on; "" until it said so
   std::string warning;                      ///< e.g. "no GPU seen, running on the CPU"
   std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
+  std::optional<WatchFacts> watching;
 };
 
 /// The JSON document of `status` where there is no database yet.

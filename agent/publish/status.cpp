@@ -19,6 +19,13 @@ Json agent_json(const std::optional<AgentFacts>& agent) {
   json["uptime_s"] = agent->uptime_s;
   if (!agent->device.empty()) json["device"] = agent->device;
   if (!agent->warning.empty()) json["warning"] = agent->warning;
+  if (agent->watching.has_value()) {
+    const WatchFacts& watching = *agent->watching;
+    json["watching"] = {{"file_system", watching.file_system},
+                        {"mode", watching.mode},
+                        {"poll_interval_s", watching.poll_interval_s}};
+    if (!watching.trouble.empty()) json["watching"]["trouble"] = watching.trouble;
+  }
   return json;
 }
 

@@ -95,6 +95,7 @@ Status Averages::form(const std::vector<Known>& members) {
   std::vector<stage::Member> parts;
   for (const Known& member : members) {
     const std::string dir = files_of(member);
+    if (dir.empty() && !stage_.answers()) return {};
     if (dir.empty()) {
       return end_evaluation(store_, row.id, EvaluationState::kLost,
                             "the average of " + std::to_string(members.size()) +
@@ -107,7 +108,8 @@ Status Averages::form(const std::vector<Known>& members) {
   }
   const auto lease =
       stage_.acquire_members(lease_name_of(newest.step, newest.generation, kAverage), parts);
-  if (!lease.has_value() && lease.error().code == ErrorCode::kUnavailable) return {};  // rewritten
+  // Rewritten, or its file system does not answer.
+  if (!lease.has_value() && lease.error().code == ErrorCode::kUnavailable) return {};
   if (!lease.has_value()) {
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           "its checkpoints cannot be leased: " + lease.error().message);

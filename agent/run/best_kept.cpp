@@ -123,6 +123,7 @@ Status BestKept::rank(std::int64_t run_id) {
       places.push_back({i, {row.checkpoint_id, kind}, title(row), std::move(dir)});
     }
   }
+  if (!stage_.answers()) return {};  // what was not found may be there: ranked again
   std::stable_sort(places.begin(), places.end(),
                    [](const Place& a, const Place& b) { return a.rank < b.rank; });
   if (settings_.keep_best > 0 && !any) {

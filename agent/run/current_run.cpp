@@ -39,8 +39,11 @@ Result<CurrentRun::Change> CurrentRun::look() {
     unmarked_since_.reset();
     return Change::kSame;
   }
+  if (silent()) return Change::kSame;
   if (wait_for_mark(mark)) return Change::kUnsure;
-  if (mark.empty() && !holds_checkpoints(around_.files, path_, pattern_)) {
+  const bool empty = mark.empty() && !holds_checkpoints(around_.files, path_, pattern_);
+  if (silent()) return Change::kSame;
+  if (empty) {
     // Empty: a new life, or a mount point that is not mounted. Its first checkpoint will tell.
     leave();
     return Change::kLeft;
@@ -50,6 +53,7 @@ Result<CurrentRun::Change> CurrentRun::look() {
   std::optional<state::Run> run;
   if (mark.empty()) {
     EVALCAR_ASSIGN_OR_RETURN(run, run_with_this_content(stem));
+    if (silent()) return Change::kSame;
   }
   const bool home_deleted = run.has_value();
   if (!run.has_value()) {
@@ -71,6 +75,9 @@ Result<CurrentRun::Change> CurrentRun::look() {
   unmarked_since_.reset();
   return another ? Change::kEntered : Change::kBack;
 }
+
+/// Its file system does not answer, or did not a moment ago: what was not found may be there.
+bool CurrentRun::silent() const { return !around_.files.answers(path_).has_value(); }
 
 bool CurrentRun::wait_for_mark(const std::string& mark) {
   if (!run_.has_value() || run_->mark.empty() || !mark.empty()) return false;
@@ -132,7 +139,14 @@ Status CurrentRun::ensure_home() {
     return {};
   }
   if (!lock_.has_value()) {  // an earlier turn may have come as far as here
-    auto lock = OutputLock::take(join_path(home(), "lock"));
+    const auto taken = std::make_shared<std::optional<Result<OutputLock>>>();
+    const Status asked =
+        around_.files.perform(home(), [taken, path = join_path(home(), "lock")]() -> Status {
+          taken->emplace(OutputLock::take(path));
+          return {};
+        });
+    if (!asked.has_value()) return Status();  // does not answer: the next turn
+    auto lock = std::move(**taken);
     if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
       fatal_ = true;
       return lock.error();

@@ -57,6 +57,7 @@ class CurrentRun {
   std::string home() const { return join_path(path_, "_evalcar"); }
 
  private:
+  bool silent() const;
   bool wait_for_mark(const std::string& mark);
   Result<std::optional<state::Run>> run_with_this_content(const std::string& stem);
   Result<watch::KnownContents> read_known_contents(std::int64_t run_id) const;

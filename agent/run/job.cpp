@@ -242,6 +242,9 @@ Status Job::judge_lease() {
                                  around_.clock, rehash_limit_));
       break;
     }
+    case stage::Integrity::kUnknown:
+      // The next turn asks again; where the whole directory is silent for long, it lets go.
+      return make_error(ErrorCode::kUnavailable, "the files that were measured: " + which);
     case stage::Integrity::kChanged:
     case stage::Integrity::kVanished:
       fail(

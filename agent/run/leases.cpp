@@ -50,8 +50,10 @@ Result<std::optional<stage::Lease>> Leases::take_up(const state::Evaluation& row
 
 Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   const auto held = held_.find(row.id);
-  if (held != held_.end() && stage_.check(held->second) <= stage::Integrity::kOnlyCtime) {
-    return take_up(row, held->second);
+  if (held != held_.end()) {
+    const stage::Integrity integrity = stage_.check(held->second);
+    if (integrity <= stage::Integrity::kOnlyCtime) return take_up(row, held->second);
+    if (integrity == stage::Integrity::kUnknown) return std::optional<stage::Lease>();
   }
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
   // An average is nowhere but in its lease.
@@ -69,8 +71,10 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
       held_[row.id] = *lease;
       return take_up(row, std::move(lease).value());
     }
+    if (!stage_.answers()) return std::optional<stage::Lease>();
     spdlog::warn("{}: its lease cannot be used: {}", title(row), lease.error().message);
   }
+  if (!stage_.answers()) return std::optional<stage::Lease>();
   held_.erase(row.id);
   if (seen == view_.complete.end()) {
     EVALCAR_RETURN_IF_ERROR(

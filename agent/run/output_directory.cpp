@@ -19,6 +19,10 @@ using std::chrono::seconds;
 
 constexpr seconds kRetryPause{5};
 constexpr milliseconds kUnsurePause{200};
+/// While the file system does not answer: it is asked whether it does.
+constexpr milliseconds kSilentPause{500};
+/// After that what runs on it lets go, for the evaluations of other directories.
+constexpr seconds kSilentPatience{60};
 constexpr seconds kStatusPause{5};
 constexpr seconds kEndPause{2};  ///< between two looks whether training goes on
 /// Not at once: the news may be somebody's delete of the whole directory, and a name of ours that
@@ -92,6 +96,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
 Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
   take_requests();
+  if (silent()) return {};
   look_at_end();
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
@@ -135,6 +140,7 @@ bool OutputDirectory::training_over() const {
 }
 
 Result<bool> OutputDirectory::take_up_last() {
+  if (silent_since_.has_value()) return false;
   if (!run_.known() || run_.unsure() || view_.complete.empty()) return false;
   const std::int64_t step = view_.complete.rbegin()->first.first;
   if (wanted_.last() == step) return false;
@@ -150,6 +156,25 @@ Result<bool> OutputDirectory::take_up_last() {
   });
   if (waits) last_news_ = around_.clock.monotonic_now();
   return waits;
+}
+
+/// Its file system does not answer: nothing on it is touched, and nothing is concluded, until it
+/// does.
+bool OutputDirectory::silent() {
+  const Status answers = around_.files.answers(path_);
+  warn_once(silence_, answers.has_value() ? "" : answers.error().message);
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (answers.has_value()) {
+    if (!silent_since_.has_value()) return false;
+    spdlog::info("{}: its file system answers again", path_);
+    silent_since_.reset();
+    watcher_.rescan();
+    averages_.look_again();
+    return false;
+  }
+  if (!silent_since_.has_value()) silent_since_ = now;
+  if (now - *silent_since_ >= kSilentPatience) interrupt_active("its file system does not answer");
+  return true;
 }
 
 /// In every turn: people wait for an answer.
@@ -215,6 +240,7 @@ Status OutputDirectory::record_sightings() {
 }
 
 milliseconds OutputDirectory::until_due() const {
+  if (silent_since_.has_value()) return std::min(inbox_.until_due(), kSilentPause);
   auto due = std::min(watcher_.until_due(), inbox_.until_due());
   const MonotonicTime now = around_.clock.monotonic_now();
   const auto until = [now](MonotonicTime time) {
@@ -230,7 +256,8 @@ milliseconds OutputDirectory::until_due() const {
 }
 
 void OutputDirectory::add_descriptors(std::vector<pollfd>& descriptors) const {
-  for (const int descriptor : {notifier_->descriptor(), inbox_.descriptor()}) {
+  const bool listens = !silent_since_.has_value() && watcher_.wants_hints();
+  for (const int descriptor : {listens ? notifier_->descriptor() : -1, inbox_.descriptor()}) {
     if (descriptor >= 0) descriptors.push_back({descriptor, POLLIN, 0});
   }
 }
@@ -266,7 +293,7 @@ Status OutputDirectory::follow_run() {
 }
 
 void OutputDirectory::forget_run() {
-  interrupt_active();
+  interrupt_active("its output directory went");
   untold_.clear();
   view_ = {};
   recorder_.forget();
@@ -278,14 +305,14 @@ void OutputDirectory::forget_run() {
   taken_up_ = vanished_ended_ = false;
 }
 
-/// Whatever it measures is of a run that is not here any more.
-void OutputDirectory::interrupt_active() {
+/// Whatever it measures cannot be finished here now.
+void OutputDirectory::interrupt_active(const std::string& why) {
   if (!in_flight_.active.has_value()) return;
   const auto row = store_->read().evaluation(*in_flight_.active);
   if (row.has_value() &&
       (row->state == EvaluationState::kLoading || row->state == EvaluationState::kEvaluating)) {
-    const Status back = store_->transition(row->id, EvaluationState::kLeased,
-                                           "interrupted: its output directory went");
+    const Status back =
+        store_->transition(row->id, EvaluationState::kLeased, "interrupted: " + why);
     if (!back.has_value()) spdlog::warn("{}", back.error().message);
   }
   in_flight_.superseded.insert(*in_flight_.active);
@@ -295,7 +322,7 @@ void OutputDirectory::interrupt_active() {
 
 Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   std::vector<schedule::Candidate> candidates;
-  if (!run_.known() || run_.unsure()) return candidates;
+  if (!run_.known() || run_.unsure() || silent_since_.has_value()) return candidates;
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
   filter.states = {EvaluationState::kFound, EvaluationState::kComplete, EvaluationState::kLeased,
@@ -338,7 +365,8 @@ bool OutputDirectory::try_is_due(const state::Evaluation& row) const {
 
 Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
   // Before everything that is there is recorded, a row may lack a checkpoint that has it.
-  if (!run_.known() || run_.unsure() || !untold_.empty() || !watcher_.trouble().empty()) {
+  if (!run_.known() || run_.unsure() || !untold_.empty() || !watcher_.trouble().empty() ||
+      silent_since_.has_value()) {
     return false;
   }
   EVALCAR_ASSIGN_OR_RETURN(const bool taken, completion_.step(run_.id(), now));
@@ -404,6 +432,7 @@ Status OutputDirectory::publish(const state::Evaluation& row) {
 // ---- the whole
 
 Result<bool> OutputDirectory::quiet() {
+  if (silent_since_.has_value()) return false;
   const bool given_up = publishing_.failing();
   if (!untold_.empty() || (publishing_.pending() && !given_up) || !watcher_.settled()) return false;
   if (!run_.known()) return true;
@@ -448,13 +477,17 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   status_at_ = time;
   publish::AgentFacts mine = facts;
   mine.latest_step = view_.newest_step();
+  const watch::WatchMode mode = watcher_.mode();
+  const double poll_s = std::chrono::duration<double>(settings_.watch.poll_interval).count();
+  mine.watching = {mode.file_system, mode.notices ? "notices and polling" : "polling", poll_s,
+                   silence_.empty() ? mode.reason : silence_};
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
   // Until the first checkpoint is there, the output directory stays as the trainer made it.
   std::string trouble;
   std::vector<std::string> places = {store_->path() + ".status.json"};
   // Nor is one that was removed ours to make again, or one that took its place ours to write into.
-  if (run_.begun() && run_.still_there()) {
+  if (!silent_since_.has_value() && run_.begun() && run_.still_there()) {
     const Status made = make_directories(around_.files, publishing_.dir());
     if (made.has_value())
       places.insert(places.begin(), join_path(publishing_.dir(), "status.json"));

@@ -137,13 +137,14 @@ class OutputDirectory {
   OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path,
                   std::unique_ptr<state::Store> store);
 
+  bool silent();
   void take_requests();
   void look_at_end();
   request::Answer answer(const request::Retry& retry);
   request::Answer answer(const request::Prune& prune);
   Status follow_run();
   void forget_run();
-  void interrupt_active();
+  void interrupt_active(const std::string& why);
   void note(watch::Sighting seen);
   Status record_sightings();
   MonotonicTime status_due() const;
@@ -182,6 +183,9 @@ class OutputDirectory {
   std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
   std::size_t waiting_count_ = 0;
   bool retry_asked_ = false;
+  /// Since when the file system does not answer, and how it says so.
+  std::optional<MonotonicTime> silent_since_;
+  std::string silence_;
   std::string status_trouble_;
   MonotonicTime retry_at_{};
   MonotonicTime status_at_{};

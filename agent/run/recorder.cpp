@@ -53,6 +53,9 @@ Status Recorder::record(const watch::Sighting& seen) {
     case Verdict::kTorn:
       torn_[{seen.step, seen.kind}] = seen;
       return record_waiting(seen);
+    case Verdict::kOvertaken:
+      torn_[{seen.step, seen.kind}] = seen;
+      return record_overtaken(seen);
     case Verdict::kComplete:
       return record_complete(seen);
     case Verdict::kNotStarted:
@@ -184,12 +187,21 @@ Status Recorder::record_not_started(const watch::Sighting& seen) {
 }
 
 Status Recorder::record_unreadable(const watch::Sighting& seen) {
+  return set_aside(seen, {"recognising", "unsupported", seen.reason});
+}
+
+/// Should the rest of it come after all, it is taken up: see revivable().
+Status Recorder::record_overtaken(const watch::Sighting& seen) {
+  return set_aside(seen, {"watching", "corruption", seen.reason});
+}
+
+Status Recorder::set_aside(const watch::Sighting& seen, const state::AttemptFailure& failure) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
   if (row.state != EvaluationState::kFound) return {};
   EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
   if (unwanted) return {};
-  spdlog::warn("{}: cannot be read: {}", title(row), seen.reason);
-  return store_.fail_attempt(row.id, {"recognising", "unsupported", seen.reason}, "", true);
+  spdlog::warn("{}: set aside: {}", title(row), failure.message);
+  return store_.fail_attempt(row.id, failure, "", true);
 }
 
 Status Recorder::record_gone(const watch::Sighting& seen) {
@@ -275,13 +287,7 @@ Status Recorder::end_vanished() {
 
 Status Recorder::close_torn() {
   for (const auto& [key, seen] : torn_) {
-    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
-    if (row.state != EvaluationState::kFound) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
-    if (unwanted) continue;
-    spdlog::error("{}: incomplete: {}", title(row), seen.reason);
-    EVALCAR_RETURN_IF_ERROR(
-        store_.fail_attempt(row.id, {"watching", "corruption", seen.reason}, "", true));
+    EVALCAR_RETURN_IF_ERROR(set_aside(seen, {"watching", "corruption", seen.reason}));
   }
   torn_.clear();
   return {};

@@ -52,6 +52,8 @@ class Recorder {
   Status record_complete(const watch::Sighting& seen);
   Status record_not_started(const watch::Sighting& seen);
   Status record_unreadable(const watch::Sighting& seen);
+  Status record_overtaken(const watch::Sighting& seen);
+  Status set_aside(const watch::Sighting& seen, const state::AttemptFailure& failure);
   Status record_gone(const watch::Sighting& seen);
   Status end_other_run(const state::Run& other);
   bool is_there(const std::string& folder) const;

@@ -16,7 +16,7 @@ constexpr int kMaxDepth = 8;
 /// A link's target counts: linking a symlink would lease only the pointer.
 Result<FileInfo> checked_source(const FileSystem& files, const std::string& path,
                                 const FileInfo& judged) {
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files.info_followed(path));
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files.info_now(path));
   if (now.same_content_identity(judged)) return now;
   return make_error(ErrorCode::kUnavailable, path + ": changed since it was judged complete");
 }
@@ -38,6 +38,12 @@ std::optional<std::uint64_t> content_hash(const FileSystem& files, const std::st
   const auto content = read_file(files, path, std::uint64_t{64} << 20U);
   if (!content.has_value()) return std::nullopt;
   return xxh3_64(std::as_bytes(std::span<const char>(content->data(), content->size())));
+}
+
+/// Of a file that cannot be asked. A disk that fails vouches for nothing.
+Integrity integrity_of(const Error& error) {
+  if (error.code == ErrorCode::kNotFound) return Integrity::kVanished;
+  return error.code == ErrorCode::kUnavailable ? Integrity::kUnknown : Integrity::kChanged;
 }
 
 std::uint64_t total_bytes(std::span<const watch::WatchedFile> wanted) {
@@ -249,7 +255,7 @@ Status Stage::check_against(const std::string& dir,
                             std::span<const state::FileIdentity> judged) const {
   for (const state::FileIdentity& file : judged) {
     const std::string path = join_path(dir, file.path);
-    EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files_.info_followed(path));
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files_.info_now(path));
     // A copy has an inode and a time of its own.
     const bool rewritten = now.inode == file.inode && now.mtime_ns != file.mtime_ns;
     if (now.size_bytes == file.size_bytes && !rewritten) continue;
@@ -261,16 +267,23 @@ Status Stage::check_against(const std::string& dir,
 Integrity Stage::check(const Lease& lease, std::string* which) const {
   Integrity result = Integrity::kUnchanged;
   for (const LeasedFile& file : lease.files) {
-    const auto now = files_.info_followed(file.path);
-    const bool gone = !now.has_value();
-    if (gone || !now->same_content_identity(file.identity)) {
+    const auto now = files_.info_now(file.path);
+    if (!now.has_value()) {
+      if (which != nullptr) *which = now.error().message;
+      return integrity_of(now.error());
+    }
+    if (!now->same_content_identity(file.identity)) {
       if (which != nullptr) *which = file.path;
-      return gone ? Integrity::kVanished : Integrity::kChanged;
+      return Integrity::kChanged;
     }
     if (now->ctime_ns == file.identity.ctime_ns) continue;
     if (!file.content_hash.has_value()) {
       result = Integrity::kOnlyCtime;
-    } else if (content_hash(files_, file.path) != file.content_hash) {
+      continue;
+    }
+    const auto hash = content_hash(files_, file.path);
+    if (!hash.has_value() && !answers()) return Integrity::kUnknown;
+    if (hash != file.content_hash) {
       if (which != nullptr) *which = file.path;
       return Integrity::kChanged;
     }

@@ -46,8 +46,9 @@ enum class Integrity {
   kUnchanged,
   kOnlyCtime,  ///< of weights: a link or unlink did that, or a rewrite with its time put back: hash
                ///< again
-  kChanged,    ///< rewritten: whatever was measured must be thrown away
+  kChanged,    ///< rewritten, or a disk error: whatever was measured must be thrown away
   kVanished,   ///< read in place, and removed
+  kUnknown,    ///< their file system does not answer
 };
 
 /// One checkpoint of a lease of several.
@@ -91,6 +92,9 @@ class Stage {
   /// Whether the files in a lease's folder are those that were judged: kNotFound, or kCorruption
   /// where one was rewritten in place. Reads nothing but their identities.
   Status check_against(const std::string& dir, std::span<const state::FileIdentity> judged) const;
+  /// False: the file system of the leases does not answer, or did not a moment ago. What was not
+  /// found may be there.
+  bool answers() const { return files_.answers(leases_dir_).has_value(); }
   /// The folder of ours that a remembered lease's path means, however the output directory was
   /// spelled (a link, another mount point) when it was taken; "" for one that is read in place.
   std::string own(const std::string& dir) const;

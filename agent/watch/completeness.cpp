@@ -5,12 +5,18 @@ namespace {
 
 using checkpoint::Completeness;
 
+/// Not whole: while something moves, or may still, it is waited for.
+Decision decide_unfinished(const Evidence& e, bool settled, const std::string& reason) {
+  if (!settled) return {Verdict::kWaiting, reason};
+  if (!e.newer_complete) return {Verdict::kTorn, reason};
+  return {Verdict::kOvertaken, "a newer checkpoint is complete, and this one never was: " + reason};
+}
+
 Decision decide_whole(const Evidence& e, bool settled) {
   if (e.marker_wanted) {
     if (e.marker_there) return {Verdict::kComplete, ""};
     // A save that was interrupted never gets it: once nothing moves, nobody need wait for it.
-    return {settled ? Verdict::kTorn : Verdict::kWaiting,
-            "the end marker (watch.end_marker) is not there"};
+    return decide_unfinished(e, settled, "the end marker (watch.end_marker) is not there");
   }
   // A shard that was not yet rewritten is as whole as its rewritten neighbour: only when all are
   // new, or nothing moves any more, do they belong together. And the small files that follow the
@@ -38,7 +44,7 @@ Decision decide(const Evidence& e) {
     case Completeness::kComplete:
       return decide_whole(e, settled);
     case Completeness::kIncomplete:
-      return {settled ? Verdict::kTorn : Verdict::kWaiting, e.reason};
+      return decide_unfinished(e, settled, e.reason);
     case Completeness::kPending:
       if (e.writer_done || e.newer_complete || settled) {
         return {Verdict::kNotStarted, "the EMA folder is empty: EMA has not started at this step"};

@@ -16,6 +16,7 @@ enum class Verdict {
   kComplete,    ///< evaluate it
   kNotStarted,  ///< EMA folder empty, and the writer is done: there is no EMA at this step (yet)
   kTorn,        ///< incomplete, and unchanged for the settle time; it may still be finished later
+  kOvertaken,   ///< torn, and a newer checkpoint is complete: nobody need wait for it any more
   kUnreadable,  ///< not a layout that is known, and unchanged for the settle time
   kGone,        ///< the folder was removed
 };

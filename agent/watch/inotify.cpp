@@ -7,6 +7,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 namespace evalcar::watch {
 namespace {
@@ -17,25 +19,48 @@ constexpr std::uint32_t kMask = IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_MO
 
 }  // namespace
 
-Inotify::Inotify() : fd_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
-  if (fd_ < 0) spdlog::warn("no inotify ({}): changes are found by polling", std::strerror(errno));
-}
+Inotify::Inotify(const FileSystem& files) : files_(files) { open(); }
 
 Inotify::~Inotify() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+/// Said once: under a limit, watches come and go.
+void Inotify::note_trouble(const std::string& trouble) {
+  trouble_ = trouble;
+  if (!trouble.empty() && told_.insert(trouble).second) {
+    spdlog::warn("{}: changes are found by polling", trouble);
+  }
+}
+
+bool Inotify::open() {
+  if (fd_ >= 0) return true;
+  fd_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (fd_ < 0) {
+    note_trouble(std::string("no inotify instance (") + std::strerror(errno) +
+                 "; fs.inotify.max_user_instances)");
+  } else {
+    note_trouble("");
+  }
+  return fd_ >= 0;
+}
+
 bool Inotify::watch(const std::string& folder) {
-  if (fd_ < 0) return false;
+  if (!open()) return false;
   if (watch_of_folder_.contains(folder)) return true;
-  const int watch = ::inotify_add_watch(fd_, folder.c_str(), kMask);
+  const auto told = std::make_shared<std::pair<int, int>>(-1, 0);  // the watch, errno
+  const Status asked = files_.perform(folder, [fd = fd_, folder, told]() -> Status {
+    told->first = ::inotify_add_watch(fd, folder.c_str(), kMask);
+    told->second = told->first < 0 ? errno : 0;
+    return {};
+  });
+  if (!asked.has_value()) return false;
+  const int watch = told->first;
   if (watch < 0) {
-    if (errno == ENOSPC && !limit_told_) {
-      limit_told_ = true;
-      spdlog::warn("fs.inotify.max_user_watches is reached: changes are found by polling");
-    }
+    if (told->second == ENOSPC) note_trouble("fs.inotify.max_user_watches is reached");
     return false;
   }
+  note_trouble("");
   // The same folder under another name (a link) gives the same watch: the newest name wins.
   if (const auto known = folder_of_watch_.find(watch); known != folder_of_watch_.end()) {
     watch_of_folder_.erase(known->second);

@@ -22,8 +22,10 @@ class Notifier {
   virtual void unwatch(const std::string& folder) = 0;
   /// The hints since the last call, without blocking.
   virtual Hints take() = 0;
-  /// Readable when hints are there; -1: there will never be any.
+  /// Readable when hints are there; -1: there are none now.
   virtual int descriptor() const = 0;
+  /// Why hints are missing, in words; "" where every folder that was asked for is watched.
+  virtual std::string trouble() const { return ""; }
 };
 
 }  // namespace evalcar::watch

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "agent/watch/tree.h"
+#include "store/base/text.h"
 
 namespace evalcar::watch {
 namespace {
@@ -17,6 +18,10 @@ using std::chrono::milliseconds;
 constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
 constexpr int kTreeDepth = 2;
+/// Under a storm of hints looking takes at most this part of one processor.
+constexpr int kPauseOverLook = 20;
+constexpr milliseconds kLongestPause{2'000};
+constexpr std::size_t kMaxIgnored = 64;
 
 Watcher::Inspect inspect_with(const std::string& base_model) {
   checkpoint::LayoutOptions options;
@@ -36,7 +41,8 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
       options_(std::move(options)),
       inspect_(inspect ? std::move(inspect) : inspect_with(options_.base_model)),
       last_look_(clock.monotonic_now() - options_.shortest_pause),
-      last_poll_(clock.monotonic_now()) {}
+      last_poll_(clock.monotonic_now()),
+      pause_(options_.shortest_pause) {}
 
 void Watcher::begin(KnownContents known) {
   for (auto& [step, folder] : folders_) unwatch_all(folder);
@@ -64,15 +70,18 @@ void Watcher::take_hints() {
 bool Watcher::look_due() const {
   const MonotonicTime now = clock_.monotonic_now();
   const bool hinted = scan_all_ || list_again_ || !hinted_.empty();
-  if (hinted && now - last_look_ >= options_.shortest_pause) return true;
+  if (hinted && now - last_look_ >= pause_) return true;
   return until_due() == milliseconds(0);
 }
+
+bool Watcher::wants_hints() const { return clock_.monotonic_now() - last_look_ >= pause_; }
 
 milliseconds Watcher::until_due() const {
   const MonotonicTime now = clock_.monotonic_now();
   MonotonicTime due = last_poll_ + options_.poll_interval;
-  if (scan_all_ || list_again_ || !hinted_.empty()) {
-    due = std::min(due, last_look_ + options_.shortest_pause);
+  // While hints are not wanted, nobody knows whether there are any.
+  if (scan_all_ || list_again_ || !hinted_.empty() || !wants_hints()) {
+    due = std::min(due, last_look_ + pause_);
   }
   for (const auto& [step, folder] : folders_) {
     const MonotonicTime settles = folder.changed_at + options_.settle_time;
@@ -94,8 +103,18 @@ std::vector<Sighting> Watcher::step() {
     scan_all_ = list_again_ = false;
     list_folders(out);
   }
+  if (trouble_.empty()) look_at_folders(poll, previous_look, hinted, out);
+  const auto took = std::chrono::ceil<milliseconds>(clock_.monotonic_now() - now);
+  pause_ = std::clamp(kPauseOverLook * took, options_.shortest_pause,
+                      std::max(options_.shortest_pause, kLongestPause));
+  looked_ = true;
+  return out;
+}
 
-  // Newest first: what a newer complete checkpoint says about older ones is known when they come.
+/// Newest first: what a newer complete checkpoint says about older ones is known when they come.
+void Watcher::look_at_folders(bool poll, MonotonicTime previous_look,
+                              const std::set<std::string>& hinted, std::vector<Sighting>& out) {
+  const MonotonicTime now = last_look_;
   bool newer_became_complete = false;
   std::size_t rank = 0;
   std::size_t at_rest = 0;
@@ -119,14 +138,13 @@ std::vector<Sighting> Watcher::step() {
     }
     const std::size_t told = out.size();
     look(step, folder, out);
+    if (!trouble_.empty()) return;  // it went silent
     for (std::size_t i = told; i < out.size(); ++i) {
       newer_became_complete |= out[i].verdict == Verdict::kComplete;
     }
     if (!folder.unsettled && rank >= kNewestWatched) unwatch_all(folder);
   }
   if (poll && at_rest < kSettledPerPoll) round_robin_ = std::numeric_limits<std::int64_t>::max();
-  looked_ = true;
-  return out;
 }
 
 bool Watcher::settled() const {
@@ -158,19 +176,88 @@ void Watcher::list_folders(std::vector<Sighting>& out) {
   trouble_.clear();
   for (const std::string& parent : watched_parents_) notifier_.unwatch(parent);
   watched_parents_.clear();
+  look_at_file_system();
   std::set<std::int64_t> present;
   for (const DirectoryEntry& entry : *entries) {
     const auto step = checkpoint::step_of_name(entry.name, options_.pattern);
-    if (!step.has_value()) continue;
-    if (entry.type != FileType::kDirectory) {  // a link to a folder counts
-      const auto info = files_.info_followed(join_path(options_.output_dir, entry.name));
-      if (!info.has_value() || info->type != FileType::kDirectory) continue;
+    if (!step.has_value()) {
+      const std::string prefix = options_.pattern.substr(0, options_.pattern.find('{'));
+      if (!prefix.empty() && entry.name.starts_with(prefix)) {
+        ignore(entry.name, "its name is not " + options_.pattern + " with a whole number");
+      }
+      continue;
     }
+    std::string refused;
+    const Entry kind = judge_entry(entry, refused);
+    // What cannot be asked of has neither come nor gone.
+    if (kind == Entry::kNone || (kind == Entry::kUnclear && !folders_.contains(*step))) continue;
     present.insert(*step);
     auto& folder = folders_[*step];
     if (folder.name.empty()) folder.name = entry.name, folder.changed_at = clock_.monotonic_now();
+    if (kind == Entry::kFolder && folder.refused != refused) {
+      folder.refused = std::move(refused);
+      folder.kinds.clear();
+      folder.unsettled = true;
+    }
   }
   forget_gone(present, out);
+}
+
+void Watcher::ignore(const std::string& name, const std::string& why) {
+  if (ignored_.size() >= kMaxIgnored || !ignored_.insert(name).second) return;
+  spdlog::info("{}: ignored: {}", printable(join_path(options_.output_dir, name)), why);
+}
+
+/// A link that leads to another checkpoint of this directory is no checkpoint of its own. One that
+/// leads out is told as one that cannot be read: what lies there is not this run's.
+Watcher::Entry Watcher::judge_entry(const DirectoryEntry& entry, std::string& refused) {
+  if (entry.type == FileType::kDirectory) return Entry::kFolder;
+  const std::string path = join_path(options_.output_dir, entry.name);
+  const auto unless_gone = [](const Error& error) {
+    return error.code == ErrorCode::kNotFound ? Entry::kNone : Entry::kUnclear;
+  };
+  const auto info = files_.info_followed(path);
+  if (!info.has_value()) return unless_gone(info.error());
+  if (info->type != FileType::kDirectory) return Entry::kNone;
+  const auto target = files_.real_path(path);
+  const auto root = files_.real_path(options_.output_dir);
+  if (!target.has_value()) return unless_gone(target.error());
+  if (!root.has_value()) return Entry::kUnclear;
+  if (!target->starts_with(*root + "/")) {
+    refused = path + ": is a link that leads out of the output directory, to " + *target +
+              ": it is not followed";
+  } else if (parent_path(*target) == *root &&
+             checkpoint::step_of_name(base_name(*target), options_.pattern).has_value()) {
+    ignore(entry.name, "a link to " + base_name(*target));
+    return Entry::kNone;
+  }
+  return Entry::kFolder;
+}
+
+void Watcher::look_at_file_system() {
+  const auto type = files_.file_system_type(options_.output_dir);
+  if (!type.has_value()) return;
+  FileSystemKind kind = file_system_kind(*type);
+  if (file_system_.has_value() && file_system_->name == kind.name) return;
+  file_system_ = std::move(kind);
+  if (file_system_->local) return;
+  spdlog::info(
+      "{} is on {}: what other machines write there gives no notice, so it is looked at every {} s "
+      "(watch.poll_interval)",
+      options_.output_dir, file_system_->name,
+      std::chrono::duration<double>(options_.poll_interval).count());
+}
+
+WatchMode Watcher::mode() const {
+  WatchMode mode;
+  if (file_system_.has_value()) mode.file_system = file_system_->name;
+  mode.reason = trouble_;
+  if (mode.reason.empty()) mode.reason = notifier_.trouble();
+  if (mode.reason.empty() && file_system_.has_value() && !file_system_->local) {
+    mode.reason = "what other machines write to " + mode.file_system + " gives no notice";
+  }
+  mode.notices = mode.reason.empty();
+  return mode;
 }
 
 void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sighting>& out) {
@@ -224,6 +311,11 @@ bool Watcher::unchanged_since_complete(const Folder& folder) const {
 }
 
 void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out) {
+  if (!folder.refused.empty()) {
+    folder.unsettled = false;
+    return tell(step, folder, checkpoint::Layout::kHuggingFace, WeightsKind::kRegular,
+                {Verdict::kUnreadable, folder.refused}, out);
+  }
   if (unchanged_since_complete(folder)) return;
   const std::string path = path_of(folder);
   watch_folder(folder, path);
@@ -260,6 +352,11 @@ bool Watcher::newer_complete(std::int64_t step) const {
 
 void Watcher::judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out) {
   const auto report = inspect_(files_, path_of(folder));
+  if (const Status answers = files_.answers(options_.output_dir); !answers.has_value()) {
+    trouble_ = answers.error().message;  // whatever was found missing may be there
+    scan_all_ = true;
+    return;
+  }
   if (!report.has_value()) {
     if (report.error().code == ErrorCode::kNotFound && !files_.info_followed(path_of(folder))) {
       list_again_ = true;  // removed meanwhile
@@ -275,8 +372,11 @@ void Watcher::judge(std::int64_t step, Folder& folder, std::vector<Sighting>& ou
 void Watcher::judge_unreadable(std::int64_t step, Folder& folder, const Error& error,
                                std::vector<Sighting>& out) {
   const bool settled = clock_.monotonic_now() - folder.changed_at >= options_.settle_time;
+  // No permission, a disk that fails: a matter of the place, which may be mended.
+  const bool of_the_place = error.code == ErrorCode::kIo || error.code == ErrorCode::kUnavailable;
+  const Verdict at_rest = of_the_place ? Verdict::kTorn : Verdict::kUnreadable;
   tell(step, folder, checkpoint::Layout::kHuggingFace, WeightsKind::kRegular,
-       {settled ? Verdict::kUnreadable : Verdict::kWaiting, error.message}, out);
+       {settled ? at_rest : Verdict::kWaiting, error.message}, out);
 }
 
 /// What the trainer writes last, of those that write anything behind the weights, is not older than

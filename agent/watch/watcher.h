@@ -3,8 +3,10 @@
 //
 // Hints (inotify) only say where to look first; every poll looks everywhere, the disk is the truth,
 // and nothing is remembered that a look at the disk would not find again. Folders count if their
-// name is the pattern with a canonical whole number; links to folders are followed. Nothing is
-// written, and nothing is held open.
+// name is the pattern with a canonical whole number; a link counts if it leads to a folder in the
+// output directory that does not count by itself, and is refused where it leads out. Nothing is
+// written, and nothing is held open. Where the output directory cannot be read, or its file system
+// does not answer, nothing is concluded.
 #pragma once
 
 #include <chrono>
@@ -22,6 +24,7 @@
 #include "agent/watch/notifier.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
+#include "store/base/file_system_kind.h"
 #include "store/checkpoint/layout.h"
 #include "store/state/types.h"
 
@@ -50,8 +53,15 @@ struct WatchOptions {
   std::string base_model;
   std::chrono::milliseconds poll_interval{10'000};
   std::chrono::milliseconds settle_time{30'000};
-  /// At most one look in this time, however many hints come.
+  /// At most one look in this time, however many hints come; longer where a look takes long.
   std::chrono::milliseconds shortest_pause{50};
+};
+
+/// How an output directory is watched, for people.
+struct WatchMode {
+  std::string file_system;  ///< "ext4", "NFS", …; "" while that is not known
+  bool notices = false;     ///< the kernel tells of every change; else polling alone is relied on
+  std::string reason;       ///< why it does not, or why the directory cannot be read; else ""
 };
 
 /// Not thread-safe.
@@ -70,6 +80,9 @@ class Watcher {
   std::vector<Sighting> step();
   /// How long until step() has something to do without a hint.
   std::chrono::milliseconds until_due() const;
+  /// False: a hint would not be acted on now, since the last look was a moment ago. until_due()
+  /// says when; nobody need be woken by one before.
+  bool wants_hints() const;
   /// The next step() looks at everything.
   void rescan() { scan_all_ = true; }
   /// Nothing is being written, as far as one can tell: every folder has a verdict that only a
@@ -79,6 +92,7 @@ class Watcher {
   bool looked() const { return looked_; }
   /// Empty while the output directory is there; else why it cannot be read.
   const std::string& trouble() const { return trouble_; }
+  WatchMode mode() const;
 
  private:
   struct KindMemory {
@@ -93,13 +107,21 @@ class Watcher {
     MonotonicTime changed_at{};  ///< when we last saw that differ
     std::uint64_t bytes = 0;
     bool unsettled = true;
+    std::string refused;  ///< why nothing in it is looked at; else ""
     std::map<checkpoint::WeightsKind, KindMemory> kinds;
     std::set<std::string> watched;
   };
+  /// What an entry of the output directory whose name counts turned out to be.
+  enum class Entry { kFolder, kUnclear, kNone };
 
   void take_hints();
   bool look_due() const;
+  void look_at_folders(bool poll, MonotonicTime previous_look, const std::set<std::string>& hinted,
+                       std::vector<Sighting>& out);
   void list_folders(std::vector<Sighting>& out);
+  void look_at_file_system();
+  void ignore(const std::string& name, const std::string& why);
+  Entry judge_entry(const DirectoryEntry& entry, std::string& refused);
   void look(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
   void judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
   void judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
@@ -133,6 +155,9 @@ class Watcher {
   bool list_again_ = true;
   MonotonicTime last_look_{};
   MonotonicTime last_poll_{};
+  std::chrono::milliseconds pause_;  ///< before the next look that a hint asks for
+  std::optional<FileSystemKind> file_system_;
+  std::set<std::string> ignored_;  ///< names that were told of, the first ones
   /// Folders at rest are polled a few at a time, from the newest down.
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();
   std::string trouble_ = "not looked yet";

@@ -37,6 +37,16 @@ class Descriptor {
   int fd_;
 };
 
+/// Asks again what failed because an NFS server forgot the handle that the kernel had: by its name
+/// it is found anew, or is gone.
+template <typename Call>
+auto again_if_stale(const Call& call) {
+  errno = 0;
+  auto result = call();
+  if (errno == ESTALE) result = call();
+  return result;
+}
+
 FileInfo to_file_info(const struct stat& status) {
   FileInfo info;
   if (S_ISREG(status.st_mode)) {
@@ -205,7 +215,8 @@ Status WritableFile::append(std::string_view text) {
 
 Result<std::unique_ptr<ReadableFile>> RealFileSystem::open_readable(const std::string& path) const {
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it means nothing for a regular file.
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  Descriptor fd(again_if_stale(
+      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); }));
   if (fd.get() < 0) return errno_error("open", path, errno);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return errno_error("fstat", path, errno);
@@ -227,7 +238,7 @@ Result<std::unique_ptr<WritableFile>> RealFileSystem::open_appendable(const std:
 
 Result<std::vector<DirectoryEntry>> RealFileSystem::list(const std::string& path,
                                                          std::size_t limit) const {
-  DIR* const directory = ::opendir(path.c_str());
+  DIR* const directory = again_if_stale([&] { return ::opendir(path.c_str()); });
   if (directory == nullptr) return errno_error("list", path, errno);
   const std::unique_ptr<DIR, int (*)(DIR*)> closer(directory, ::closedir);
   std::vector<DirectoryEntry> entries;
@@ -259,14 +270,25 @@ Result<std::vector<DirectoryEntry>> RealFileSystem::list(const std::string& path
 
 Result<FileInfo> RealFileSystem::info(const std::string& path) const {
   struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0) return errno_error("stat", path, errno);
+  if (again_if_stale([&] { return ::lstat(path.c_str(), &status); }) != 0) {
+    return errno_error("stat", path, errno);
+  }
   return to_file_info(status);
 }
 
 Result<FileInfo> RealFileSystem::info_followed(const std::string& path) const {
   struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return errno_error("stat", path, errno);
+  if (again_if_stale([&] { return ::stat(path.c_str(), &status); }) != 0) {
+    return errno_error("stat", path, errno);
+  }
   return to_file_info(status);
+}
+
+Result<FileInfo> RealFileSystem::info_now(const std::string& path) const {
+  // Brings what the kernel remembers of it up to date; an error shows in the call that counts.
+  struct statx ignored{};
+  (void)::statx(AT_FDCWD, path.c_str(), AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &ignored);
+  return info_followed(path);
 }
 
 Result<std::string> RealFileSystem::read_link(const std::string& path) const {

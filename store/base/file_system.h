@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -109,6 +110,9 @@ class FileSystem {
   virtual Result<FileInfo> info(const std::string& path) const = 0;
   /// stat semantics: links followed.
   virtual Result<FileInfo> info_followed(const std::string& path) const = 0;
+  /// The same, asked of the server also where a network file system or FUSE would answer from what
+  /// it remembers (for up to a minute): for what must be true now.
+  virtual Result<FileInfo> info_now(const std::string& path) const { return info_followed(path); }
   virtual Result<std::string> read_link(const std::string& path) const = 0;
   /// The absolute path without links (realpath).
   virtual Result<std::string> real_path(const std::string& path) const = 0;
@@ -130,8 +134,15 @@ class FileSystem {
   virtual Status sync_directory(const std::string& path) = 0;
   /// Bytes that an unprivileged process can still write on the file system of `path`.
   virtual Result<std::uint64_t> free_bytes(const std::string& path) const = 0;
-  /// The f_type of statfs (NFS_SUPER_MAGIC, …).
+  /// The f_type of statfs (NFS_SUPER_MAGIC, …): file_system_kind() says what it means.
   virtual Result<std::uint64_t> file_system_type(const std::string& path) const = 0;
+  /// Makes a call on `path` that has no name here (a lock, a watch), as the others are made: where
+  /// those are bounded in time, `call` may be given up and come back later, so it must own all that
+  /// it touches.
+  virtual Status perform(const std::string& path, std::function<Status()> call) const;
+  /// kUnavailable: calls on `path` are given up, because the file system does not answer. What was
+  /// not found there meanwhile may be there. Does not look at the disk.
+  virtual Status answers(const std::string& path) const;
 };
 
 /// The machine's own file system.
@@ -146,6 +157,7 @@ class RealFileSystem final : public FileSystem {
                                            std::size_t limit) const override;
   Result<FileInfo> info(const std::string& path) const override;
   Result<FileInfo> info_followed(const std::string& path) const override;
+  Result<FileInfo> info_now(const std::string& path) const override;
   Result<std::string> read_link(const std::string& path) const override;
   Result<std::string> real_path(const std::string& path) const override;
   Status make_directory(const std::string& path, std::uint32_t mode) override;

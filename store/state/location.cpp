@@ -35,7 +35,8 @@ namespace {
 
 /// real_path() of what exists of it, the rest as written.
 Result<std::string> real_path_of_future(const FileSystem& files, const std::string& path) {
-  if (auto real = files.real_path(path); real.has_value()) return real;
+  auto there = files.real_path(path);
+  if (there.has_value() || there.error().code == ErrorCode::kUnavailable) return there;
   const std::string parent = parent_path(path);
   if (parent == path) return path;
   EVALCAR_ASSIGN_OR_RETURN(const std::string real, real_path_of_future(files, parent));

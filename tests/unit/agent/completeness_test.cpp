@@ -44,6 +44,11 @@ TEST_CASE("torn shards wait with their reason, and count as torn when nothing mo
   e.unchanged_for = seconds(31);
   CHECK(decide(e).verdict == Verdict::kTorn);
   CHECK(decide(e).reason == "rank 1 is missing");
+
+  e.newer_complete = true;
+  CHECK(decide(e).verdict == Verdict::kOvertaken);
+  e.unchanged_for = seconds(29);
+  CHECK(decide(e).verdict == Verdict::kWaiting);
 }
 
 TEST_CASE("whole weights of the Hugging Face Trainer wait for trainer_state.json, or for quiet") {

@@ -19,8 +19,10 @@ class FakeNotifier final : public watch::Notifier {
   void unwatch(const std::string& folder) override { watched.erase(folder); }
   Hints take() override { return std::exchange(hints, {}); }
   int descriptor() const override { return -1; }
+  std::string trouble() const override { return why_not; }
 
   bool works = true;
+  std::string why_not;
   std::set<std::string> watched;
   Hints hints;
 };

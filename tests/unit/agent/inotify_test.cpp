@@ -11,7 +11,8 @@ using namespace evalcar::watch;
 
 TEST_CASE("a change in a watched folder gives a hint with the folder's name") {
   const testing::TemporaryFolder folder;
-  Inotify inotify;
+  RealFileSystem files;
+  Inotify inotify(files);
   REQUIRE(inotify.watch(folder.path()));
   CHECK(inotify.take().folders.empty());
 
@@ -25,7 +26,7 @@ TEST_CASE("a change in a watched folder gives a hint with the folder's name") {
 TEST_CASE("a folder that was removed and made again is watched again") {
   const testing::TemporaryFolder folder;
   RealFileSystem files;
-  Inotify inotify;
+  Inotify inotify(files);
   folder.write("sub/file", "1");
   REQUIRE(inotify.watch(folder / "sub"));
   REQUIRE(remove_tree(files, folder / "sub").has_value());
@@ -39,6 +40,7 @@ TEST_CASE("a folder that was removed and made again is watched again") {
 }
 
 TEST_CASE("a folder that does not exist cannot be watched") {
-  Inotify inotify;
+  RealFileSystem files;
+  Inotify inotify(files);
   CHECK_FALSE(inotify.watch("/no/such/folder"));
 }

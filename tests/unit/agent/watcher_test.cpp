@@ -213,6 +213,106 @@ TEST_CASE("a folder without a known layout waits, then is told as unreadable") {
   CHECK(bench.regular(bench.watcher.step()) == Told{{5, Verdict::kUnreadable}});
 }
 
+TEST_CASE("what a newer checkpoint has overtaken is told so, and complete when its rest comes") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  bench.put("checkpoint-5/w.pt", "wh");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+  bench.put_checkpoint("checkpoint-10");
+  CHECK(bench.regular(bench.look()) == Told{{10, Verdict::kComplete}});
+
+  bench.clock.advance(seconds(30));
+  const auto seen = bench.watcher.step();
+
+  REQUIRE(bench.regular(seen) == Told{{5, Verdict::kOvertaken}});
+  CHECK(seen[0].reason.ends_with("w.pt is short"));
+  CHECK(bench.watcher.settled());
+  bench.put("checkpoint-5/w.pt");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a folder that may not be read is torn, not unreadable, and complete when it may") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  bool forbidden = true;
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"},
+                  [&](const FileSystem& files, const std::string& dir) {
+                    if (forbidden) return Result<LayoutReport>(errno_error("list", dir, 13));
+                    return inspect(files, dir);
+                  });
+  CHECK(bench.regular(watcher.step()) == Told{{5, Verdict::kWaiting}});
+
+  bench.clock.advance(seconds(30));
+  const auto seen = watcher.step();
+  CHECK(bench.regular(seen) == Told{{5, Verdict::kTorn}});
+  CHECK(seen[0].reason == "list: /out/checkpoint-5: Permission denied");
+  forbidden = false;
+  bench.clock.advance(seconds(10));
+  CHECK(bench.regular(watcher.step()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a link counts where it leads to a folder of its own in the output directory") {
+  Bench bench;
+  bench.put_checkpoint("kept/five");
+  bench.put_checkpoint("checkpoint-10");
+  REQUIRE(bench.files.symbolic_link("kept/five", "/out/checkpoint-5").has_value());
+  REQUIRE(bench.files.symbolic_link("checkpoint-10", "/out/checkpoint-11").has_value());
+
+  CHECK(bench.regular(bench.look()) == Told{{10, Verdict::kComplete}, {5, Verdict::kComplete}});
+}
+
+TEST_CASE("a link that leads out is refused, and what takes its place is looked at") {
+  Bench bench;
+  bench.files.put_file("/elsewhere/config.json", "{}");
+  bench.files.put_file("/elsewhere/w.pt", "whole");
+  bench.files.put_directory("/out");
+  REQUIRE(bench.files.symbolic_link("/elsewhere", "/out/checkpoint-5").has_value());
+
+  const auto seen = bench.look();
+  REQUIRE(bench.regular(seen) == Told{{5, Verdict::kUnreadable}});
+  CHECK(seen[0].reason.find("leads out of the output directory") != std::string::npos);
+
+  REQUIRE(bench.files.remove_file("/out/checkpoint-5").has_value());
+  bench.put_checkpoint("checkpoint-5");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("nothing is concluded from a root that cannot be read") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  REQUIRE(bench.regular(bench.look()).size() == 1);
+  bench.files.fail_operation("list", 5);
+  bench.watcher.rescan();
+
+  CHECK(bench.look().empty());
+  CHECK_FALSE(bench.watcher.trouble().empty());
+  CHECK_FALSE(bench.watcher.mode().notices);
+
+  bench.watcher.rescan();
+  CHECK(bench.look().empty());  // it is there, as it was
+  CHECK(bench.watcher.trouble().empty());
+}
+
+TEST_CASE("how a directory is watched depends on its file system and on the kernel's limits") {
+  Bench bench;
+  bench.files.put_directory("/out");
+  bench.files.mount("/out", 7, 0xEF53);
+  (void)bench.look();
+  CHECK(bench.watcher.mode().file_system == "ext4");
+  CHECK(bench.watcher.mode().notices);
+
+  bench.notifier.why_not = "fs.inotify.max_user_watches is reached";
+  CHECK_FALSE(bench.watcher.mode().notices);
+  CHECK(bench.watcher.mode().reason == bench.notifier.why_not);
+  bench.notifier.why_not.clear();
+
+  bench.files.mount("/out", 8, 0x6969);
+  bench.watcher.rescan();
+  (void)bench.look();
+  CHECK(bench.watcher.mode().file_system == "NFS");
+  CHECK_FALSE(bench.watcher.mode().notices);
+}
+
 TEST_CASE("an empty EMA folder waits for the writer, and EMA that comes later is still found") {
   Bench bench;
   bench.files.put_directory("/out/checkpoint-5/ema");
@@ -260,7 +360,8 @@ TEST_CASE("looking creates, changes and keeps nothing") {
     CAPTURE(call.operation, call.path);
     CHECK((call.operation == "list" || call.operation == "info" ||
            call.operation == "info_followed" || call.operation == "open_readable" ||
-           call.operation == "read_at" || call.operation == "fstat"));
+           call.operation == "read_at" || call.operation == "fstat" ||
+           call.operation == "file_system_type"));
   }
 }
 

@@ -268,7 +268,9 @@ void add_doctor_and_init(CLI::App& app, Action& action) {
   auto* const doctor = app.add_subcommand("doctor", "Check everything an evaluation needs");
   auto options = std::make_shared<DoctorOptions>();
   auto overrides = std::make_shared<Overrides>();
+  doctor->add_option("CHECKPOINT", options->checkpoint, "A checkpoint to look at, too");
   doctor->add_option("--config", options->config_file, "Configuration file (TOML)");
+  doctor->add_option("--server", options->server, "A server to ask, too: http://host:port");
   add_evaluation_flags(doctor, *overrides);
   doctor->add_flag("--json", options->json, "One JSON document");
   doctor->callback([&action, options, overrides] {

@@ -13,6 +13,7 @@
 #include "agent/cli/progress_line.h"
 #include "agent/cli/run_command.h"
 #include "agent/cli/signals.h"
+#include "agent/publish/metrics_line.h"
 #include "agent/publish/results_files.h"
 #include "agent/publish/table.h"
 #include "agent/run/evaluation_settings.h"
@@ -93,7 +94,8 @@ struct Outcome {
 
 int exit_code_of_failure(const supervise::JobFailed& failure) {
   if (failure.kind == "invalid_argument" || failure.kind == "no_device") return kExitUsage;
-  return failure.kind == "unavailable" ? kExitNotReady : kExitFailed;
+  const bool later = failure.kind == "unavailable" || failure.kind == protocol::kDeviceBusy;
+  return later ? kExitNotReady : kExitFailed;
 }
 
 std::string describe(const protocol::Progress& progress) {
@@ -143,8 +145,10 @@ std::string json_of(const Outcome& outcome, const std::string& output) {
   Json results = Json::object();
   Json samples = Json::object();
   Json missing = Json::object();
+  Json flags = Json::object();
   for (const protocol::TaskResult& task : outcome.result.tasks) {
     samples[task.task] = task.n;
+    if (const auto doubts = publish::flags_of(task); !doubts.empty()) flags[task.task] = doubts;
     if (!task.error.empty()) missing[task.task] = task.error;
     Json& metrics = results[task.task] = Json::object();
     for (const protocol::Metric& metric : task.metrics) {
@@ -163,6 +167,7 @@ std::string json_of(const Outcome& outcome, const std::string& output) {
                    {"output", output},
                    {"seconds", outcome.result.seconds}};
   if (!missing.empty()) document["missing"] = missing;
+  if (!flags.empty()) document["flags"] = flags;
   return document.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -246,6 +251,9 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
       publish::write_results_files(files, options.output, facts, outcome.result, source);
   std::size_t failed = 0;
   for (const protocol::TaskResult& task : outcome.result.tasks) {
+    for (const std::string& flag : publish::flags_of(task)) {
+      err << "evalcar eval: " << task.task << ": flagged: " << flag << '\n';
+    }
     if (task.error.empty()) continue;
     ++failed;
     err << "evalcar eval: " << task.task << ": " << task.error << '\n';

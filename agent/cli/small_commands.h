@@ -41,10 +41,12 @@ int run_models(bool json, std::ostream& out);
 struct DoctorOptions {
   std::string config_file;
   std::vector<config::Override> overrides;
+  std::string checkpoint;  ///< "": none is looked at
+  std::string server;      ///< "http://host:port"; "": none is asked
   bool json = false;
 };
-/// Looks at everything an evaluation needs and says what is missing: 0 all well, 1 something is
-/// not.
+/// Looks at everything an evaluation needs and says what is missing, and how to mend it: 0 all well
+/// or with warnings, 1 something will not work.
 int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clock,
                std::ostream& out);
 

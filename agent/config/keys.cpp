@@ -17,6 +17,11 @@ namespace {
     return {};                                           \
   }
 
+/// What lmms-eval's wrappers accept. A wrong one would show only when a checkpoint is there.
+Result<std::string> attention(const Value& v) {
+  return choice(v, {"", "flash_attention_2", "sdpa", "eager"});
+}
+
 constexpr std::string_view kPercent = "1 to 10000, systemd's weight; set by the unit.";
 
 const Key kKeys[] = {
@@ -78,9 +83,13 @@ const Key kKeys[] = {
     {"evaluate.min_pixels", "200704", "", "Smallest image, in pixels.",
      ASSIGN(evaluate.min_pixels, integer(v, 1))},
     {"evaluate.attn_implementation", "\"\"", "", "Attention kernel; empty: the best available.",
-     ASSIGN(evaluate.attn_implementation, text(v))},
+     ASSIGN(evaluate.attn_implementation, attention(v))},
     {"evaluate.gpu_memory_utilization", "0.8", "", "Part of the GPU's memory that may be used.",
      assign_gpu_memory},
+    {"evaluate.share_gpu", "false", "",
+     "Also take a GPU that other processes compute on, or one behind MPS: the trainer's memory and "
+     "its context are then at stake.",
+     ASSIGN(evaluate.share_gpu, boolean(v))},
     {"evaluate.compat", "\"lmms-eval\"", "",
      "\"lmms-eval\" (its scores, oddities included) or \"strict\".",
      ASSIGN(evaluate.compat, choice(v, {"lmms-eval", "strict"}))},

@@ -48,6 +48,7 @@ struct EvaluateSettings {
   std::int64_t min_pixels = 0;
   std::string attn_implementation;
   double gpu_memory_utilization = 0;
+  bool share_gpu = false;
   std::string compat;
   Policy policy = Policy::kNewestFirst;
   std::int64_t every_nth = 1;

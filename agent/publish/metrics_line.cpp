@@ -60,6 +60,17 @@ std::vector<std::string> keys_of(std::string_view kind, const std::string& task,
 
 }  // namespace
 
+std::vector<std::string> flags_of(const protocol::TaskResult& task) {
+  std::vector<std::string> flags;
+  const Json notes = Json::parse(task.notes, nullptr, false);
+  const auto found = notes.is_object() ? notes.find("flags") : notes.end();
+  if (!notes.is_object() || found == notes.end() || !found->is_array()) return flags;
+  for (const Json& flag : *found) {
+    if (flag.is_string()) flags.push_back(flag.get<std::string>());
+  }
+  return flags;
+}
+
 std::map<std::string, double> metric_values(std::string_view kind,
                                             const protocol::EvaluationResult& result,
                                             const Aliases& aliases) {
@@ -94,8 +105,12 @@ std::string metrics_line(const state::Evaluation& evaluation,
   std::int64_t samples = 0;
   Json missing = Json::object();
   Json sources = Json::object();
+  Json flags = Json::object();
   for (const protocol::TaskResult& task : result.tasks) {
     samples += task.n;
+    if (const auto doubts = flags_of(task); !doubts.empty()) {
+      flags[std::string(key_prefix(evaluation.kind)) + "/" + task.task] = doubts;
+    }
     if (!task.error.empty()) {
       missing[std::string(key_prefix(evaluation.kind)) + "/" + task.task] = task.error;
     }
@@ -115,6 +130,7 @@ std::string metrics_line(const state::Evaluation& evaluation,
   if (facts.supersedes.has_value()) line["supersedes"] = *facts.supersedes;
   if (!missing.empty()) line["missing"] = std::move(missing);
   if (!sources.empty()) line["stderr_source"] = std::move(sources);
+  if (!flags.empty()) line["flags"] = std::move(flags);
   line["results"] = facts.results_file;
   line["evaluation"] = evaluation_key(evaluation, result);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -30,6 +30,10 @@ std::string metric_key(std::string_view kind, const std::string& task,
 std::string evaluation_key(const state::Evaluation& evaluation,
                            const protocol::EvaluationResult& result);
 
+/// Why the number of a task is to be looked at before it is believed (all answers the same, most of
+/// them cut off): the list "flags" of its notes. Empty: nothing is known against it.
+std::vector<std::string> flags_of(const protocol::TaskResult& task);
+
 /// All keys and values of an evaluation, standard errors as "<key>_stderr", with aliases.
 std::map<std::string, double> metric_values(std::string_view kind,
                                             const protocol::EvaluationResult& result,

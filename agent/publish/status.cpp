@@ -110,7 +110,13 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
   filter.run_id = run_id;
   EVALCAR_ASSIGN_OR_RETURN(const auto evaluations, reader.evaluations(filter));
   Json list = Json::array();
-  for (const Evaluation& evaluation : evaluations) list.push_back(evaluation_json(evaluation));
+  EVALCAR_ASSIGN_OR_RETURN(const auto flags, reader.flags(run_id));
+  for (const Evaluation& evaluation : evaluations) {
+    list.push_back(evaluation_json(evaluation));
+    if (const auto doubts = flags.find(evaluation.id); doubts != flags.end()) {
+      list.back()["flags"] = doubts->second;
+    }
+  }
   Json root = Json::object();
   root["agent"] = agent_json(agent);
   root["evaluations"] = std::move(list);

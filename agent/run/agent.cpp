@@ -146,10 +146,12 @@ void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
   // Should it be of this checkpoint alone after all, the others are not kept waiting by it.
   job_->directory().rest(job_->row().id, obstacle_until_ + pause / 2);
   if (!options_.once) return;
-  // What does not come up may be a matter of the moment; the others are not.
-  const bool of_the_moment = obstacle.kind == protocol::kNoEvaluator;
+  // What does not come up, or is used by others, may be a matter of the moment; the rest is not.
+  const bool of_the_moment =
+      obstacle.kind == protocol::kNoEvaluator || obstacle.kind == protocol::kDeviceBusy;
   if (of_the_moment && obstacles_ < settings_.limits.attempts) return;
-  const bool configuration = !of_the_moment && obstacle.kind != protocol::kData;
+  const bool configuration =
+      !of_the_moment && obstacle.kind != protocol::kData && obstacle.kind != protocol::kDeviceLost;
   exit_code_ = configuration ? kConfiguration : kFailed;
   spdlog::error(
       "the evaluations that are left wait with their leases; start again when this is "

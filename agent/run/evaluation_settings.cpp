@@ -24,8 +24,11 @@ protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings&
 
 std::vector<std::string> evaluator_command(const std::string& program,
                                            const config::EvaluateSettings& evaluate) {
-  return {program, "--device", evaluate.device, "--gpu-memory-utilization",
-          std::to_string(evaluate.gpu_memory_utilization)};
+  std::vector<std::string> command = {program, "--device", evaluate.device,
+                                      "--gpu-memory-utilization",
+                                      std::to_string(evaluate.gpu_memory_utilization)};
+  if (evaluate.share_gpu) command.emplace_back("--share-gpu");
+  return command;
 }
 
 std::vector<std::string> check_command(const std::string& program,

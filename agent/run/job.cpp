@@ -2,7 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
+
+#include "agent/publish/metrics_line.h"
 
 namespace evalcar::run {
 namespace {
@@ -30,6 +33,27 @@ milliseconds rehash_limit(const config::LimitSettings& limits) {
                                                 : milliseconds(loading->second);
 }
 
+/// What the evaluator takes on its own on a CPU (engine.cpp).
+constexpr std::int64_t kAutoBatch = 32;
+
+/// How many prompts at once; 0: as many as fit. A process that was killed for its memory could not
+/// settle that itself: each such failure in a row of tries quarters it, and the last try has 1.
+std::int64_t batch_size_of(std::int64_t configured, const state::Evaluation& row,
+                           const std::vector<state::Attempt>& attempts,
+                           std::int64_t most_attempts) {
+  std::int64_t out_of_memory = 0;
+  std::int64_t failures = row.failures;
+  for (auto attempt = attempts.rbegin(); attempt != attempts.rend() && failures > 0; ++attempt) {
+    if (attempt->outcome != "failed" || protocol::is_of_surroundings(attempt->error_kind)) continue;
+    --failures;
+    out_of_memory += attempt->error_kind == protocol::kOutOfMemory ? 1 : 0;
+  }
+  if (out_of_memory == 0) return configured;
+  if (row.failures + 1 >= most_attempts) return 1;
+  const std::int64_t base = configured > 0 ? configured : kAutoBatch;
+  return std::max<std::int64_t>(1, base >> std::min<std::int64_t>(2 * out_of_memory, 62));
+}
+
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
 }  // namespace
@@ -54,6 +78,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
       supervisor.hello().has_value() ? supervisor.hello()->device : settings.evaluate.device;
   supervise::Job job;
   EVALCAR_ASSIGN_OR_RETURN(job.measured, directory.store().read().measured_tasks(row.id));
+  EVALCAR_ASSIGN_OR_RETURN(const auto attempts, directory.store().read().attempts(row.id));
   EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
@@ -61,7 +86,11 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   job.load.dtype = row.dtype;
   job.load.base_model = settings.evaluate.base_model;
   job.settings = row.settings;
-  job.settings.batch_size = settings.evaluate.batch_size;
+  job.settings.batch_size =
+      batch_size_of(settings.evaluate.batch_size, row, attempts, settings.limits.attempts);
+  if (job.settings.batch_size != settings.evaluate.batch_size) {
+    spdlog::warn("{}: memory ran out before: {} at once", title(row), job.settings.batch_size);
+  }
   spdlog::info("{}: evaluating (attempt {})", title(row), row.attempts + 1);
   directory.set_active(row.id);
   std::unique_ptr<Job> made(
@@ -148,6 +177,9 @@ void Job::take_result(protocol::EvaluationResult result) {
   std::size_t failed = 0;
   std::string obstacle;
   for (protocol::TaskResult& task : result.tasks) {
+    for (const std::string& flag : publish::flags_of(task)) {
+      spdlog::warn("{}: {} is flagged: {}", title(row_), task.task, flag);
+    }
     if (task.error.empty()) continue;
     ++failed;
     if (protocol::is_of_surroundings(task.error_kind)) obstacle = task.error_kind;
@@ -201,7 +233,8 @@ Status Job::step() {
   if (prepared_.has_value() && !failure_.has_value()) EVALCAR_RETURN_IF_ERROR(record_prepared());
   if (done_) return {};
   // Only an evaluation whose weights are known has answers; a failure before that has none.
-  if (!weights_sha256_.empty()) {
+  const bool believed = !failure_.has_value() || !protocol::is_device_fault(failure_->kind);
+  if (!weights_sha256_.empty() && believed) {
     EVALCAR_RETURN_IF_ERROR(flush(result_.has_value() || failure_.has_value()));
   }
   if (failure_.has_value()) return finish_failed();

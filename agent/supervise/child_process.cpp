@@ -8,32 +8,62 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <thread>
 #include <utility>
 
+#include "agent/supervise/child_environment.h"
+
 namespace evalcar::supervise {
 namespace {
 
 constexpr int kChannelFd = 3;
 constexpr std::chrono::seconds kReapPatience{2};
+constexpr const char* kOomScore = "/proc/self/oom_score_adj";
+constexpr int kLeastOomScore = 500;  // of -1000 to 1000
+constexpr int kLeastNice = 10;
 
-/// What runs between fork and exec: system calls only.
-[[noreturn]] void become_child(char* const* argv, int channel, int output, int failure,
-                               pid_t parent) {
+/// What the child is made of, ready before fork: after it only system calls are safe.
+struct Start {
+  std::vector<char*> argv;
+  std::vector<char*> environment;
+  std::string oom_score;
+  int channel = -1;
+  int output = -1;
+  int failure = -1;
+  pid_t parent = -1;
+};
+
+/// When memory runs out, the evaluator goes first, not the trainer. Never lower than our own, which
+/// a container may have set high for the trainer, too.
+std::string oom_score() {
+  int own = 0;
+  std::array<char, 16> text{};
+  if (const OwnedFd fd(::open(kOomScore, O_RDONLY | O_CLOEXEC)); fd.get() >= 0) {
+    const ssize_t n = ::read(fd.get(), text.data(), text.size());
+    if (n > 0) std::from_chars(text.data(), text.data() + n, own);
+  }
+  return std::to_string(std::max(own, kLeastOomScore));
+}
+
+[[noreturn]] void become_child(const Start& start) {
   ::setpgid(0, 0);
   // The kernel ends us with our parent, even if it is killed -9; the check closes the race.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);
-  ::setpriority(PRIO_PROCESS, 0, 10);
+  if (::getppid() != start.parent) ::_exit(127);
+  ::setpriority(PRIO_PROCESS, 0, std::max(::getpriority(PRIO_PROCESS, 0), kLeastNice));
   ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
-  // When memory runs out, the evaluator goes first, not the trainer.
-  if (const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
-    [[maybe_unused]] const ssize_t n = ::write(fd, "500", 3);
+  // A core of tens of GB would fill the trainer's disk.
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  if (const int fd = ::open(kOomScore, O_WRONLY | O_CLOEXEC); fd >= 0) {
+    [[maybe_unused]] const ssize_t n = ::write(fd, start.oom_score.data(), start.oom_score.size());
   }
   sigset_t none;
   ::sigemptyset(&none);
@@ -42,15 +72,23 @@ constexpr std::chrono::seconds kReapPatience{2};
 
   const int null = ::open("/dev/null", O_RDONLY);
   ::dup2(null, STDIN_FILENO);
-  ::dup2(output, STDOUT_FILENO);
-  ::dup2(output, STDERR_FILENO);
+  ::dup2(start.output, STDOUT_FILENO);
+  ::dup2(start.output, STDERR_FILENO);
   // All others of ours are close-on-exec; dup2 clears that flag, unless source and target agree.
-  if (channel >= 0 && channel != kChannelFd) ::dup2(channel, kChannelFd);
-  if (channel == kChannelFd) ::fcntl(channel, F_SETFD, 0);
-  ::execvp(argv[0], argv);
+  if (start.channel >= 0 && start.channel != kChannelFd) ::dup2(start.channel, kChannelFd);
+  if (start.channel == kChannelFd) ::fcntl(start.channel, F_SETFD, 0);
+  ::execvpe(start.argv[0], start.argv.data(), start.environment.data());
   const int error = errno;
-  [[maybe_unused]] const ssize_t n = ::write(failure, &error, sizeof error);
+  [[maybe_unused]] const ssize_t n = ::write(start.failure, &error, sizeof error);
   ::_exit(127);
+}
+
+/// As exec wants it. The texts must outlive it.
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 /// A pipe with both ends close-on-exec, moved above the standard descriptors and the channel's, so
@@ -89,10 +127,6 @@ std::string describe_wait_status(int status) {
 }
 
 Result<ChildProcess> ChildProcess::spawn(const std::vector<std::string>& argv, int channel) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-
   OwnedFd output_reader;
   OwnedFd output_writer;
   OwnedFd failure_reader;
@@ -101,12 +135,12 @@ Result<ChildProcess> ChildProcess::spawn(const std::vector<std::string>& argv, i
   EVALCAR_RETURN_IF_ERROR(make_pipe(failure_reader, failure_writer));
   ::fcntl(output_reader.get(), F_SETFL, O_NONBLOCK);
 
-  const pid_t parent = ::getpid();
+  const std::vector<std::string> environment = child_environment(::environ);
+  const Start start{pointers_to(argv),   pointers_to(environment), oom_score(), channel,
+                    output_writer.get(), failure_writer.get(),     ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) return errno_error("fork", argv[0], errno);
-  if (pid == 0) {
-    become_child(arguments.data(), channel, output_writer.get(), failure_writer.get(), parent);
-  }
+  if (pid == 0) become_child(start);
   ::setpgid(pid, pid);  // both sides do it: whoever comes first
   ChildProcess child(pid, std::move(output_reader));
 

@@ -36,7 +36,9 @@ class ChildProcess {
  public:
   /// Starts argv[0] (a path, or a name on PATH). The child has `channel` as descriptor 3 (none if
   /// < 0), no standard input, and both standard output and error on the pipe output(), which does
-  /// not block. It is killed when the calling thread ends. An error tells why exec failed.
+  /// not block. It leaves no core, is the first to go when memory runs out, knows no rank variable
+  /// (child_environment.h), and is killed when the calling thread ends. An error tells why exec
+  /// failed.
   static Result<ChildProcess> spawn(const std::vector<std::string>& argv, int channel);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;

@@ -23,7 +23,8 @@ struct Garbage {
 /// The evaluator is gone. `evidence`: exit code or signal in words, and the last lines it wrote.
 struct Exited {
   std::string evidence;
-  std::optional<int> exit_code;  ///< absent: a signal ended it
+  std::optional<int> exit_code;    ///< absent: a signal ended it
+  std::optional<int> signal = {};  ///< which one
 };
 
 using EvaluatorEvent = std::variant<protocol::Message, Garbage, Exited>;
@@ -39,6 +40,9 @@ class Evaluator {
   virtual void send(const protocol::Message& message) = 0;
   /// Moves bytes both ways and returns what arrived, in order. After Exited comes nothing more.
   virtual std::vector<EvaluatorEvent> poll() = 0;
+  /// The last lines that it wrote to standard output and error, as one line of bounded length, for
+  /// people: what it was about when it had to be ended. "" if it said nothing.
+  virtual std::string last_words() const = 0;
   /// Ends it and everything it started, now. poll() then gives Exited.
   virtual void kill() = 0;
   /// Adds what the loop must wait for.

@@ -7,20 +7,19 @@
 
 #include <cerrno>
 
+#include "store/base/text.h"
+
 namespace evalcar::supervise {
 namespace {
 
 constexpr std::size_t kMaxLogLine = 4096;
 constexpr std::size_t kEvidenceLines = 12;
+constexpr std::size_t kMaxEvidenceLine = 300;
 constexpr std::size_t kMaxReadBytes = std::size_t{4} << 20U;  // of one poll: keeps a turn short
 
 /// One line for our log: control bytes of the other side must not reach a terminal.
-std::string printable(std::string line) {
-  if (line.size() > kMaxLogLine) line.resize(kMaxLogLine);
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = c == '\t' ? ' ' : '?';
-  }
-  return line;
+std::string one_line(std::string_view text, std::size_t limit) {
+  return printable(text.substr(0, limit));
 }
 
 }  // namespace
@@ -80,8 +79,7 @@ void EvaluatorProcess::read_messages(std::vector<EvaluatorEvent>& events) {
     if (message.has_value()) {
       events.push_back(std::move(message).value());
     } else {
-      events.push_back(
-          Garbage{message.error().message + ", in \"" + printable(line->substr(0, 120)) + "\""});
+      events.push_back(Garbage{message.error().message + ", in \"" + one_line(*line, 120) + "\""});
     }
   }
   if (incoming_.overflowed()) {
@@ -94,24 +92,34 @@ void EvaluatorProcess::read_messages(std::vector<EvaluatorEvent>& events) {
 void EvaluatorProcess::read_log() {
   if (output_ended_) return;
   log_.add(read_available(child_->output(), std::size_t{256} << 10U, output_ended_));
-  while (auto line = log_.next()) keep(std::move(*line));
+  while (const auto line = log_.next()) keep(*line);
   if (log_.overflowed() || (output_ended_ && !log_.rest().empty())) {
-    keep(std::string(log_.rest()));
+    keep(log_.rest());
     log_.clear();
   }
 }
 
-void EvaluatorProcess::keep(std::string line) {
-  line = printable(std::move(line));
-  spdlog::info("evaluator: {}", line);
+void EvaluatorProcess::keep(std::string_view text) {
+  std::string line = one_line(text, kMaxLogLine);
+  std::int64_t left_out = 0;
+  const bool wanted = quota_.take(std::chrono::steady_clock::now(), left_out);
+  if (left_out > 0) spdlog::warn("evaluator: {} lines were left out", left_out);
+  if (wanted) spdlog::info("evaluator: {}", line);
   last_lines_.push_back(std::move(line));
   if (last_lines_.size() > kEvidenceLines) last_lines_.pop_front();
 }
 
-std::string EvaluatorProcess::evidence(int wait_status) const {
-  std::string text = describe_wait_status(wait_status);
-  for (const std::string& line : last_lines_) text.append("; ").append(line.substr(0, 300));
+std::string EvaluatorProcess::last_words() const {
+  std::string text;
+  for (const std::string& line : last_lines_) {
+    text.append(text.empty() ? "" : "; ").append(one_line(line, kMaxEvidenceLine));
+  }
   return text;
+}
+
+std::string EvaluatorProcess::evidence(int wait_status) const {
+  const std::string words = last_words();
+  return describe_wait_status(wait_status) + (words.empty() ? "" : "; " + words);
 }
 
 std::vector<EvaluatorEvent> EvaluatorProcess::poll() {
@@ -127,9 +135,10 @@ std::vector<EvaluatorEvent> EvaluatorProcess::poll() {
       read_messages(events);
       if (events.size() == before) break;
     }
-    std::optional<int> exit_code;
-    if (WIFEXITED(*status)) exit_code = WEXITSTATUS(*status);
-    events.push_back(Exited{evidence(*status), exit_code});
+    Exited exited{evidence(*status), {}};
+    if (WIFEXITED(*status)) exited.exit_code = WEXITSTATUS(*status);
+    if (WIFSIGNALED(*status)) exited.signal = WTERMSIG(*status);
+    events.push_back(std::move(exited));
     child_.reset();
     socket_.reset();
   } else if (socket_ended_) {

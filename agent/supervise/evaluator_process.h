@@ -4,16 +4,18 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/supervise/child_process.h"
 #include "agent/supervise/evaluator.h"
 #include "agent/supervise/line_buffer.h"
+#include "agent/supervise/line_quota.h"
 
 namespace evalcar::supervise {
 
-/// What it writes to standard output and error goes to our log, line by line; the last lines are
-/// kept as evidence for when it dies.
+/// What it writes to standard output and error goes to our log, line by line and so much of it a
+/// minute; the last lines are kept as evidence for when it dies.
 class EvaluatorProcess final : public Evaluator {
  public:
   /// `command`: program and arguments; "--fd 3" is appended.
@@ -24,6 +26,7 @@ class EvaluatorProcess final : public Evaluator {
   bool running() const override { return child_.has_value(); }
   void send(const protocol::Message& message) override;
   std::vector<EvaluatorEvent> poll() override;
+  std::string last_words() const override;
   void kill() override;
   void add_descriptors(std::vector<pollfd>& descriptors) const override;
 
@@ -31,7 +34,7 @@ class EvaluatorProcess final : public Evaluator {
   void flush();
   void read_messages(std::vector<EvaluatorEvent>& events);
   void read_log();
-  void keep(std::string line);
+  void keep(std::string_view text);
   std::string evidence(int wait_status) const;
 
   std::vector<std::string> command_;
@@ -41,6 +44,7 @@ class EvaluatorProcess final : public Evaluator {
   bool output_ended_ = false;
   LineBuffer incoming_;
   LineBuffer log_;
+  LineQuota quota_;
   std::string outgoing_;
   std::deque<std::string> last_lines_;
 };

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <csignal>
 
 namespace evalcar::supervise {
 namespace {
@@ -10,6 +11,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kUsageExit = 2;
+constexpr std::string_view kDied = "evaluator_died";
+
+/// What the same process cannot do, another can: the device's context is gone with it, or a smaller
+/// batch may fit.
+bool is_worth_another_try(std::string_view kind) {
+  return kind == protocol::kOutOfMemory || kind == protocol::kDeviceFault;
+}
 
 /// The id of the job that a message answers; empty for messages without one.
 std::string_view id_of(const protocol::Message& message) {
@@ -256,18 +264,18 @@ void Supervisor::take_result(const protocol::EvaluationResult& result,
 }
 
 void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEvent>& events) {
-  if (error.fatal) kill_evaluator();
+  if (error.fatal || protocol::is_device_fault(error.kind)) kill_evaluator();
   if (state_ == State::kCancelling) {
     enter(State::kIdle, "");
   } else if (state_ != State::kIdle) {
-    fail({error.kind, error.stage.empty() ? stage_ : error.stage, error.message, error.retryable},
+    fail({error.kind, error.stage.empty() ? stage_ : error.stage, error.message,
+          error.retryable || is_worth_another_try(error.kind)},
          events);
   }
 }
 
 void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events) {
-  // It looked at its own command line and refused: the configuration must change.
-  const bool refused = !greeted_ && exited.exit_code == kUsageExit;
+  const JobFailed failure = failure_of(exited, doomed_);
   greeted_ = doomed_ = false;
   ++deaths_;
   const auto pause =
@@ -275,9 +283,32 @@ void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events)
   not_before_ = clock_.monotonic_now() + pause;
   if (state_ == State::kCancelling) return enter(State::kIdle, "");
   if (state_ == State::kIdle) return;
-  fail({refused ? std::string(error_code_name(ErrorCode::kInvalidArgument)) : "evaluator_died",
-        stage_, "the evaluator ended: " + exited.evidence, !refused},
-       events);
+  fail(failure, events);
+}
+
+JobFailed Supervisor::failure_of(const Exited& exited, bool killed_by_us) const {
+  // It looked at its own command line and refused: the configuration must change.
+  if (!greeted_ && exited.exit_code == kUsageExit) {
+    return {std::string(error_code_name(ErrorCode::kInvalidArgument)), stage_,
+            "the evaluator ended: " + exited.evidence, false};
+  }
+  // Nobody else sends that signal of its own accord: the kernel takes who has most when memory
+  // runs out, and says nothing to anyone but its log.
+  if (exited.signal == SIGKILL && !killed_by_us) {
+    return {
+        std::string(protocol::kOutOfMemory), stage_,
+        "the evaluator ended: " + exited.evidence +
+            "; this agent did not send that signal: most likely memory ran out (of the machine "
+            "or of the control group) and the kernel took it. The next try has a smaller batch; "
+            "a lower evaluate.max_pixels or evaluate.batch_size needs less",
+        true};
+  }
+  const bool quiet_end = exited.exit_code == 0;
+  return {
+      std::string(kDied), stage_,
+      std::string(quiet_end ? "the evaluator ended without a result: " : "the evaluator ended: ") +
+          exited.evidence,
+      true};
 }
 
 /// Before its hello the evaluator knows nothing of the checkpoint: whatever goes wrong is not the
@@ -293,6 +324,9 @@ void Supervisor::fail(JobFailed failure, std::vector<JobEvent>& events) {
 
 void Supervisor::fail_and_kill(std::string kind, std::string message,
                                std::vector<JobEvent>& events) {
+  if (const std::string words = evaluator_->last_words(); !words.empty()) {
+    message += "; its last words: " + words;
+  }
   kill_evaluator();
   if (state_ == State::kIdle) return;
   if (state_ == State::kCancelling) return enter(State::kIdle, "");

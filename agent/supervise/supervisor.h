@@ -35,6 +35,7 @@ struct JobLoaded {
 struct JobFailed {
   std::string kind;   ///< protocol::JobError's kind, or "timeout" | "evaluator_died"
   std::string stage;  ///< where: "starting", "loading", …
+  /// Of a process that died or had to be killed with how it ended and its last lines.
   std::string message;
   bool retryable = false;
   /// Not the checkpoint's: protocol::is_of_surroundings(kind), or the evaluator did not come up.
@@ -92,6 +93,7 @@ class Supervisor {
   void check_deadlines(std::vector<JobEvent>& events);
   void fail(JobFailed failure, std::vector<JobEvent>& events);
   void kill_evaluator();
+  JobFailed failure_of(const Exited& exited, bool killed_by_us) const;
   /// Fails the job and kills the evaluator: it can no longer be trusted.
   void fail_and_kill(std::string kind, std::string message, std::vector<JobEvent>& events);
   void take_progress(const protocol::Progress& progress, std::vector<JobEvent>& events);

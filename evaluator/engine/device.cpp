@@ -6,14 +6,20 @@
 #include <sched.h>
 #include <torch/headeronly/version.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "evaluator/weights/device_errors.h"
 
 #ifdef EVALCAR_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -25,6 +31,8 @@
 
 namespace evalcar::engine {
 namespace {
+
+constexpr int kLeastCapability = 75;
 
 // The value of "<key> : value" or "<key>: value" in a file of /proc; empty if it is not there.
 std::string proc_value(const char* path, std::string_view key) {
@@ -42,7 +50,15 @@ std::string cpu_name() {
   return name.empty() ? "CPU" : name;
 }
 
+// TEST_GPU_COUNT is for tests of what happens with fewer or more.
 int gpu_count() {
+  if (const char* const told = std::getenv("TEST_GPU_COUNT"); told != nullptr) {
+    const std::string_view digits(told);
+    int count = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    const bool whole = error == std::errc() && end == digits.data() + digits.size();
+    if (whole && count >= 0 && count <= 1024) return count;
+  }
 #ifdef EVALCAR_CUDA
   return static_cast<int>(c10::cuda::device_count());
 #else
@@ -50,18 +66,20 @@ int gpu_count() {
 #endif
 }
 
-// Why there is no GPU, in words.
+std::string visible_devices_text() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? "" : "; CUDA_VISIBLE_DEVICES is \"" + std::string(visible) + "\"";
+}
+
 std::string no_gpu_reason() {
 #ifdef EVALCAR_CUDA
-  const bool driver = std::ifstream("/proc/driver/nvidia/version").good();
-  std::string reason = driver ? "an NVIDIA driver is loaded, but no GPU is visible"
-                              : "no NVIDIA driver is loaded (/proc/driver/nvidia is not there)";
+  constexpr bool kBuiltWithCuda = true;
 #else
-  std::string reason = "this evaluator was built without a CUDA compiler, for the CPU only";
+  constexpr bool kBuiltWithCuda = false;
 #endif
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible != nullptr) reason += "; CUDA_VISIBLE_DEVICES is \"" + std::string(visible) + "\"";
-  return reason;
+  return weights::no_device_text(kBuiltWithCuda,
+                                 std::ifstream("/proc/driver/nvidia/version").good(),
+                                 std::getenv("CUDA_VISIBLE_DEVICES"));
 }
 
 // 0 for "cuda", N for "cuda:N".
@@ -83,23 +101,57 @@ ResolvedDevice cpu_device(std::string warning) {
            .torch_version = TORCH_VERSION}};
 }
 
+#ifdef EVALCAR_CUDA
+// "GPU-01234567-89ab-…": as nvidia-smi and NVML name it. A slice of a GPU is known by "MIG-…".
+std::string uuid_text(const cudaDeviceProp& properties) {
+  const bool slice = std::string_view(properties.name).find(" MIG ") != std::string_view::npos;
+  std::string text = slice ? "MIG" : "GPU";
+  for (std::size_t i = 0; i < sizeof properties.uuid.bytes; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x",
+                  static_cast<unsigned>(static_cast<unsigned char>(properties.uuid.bytes[i])));
+    text += digits.data();
+  }
+  return text;
+}
+
+// Makes no context. May throw c10::Error.
+DeviceDescription describe_gpu(int index) {
+  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+  return {.device = "cuda:" + std::to_string(index),
+          .name = properties->name,
+          .warning = "",
+          .torch_version = TORCH_VERSION,
+          .uuid = uuid_text(*properties),
+          .capability = properties->major * 10 + properties->minor,
+          .memory_bytes = properties->totalGlobalMem};
+}
+#endif
+
 Result<ResolvedDevice> gpu_device(int index) {
 #ifdef EVALCAR_CUDA
-  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
-  const int capability = properties->major * 10 + properties->minor;
-  if (capability < 75)
+  DeviceDescription description = describe_gpu(index);
+  if (description.capability < kLeastCapability)
     return make_error(ErrorCode::kUnsupported,
-                      std::string(properties->name) + " has compute capability " +
-                          std::to_string(properties->major) + "." +
-                          std::to_string(properties->minor) + "; 7.5 or newer is needed");
+                      description.name + " has compute capability " +
+                          std::to_string(description.capability / 10) + "." +
+                          std::to_string(description.capability % 10) + "; 7.5 or newer is needed");
   return ResolvedDevice{c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)),
-                        {.device = "cuda:" + std::to_string(index),
-                         .name = properties->name,
-                         .warning = "",
-                         .torch_version = TORCH_VERSION}};
+                        std::move(description)};
 #else
   return make_error(ErrorCode::kInternal, "no device " + std::to_string(index));
 #endif
+}
+
+// Of the library that torch's own kernels run on, if this process has one.
+std::string nccl_version() {
+  using GetVersion = int (*)(int*);
+  const auto get = reinterpret_cast<GetVersion>(::dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  int version = 0;
+  if (get == nullptr || get(&version) != 0) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
 }
 
 }  // namespace
@@ -121,7 +173,8 @@ Result<ResolvedDevice> resolve_device(const std::string& name) {
         ErrorCode::kInvalidArgument,
         "device \"" + name + "\" does not exist: " +
             (count == 0 ? no_gpu_reason()
-                        : std::to_string(count) + " GPUs are visible, numbered from 0"));
+                        : std::to_string(count) + " GPUs are visible, numbered from 0" +
+                              visible_devices_text()));
   return gpu_device(*index);
 }
 
@@ -130,9 +183,28 @@ Result<DeviceDescription> describe_device(const std::string& device) {
     EVALCAR_ASSIGN_OR_RETURN(ResolvedDevice resolved, resolve_device(device));
     return std::move(resolved.description);
   } catch (const c10::Error& error) {
-    return make_error(ErrorCode::kInternal,
-                      "asking for device \"" + device + "\": " + error.what_without_backtrace());
+    return weights::device_error("asking for device \"" + device + "\"",
+                                 error.what_without_backtrace(), {});
   }
+}
+
+DeviceReport describe_devices() {
+  DeviceReport report{.torch_version = TORCH_VERSION, .nccl_version = nccl_version()};
+  const int count = gpu_count();
+  if (count == 0) report.no_gpu = no_gpu_reason();
+#ifdef EVALCAR_CUDA
+  for (int index = 0; index < count; ++index) {
+    try {
+      report.gpus.push_back(describe_gpu(index));
+    } catch (const c10::Error& error) {
+      report.no_gpu = weights::device_error("asking for cuda:" + std::to_string(index),
+                                            error.what_without_backtrace(), {})
+                          .message;
+      break;
+    }
+  }
+#endif
+  return report;
 }
 
 void release_unused_memory(c10::Device device) {

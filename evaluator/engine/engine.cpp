@@ -13,9 +13,11 @@
 
 #include "evaluator/engine/device.h"
 #include "evaluator/engine/generator.h"
+#include "evaluator/engine/nvml.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
 #include "evaluator/models/registry.h"
+#include "evaluator/weights/device_errors.h"
 #include "evaluator/weights/load.h"
 #include "evaluator/weights/torch_error.h"
 
@@ -24,6 +26,8 @@ namespace {
 
 constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
+constexpr std::int64_t kLeastPrefillTokens = 128;
+constexpr std::int64_t kLeastPatches = 1024;
 
 // The one place where libtorch's exceptions end. Whatever thread calls, kernels run on `device`.
 template <typename F>
@@ -33,6 +37,8 @@ auto caught(const char* what, c10::Device device, F&& function) -> decltype(func
     c10::OptionalDeviceGuard guard;
     if (!device.is_cpu()) guard.reset_device(device);
     return std::forward<F>(function)();
+  } catch (const c10::AcceleratorError& error) {
+    return weights::torch_error(what, error.what_without_backtrace(), error.get_error_code());
   } catch (const c10::Error& error) {
     return weights::torch_error(what, error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
@@ -43,6 +49,25 @@ auto caught(const char* what, c10::Device device, F&& function) -> decltype(func
 }
 
 Error stopped() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
+
+// As torch_error() and check_fits() begin their messages.
+bool is_out_of_memory(const Status& status) {
+  if (status.has_value()) return false;
+  const std::string& message = status.error().message;
+  const auto begins = [&](weights::DeviceErrorKind kind) {
+    return message.starts_with(std::string(weights::device_error_prefix(kind)) + " while");
+  };
+  return begins(weights::DeviceErrorKind::kOutOfMemory) ||
+         (begins(weights::DeviceErrorKind::kDeviceBusy) &&
+          message.find("out of the memory") != std::string::npos);
+}
+
+// How much is computed together.
+struct Width {
+  std::int64_t sequences = 1;
+  std::int64_t prefill_tokens = 1;
+  std::int64_t patches = 1;
+};
 
 struct AttentionChoice {
   models::AttentionKind kind = models::AttentionKind::kSdpa;
@@ -117,8 +142,10 @@ class TorchEngine final : public Engine {
                   const vision::ProcessorSettings& processor, const RunEvents& events,
                   std::stop_token stop) override {
     if (!model_) return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
-    return caught("generating", device_.device,
-                  [&] { return run(requests, images, processor, events, stop); });
+    Status done = caught("generating", device_.device,
+                         [&] { return run(requests, images, processor, events, stop); });
+    if (!done.has_value()) done = looked_into(std::move(done).error());
+    return done;
   }
 
   void unload() override {
@@ -164,7 +191,8 @@ class TorchEngine final : public Engine {
              const vision::ProcessorSettings& processor, const RunEvents& events,
              const std::stop_token& stop) {
     if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
-    const PlannerLimits limits = planner_limits();
+    widen();
+    PlannerLimits limits = planner_limits();
     std::vector<PreparedRequest> prepared(requests.size());
     std::vector<std::size_t> good;  // the requests that can run
     const auto wanted = [&](std::size_t i) { return !events.wanted || events.wanted(i); };
@@ -182,23 +210,124 @@ class TorchEngine final : public Engine {
     }
     // What is wrong with one request may have made earlier ones pointless.
     std::erase_if(good, [&](std::size_t i) { return !wanted(i); });
+    std::vector<bool> answered(requests.size(), false);
+    RunEvents told = events;
+    told.answered = [&](std::size_t i, const Result<Answer>& answer) {
+      answered[i] = true;
+      events.answered(i, answer);
+    };
+    Status done;
+    while (true) {
+      const Planned planned{requests, prepared, images, processor, told, stop};
+      std::int64_t largest = 0;
+      done = caught("generating", device_.device,
+                    [&] { return run_packs(planned, good, limits, largest); });
+      const std::int64_t next = is_out_of_memory(done) ? shrink(largest) : 0;
+      if (next == 0) break;
+      // Everything of the failed attempt is released: what is free now is what there is.
+      release_unused_memory(device_.device);
+      if (events.shrunk) events.shrunk(next, done.error().message);
+      std::erase_if(good, [&](std::size_t i) { return answered[i] || !wanted(i); });
+      limits = planner_limits();
+      limits.rank = 0;  // what is left is all of this rank's
+      limits.world_size = 1;
+    }
+    return done;
+  }
+
+  struct Planned {
+    std::span<const Request> requests;
+    std::span<const PreparedRequest> prepared;
+    const ImageSource& images;
+    const vision::ProcessorSettings& processor;
+    const RunEvents& events;
+    const std::stop_token& stop;
+  };
+
+  // To the process a GPU that fell off the bus is one more fault; the driver knows better.
+  Error looked_into(Error error) const {
+    const bool fault = error.message.starts_with(
+        weights::device_error_prefix(weights::DeviceErrorKind::kDeviceFault));
+    if (!fault || device_.description.uuid.empty()) return error;
+    const auto nvml = Nvml::open();
+    const auto use =
+        nvml.has_value() ? nvml->use_of(device_.description.uuid) : Result<GpuUse>(nvml.error());
+    if (!use.has_value() || !use->lost) return error;
+    return weights::torch_error("generating", error.message + " (NVML: GPU is lost)");
+  }
+
+  // `good` becomes what this rank has to answer of it, `largest` the sequences of the pack that was
+  // begun last.
+  Status run_packs(const Planned& run, std::vector<std::size_t>& good, const PlannerLimits& limits,
+                   std::int64_t& largest) {
     std::vector<PlanRequest> plan_requests;
-    for (const std::size_t i : good) plan_requests.push_back(prepared[i].plan);
+    for (const std::size_t i : good) plan_requests.push_back(run.prepared[i].plan);
     EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(plan_requests, limits));
+    std::vector<std::size_t> mine;
     for (Pack& pack : packs) {
       for (Group& group : pack.groups) {
-        for (std::size_t& request : group.requests) request = good[request];
+        for (std::size_t& request : group.requests) {
+          request = good[request];
+          mine.push_back(request);
+        }
       }
     }
-    PictureQueue pictures(images, processor, picture_order(packs, requests, images),
-                          picture_options(events));
-    Generator generator(*model_, requests, prepared, images, pictures, events, stop,
-                        generator_options());
+    good = std::move(mine);
+    PictureQueue pictures(run.images, run.processor, picture_order(packs, run.requests, run.images),
+                          picture_options(run.events));
+    Generator generator(*model_, run.requests, run.prepared, run.images, pictures, run.events,
+                        run.stop, generator_options());
     for (std::size_t number = 0; number < packs.size(); ++number) {
-      if (stop.stop_requested()) return stopped();
+      if (run.stop.stop_requested()) return stopped();
+      largest = packs[number].sequences;
+      if (options_.before_pack) options_.before_pack(largest);
       EVALCAR_RETURN_IF_ERROR(generator.run_pack(number, std::move(packs[number])));
     }
     return {};
+  }
+
+  // As asked for, or by the device.
+  Width full_width() const {
+    const bool gpu = device_.device.is_cuda();
+    const std::int64_t asked = batch_size_ > 0 ? batch_size_ : options_.batch_size;
+    return {.sequences = asked > 0 ? asked : (gpu ? 128 : 32),
+            .prefill_tokens =
+                options_.prefill_tokens > 0 ? options_.prefill_tokens : (gpu ? 8192 : 1024),
+            .patches = gpu ? 32768 : 4096};
+  }
+
+  // That, but for what memory does not allow.
+  Width width() const {
+    const Width full = full_width();
+    if (!shrunk_.has_value()) return full;
+    return {.sequences = std::min(full.sequences, shrunk_->sequences),
+            .prefill_tokens = std::min(full.prefill_tokens, shrunk_->prefill_tokens),
+            .patches = std::min(full.patches, shrunk_->patches)};
+  }
+
+  // Memory ran out with `sequences` together: halves everything that is computed together. Returns
+  // how many may go together now; 0: there is nothing left to halve.
+  std::int64_t shrink(std::int64_t sequences) {
+    const Width now = width();
+    const Width next{.sequences = std::max<std::int64_t>(1, sequences / 2),
+                     .prefill_tokens = std::min(
+                         now.prefill_tokens, std::max(kLeastPrefillTokens, now.prefill_tokens / 2)),
+                     .patches = std::min(now.patches, std::max(kLeastPatches, now.patches / 2))};
+    const bool least =
+        sequences <= 1 && next.prefill_tokens == now.prefill_tokens && next.patches == now.patches;
+    if (least) return 0;
+    shrunk_ = next;
+    return next.sequences;
+  }
+
+  // What took the memory may be gone: each run is twice as wide as the last one could be.
+  void widen() {
+    if (!shrunk_.has_value()) return;
+    const Width full = full_width();
+    shrunk_ = Width{2 * shrunk_->sequences, 2 * shrunk_->prefill_tokens, 2 * shrunk_->patches};
+    if (shrunk_->sequences >= full.sequences && shrunk_->prefill_tokens >= full.prefill_tokens &&
+        shrunk_->patches >= full.patches)
+      shrunk_.reset();
   }
 
   PlannerLimits planner_limits() const {
@@ -210,9 +339,7 @@ class TorchEngine final : public Engine {
         options_.cache_bytes > 0
             ? options_.cache_bytes
             : cache_budget_bytes(device_.device, options_.gpu_memory_utilization);
-    const std::int64_t by_default = device_.device.is_cuda() ? 128 : 32;
-    const std::int64_t asked = batch_size_ > 0 ? batch_size_ : options_.batch_size;
-    return {.max_sequences = asked > 0 ? asked : by_default,
+    return {.max_sequences = width().sequences,
             .max_positions = static_cast<std::int64_t>(budget / position_bytes),
             .share_prefixes = options_.share_prefixes,
             .rank = options_.rank,
@@ -231,13 +358,12 @@ class TorchEngine final : public Engine {
   }
 
   GeneratorOptions generator_options() const {
-    const bool gpu = device_.device.is_cuda();
-    const std::int64_t by_default = gpu ? 8192 : 1024;
+    const Width now = width();
     return {.attention = attention_.kind,
             .dtype = dtype_,
             .device = device_.device,
-            .prefill_tokens = options_.prefill_tokens > 0 ? options_.prefill_tokens : by_default,
-            .patch_budget = gpu ? 32768 : 4096,
+            .prefill_tokens = now.prefill_tokens,
+            .patch_budget = now.patches,
             .observe_logits = options_.observe_logits};
   }
 
@@ -245,6 +371,7 @@ class TorchEngine final : public Engine {
   ResolvedDevice device_;
   AttentionChoice attention_;
   std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
+  std::optional<Width> shrunk_;  // what memory allowed, where that was less than asked for
   at::ScalarType dtype_ = at::kFloat;
   std::optional<weights::Arena> arena_;
   std::unique_ptr<models::Model> model_;  // null: nothing is resident

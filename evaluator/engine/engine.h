@@ -42,6 +42,9 @@ struct EngineOptions {
   /// For tests and diagnosis: the scores of every step before sampling, (vocab) float32, as
   /// (request, step, scores). Costs a copy per step; empty by default.
   std::function<void(std::size_t, std::int64_t, std::span<const float>)> observe_logits;
+  /// For tests: called before each pack with the number of its sequences; may throw what libtorch
+  /// throws (a full device).
+  std::function<void(std::int64_t)> before_pack;
 };
 
 /// What was generated with.
@@ -84,6 +87,9 @@ struct RunEvents {
   /// Called at each small step: a picture is prepared, a layer of a batch is computed (on a GPU:
   /// enqueued; a device that hangs ends this within one batch). From any thread.
   std::function<void()> advanced;
+  /// Memory ran out, for that reason: from now on at most so many sequences go together. What was
+  /// not answered is computed again.
+  std::function<void(std::int64_t most_sequences, const std::string& reason)> shrunk;
 };
 
 /// The pictures of a run, made when they are needed: a data set's pictures do not fit in memory at
@@ -105,11 +111,23 @@ struct DeviceDescription {
   std::string name;     ///< the GPU's or CPU's name
   std::string warning;  ///< why `auto` took the CPU; empty otherwise
   std::string torch_version;
+  std::string uuid = {};           ///< "GPU-…" or "MIG-…"; empty on the CPU
+  int capability = 0;              ///< 90 for compute capability 9.0; 0 on the CPU
+  std::uint64_t memory_bytes = 0;  ///< of the GPU, in all; 0 on the CPU
 };
 
 /// What `device` and `auto` mean on this machine. kInvalidArgument for an explicit cuda device that
 /// is not there (never the CPU instead), naming driver and CUDA_VISIBLE_DEVICES.
 Result<DeviceDescription> describe_device(const std::string& device);
+
+/// Of this build and machine, for `evalcar doctor`. Makes no context on a device.
+struct DeviceReport {
+  std::string torch_version;
+  std::string nccl_version;             ///< "" if this build has none
+  std::string no_gpu;                   ///< why there is no GPU; "" if there is one
+  std::vector<DeviceDescription> gpus;  ///< all that are visible, also those that cannot be used
+};
+DeviceReport describe_devices();
 
 struct LoadedWeights {
   std::string weights_sha256;  ///< over the tensors as stored
@@ -160,10 +178,10 @@ class Engine {
   /// Answers all requests. `events.answered(request index, answer)` is called on the calling thread
   /// as each is done, once for each request that is wanted. What is wrong with one request (a token
   /// that the model does not know, a picture that cannot be read, more cache positions than there
-  /// are) is told as the Error of that request, and the others go on. The returned error ends the
-  /// run: kCancelled when stopped; kUnavailable "out of memory …" with what was needed and free;
-  /// kUnavailable "device lost: …" when the device answers no more and only a new process can go
-  /// on.
+  /// are, scores that are no numbers) is told as the Error of that request, and the others go on.
+  /// Where memory runs out the batch is halved, down to one sequence. The returned error ends the
+  /// run: kCancelled when stopped; else as weights::torch_error() tells ("out of memory while …",
+  /// "device fault while …").
   virtual Status generate(std::span<const Request> requests, const ImageSource& images,
                           const vision::ProcessorSettings& processor, const RunEvents& events,
                           std::stop_token stop) = 0;

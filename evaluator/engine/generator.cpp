@@ -18,6 +18,14 @@
 namespace evalcar::engine {
 namespace {
 
+// "not finite" is what evaluation.cpp tells it by.
+Error not_finite(std::int64_t step) {
+  return make_error(ErrorCode::kInternal,
+                    "not finite: the model's scores for token " + std::to_string(step) +
+                        " of the answer are NaN or infinite: a diverged training, or an overflow "
+                        "of evaluate.dtype");
+}
+
 Error cancelled() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
 
 Status check_request(const Request& request, std::int64_t vocab) {
@@ -305,6 +313,12 @@ void Generator::accept(const at::Tensor& scores) {
     Sequence& sequence = sequences_[slot];
     const GenerationSettings& settings = requests_[sequence.request].generation;
     ++sequence.step;
+    if (tokens[slot] == kNoToken) {
+      const Sequence failed = std::move(sequence);
+      remove(static_cast<std::int64_t>(slot));
+      events_.answered(failed.request, not_finite(failed.step));
+      continue;
+    }
     sequence.last = tokens[slot];
     sequence.answer.stopped =
         std::ranges::find(settings.stop_ids, tokens[slot]) != settings.stop_ids.end();

@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/gather.h>
 #include <ATen/ops/index_fill.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
@@ -113,11 +115,20 @@ std::vector<std::int32_t> Sampler::next(const at::Tensor& raw,
   const bool any_penalty =
       std::ranges::any_of(slots, [&](std::int64_t slot) { return penalises(settings_of(slot)); });
   if (any_penalty) scores = penalised(scores, slots);
-  const at::Tensor best = scores.argmax(1).cpu();  // (k) int64
+  // The largest score is NaN where any is, and shows an infinite one. One copy to the host: an
+  // index below 2^24 is exact as float.
+  const at::Tensor best = scores.argmax(1, /*keepdim=*/true);                          // (k, 1)
+  const at::Tensor chosen = at::cat({best.to(at::kFloat), scores.gather(1, best)}, 1)  // (k, 2)
+                                .cpu();
+  const float* const values = chosen.const_data_ptr<float>();
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     Row& row = rows_[static_cast<std::size_t>(slots[i])];
-    std::int32_t token = static_cast<std::int32_t>(best.const_data_ptr<std::int64_t>()[i]);
+    if (!std::isfinite(values[2 * i + 1])) {
+      tokens.push_back(kNoToken);
+      continue;
+    }
+    auto token = static_cast<std::int32_t>(values[2 * i]);
     if (row.settings.temperature > 0) {
       const at::Tensor host = scores.select(0, static_cast<std::int64_t>(i)).cpu().contiguous();
       token = draw_token({host.const_data_ptr<float>(), static_cast<std::size_t>(vocab_)},

@@ -12,6 +12,9 @@
 
 namespace evalcar::engine {
 
+/// In place of a token: the scores were NaN or infinite.
+inline constexpr std::int32_t kNoToken = -1;
+
 /// One per pack. Rows of the scores are slots. Not thread-safe.
 class Sampler {
  public:
@@ -21,7 +24,8 @@ class Sampler {
   void start(std::int64_t slot, const Request& source);
   /// The sequence of slot `from` now stands in `to`.
   void move(std::int64_t from, std::int64_t to);
-  /// scores: (k, vocab) of the slots `slots`. Returns the next token of each, remembered as seen.
+  /// scores: (k, vocab) of the slots `slots`. Returns the next token of each, remembered as seen;
+  /// kNoToken where a score is NaN or infinite upwards, or none is finite.
   std::vector<std::int32_t> next(const at::Tensor& scores, std::span<const std::int64_t> slots);
 
  private:

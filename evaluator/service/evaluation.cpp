@@ -357,6 +357,9 @@ class Evaluation {
       return !jobs_[plan_.targets[index].job].failure.has_value();
     };
     events.advanced = events_.advanced;
+    events.shrunk = [](std::int64_t most, const std::string& reason) {
+      std::cerr << "warning: " << reason << "; at most " << most << " prompts at once for now\n";
+    };
     EVALCAR_RETURN_IF_ERROR(
         engine_.generate(plan_.requests, pictures_, pictures_.settings(), events, stop_));
     EVALCAR_RETURN_IF_ERROR(std::move(gathered));
@@ -370,9 +373,12 @@ class Evaluation {
     if (!answer.has_value()) {
       // A picture that shows only now that it is broken, or a prompt that the model cannot take.
       const bool picture = answer.error().code == ErrorCode::kCorruption;
+      const bool not_finite = answer.error().message.starts_with("not finite");
       job.failure = TaskFailure{
           with_context(answer.error(), job.name + ": document " + std::to_string(doc_id)),
-          std::string(picture ? protocol::kData : protocol::kRequest)};
+          std::string(picture      ? protocol::kData
+                      : not_finite ? protocol::kNotFinite
+                                   : protocol::kRequest)};
       return;
     }
     tasks::Response& response = job.responses[target.document];
@@ -449,6 +455,15 @@ class Evaluation {
     return result;
   }
 
+  /// Whether an answer took all tokens that it may have, and none of them ended it. The count of an
+  /// answer that ended holds the end token, too.
+  bool is_cut_off(const Job& job, const tasks::Response& response) const {
+    if (response.output_tokens < job.generation.max_new_tokens) return false;
+    const auto tokens = model_.tokenizer.encode(response.text);
+    return tokens.has_value() &&
+           static_cast<std::int64_t>(tokens->size()) >= job.generation.max_new_tokens;
+  }
+
   Result<tasks::Scores> score(const Job& job, tasks::PythonRandom& random) {
     tasks::ScoreOptions options;
     options.compat = settings_.compat;
@@ -456,6 +471,9 @@ class Evaluation {
     options.bootstrap_iters = settings_.bootstrap_iters;
     options.model_family = weights_.architecture;
     options.gen_kwargs_json = job.generation_text;
+    options.max_new_tokens = job.generation.max_new_tokens;
+    for (const tasks::Response& response : job.responses)
+      options.cut_off += is_cut_off(job, response);
     options.advanced = events_.advanced;
     options.stop = stop_;
     return tasks::score(*job.task, job.responses, job.inputs, options, random);

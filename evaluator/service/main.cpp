@@ -5,10 +5,13 @@
 #include <sys/socket.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "evaluator/engine/engine.h"
+#include "evaluator/service/devices.h"
+#include "evaluator/service/rank.h"
 #include "evaluator/service/session.h"
 #include "evaluator/tasks/data_check.h"
 #include "evaluator/tasks/score_command.h"
@@ -22,15 +25,19 @@ constexpr int kUsage = 2;
 
 struct ServeOptions {
   int fd = -1;
+  bool share_gpu = false;
   evalcar::engine::EngineOptions engine;
 };
 
-/// Said to the agent in place of a hello, and to whoever reads the log.
-int refuse(int fd, std::string_view kind, const evalcar::Error& error) {
+/// Said to the agent in place of a hello, and to whoever reads the log. `kind`: where the error
+/// does not tell a more exact one.
+int refuse(int fd, std::string_view otherwise, const evalcar::Error& error) {
   std::cerr << "evalcar-evaluator: " << error.message << '\n';
+  std::string kind = evalcar::service::job_error_kind(error);
+  if (kind == evalcar::error_code_name(error.code)) kind = otherwise;
   const std::string line =
       evalcar::protocol::encode(evalcar::protocol::JobError{.id = "",
-                                                            .kind = std::string(kind),
+                                                            .kind = kind,
                                                             .stage = "starting",
                                                             .message = error.message,
                                                             .retryable = error.retryable,
@@ -46,11 +53,21 @@ int serve(const ServeOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives the agent, not even when it is killed
   const evalcar::RealFileSystem files;
   const evalcar::SystemClock clock;
-  auto device = evalcar::engine::describe_device(options.engine.device);
+  const auto rank = evalcar::service::read_rank([](const char* name) { return std::getenv(name); });
+  if (!rank.has_value()) {
+    return refuse(options.fd, evalcar::error_code_name(rank.error().code), rank.error());
+  }
+  evalcar::engine::EngineOptions engine_options = options.engine;
+  engine_options.device = evalcar::service::device_of_rank(options.engine.device, *rank);
+  auto device = evalcar::engine::describe_device(engine_options.device);
   if (!device.has_value()) return refuse(options.fd, evalcar::protocol::kNoDevice, device.error());
-  auto engine = evalcar::engine::Engine::create(options.engine);
+  if (!options.share_gpu) {
+    const auto free = evalcar::service::check_device_is_free(*device, std::cerr);
+    if (!free.has_value()) return refuse(options.fd, evalcar::protocol::kDeviceBusy, free.error());
+  }
+  auto engine = evalcar::engine::Engine::create(engine_options);
   if (!engine.has_value()) {
-    return refuse(options.fd, evalcar::service::job_error_kind(engine.error()), engine.error());
+    return refuse(options.fd, evalcar::error_code_name(engine.error().code), engine.error());
   }
   evalcar::service::Session session(options.fd, std::move(*engine), std::move(*device), files,
                                     clock);
@@ -73,6 +90,8 @@ int main(int argc, char** argv) {
                  "At most so many sequences at once; 0 = by memory");
   app.add_option("--gpu-memory-utilization", serve_options.engine.gpu_memory_utilization,
                  "Share of the device's memory");
+  app.add_flag("--share-gpu", serve_options.share_gpu,
+               "Also take a GPU that other processes use, or one behind MPS");
   app.add_option("--threads", serve_options.engine.threads, "CPU threads; 0 = all");
 
   evalcar::tasks::ScoreCommandOptions score_options;
@@ -89,6 +108,8 @@ int main(int argc, char** argv) {
   check->add_option("--tasks", check_options.tasks, "Task names")->required()->delimiter(',');
   check->add_option("--data", check_options.data_dir, "Folder of the data sets");
   check->add_option("--tasks-dir", check_options.tasks_dir, "Folder of your own task files");
+  CLI::App* const devices =
+      app.add_subcommand("devices", "Tell what this build can run on, as one line of JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -102,6 +123,7 @@ int main(int argc, char** argv) {
     const evalcar::RealFileSystem files;
     return evalcar::tasks::run_check(check_options, files, std::cout);
   }
+  if (devices->parsed()) return evalcar::service::run_devices(std::cout);
   if (serve_options.fd < 0) {
     std::cerr << "evalcar-evaluator: --fd is missing: this program is started by evalcar\n";
     return kUsage;

@@ -1,6 +1,7 @@
 #include "evaluator/service/session.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -52,9 +53,20 @@ bool has_no_error(const protocol::TaskResult& task) { return task.error.empty();
 }  // namespace
 
 std::string job_error_kind(const Error& error) {
-  if (contains(error.message, "out of memory")) return "out_of_memory";
-  if (contains(error.message, "device lost")) return "device_lost";
-  if (contains(error.message, "no CUDA device")) return std::string(protocol::kNoDevice);
+  // As weights/device_errors.h begins its messages; what was being done may stand before that.
+  struct Beginning {
+    std::string_view words;
+    std::string_view kind;
+  };
+  constexpr std::array<Beginning, 6> kBeginnings = {{{"device lost while", protocol::kDeviceLost},
+                                                     {"device fault while", protocol::kDeviceFault},
+                                                     {"device busy while", protocol::kDeviceBusy},
+                                                     {"device busy: ", protocol::kDeviceBusy},
+                                                     {"no CUDA device", protocol::kNoDevice},
+                                                     {"out of memory", protocol::kOutOfMemory}}};
+  for (const Beginning& beginning : kBeginnings) {
+    if (contains(error.message, beginning.words)) return std::string(beginning.kind);
+  }
   return std::string(error_code_name(error.code));
 }
 
@@ -177,7 +189,7 @@ void Session::send_error(const std::string& id, const std::string& stage, const 
                                    .stage = stage,
                                    .message = error.message,
                                    .retryable = error.retryable,
-                                   .fatal = kind == "device_lost"});
+                                   .fatal = protocol::is_device_fault(kind)});
 }
 
 void Session::handle(const protocol::Load& load) {

@@ -70,7 +70,7 @@ class Session {
   Channel channel_;  // last: its thread uses the members above
 };
 
-/// "out_of_memory", "device_lost", "no_device" or the code's name: what the agent decides on.
+/// The kind of a JobError: of the device, or the code's name. What the agent decides on.
 std::string job_error_kind(const Error& error);
 
 }  // namespace evalcar::service

@@ -1,10 +1,12 @@
 // From answers to a task's result: score every answer, aggregate, write lmms-eval's entries.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "evaluator/metrics/python_number.h"
 #include "evaluator/metrics/python_text.h"
 #include "evaluator/metrics/statistics.h"
+#include "evaluator/tasks/doubts.h"
 #include "evaluator/tasks/sample_line.h"
 #include "evaluator/tasks/scorers.h"
 #include "evaluator/tasks/task.h"
@@ -92,10 +94,15 @@ void fill_result(protocol::TaskResult& result, const Definition& definition, con
     protocol::Metric published;
     published.name = name;
     published.value = aggregated.value.get<double>();
+    if (!std::isfinite(*published.value)) {
+      published.value.reset();
+      published.missing = "the aggregate of " + std::to_string(scored.values.size()) +
+                          " samples is no finite number";
+    }
     published.higher_is_better = metric->higher_is_better;
     if (aggregated.stderr_value.is_number()) {
       published.stderr_value = aggregated.stderr_value.get<double>();
-    } else if (metric->aggregation != "mean" && options.bootstrap_iters > 0) {
+    } else if (published.value && metric->aggregation != "mean" && options.bootstrap_iters > 0) {
       published.stderr_value = metrics::bootstrap_stderr(scored.values, options.bootstrap_iters,
                                                          static_cast<std::uint64_t>(options.seed));
       if (published.stderr_value) published.stderr_source = "bootstrap";
@@ -105,9 +112,14 @@ void fill_result(protocol::TaskResult& result, const Definition& definition, con
   result.lmms_results = python_json(entry);
 }
 
-Value notes_of(const Definition& definition, const Scored& scored, const ScoreOptions& options) {
+Value notes_of(const Definition& definition, std::span<const Response> responses,
+               const Scored& scored, const ScoreOptions& options) {
   Value notes = Value::object();
   notes["compat"] = options.compat;
+  const auto doubts = doubts_about(responses, {.cut_off = options.cut_off,
+                                               .max_new_tokens = options.max_new_tokens,
+                                               .unreadable = scored.drawn});
+  if (!doubts.empty()) notes["flags"] = doubts;
   if (definition.scorer.name != "mmmu") return notes;
   notes["random_draws"] = scored.drawn;
   if (scored.drawn > 0) {
@@ -188,7 +200,7 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
   result.n_original = task.size();
   fill_result(result, definition, scored, options);
   result.lmms_config = python_json(config);
-  result.notes = python_json(notes_of(definition, scored, options));
+  result.notes = python_json(notes_of(definition, responses, scored, options));
   return scores;
 }
 

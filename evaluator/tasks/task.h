@@ -45,9 +45,11 @@ struct ScoreOptions {
   std::int64_t bootstrap_iters = 100000;
   std::string
       model_family;  ///< "qwen2_5_vl", …: chooses the prompt variant; in the result's configs
-  std::string gen_kwargs_json;     ///< effective generation settings, for the result's configs
-  std::function<void()> advanced;  ///< called for each scored answer; may be empty
-  std::stop_token stop;            ///< ends scoring between two answers with kCancelled
+  std::string gen_kwargs_json;      ///< effective generation settings, for the result's configs
+  std::int64_t max_new_tokens = 0;  ///< that the answers were generated with; 0: not known
+  std::int64_t cut_off = 0;         ///< how many of them reached it without an end
+  std::function<void()> advanced;   ///< called for each scored answer; may be empty
+  std::stop_token stop;             ///< ends scoring between two answers with kCancelled
 };
 
 struct Scores {
@@ -104,7 +106,8 @@ Result<std::vector<std::optional<double>>> resolve_limits(std::optional<double> 
 std::int64_t effective_samples(std::optional<double> limit, std::int64_t size);
 
 /// Scores all responses of a task (in document order) exactly as lmms-eval 0.7.3; see
-/// ScoreOptions::compat. `inputs[i]` is the Prompt::input of responses[i].
+/// ScoreOptions::compat. `inputs[i]` is the Prompt::input of responses[i]. What doubts_about() says
+/// of the answers is the list `flags` of the result's notes.
 Result<Scores> score(const Task& task, std::span<const Response> responses,
                      std::span<const std::string> inputs, const ScoreOptions& options,
                      PythonRandom& random);

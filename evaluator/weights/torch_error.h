@@ -1,6 +1,7 @@
 // What an exception of libtorch means to a daemon that must decide: retry, restart, or give up.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "store/base/result.h"
@@ -8,9 +9,10 @@
 namespace evalcar::weights {
 
 /// The error for what libtorch threw while `doing` ("loading weights"); `text` is the exception's
-/// without its backtrace. kUnavailable "out of memory while …" for an allocation that failed;
-/// kUnavailable "device lost: …" for a fault of the device, after which every CUDA call of this
-/// process fails; else kInternal. Pure.
-Error torch_error(std::string_view doing, std::string_view text);
+/// without its backtrace, `code` the cudaError_t of a c10::AcceleratorError. As device_errors.h
+/// tells: "out of memory while …", "device fault while …" (every CUDA call of this process fails
+/// from now on), "device lost while …", "device busy while …", "NCCL error while …", "distributed
+/// time-out while …"; else kInternal. Pure.
+Error torch_error(std::string_view doing, std::string_view text, std::optional<int> code = {});
 
 }  // namespace evalcar::weights

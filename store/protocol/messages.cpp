@@ -331,9 +331,11 @@ Result<Json> parse_object(std::string_view text) {
 }  // namespace
 
 bool is_of_surroundings(std::string_view kind) {
-  return kind == kNoDevice || kind == kNoEvaluator || kind == kData ||
-         kind == error_code_name(ErrorCode::kInvalidArgument);
+  return kind == kNoDevice || kind == kNoEvaluator || kind == kData || kind == kDeviceLost ||
+         kind == kDeviceBusy || kind == error_code_name(ErrorCode::kInvalidArgument);
 }
+
+bool is_device_fault(std::string_view kind) { return kind == kDeviceFault || kind == kDeviceLost; }
 
 std::string encode(const Message& message) {
   return std::visit(

@@ -212,7 +212,17 @@ struct EvaluationResult {
   bool operator==(const EvaluationResult&) const = default;
 };
 
-/// Kinds of errors beside the names of ErrorCode, "out_of_memory" and "device_lost".
+/// Kinds of errors beside the names of ErrorCode.
+/// Memory of the device or of the machine ran out: a smaller batch may do.
+inline constexpr std::string_view kOutOfMemory = "out_of_memory";
+/// The device's context is poisoned (an illegal access): only a new process can go on.
+inline constexpr std::string_view kDeviceFault = "device_fault";
+/// The device itself is broken (uncorrectable memory, fallen off the bus): no process can go on.
+inline constexpr std::string_view kDeviceLost = "device_lost";
+/// Others use the device, alone or too much of it: it is waited for.
+inline constexpr std::string_view kDeviceBusy = "device_busy";
+/// The weights give scores that are no numbers.
+inline constexpr std::string_view kNotFinite = "not_finite";
 inline constexpr std::string_view kNoDevice = "no_device";  ///< the one asked for is not there
 inline constexpr std::string_view kNoEvaluator = "no_evaluator";  ///< it does not come up
 inline constexpr std::string_view kData = "data";        ///< missing, broken, or not for the task
@@ -220,6 +230,9 @@ inline constexpr std::string_view kRequest = "request";  ///< one prompt that ca
 /// The error lies in what is around a checkpoint (device, data, settings, programs), not in the
 /// checkpoint: it hits every checkpoint alike, and repairing it repairs them all.
 bool is_of_surroundings(std::string_view kind);
+/// The device failed under the process: nothing that it says afterwards, and nothing that it
+/// computed in that attempt, is to be believed.
+bool is_device_fault(std::string_view kind);
 
 /// The job ended without a result. The process can go on unless `fatal`.
 struct JobError {

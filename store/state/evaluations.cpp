@@ -219,9 +219,16 @@ Status Store::record_progress(std::int64_t evaluation_id, const std::string& sta
   return transaction.commit();
 }
 
+/// What a device that failed had computed before is measured anew.
+Status Store::drop_doubtful_answers(std::int64_t evaluation_id, const AttemptFailure& failure) {
+  if (!protocol::is_device_fault(failure.kind)) return {};
+  return connection_->run("DELETE FROM answer WHERE evaluation_id = ?1", evaluation_id);
+}
+
 Status Store::fail_attempt(std::int64_t evaluation_id, const AttemptFailure& failure,
                            const std::string& next_try_at, bool quarantine) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(drop_doubtful_answers(evaluation_id, failure));
   EVALCAR_RETURN_IF_ERROR(
       move(evaluation_id, quarantine ? EvaluationState::kQuarantined : EvaluationState::kFailed,
            failure.message.empty() ? failure.kind : failure.message, "failed", failure));
@@ -233,6 +240,7 @@ Status Store::fail_attempt(std::int64_t evaluation_id, const AttemptFailure& fai
 
 Status Store::put_back(std::int64_t evaluation_id, const AttemptFailure& failure) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(drop_doubtful_answers(evaluation_id, failure));
   const std::string& why = failure.message.empty() ? failure.kind : failure.message;
   EVALCAR_ASSIGN_OR_RETURN(const bool keeps_numbers, has_numbers(evaluation_id));
   EVALCAR_ASSIGN_OR_RETURN(const EvaluationState from, state_of(evaluation_id));

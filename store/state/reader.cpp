@@ -316,6 +316,24 @@ Result<std::vector<FailedTask>> Reader::failed_tasks(std::int64_t evaluation_id)
       });
 }
 
+Result<std::map<std::int64_t, std::vector<std::string>>> Reader::flags(
+    std::optional<std::int64_t> run_id) const {
+  using Flag = std::pair<std::int64_t, std::string>;
+  EVALCAR_ASSIGN_OR_RETURN(
+      const auto rows,
+      collect<Flag>(
+          connection_->prepare(
+              "SELECT t.evaluation_id, t.task || ': ' || f.value FROM evaluation_task t JOIN "
+              "result r USING (result_id), json_each(iif(json_valid(r.notes), r.notes, '{}'), "
+              "'$.flags') f WHERE (?1 IS NULL OR t.run_id = ?1) AND r.notes LIKE '%\"flags\"%' "
+              "ORDER BY t.evaluation_id, t.position, f.id",
+              run_id),
+          [](const Statement& row) -> Result<Flag> { return Flag{row.integer(0), row.text(1)}; }));
+  std::map<std::int64_t, std::vector<std::string>> flags;
+  for (const auto& [evaluation, flag] : rows) flags[evaluation].push_back(flag);
+  return flags;
+}
+
 Result<std::vector<std::string>> Reader::measured_tasks(std::int64_t evaluation_id) const {
   return collect<std::string>(
       connection_->prepare("SELECT task FROM evaluation_task WHERE evaluation_id = ?1 AND "

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,6 +79,10 @@ class Reader {
   Result<protocol::EvaluationResult> result(std::int64_t evaluation_id) const;
   /// The tasks of an evaluation that was scored which have no number, in their order.
   Result<std::vector<FailedTask>> failed_tasks(std::int64_t evaluation_id) const;
+  /// What is said against the numbers of a run's evaluations ("docvqa_val: all 200 answers are the
+  /// same"), by evaluation; absent: of all runs.
+  Result<std::map<std::int64_t, std::vector<std::string>>> flags(
+      std::optional<std::int64_t> run_id) const;
   /// Those that have one, in any state.
   Result<std::vector<std::string>> measured_tasks(std::int64_t evaluation_id) const;
   /// Calls `line` with each scored sample's JSON line of one task, by doc_id; stops at its first

@@ -145,7 +145,8 @@ class Store {
 
   /// loading | evaluating | leased | complete | found → failed (tried again not before
   /// `next_try_at`, a format_utc text; "" = at once), or → quarantined if `quarantine`. Ends the
-  /// running attempt as `failed`.
+  /// running attempt as `failed`. After a fault of the device (protocol::is_device_fault) its
+  /// answers are dropped, here and in put_back().
   Status fail_attempt(std::int64_t evaluation_id, const AttemptFailure& failure,
                       const std::string& next_try_at, bool quarantine);
   /// loading | evaluating → leased: the running attempt ends as `failed` for a reason that is not
@@ -185,6 +186,7 @@ class Store {
   /// Checks and writes a transition. Ends a running attempt as `outcome`.
   Status move(std::int64_t evaluation_id, EvaluationState to, const std::string& why,
               const std::string& outcome = "interrupted", const AttemptFailure& failure = {});
+  Status drop_doubtful_answers(std::int64_t evaluation_id, const AttemptFailure& failure);
   Status require_state(std::int64_t evaluation_id, std::span<const EvaluationState> allowed,
                        std::string_view what);
   Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,

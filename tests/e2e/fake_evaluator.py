@@ -5,7 +5,18 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
     {"samples": 6, "delay": 0.0, "log": "FILE", "die_at_sample": 3, "die_once": "FILE", "garbage": true, "hang": true,
      "error": {...}, "hello": {...}, "refuse": "text", "failing_tasks": {"textvqa_val": "why: its data are not there"},
      "broken_data": {"textvqa_val": "why: they are there"}, "data": {"textvqa_val": "their version"},
-     "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"}}
+     "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"},
+     "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
+     "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}}
+
+It is the device, too (`at_sample`, one or a list of them, when it comes to that document; `min_batch`: only where so many prompts go at once, 32 if nothing is
+said of it; `once`: not again when the file is there; `print`: what it writes to standard error before):
+    die      by "signal" (9), or with the exit code "exit"
+    hang     says nothing any more; beat: says the same progress for ever
+    say      "bytes" (hexadecimal, "times" of them) go raw to the agent
+    error    the message of that kind: {"error": {"kind": "device_fault", …}}; goes on after it if "goes_on" (a device that lies)
+    eat      goes into the control group "cgroup" and takes memory until it is killed
+    fork     starts a child that would outlive it, with its pid in the log; then it is as before
 
 Answers are a function of the weights' hash, the task, its prompt and the document: whoever measures the same weights gets the
 same numbers, so that a mislabelled result shows."""
@@ -14,6 +25,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -63,6 +75,16 @@ def check(arguments):
     return 1 if any(error for _, error, _ in found) else 0
 
 
+def tell_of_birth(fake):
+    """What the agent gave this process, in the log."""
+    with open("/proc/self/oom_score_adj") as file:
+        oom_score = file.read().strip()
+    ranks = sorted(name for name in os.environ if name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") or name.startswith("SLURM_"))
+    fake.log("born", json.dumps({"pid": os.getpid(), "group": os.getpgid(0), "nice": os.nice(0), "oom_score": int(oom_score),
+                                 "core": resource.getrlimit(resource.RLIMIT_CORE), "ranks": ranks,
+                                 "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}))  # fmt: skip
+
+
 def expected_value(sha256, task, samples):
     """The metric of a task: the mean of made-up scores."""
     return sum(int(answer(sha256, task, doc), 16) / 0xFFFFFFFF for doc in range(samples)) / samples
@@ -75,6 +97,7 @@ class Fake:
         self.lock = threading.Lock()
         self.sha256 = ""
         self.answered = {}
+        self.batch_size = 0
 
     def send(self, **message):
         with self.lock:
@@ -133,6 +156,8 @@ class Fake:
         job = message["id"]
         tasks = [task for task in message["settings"]["tasks"] if task not in message.get("measured", [])]
         samples = settings().get("samples", 6)
+        self.batch_size = message["settings"]["batch_size"]
+        self.log("batch", self.batch_size)
         total = samples * len(tasks)
         done = 0
         failing = ("failing_tasks", "broken_data", "broken_tasks")
@@ -144,6 +169,8 @@ class Fake:
                     time.sleep(settings().get("delay", 0))
                     self.log("generate", self.sha256[:12], task, doc)
                     self.misbehave(doc)
+                    if self.act(job, doc):
+                        return
                     self.send(type="sample", id=job, task=task, doc_id=doc, text=answer(self.sha256, task, doc),
                               output_tokens=1, fingerprint=fingerprint(task))
                 done += 1
@@ -152,6 +179,50 @@ class Fake:
         self.send(type="result", id=job, weights_sha256=self.sha256, tasks=results, seconds=0.5,
                   attn_implementation="none")
         self.log("result", self.sha256[:12])
+
+    def batch(self):
+        return self.batch_size or 32
+
+    def act(self, job, doc):
+        """What `at_sample` says; True: the job is over."""
+        acts = settings().get("at_sample", [])
+        return any(self.act_once(job, doc, one) for one in (acts if isinstance(acts, list) else [acts]))
+
+    def act_once(self, job, doc, act):
+        if doc != act.get("doc", -1) or self.batch() < act.get("min_batch", 0):
+            return False
+        if act.get("once"):
+            if os.path.exists(act["once"]):
+                return False
+            open(act["once"], "w").close()
+        self.log("act", act["do"], "batch", self.batch())
+        print(act.get("print", ""), file=sys.stderr, flush=True)
+        if act["do"] == "die":
+            if "exit" in act:
+                os._exit(act["exit"])
+            os.kill(os.getpid(), act.get("signal", signal.SIGKILL))
+        elif act["do"] == "hang":
+            time.sleep(1000)
+        elif act["do"] == "beat":
+            while True:
+                self.send(type="progress", id=job, stage="evaluating", task="", done=1, total=2, tick=1)
+                time.sleep(0.1)
+        elif act["do"] == "say":
+            for _ in range(act.get("times", 1)):
+                self.socket.sendall(bytes.fromhex(act["bytes"]))
+        elif act["do"] == "error":
+            self.send(**{"type": "error", "id": job, "kind": "internal", "stage": "evaluating", "message": "made up",
+                         "retryable": False, "fatal": False, **act["error"]})
+            return not act.get("goes_on")
+        elif act["do"] == "eat":
+            with open(os.path.join(act["cgroup"], "cgroup.procs"), "w") as file:
+                file.write(str(os.getpid()))
+            eaten = []
+            while True:
+                eaten.append(os.urandom(1 << 20))
+        elif act["do"] == "fork":
+            self.log("child", subprocess.Popen(["sleep", "1000"]).pid)
+        return False
 
     def misbehave(self, doc):
         mode = settings()
@@ -179,22 +250,27 @@ class Fake:
                 return {"task": task, "version": "", "alias": task, "fingerprint": "", "num_fewshot": 0, "n": 0,
                         "n_original": 0, "n_effective": 0, "metrics": [], "lmms_results": "{}", "lmms_config": "{}", "notes": "{}",
                         "error": error, "error_kind": kind.strip(), "circumstances": data_of(task)[1] if kind.strip() == "data" else ""}
-        value = expected_value(self.sha256, task, samples)
+        value = settings().get("values", {}).get(task, expected_value(self.sha256, task, samples))
         metric = {"name": "anls", "filter": "none", "value": value, "stderr": 0.01, "stderr_source": "", "missing": "",
                   "higher_is_better": True}
         results = {"alias": task, "anls,none": value, "anls_stderr,none": 0.01}
+        notes = {"flags": settings()["flags"][task]} if task in settings().get("flags", {}) else {}
         return {"task": task, "version": "Yaml", "alias": task, "fingerprint": fingerprint(task), "num_fewshot": 0, "n": samples,
                 "n_original": samples, "n_effective": samples, "metrics": [metric],
-                "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": "{}", "error": ""}
+                "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": json.dumps(notes), "error": ""}
 
 
 def main():
     if sys.argv[1:2] == ["check"]:
         return check(sys.argv[2:])
+    if sys.argv[1:2] == ["devices"]:
+        print(json.dumps({"devices": {"torch": "none", "nccl": "", "driver": "", "gpus": [], **settings().get("devices", {})}}))
+        return 0
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gpu-memory-utilization", default="")
+    parser.add_argument("--share-gpu", action="store_true")
     parser.add_argument("--version", action="store_true")
     arguments = parser.parse_args()
     if arguments.version:
@@ -203,7 +279,9 @@ def main():
     if settings().get("refuse"):
         print(settings()["refuse"], file=sys.stderr)
         return 2
-    Fake(arguments.fd).serve()
+    fake = Fake(arguments.fd)
+    tell_of_birth(fake)
+    fake.serve()
     return 0
 
 

@@ -1,7 +1,7 @@
 // engine_probe JOB.json: runs the engine for the Python tests and prints one JSON document.
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
-// share_prefixes},
+// share_prefixes, out_of_memory_from: N (as if packs of N and more sequences did not fit)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]   raw uint8 RGB of the
 //       exact grid; with "file" in place of "rgb" an encoded picture that is prepared to that size;
 //       "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
@@ -10,9 +10,11 @@
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream"}, …]}, …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
-// "answers": [{tokens, stopped}], "order": […], "seconds": […], "peak_rss_bytes": N} or {"error":
-// {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1,
-// ….
+// "answers": [{tokens, stopped}], "order": […], "shrunk": [N, …], "seconds": […], "peak_rss_bytes":
+// N} or {"error": {code, message}}]}. The logits file holds float32 (step, vocab) of request 0,
+// then of request 1, ….
+
+#include <c10/util/Exception.h>
 
 #include <chrono>
 #include <fstream>
@@ -75,6 +77,14 @@ class Probe {
     options.share_prefixes = given.value("share_prefixes", true);
     options.rank = given.value("rank", std::int64_t{0});
     options.world_size = given.value("world_size", std::int64_t{1});
+    if (const auto most = given.value("out_of_memory_from", std::int64_t{0}); most > 0) {
+      options.before_pack = [most](std::int64_t sequences) {
+        TORCH_CHECK_WITH(OutOfMemoryError, sequences < most,
+                         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+                         "capacity of 79.10 GiB of which 512.00 MiB is free. Including non-PyTorch "
+                         "memory, this process has 78.50 GiB memory in use.");
+      };
+    }
     bool logits = false;
     for (const json& run : job_.at("runs"))
       logits = logits || (run.contains("logits") && run["logits"].is_string());
@@ -145,6 +155,7 @@ class Probe {
     int answered = 0;
     result["order"] = json::array();
     result["answers"] = json::array();
+    result["shrunk"] = json::array();
     for (std::size_t i = 0; i < requests.size(); ++i) result["answers"].push_back(nullptr);
     engine::RunEvents events;
     events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
@@ -155,6 +166,9 @@ class Probe {
       }
       result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
       if (++answered == cancel_after) stop.request_stop();
+    };
+    events.shrunk = [&](std::int64_t most, const std::string&) {
+      result["shrunk"].push_back(most);
     };
     return engine_->generate(requests, images_, processor, events, stop.get_token());
   }

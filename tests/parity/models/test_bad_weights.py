@@ -184,6 +184,17 @@ def test_a_picture_that_cannot_be_read_fails_the_requests_that_show_it_and_no_ot
         assert "picture 1 is not of the promised size" in mixed["answers"][index]["error"]["message"]
 
 
+def test_weights_whose_scores_overflow_give_an_error_and_no_answer(good, bin_dir):
+    """All weights are finite, and what comes out is not: a diverged training."""
+    folder = broken_copy(good, "overflow", lambda t: t["model.norm.weight"].fill_(3e38))
+    request = {"tokens": [1, 2, 3], "max_new_tokens": 2}
+    runs = [{"folder": str(folder), "requests": [request] * 2}, {"folder": str(good[0]), "requests": [request]}]
+    broken, after = cases.run_probe(bin_dir, good[0].parent, runs)["runs"]
+    for answer in broken["answers"]:
+        assert answer["error"]["message"].startswith("not finite: the model's scores for token 1 of the answer are NaN or infinite")
+    assert len(after["answers"][0]["tokens"]) == 2
+
+
 def test_devices_and_options_that_do_not_exist_are_refused(good, bin_dir):
     expected = [
         ({"device": "cuda:9"}, "cuda:9"),

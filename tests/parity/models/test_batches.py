@@ -74,6 +74,29 @@ def test_packed_shared_and_cut_prompts_give_the_same_tokens(every_way, alone, op
     assert every_way[1 + OPTIONS.index(options)] == alone
 
 
+@pytest.mark.parametrize("least, batch, halvings", [(8, 9, [4]), (2, 9, [4, 2, 1]), (4, 8, [4, 2]), (10, 9, [])])
+def test_a_batch_that_does_not_fit_is_halved_and_the_tokens_are_those_of_one_at_a_time(scene, bin_dir, alone, least, batch, halvings):
+    """A pack of `least` sequences and more runs out of memory."""
+    options = {"batch_size": batch, "out_of_memory_from": least}
+    runs = [{"folder": str(scene[0] / "a"), "requests": requests(scene)}, {"requests": requests(scene)[:3]}]
+    (document,) = cases.run_sessions(bin_dir, scene[0], [(options, runs)], scene[3])
+    first, again = document["runs"]
+    assert [answer["tokens"] for answer in first["answers"]] == alone
+    assert sorted(first["order"]) == list(range(len(alone)))  # each once
+    assert first["shrunk"] == halvings
+    assert [answer["tokens"] for answer in again["answers"]] == alone[:3]
+
+
+def test_where_not_even_one_fits_the_run_fails_with_what_was_needed_and_free(scene, bin_dir):
+    options = {"batch_size": 4, "out_of_memory_from": 1}
+    run = {"folder": str(scene[0] / "a"), "requests": requests(scene)}
+    (document,) = cases.run_sessions(bin_dir, scene[0], [(options, [run])], scene[3])
+    (result,) = document["runs"]
+    assert result["error"]["code"] == "unavailable" and result["order"] == []
+    assert result["error"]["message"].startswith("out of memory while generating: 2.00 GiB needed, 512.0 MiB free of 79.10 GiB")
+    assert "evaluate.max_pixels" in result["error"]["message"]
+
+
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_ranks_answer_each_request_once_and_as_one_rank_does(scene, bin_dir, alone, world_size):
     dealt = answers(scene, bin_dir, *[(requests(scene), {"rank": rank, "world_size": world_size}) for rank in range(world_size)])

@@ -176,3 +176,11 @@ TEST_CASE("durations and sizes read and print with their units") {
   CHECK_FALSE(parse_bytes("2G").has_value());
   CHECK(format_bytes(1536) == "1.5 KiB");
 }
+
+TEST_CASE("an attention that does not exist is refused at the start, with those that do") {
+  const std::string problem = problem_of("[evaluate]\nattn_implementation = \"flash\"\n");
+  CHECK(contains(problem, "evaluate.attn_implementation"));
+  CHECK(contains(problem, "\"flash_attention_2\", \"sdpa\", \"eager\""));
+  CHECK(contains(problem, "seen \"flash\""));
+  CHECK(load_text("[evaluate]\nattn_implementation = \"sdpa\"\n").has_value());
+}

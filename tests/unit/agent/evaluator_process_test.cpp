@@ -95,6 +95,45 @@ TEST_CASE("kill ends the evaluator and everything it started") {
   CHECK((!status.has_value() || status->empty() || status->find(") Z") != std::string::npos));
 }
 
+TEST_CASE("a child leaves no core, goes first when memory runs out, and yields to the trainer") {
+  ::setenv("RANK", "3", 1);
+  ::setenv("SLURM_PROCID", "3", 1);
+  ::setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+  EvaluatorProcess process = shell(
+      "echo \"core $(ulimit -c) $(ulimit -Hc), oom $(cat /proc/self/oom_score_adj), nice $(nice), "
+      "rank ${RANK-none} ${SLURM_PROCID-none}, gpu $CUDA_VISIBLE_DEVICES\"");
+  REQUIRE(process.start().has_value());
+  ::unsetenv("RANK");
+  ::unsetenv("SLURM_PROCID");
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+
+  const auto events = wait_for(process, 1);
+
+  REQUIRE(events.size() == 1);
+  const std::string evidence = std::get<Exited>(events[0]).evidence;
+  INFO(evidence);
+  CHECK(evidence.find("core 0 0") != std::string::npos);
+  CHECK(evidence.find("nice 1") != std::string::npos);  // 10 more than ours, at most 19
+  CHECK(evidence.find("rank none none, gpu 7") != std::string::npos);
+  const std::size_t oom = evidence.find("oom ");
+  REQUIRE(oom != std::string::npos);
+  CHECK(std::stoi(evidence.substr(oom + 4)) >= 500);
+}
+
+TEST_CASE("a signal is told as such, and what a terminal would obey is escaped") {
+  EvaluatorProcess process = shell("printf 'red \\033[31m \\377 end\\n' >&2; kill -SEGV $$");
+  REQUIRE(process.start().has_value());
+
+  const auto events = wait_for(process, 1);
+
+  REQUIRE(events.size() == 1);
+  const Exited exited = std::get<Exited>(events[0]);
+  CHECK(exited.signal == SIGSEGV);
+  CHECK_FALSE(exited.exit_code.has_value());
+  CHECK(exited.evidence.find("signal 11") != std::string::npos);
+  CHECK(exited.evidence.find("red \\x1b[31m \\xff end") != std::string::npos);
+}
+
 TEST_CASE("a program that does not exist is an error of start, with its name") {
   EvaluatorProcess process({"/no/such/evaluator"});
 

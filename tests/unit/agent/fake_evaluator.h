@@ -16,6 +16,7 @@ struct FakeEvaluatorScript {
   bool running = false;
   int starts = 0;
   int kills = 0;
+  std::string last_words;
   std::optional<Error> start_error;
 
   template <typename T>
@@ -47,9 +48,10 @@ class FakeEvaluator final : public supervise::Evaluator {
     }
     return events;
   }
+  std::string last_words() const override { return script_.last_words; }
   void kill() override {
     ++script_.kills;
-    script_.pending.emplace_back(supervise::Exited{"signal 9 (Killed)", {}});
+    script_.pending.emplace_back(supervise::Exited{"signal 9 (Killed)", {}, 9});
   }
   void add_descriptors(std::vector<pollfd>&) const override {}
 

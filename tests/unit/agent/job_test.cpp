@@ -78,3 +78,65 @@ TEST_CASE("an evaluator that dies while its weights wait to be recorded is a fai
   CHECK(l.job->done());
   CHECK(l.trainer.row(5).state == state::EvaluationState::kFailed);
 }
+
+TEST_CASE(
+    "a process that was killed for its memory gets smaller batches, and one at the last try") {
+  Loading l;
+  const auto batch = [&] {
+    return l.script.received_of<protocol::Load>().back().settings->batch_size;
+  };
+  const auto die = [&] {
+    l.script.pending.emplace_back(supervise::Exited{"signal 9 (Killed)", {}, 9});
+    for (auto& event : l.supervisor.step()) l.job->take(std::move(event));
+    must(l.job->step());
+    REQUIRE(l.job->done());
+  };
+  const auto try_again = [&] {
+    l.trainer.clock.advance(std::chrono::hours(1));
+    auto lease = must(l.trainer.directory->lease_of(l.trainer.row(5)));
+    l.job = must(run::Job::begin(l.trainer.around, *l.trainer.directory, l.supervisor,
+                                 l.trainer.settings, l.trainer.row(5), std::move(*lease)));
+    l.say(protocol::Hello{});
+  };
+  l.trainer.settings.limits.attempts = 4;
+  CHECK(batch() == 0);
+  die();
+  try_again();
+  CHECK(batch() == 8);
+  die();
+  try_again();
+  CHECK(batch() == 2);
+  die();
+  try_again();
+  CHECK(batch() == 1);
+  die();
+  const state::Evaluation row = l.trainer.row(5);
+  CHECK(row.state == state::EvaluationState::kQuarantined);
+  CHECK(row.reason.find("signal 9 (Killed)") != std::string::npos);
+}
+
+TEST_CASE("what a device computed before it failed is measured anew") {
+  Loading l;
+  l.say_loaded();
+  must(l.job->step());
+  const std::string id = l.script.received_of<protocol::Load>().back().id;
+  l.say(protocol::Prepared{id, {{"docvqa_val", kHash}}});
+  l.say(protocol::Sample{id, "docvqa_val", 1, "text", 1, kHash});
+  l.trainer.clock.advance(seconds(5));
+  must(l.job->step());
+  const auto answers = [&] {
+    return must(l.trainer.directory->store().read().answers(l.trainer.row(5).id)).size();
+  };
+  REQUIRE(answers() == 1);
+
+  l.say(protocol::Sample{id, "docvqa_val", 2, "text", 1, kHash});
+  l.say(protocol::JobError{.id = id,
+                           .kind = std::string(protocol::kDeviceFault),
+                           .stage = "evaluating",
+                           .message = "700"});
+  must(l.job->step());
+
+  CHECK(answers() == 0);
+  CHECK(l.trainer.row(5).state == state::EvaluationState::kFailed);
+  CHECK(l.script.kills == 1);
+}

@@ -1,6 +1,7 @@
 #include "agent/supervise/supervisor.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <csignal>
 
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/support/fake_clock.h"
@@ -305,6 +306,65 @@ TEST_CASE("a cancelled job says nothing more, and a process that does not let go
   bench.clock.advance(seconds(10));
   CHECK(bench.supervisor.step().empty());
   CHECK(bench.script.kills == 1);
+}
+
+TEST_CASE("a kill that was not ours is memory that ran out, ours is what it was for") {
+  Bench bench;
+  bench.reach_evaluating();
+  const JobFailed failure =
+      failure_of(bench.say(Exited{"signal 9 (Killed); loading layer 3", {}, SIGKILL}));
+  CHECK(failure.kind == protocol::kOutOfMemory);
+  CHECK(failure.retryable);
+  CHECK_FALSE(failure.surroundings);
+  CHECK(failure.message.find("loading layer 3") != std::string::npos);
+  CHECK(failure.message.find("evaluate.batch_size") != std::string::npos);
+
+  Bench crashed;
+  crashed.reach_evaluating();
+  CHECK(failure_of(crashed.say(Exited{"signal 11 (Segmentation fault)", {}, SIGSEGV})).kind ==
+        "evaluator_died");
+
+  Bench quiet;
+  quiet.reach_evaluating();
+  const JobFailed ended = failure_of(quiet.say(Exited{"exit code 0", 0}));
+  CHECK(ended.kind == "evaluator_died");
+  CHECK(ended.message.find("ended without a result: exit code 0") != std::string::npos);
+}
+
+TEST_CASE("who is killed for silence or for nonsense leaves its last words") {
+  Bench bench;
+  bench.script.last_words = "reading shard 2";
+  bench.reach_evaluating();
+  bench.clock.advance(seconds(120));
+  const JobFailed silent = failure_of(bench.supervisor.step());
+  CHECK(silent.kind == "timeout");
+  CHECK(silent.message.find("its last words: reading shard 2") != std::string::npos);
+
+  Bench garbage;
+  garbage.script.last_words = "reading shard 2";
+  garbage.reach_evaluating();
+  CHECK(failure_of(garbage.say(Garbage{"x"})).message.find("reading shard 2") != std::string::npos);
+}
+
+TEST_CASE("after a fault of the device nothing that the process says counts") {
+  for (const std::string_view kind : {protocol::kDeviceFault, protocol::kDeviceLost}) {
+    Bench bench;
+    bench.reach_evaluating();
+    const JobFailed failure = failure_of(bench.say(protocol::Message(
+        protocol::JobError{.id = "7", .kind = std::string(kind), .message = "it broke"})));
+    CHECK(failure.surroundings == (kind == protocol::kDeviceLost));
+    CHECK(failure.retryable == (kind == protocol::kDeviceFault));
+    CHECK(bench.script.kills == 1);
+    CHECK(bench.say(protocol::Message(Bench::result())).empty());
+    CHECK_FALSE(bench.supervisor.ready());  // the pause before another process
+  }
+
+  Bench busy;
+  busy.reach_evaluating();
+  CHECK(failure_of(busy.say(protocol::Message(protocol::JobError{
+                       .id = "7", .kind = std::string(protocol::kDeviceBusy), .message = "used"})))
+            .surroundings);
+  CHECK(busy.script.kills == 0);
 }
 
 TEST_CASE("an evaluator that refuses its command line tells of the configuration") {

@@ -1,8 +1,12 @@
 #include "evaluator/engine/sampler.h"
 
+#include <ATen/ops/tensor.h>
+
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 using namespace evalcar::engine;
 
@@ -53,4 +57,30 @@ TEST_CASE("top_p keeps the smallest set of tokens that reaches its mass") {
 
 TEST_CASE("the largest uniform still draws a token that is there") {
   CHECK(draw_token(kScores, {.temperature = 1.0}, std::nextafter(1.0, 0.0)) == 2);
+}
+
+TEST_CASE("a row whose scores are no numbers gives no token, and the others theirs") {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  // Only +inf and NaN are broken: -inf is how a token is forbidden.
+  const std::vector<float> values = {1, 3,          0,          2,  // fine
+                                     1, kNan,       0,          2,  //
+                                     1, kInfinity,  0,          2,  //
+                                     1, -kInfinity, -kInfinity, 2};
+  const at::Tensor scores = at::tensor(values).view({4, 4});
+  Request greedy;
+  greedy.tokens = {0};
+  Request drawn = greedy;
+  drawn.generation.temperature = 1.0;
+  for (const Request& request : {greedy, drawn}) {
+    Sampler sampler(4, 4, at::kCPU);
+    for (std::int64_t slot = 0; slot < 4; ++slot) sampler.start(slot, request);
+
+    const auto tokens = sampler.next(scores, std::array<std::int64_t, 4>{0, 1, 2, 3});
+
+    CHECK(tokens[0] != kNoToken);
+    CHECK(tokens[1] == kNoToken);
+    CHECK(tokens[2] == kNoToken);
+    CHECK(tokens[3] != kNoToken);
+  }
 }

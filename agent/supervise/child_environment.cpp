@@ -1,0 +1,45 @@
+#include "agent/supervise/child_environment.h"
+
+#include <algorithm>
+#include <array>
+
+namespace evalcar::supervise {
+namespace {
+
+constexpr std::array<std::string_view, 15> kNames = {
+    "RANK",       "WORLD_SIZE",  "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "NODE_RANK",
+    "GROUP_RANK", "ROLE_RANK",   "ROLE_WORLD_SIZE", "ROLE_NAME",        "GROUP_WORLD_SIZE",
+    "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT",     "LOCAL_SIZE",       "NODE_SIZE"};
+constexpr std::array<std::string_view, 9> kPrefixes = {"SLURM_", "TORCHELASTIC_", "ACCELERATE_",
+                                                       "FSDP_",  "DEEPSPEED_",    "OMPI_",
+                                                       "PMI_",   "PMIX_",         "MPI_LOCAL"};
+
+std::string_view name_of(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+}  // namespace
+
+bool is_rank_variable(std::string_view name) {
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+std::vector<std::string> child_environment(const char* const* environment) {
+  std::vector<std::string> kept;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    if (!is_rank_variable(name_of(*environment))) kept.emplace_back(*environment);
+  }
+  return kept;
+}
+
+std::vector<std::string> rank_variables(const char* const* environment) {
+  std::vector<std::string> found;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    if (is_rank_variable(name_of(*environment))) found.emplace_back(*environment);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace evalcar::supervise

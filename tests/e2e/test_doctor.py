@@ -1,0 +1,142 @@
+"""`evalcar doctor`: what it looks at, what it says of it, and how to mend each."""
+
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import threading
+
+import checkpoints
+import pytest
+
+FAKE = pathlib.Path(__file__).resolve().parent / "fake_evaluator.py"
+GPU = {"device": "cuda:0", "name": "Tesla T4", "uuid": "GPU-1", "capability": 75, "memory_bytes": 15 << 30,
+       "use": {"lost": False, "free_bytes": 14 << 30, "processes": [4711]}}  # fmt: skip
+
+
+@pytest.fixture
+def doctor(bench, tmp_path):
+    """Runs it; gives (exit code, {check: [finding, …]})."""
+
+    def run(*arguments, **environment):
+        known = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "EVALCAR_EVALUATOR": str(FAKE), "FAKE_EVALUATOR": str(bench.script), **environment}
+        known.pop("STATE_DIRECTORY", None)
+        done = subprocess.run([bench.evalcar, "doctor", "--json", *arguments], env=known, capture_output=True, text=True, timeout=60, check=False)
+        found = {}
+        for check in json.loads(done.stdout)["checks"]:
+            found.setdefault(check["check"], []).append(check)
+        return done.returncode, found
+
+    return run
+
+
+def test_a_well_machine_is_told_as_such_with_its_facts(bench, doctor):
+    checkpoints.write_hugging_face(bench.run, 5)
+    before = os.stat(bench.run / "checkpoint-5").st_mtime_ns
+    code, found = doctor("--set", f"watch.output_dir={bench.run}", "--tasks", "docvqa_val", "--data", str(bench.home),
+                         RANK="3", SLURM_PROCID="3", CUDA_VISIBLE_DEVICES="0")  # fmt: skip
+    assert code == 0, found
+    assert {"configuration", "state directory", "inotify", "clock", "rank variables", "evaluator", "libtorch", "NCCL", "driver", "GPU",
+            "output directory", "disk", "file system", "permissions", "hard links", "steps", "task", "data"} <= found.keys()  # fmt: skip
+    assert found["rank variables"][0]["text"].startswith("RANK=3, SLURM_PROCID=3") and 'CUDA_VISIBLE_DEVICES is "0"' in found["rank variables"][0]["text"]
+    assert "max_user_watches" in found["inotify"][0]["text"]
+    assert "can be linked to" in found["hard links"][0]["text"]
+    assert found["data"][0]["text"] == "docvqa_val: can be read"
+    assert os.listdir(bench.run) == ["checkpoint-5"]  # tried, and nothing stays
+    assert os.stat(bench.run / "checkpoint-5").st_mtime_ns == before
+    assert os.stat(bench.run / "checkpoint-5" / "model.safetensors").st_nlink == 1
+
+
+def test_nothing_is_made_in_an_output_directory_without_checkpoints(bench, doctor):
+    code, found = doctor("--set", f"watch.output_dir={bench.run}")
+    assert code == 0 and os.listdir(bench.run) == []
+    assert "once there is a checkpoint" in found["hard links"][0]["text"]
+    code, found = doctor("--set", f"watch.output_dir={bench.home / 'later'}")
+    assert code == 0 and "it is waited for" in found["output directory"][0]["text"]
+
+
+def test_a_gpu_is_told_with_what_is_wrong_with_it(bench, doctor):
+    bench.tell(devices={"gpus": [GPU], "driver": "580.95"})
+    code, found = doctor("--device", "cuda")
+    assert code == 0 and found["driver"][0]["text"] == "NVIDIA 580.95"
+    assert found["GPU memory"][0]["level"] == "warning" and "16 GB" in found["GPU memory"][0]["text"]
+    assert "4711" in found["GPU use"][0]["text"] and "share_gpu" in found["GPU use"][0]["mend"]
+    bench.tell(devices={"gpus": [{**GPU, "capability": 70}]})
+    code, found = doctor("--device", "cuda")
+    assert code == 1 and "7.5 or newer" in found["GPU"][0]["text"]
+    bench.tell(devices={"gpus": [], "no_gpu": "no CUDA device: no NVIDIA driver is loaded"})
+    code, found = doctor("--device", "cuda")
+    assert code == 1 and "no NVIDIA driver" in found["GPU"][0]["text"] and "nvidia-smi" in found["GPU"][0]["mend"]
+    assert doctor()[0] == 0  # auto: the CPU, and a warning
+    bench.tell(devices={"mps": "/tmp/nvidia-mps/control"})
+    code, found = doctor()
+    assert code == 1 and "CUDA_MPS_PIPE_DIRECTORY" in found["MPS"][0]["mend"]
+    assert doctor("--set", "evaluate.share_gpu=true")[0] == 0
+
+
+def test_tasks_data_and_steps_that_do_not_fit_are_told_with_the_nearest(bench, doctor):
+    code, found = doctor("--tasks", "docvqa_vla")
+    assert code == 1 and 'did you mean "docvqa_val"?' in found["task"][0]["text"] and found["task"][0]["mend"]
+    bench.tell(failing_tasks={"docvqa_val": "data set lmms-lab/DocVQA is not in /data"})
+    code, found = doctor("--tasks", "docvqa_val", "--data", str(bench.home))
+    assert code == 1 and "DocVQA is not in /data" in found["data"][0]["text"]
+    folder = checkpoints.write_hugging_face(bench.run, 300)
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": 300, "save_steps": 300}))
+    code, found = doctor("--set", f"watch.output_dir={bench.run}", "--set", "evaluate.eval_steps=500")
+    assert code == 0 and found["steps"][0]["level"] == "warning" and "every 1500 steps" in found["steps"][0]["text"]
+
+
+def test_a_checkpoint_that_is_whole_or_not_is_told_as_such(bench, doctor):
+    whole = checkpoints.write_hugging_face(bench.run, 5)
+    code, found = doctor(str(whole))
+    assert code == 0 and "hugging_face, step 5" in found["checkpoint"][0]["text"] and "complete" in found["checkpoint"][1]["text"]
+    torn = checkpoints.write_hugging_face(bench.run, 10)
+    os.truncate(torn / "model.safetensors", 500)
+    code, found = doctor(str(torn))
+    assert code == 1 and any("model.safetensors" in finding["text"] and finding["mend"] for finding in found["checkpoint"])
+    assert doctor(str(bench.home / "nothing"))[0] == 1
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    answers = {"/health": {"status": "healthy", "queue_size": 0}, "/openapi.json": {"info": {"title": "LMMS-Eval Server", "version": "0.1.0"}}}
+
+    def do_GET(self):
+        body = json.dumps(self.answers.get(self.path, {"detail": "Not Found"})).encode()
+        self.send_response(200 if self.path in self.answers else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def serving(handler):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_server_is_asked_for_its_health_and_version(doctor):
+    with serving(Api) as url:
+        code, found = doctor("--server", url)
+    assert code == 0 and found["server"][0]["text"] == f"{url}: healthy, LMMS-Eval Server 0.1.0"
+    code, found = doctor("--server", url)  # gone
+    assert code == 1 and "refused" in found["server"][0]["text"] and found["server"][0]["mend"]
+    with serving(type("Other", (Api,), {"answers": {}})) as url:
+        code, found = doctor("--server", url)
+    assert code == 1 and "answers 404" in found["server"][0]["text"]
+    assert doctor("--server", "https://localhost")[0] == 1
+
+
+def test_an_evaluator_that_cannot_run_is_told_with_what_it_said(bench, doctor, tmp_path):
+    program = tmp_path / "broken"
+    program.write_text("#!/bin/sh\necho 'libtorch.so: cannot open shared object file' >&2\nexit 127\n")
+    program.chmod(0o755)
+    code, found = doctor(EVALCAR_EVALUATOR=str(program))
+    assert code == 1 and "exit code 127" in found["evaluator"][0]["text"] and "libtorch.so" in found["evaluator"][0]["text"]
+    assert "ldd" in found["evaluator"][0]["mend"]

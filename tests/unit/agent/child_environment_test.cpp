@@ -1,0 +1,52 @@
+#include "agent/supervise/child_environment.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "agent/supervise/line_quota.h"
+
+using namespace evalcar;
+using namespace evalcar::supervise;
+
+namespace {
+
+constexpr const char* kEnvironment[] = {"PATH=/bin",
+                                        "RANK=3",
+                                        "LOCAL_RANK=1",
+                                        "WORLD_SIZE=8",
+                                        "MASTER_ADDR=10.0.0.1",
+                                        "CUDA_VISIBLE_DEVICES=7",
+                                        "SLURM_PROCID=3",
+                                        "SLURM_JOB_ID=17",
+                                        "TORCHELASTIC_RUN_ID=x",
+                                        "OMPI_COMM_WORLD_RANK=3",
+                                        "PMI_RANK=3",
+                                        "RANKING=no rank",
+                                        "ODD",
+                                        nullptr};
+
+}  // namespace
+
+TEST_CASE("a child learns which GPU is ours, and not which rank of the trainer we stand beside") {
+  CHECK(child_environment(kEnvironment) ==
+        std::vector<std::string>{"PATH=/bin", "CUDA_VISIBLE_DEVICES=7", "RANKING=no rank", "ODD"});
+  CHECK(rank_variables(kEnvironment) ==
+        std::vector<std::string>{"LOCAL_RANK=1", "MASTER_ADDR=10.0.0.1", "OMPI_COMM_WORLD_RANK=3",
+                                 "PMI_RANK=3", "RANK=3", "SLURM_JOB_ID=17", "SLURM_PROCID=3",
+                                 "TORCHELASTIC_RUN_ID=x", "WORLD_SIZE=8"});
+  CHECK(child_environment(nullptr).empty());
+}
+
+TEST_CASE("a child that repeats itself gets so many lines a minute, and is told of the rest once") {
+  LineQuota quota;
+  const MonotonicTime start{};
+  std::int64_t left_out = -1;
+  for (int line = 0; line < LineQuota::kLines; ++line) CHECK(quota.take(start, left_out));
+  for (int line = 0; line < 30; ++line) CHECK_FALSE(quota.take(start, left_out));
+  CHECK(left_out == 0);
+  CHECK_FALSE(quota.take(start + LineQuota::kPeriod - std::chrono::seconds(1), left_out));
+
+  CHECK(quota.take(start + LineQuota::kPeriod, left_out));
+  CHECK(left_out == 31);
+  CHECK(quota.take(start + LineQuota::kPeriod, left_out));
+  CHECK(left_out == 0);
+}

@@ -1,0 +1,113 @@
+// What the doctor makes of facts; how it gets them is tests/e2e/test_doctor.py.
+#include "agent/cli/doctor.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+using namespace evalcar;
+using namespace evalcar::cli;
+using Catch::Matchers::ContainsSubstring;
+using Level = Finding::Level;
+
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
+
+GpuFacts good_gpu() {
+  return {.device = "cuda:0",
+          .name = "A100",
+          .capability = 80,
+          .memory_bytes = 80 * kGiB,
+          .users = {},
+          .free_bytes = 79 * kGiB,
+          .lost = false};
+}
+
+}  // namespace
+
+TEST_CASE("a GPU that is new, large and free is well") {
+  const Findings findings = judge_gpu(good_gpu(), false);
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].level == Level::kOk);
+  CHECK_THAT(findings[0].text, ContainsSubstring("compute capability 8.0"));
+}
+
+TEST_CASE("a GPU below 7.5 is refused, a small one warned of, one in use told with its users") {
+  GpuFacts old = good_gpu();
+  old.capability = 70;
+  CHECK(judge_gpu(old, false)[0].level == Level::kProblem);
+  old.capability = 75;
+  CHECK(judge_gpu(old, false)[0].level == Level::kOk);
+
+  GpuFacts little = good_gpu();
+  little.memory_bytes = 16 * kGiB - 1;
+  const Findings memory = judge_gpu(little, false);
+  REQUIRE(memory.size() == 2);
+  CHECK(memory[1].level == Level::kWarning);
+  CHECK_THAT(memory[1].text, ContainsSubstring("less than 16 GB"));
+  CHECK_THAT(memory[1].mend, ContainsSubstring("evaluate.max_pixels"));
+
+  GpuFacts used = good_gpu();
+  used.users = {17, 4711};
+  const Findings use = judge_gpu(used, false);
+  REQUIRE(use.size() == 2);
+  CHECK_THAT(use[1].text, ContainsSubstring("17, 4711"));
+  CHECK_THAT(use[1].mend, ContainsSubstring("evaluate.share_gpu = true"));
+  CHECK(judge_gpu(used, true)[1].mend.empty());
+
+  GpuFacts lost = good_gpu();
+  lost.lost = true;
+  CHECK(judge_gpu(lost, false)[0].level == Level::kProblem);
+}
+
+TEST_CASE("eval_steps that the trainer's saves do not meet are warned of") {
+  CHECK(judge_steps(0, 300).level == Level::kOk);
+  CHECK(judge_steps(1000, 0).level == Level::kOk);
+  CHECK(judge_steps(1000, 500).level == Level::kOk);
+  const Finding never = judge_steps(1000, 300);
+  CHECK(never.level == Level::kWarning);
+  CHECK_THAT(never.text, ContainsSubstring("they meet only every 3000 steps"));
+  CHECK_THAT(never.mend, ContainsSubstring("a multiple of 300"));
+  CHECK_THAT(judge_steps(500, 1000).text, ContainsSubstring("only every 1000 steps"));
+  CHECK_THAT(judge_steps(INT64_MAX, 1000).text, ContainsSubstring("hardly ever"));
+}
+
+TEST_CASE("file systems are known by their magic number") {
+  CHECK(file_system_kind(0xEF53).name == "ext4");
+  CHECK(file_system_kind(0x6969).is_network);
+  CHECK(file_system_kind(0xFFFFFFFFFF534D42).name == "CIFS");  // f_type is signed on some machines
+  CHECK(file_system_kind(1).name.empty());
+}
+
+TEST_CASE("a server's address is taken apart, and nothing else is taken for one") {
+  CHECK(parse_server_url("http://127.0.0.1:8000")->port == "8000");
+  CHECK(parse_server_url("http://host/health?x=1")->host == "host");
+  CHECK(parse_server_url("http://host")->port == "80");
+  CHECK(parse_server_url("http://[::1]:8000")->host == "::1");
+  for (const char* const bad :
+       {"", "host:8000", "https://host", "http://", "http://:80", "http://a:0", "http://a:65536",
+        "http://a:80x", "http://u@h:80", "http://a b:80"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_server_url(bad).has_value());
+  }
+}
+
+TEST_CASE("an answer is read whole, in chunks too, and broken ones are refused") {
+  const auto plain = parse_http_answer("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{\"x\":1}");
+  REQUIRE(plain.has_value());
+  CHECK(plain->status == 200);
+  CHECK(plain->body == "{\"x\":1}");
+  const auto chunked = parse_http_answer(
+      "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: "
+      "Chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n");
+  REQUIRE(chunked.has_value());
+  CHECK(chunked->status == 404);
+  CHECK(chunked->body == "abc0123456789");
+  for (const std::string_view bad :
+       {"", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\nx",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_http_answer(bad).has_value());
+  }
+}

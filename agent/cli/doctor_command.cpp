@@ -12,6 +12,7 @@
 #include "agent/supervise/find_evaluator.h"
 #include "evaluator/tasks/task_file.h"
 #include "store/state/location.h"
+#include "store/state/store.h"
 
 namespace evalcar::cli {
 namespace {
@@ -75,6 +76,22 @@ Finding check_state_directory(FileSystem& files) {
   return {"state directory", true, dir};
 }
 
+/// Databases that were damaged and lie aside: somebody should know, and may want to look at them.
+std::vector<Finding> check_databases(const FileSystem& files, const config::Settings& settings) {
+  std::vector<std::string> paths;
+  if (const auto found = state::list_databases(files); found.has_value()) paths = *found;
+  if (!settings.store.path.empty()) paths.push_back(settings.store.path);
+  std::vector<Finding> findings;
+  for (const std::string& path : paths) {
+    const auto aside = state::damaged_files(files, path);
+    if (!aside.has_value() || aside->empty()) continue;
+    findings.push_back({"database", false,
+                        path + " was damaged and made anew; the old one lies in " + aside->back() +
+                            ". Check the disk, then delete that file"});
+  }
+  return findings;
+}
+
 Finding check_inotify() {
   const supervise::OwnedFd fd(::inotify_init1(IN_CLOEXEC));
   if (fd.get() < 0) {
@@ -120,6 +137,7 @@ int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clo
   std::vector<Finding> findings = {check_configuration(options, files, settings),
                                    check_evaluator(files, clock), check_state_directory(files),
                                    check_inotify(), check_gpu(files)};
+  for (Finding& finding : check_databases(files, settings)) findings.push_back(std::move(finding));
   if (findings[0].ok) {
     for (Finding& finding : check_settings(files, settings)) findings.push_back(std::move(finding));
   }

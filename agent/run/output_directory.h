@@ -183,6 +183,7 @@ class OutputDirectory {
   std::size_t waiting_count_ = 0;
   bool retry_asked_ = false;
   std::string status_trouble_;
+  std::string turn_trouble_;  ///< why the last turn could not do what it had to
   MonotonicTime retry_at_{};
   MonotonicTime status_at_{};
   MonotonicTime last_news_{};

@@ -5,6 +5,8 @@
 #include "agent/cli/exit_code.h"
 #include "agent/cli/small_commands.h"
 #include "store/base/text.h"
+#include "store/state/location.h"
+#include "store/state/store.h"
 
 namespace evalcar::cli {
 namespace {
@@ -26,6 +28,22 @@ Finding check_configuration(const DoctorOptions& options, const FileSystem& file
 
 std::string_view word_of(Level level) {
   return level == Level::kOk ? "ok" : level == Level::kWarning ? "warning" : "problem";
+}
+
+/// Databases that were damaged and lie aside: somebody should know, and may want to look at them.
+Findings check_databases(const FileSystem& files, const config::Settings& settings) {
+  std::vector<std::string> paths;
+  if (const auto found = state::list_databases(files); found.has_value()) paths = *found;
+  if (!settings.store.path.empty()) paths.push_back(settings.store.path);
+  Findings findings;
+  for (const std::string& path : paths) {
+    const auto aside = state::damaged_files(files, path);
+    if (!aside.has_value() || aside->empty()) continue;
+    findings.push_back({"database", Level::kProblem,
+                        path + " was damaged and made anew; the old one lies in " + aside->back(),
+                        "check the disk, then delete that file"});
+  }
+  return findings;
 }
 
 void print(const Findings& findings, std::ostream& out) {
@@ -63,6 +81,7 @@ int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clo
   add({check_configuration(options, files, settings)});
   const bool configured = findings.front().level != Level::kProblem;
   add(check_machine(files, clock));
+  add(check_databases(files, settings));
   add(check_evaluator(files, clock, settings));
   if (configured) {
     for (const std::string& dir : settings.watch.output_dir) {

@@ -1,6 +1,7 @@
 #include "agent/cli/run_command.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -107,6 +108,12 @@ auto patiently(const Make& make, const config::Settings& settings) {
   return made;
 }
 
+/// The umask that gives files this mode ("0640") and folders the same with x for whoever may read.
+mode_t umask_of(const std::string& file_mode) {
+  const auto mode = static_cast<mode_t>(std::stoul(file_mode, nullptr, 8));  // of a checked choice
+  return 0777U & ~(mode | ((mode & 0444U) >> 2U));
+}
+
 /// None of the output directories exists.
 bool nothing_there(const FileSystem& files, const std::vector<std::string>& output_dirs) {
   return std::ranges::none_of(output_dirs, [&](const std::string& path) {
@@ -195,6 +202,8 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     return kExitUsage;
   }
 
+  // Whoever trains reads what is published, whatever umask this was started with.
+  (void)::umask(umask_of(config->settings.publish.file_mode));
   const SystemClock clock;
   agent_service::ServiceManager manager(clock, agent_service::take_manager_address());
   Signals signals;
@@ -220,7 +229,9 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
   while (true) {
     if (!agent.has_value()) {
       err << "evalcar run: " << agent.error().message << '\n';
-      return exit_code_of(agent.error());
+      // A newer schema, a network file system: starting again does not help, another setting does.
+      const bool refused = agent.error().code == ErrorCode::kUnsupported;
+      return refused ? kExitUsage : exit_code_of(agent.error());
     }
     WatchLoop::End end = loop.run(**agent, settings);
     agent->reset();  // it lets go of the database, for the next one

@@ -67,12 +67,14 @@ struct EvaluateSettings {
 
 struct StoreSettings {
   std::string path;  ///< empty: below the state directory
+  bool allow_network_file_system = false;
 };
 
 enum class LinkInCheckpoint { kAuto, kNever, kAlways };
 
 struct PublishSettings {
-  std::string dir;  ///< empty: <output_dir>/_evalcar
+  std::string dir;        ///< empty: <output_dir>/_evalcar
+  std::string file_mode;  ///< "0644"
   LinkInCheckpoint link_in_checkpoint = LinkInCheckpoint::kAuto;
   std::int64_t keep_best = 0;
   std::string metric_for_best_model;

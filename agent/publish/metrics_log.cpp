@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "store/base/crash_point.h"
+
 namespace evalcar::publish {
 namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
@@ -50,12 +52,14 @@ Status MetricsLog::refresh() {
   const std::size_t whole = newline == std::string::npos ? 0 : newline + 1;
   if (whole != content.size()) {
     content.resize(whole);
+    EVALCAR_RETURN_IF_ERROR(ask_fence());
     EVALCAR_RETURN_IF_ERROR(files_.truncate(path_, whole));
     EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_appendable(path_));
     EVALCAR_RETURN_IF_ERROR(file->sync());
     EVALCAR_RETURN_IF_ERROR(file->close());
   }
   if (suspect_) {
+    EVALCAR_RETURN_IF_ERROR(ask_fence());
     EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, path_, content));
     suspect_ = false;
   }
@@ -87,7 +91,14 @@ Status MetricsLog::restore_among(std::vector<std::pair<std::int64_t, std::string
   std::string whole;
   for (const auto& [at, line] : lines) whole += line + "\n";
   seen_.reset();
+  EVALCAR_RETURN_IF_ERROR(ask_fence());
   EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, path_, whole));
+  return refresh();
+}
+
+Status MetricsLog::replace() {
+  if (!files_.info_followed(path_).has_value()) return {};
+  suspect_ = true;
   return refresh();
 }
 
@@ -110,6 +121,7 @@ Status MetricsLog::append(const std::string& line) {
   const std::uint64_t size_before = is_new ? 0 : seen_->size_bytes;
   seen_.reset();  // whatever happens now, read it again next time
   EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_appendable(path_));
+  EVALCAR_RETURN_IF_ERROR(ask_fence());
   if (Status written = file->append(line + "\n"); !written.has_value()) {
     (void)file->close();
     (void)files_.truncate(path_, size_before);  // best effort; refresh() cuts what stays
@@ -120,8 +132,12 @@ Status MetricsLog::append(const std::string& line) {
     (void)file->close();
     return synced;
   }
-  EVALCAR_RETURN_IF_ERROR(file->close());
+  if (Status closed = file->close(); !closed.has_value()) {
+    suspect_ = true;
+    return closed;
+  }
   if (is_new) EVALCAR_RETURN_IF_ERROR(files_.sync_directory(parent_path(path_)));
+  crash_point("after_line");
   return {};
 }
 

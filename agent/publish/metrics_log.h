@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,8 +20,9 @@ std::optional<std::int64_t> seq_of(const std::string& line);
 /// Not thread-safe. The file is read once, and again when somebody else changed it.
 class MetricsLog {
  public:
-  /// `files` must outlive it.
-  MetricsLog(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+  /// `files` must outlive it. `fence`: see PublisherOptions; may be null.
+  MetricsLog(FileSystem& files, std::string path, std::function<Status()> fence = {})
+      : files_(files), path_(std::move(path)), fence_(std::move(fence)) {}
 
   /// Cuts a torn tail (text after the last newline: a write that a kill or a full disk interrupted)
   /// and learns the lines. A missing file is an empty one. Lines that are not JSON objects are left
@@ -32,10 +34,12 @@ class MetricsLog {
   std::optional<std::string> line_of(const std::string& evaluation_key) const;
   /// After refresh(): the line with this seq, if it is there and ours.
   std::optional<std::string> line_with_seq(std::int64_t seq) const;
+  /// Replaces the file by a copy of its whole lines; without a file nothing happens.
+  Status replace();
   /// Appends the line and its newline in one write, then fsync. On an error the file has the line
   /// not at all, or whole: what was written of it is cut again, at the latest by the next
-  /// refresh(). After a failed fsync the file is replaced as a whole, since its content is unknown
-  /// then.
+  /// refresh(). After a failed fsync or close the file is replaced as a whole, since its content is
+  /// unknown then.
   Status append(const std::string& line);
   /// Puts lines back that the file had once and has no more, each at the place of its seq. Those
   /// above all others are appended; else the file is replaced, so that readers start over.
@@ -44,13 +48,15 @@ class MetricsLog {
  private:
   Status restore_among(std::vector<std::pair<std::int64_t, std::string>> lines);
   Status learn(const std::string& content);
+  Status ask_fence() const { return fence_ ? fence_() : Status(); }
 
   FileSystem& files_;
   std::string path_;
+  std::function<Status()> fence_;
   std::optional<FileInfo> seen_;  ///< what the file looked like when it was read last
   std::int64_t last_seq_ = 0;
   std::map<std::string, std::string> lines_;  ///< by evaluation key
-  bool suspect_ = false;                      ///< an fsync failed
+  bool suspect_ = false;                      ///< an fsync or a close failed
 };
 
 }  // namespace evalcar::publish

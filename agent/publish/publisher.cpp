@@ -6,8 +6,10 @@
 #include "agent/publish/event_file.h"
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/metrics_log.h"
+#include "agent/publish/recall.h"
 #include "agent/publish/results_files.h"
 #include "agent/publish/utc.h"
+#include "store/base/stale_temporaries.h"
 
 namespace evalcar::publish {
 namespace {
@@ -42,7 +44,7 @@ struct Publisher::State {
         clock(the_clock),
         store(the_store),
         options(std::move(the_options)),
-        log(files, join_path(options.dir, "metrics.jsonl")) {}
+        log(files, join_path(options.dir, "metrics.jsonl"), options.fence) {}
 
   FileSystem& files;
   const Clock& clock;
@@ -50,6 +52,7 @@ struct Publisher::State {
   PublisherOptions options;
   MetricsLog log;
 
+  Status ask_fence() const { return options.fence ? options.fence() : Status(); }
   const Aliases& published_aliases() const {
     static const Aliases kNone;
     return options.publish_aliases ? options.aliases : kNone;
@@ -66,6 +69,7 @@ struct Publisher::State {
     facts.dtype = evaluation.compute_dtype.empty() ? evaluation.dtype : evaluation.compute_dtype;
     facts.version = options.version;
     facts.evaluation_key = evaluation_key(evaluation, result);
+    EVALCAR_ASSIGN_OR_RETURN(facts.record, record_of(store.read(), evaluation, result));
     facts.settings = evaluation.settings;
     facts.finished = parse_utc(evaluation.finished_at);
     facts.started = facts.finished - std::chrono::duration_cast<std::chrono::microseconds>(
@@ -100,6 +104,7 @@ struct Publisher::State {
     const std::string dir = join_path(
         options.dir, "results/" + std::to_string(evaluation.step) + "/" + evaluation.kind);
     EVALCAR_ASSIGN_OR_RETURN(RunFacts facts, run_facts(evaluation, result));
+    remove_stale_temporaries(files, join_path(dir, sanitized_model_name(facts.checkpoint)));
     EVALCAR_ASSIGN_OR_RETURN(const WallTime date, free_date(dir, facts));
     facts.started += date - facts.finished;
     facts.finished = date;
@@ -233,6 +238,7 @@ Result<Published> Publisher::publish(std::int64_t evaluation_id,
   }
   EVALCAR_ASSIGN_OR_RETURN(const protocol::EvaluationResult result,
                            s.store.read().result(evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(s.ask_fence());
   EVALCAR_RETURN_IF_ERROR(make_directories(s.files, s.options.dir));
 
   Published published;
@@ -247,9 +253,11 @@ Result<Published> Publisher::publish(std::int64_t evaluation_id,
   written.push_back(results.table);
   written.push_back(results.results);
   if (s.options.tensorboard) {
+    EVALCAR_RETURN_IF_ERROR(s.ask_fence());
     EVALCAR_RETURN_IF_ERROR(s.append_event_of(evaluation, result, line.second));
     written.push_back(s.event_path());
   }
+  EVALCAR_RETURN_IF_ERROR(s.ask_fence());
   EVALCAR_RETURN_IF_ERROR(s.store.finish_publication(evaluation_id, written));
   // From here on the evaluation is published; best.json follows from the database at any time.
   EVALCAR_RETURN_IF_ERROR(write_best(evaluation.run_id));
@@ -263,6 +271,7 @@ Result<std::int64_t> Publisher::publish_pending(std::int64_t run_id,
   state::EvaluationFilter scored;
   scored.run_id = run_id;
   scored.states = {state::EvaluationState::kScored};
+  EVALCAR_RETURN_IF_ERROR(state_->ask_fence());
   EVALCAR_RETURN_IF_ERROR(state_->log.refresh());
   EVALCAR_RETURN_IF_ERROR(state_->write_missing_lines(run_id));
   EVALCAR_RETURN_IF_ERROR(state_->restore_files(run_id));
@@ -282,7 +291,10 @@ Result<std::optional<std::int64_t>> Publisher::best_evaluation(std::int64_t run_
   return publish::best_evaluation(state_->store.read(), state_->options, run_id, kind);
 }
 
+Status Publisher::replace_log() { return state_->log.replace(); }
+
 Status Publisher::write_best(std::int64_t run_id) {
+  EVALCAR_RETURN_IF_ERROR(state_->ask_fence());
   return publish::write_best(state_->files, state_->store.read(), state_->options, run_id);
 }
 

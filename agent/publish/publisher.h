@@ -30,6 +30,9 @@ struct PublisherOptions {
   bool log_samples = true;       ///< evaluate.log_samples: the `_samples_<task>.jsonl` files
   std::string version;           ///< of the program, for the results files
   std::string device;            ///< "cuda:0", for the results files; may be empty
+  /// Whether this process may still publish: asked before each file is made, and of metrics.jsonl
+  /// once more when it is open, right before the line is written; null = always.
+  std::function<Status()> fence;
 };
 
 /// What one publication did.
@@ -59,6 +62,9 @@ class Publisher {
   /// deleted of what was published, and publishes every evaluation of the run that is scored and
   /// not published. Returns how many; the first error ends it.
   Result<std::int64_t> publish_pending(std::int64_t run_id, std::optional<std::int64_t> lag_steps);
+  /// The directory was taken over from an agent that may wake up: metrics.jsonl is replaced by a
+  /// copy, so that what it writes to the one that it has open reaches nobody. Before anything else.
+  Status replace_log();
   /// Writes best.json from the database; call it after Store::set_kept_path. No file while nothing
   /// has a value.
   Status write_best(std::int64_t run_id);

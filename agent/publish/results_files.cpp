@@ -225,6 +225,7 @@ Json own_facts(const RunFacts& facts, const protocol::EvaluationResult& result) 
       own["bootstrap_stderr"][task.task][metric.name + "," + metric.filter] = *metric.stderr_value;
     }
   }
+  if (!facts.record.empty()) own["record"] = Json::parse(facts.record, nullptr, false);
   return own;
 }
 

@@ -25,6 +25,7 @@ struct RunFacts {
   std::string device;
   std::string version;         ///< of evalcar
   std::string evaluation_key;  ///< evaluation_key() where there is a database; may be empty
+  std::string record;          ///< record_of() where there is a database; may be empty
   protocol::EvaluationSettings settings;
   WallTime started{};
   WallTime finished{};

@@ -15,7 +15,8 @@ using std::chrono::seconds;
 
 /// Retries of what failed for a reason of the moment, and of evaluations that wait for their time.
 constexpr seconds kSchedulePause{1};
-constexpr seconds kJobRetryPause{5};
+constexpr seconds kJobRetryPause{5};  ///< limits.retry_delay, if that is shorter
+constexpr milliseconds kLeastRetryPause{100};
 constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
 /// A fault around the checkpoints is repaired by a person: it costs a start of the evaluator, maybe
@@ -67,6 +68,11 @@ void Agent::step_directories() {
     const Status turn = directory->step();
     complain(directory->path(), turn);
     if (directory->fatal()) exit_code_ = kFailed;
+    if (const std::string why = directory->store().must_end();
+        !why.empty() && !exit_code_.has_value()) {
+      spdlog::error("{}", why);
+      exit_code_ = kFailed;
+    }
     if (directory->take_retry_asked()) {
       obstacle_until_ = around_.clock.monotonic_now();
       data_obstacle_ = false;
@@ -124,7 +130,10 @@ void Agent::step_job() {
   if (now < job_retry_at_) return;
   const Status turn = job_->step();
   complain(job_->row().checkpoint, turn);
-  if (!turn.has_value()) job_retry_at_ = now + kJobRetryPause;
+  if (!turn.has_value()) {
+    job_retry_at_ = now + std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay,
+                                                              kLeastRetryPause, kJobRetryPause);
+  }
   if (!job_->done()) return;
   if (job_->missed_data()) data_.doubt();
   if (job_->obstacle().has_value()) {
@@ -288,6 +297,9 @@ milliseconds Agent::until_due() const {
   for (const auto& directory : directories_) due = std::min(due, directory->until_due());
   if (const auto deadline = supervisor_.until_deadline(); deadline.has_value()) {
     due = std::min(due, *deadline);
+  }
+  if (job_ != nullptr && job_->flush_due().has_value()) {
+    due = std::min(due, until(std::max(*job_->flush_due(), job_retry_at_)));
   }
   // A child's end shows on no descriptor.
   if (job_ != nullptr && job_->hashing()) due = std::min(due, milliseconds(50));

@@ -4,15 +4,20 @@
 
 #include <set>
 
+#include "agent/publish/recall.h"
 #include "agent/run/rows.h"
 #include "agent/run/run_identity.h"
 #include "agent/run/warn_once.h"
+#include "store/base/file_system_kind.h"
+#include "store/base/stale_temporaries.h"
 #include "store/state/location.h"
 
 namespace evalcar::run {
 namespace {
 
 constexpr std::chrono::seconds kHomeRetryPause{5};
+/// Between two looks whether our folder is still ours; each publication looks besides.
+constexpr std::chrono::seconds kLockPause{1};
 /// A delete of the whole directory takes our folder before, among or after the checkpoints.
 constexpr std::chrono::seconds kUnmarkedPause{2};
 
@@ -20,14 +25,15 @@ constexpr std::chrono::seconds kUnmarkedPause{2};
 
 CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
                        const Averages& averages, const BestKept& best, std::string path,
-                       std::string pattern)
+                       std::string pattern, std::string publish_dir)
     : around_(around),
       store_(store),
       stage_(stage),
       averages_(averages),
       best_(best),
       path_(std::move(path)),
-      pattern_(std::move(pattern)) {}
+      pattern_(std::move(pattern)),
+      publish_dir_(std::move(publish_dir)) {}
 
 // ---- which run
 
@@ -57,10 +63,15 @@ Result<CurrentRun::Change> CurrentRun::look() {
   }
   const bool home_deleted = run.has_value();
   if (!run.has_value()) {
-    EVALCAR_ASSIGN_OR_RETURN(run, store_.ensure_run(stem, real, root->device, root->inode, mark));
+    // What lies in our folder is of this life of the directory, also if the database was lost.
+    const bool ours = !mark.empty() && publish_dir_.empty();
+    const std::int64_t hint = ours ? publish::published_generation(around_.files, home(), stem) : 1;
+    EVALCAR_ASSIGN_OR_RETURN(run,
+                             store_.ensure_run(stem, real, root->device, root->inode, mark, hint));
   }
   const bool another = !run_.has_value() || run->id != run_->id;
   if (another) {
+    EVALCAR_RETURN_IF_ERROR(recall(*run));
     EVALCAR_ASSIGN_OR_RETURN(auto known, read_known_contents(run->id));
     if (run_.has_value()) spdlog::info("{} was recreated: this is run {}", path_, run->name);
     leave();
@@ -109,6 +120,26 @@ Result<watch::KnownContents> CurrentRun::read_known_contents(std::int64_t run_id
   return known;
 }
 
+/// Before anything is planned: a database that was lost knows less than the files.
+Status CurrentRun::recall(const state::Run& run) {
+  const std::string dir = publish_dir_.empty() ? home() : publish_dir_;
+  EVALCAR_ASSIGN_OR_RETURN(const publish::Recalled found,
+                           publish::recall_published(around_.files, dir, store_, run));
+  constexpr std::size_t kTold = 5;
+  for (std::size_t i = 0; i < found.left.size() && i < kTold; ++i) {
+    spdlog::warn("{}: not taken into the database: {}", dir, found.left[i]);
+  }
+  if (found.left.size() > kTold) {
+    spdlog::warn("{}: and {} lines more", dir, found.left.size() - kTold);
+  }
+  if (found.taken > 0) {
+    spdlog::warn("{}: {} published evaluations that the database did not know were taken into it",
+                 dir, found.taken);
+  }
+  recalled_ += found.taken;
+  return {};
+}
+
 bool CurrentRun::still_there() const {
   return run_.has_value() && around_.files.info_followed(path_).has_value() &&
          read_mark(around_.files, home()) == run_->mark;
@@ -116,7 +147,7 @@ bool CurrentRun::still_there() const {
 
 void CurrentRun::forget_home() {
   lock_.reset();
-  home_ready_ = begun_ = false;
+  lock_removed_ = home_ready_ = begun_ = false;
 }
 
 /// Its rows stay as they are: it may come back with its file system.
@@ -131,33 +162,86 @@ void CurrentRun::leave() {
 Status CurrentRun::ensure_home() {
   begun_ = true;
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (home_ready_ || now < home_retry_at_) return {};
+  if (home_ready_) EVALCAR_RETURN_IF_ERROR(keep_lock());
+  if (home_ready_) return {};
+  if (now < home_retry_at_) return {};
   if (const Status made = make_home(); !made.has_value()) {
     home_retry_at_ = now + kHomeRetryPause;
     warn_once(home_trouble_,
               made.error().message + "; going on without leases and without a lock there");
     return {};
   }
-  if (!lock_.has_value()) {  // an earlier turn may have come as far as here
-    const auto taken = std::make_shared<std::optional<Result<OutputLock>>>();
-    const Status asked =
-        around_.files.perform(home(), [taken, path = join_path(home(), "lock")]() -> Status {
-          taken->emplace(OutputLock::take(path));
-          return {};
-        });
-    if (!asked.has_value()) return Status();  // does not answer: the next turn
-    auto lock = std::move(**taken);
-    if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
-      fatal_ = true;
-      return lock.error();
+  // An earlier turn may have come as far as here.
+  if (!lock_.has_value()) EVALCAR_RETURN_IF_ERROR(take_lock());
+  if (lock_.has_value()) {
+    for (const std::string& folder : {home(), join_path(home(), "tensorboard"), publish_dir_}) {
+      if (!folder.empty()) remove_stale_temporaries(around_.files, folder);
     }
-    warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
-    if (lock.has_value()) lock_ = std::move(lock).value();
+    EVALCAR_RETURN_IF_ERROR(remove_unknown_leases());
   }
-  if (lock_.has_value()) EVALCAR_RETURN_IF_ERROR(remove_unknown_leases());
   EVALCAR_RETURN_IF_ERROR(mark_home());
   home_ready_ = true;
   return {};
+}
+
+/// Where there can be no lock everything goes on without it.
+Status CurrentRun::take_lock() {
+  const auto type = around_.files.file_system_type(home());
+  const bool shared = type.has_value() && !file_system_kind(*type).local;
+  const auto taken = std::make_shared<std::optional<Result<OutputLock>>>();
+  const Status asked =
+      around_.files.perform(home(), [taken, shared, path = join_path(home(), "lock")]() -> Status {
+        taken->emplace(OutputLock::take(path, shared));
+        return {};
+      });
+  EVALCAR_RETURN_IF_ERROR(asked);
+  auto lock = std::move(**taken);
+  if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
+    fatal_ = true;
+    return lock.error();
+  }
+  warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
+  lock_removed_ = false;
+  if (!lock.has_value()) return {};
+  lock_ = std::move(lock).value();
+  lock_checked_at_ = around_.clock.monotonic_now();
+  took_over_ = took_over_ || lock_->replaced_living();
+  return {};
+}
+
+Status CurrentRun::keep_lock() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!lock_.has_value() || now - lock_checked_at_ < kLockPause) return {};
+  const Status mine = check_owner();
+  if (lock_removed_) return {};
+  if (mine.has_value() && lock_->needs_renewal()) lock_->renew();
+  return mine;
+}
+
+Status CurrentRun::check_owner() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (lock_removed_) {
+    return make_error(ErrorCode::kUnavailable, join_path(home(), "lock") +
+                                                   ": was removed; nothing "
+                                                   "is published before it is taken again");
+  }
+  if (!lock_.has_value()) return {};
+  lock_checked_at_ = now;
+  const Status mine = lock_->check();
+  if (mine.has_value()) return {};
+  if (mine.error().code == ErrorCode::kUnavailable) fatal_ = true;
+  if (mine.error().code != ErrorCode::kNotFound) return mine;
+  // Maybe a delete of the whole directory, which must not find new names of ours.
+  lock_.reset();
+  lock_removed_ = true;
+  home_ready_ = false;
+  home_retry_at_ = now + kUnmarkedPause;
+  return mine;
+}
+
+std::optional<MonotonicTime> CurrentRun::renewal_due() const {
+  if (!lock_.has_value() || !lock_->needs_renewal()) return std::nullopt;
+  return lock_checked_at_ + OutputLock::kRenewal;
 }
 
 /// Never the output directory itself, which somebody may be removing.

@@ -31,7 +31,8 @@ class CurrentRun {
   };
 
   CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
-             const Averages& averages, const BestKept& best, std::string path, std::string pattern);
+             const Averages& averages, const BestKept& best, std::string path, std::string pattern,
+             std::string publish_dir);
 
   /// Looks at the directory. An error changes nothing.
   Result<Change> look();
@@ -43,6 +44,9 @@ class CurrentRun {
   Status ensure_home();
 
   bool known() const { return run_.has_value(); }
+  /// How many evaluations came into the database from what was published, since it did not know
+  /// them.
+  std::int64_t recalled() const { return recalled_; }
   /// Only while known().
   const state::Run& run() const { return *run_; }
   std::int64_t id() const { return run_->id; }
@@ -52,7 +56,16 @@ class CurrentRun {
   bool home_ready() const { return home_ready_; }
   /// The first checkpoint is there: our folder may be made.
   bool begun() const { return begun_; }
+  /// The directory is another agent's; nothing more is written into it.
   bool fatal() const { return fatal_; }
+  /// Asked right before something is published: whether the directory is still ours. kUnavailable
+  /// with `fatal()`: another agent took it over while this one slept.
+  Status check_owner();
+  /// Until settle_takeover(): the directory was taken over from an owner that may wake up.
+  bool took_over() const { return took_over_; }
+  void settle_takeover() { took_over_ = false; }
+  /// When the ownership has to be renewed; absent: never.
+  std::optional<MonotonicTime> renewal_due() const;
   /// `<output_dir>/_evalcar`.
   std::string home() const { return join_path(path_, "_evalcar"); }
 
@@ -61,9 +74,12 @@ class CurrentRun {
   bool wait_for_mark(const std::string& mark);
   Result<std::optional<state::Run>> run_with_this_content(const std::string& stem);
   Result<watch::KnownContents> read_known_contents(std::int64_t run_id) const;
+  Status recall(const state::Run& run);
   void forget_home();
   void leave();
   Status make_home();
+  Status take_lock();
+  Status keep_lock();
   Status remove_unknown_leases();
   Status mark_home();
 
@@ -74,12 +90,17 @@ class CurrentRun {
   const BestKept& best_;
   std::string path_;
   std::string pattern_;
+  std::string publish_dir_;  ///< "": our folder
   std::optional<state::Run> run_;
   watch::KnownContents known_contents_;
   std::uint64_t root_inode_ = 0;
+  std::int64_t recalled_ = 0;
   /// Since when the mark is missing; nothing is done in the directory until that is decided.
   std::optional<MonotonicTime> unmarked_since_;
   std::optional<OutputLock> lock_;
+  MonotonicTime lock_checked_at_{};
+  bool took_over_ = false;
+  bool lock_removed_ = false;  ///< by somebody; it is taken again a little later
   bool home_ready_ = false;
   bool begun_ = false;
   bool fatal_ = false;

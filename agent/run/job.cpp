@@ -12,8 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A restart redoes what came since the last flush.
-constexpr milliseconds kFlushPause{1000};
+/// A restart redoes what came since the last flush. So what came is written at once, unless that
+/// takes long: then so seldom that the disk is busy with it for one part in kFlushShare.
+constexpr milliseconds kLongestFlushPause{1000};
+constexpr int kFlushShare = 20;
 constexpr std::size_t kFlushAnswers = 64;
 constexpr std::size_t kFlushSamples = 256;
 constexpr milliseconds kProgressPause{2000};
@@ -204,18 +206,28 @@ void Job::fail(supervise::JobFailed failure) {
 
 Status Job::flush(bool all) {
   const MonotonicTime now = around_.clock.monotonic_now();
-  const bool due = all || now - flushed_at_ >= kFlushPause;
-  if (!answers_.empty() && (due || answers_.size() >= kFlushAnswers)) {
+  const bool due = all || now - flushed_at_ >= flush_pause_;
+  const bool answers_due = !answers_.empty() && (due || answers_.size() >= kFlushAnswers);
+  const bool samples_due = !samples_.empty() && (due || samples_.size() >= kFlushSamples);
+  if (answers_due) {
     EVALCAR_RETURN_IF_ERROR(directory_.store().record_answers(row_.id, answers_));
     answers_.clear();
-    flushed_at_ = now;
   }
-  if (!samples_.empty() && (due || samples_.size() >= kFlushSamples)) {
+  if (samples_due) {
     EVALCAR_RETURN_IF_ERROR(directory_.store().record_samples(row_.id, samples_));
     samples_.clear();
-    flushed_at_ = now;
+  }
+  if (answers_due || samples_due) {
+    flushed_at_ = around_.clock.monotonic_now();
+    flush_pause_ =
+        std::min<MonotonicTime::duration>(kLongestFlushPause, kFlushShare * (flushed_at_ - now));
   }
   return {};
+}
+
+std::optional<MonotonicTime> Job::flush_due() const {
+  if (weights_sha256_.empty() || (answers_.empty() && samples_.empty())) return std::nullopt;
+  return flushed_at_ + flush_pause_;
 }
 
 Status Job::write_progress() {

@@ -47,6 +47,8 @@ class Job {
   std::string progress() const;
   void add_descriptors(std::vector<pollfd>& descriptors) const;
   bool hashing() const { return rehash_.has_value(); }
+  /// When answers that came are to be written; absent: there are none.
+  std::optional<MonotonicTime> flush_due() const;
 
  private:
   Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
@@ -90,6 +92,7 @@ class Job {
   bool recorded_ = false;
   bool done_ = false;
   MonotonicTime flushed_at_{};
+  MonotonicTime::duration flush_pause_{};
   MonotonicTime progress_at_{};
 };
 

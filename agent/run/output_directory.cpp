@@ -6,8 +6,10 @@
 
 #include "agent/request/prune.h"
 #include "agent/request/retry.h"
+#include "agent/run/adoption.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
+#include "store/base/stale_temporaries.h"
 #include "store/state/location.h"
 
 namespace evalcar::run {
@@ -17,7 +19,9 @@ using state::EvaluationState;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+/// limits.retry_delay, within these.
 constexpr seconds kRetryPause{5};
+constexpr milliseconds kLeastRetryPause{100};
 constexpr milliseconds kUnsurePause{200};
 /// While the file system does not answer: it is asked whether it does.
 constexpr milliseconds kSilentPause{500};
@@ -67,7 +71,8 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
       guard_(around.clock, *store_, stage_, space_, in_flight_, averages_, best_, leases_),
       completion_(*store_, settings.evaluate, wanted_, leases_, view_),
-      run_(around, *store_, stage_, averages_, best_, path_, settings.watch.pattern),
+      run_(around, *store_, stage_, averages_, best_, path_, settings.watch.pattern,
+           settings.publish.dir),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, path_)),
       publishing_(around, settings, *store_, run_, view_),
@@ -83,7 +88,15 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
   if (database.empty()) {
     EVALCAR_ASSIGN_OR_RETURN(database, state::default_database_path(around.files, path));
   }
-  EVALCAR_ASSIGN_OR_RETURN(auto store, state::Store::open(around.files, around.clock, database));
+  state::StoreOptions options;
+  options.allow_network_file_system = settings.store.allow_network_file_system;
+  options.set_damaged_aside = true;
+  EVALCAR_ASSIGN_OR_RETURN(auto store,
+                           state::Store::open(around.files, around.clock, database, options));
+  if (!store->set_aside().empty()) {
+    spdlog::error("{}; a new one is filled from the output directory", store->set_aside());
+  }
+  remove_stale_temporaries(around.files, parent_path(database));
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t recovered, store->recover());
   spdlog::info("watching {} (database {})", path, database);
   if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
@@ -114,15 +127,22 @@ Status OutputDirectory::step() {
     return guard_.step(run_.id());
   }();
   if (!turn.has_value()) {
-    retry_at_ = now + kRetryPause;
+    retry_at_ = now + std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay,
+                                                          kLeastRetryPause, kRetryPause);
+    turn_trouble_ = turn.error().message;
     return turn;
   }
+  turn_trouble_.clear();
   // Last: what cannot be handed out must not keep anything from being recorded and leased.
   if (!run_.known() || run_.unsure()) return {};
-  EVALCAR_RETURN_IF_ERROR(publishing_.step());
-  if (best_.changed()) EVALCAR_RETURN_IF_ERROR(publishing_.write_best());
-  best_.told();
-  return {};
+  const Status handed_out = [&]() -> Status {
+    EVALCAR_RETURN_IF_ERROR(publishing_.step());
+    if (best_.changed()) EVALCAR_RETURN_IF_ERROR(publishing_.write_best());
+    best_.told();
+    return {};
+  }();
+  if (!handed_out.has_value()) turn_trouble_ = handed_out.error().message;
+  return handed_out;
 }
 
 /// Also of a training that ends without a checkpoint.
@@ -249,6 +269,9 @@ milliseconds OutputDirectory::until_due() const {
   if (last_news_ > status_at_) due = std::min(due, until(status_due()));
   if (!untold_.empty() || run_.unsure()) due = std::min(due, until(retry_at_));
   if (end_.watches()) due = std::min<milliseconds>(due, kEndPause);
+  if (const auto renewal = run_.renewal_due(); renewal.has_value()) {
+    due = std::min(due, until(std::max(retry_at_, *renewal)));
+  }
   if (publishing_.pending() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
   }
@@ -287,7 +310,12 @@ Status OutputDirectory::follow_run() {
       break;
   }
   if (!run_.known()) return {};
-  if (!taken_up_) EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run());
+  if (!taken_up_) {
+    EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run());
+    EVALCAR_RETURN_IF_ERROR(
+        adopt_leases(around_.files, *store_, stage_, wanted_, run_.run(),
+                     {path_, settings_.watch.pattern, settings_.evaluate.base_model}));
+  }
   taken_up_ = true;
   return run_.begun() ? run_.ensure_home() : Status();
 }
@@ -481,13 +509,22 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   const double poll_s = std::chrono::duration<double>(settings_.watch.poll_interval).count();
   mine.watching = {mode.file_system, mode.notices ? "notices and polling" : "polling", poll_s,
                    silence_.empty() ? mode.reason : silence_};
+  const auto warn = [&mine](const std::string& text) {
+    if (!text.empty()) mine.warning += (mine.warning.empty() ? "" : "; ") + text;
+  };
+  warn(store_->set_aside());
+  if (run_.recalled() > 0) {
+    warn(std::to_string(run_.recalled()) +
+         " published evaluations were taken from the files, since the database did not know them");
+  }
+  warn(turn_trouble_);
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
   // Until the first checkpoint is there, the output directory stays as the trainer made it.
   std::string trouble;
   std::vector<std::string> places = {store_->path() + ".status.json"};
   // Nor is one that was removed ours to make again, or one that took its place ours to write into.
-  if (!silent_since_.has_value() && run_.begun() && run_.still_there()) {
+  if (!silent_since_.has_value() && run_.begun() && !run_.fatal() && run_.still_there()) {
     const Status made = make_directories(around_.files, publishing_.dir());
     if (made.has_value())
       places.insert(places.begin(), join_path(publishing_.dir(), "status.json"));

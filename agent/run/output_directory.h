@@ -187,6 +187,7 @@ class OutputDirectory {
   std::optional<MonotonicTime> silent_since_;
   std::string silence_;
   std::string status_trouble_;
+  std::string turn_trouble_;  ///< why the last turn could not do what it had to
   MonotonicTime retry_at_{};
   MonotonicTime status_at_{};
   MonotonicTime last_news_{};

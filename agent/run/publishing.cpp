@@ -18,7 +18,7 @@ std::string publish_dir(const config::Settings& settings, const CurrentRun& run)
 
 publish::PublisherOptions publisher_options(const Surroundings& around,
                                             const config::Settings& settings,
-                                            const std::string& dir) {
+                                            const std::string& dir, CurrentRun& run) {
   publish::PublisherOptions options;
   options.dir = dir;
   options.tensorboard = settings.publish.tensorboard;
@@ -29,6 +29,7 @@ publish::PublisherOptions publisher_options(const Surroundings& around,
   options.log_samples = settings.evaluate.log_samples;
   options.version = around.version;
   options.device = settings.evaluate.device;
+  options.fence = [&run] { return run.check_owner(); };
   return options;
 }
 
@@ -42,7 +43,8 @@ Publishing::Publishing(const Surroundings& around, const config::Settings& setti
       run_(run),
       view_(view),
       dir_(publish_dir(settings, run)),
-      publisher_(around.files, around.clock, store, publisher_options(around, settings, dir_)) {}
+      publisher_(around.files, around.clock, store,
+                 publisher_options(around, settings, dir_, run)) {}
 
 Status Publishing::publish(const state::Evaluation& row) {
   if (!run_.still_there()) {
@@ -54,6 +56,9 @@ Status Publishing::publish(const state::Evaluation& row) {
   std::optional<std::int64_t> lag;
   if (const auto newest = view_.newest_step(); newest.has_value()) {
     lag = std::max<std::int64_t>(0, *newest - row.step);
+  }
+  if (const Status settled = settle_takeover(); !settled.has_value()) {
+    return not_published(settled.error());
   }
   const auto published = publisher_.publish(row.id, lag);
   if (!published.has_value()) {
@@ -77,6 +82,7 @@ Status Publishing::step() {
     return {};
   }
   EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
+  EVALCAR_RETURN_IF_ERROR(settle_takeover());
   const auto done = publisher_.publish_pending(run_.id(), std::nullopt);
   if (!done.has_value()) {
     ++failures_;
@@ -90,6 +96,14 @@ Status Publishing::step() {
 Status Publishing::write_best() {
   if (!run_.still_there()) return {};
   return publisher_.write_best(run_.id());
+}
+
+/// The one who had the directory before may still write to the file that he has open.
+Status Publishing::settle_takeover() {
+  if (!run_.took_over()) return {};
+  EVALCAR_RETURN_IF_ERROR(publisher_.replace_log());
+  run_.settle_takeover();
+  return {};
 }
 
 void Publishing::look_again_at(MonotonicTime time) {

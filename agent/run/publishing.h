@@ -42,6 +42,7 @@ class Publishing {
  private:
   Result<std::vector<state::Evaluation>> scored_rows() const;
   Status not_published(const Error& error);
+  Status settle_takeover();
 
   const Surroundings& around_;
   const config::Settings& settings_;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "store/base/crash_point.h"
 #include "store/base/file_system.h"
 
 namespace evalcar {
@@ -83,12 +84,14 @@ Status write_file_atomically(FileSystem& files, const std::string& path, std::st
     EVALCAR_RETURN_IF_ERROR(file->append(content));
     EVALCAR_RETURN_IF_ERROR(file->sync());
     EVALCAR_RETURN_IF_ERROR(file->close());
+    crash_point("after_tmp_write");
     return files.rename(temporary, path);
   }();
   if (!written.has_value()) {
     (void)files.remove_file(temporary);  // best effort: the first error is the one to report
     return written;
   }
+  crash_point("after_rename");
   return files.sync_directory(folder);
 }
 

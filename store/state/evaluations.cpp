@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "store/base/crash_point.h"
 #include "store/state/sqlite.h"
 #include "store/state/store.h"
 
@@ -27,10 +28,17 @@ bool is_running(EvaluationState state) {
 }  // namespace
 
 Result<Evaluation> Store::plan_evaluation(const NewEvaluation& wanted) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t id, plan_row(wanted));
+  EVALCAR_ASSIGN_OR_RETURN(Evaluation evaluation, reader_.evaluation(id));
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return evaluation;
+}
+
+Result<std::int64_t> Store::plan_row(const NewEvaluation& wanted) {
   if (wanted.settings.tasks.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "an evaluation needs at least one task");
   }
-  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   const std::string tasks = tasks_key(wanted.settings.tasks);
   const std::string identity = settings_sha256(wanted.settings, wanted.dtype);
   std::int64_t id = 0;
@@ -53,9 +61,7 @@ Result<Evaluation> Store::plan_evaluation(const NewEvaluation& wanted) {
         protocol::encode_settings(wanted.settings), identity, wanted.dtype, now()));
     id = connection_->last_insert_id();
   }
-  EVALCAR_ASSIGN_OR_RETURN(Evaluation evaluation, reader_.evaluation(id));
-  EVALCAR_RETURN_IF_ERROR(transaction.commit());
-  return evaluation;
+  return id;
 }
 
 Result<EvaluationState> Store::state_of(std::int64_t evaluation_id) {
@@ -203,6 +209,7 @@ Result<std::int64_t> Store::begin_attempt(std::int64_t evaluation_id, const std:
       evaluation_id, now(), device));
   const std::int64_t attempt_id = connection_->last_insert_id();
   EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  crash_point("after_claim");
   return attempt_id;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "store/base/crash_point.h"
 #include "store/state/sqlite.h"
 #include "store/state/store.h"
 
@@ -75,7 +76,9 @@ Status Store::finish_publication(std::int64_t evaluation_id,
     return make_error(ErrorCode::kInternal, "evaluation " + std::to_string(evaluation_id) +
                                                 ": finished without a publication");
   }
-  return transaction.commit();
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  crash_point("after_mark");
+  return {};
 }
 
 Result<std::int64_t> Store::prune(std::int64_t evaluation_id, std::span<const std::int64_t> with) {

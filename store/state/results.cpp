@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "store/base/crash_point.h"
 #include "store/state/sqlite.h"
 #include "store/state/store.h"
 
@@ -45,6 +46,7 @@ Result<Store::LoadedOutcome> Store::record_loaded(std::int64_t evaluation_id,
     outcome.answers_kept = kept.integer(0);
   }
   EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  crash_point("after_load");
   return outcome;
 }
 
@@ -149,7 +151,9 @@ Status Store::record_answers(std::int64_t evaluation_id,
         evaluation_id, answer.task, answer.fingerprint, answer.doc_id, answer.text,
         answer.output_tokens));
   }
-  return transaction.commit();
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  crash_point("mid_eval");
+  return {};
 }
 
 Status Store::record_samples(std::int64_t evaluation_id,
@@ -250,6 +254,7 @@ Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult
 }
 
 Status Store::record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result) {
+  crash_point("after_eval");
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_RETURN_IF_ERROR(
       require_state(evaluation_id, std::array{EvaluationState::kEvaluating}, "a result"));
@@ -288,7 +293,9 @@ Status Store::record_result(std::int64_t evaluation_id, const protocol::Evaluati
       "stage = '', lease_path = iif(?5, '', lease_path) WHERE evaluation_id = ?1",
       evaluation_id, result.seconds, result.attn_implementation, had_numbers, failed.empty()));
   EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kScored, failed, "scored"));
-  return transaction.commit();
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  crash_point("after_commit");
+  return {};
 }
 
 Result<std::string> Store::failed_tasks(std::int64_t evaluation_id) {

@@ -16,6 +16,8 @@ ErrorCode error_code_of(int code) {
     case SQLITE_LOCKED:
     case SQLITE_NOMEM:
       return ErrorCode::kUnavailable;
+    case SQLITE_INTERRUPT:
+      return ErrorCode::kCancelled;
     case SQLITE_CANTOPEN:
     case SQLITE_FULL:
     case SQLITE_IOERR:
@@ -92,16 +94,27 @@ int Statement::bind_null(int index) { return sqlite3_bind_null(handle_, index); 
 
 Result<std::shared_ptr<Connection>> Connection::open(const std::string& path, Mode mode,
                                                      int busy_timeout_ms) {
-  const int flags =
-      SQLITE_OPEN_NOMUTEX |
-      (mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  return open_with(
+      path,
+      SQLITE_OPEN_NOMUTEX | (mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY
+                                                     : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE),
+      busy_timeout_ms);
+}
+
+Result<std::shared_ptr<Connection>> Connection::open_existing(const std::string& path,
+                                                              int busy_timeout_ms) {
+  return open_with(path, SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE, busy_timeout_ms);
+}
+
+Result<std::shared_ptr<Connection>> Connection::open_with(const std::string& path, int flags,
+                                                          int busy_timeout_ms) {
   sqlite3* handle = nullptr;
   const int code = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
   if (handle == nullptr) return make_error(ErrorCode::kUnavailable, path + ": out of memory");
   const std::shared_ptr<Connection> connection(new Connection(handle, path));
   if (code != SQLITE_OK) return connection->failure(code, "open");
   sqlite3_extended_result_codes(handle, 1);
-  sqlite3_busy_timeout(handle, busy_timeout_ms);
+  connection->set_busy_timeout(busy_timeout_ms);
   // Until Store::open has accepted the file, closing must leave it as it was.
   connection->set_checkpoint_on_close(false);
   return connection;
@@ -111,10 +124,12 @@ Connection::~Connection() {
   for (const auto& [sql, handles] : idle_) {
     for (sqlite3_stmt* const handle : handles) sqlite3_finalize(handle);
   }
+  if (failed_to_sync_) set_checkpoint_on_close(false);  // a checkpoint would sync once more
   sqlite3_close_v2(handle_);
 }
 
 Result<Statement> Connection::take(std::string_view sql) {
+  if (failed_to_sync_ && sql != "ROLLBACK") return sync_failed();
   const auto found = idle_.find(sql);
   if (found != idle_.end() && !found->second.empty()) {
     sqlite3_stmt* const handle = found->second.back();
@@ -140,6 +155,7 @@ void Connection::give_back(sqlite3_stmt* handle, bool cached) {
 }
 
 Status Connection::execute(const std::string& sql) {
+  if (failed_to_sync_) return sync_failed();
   const int code = sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr);
   if (code != SQLITE_OK) return failure(code, sql.substr(0, 80));
   return {};
@@ -151,15 +167,45 @@ Result<std::string> Connection::first_text(std::string_view sql) {
   return row ? statement.text(0) : std::string();
 }
 
+Result<std::string> Connection::first_text_until(std::string_view sql,
+                                                 const std::function<bool()>& give_up) {
+  constexpr int kInstructions = 100'000;  // of SQLite's machine: well below a millisecond
+  sqlite3_progress_handler(
+      handle_, kInstructions,
+      [](void* asked) { return (*static_cast<const std::function<bool()>*>(asked))() ? 1 : 0; },
+      const_cast<std::function<bool()>*>(&give_up));
+  auto text = first_text(sql);
+  sqlite3_progress_handler(handle_, 0, nullptr, nullptr);
+  return text;
+}
+
 std::int64_t Connection::last_insert_id() const { return sqlite3_last_insert_rowid(handle_); }
 std::int64_t Connection::changes() const { return sqlite3_changes(handle_); }
 bool Connection::in_transaction() const { return sqlite3_get_autocommit(handle_) == 0; }
+
+void Connection::set_busy_timeout(int milliseconds) { sqlite3_busy_timeout(handle_, milliseconds); }
 
 void Connection::set_checkpoint_on_close(bool on) {
   sqlite3_db_config(handle_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, on ? 0 : 1, nullptr);
 }
 
-Error Connection::failure(int code, std::string_view what) const {
+Error Connection::sync_failed() const {
+  return make_error(ErrorCode::kIo, path_ +
+                                        ": a sync of it failed; nothing is written before it "
+                                        "was closed and opened anew");
+}
+
+Error Connection::failure(int code, std::string_view what) {
+  switch (code) {
+    case SQLITE_IOERR_FSYNC:
+    case SQLITE_IOERR_DIR_FSYNC:
+    case SQLITE_IOERR_TRUNCATE:
+    case SQLITE_IOERR_CLOSE:
+      failed_to_sync_ = true;
+      break;
+    default:
+      found_damage_ |= error_code_of(code) == ErrorCode::kCorruption;
+  }
   std::string message = path_ + ": " + sqlite3_errmsg(handle_) + " (SQLite code " +
                         std::to_string(code) + ") in: " + std::string(what.substr(0, 120));
   return make_error(error_code_of(code), std::move(message));

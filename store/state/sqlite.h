@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,14 +64,19 @@ class Statement {
   bool cached_;
 };
 
-/// One open database. Not thread-safe. Errors carry SQLite's words and the file's name: kCorruption
-/// (SQLITE_CORRUPT, SQLITE_NOTADB), kUnavailable (busy, locked), kIo (full, I/O error, read-only),
-/// kInternal (a broken statement or constraint).
+/// One open database. Not thread-safe. After a failed sync nothing more is done with it: what has
+/// become of the descriptor's earlier writes is not known, and a second sync of it would say that
+/// all is well. Whoever opens the file anew sees what is really there. Errors carry SQLite's words
+/// and the file's name: kCorruption (SQLITE_CORRUPT, SQLITE_NOTADB), kUnavailable (busy, locked),
+/// kIo (full, I/O error, read-only), kInternal (a broken statement or constraint).
 class Connection {
  public:
   enum class Mode { kReadOnly, kReadWriteCreate };
   static Result<std::shared_ptr<Connection>> open(const std::string& path, Mode mode,
                                                   int busy_timeout_ms);
+  /// As open(kReadWriteCreate), but the file must be there.
+  static Result<std::shared_ptr<Connection>> open_existing(const std::string& path,
+                                                           int busy_timeout_ms);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -95,6 +101,8 @@ class Connection {
   Status execute(const std::string& sql);
   /// The first column of the first row of a statement without parameters; "" without a row.
   Result<std::string> first_text(std::string_view sql);
+  /// The same, given up (kCancelled) soon after `give_up` says so.
+  Result<std::string> first_text_until(std::string_view sql, const std::function<bool()>& give_up);
 
   std::int64_t last_insert_id() const;
   /// Rows changed by the last statement.
@@ -102,17 +110,27 @@ class Connection {
   bool in_transaction() const;
   /// Whether closing may fold the WAL into the file; off, closing leaves the file as it is.
   void set_checkpoint_on_close(bool on);
+  void set_busy_timeout(int milliseconds);
+  /// SQLite found the file damaged (SQLITE_CORRUPT, SQLITE_NOTADB) in some call.
+  bool found_damage() const { return found_damage_; }
+  /// A sync failed in some call.
+  bool failed_to_sync() const { return failed_to_sync_; }
   const std::string& path() const { return path_; }
 
  private:
   friend class Statement;
   Connection(sqlite3* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
+  static Result<std::shared_ptr<Connection>> open_with(const std::string& path, int flags,
+                                                       int busy_timeout_ms);
   Result<Statement> take(std::string_view sql);
   void give_back(sqlite3_stmt* handle, bool cached);
-  Error failure(int code, std::string_view what) const;
+  Error failure(int code, std::string_view what);
+  Error sync_failed() const;
 
   sqlite3* handle_;
   std::string path_;
+  bool failed_to_sync_ = false;
+  bool found_damage_ = false;
   /// Statements that nobody uses now, by their text.
   std::map<std::string, std::vector<sqlite3_stmt*>, std::less<>> idle_;
 };

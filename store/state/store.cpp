@@ -8,37 +8,115 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
+#include <cstdlib>
 #include <map>
 
 #include "store/base/dying_holder.h"
+#include "store/base/file_system_kind.h"
 #include "store/state/schema.h"
 #include "store/state/sqlite.h"
 
 namespace evalcar::state {
 namespace {
 
-/// f_type of statfs (linux/magic.h and the file systems' own headers) where locks or shared memory
-/// between processes are not dependable.
-const std::map<std::uint64_t, std::string_view>& network_file_systems() {
-  static const std::map<std::uint64_t, std::string_view> kTypes = {
-      {0x6969, "NFS"},          {0x517B, "SMB"},        {0xFF534D42, "CIFS"}, {0xFE534D42, "SMB2"},
-      {0x0BD00BD0, "Lustre"},   {0x47504653, "GPFS"},   {0x00C36400, "Ceph"}, {0x5346414F, "AFS"},
-      {0x6B414653, "AFS"},      {0x19830326, "BeeGFS"}, {0x73757245, "Coda"}, {0x564C, "NCP"},
-      {0x20030528, "OrangeFS"}, {0x18031977, "WekaFS"}};
-  return kTypes;
-}
-
 Status refuse_network_file_system(const FileSystem& files, const std::string& folder) {
   EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t type, files.file_system_type(folder));
-  const auto found = network_file_systems().find(type & 0xFFFFFFFFU);
-  if (found == network_file_systems().end()) return {};
+  const FileSystemKind kind = file_system_kind(type);
+  if (kind.local || kind.name.starts_with("type ")) return {};  // not known: nothing against it
   return make_error(ErrorCode::kUnsupported,
-                    folder + ": is on a network file system (" + std::string(found->second) +
+                    folder + ": is on a network file system (" + kind.name +
                         "), where SQLite can lose data; set [store] path to a local disk, e.g. "
-                        "below /var/lib/evalcar");
+                        "below /var/lib/evalcar, or store.allow_network_file_system = true if you "
+                        "know that its locks and its memory maps can be trusted");
+}
+
+/// Accepted, migrated, ready. `path` must be there.
+Result<std::shared_ptr<Connection>> open_accepted(const Clock& clock, const std::string& path,
+                                                  const StoreOptions& options) {
+  EVALCAR_ASSIGN_OR_RETURN(auto connection,
+                           Connection::open_existing(path, options.open_timeout_ms));
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t version, check_schema(*connection));
+  const MonotonicTime start = clock.monotonic_now();
+  const auto check = connection->first_text_until(
+      "PRAGMA quick_check(1)", [&] { return clock.monotonic_now() - start > options.check_limit; });
+  const bool given_up = !check.has_value() && check.error().code == ErrorCode::kCancelled;
+  if (!check.has_value() && !given_up) return check.error();
+  if (check.has_value() && *check != "ok") {
+    return make_error(ErrorCode::kCorruption, path + ": " + *check);
+  }
+
+  EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
+                           connection->first_text("PRAGMA journal_mode = WAL"));
+  if (journal != "wal") {
+    return make_error(ErrorCode::kUnsupported,
+                      path + ": SQLite offers journal mode '" + journal +
+                          "' here, expected 'wal'; set [store] path to a local disk");
+  }
+  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
+  EVALCAR_RETURN_IF_ERROR(migrate(*connection, version));
+  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA foreign_keys = ON"));
+  return connection;
+}
+
+/// An empty database under another name, brought to the disk, then renamed.
+Status make_new(FileSystem& files, const std::string& path, const StoreOptions& options) {
+  const std::string temporary = path + ".new";
+  for (const char* const suffix : {"", "-journal", "-wal", "-shm"}) {
+    const Status removed = files.remove_file(temporary + suffix);  // of a killed process
+    if (!removed.has_value() && removed.error().code != ErrorCode::kNotFound) return removed;
+  }
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        const auto connection,
+        Connection::open(temporary, Connection::Mode::kReadWriteCreate, options.open_timeout_ms));
+    EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
+    EVALCAR_RETURN_IF_ERROR(migrate(*connection, 0));
+  }
+  // A WAL of another file of this name would be replayed into this one.
+  for (const char* const suffix : {"-journal", "-wal", "-shm"}) {
+    const Status removed = files.remove_file(path + suffix);
+    if (!removed.has_value() && removed.error().code != ErrorCode::kNotFound) return removed;
+  }
+  EVALCAR_RETURN_IF_ERROR(files.rename(temporary, path));
+  return files.sync_directory(parent_path(path));
+}
+
+constexpr std::string_view kDamaged = ".damaged-";
+constexpr std::size_t kDamagedKept = 3;
+
+/// Moves the file and what belongs to it aside; gives its new name.
+Result<std::string> move_aside(FileSystem& files, const Clock& clock, const std::string& path) {
+  const std::string folder = parent_path(path);
+  std::string time = format_utc(clock.wall_now());
+  std::erase_if(time, [](char c) { return c == ':' || c == '-'; });
+  const std::string aside = path + std::string(kDamaged) + time;
+  for (const char* const suffix : {"-wal", "-shm", ""}) {  // the file last: until then it is seen
+    const Status moved = files.rename(path + suffix, aside + suffix);
+    if (!moved.has_value() && moved.error().code != ErrorCode::kNotFound) return moved.error();
+  }
+  EVALCAR_RETURN_IF_ERROR(files.sync_directory(folder));
+  EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::string> all, damaged_files(files, path));
+  for (std::size_t i = 0; i + kDamagedKept < all.size(); ++i) {
+    for (const char* const suffix : {"-wal", "-shm", ""}) (void)files.remove_file(all[i] + suffix);
+  }
+  return aside;
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> damaged_files(const FileSystem& files, const std::string& path) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(parent_path(path)));
+  const std::string start = base_name(path) + std::string(kDamaged);
+  std::vector<std::string> found;
+  for (const DirectoryEntry& entry : entries) {
+    const bool beside = entry.name.ends_with("-wal") || entry.name.ends_with("-shm");
+    if (entry.name.starts_with(start) && !beside) {
+      found.push_back(join_path(parent_path(path), entry.name));
+    }
+  }
+  return found;
+}
 
 /// The lock of the one writer: an open-file-description lock on `<path>.lock`, given up by the
 /// kernel when the process ends, however it ends. The pid in it is for people only.
@@ -48,6 +126,8 @@ struct Store::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   int fd;
+  /// So often a lock is asked for whose holder lives: it may be about to end.
+  static constexpr int kTriesOfLiving = 10;
 
   static struct flock whole_file() {
     struct flock lock{};
@@ -57,7 +137,7 @@ struct Store::Lock {
   }
   /// The pid that the holder wrote.
   static std::string owner_of(int fd) {
-    std::array<char, 32> text{};
+    std::array<char, 64> text{};
     const ssize_t n = ::pread(fd, text.data(), text.size() - 1, 0);
     return {text.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
   }
@@ -66,20 +146,23 @@ struct Store::Lock {
     if (fd < 0) return errno_error("open", path, errno);
     auto lock = std::make_unique<Lock>(fd);
     int error = 0;
-    const bool taken = outlast_dying_holder([&] {
+    int tries = 0;
+    (void)outlast_dying_holder([&] {
       struct flock whole = whole_file();
       error = ::fcntl(fd, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
-      return error != EAGAIN && error != EACCES;
+      if (error != EAGAIN && error != EACCES) return true;
+      const pid_t owner = std::atoi(owner_of(fd).c_str());
+      return ++tries > kTriesOfLiving && owner > 0 && ::kill(owner, 0) == 0;
     });
     if (error != 0) {
-      if (taken) return errno_error("lock", path, error);
+      if (error != EAGAIN && error != EACCES) return errno_error("lock", path, error);
       return make_error(ErrorCode::kUnavailable,
                         path + ": another evalcar (pid " + owner_of(fd) + ") writes this database");
     }
-    const std::string pid = std::to_string(::getpid());
-    if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, pid.data(), pid.size(), 0) < 0) {
-      return errno_error("write", path, errno);
-    }
+    const std::string pid =
+        std::to_string(::getpid()) + ", since " + format_utc(SystemClock().wall_now());
+    // Best effort: a full disk must not keep the holder of the lock from starting.
+    if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, pid.data(), pid.size(), 0);
     return lock;
   }
 };
@@ -92,35 +175,37 @@ Result<std::unique_ptr<Store>> Store::open(FileSystem& files, const Clock& clock
     EVALCAR_RETURN_IF_ERROR(refuse_network_file_system(files, folder));
   }
   EVALCAR_ASSIGN_OR_RETURN(auto lock, Lock::take(path + ".lock"));
-  EVALCAR_ASSIGN_OR_RETURN(
-      auto connection,
-      Connection::open(path, Connection::Mode::kReadWriteCreate, options.busy_timeout_ms));
-
-  const auto damaged = [&](Error error) {
-    if (error.code == ErrorCode::kCorruption) {
+  RealFileSystem disk;  // SQLite's files are there, whatever `files` is
+  const auto open_file = [&]() -> Result<std::shared_ptr<Connection>> {
+    const auto there = disk.info_followed(path);
+    if (!there.has_value()) {
+      if (there.error().code != ErrorCode::kNotFound) return there.error();
+      EVALCAR_RETURN_IF_ERROR(make_new(disk, path, options));
+    } else if (there->size_bytes == 0) {
+      return make_error(ErrorCode::kCorruption, path + ": has no bytes");
+    }
+    return open_accepted(clock, path, options);
+  };
+  auto connection = open_file();
+  std::string aside;
+  if (!connection.has_value() && connection.error().code == ErrorCode::kCorruption) {
+    Error error = std::move(connection).error();
+    if (!options.set_damaged_aside) {
       error.message +=
           ". Move " + path + " (with -wal and -shm) aside; a new one is made at the next start";
+      return error;
     }
-    return error;
-  };
-  const auto version = check_schema(*connection);
-  if (!version.has_value()) return damaged(version.error());
-  const auto check = connection->first_text("PRAGMA quick_check(1)");
-  if (!check.has_value()) return damaged(check.error());
-  if (*check != "ok") return damaged(make_error(ErrorCode::kCorruption, path + ": " + *check));
-
-  EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
-                           connection->first_text("PRAGMA journal_mode = WAL"));
-  if (journal != "wal") {
-    return make_error(ErrorCode::kUnsupported,
-                      path + ": SQLite offers journal mode '" + journal +
-                          "' here, expected 'wal'; set [store] path to a local disk");
+    EVALCAR_ASSIGN_OR_RETURN(aside, move_aside(disk, clock, path));
+    aside = "the database was damaged (" + error.message + ") and lies aside as " + aside;
+    connection = open_file();
   }
-  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
-  EVALCAR_RETURN_IF_ERROR(migrate(*connection, *version));
-  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA foreign_keys = ON"));
-  connection->set_checkpoint_on_close(true);
-  return std::unique_ptr<Store>(new Store(std::move(connection), std::move(lock), clock, path));
+  if (!connection.has_value()) return std::move(connection).error();
+  (*connection)->set_checkpoint_on_close(true);
+  (*connection)->set_busy_timeout(options.busy_timeout_ms);
+  std::unique_ptr<Store> store(
+      new Store(std::move(connection).value(), std::move(lock), clock, path));
+  store->set_aside_ = std::move(aside);
+  return store;
 }
 
 Store::Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
@@ -132,6 +217,16 @@ Store::Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock,
       path_(std::move(path)) {}
 
 Store::~Store() = default;
+
+std::string Store::must_end() const {
+  if (connection_->found_damage()) {
+    return path_ + ": the database is damaged; the next start sets it aside and makes a new one";
+  }
+  if (connection_->failed_to_sync()) {
+    return path_ + ": a sync of the database failed; the next start sees what is on the disk";
+  }
+  return "";
+}
 
 std::optional<std::int64_t> Store::writer_pid(const std::string& path) {
   const int fd = ::open((path + ".lock").c_str(), O_RDONLY | O_CLOEXEC);
@@ -149,9 +244,10 @@ std::optional<std::int64_t> Store::writer_pid(const std::string& path) {
 std::string Store::now() const { return format_utc(clock_.wall_now()); }
 
 Result<Run> Store::ensure_run(const std::string& base_name, const std::string& output_dir,
-                              std::uint64_t device, std::uint64_t inode, const std::string& mark) {
+                              std::uint64_t device, std::uint64_t inode, const std::string& mark,
+                              std::int64_t generation_hint) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
-  std::int64_t generation = 1;
+  std::int64_t generation = std::max<std::int64_t>(generation_hint, 1);
   std::optional<Run> found;
   {
     EVALCAR_ASSIGN_OR_RETURN(

@@ -11,6 +11,7 @@
 // begin_completion on; wherever it ends then, it is published again, with what it has.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,8 +31,19 @@ namespace evalcar::state {
 
 struct StoreOptions {
   bool allow_network_file_system = false;  ///< SQLite's locks and WAL are not safe on NFS and such
-  int busy_timeout_ms = 15'000;            ///< how long a write waits for somebody else's lock
+  int open_timeout_ms = 15'000;            ///< how long opening waits for somebody else's lock
+  /// How long a write does, before it is an error of the moment: whoever writes has other things to
+  /// do, and signals to answer.
+  int busy_timeout_ms = 1'000;
+  /// quick_check is given up after so long: a start must not wait for a large file.
+  std::chrono::milliseconds check_limit{10'000};
+  /// A damaged file is moved to `<path>.damaged-<time>` and an empty one takes its place; the last
+  /// three are kept. Else it is refused.
+  bool set_damaged_aside = false;
 };
+
+/// Damaged databases of this path that lie aside, oldest first.
+Result<std::vector<std::string>> damaged_files(const FileSystem& files, const std::string& path);
 
 /// The only writer. Not thread-safe: one thread, the one that opened it. A lock on `<path>.lock`
 /// keeps a second writer out. After an error of any method nothing of that call is in the file.
@@ -41,10 +53,11 @@ struct StoreOptions {
 class Store {
  public:
   /// Creates or opens the file (and its folder), migrates an older schema, checks it with
-  /// quick_check.
+  /// quick_check. A new file appears whole or not at all, so that an empty one is damaged.
   /// kUnsupported: a newer schema (the file stays as it is), or a network file system.
-  /// kUnavailable: another process has the lock. kCorruption: not a database or damaged; nothing is
-  /// changed, the message says how to set it aside. `files` and `clock` must outlive the store.
+  /// kUnavailable: another process has the lock. kCorruption: not a database or damaged, unless
+  /// `set_damaged_aside`; nothing is changed, the message says how to set it aside. `files` and
+  /// `clock` must outlive the store.
   static Result<std::unique_ptr<Store>> open(FileSystem& files, const Clock& clock,
                                              const std::string& path, StoreOptions options = {});
   /// The process that has this database open for writing now, if there is one: asked without
@@ -57,13 +70,21 @@ class Store {
   /// Questions, on this connection: they see what was just written.
   const Reader& read() const { return reader_; }
   const std::string& path() const { return path_; }
+  /// What was found damaged at opening, and where it lies now; "" if nothing was.
+  const std::string& set_aside() const { return set_aside_; }
+  /// Why nothing more can be done with this file before it was opened anew, by another process:
+  /// it turned out to be damaged (the next start sets it aside), or a sync of it failed. Else "".
+  std::string must_end() const;
 
   /// The run of an output directory, of all generations: the one with this mark (that of its
   /// `_evalcar/run_id`; "" if there is none), else the newest that never had a mark and whose
   /// directory had this inode, which gets the mark; else a new generation. The device number only
   /// tells about mounts. `base_name` is database_stem(); `output_dir` its real path.
+  /// `generation_hint`: at least this generation, if it is a new run: what its published lines say
+  /// (the database was lost since).
   Result<Run> ensure_run(const std::string& base_name, const std::string& output_dir,
-                         std::uint64_t device, std::uint64_t inode, const std::string& mark = "");
+                         std::uint64_t device, std::uint64_t inode, const std::string& mark = "",
+                         std::int64_t generation_hint = 1);
   Status set_mark(std::int64_t run_id, const std::string& mark);
 
   /// Records what a scan saw, and says which generation it is. A new generation starts when the
@@ -175,6 +196,13 @@ class Store {
   /// line stay. `with`: what is pruned together, this one included. Returns how many samples went.
   Result<std::int64_t> prune(std::int64_t evaluation_id, std::span<const std::int64_t> with);
 
+  /// What published files say of an evaluation that this database does not know, or knows less of:
+  /// it was lost, or its newest part was. The rows become what they were, in state published; the
+  /// checkpoint counts as gone until it is observed. False: an evaluation of this identity has
+  /// numbers here, its checkpoint's generation is of other files, or its seq is another's; nothing
+  /// is changed then.
+  Result<bool> take_published(std::int64_t run_id, const PublishedEvaluation& published);
+
  private:
   struct Lock;
   Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
@@ -189,6 +217,8 @@ class Store {
   Status drop_doubtful_answers(std::int64_t evaluation_id, const AttemptFailure& failure);
   Status require_state(std::int64_t evaluation_id, std::span<const EvaluationState> allowed,
                        std::string_view what);
+  /// The id of the evaluation with this identity, made in state `found` if need be.
+  Result<std::int64_t> plan_row(const NewEvaluation& wanted);
   Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
                                          std::int64_t generation);
   Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);
@@ -199,6 +229,10 @@ class Store {
   Result<std::int64_t> insert_result(const Evaluation& evaluation, const std::string& result_key,
                                      const protocol::TaskResult& task);
   Status insert_metrics(std::int64_t result_id, const protocol::TaskResult& task);
+  /// Absent: the generation is there, and of other files.
+  Result<std::optional<std::int64_t>> checkpoint_of_published(std::int64_t run_id,
+                                                              const PublishedEvaluation& published);
+  Status insert_published_numbers(std::int64_t evaluation_id, const PublishedEvaluation& published);
   /// "not measured: textvqa_val: …", of the tasks of a scored evaluation that failed; "" if none.
   Result<std::string> failed_tasks(std::int64_t evaluation_id);
   /// Tasks of it were scored, in this time or an earlier one.
@@ -215,6 +249,7 @@ class Store {
   Reader reader_;
   const Clock& clock_;
   std::string path_;
+  std::string set_aside_;
 };
 
 }  // namespace evalcar::state

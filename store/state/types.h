@@ -216,6 +216,21 @@ struct Publication {
   bool pruned() const { return !published_at.empty() && files.empty(); }
 };
 
+/// An evaluation as its published files tell it: Store::take_published.
+struct PublishedEvaluation {
+  CheckpointObservation checkpoint;  ///< with the one kind, complete, that was measured
+  std::int64_t generation = 1;       ///< of the checkpoint
+  std::string kind;
+  std::string dtype;
+  std::string compute_dtype;
+  protocol::EvaluationSettings settings;
+  protocol::EvaluationResult result;
+  std::vector<protocol::Scored> samples;
+  std::string finished_at;
+  Publication publication;  ///< without its evaluation_id
+  std::vector<std::string> files;
+};
+
 /// A short text that changes when any file's name, inode, size or mtime does; the order of the
 /// files and the device number (which changes when a file system is mounted anew) do not matter.
 std::string content_fingerprint(std::vector<FileIdentity> files);

@@ -247,6 +247,60 @@ TEST_CASE("4 KiB of garbage in the middle of the database are noticed at the nex
   CHECK(noticed == pages);
 }
 
+TEST_CASE("an empty file is a damaged database, since a new one appears whole") {
+  TemporaryDirectory folder;
+  const std::string path = folder / "run.db";
+  std::ofstream(path).close();
+  CHECK(open_at(path).error().code == ErrorCode::kCorruption);
+}
+
+TEST_CASE(
+    "a damaged database is set aside with its WAL, the last three are kept, and a new one works") {
+  TemporaryDirectory folder;
+  test::FakeClock clock;
+  RealFileSystem files;
+  const std::string path = folder / "run.db";
+  for (int time = 0; time < 5; ++time) {
+    const std::string garbage = std::string(8192, 'x') + std::to_string(time);
+    std::ofstream(path) << garbage;
+    std::ofstream(path + "-wal") << "wal";
+    clock.advance(std::chrono::seconds(1));
+
+    const auto store = must(Store::open(files, clock, path, {.set_damaged_aside = true}));
+
+    const auto aside = must(damaged_files(files, path));
+    REQUIRE_FALSE(aside.empty());
+    CHECK(aside.size() == std::min<std::size_t>(static_cast<std::size_t>(time) + 1, 3));
+    CHECK(store->set_aside().find(aside.back()) != std::string::npos);
+    CHECK(bytes_of(aside.back()) == garbage);
+    CHECK(bytes_of(aside.back() + "-wal") == "wal");
+    CHECK(store->ensure_run("run-01234567", "/out/run", 1, 10).has_value());
+  }
+}
+
+TEST_CASE("a database of a newer version is never set aside") {
+  TemporaryDirectory folder;
+  test::FakeClock clock;
+  RealFileSystem files;
+  const std::string path = folder / "run.db";
+  must(open_at(path));
+  must(must(Connection::open(path, Connection::Mode::kReadWriteCreate, 100))
+           ->execute("PRAGMA user_version = 99"));
+  const auto refused = Store::open(files, clock, path, {.set_damaged_aside = true});
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code == ErrorCode::kUnsupported);
+  CHECK(must(damaged_files(files, path)).empty());
+}
+
+TEST_CASE("a check of a large database is given up after its time, and the database is opened") {
+  Scenario s;
+  for (int step = 1; step <= 400; ++step) s.plan(step);
+  s.store.reset();
+  s.store =
+      must(Store::open(s.files, s.clock, s.db(), {.check_limit = std::chrono::milliseconds(-1)}));
+  CHECK(must(s.store->read().evaluations()).size() == 400);
+}
+
 TEST_CASE("a second writer is refused by name of the first, and can follow it") {
   Scenario s;
   const auto second = open_at(s.db());

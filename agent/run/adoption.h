@@ -1,0 +1,25 @@
+// Leases that no row knows, of checkpoints that are gone: the database was lost since they were
+// taken. They hold all that is needed to measure them, so they become rows again before leases that
+// nobody needs are removed.
+#pragma once
+
+#include <string>
+
+#include "agent/run/wanted.h"
+#include "agent/stage/stage.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+struct AdoptionPlace {
+  std::string output_dir;
+  std::string pattern;     ///< watch.pattern
+  std::string base_model;  ///< evaluate.base_model
+};
+
+/// Once after a run was entered. A lease that is not whole, not wanted, or of a step that the run
+/// knows or whose folder is there, is left alone. Errors: the store's.
+Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
+                    const Wanted& wanted, const state::Run& run, const AdoptionPlace& place);
+
+}  // namespace evalcar::run

@@ -1,0 +1,115 @@
+// What was published makes its rows again in a database that does not know it.
+#include "agent/publish/recall.h"
+
+#include "tests/unit/publish/desk.h"
+
+using namespace evalcar;
+using namespace evalcar::publish;
+using test::Desk;
+using test::kDir;
+using test::kLog;
+using test::must;
+
+namespace {
+
+/// Three published evaluations, one measured twice, and a second database that has none of them.
+struct Lost : Desk {
+  std::vector<state::MetricRow> before;
+
+  Lost() {
+    for (const std::int64_t step : {5, 10}) {
+      must(publisher->publish(scored(step, 0.01 * static_cast<double>(step)), 0));
+    }
+    before = must(s.store->read().metrics());
+    publisher.reset();
+    s.store.reset();
+    for (const char* const suffix : {"", "-wal", "-shm"}) {
+      std::filesystem::remove(s.db() + suffix);
+    }
+    reopen();
+  }
+  Recalled recall() { return must(recall_published(files, kDir, *s.store, s.run)); }
+};
+
+}  // namespace
+
+TEST_CASE("a lost database has all numbers, samples and lines again, and publishes nothing twice") {
+  Lost d;
+  const auto text = d.files.content(kLog);
+
+  const Recalled recalled = d.recall();
+
+  CHECK(recalled.taken == 2);
+  CHECK(recalled.left.empty());
+  const auto after = must(d.s.store->read().metrics());
+  REQUIRE(after.size() == d.before.size());
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    CHECK(after[i].step == d.before[i].step);
+    CHECK(after[i].value == d.before[i].value);
+    CHECK(after[i].stderr_value == d.before[i].stderr_value);
+    CHECK(after[i].weights_sha256 == d.before[i].weights_sha256);
+    CHECK(after[i].finished_at == d.before[i].finished_at);
+  }
+  const auto rows = must(d.s.store->read().evaluations());
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].state == state::EvaluationState::kPublished);
+  int lines = 0;
+  must(d.s.store->read().for_each_sample(rows[0].id, "docvqa_val", [&](std::string_view) -> Status {
+    ++lines;
+    return {};
+  }));
+  CHECK(lines == 2);
+  CHECK(must(d.publisher->publish_pending(d.s.run.id, 0)) == 0);
+  CHECK(d.files.content(kLog) == text);
+  CHECK(d.recall().taken == 0);
+}
+
+TEST_CASE(
+    "the rows that come back are those of the checkpoint that was measured, not of a new one") {
+  Lost d;
+  d.recall();
+  const auto rows = must(d.s.store->read().evaluations());
+  CHECK_FALSE(must(d.s.store->read().checkpoint(rows[0].checkpoint_id)).gone_at.empty());
+}
+
+TEST_CASE("a line whose results file says something else, or is not there, is not taken") {
+  Lost d;
+  std::string text = d.files.content(kLog).value();
+  const std::string value = "\"eval/docvqa_val/anls\":0.05";
+  REQUIRE(text.find(value) != std::string::npos);
+
+  SECTION("another number") {
+    text.replace(text.find(value), value.size(), "\"eval/docvqa_val/anls\":0.95");
+  }
+  SECTION("another step") {
+    text.replace(text.find("\"global_step\":5,"), 16, "\"global_step\":7,");
+  }
+  SECTION("a path that leads out") {
+    const std::size_t at = text.find("\"results/5/");
+    text.replace(at, 11, "\"../../x/5/");
+  }
+  d.files.put_file(kLog, text);
+
+  const Recalled recalled = d.recall();
+
+  CHECK(recalled.taken == 1);
+  REQUIRE(recalled.left.size() == 1);
+  CHECK(recalled.left[0].find("line 1") == 0);
+}
+
+TEST_CASE("a torn tail and lines of other runs are left alone") {
+  Lost d;
+  const std::string text = d.files.content(kLog).value() +
+                           "{\"seq\":9,\"run\":\"other-1\",\"evaluation\":\"x\"}\n{\"seq\":";
+  d.files.put_file(kLog, text);
+
+  CHECK(d.recall().taken == 2);
+  CHECK(d.files.content(kLog) == text);
+}
+
+TEST_CASE("the generation of a run is that of its newest line") {
+  Lost d;
+  CHECK(published_generation(d.files, kDir, "run-01234567") == 1);
+  CHECK(published_generation(d.files, kDir, "run-0123456") == 0);
+  CHECK(published_generation(d.files, "/nowhere", "run-01234567") == 0);
+}

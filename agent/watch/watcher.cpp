@@ -22,6 +22,7 @@ constexpr int kTreeDepth = 2;
 constexpr int kPauseOverLook = 20;
 constexpr milliseconds kLongestPause{2'000};
 constexpr std::size_t kMaxIgnored = 64;
+constexpr std::chrono::seconds kDeletePause{2};
 
 Watcher::Inspect inspect_with(const std::string& base_model) {
   checkpoint::LayoutOptions options;
@@ -310,6 +311,20 @@ bool Watcher::unchanged_since_complete(const Folder& folder) const {
   return true;
 }
 
+/// A moment ago files of complete weights went: somebody deletes them, and on NFS or FUSE a file
+/// that is held open then, as judging does, makes the delete fail.
+bool Watcher::is_going(const Folder& folder) const {
+  if (clock_.monotonic_now() - folder.changed_at >= kDeletePause) return false;
+  for (const auto& [kind, memory] : folder.kinds) {
+    if (memory.verdict != Verdict::kComplete) continue;
+    for (const WatchedFile& file : memory.files) {
+      const auto info = files_.info_followed(join_path(path_of(folder), file.relative));
+      if (!info.has_value() && info.error().code == ErrorCode::kNotFound) return true;
+    }
+  }
+  return false;
+}
+
 void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out) {
   if (!folder.refused.empty()) {
     folder.unsettled = false;
@@ -333,6 +348,10 @@ void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out
     folder.changed_at = clock_.monotonic_now();
   }
   folder.bytes = tree.bytes;
+  if (is_going(folder)) {
+    folder.unsettled = true;  // until the root's listing, or the next poll, tells
+    return;
+  }
   judge(step, folder, out);
   folder.unsettled = folder.kinds.empty();
   for (const auto& [kind, memory] : folder.kinds) {

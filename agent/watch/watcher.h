@@ -134,6 +134,7 @@ class Watcher {
             checkpoint::WeightsKind kind, Decision decision, std::vector<Sighting>& out);
   void forget_gone(const std::set<std::int64_t>& present, std::vector<Sighting>& out);
   bool unchanged_since_complete(const Folder& folder) const;
+  bool is_going(const Folder& folder) const;
   void watch_folder(Folder& folder, const std::string& path);
   void unwatch_all(Folder& folder);
   std::string path_of(const Folder& folder) const {

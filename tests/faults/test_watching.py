@@ -720,7 +720,7 @@ def test_hung_read(bench, namespace):
         config.write_text(f'[watch]\noutput_dir = ["{fuse.mount}", "{other}"]\n[evaluate]\ntasks = ["docvqa_val"]\n'
                           '[limits]\nretry_delay = "100ms"\n')  # fmt: skip
         sidecar = bench.sidecar()
-        sidecar.command = [bench.evalcar, "run", "--config", str(config), *QUICK]
+        sidecar.command = [bench.evalcar, "run", "--config", str(config), "--set", "watch.poll_interval=3s"]
         namespace.enter(sidecar)
         sidecar.start()
         states = bench.home / "state" / "evalcar"
@@ -753,6 +753,8 @@ def test_hung_read(bench, namespace):
         sidecar.run = bench.run
         tools.check_canary(bench, sidecar)
 
+        # A call that the daemon had begun when it was stopped cannot even be killed: nothing may be under way.
+        time.sleep(1.6)
         fuse.freeze()
         tools.eventually(lambda: "does not answer" in watching(sidecar).get("trouble", ""), 20, "the trouble in the status")
         began = time.monotonic()

@@ -89,7 +89,7 @@ std::string results_table(const protocol::EvaluationResult& result) {
       if (metric.value.has_value() && metric.stderr_value.has_value()) {
         error = format_value(*metric.stderr_value);
         if (!metric.stderr_source.empty()) {
-          error += "*";
+          error += '*';
           ours = true;
         }
       }

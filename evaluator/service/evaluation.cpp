@@ -7,51 +7,16 @@
 #include <set>
 
 #include "evaluator/engine/gathering.h"
-#include "evaluator/service/fingerprint.h"
-#include "evaluator/tasks/data_check.h"
+#include "evaluator/service/task_job.h"
 #include "store/base/hash.h"
 
 namespace evalcar::service {
 namespace {
 
-/// Why a task has no result.
-struct TaskFailure {
-  Error error;
-  std::string kind;  // as in JobError
-};
-
-TaskFailure failed(Error error) {
-  std::string kind(error_code_name(error.code));
-  return {std::move(error), std::move(kind)};
-}
-
-/// The data are at fault: no other checkpoint fares better, and no checkpoint is to blame.
-TaskFailure failed_by_data(Error error) { return {std::move(error), std::string(protocol::kData)}; }
-
-/// A task on its way through the evaluation.
-struct Job {
-  std::string name;
-  std::unique_ptr<tasks::Task> task;
-  std::string data;  // circumstances_of(task)
-  engine::GenerationSettings generation;
-  std::string generation_text;  // JSON, for the result's configs
-  std::vector<std::string> until;
-  std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
-  std::int64_t effective = 0;           // lmms-eval's n-samples.effective
-  std::vector<std::string> inputs;      // Prompt::input of each
-  std::optional<TaskFingerprint> gathered;
-  std::string fingerprint;  // once all is prepared
-  std::vector<tasks::Response> responses;
-  std::optional<TaskFailure> failure;
-  bool measured = false;  // has its number from an earlier time
-
-  bool wanted() const { return !measured && !failure.has_value(); }
-};
-
 /// Which document a request of the engine answers.
 struct Target {
   std::size_t job = 0;
-  std::size_t document = 0;  // index into Job::documents
+  std::size_t document = 0;  // index into TaskJob::documents
   bool answered = false;     // by an earlier attempt
 };
 
@@ -119,7 +84,7 @@ class Evaluation {
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
-    open_tasks();
+    jobs_ = open_jobs(files_, settings_, measured_, model_, common_);
     EVALCAR_RETURN_IF_ERROR(prepare_all());
     settle_fingerprints();
     take_known_answers();
@@ -129,105 +94,14 @@ class Evaluation {
   }
 
  private:
-  void open_tasks() {
-    for (const std::string& name : settings_.tasks) {
-      Job& job = jobs_.emplace_back();
-      job.name = name;
-      job.measured = std::ranges::find(measured_, name) != measured_.end();
-    }
-    // A fractional limit is resolved on the task that lmms-eval opens first, not on the one that
-    // was named first. Without that one nobody knows which documents it chooses of the others.
-    std::vector<Job*> opened;
-    std::vector<std::int64_t> sizes;
-    std::string undecided;
-    for (Job* const job : in_lmms_eval_order()) {
-      job->failure = undecided.empty()
-                         ? open_task(*job)
-                         : failed_by_data(make_error(ErrorCode::kUnavailable, undecided));
-      if (undecided.empty() && opened.empty() && job->failure.has_value() && is_shared_fraction()) {
-        undecided =
-            "evaluate.limit is a fraction of the documents of " + job->name +
-            " (as lmms-eval takes it), and those cannot be counted: " + job->failure->error.message;
-      }
-      if (job->failure.has_value()) continue;
-      opened.push_back(job);
-      sizes.push_back(job->task->size());
-    }
-    const auto limits = tasks::resolve_limits(settings_.limit, sizes, settings_.compat);
-    for (std::size_t i = 0; i < opened.size(); ++i) {
-      const Status chosen =
-          limits.has_value() ? choose_documents(*opened[i], (*limits)[i]) : Status(limits.error());
-      if (!chosen.has_value()) opened[i]->failure = failed(chosen.error());
-    }
-  }
-
-  bool is_shared_fraction() const {
-    const std::optional<double> limit = settings_.limit;
-    return limit.has_value() && *limit > 0 && *limit < 1 && settings_.compat == "lmms-eval";
-  }
-
-  /// Each job once.
-  std::vector<Job*> in_lmms_eval_order() {
-    std::vector<Job*> ordered;
-    for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
-      for (Job& job : jobs_) {
-        const bool there = std::find(ordered.begin(), ordered.end(), &job) != ordered.end();
-        if (job.name == name && !there) ordered.push_back(&job);
-      }
-    }
-    return ordered;
-  }
-
-  std::optional<TaskFailure> open_task(Job& job) {
-    auto file = tasks::find_task(files_, settings_.tasks_dir, job.name);
-    if (!file.has_value()) {  // the agent knew it: its file went, or was changed
-      return TaskFailure{std::move(file).error(),
-                         std::string(error_code_name(ErrorCode::kInvalidArgument))};
-    }
-    if (Status settled = settle_generation(job, *file); !settled.has_value())
-      return failed(std::move(settled).error());
-    tasks::OpenedData data =
-        tasks::open_task_data(files_, job.name, settings_.tasks_dir, settings_.data_dir);
-    if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
-    job.task = std::move(data.task);
-    job.data = tasks::circumstances_of(*job.task);
-    job.gathered.emplace(common_, *file, job.task->size(), job.task->data_fingerprint(),
-                         job.generation_text);
-    return std::nullopt;
-  }
-
-  Status settle_generation(Job& job, const tasks::TaskFile& file) const {
-    EVALCAR_ASSIGN_OR_RETURN(const tasks::GenerationDefaults defaults,
-                             apply_gen_kwargs(file.generation, settings_.gen_kwargs));
-    EVALCAR_ASSIGN_OR_RETURN(
-        job.generation,
-        effective_generation(defaults, settings_, model_.generation, model_.tokenizer));
-    job.generation_text = generation_json(job.generation, defaults);
-    job.until = defaults.until;
-    return {};
-  }
-
-  Status choose_documents(Job& job, std::optional<double> limit) const {
-    EVALCAR_ASSIGN_OR_RETURN(job.documents, job.task->select(limit, settings_.offset));
-    job.effective = tasks::effective_samples(limit, job.task->size());
-    if (job.documents.empty()) {
-      return make_error(ErrorCode::kInvalidArgument, job.name + ": no documents: the split has " +
-                                                         std::to_string(job.task->size()) +
-                                                         ", limit and offset choose none of them");
-    }
-    job.responses.resize(job.documents.size());
-    job.inputs.resize(job.documents.size());
-    return {};
-  }
-
   Status prepare_all() {
     std::int64_t total = 0;
     std::int64_t done = 0;
-    for (const Job& job : jobs_) {
+    for (const TaskJob& job : jobs_) {
       if (!job.measured) total += static_cast<std::int64_t>(job.documents.size());
     }
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
-      Job& job = jobs_[j];
+      TaskJob& job = jobs_[j];
       for (std::size_t d = 0; d < job.documents.size() && job.wanted(); ++d, ++done) {
         if (stop_.stop_requested()) return cancelled();
         events_.advanced();
@@ -246,7 +120,7 @@ class Evaluation {
   void settle_fingerprints() {
     std::vector<protocol::TaskFingerprint> told;
     std::vector<std::string> drawn;
-    for (Job* const job : in_lmms_eval_order()) {
+    for (TaskJob* const job : in_lmms_eval_order(jobs_)) {
       if (!job->wanted()) continue;
       if (draws(job->task->file())) {
         for (const std::string& earlier : drawn) job->gathered->add_part(earlier);
@@ -260,7 +134,7 @@ class Evaluation {
 
   void take_known_answers() {
     for (Target& target : plan_.targets) {
-      Job& job = jobs_[target.job];
+      TaskJob& job = jobs_[target.job];
       const auto answer = known_.find({job.name, job.fingerprint, job.documents[target.document]});
       if (job.failure.has_value() || answer == known_.end()) continue;
       job.responses[target.document] = answer->second;
@@ -285,7 +159,7 @@ class Evaluation {
   }
 
   std::optional<TaskFailure> prepare(std::size_t j, std::size_t d) {
-    Job& job = jobs_[j];
+    TaskJob& job = jobs_[j];
     const std::int64_t doc_id = job.documents[d];
     auto prompt = job.task->prompt(doc_id, weights_.architecture);
     if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
@@ -310,7 +184,7 @@ class Evaluation {
     return std::nullopt;
   }
 
-  Status add_pictures(const Job& job, std::int64_t doc_id, const tasks::Prompt& prompt,
+  Status add_pictures(const TaskJob& job, std::int64_t doc_id, const tasks::Prompt& prompt,
                       engine::Request& request, std::vector<std::int64_t>& placeholders) {
     for (std::size_t i = 0; i < prompt.images.size(); ++i) {
       const std::string name =
@@ -364,7 +238,7 @@ class Evaluation {
   }
 
   void take_answer(const Target& target, const Result<engine::Answer>& answer) {
-    Job& job = jobs_[target.job];
+    TaskJob& job = jobs_[target.job];
     if (job.failure.has_value()) return;
     const std::int64_t doc_id = job.documents[target.document];
     if (!answer.has_value()) {
@@ -399,7 +273,7 @@ class Evaluation {
     const std::shared_ptr<tasks::PythonRandom> random = tasks::make_python_random(settings_.seed);
     std::map<std::string, protocol::TaskResult> scored;
     for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
-      for (Job& job : jobs_) {
+      for (TaskJob& job : jobs_) {
         if (job.name != name || !job.wanted() || scored.contains(name)) continue;
         if (stop_.stop_requested()) return cancelled();
         events_.progress("scoring", name, static_cast<std::int64_t>(scored.size()),
@@ -430,7 +304,7 @@ class Evaluation {
     protocol::EvaluationResult result;
     result.weights_sha256 = weights_.weights_sha256;
     result.attn_implementation = choice_.attn_implementation;
-    for (const Job& job : jobs_) {
+    for (const TaskJob& job : jobs_) {
       if (job.measured) continue;
       if (const auto found = scored.find(job.name); found != scored.end()) {
         result.tasks.push_back(std::move(found->second));
@@ -449,7 +323,7 @@ class Evaluation {
     return result;
   }
 
-  Result<tasks::Scores> score(const Job& job, tasks::PythonRandom& random) {
+  Result<tasks::Scores> score(const TaskJob& job, tasks::PythonRandom& random) {
     tasks::ScoreOptions options;
     options.compat = settings_.compat;
     options.seed = settings_.seed;
@@ -473,7 +347,7 @@ class Evaluation {
   PictureSource pictures_;
   engine::RunChoice choice_;
   std::string common_;  // common_identity()
-  std::vector<Job> jobs_;
+  std::vector<TaskJob> jobs_;
   Plan plan_;
 };
 

@@ -1,0 +1,136 @@
+#include "evaluator/service/task_job.h"
+
+#include <algorithm>
+
+#include "evaluator/service/generation.h"
+#include "evaluator/tasks/data_check.h"
+
+namespace evalcar::service {
+namespace {
+
+class TaskOpener {
+ public:
+  TaskOpener(const FileSystem& files, const protocol::EvaluationSettings& settings,
+             std::span<const std::string> measured, const ModelText& model,
+             const std::string& common)
+      : files_(files), settings_(settings), measured_(measured), model_(model), common_(common) {}
+
+  std::vector<TaskJob> open_all() {
+    std::vector<TaskJob> jobs;
+    for (const std::string& name : settings_.tasks) {
+      TaskJob& job = jobs.emplace_back();
+      job.name = name;
+      job.measured = std::ranges::find(measured_, name) != measured_.end();
+    }
+    // A fractional limit is resolved on the task that lmms-eval opens first, not on the one that
+    // was named first. Without that one nobody knows which documents it chooses of the others.
+    std::vector<TaskJob*> opened;
+    std::vector<std::int64_t> sizes;
+    std::string undecided;
+    for (TaskJob* const job : in_lmms_eval_order(jobs)) {
+      job->failure = undecided.empty()
+                         ? open_task(*job)
+                         : failed_by_data(make_error(ErrorCode::kUnavailable, undecided));
+      if (undecided.empty() && opened.empty() && job->failure.has_value() && is_shared_fraction()) {
+        undecided =
+            "evaluate.limit is a fraction of the documents of " + job->name +
+            " (as lmms-eval takes it), and those cannot be counted: " + job->failure->error.message;
+      }
+      if (job->failure.has_value()) continue;
+      opened.push_back(job);
+      sizes.push_back(job->task->size());
+    }
+    const auto limits = tasks::resolve_limits(settings_.limit, sizes, settings_.compat);
+    for (std::size_t i = 0; i < opened.size(); ++i) {
+      const Status chosen =
+          limits.has_value() ? choose_documents(*opened[i], (*limits)[i]) : Status(limits.error());
+      if (!chosen.has_value()) opened[i]->failure = failed(chosen.error());
+    }
+    return jobs;
+  }
+
+ private:
+  bool is_shared_fraction() const {
+    const std::optional<double> limit = settings_.limit;
+    return limit.has_value() && *limit > 0 && *limit < 1 && settings_.compat == "lmms-eval";
+  }
+
+  std::optional<TaskFailure> open_task(TaskJob& job) {
+    auto file = tasks::find_task(files_, settings_.tasks_dir, job.name);
+    if (!file.has_value()) {  // the agent knew it: its file went, or was changed
+      return TaskFailure{std::move(file).error(),
+                         std::string(error_code_name(ErrorCode::kInvalidArgument))};
+    }
+    if (Status settled = settle_generation(job, *file); !settled.has_value())
+      return failed(std::move(settled).error());
+    tasks::OpenedData data =
+        tasks::open_task_data(files_, job.name, settings_.tasks_dir, settings_.data_dir);
+    if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
+    job.task = std::move(data.task);
+    job.data = tasks::circumstances_of(*job.task);
+    job.gathered.emplace(common_, *file, job.task->size(), job.task->data_fingerprint(),
+                         job.generation_text);
+    return std::nullopt;
+  }
+
+  Status settle_generation(TaskJob& job, const tasks::TaskFile& file) const {
+    EVALCAR_ASSIGN_OR_RETURN(const tasks::GenerationDefaults defaults,
+                             apply_gen_kwargs(file.generation, settings_.gen_kwargs));
+    EVALCAR_ASSIGN_OR_RETURN(
+        job.generation,
+        effective_generation(defaults, settings_, model_.generation, model_.tokenizer));
+    job.generation_text = generation_json(job.generation, defaults);
+    job.until = defaults.until;
+    return {};
+  }
+
+  Status choose_documents(TaskJob& job, std::optional<double> limit) const {
+    EVALCAR_ASSIGN_OR_RETURN(job.documents, job.task->select(limit, settings_.offset));
+    job.effective = tasks::effective_samples(limit, job.task->size());
+    if (job.documents.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, job.name + ": no documents: the split has " +
+                                                         std::to_string(job.task->size()) +
+                                                         ", limit and offset choose none of them");
+    }
+    job.responses.resize(job.documents.size());
+    job.inputs.resize(job.documents.size());
+    return {};
+  }
+
+  const FileSystem& files_;
+  const protocol::EvaluationSettings& settings_;
+  const std::span<const std::string> measured_;
+  const ModelText& model_;
+  const std::string& common_;
+};
+
+}  // namespace
+
+TaskFailure failed(Error error) {
+  std::string kind(error_code_name(error.code));
+  return {std::move(error), std::move(kind)};
+}
+
+TaskFailure failed_by_data(Error error) { return {std::move(error), std::string(protocol::kData)}; }
+
+std::vector<TaskJob> open_jobs(const FileSystem& files,
+                               const protocol::EvaluationSettings& settings,
+                               std::span<const std::string> measured, const ModelText& model,
+                               const std::string& common) {
+  return TaskOpener(files, settings, measured, model, common).open_all();
+}
+
+std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs) {
+  std::vector<std::string> names;
+  for (const TaskJob& job : jobs) names.push_back(job.name);
+  std::vector<TaskJob*> ordered;
+  for (const std::string& name : tasks::lmms_eval_order(names)) {
+    for (TaskJob& job : jobs) {
+      const bool there = std::find(ordered.begin(), ordered.end(), &job) != ordered.end();
+      if (job.name == name && !there) ordered.push_back(&job);
+    }
+  }
+  return ordered;
+}
+
+}  // namespace evalcar::service

@@ -1,0 +1,62 @@
+// One task on its way through an evaluation, and how it is opened: its file, its generation
+// settings, its data, the documents that limit and offset choose.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/service/fingerprint.h"
+#include "evaluator/service/model_text.h"
+#include "evaluator/tasks/task.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/protocol/messages.h"
+
+namespace evalcar::service {
+
+/// Why a task has no result.
+struct TaskFailure {
+  Error error;
+  std::string kind;  // as in JobError
+};
+
+TaskFailure failed(Error error);
+/// The data are at fault: no other checkpoint fares better, and no checkpoint is to blame.
+TaskFailure failed_by_data(Error error);
+
+/// A task on its way through the evaluation.
+struct TaskJob {
+  std::string name;
+  std::unique_ptr<tasks::Task> task;
+  std::string data;  // circumstances_of(task)
+  engine::GenerationSettings generation;
+  std::string generation_text;  // JSON, for the result's configs
+  std::vector<std::string> until;
+  std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
+  std::int64_t effective = 0;           // lmms-eval's n-samples.effective
+  std::vector<std::string> inputs;      // Prompt::input of each
+  std::optional<TaskFingerprint> gathered;
+  std::string fingerprint;  // once all is prepared
+  std::vector<tasks::Response> responses;
+  std::optional<TaskFailure> failure;
+  bool measured = false;  // has its number from an earlier time
+
+  bool wanted() const { return !measured && !failure.has_value(); }
+};
+
+/// Opens the tasks that the settings name, in that order; one that cannot be opened has its
+/// failure. `common`: common_identity(). `measured`: tasks that have their number already.
+std::vector<TaskJob> open_jobs(const FileSystem& files,
+                               const protocol::EvaluationSettings& settings,
+                               std::span<const std::string> measured, const ModelText& model,
+                               const std::string& common);
+
+/// Each job once, in the order in which lmms-eval takes their tasks.
+std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs);
+
+}  // namespace evalcar::service

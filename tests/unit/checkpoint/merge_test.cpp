@@ -1,11 +1,15 @@
 #include "store/checkpoint/merge.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
+#include "store/checkpoint/merge_staging.h"
 #include "store/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint/support.h"
 #include "tests/unit/support/fake_clock.h"
@@ -268,6 +272,21 @@ TEST_CASE("a merge that is cancelled leaves nothing") {
 
   CHECK(merge(run.files, request).error().code == ErrorCode::kCancelled);
   CHECK(run.files.tree("/out").empty());
+}
+
+TEST_CASE("a result that was being replaced when its merge was killed is put back") {
+  const pid_t killed = ::fork();
+  if (killed == 0) ::_exit(0);
+  ::waitpid(killed, nullptr, 0);
+  Run run;
+  MergeStaging staging(run.files, "/out/regular");
+  const std::string realm = staging.path().substr(staging.path().rfind('-'));
+  const std::string left = "/out/.evalcar-merge-regular." + std::to_string(killed) + realm;
+  run.files.put_file(left + ".old/model.safetensors", "the last whole result");
+
+  REQUIRE(staging.make().has_value());
+  CHECK(run.files.content("/out/regular/model.safetensors") == "the last whole result");
+  CHECK_FALSE(run.files.exists(left + ".old"));
 }
 
 TEST_CASE("a source that is rewritten while it is read is never published") {

@@ -7,8 +7,6 @@
 #include <csignal>
 #include <fstream>
 
-#include "store/base/hash.h"
-#include "store/state/location.h"
 #include "store/state/schema.h"
 #include "store/state/sqlite.h"
 #include "tests/unit/state/scenario.h"
@@ -436,34 +434,4 @@ TEST_CASE("a writer killed at a random moment leaves no half transaction") {
     }
     must(store->recover());
   }
-}
-
-TEST_CASE("the state directory follows systemd, then XDG, then home") {
-  std::map<std::string, std::string> variables;
-  const Environment environment = [&](const char* name) { return variables[name]; };
-  CHECK(state_directory(environment) == "/var/lib/evalcar");
-  variables["HOME"] = "/home/u";
-  CHECK(state_directory(environment) == "/home/u/.local/state/evalcar");
-  variables["XDG_STATE_HOME"] = "/xdg";
-  CHECK(state_directory(environment) == "/xdg/evalcar");
-  variables["STATE_DIRECTORY"] = "/var/lib/evalcar:/more";
-  CHECK(state_directory(environment) == "/var/lib/evalcar");
-}
-
-TEST_CASE("a database is named after its output directory's real path, also before it exists") {
-  test::FakeClock clock;
-  test::MemoryFileSystem files(clock);
-  files.put_directory("/data/runs");
-  must(files.symbolic_link("/data/runs", "/link"));
-  const Environment environment = [](const char* name) {
-    return std::string(name) == "STATE_DIRECTORY" ? std::string("/state") : std::string();
-  };
-  const std::string stem = "new-" + sha256_hex("/data/runs/new").substr(0, 8);
-  CHECK(must(default_database_path(files, "/link/new", environment)) == "/state/" + stem + ".db");
-  CHECK(must(list_databases(files, environment)).empty());
-  files.put_file("/state/b.db", "");
-  files.put_file("/state/a.db", "");
-  files.put_file("/state/a.db-wal", "");
-  CHECK(must(list_databases(files, environment)) ==
-        std::vector<std::string>{"/state/a.db", "/state/b.db"});
 }

@@ -1,0 +1,45 @@
+// Where a database lies.
+#include "store/state/location.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "store/base/hash.h"
+#include "tests/unit/state/scenario.h"
+#include "tests/unit/support/memory_file_system.h"
+
+using namespace evalcar;
+using namespace evalcar::state;
+using test::must;
+
+TEST_CASE("the state directory follows systemd, then XDG, then home") {
+  std::map<std::string, std::string> variables;
+  const Environment environment = [&](const char* name) { return variables[name]; };
+  CHECK(state_directory(environment) == "/var/lib/evalcar");
+  variables["HOME"] = "/people/u";
+  CHECK(state_directory(environment) == "/people/u/.local/state/evalcar");
+  variables["XDG_STATE_HOME"] = "/xdg";
+  CHECK(state_directory(environment) == "/xdg/evalcar");
+  variables["STATE_DIRECTORY"] = "/var/lib/evalcar:/more";
+  CHECK(state_directory(environment) == "/var/lib/evalcar");
+}
+
+TEST_CASE("a database is named after its output directory's real path, also before it exists") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_directory("/data/runs");
+  must(files.symbolic_link("/data/runs", "/link"));
+  const Environment environment = [](const char* name) {
+    return std::string(name) == "STATE_DIRECTORY" ? std::string("/state") : std::string();
+  };
+  const std::string stem = "new-" + sha256_hex("/data/runs/new").substr(0, 8);
+  CHECK(must(default_database_path(files, "/link/new", environment)) == "/state/" + stem + ".db");
+  CHECK(must(list_databases(files, environment)).empty());
+  files.put_file("/state/b.db", "");
+  files.put_file("/state/a.db", "");
+  files.put_file("/state/a.db-wal", "");
+  CHECK(must(list_databases(files, environment)) ==
+        std::vector<std::string>{"/state/a.db", "/state/b.db"});
+}

@@ -145,8 +145,16 @@ bool CurrentRun::still_there() const {
          read_mark(around_.files, home()) == run_->mark;
 }
 
+/// Waits for no file system that hangs: the lock goes when that one answers, or with the process.
+void CurrentRun::drop_lock() {
+  if (lock_ == nullptr) return;
+  around_.files.perform_later(home(), [lock = std::exchange(lock_, nullptr)]() mutable {
+    lock.reset();  // its end asks the file system
+  });
+}
+
 void CurrentRun::forget_home() {
-  lock_.reset();
+  drop_lock();
   lock_removed_ = home_ready_ = begun_ = false;
 }
 
@@ -172,8 +180,8 @@ Status CurrentRun::ensure_home() {
     return {};
   }
   // An earlier turn may have come as far as here.
-  if (!lock_.has_value()) EVALCAR_RETURN_IF_ERROR(take_lock());
-  if (lock_.has_value()) {
+  if (lock_ == nullptr) EVALCAR_RETURN_IF_ERROR(take_lock());
+  if (lock_ != nullptr) {
     for (const std::string& folder : {home(), join_path(home(), "tensorboard"), publish_dir_}) {
       if (!folder.empty()) remove_stale_temporaries(around_.files, folder);
     }
@@ -203,7 +211,7 @@ Status CurrentRun::take_lock() {
   warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
   lock_removed_ = false;
   if (!lock.has_value()) return {};
-  lock_ = std::move(lock).value();
+  lock_ = std::make_shared<const OutputLock>(std::move(lock).value());
   lock_checked_at_ = around_.clock.monotonic_now();
   took_over_ = took_over_ || lock_->replaced_living();
   return {};
@@ -211,10 +219,15 @@ Status CurrentRun::take_lock() {
 
 Status CurrentRun::keep_lock() {
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (!lock_.has_value() || now - lock_checked_at_ < kLockPause) return {};
+  if (lock_ == nullptr || now - lock_checked_at_ < kLockPause) return {};
   const Status mine = check_owner();
   if (lock_removed_) return {};
-  if (mine.has_value() && lock_->needs_renewal()) lock_->renew();
+  if (mine.has_value() && lock_->needs_renewal()) {
+    return around_.files.perform(home(), [lock = lock_]() -> Status {
+      lock->renew();
+      return {};
+    });
+  }
   return mine;
 }
 
@@ -225,14 +238,19 @@ Status CurrentRun::check_owner() {
                                                    ": was removed; nothing "
                                                    "is published before it is taken again");
   }
-  if (!lock_.has_value()) return {};
+  if (lock_ == nullptr) return {};
   lock_checked_at_ = now;
-  const Status mine = lock_->check();
+  const auto answer = std::make_shared<Status>();
+  EVALCAR_RETURN_IF_ERROR(around_.files.perform(home(), [lock = lock_, answer]() -> Status {
+    *answer = lock->check();
+    return {};
+  }));
+  const Status& mine = *answer;
   if (mine.has_value()) return {};
   if (mine.error().code == ErrorCode::kUnavailable) fatal_ = true;
   if (mine.error().code != ErrorCode::kNotFound) return mine;
   // Maybe a delete of the whole directory, which must not find new names of ours.
-  lock_.reset();
+  drop_lock();
   lock_removed_ = true;
   home_ready_ = false;
   home_retry_at_ = now + kUnmarkedPause;
@@ -240,7 +258,7 @@ Status CurrentRun::check_owner() {
 }
 
 std::optional<MonotonicTime> CurrentRun::renewal_due() const {
-  if (!lock_.has_value() || !lock_->needs_renewal()) return std::nullopt;
+  if (lock_ == nullptr || !lock_->needs_renewal()) return std::nullopt;
   return lock_checked_at_ + OutputLock::kRenewal;
 }
 

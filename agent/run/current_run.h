@@ -33,6 +33,9 @@ class CurrentRun {
   CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
              const Averages& averages, const BestKept& best, std::string path, std::string pattern,
              std::string publish_dir);
+  ~CurrentRun() { drop_lock(); }
+  CurrentRun(const CurrentRun&) = delete;
+  CurrentRun& operator=(const CurrentRun&) = delete;
 
   /// Looks at the directory. An error changes nothing.
   Result<Change> look();
@@ -80,6 +83,7 @@ class CurrentRun {
   Status make_home();
   Status take_lock();
   Status keep_lock();
+  void drop_lock();
   Status remove_unknown_leases();
   Status mark_home();
 
@@ -97,7 +101,7 @@ class CurrentRun {
   std::int64_t recalled_ = 0;
   /// Since when the mark is missing; nothing is done in the directory until that is decided.
   std::optional<MonotonicTime> unmarked_since_;
-  std::optional<OutputLock> lock_;
+  std::shared_ptr<const OutputLock> lock_;  ///< asked only through around_.files.perform()
   MonotonicTime lock_checked_at_{};
   bool took_over_ = false;
   bool lock_removed_ = false;  ///< by somebody; it is taken again a little later

@@ -178,18 +178,12 @@ class Beside {
 
 enum class Flock { kTaken, kHeld, kNone };
 
-/// So often a lock is asked for whose owner lives: it may be about to end.
-constexpr int kTriesOfLiving = 10;
-
 /// kNone: this file system has no such locks.
 Result<Flock> lock_file(int fd, const std::string& path) {
   int error = 0;
-  int tries = 0;
   (void)outlast_dying_holder([&] {
     error = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-    if (error != EWOULDBLOCK) return true;
-    const auto owner = owner_of(read_record(fd));
-    return ++tries > kTriesOfLiving && owner.has_value() && !is_dead(*owner);
+    return error != EWOULDBLOCK;
   });
   if (error == 0) return Flock::kTaken;
   if (error == EWOULDBLOCK) return Flock::kHeld;

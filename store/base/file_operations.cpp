@@ -17,6 +17,10 @@ Status FileSystem::perform(const std::string& /*path*/, std::function<Status()> 
   return call();
 }
 
+void FileSystem::perform_later(const std::string& /*path*/, std::function<void()> call) const {
+  call();
+}
+
 Status FileSystem::answers(const std::string& /*path*/) const { return {}; }
 
 std::string join_path(std::string_view folder, std::string_view name) {

@@ -140,6 +140,9 @@ class FileSystem {
   /// those are bounded in time, `call` may be given up and come back later, so it must own all that
   /// it touches.
   virtual Status perform(const std::string& path, std::function<Status()> call) const;
+  /// The same for what needs no answer, as closing: it is made after the calls before it, maybe
+  /// only when the file system answers again, and nobody waits for it there.
+  virtual void perform_later(const std::string& path, std::function<void()> call) const;
   /// kUnavailable: calls on `path` are given up, because the file system does not answer. What was
   /// not found there meanwhile may be there. Does not look at the disk.
   virtual Status answers(const std::string& path) const;

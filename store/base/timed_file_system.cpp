@@ -283,6 +283,12 @@ Status TimedFileSystem::perform(const std::string& path, std::function<Status()>
                    [&b = below_, path, call = std::move(call)] { return b.perform(path, call); });
 }
 
+void TimedFileSystem::perform_later(const std::string& path, std::function<void()> call) const {
+  const auto thread = slow_thread_of(path);
+  if (thread == nullptr) return below_.perform_later(path, std::move(call));
+  thread->run_later(std::move(call));
+}
+
 Status TimedFileSystem::answers(const std::string& path) const {
   const auto thread = slow_thread_of(path);
   return thread == nullptr ? Status() : thread->answers(path);

@@ -54,6 +54,7 @@ class TimedFileSystem final : public FileSystem {
   Result<std::uint64_t> free_bytes(const std::string& path) const override;
   Result<std::uint64_t> file_system_type(const std::string& path) const override;
   Status perform(const std::string& path, std::function<Status()> call) const override;
+  void perform_later(const std::string& path, std::function<void()> call) const override;
   Status answers(const std::string& path) const override;
 
  private:

@@ -8,8 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
-#include <cstdlib>
 #include <map>
 
 #include "store/base/dying_holder.h"
@@ -126,8 +124,6 @@ struct Store::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   int fd;
-  /// So often a lock is asked for whose holder lives: it may be about to end.
-  static constexpr int kTriesOfLiving = 10;
 
   static struct flock whole_file() {
     struct flock lock{};
@@ -146,13 +142,10 @@ struct Store::Lock {
     if (fd < 0) return errno_error("open", path, errno);
     auto lock = std::make_unique<Lock>(fd);
     int error = 0;
-    int tries = 0;
     (void)outlast_dying_holder([&] {
       struct flock whole = whole_file();
       error = ::fcntl(fd, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
-      if (error != EAGAIN && error != EACCES) return true;
-      const pid_t owner = std::atoi(owner_of(fd).c_str());
-      return ++tries > kTriesOfLiving && owner > 0 && ::kill(owner, 0) == 0;
+      return error != EAGAIN && error != EACCES;
     });
     if (error != 0) {
       if (error != EAGAIN && error != EACCES) return errno_error("lock", path, error);

@@ -75,7 +75,7 @@ def check_canary(bench, sidecar, *, step=CANARY_STEP, evaluated_by=None, timeout
 
 
 def check_files(run):
-    """I3 and I5: whole files, rising seq, each (step, kind) published once unless superseded, no strange names beside checkpoints."""
+    """I3 and I5: whole files, rising seq, each (step, kind) published once a set of metrics unless superseded, no strange names beside checkpoints."""
     home = pathlib.Path(run) / "_evalcar"
     metrics = home / "metrics.jsonl"
     if metrics.exists():
@@ -85,7 +85,7 @@ def check_files(run):
         numbers = [line["seq"] for line in lines]
         assert numbers == sorted(set(numbers)), numbers
         replaced = {line["supersedes"] for line in lines if line.get("supersedes")}
-        final = [(line["global_step"], line["checkpoint_type"]) for line in lines if line["final"] and line["seq"] not in replaced]
+        final = [(line["global_step"], line["checkpoint_type"], *sorted(line["metrics"])) for line in lines if line["final"] and line["seq"] not in replaced]
         assert len(final) == len(set(final)), f"published twice: {final}"
     for name in ("best.json", "status.json"):
         if (home / name).exists():

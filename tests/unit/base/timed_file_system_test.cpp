@@ -223,6 +223,21 @@ TEST_CASE("whoever asks for a call without a name is answered like the others") 
   CHECK(*done == 1);
 }
 
+TEST_CASE("what needs no answer is done when the file system answers again, and not waited for") {
+  Bench bench;
+  const auto done = std::make_shared<std::atomic<int>>(0);
+  const auto held = std::make_shared<int>(1);
+  bench.mount.server->set_silent(true);
+  REQUIRE_FALSE(bench.files.info("/mnt/a").has_value());
+
+  bench.files.perform_later("/mnt/lock", [done, held] { ++*done; });
+  CHECK(*done == 0);
+
+  bench.mount.server->set_silent(false);
+  while (*done == 0) std::this_thread::yield();
+  while (held.use_count() > 1) std::this_thread::yield();  // or the test hangs
+}
+
 TEST_CASE("local and other file systems are told apart by their type") {
   CHECK(file_system_kind(kExt4).local);
   CHECK(file_system_kind(0x01021994).name == "tmpfs");

@@ -6,14 +6,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "store/base/result.h"
-#include "store/checkpoint/dcp_names.h"
-#include "store/checkpoint/pickle.h"
+#include "store/checkpoint/dcp_entries.h"
+#include "store/checkpoint/dcp_source.h"
 #include "store/checkpoint/plan.h"
 
 namespace evalcar::checkpoint {
@@ -61,38 +60,17 @@ class DcpMetadataReader {
     std::uint64_t offset = 0;
     std::size_t dims = 0;
   };
-  struct Entry {
-    std::string key;
-    std::vector<std::uint32_t> cuts;  // where the path's components begin in the key, but for 0
-    std::vector<std::int64_t> shape;
-    DType dtype = DType::kFloat32;
-    bool is_tensor = false;
-    bool is_described = false;  // dtype and shape are known
-    bool is_wanted = false;     // by the last source: it is the model's
-    std::uint32_t last_source = 0;
-    std::uint32_t path_source = 0;  // the last one whose planner_data told the path
-    std::uint32_t first_source = 0;
-    std::uint32_t key_offset = 0;  // in the first source, for errors
-  };
-  struct Source;  // one file that is being added
 
-  Status add_entries(Source& source);
-  Status add_tensor(const Source& source, Pickle::NodeId value, Entry& entry);
-  Status add_chunks(Source& source);
-  Status add_paths(const Source& source);
-  void choose(const Source& source);
-  Status add_items(Source& source);
-  Status match(Source& source);
-  Status match_one(const Source& source, std::size_t chunk, std::size_t& item,
+  Status add_chunks(DcpSource& source);
+  Status add_items(DcpSource& source);
+  Status match(DcpSource& source);
+  Status match_one(const DcpSource& source, std::size_t chunk, std::size_t& item,
                    std::vector<bool>& used);
-  Result<std::uint32_t> file_index(const Source& source, Pickle::NodeId name);
+  Result<std::uint32_t> file_index(const DcpSource& source, Pickle::NodeId name);
   Status check_files(const std::string& where);
-  std::string where_of(const Entry& entry) const;
-  DcpPath path_of(const Entry& entry) const;
   Result<TensorPlan> take_tensor(std::size_t entry, std::string name);
 
-  std::deque<Entry> entries_;
-  std::map<std::string_view, std::uint32_t> by_key_;  // into entries_
+  DcpEntries entries_;
   std::deque<Chunk> chunks_;
   std::deque<std::int64_t> dims_;
   std::map<std::uint32_t, std::string> transforms_;  // by entry; of some

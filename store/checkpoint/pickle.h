@@ -45,6 +45,7 @@ enum class PickleGlobal : std::uint8_t {
   kRebuildTensor2,
   kRebuildTensor3,
   kRebuildParameter,
+  kRebuildParameterWithState,
   kRebuildWrapperSubclass,
   kRebuildFromType2,
   kDTensor,

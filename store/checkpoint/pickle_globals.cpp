@@ -22,6 +22,7 @@ constexpr std::array kRows = {
     Row{"torch._utils", "_rebuild_tensor_v2", PickleGlobal::kRebuildTensor2},
     Row{"torch._utils", "_rebuild_tensor_v3", PickleGlobal::kRebuildTensor3},
     Row{"torch._utils", "_rebuild_parameter", PickleGlobal::kRebuildParameter},
+    Row{"torch._utils", "_rebuild_parameter_with_state", PickleGlobal::kRebuildParameterWithState},
     Row{"torch._utils", "_rebuild_wrapper_subclass", PickleGlobal::kRebuildWrapperSubclass},
     Row{"torch._tensor", "_rebuild_from_type_v2", PickleGlobal::kRebuildFromType2},
     Row{"torch.distributed.tensor", "DTensor", PickleGlobal::kDTensor},
@@ -138,6 +139,7 @@ bool may_reduce(PickleGlobal global) {
     case PickleGlobal::kRebuildTensor2:
     case PickleGlobal::kRebuildTensor3:
     case PickleGlobal::kRebuildParameter:
+    case PickleGlobal::kRebuildParameterWithState:
     case PickleGlobal::kRebuildFromType2:
     case PickleGlobal::kDcpMemoryFormat:
     case PickleGlobal::kGetattr:

@@ -125,6 +125,7 @@ bool is_plain_tensor(const Pickle& pickle, Pickle::NodeId node) {
   return pickle.is_object(node, PickleGlobal::kRebuildTensor2) ||
          pickle.is_object(node, PickleGlobal::kRebuildTensor3) ||
          pickle.is_object(node, PickleGlobal::kRebuildParameter) ||
+         pickle.is_object(node, PickleGlobal::kRebuildParameterWithState) ||
          attributed_tensor(pickle, node).has_value();
 }
 
@@ -151,9 +152,15 @@ std::optional<std::vector<std::int64_t>> read_sizes(const Pickle& pickle, Pickle
 Result<StoredTensor> read_stored_tensor(const TorchFile& file, Pickle::NodeId node,
                                         const std::string& name) {
   const Pickle& pickle = file.pickle;
-  if (pickle.is_object(node, PickleGlobal::kRebuildParameter)) {
-    const auto arguments = pickle.arguments(node);  // (data, requires_grad, hooks)
-    if (arguments.size() != 3) return file.corrupt(name, "is a Parameter without its 3 arguments");
+  // (data, requires_grad, hooks[, the attributes that somebody gave it, which are not looked at])
+  const bool marked = pickle.is_object(node, PickleGlobal::kRebuildParameterWithState);
+  if (marked || pickle.is_object(node, PickleGlobal::kRebuildParameter)) {
+    const auto arguments = pickle.arguments(node);
+    const std::size_t expected = marked ? 4 : 3;
+    if (arguments.size() != expected) {
+      return file.corrupt(name, "is a Parameter of " + std::to_string(arguments.size()) +
+                                    " arguments, expected " + std::to_string(expected));
+    }
     node = arguments[0];
   }
   bool v2 = pickle.is_object(node, PickleGlobal::kRebuildTensor2);

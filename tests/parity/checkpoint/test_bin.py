@@ -10,6 +10,7 @@ import pytest
 import small_models
 import torch
 from huggingface_hub import save_torch_state_dict
+from safetensors.torch import save_file
 from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
 
 
@@ -44,6 +45,20 @@ def odd_state():
                  double=base.double(), bytes=base.to(torch.uint8), flags=base > 0, counts=base.long(),
                  tiny=base.to(torch.float8_e4m3fn), complex=torch.complex(base, base))
     return state
+
+
+def test_an_expanded_tensor_is_refused_by_name_as_safetensors_refuses_it(tool, tmp_path):  # noqa: F811
+    """torch.load alone takes it: a few bytes of a file would become any number on the disk."""
+    state = {"fine": torch.ones(2), "position": torch.arange(4).expand(3, -1)}
+    (tmp_path / "checkpoint-5").mkdir()
+    torch.save(state, tmp_path / "checkpoint-5" / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="non contiguous tensor: `position`"):
+        save_file(state, tmp_path / "whole.safetensors")
+
+    said = run(tool, "merge", "--input_dir", tmp_path / "checkpoint-5", "--output_dir", tmp_path / "out", code=1).stderr
+
+    assert "pytorch_model.bin" in said and '"position" is a view that overlaps itself' in said
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("how", ["pytorch_model.bin", "pytorch_model_fsdp.bin"])

@@ -60,6 +60,46 @@ TEST_CASE("a pytorch_model.bin is read, transposed tensors and ties too, and no 
   CHECK(plan->records.size() == 1);
 }
 
+TEST_CASE("a Parameter that was given attributes is read by its elements, whatever those are") {
+  const auto marked = [](const std::vector<std::string>& arguments) {
+    return p_call(p_global("torch._utils", "_rebuild_parameter_with_state"), p_tuple(arguments));
+  };
+  const std::string attributes = p_dict({{"partition_dim", p_int(0)}, {"deep", "]"}});
+  const ScratchFolder scratch;
+  write_checkpoint(
+      scratch,
+      {{"pytorch_model.bin",
+        torch_file({{"w", marked({TensorText{}.text(), "\x88", p_ordered_dict(), attributes})}})}});
+  const auto plan = plan_of(scratch);
+  REQUIRE(plan.has_value());
+  CHECK(tensor_of(*plan, "w") == kFloats);
+
+  write_checkpoint(
+      scratch, {{"pytorch_model.bin", torch_file({{"w", marked({TensorText{}.text(), "\x88"})}})}});
+  const auto refused = plan_of(scratch);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message.find("a Parameter of 2 arguments, expected 4") !=
+        std::string::npos);
+}
+
+TEST_CASE(
+    "an expanded tensor is refused by name, but one that is expanded to a single row is none") {
+  const ScratchFolder scratch;
+  const TensorText row{.size = {1, 6}, .stride = {0, 1}};
+  const TensorText rows{.size = {2, 3}, .stride = {0, 1}};
+  write_checkpoint(scratch, {{"pytorch_model.bin", torch_file({{"row", row.text()}})}});
+  const auto plan = plan_of(scratch);
+  REQUIRE(plan.has_value());
+  CHECK(tensor_of(*plan, "row") == kFloats);
+
+  write_checkpoint(scratch, {{"pytorch_model.bin", torch_file({{"rows", rows.text()}})}});
+  const auto refused = plan_of(scratch);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code == ErrorCode::kUnsupported);
+  CHECK(refused.error().message.find("tensor \"rows\" is a view that overlaps itself") !=
+        std::string::npos);
+}
+
 TEST_CASE("indexed .bin shards are listed with their index, and each tensor has its file") {
   const ScratchFolder scratch;
   const std::string second = bytes_of<float>({7, 8, 9, 10, 11, 12});

@@ -168,15 +168,16 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
     EVALCAR_ASSIGN_OR_RETURN(const StepsOfRun found, steps_of_run(files, folders[0], options));
     const bool is_run = !found.steps.empty();
     const bool named_checkpoint = step_of(folders[0], options).has_value() && !is_run;
-    // The final save puts weights into the run folder itself, beside the checkpoints: --step and
-    // --merge ask for those.
-    const bool asks_for_steps =
-        !options.pattern.empty() || ((options.step.has_value() || options.average) && is_run);
+    const bool asks_for_steps = !options.pattern.empty() || is_run;
     const bool known_but_unread =
         !report.has_value() && !report.error().retryable && !is_run && options.pattern.empty();
     if (named_checkpoint || (report.has_value() && !asks_for_steps) || known_but_unread) {
       EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
       return folders;
+    }
+    if (report.has_value() && !options.step && !options.average) {  // by the training's final save
+      err << "evalcar merge: left out: the weights in " << printable(folders[0])
+          << " itself; of a run folder the newest complete checkpoint is taken\n";
     }
     return choose_from_run(files, folders[0], found, options, layout, err);
   }

@@ -162,7 +162,12 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
   }
   MergeReport report;
   report.files = split_into_files(request.plans[0], request);
-  for (const MergedFile& file : report.files) report.tensor_bytes += file.bytes;
+  for (const MergedFile& file : report.files) {
+    report.tensor_bytes += file.bytes;
+    const auto header =
+        make_safetensors_header(tensors_of(request.plans[0], file, request.dtype), {});
+    if (!header.has_value()) return header.error();
+  }
   EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
   for (const SideFile& side : sides) report.side_files.push_back(side.name);
   EVALCAR_RETURN_IF_ERROR(check_free_space(files, output, report.tensor_bytes));

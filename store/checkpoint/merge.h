@@ -56,9 +56,9 @@ struct MergeReport {
 };
 
 /// What a merge would write, without reading any tensor. kUnavailable when there is too little free
-/// space; kInvalidArgument where the plans do not hold the same tensors, or where the output may
-/// not be: inside a checkpoint, or (its trainer prunes and resumes by such names) named
-/// `checkpoint…` beside checkpoints.
+/// space; kUnsupported where safetensors cannot hold a tensor; kInvalidArgument where the plans do
+/// not hold the same tensors, or where the output may not be: inside a checkpoint, or (its trainer
+/// prunes and resumes by such names) named `checkpoint…` beside checkpoints.
 Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& request);
 
 /// Merges. Errors as plan_merge; kCorruption where a checksum does not fit; kUnavailable when a

@@ -62,6 +62,19 @@ bool TieCheck::differ() const {
          });
 }
 
+std::vector<SafetensorsTensor> tensors_of(const Plan& plan, const MergedFile& file,
+                                          const std::optional<DType>& cast) {
+  std::vector<SafetensorsTensor> tensors;
+  std::uint64_t position = 0;
+  for (const std::size_t i : file.tensors) {
+    const TensorPlan& tensor = plan.tensors[i];
+    const std::uint64_t end = position + output_bytes(tensor, cast);
+    tensors.push_back({tensor.name, output_dtype(tensor, cast), tensor.shape, position, end});
+    position = end;
+  }
+  return tensors;
+}
+
 WeightsWriter::WeightsWriter(FileSystem& files, const MergeRequest& request,
                              const MergeSource& source)
     : files_(files), request_(request), source_(source), ties_(*source.plan, request.dtype) {}
@@ -76,24 +89,18 @@ std::vector<CopyRange> WeightsWriter::ranges_of(std::size_t tensor) const {
 }
 
 Result<std::string> WeightsWriter::header_of(const MergedFile& file) const {
-  std::vector<SafetensorsTensor> tensors;
-  std::uint64_t position = 0;
+  const auto tensors = tensors_of(*source_.plan, file, request_.dtype);
   CopyRange largest;
   std::uint64_t largest_position = 0;
-  for (const std::size_t i : file.tensors) {
-    const TensorPlan& tensor = source_.plan->tensors[i];
-    const std::uint64_t bytes = output_bytes(tensor, request_.dtype);
-    tensors.push_back({tensor.name, output_dtype(tensor, request_.dtype), tensor.shape, position,
-                       position + bytes});
-    std::uint64_t within = position;
-    for (const CopyRange& range : ranges_of(i)) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    std::uint64_t within = tensors[i].begin;
+    for (const CopyRange& range : ranges_of(file.tensors[i])) {
       if (range.bytes > largest.bytes) {
         largest = range;
         largest_position = within;
       }
       within += range.bytes;
     }
-    position += bytes;
   }
   EVALCAR_ASSIGN_OR_RETURN(std::string header,
                            make_safetensors_header(tensors, {{"format", "pt"}}));

@@ -15,6 +15,7 @@
 #include "store/checkpoint/merge_copy.h"
 #include "store/checkpoint/merge_output.h"
 #include "store/checkpoint/merge_pipeline.h"
+#include "store/checkpoint/safetensors.h"
 
 namespace evalcar::checkpoint {
 
@@ -47,6 +48,10 @@ class TieCheck {
   std::map<std::size_t, StreamHash> hashes_;                // of both
   bool differ_ = false;
 };
+
+/// The tensors of one output file as its header has them.
+std::vector<SafetensorsTensor> tensors_of(const Plan& plan, const MergedFile& file,
+                                          const std::optional<DType>& cast);
 
 class WeightsWriter {
  public:

@@ -61,6 +61,35 @@ def test_checkpoints_that_are_left_out_are_named(tool, tmp_path):  # noqa: F811
     assert [line for line in newest.stderr.splitlines() if "left out" in line] == said[:1]
 
 
+def test_weights_in_the_run_folder_itself_do_not_stand_before_its_checkpoints(tool, tmp_path):  # noqa: F811
+    """The training's last save_model() writes there. Without checkpoints beside them they are a checkpoint of no step."""
+    model = tmp_path / "run"
+    model.mkdir()
+    save_file({"w": torch.full((4,), 9.0)}, model / "model.safetensors")
+    (model / "config.json").write_text("{}")
+
+    alone = run(tool, "merge", "--input_dir", model)
+    for step in (1, 3):
+        write(model / f"checkpoint-{step}", float(step))
+    beside = run(tool, "merge", "--input_dir", model, "--type", "fsdp2")
+
+    assert value(tmp_path / "_evalcar" / "merged" / "run" / "regular") == 9 and "left out" not in alone.stderr
+    assert value(model / "_evalcar" / "merged" / "3" / "regular") == 3
+    assert f"left out: the weights in {model} itself" in beside.stderr
+    assert sorted(path.name for path in model.iterdir()) == ["_evalcar", "checkpoint-1", "checkpoint-3", "config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("name, tensor, why", [("w", torch.ones(2, dtype=torch.complex128), "safetensors has no dtype for complex128"),
+                                               ("__metadata__", torch.ones(2), "the safetensors format keeps for something else")])
+def test_a_dry_run_refuses_what_the_merge_refuses(tool, tmp_path, name, tensor, why):  # noqa: F811
+    (tmp_path / "checkpoint-1").mkdir()
+    torch.save({name: tensor}, tmp_path / "checkpoint-1" / "pytorch_model.bin")
+
+    for options in (["--dry-run"], []):
+        assert why in run(tool, "merge", "--input_dir", tmp_path, *options, code=1).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
 def test_a_step_that_contradicts_the_checkpoint_is_a_usage_error(tool, tmp_path):  # noqa: F811
     folder = write(tmp_path / "checkpoint-1")
     done = run(tool, "merge", "--input_dir", folder, "--step", 3, "--output_dir", tmp_path / "out", code=2)

@@ -74,16 +74,20 @@ run_faults() {
   close_tests
 }
 
-# Every fuzz target for "$1" seconds, as many at once as there are cores.
+# What reads the files of checkpoints, by the fuzz targets' names.
+checkpoint_readers=" adapter dcp dtensor layout members pickle safetensors torch_file "
+
+# Every fuzz target for "$1" seconds, readers of checkpoints for "$2" if given; as many at once as there are cores.
 run_fuzz() {
-  local seconds=$1 target name status
+  local target name seconds status
   step "fuzz build" build fuzz fuzz_targets || return 0
   rm -rf build/fuzz-run
   mkdir -p build/fuzz-run
   for target in build/fuzz/bin/fuzz_*; do
     [ -x "$target" ] || continue
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
-    name=$(basename "$target")
+    name=$(basename "$target") seconds=$1
+    [[ $checkpoint_readers != *" ${name#fuzz_} "* ]] || seconds=${2:-$1}
     fuzz_one "$target" "$name" "$seconds" &
   done
   wait
@@ -117,9 +121,8 @@ close_tests() {
 }
 
 run_tests() {
-  local all=${1:-} fuzz_seconds=20
+  local all=${1:-}
   [ -z "$all" ] || [ "$all" = --all ] || die 2 "usage: ./dev test [--all]"
-  [ -z "$all" ] || fuzz_seconds=300
   rm -f build/logs/*.xml
   step format check_format || true
   if step build build dev; then
@@ -133,7 +136,7 @@ run_tests() {
     run_ctest unit-under-asan-ubsan asan -L unit-sidecar
   fi
   if [ -n "$all" ] && step "thread sanitizer build" build tsan; then run_ctest unit-under-tsan tsan; fi
-  run_fuzz $fuzz_seconds
+  if [ -n "$all" ]; then run_fuzz 300 600; else run_fuzz 20; fi
   [ -z "$all" ] || $venv/bin/python tests/junit.py record tests/RESULTS.md "$run_started" build/logs
   close_tests
 }

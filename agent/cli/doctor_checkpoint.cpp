@@ -1,4 +1,5 @@
 #include "agent/cli/doctor.h"
+#include "agent/cli/run_command.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::cli {
@@ -35,8 +36,13 @@ Finding judge(const checkpoint::KindState& kind) {
 
 Findings check_checkpoint(const FileSystem& files, const config::Settings& settings,
                           const std::string& dir) {
+  config::Settings placed = settings;
+  if (const Status base = place_base_model(files, placed); !base.has_value()) {
+    return {{"checkpoint", Level::kProblem, base.error().message,
+             "fetch the model, or name its folder"}};
+  }
   checkpoint::LayoutOptions options;
-  options.base_model = settings.evaluate.base_model;
+  options.base_model = placed.evaluate.base_model;
   const auto report = checkpoint::inspect_layout(files, dir, options);
   if (!report.has_value()) {
     return {{"checkpoint", Level::kProblem, report.error().message,

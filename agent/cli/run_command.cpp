@@ -24,6 +24,7 @@
 #include "agent/watch/inotify.h"
 #include "evaluator/tasks/task_file.h"
 #include "store/base/timed_file_system.h"
+#include "store/checkpoint/hub_cache.h"
 #include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
@@ -87,6 +88,7 @@ Result<config::Config> reread(const RunOptions& options, TimedFileSystem& files,
   EVALCAR_ASSIGN_OR_RETURN(auto config, load_settings(options, files));
   guard_places(files, config.settings);
   EVALCAR_RETURN_IF_ERROR(complete_settings(files, config.settings, Use::kWatch));
+  guard_places(files, config.settings);  // a hub's id has become a folder
   EVALCAR_RETURN_IF_ERROR(agent_service::check_reload(now, config.settings));
   if (config.settings.evaluate.data_dir != now.evaluate.data_dir) {
     EVALCAR_RETURN_IF_ERROR(check_data_dir(files, config.settings.evaluate.data_dir));
@@ -133,7 +135,20 @@ void make_paths_absolute(config::Settings& settings) {
   for (std::string& dir : settings.watch.output_dir) dir = absolute_path(dir);
 }
 
+Status place_base_model(const FileSystem& files, config::Settings& settings) {
+  std::string& base = settings.evaluate.base_model;
+  if (!checkpoint::is_hub_id(base)) return {};  // empty, or the path of a folder
+  const auto found = checkpoint::find_model(files, {.id = base},
+                                            checkpoint::hub_places(settings.evaluate.data_dir));
+  if (!found.has_value()) {
+    return make_error(ErrorCode::kInvalidArgument, "evaluate.base_model: " + found.error().message);
+  }
+  base = *found;
+  return {};
+}
+
 Status complete_settings(const FileSystem& files, config::Settings& settings, Use use) {
+  EVALCAR_RETURN_IF_ERROR(place_base_model(files, settings));
   make_paths_absolute(settings);
   const config::EvaluateSettings& e = settings.evaluate;
   const auto bad = [](std::string message) {
@@ -191,6 +206,7 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     err << "evalcar run: " << complete.error().message << '\n';
     return exit_code_of(complete.error());
   }
+  guard_places(files, config->settings);  // a hub's id has become a folder
   if (options.once && nothing_there(files, config->settings.watch.output_dir)) {
     err << "evalcar run: " << config->settings.watch.output_dir.front()
         << ": does not exist, so there is nothing to evaluate; without --once it is waited for\n";

@@ -31,6 +31,12 @@ enum class Use {
 /// Relative paths of a configuration are relative to the working directory; links stay.
 void make_paths_absolute(config::Settings& settings);
 
+/// evaluate.base_model may be an id of the hub: it becomes the folder of that model on this
+/// machine. kInvalidArgument, with the command that fetches it, where there is none. Reads the
+/// environment, for the place of the hub cache. Before make_paths_absolute(), which takes an id for
+/// a path.
+Status place_base_model(const FileSystem& files, config::Settings& settings);
+
 /// Turns the paths of a configuration into absolute ones and checks what the table of keys cannot:
 /// that something is to be watched, that every task is known, and that the data folder is there.
 Status complete_settings(const FileSystem& files, config::Settings& settings, Use use);

@@ -121,7 +121,9 @@ const Key kKeys[] = {
      "Keep the evaluator's process between checkpoints; false frees its memory.",
      ASSIGN(evaluate.keep_resident, boolean(v))},
     {"evaluate.base_model", "\"\"", "",
-     "Folder with config and tokenizer, for checkpoints that lack them.",
+     "For checkpoints that lack config or tokenizer, and for adapters: the model's folder, or its "
+     "id "
+     "on the hub if it is on this machine (under data_dir, or in the hub cache).",
      ASSIGN(evaluate.base_model, text(v))},
     {"evaluate.seed", "0", "", "Seed of everything random.", ASSIGN(evaluate.seed, integer(v, 0))},
     {"evaluate.log_samples", "true", "", "Write every answer to the samples files.",

@@ -122,3 +122,25 @@ def test_inspect_says_what_such_a_checkpoint_lacks_until_it_is_given(bench, base
 
     wrong = inspect(sidecar, dcp, "--model_name_or_class", str(tmp_path / "nowhere"))
     assert wrong.returncode == 2 and "--model_name_or_class" in wrong.stderr and "nowhere" in wrong.stderr
+
+
+def test_the_base_model_may_be_an_id_of_the_hub_that_is_on_this_machine(bench, base, tmp_path):
+    cached = tmp_path / "hub" / "models--org--base"
+    snapshot = cached / "snapshots" / "0123abcd"
+    snapshot.parent.mkdir(parents=True)
+    base.rename(snapshot)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0123abcd")
+    write_adapter(bench.run, 5)
+    write_dcp(bench.run, 10)
+
+    sidecar = bench.sidecar("--set", "evaluate.base_model=org/base", environment={"HF_HUB_CACHE": str(tmp_path / "hub")})
+    done = subprocess.run([*sidecar.command, "--once"], env=sidecar.environment, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert {line["weights_sha256"] for line in sidecar.metrics_lines()} == {
+        hash_of(sidecar, bench.run / f"checkpoint-{step}", snapshot) for step in (5, 10)}
+    shutil.rmtree(cached)
+    done = subprocess.run([*sidecar.command, "--once"], env=sidecar.environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "evaluate.base_model: org/base: is not on this machine" in done.stderr
+    assert "hf download org/base" in done.stderr

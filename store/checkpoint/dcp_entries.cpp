@@ -88,8 +88,10 @@ Status DcpEntries::add_tensor(const DcpSource& source, Pickle::NodeId value, Dcp
   const auto state = properties && pickle.is_object(*properties, PickleGlobal::kDcpProperties)
                          ? pickle.state(*properties)
                          : std::nullopt;
-  // (dtype, layout, requires_grad, memory format, pin_memory)
-  if (!state || pickle.items(*state).size() != 5 ||
+  // (dtype, layout, requires_grad, memory format, pin_memory[, strides]): torch 2.15 tells the
+  // tensor's strides, too; those of a chunk's elements are in its own file.
+  const std::size_t fields = state ? pickle.items(*state).size() : 0;
+  if ((fields != 5 && fields != 6) ||
       !pickle.is_global(pickle.items(*state)[0], PickleGlobal::kDType)) {
     return bad("has no dtype");
   }

@@ -1,5 +1,5 @@
 // What `.metadata` of torch.distributed.checkpoint says: where the chunks of every tensor of the
-// model lie. It is a pickle of torch.distributed.checkpoint.metadata.Metadata (torch 2.1 to 2.11);
+// model lie. It is a pickle of torch.distributed.checkpoint.metadata.Metadata (torch 2.1 to 2.15);
 // without collectives every rank writes one of its own, `__<rank>.metadata`.
 #pragma once
 

@@ -1,5 +1,5 @@
 // References: torch/distributed/tensor/_dtensor_spec.py, placement_types.py, device_mesh.py,
-// _mesh_layout.py of torch 2.4 to 2.11.
+// _mesh_layout.py of torch 2.4 to 2.15.
 #include "store/checkpoint/dtensor.h"
 
 #include <algorithm>
@@ -28,34 +28,63 @@ std::optional<std::vector<std::int64_t>> read_layout_entry(const Pickle& pickle,
   return std::vector<std::int64_t>{pickle.integer(node)};
 }
 
-/// _MeshLayout{shape, stride}, either of which may be a plain integer for one dimension.
+/// The sizes and strides of one dimension.
+std::optional<LayoutDimension> read_dimension(const Pickle& pickle, Pickle::NodeId shape,
+                                              Pickle::NodeId stride) {
+  const auto sizes = read_layout_entry(pickle, shape);
+  const auto strides = read_layout_entry(pickle, stride);
+  if (!sizes || !strides || sizes->size() != strides->size()) return std::nullopt;
+  LayoutDimension dimension;
+  for (std::size_t i = 0; i < sizes->size(); ++i) {
+    dimension.emplace_back((*sizes)[i], (*strides)[i]);
+  }
+  return dimension;
+}
+
+/// Shape and stride of each dimension, as nodes. _MeshLayout of torch 2.10 to 2.12 is {shape,
+/// stride}, either of which may be a plain integer for one dimension; from 2.13 on {axes}, of
+/// _FlatLayout{shape, stride}, both empty where the dimension has one rank.
+std::optional<std::vector<std::pair<Pickle::NodeId, Pickle::NodeId>>> dimension_nodes(
+    const Pickle& pickle, Pickle::NodeId layout) {
+  const auto field = [&](Pickle::NodeId object, std::string_view name) {
+    const auto state = pickle.state(object);
+    return state ? pickle.find(*state, name) : std::nullopt;
+  };
+  std::vector<std::pair<Pickle::NodeId, Pickle::NodeId>> nodes;
+  if (const auto axes = field(layout, "axes")) {
+    if (pickle.items(*axes).size() > kMaxMeshDimensions) return std::nullopt;
+    for (const Pickle::NodeId axis : pickle.items(*axes)) {
+      const bool flat = pickle.is_object(axis, PickleGlobal::kFlatLayout);
+      const auto shape = flat ? field(axis, "shape") : std::nullopt;
+      const auto stride = flat ? field(axis, "stride") : std::nullopt;
+      if (!shape || !stride) return std::nullopt;
+      nodes.emplace_back(*shape, *stride);
+    }
+    return nodes;
+  }
+  const auto shape = field(layout, "shape");
+  const auto stride = field(layout, "stride");
+  if (!shape || !stride) return std::nullopt;
+  if (pickle.kind(*shape) == PickleKind::kInteger) {
+    nodes.emplace_back(*shape, *stride);
+    return nodes;
+  }
+  const auto sizes = pickle.items(*shape);
+  const auto strides = pickle.items(*stride);
+  if (sizes.size() > kMaxMeshDimensions || sizes.size() != strides.size()) return std::nullopt;
+  for (std::size_t d = 0; d < sizes.size(); ++d) nodes.emplace_back(sizes[d], strides[d]);
+  return nodes;
+}
+
 std::optional<std::vector<LayoutDimension>> read_layout(const Pickle& pickle, Pickle::NodeId node) {
   if (!pickle.is_object(node, PickleGlobal::kMeshLayout)) return std::nullopt;
-  const auto state = pickle.state(node);
-  const auto shape = state ? pickle.find(*state, "shape") : std::nullopt;
-  const auto stride = state ? pickle.find(*state, "stride") : std::nullopt;
-  if (!shape || !stride) return std::nullopt;
-  std::vector<Pickle::NodeId> sizes{*shape};
-  std::vector<Pickle::NodeId> strides{*stride};
-  if (pickle.kind(*shape) != PickleKind::kInteger) {
-    const auto size_items = pickle.items(*shape);
-    const auto stride_items = pickle.items(*stride);
-    if (size_items.size() > kMaxMeshDimensions) return std::nullopt;
-    sizes.assign(size_items.begin(), size_items.end());
-    strides.assign(stride_items.begin(), stride_items.end());
-  }
-  if (sizes.size() != strides.size()) return std::nullopt;
+  const auto nodes = dimension_nodes(pickle, node);
+  if (!nodes) return std::nullopt;
   std::vector<LayoutDimension> dimensions;
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    const auto entry_sizes = read_layout_entry(pickle, sizes[d]);
-    const auto entry_strides = read_layout_entry(pickle, strides[d]);
-    if (!entry_sizes || !entry_strides || entry_sizes->size() != entry_strides->size()) {
-      return std::nullopt;
-    }
-    LayoutDimension& dimension = dimensions.emplace_back();
-    for (std::size_t i = 0; i < entry_sizes->size(); ++i) {
-      dimension.emplace_back((*entry_sizes)[i], (*entry_strides)[i]);
-    }
+  for (const auto& [shape, stride] : *nodes) {
+    auto dimension = read_dimension(pickle, shape, stride);
+    if (!dimension) return std::nullopt;
+    dimensions.push_back(*std::move(dimension));
   }
   return dimensions;
 }

@@ -2,7 +2,7 @@
 // (protocols 2 to 4) and exact lists of global names; a name is a label here, never something
 // that is called. Objects live in an arena and refer to each other by number, so a cyclic graph (a
 // DeviceMesh points at itself) is harmless, and nothing here recurses over it.
-// Reference: CPython's pickletools; reference files of torch 2.1 to 2.11.
+// Reference: CPython's pickletools; reference files of torch 2.1 to 2.15.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,7 @@ enum class PickleGlobal : std::uint8_t {
   kPartial,
   kDeviceMesh,
   kMeshLayout,
+  kFlatLayout,
   kDcpMetadata,
   kDcpTensor,
   kDcpBytes,

@@ -12,7 +12,7 @@ struct Row {
   PickleGlobal global;
 };
 
-// As seen in files of torch 2.1 to 2.11; the modules moved between releases.
+// As seen in files of torch 2.1 to 2.15; the modules moved between releases.
 constexpr std::array kRows = {
     Row{"collections", "OrderedDict", PickleGlobal::kOrderedDict},
     Row{"torch", "Size", PickleGlobal::kSize},
@@ -43,9 +43,10 @@ constexpr std::array kRows = {
     Row{"torch.distributed.tensor.placement_types", "Partial", PickleGlobal::kPartial},
     Row{"torch.distributed.device_mesh", "DeviceMesh", PickleGlobal::kDeviceMesh},
     Row{"torch.distributed._mesh_layout", "_MeshLayout", PickleGlobal::kMeshLayout},
+    Row{"torch.distributed._mesh_layout", "_FlatLayout", PickleGlobal::kFlatLayout},
 };
 
-// As seen in .metadata of torch 2.1 to 2.11. Python 3.13 moved PosixPath for a while.
+// As seen in .metadata of torch 2.1 to 2.15. Python 3.13 moved PosixPath for a while.
 constexpr std::array kDcpRows = {
     Row{"torch", "Size", PickleGlobal::kSize},
     Row{"torch.serialization", "_get_layout", PickleGlobal::kGetLayout},
@@ -163,6 +164,7 @@ bool may_newobj(PickleGlobal global) {
     case PickleGlobal::kPartial:
     case PickleGlobal::kDeviceMesh:
     case PickleGlobal::kMeshLayout:
+    case PickleGlobal::kFlatLayout:
     case PickleGlobal::kDcpMetadata:
     case PickleGlobal::kDcpTensor:
     case PickleGlobal::kDcpBytes:

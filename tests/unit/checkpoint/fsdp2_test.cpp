@@ -46,6 +46,43 @@ Result<Plan> plan_of_one(const std::string& entry,
 
 }  // namespace
 
+TEST_CASE("a mesh told by its axes puts the ranks where the same mesh of ranks does") {
+  // (dp 2, pp 1, tp 2): rank = 2 dp + tp, the rows cut by dp, the columns by tp
+  const std::vector<std::string> axes = {p_axis(p_ints({2}), p_ints({2})),
+                                         p_axis(p_ints({}), p_ints({})),
+                                         p_axis(p_ints({2}), p_ints({1}))};
+  const ScratchFolder scratch;
+  for (int rank = 0; rank < 4; ++rank) {
+    const float first = static_cast<float>(rank / 2 * 4 + rank % 2);
+    DTensorText part{.size = {2, 2},
+                     .placements = {p_shard(0), p_replicate(), p_shard(1)},
+                     .mesh_shape = {4},
+                     .coordinate = {rank / 2, 0, rank % 2},
+                     .axes = axes};
+    part.local = {.numel = 1, .size = {1, 1}, .stride = {1, 1}};
+    write_shard(scratch, 4, rank, {{"w", part.text()}}, {{"0", floats({first})}},
+                bytes_of<std::int32_t>({0, 1, 2, 3}));
+  }
+
+  const auto plan = plan_of(scratch);
+
+  REQUIRE(plan.has_value());
+  CHECK(tensor_of(*plan, "w") == floats({0, 1, 4, 5}));
+}
+
+TEST_CASE("axes of a mesh that are none, or lead nowhere, are refused") {
+  for (const std::string& axis :
+       {p_ints({1}), p_shard(0), p_axis(p_ints({1}), p_ints({})), p_axis(p_text("1"), p_ints({1})),
+        p_axis(p_ints({0}), p_ints({1})), p_axis(p_ints({1 << 20}), p_ints({1})),
+        p_axis(p_ints({-1}), p_ints({1})), p_axis(p_ints({2}), p_ints({1}))}) {
+    DTensorText part{.size = {1, 6}, .mesh_shape = {1}, .axes = {axis}};
+    part.local = {.size = {1, 6}, .stride = {6, 1}};
+    const auto plan = plan_of_one(part.text());
+    REQUIRE_FALSE(plan.has_value());
+    CHECK(plan.error().code == ErrorCode::kCorruption);
+  }
+}
+
 TEST_CASE("two ranks' rows are put one under the other, and the padding of a storage is left out") {
   const ScratchFolder scratch;
   // 3 rows over 2 ranks: 2 and 1. Rank 1's storage is padded to two rows.

@@ -150,7 +150,14 @@ inline std::string p_shard(std::int64_t dim) {
 }
 inline std::string p_replicate() { return p_global(kPlacements, "Replicate") + ")\x81"; }
 
-/// A DTensor of torch 2.4 to 2.9's form: the mesh is a tensor of ranks in storage "mesh".
+/// A dimension of a mesh in the form of torch 2.13 and later.
+inline std::string p_axis(const std::string& shape, const std::string& stride) {
+  return p_object(p_global("torch.distributed._mesh_layout", "_FlatLayout"),
+                  p_dict({{"shape", shape}, {"stride", stride}}));
+}
+
+/// A DTensor of torch 2.4 to 2.9's form: the mesh is a tensor of ranks in storage "mesh"; with
+/// `axes` of that of 2.13 on, which has the same ranks in a flat tensor.
 struct DTensorText {
   TensorText local;
   std::vector<std::int64_t> size = {4, 3};
@@ -159,6 +166,7 @@ struct DTensorText {
   std::vector<std::int64_t> coordinate = {0};
   std::string dtype = "float32";
   std::string meta_dtype = "float32";
+  std::vector<std::string> axes = {};
 
   std::string text() const {
     std::int64_t ranks = 1;
@@ -167,15 +175,22 @@ struct DTensorText {
       strides[d] = ranks;
       ranks *= mesh_shape[d];
     }
-    const std::string mesh_tensor = TensorText{.storage_class = "IntStorage",
-                                               .key = "mesh",
-                                               .numel = ranks,
-                                               .size = mesh_shape,
-                                               .stride = strides}
-                                        .text();
-    const std::string mesh =
-        p_object(p_global("torch.distributed.device_mesh", "DeviceMesh"),
-                 p_dict({{"mesh", mesh_tensor}, {"_coordinate_on_dim", p_ints(coordinate)}}));
+    const std::string mesh_tensor =
+        TensorText{.storage_class = "IntStorage",
+                   .key = "mesh",
+                   .numel = ranks,
+                   .size = axes.empty() ? mesh_shape : std::vector{ranks},
+                   .stride = axes.empty() ? strides : std::vector<std::int64_t>{1}}
+            .text();
+    const std::string layout = p_object(p_global("torch.distributed._mesh_layout", "_MeshLayout"),
+                                        p_dict({{"axes", p_tuple(axes)}}));
+    const std::string own = p_ints(coordinate);
+    const std::string mesh = p_object(
+        p_global("torch.distributed.device_mesh", "DeviceMesh"),
+        axes.empty()
+            ? p_dict({{"mesh", mesh_tensor}, {"_coordinate_on_dim", own}})
+            : p_dict(
+                  {{"_layout", layout}, {"_rank_map", mesh_tensor}, {"_coordinate_on_dim", own}}));
     const std::string meta = p_global(kSpecModule, "TensorMeta") +
                              p_tuple({p_call(p_global("torch", "Size"), p_tuple({p_ints(size)})),
                                       p_ints({}), p_global("torch", meta_dtype)}) +

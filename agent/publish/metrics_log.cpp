@@ -2,13 +2,22 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "store/base/crash_point.h"
 
 namespace evalcar::publish {
 namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+
+/// "evaluation" of a line; "" if it has none.
+std::string key_of(const nlohmann::json& line) {
+  if (!line.is_object()) return "";
+  const auto key = line.find("evaluation");
+  return key != line.end() && key->is_string() ? key->get<std::string>() : "";
 }
+
+}  // namespace
 
 std::optional<std::int64_t> seq_of(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
@@ -19,23 +28,41 @@ std::optional<std::int64_t> seq_of(const std::string& line) {
 }
 
 Status MetricsLog::learn(const std::string& content) {
+  ++looks_;
   last_seq_ = 0;
   lines_.clear();
   std::size_t start = 0;
   while (true) {
     const std::size_t end = content.find('\n', start);
     if (end == std::string::npos) return {};
-    const std::string line = content.substr(start, end - start);
+    learn_line(start, content.substr(start, end - start));
     start = end + 1;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) continue;
-    if (const auto seq = json.find("seq"); seq != json.end() && seq->is_number_integer()) {
-      last_seq_ = std::max(last_seq_, seq->get<std::int64_t>());
-    }
-    if (const auto key = json.find("evaluation"); key != json.end() && key->is_string()) {
-      lines_[key->get<std::string>()] = line;
-    }
   }
+}
+
+void MetricsLog::learn_line(std::uint64_t offset, const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return;
+  Place place{offset, line.size(), std::nullopt};
+  if (const auto seq = json.find("seq"); seq != json.end() && seq->is_number_integer()) {
+    place.seq = seq->get<std::int64_t>();
+    last_seq_ = std::max(last_seq_, *place.seq);
+  }
+  if (const std::string key = key_of(json); !key.empty()) lines_[key] = place;
+}
+
+Result<std::optional<std::string>> MetricsLog::read_line(const std::string& key,
+                                                         const Place& place) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_readable(path_));
+  std::string line(place.size, '\0');
+  EVALCAR_RETURN_IF_ERROR(
+      file->read_exactly_at(place.offset, std::as_writable_bytes(std::span(line)), path_));
+  if (key_of(nlohmann::json::parse(line, nullptr, false)) != key) {
+    return make_error(ErrorCode::kUnavailable, path_ + ": changed while it was read: at byte " +
+                                                   std::to_string(place.offset) + " the line of " +
+                                                   key + " was expected");
+  }
+  return std::optional(std::move(line));
 }
 
 Status MetricsLog::refresh() {
@@ -102,17 +129,17 @@ Status MetricsLog::replace() {
   return refresh();
 }
 
-std::optional<std::string> MetricsLog::line_of(const std::string& evaluation_key) const {
+Result<std::optional<std::string>> MetricsLog::line_of(const std::string& evaluation_key) const {
   const auto found = lines_.find(evaluation_key);
-  if (found == lines_.end()) return std::nullopt;
-  return found->second;
+  if (found == lines_.end()) return std::optional<std::string>();
+  return read_line(found->first, found->second);
 }
 
-std::optional<std::string> MetricsLog::line_with_seq(std::int64_t seq) const {
-  for (const auto& [key, line] : lines_) {
-    if (seq_of(line) == seq) return line;
+Result<std::optional<std::string>> MetricsLog::line_with_seq(std::int64_t seq) const {
+  for (const auto& [key, place] : lines_) {
+    if (place.seq == seq) return read_line(key, place);
   }
-  return std::nullopt;
+  return std::optional<std::string>();
 }
 
 Status MetricsLog::append(const std::string& line) {
@@ -137,6 +164,12 @@ Status MetricsLog::append(const std::string& line) {
     return closed;
   }
   if (is_new) EVALCAR_RETURN_IF_ERROR(files_.sync_directory(parent_path(path_)));
+  // A long run's file need not be read for each line; unless somebody else wrote, too.
+  const auto info = files_.info_followed(path_);
+  if (info.has_value() && info->size_bytes == size_before + line.size() + 1) {
+    learn_line(size_before, line);
+    seen_ = *info;
+  }
   crash_point("after_line");
   return {};
 }

@@ -30,10 +30,15 @@ class MetricsLog {
   Status refresh();
   /// After refresh(): the largest seq in the file; 0 if there is none.
   std::int64_t last_seq() const { return last_seq_; }
-  /// After refresh(): the whole line of an evaluation, if it is there.
-  std::optional<std::string> line_of(const std::string& evaluation_key) const;
-  /// After refresh(): the line with this seq, if it is there and ours.
-  std::optional<std::string> line_with_seq(std::int64_t seq) const;
+  /// After refresh(): whether the line of an evaluation is there.
+  bool holds(const std::string& evaluation_key) const { return lines_.contains(evaluation_key); }
+  /// After refresh(): the whole line of an evaluation, if it is there. kCorruption, kUnavailable:
+  /// the file changed meanwhile.
+  Result<std::optional<std::string>> line_of(const std::string& evaluation_key) const;
+  /// After refresh(): the line with this seq, if it is there and ours. Errors as line_of().
+  Result<std::optional<std::string>> line_with_seq(std::int64_t seq) const;
+  /// Another number after each look at the whole file: what was known of it may be wrong.
+  std::int64_t looks() const { return looks_; }
   /// Replaces the file by a copy of its whole lines; without a file nothing happens.
   Status replace();
   /// Appends the line and its newline in one write, then fsync. On an error the file has the line
@@ -49,14 +54,23 @@ class MetricsLog {
   Status restore_among(std::vector<std::pair<std::int64_t, std::string>> lines);
   Status learn(const std::string& content);
   Status ask_fence() const { return fence_ ? fence_() : Status(); }
+  /// Where a line lies, its newline left out: a long run's lines are not held in memory.
+  struct Place {
+    std::uint64_t offset = 0;
+    std::size_t size = 0;
+    std::optional<std::int64_t> seq;
+  };
+  void learn_line(std::uint64_t offset, const std::string& line);
+  Result<std::optional<std::string>> read_line(const std::string& key, const Place& place) const;
 
   FileSystem& files_;
   std::string path_;
   std::function<Status()> fence_;
   std::optional<FileInfo> seen_;  ///< what the file looked like when it was read last
   std::int64_t last_seq_ = 0;
-  std::map<std::string, std::string> lines_;  ///< by evaluation key
-  bool suspect_ = false;                      ///< an fsync or a close failed
+  std::int64_t looks_ = 0;
+  std::map<std::string, Place> lines_;  ///< by evaluation key
+  bool suspect_ = false;                ///< an fsync or a close failed
 };
 
 }  // namespace evalcar::publish

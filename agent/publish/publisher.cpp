@@ -51,6 +51,8 @@ struct Publisher::State {
   state::Store& store;
   PublisherOptions options;
   MetricsLog log;
+  /// The run whose decided lines are all in the file, and at which look; absent: not known.
+  std::optional<std::pair<std::int64_t, std::int64_t>> whole;
 
   Status ask_fence() const { return options.fence ? options.fence() : Status(); }
   const Aliases& published_aliases() const {
@@ -120,27 +122,29 @@ struct Publisher::State {
   Status append_event_of(const Evaluation& evaluation, const protocol::EvaluationResult& result,
                          const std::string& line = "") {
     auto values = metric_values(evaluation.kind, result, published_aliases());
-    drop_published(line, values);
+    EVALCAR_RETURN_IF_ERROR(drop_published(line, values));
     if (values.empty()) return {};
     const double time = seconds_since_epoch(parse_utc(evaluation.finished_at));
     return append_event(files, event_path(), time, scalar_event(time, evaluation.step, values));
   }
 
   /// Where a line completes an earlier one of the same weights, the numbers of that have an event.
-  void drop_published(const std::string& line, std::map<std::string, double>& values) const {
+  Status drop_published(const std::string& line, std::map<std::string, double>& values) const {
     const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("supersedes")) return;
-    if (!json["supersedes"].is_number_integer()) return;
-    const auto earlier = log.line_with_seq(json["supersedes"].get<std::int64_t>());
+    if (!json.is_object() || !json.contains("supersedes")) return {};
+    if (!json["supersedes"].is_number_integer()) return {};
+    EVALCAR_ASSIGN_OR_RETURN(const auto earlier,
+                             log.line_with_seq(json["supersedes"].get<std::int64_t>()));
     const Json before = Json::parse(earlier.value_or(""), nullptr, false);
     for (const char* key : {"run", "global_step", "checkpoint_type", "weights_sha256"}) {
-      if (!before.is_object() || !before.contains(key) || before[key] != json[key]) return;
+      if (!before.is_object() || !before.contains(key) || before[key] != json[key]) return {};
     }
-    if (!before.contains("metrics") || !before["metrics"].is_object()) return;
+    if (!before.contains("metrics") || !before["metrics"].is_object()) return {};
     for (const auto& [key, value] : before["metrics"].items()) {
       const auto same = values.find(key);
       if (same != values.end() && value.is_number() && value == same->second) values.erase(same);
     }
+    return {};
   }
   std::string event_path() const {
     return join_path(options.dir, "tensorboard/events.out.tfevents.1.evalcar");
@@ -157,14 +161,17 @@ struct Publisher::State {
   /// or somebody deleted the file. Who reads it from where he stopped must not miss one that comes
   /// after a larger seq.
   Status write_missing_lines(std::int64_t run_id) {
+    if (whole == std::pair(run_id, log.looks())) return {};
     EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
     std::vector<std::pair<std::int64_t, std::string>> missing;
     for (const state::Publication& publication : publications) {
-      if (log.line_of(key_of(publication.line)).has_value()) continue;
+      if (log.holds(key_of(publication.line))) continue;
       missing.emplace_back(publication.seq, publication.line);
     }
     if (!missing.empty()) EVALCAR_RETURN_IF_ERROR(make_directories(files, options.dir));
-    return log.restore(std::move(missing));
+    EVALCAR_RETURN_IF_ERROR(log.restore(std::move(missing)));
+    whole = {run_id, log.looks()};
+    return {};
   }
 
   /// What somebody deleted of the files of published evaluations is written again, as it was.
@@ -198,7 +205,8 @@ struct Publisher::State {
     EVALCAR_RETURN_IF_ERROR(log.refresh());
     const std::string key = evaluation_key(evaluation, result);
     EVALCAR_RETURN_IF_ERROR(write_missing_lines(evaluation.run_id));
-    const auto there = log.line_of(key);
+    EVALCAR_ASSIGN_OR_RETURN(const auto there, log.line_of(key));
+    whole.reset();  // until the line that is decided now is there
     EVALCAR_ASSIGN_OR_RETURN(
         const state::Publication publication,
         store.begin_publication(
@@ -217,6 +225,7 @@ struct Publisher::State {
     decided = {publication.seq, there.value_or(publication.line)};
     if (there.has_value()) return true;
     EVALCAR_RETURN_IF_ERROR(log.append(publication.line));
+    whole = {evaluation.run_id, log.looks()};
     return false;
   }
 };

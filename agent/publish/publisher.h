@@ -100,11 +100,13 @@ struct AgentFacts {
 std::string empty_status_json(const Clock& clock);
 
 /// The JSON document of `status`, with "time"; evaluations of the newest run (or of all runs, if
-/// run_id is absent). `agent` absent: nobody runs, "agent" is null.
+/// run_id is absent). `agent` absent: nobody runs, "agent" is null. Of those that ended at most
+/// `most_ended` are listed, of the highest steps; "evaluations_left_out" tells how many are not.
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 std::optional<std::int64_t> run_id,
-                                const std::optional<AgentFacts>& agent);
-/// Replaces `path` (status.json: the heartbeat) with it.
+                                const std::optional<AgentFacts>& agent,
+                                std::size_t most_ended = static_cast<std::size_t>(-1));
+/// Replaces `path` (status.json: the heartbeat) with it; of those that ended, 300 are listed.
 Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
                     const std::string& path, std::optional<std::int64_t> run_id,
                     const AgentFacts& agent);

@@ -1,6 +1,7 @@
 // status.json: what the sidecar does now.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "agent/publish/publisher.h"
 #include "agent/publish/utc.h"
@@ -10,6 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using state::Evaluation;
+
+/// Of those that ended; the heartbeat is written every few seconds, however long the run is.
+constexpr std::size_t kMostEnded = 300;
 
 Json agent_json(const std::optional<AgentFacts>& agent) {
   if (!agent.has_value()) return nullptr;
@@ -49,47 +53,69 @@ Json evaluation_json(const Evaluation& evaluation) {
   return json;
 }
 
+/// What the lag is computed of.
+struct Mark {
+  std::int64_t step = 0;
+  state::EvaluationState state = state::EvaluationState::kFound;
+  WallTime created;
+};
+
 /// The newest step that is still asked about: its folder is there, or its evaluation goes on (a
 /// lease outlives the folder).
 Result<std::optional<std::int64_t>> newest_step(const state::Reader& reader,
                                                 std::optional<std::int64_t> run_id,
                                                 const std::optional<AgentFacts>& agent,
-                                                const std::vector<Evaluation>& evaluations) {
+                                                const std::vector<Mark>& marks) {
   std::optional<std::int64_t> newest = agent.has_value() ? agent->latest_step : std::nullopt;
   const auto note = [&newest](std::int64_t step) {
     newest = std::max(newest.value_or(step), step);
   };
-  for (const Evaluation& evaluation : evaluations) {
-    if (!state::is_end_state(evaluation.state)) note(evaluation.step);
+  for (const Mark& mark : marks) {
+    if (!state::is_end_state(mark.state)) note(mark.step);
   }
   if (!run_id.has_value()) return newest;
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, reader.checkpoints(*run_id));
-  for (const state::Checkpoint& checkpoint : checkpoints) {
-    if (checkpoint.gone_at.empty()) note(checkpoint.step);
-  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto there, reader.newest_step_there(*run_id));
+  if (there.has_value()) note(*there);
   return newest;
 }
 
 /// The newest step up to `newest` with a number (the trainer may have gone back); 0 before the
 /// first.
-std::int64_t newest_number(std::int64_t newest, const std::vector<Evaluation>& evaluations) {
+std::int64_t newest_number(std::int64_t newest, const std::vector<Mark>& marks) {
   std::int64_t done = 0;
-  for (const Evaluation& evaluation : evaluations) {
-    const bool counts =
-        evaluation.state == state::EvaluationState::kPublished && evaluation.step <= newest;
-    if (counts) done = std::max(done, evaluation.step);
+  for (const Mark& mark : marks) {
+    const bool counts = mark.state == state::EvaluationState::kPublished && mark.step <= newest;
+    if (counts) done = std::max(done, mark.step);
   }
   return done;
 }
 
 /// How long the oldest evaluation has been known that waits beyond the newest number.
-double lag_seconds(std::int64_t number, const std::vector<Evaluation>& evaluations, WallTime now) {
+double lag_seconds(std::int64_t number, const std::vector<Mark>& marks, WallTime now) {
   WallTime oldest = now;
-  for (const Evaluation& evaluation : evaluations) {
-    if (state::is_end_state(evaluation.state) || evaluation.step <= number) continue;
-    oldest = std::min(oldest, parse_utc(evaluation.created_at));
+  for (const Mark& mark : marks) {
+    if (state::is_end_state(mark.state) || mark.step <= number) continue;
+    oldest = std::min(oldest, mark.created);
   }
   return std::chrono::duration<double>(now - oldest).count();
+}
+
+/// The rows; of those that ended the first `left_out` are.
+Result<Json> evaluations_json(const state::Reader& reader, const state::EvaluationFilter& filter,
+                              std::size_t left_out) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto flags, reader.flags(filter.run_id));
+  Json list = Json::array();
+  EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
+    if (state::is_end_state(row.state) && left_out > 0) {
+      --left_out;
+      return;
+    }
+    list.push_back(evaluation_json(row));
+    if (const auto doubts = flags.find(row.id); doubts != flags.end()) {
+      list.back()["flags"] = doubts->second;
+    }
+  }));
+  return list;
 }
 
 }  // namespace
@@ -105,27 +131,27 @@ std::string empty_status_json(const Clock& clock) {
 
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 std::optional<std::int64_t> run_id,
-                                const std::optional<AgentFacts>& agent) {
+                                const std::optional<AgentFacts>& agent, std::size_t most_ended) {
   state::EvaluationFilter filter;
   filter.run_id = run_id;
-  EVALCAR_ASSIGN_OR_RETURN(const auto evaluations, reader.evaluations(filter));
-  Json list = Json::array();
-  EVALCAR_ASSIGN_OR_RETURN(const auto flags, reader.flags(run_id));
-  for (const Evaluation& evaluation : evaluations) {
-    list.push_back(evaluation_json(evaluation));
-    if (const auto doubts = flags.find(evaluation.id); doubts != flags.end()) {
-      list.back()["flags"] = doubts->second;
-    }
-  }
+  std::vector<Mark> marks;
+  std::size_t ended = 0;
+  EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
+    marks.push_back({row.step, row.state, parse_utc(row.created_at)});
+    ended += state::is_end_state(row.state) ? 1 : 0;
+  }));
+  const std::size_t left_out = ended - std::min(ended, most_ended);
+  EVALCAR_ASSIGN_OR_RETURN(Json list, evaluations_json(reader, filter, left_out));
   Json root = Json::object();
   root["agent"] = agent_json(agent);
   root["evaluations"] = std::move(list);
-  EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, run_id, agent, evaluations));
-  const bool unknown = evaluations.empty() && !newest.has_value();
-  const std::int64_t number = newest.has_value() ? newest_number(*newest, evaluations) : 0;
+  if (left_out > 0) root["evaluations_left_out"] = left_out;
+  EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, run_id, agent, marks));
+  const bool unknown = marks.empty() && !newest.has_value();
+  const std::int64_t number = newest.has_value() ? newest_number(*newest, marks) : 0;
   root["lag_steps"] = unknown ? Json(nullptr) : Json(newest.has_value() ? *newest - number : 0);
   root["lag_seconds"] =
-      unknown ? Json(nullptr) : Json(lag_seconds(number, evaluations, clock.wall_now()));
+      unknown ? Json(nullptr) : Json(lag_seconds(number, marks, clock.wall_now()));
   root["time"] = format_utc(clock.wall_now());
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -133,7 +159,8 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
 Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
                     const std::string& path, std::optional<std::int64_t> run_id,
                     const AgentFacts& agent) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::string json, status_json(reader, clock, run_id, agent));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string json,
+                           status_json(reader, clock, run_id, agent, kMostEnded));
   return write_file_atomically(files, path, json);
 }
 

@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 /// Folders at rest that one poll looks at, besides the newest.
 constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
+constexpr std::size_t kMostRemembered = 300;
 constexpr int kTreeDepth = 2;
 /// Under a storm of hints looking takes at most this part of one processor.
 constexpr int kPauseOverLook = 20;
@@ -270,6 +271,8 @@ void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sig
     }
     for (const auto& [kind, memory] : folder.kinds) {
       if (!memory.content.fingerprint.empty()) remembered_[step][kind] = memory.content;
+      // The rows know the others, too; a delete that is seen half done is one of the newest.
+      if (remembered_.size() > kMostRemembered) remembered_.erase(remembered_.begin());
       Sighting gone;
       gone.step = step;
       gone.folder = folder.name;

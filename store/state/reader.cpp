@@ -198,16 +198,39 @@ Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_vi
 }
 
 Result<std::vector<Evaluation>> Reader::evaluations(const EvaluationFilter& filter) const {
+  std::vector<Evaluation> found;
+  EVALCAR_RETURN_IF_ERROR(
+      for_each_evaluation(filter, [&found](const Evaluation& row) { found.push_back(row); }));
+  return found;
+}
+
+Status Reader::for_each_evaluation(const EvaluationFilter& filter,
+                                   const std::function<void(const Evaluation& row)>& take) const {
   std::string states;
   for (const EvaluationState state : filter.states) {
     if (states.empty()) states = " ";
     states.append(state_name(state)).append(" ");
   }
-  return collect<Evaluation>(
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
       connection_->prepare(kEvaluations, std::optional<std::int64_t>{}, filter.run_id,
                            filter.checkpoint_id, filter.step, filter.kind, states,
-                           filter.with_lease, filter.only_partial),
-      evaluation_of);
+                           filter.with_lease, filter.only_partial));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return {};
+    EVALCAR_ASSIGN_OR_RETURN(const Evaluation row, evaluation_of(rows));
+    take(row);
+  }
+}
+
+Result<std::optional<std::int64_t>> Reader::newest_step_there(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement row,
+      connection_->prepare("SELECT max(step) FROM checkpoint WHERE run_id = ?1 AND gone_at = ''",
+                           run_id));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool found, row.step());
+  return row.optional_integer(0);
 }
 
 Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {

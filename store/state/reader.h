@@ -67,6 +67,11 @@ class Reader {
 
   /// By step, then generation, then kind, then id.
   Result<std::vector<Evaluation>> evaluations(const EvaluationFilter& filter = {}) const;
+  /// The same, one at a time: a long run has many. Stops at the first error.
+  Status for_each_evaluation(const EvaluationFilter& filter,
+                             const std::function<void(const Evaluation& row)>& take) const;
+  /// The newest step of a run whose folder is there, as far as is known.
+  Result<std::optional<std::int64_t>> newest_step_there(std::int64_t run_id) const;
   /// kNotFound if there is none.
   Result<Evaluation> evaluation(std::int64_t evaluation_id) const;
   /// By number.

@@ -5,6 +5,7 @@ import pathlib
 import time
 
 import checkpoints
+import pytest
 
 
 def inotify_watches(pid):
@@ -74,3 +75,10 @@ def check(looks, every, warm):
 
 def test_150_checkpoints_leave_the_agent_as_it_was(bench):
     check(soak(bench, 150, 30), 30, warm=1)
+
+
+@pytest.mark.full
+def test_2000_checkpoints_leave_the_agent_as_it_was(bench, figures):
+    looks = soak(bench, 2000, 100)
+    figures(f"soak: RSS after 300, 1000 and 2000 checkpoints {[looks[i]['rss_kib'] for i in (2, 9, 19)]} KiB; {looks[-1]}")
+    check(looks, 100, warm=2)

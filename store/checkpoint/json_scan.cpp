@@ -192,7 +192,7 @@ void replace_non_finite(std::string& text) {
 
 namespace {
 
-Result<std::optional<std::uint64_t>> number_in(const std::string& text, const std::string& path,
+Result<std::optional<std::uint64_t>> number_in(std::string_view text, const std::string& path,
                                                std::string_view key) {
   TopLevel visitor(key);
   constexpr std::size_t kMaxDepth = 256;
@@ -219,7 +219,11 @@ Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
 Status check_json_object(const FileSystem& files, const std::string& path,
                          std::uint64_t limit_bytes) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, limit_bytes));
-  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const auto ignored, number_in(text, path, {}));
+  return check_json_object(text, path);
+}
+
+Status check_json_object(std::string_view text, const std::string& where) {
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const auto ignored, number_in(text, where, {}));
   return {};
 }
 

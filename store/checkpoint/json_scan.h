@@ -47,6 +47,9 @@ Status scan_json(std::string_view text, std::string_view where, std::size_t max_
 Status check_json_object(const FileSystem& files, const std::string& path,
                          std::uint64_t limit_bytes);
 
+/// The same of a text that was read; `where` names it in errors.
+Status check_json_object(std::string_view text, const std::string& where);
+
 /// Python's json writes NaN, Infinity and -Infinity where a number is none (a trainer's log of
 /// losses); no other reader takes them. Puts a 0 in their place, and blanks, so that all offsets
 /// stay.

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "store/checkpoint/folder.h"
+#include "store/checkpoint/json_scan.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -66,6 +67,9 @@ Result<SideFileContent> side_file_content(const FileSystem& files, const SideFil
   SideFileContent content;
   EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));
   if (file.name != "config.json" || (!request.dtype && !differ)) return content;
+  // The checkpoint's own was judged with it, another model's was not; what is deep is written by
+  // recursion.
+  EVALCAR_RETURN_IF_ERROR(check_json_object(content.text, path));
   auto config = nlohmann::ordered_json::parse(content.text, nullptr, false);
   if (!config.is_object()) {
     return make_error(ErrorCode::kCorruption, path + ": is not a JSON object");

@@ -50,6 +50,22 @@ def test_i_index_deep(tool, bin_dir, folder, name, opening, closing):  # noqa: F
     assert peak < 64 << 20
 
 
+@pytest.mark.parametrize("opening, closing", [("[", "]"), ('{"a":', "}")])
+def test_a_deep_configuration_of_the_model_that_is_given_is_refused(tool, tmp_path, opening, closing):  # noqa: F811
+    """Of --model_name_or_class, or evaluate.base_model: merge writes it again with the dtype."""
+    base, folder = tmp_path / "base", tmp_path / "checkpoint-5" / "pytorch_model_fsdp_0"
+    base.mkdir()
+    (base / "config.json").write_text('{"deep":' + opening * 100_000 + "1" + closing * 100_000 + "}")
+    folder.mkdir(parents=True)
+    torch.save({"w": torch.ones(3)}, folder / "model_world_size_1_rank_0.pt")
+
+    said = run(tool, "merge", "--input_dir", folder.parent, "--output_dir", tmp_path / "out", "--model_name_or_class", base,
+               "--dtype", "bfloat16", code=1).stderr  # fmt: skip
+
+    assert f"{base}/config.json: " in said and "nested deeper than" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_i_config_automap(tool, folder):  # noqa: F811
     """Code that a configuration names is never run, neither by inspect nor by merge."""
     canary = folder.parent / "canary"

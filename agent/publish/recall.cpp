@@ -19,6 +19,20 @@ constexpr std::uint64_t kMaxLog = std::uint64_t{1} << 30U;
 constexpr std::uint64_t kMaxResults = std::uint64_t{64} << 20U;
 constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 30U;
 
+/// Deeper than anything of ours is none of ours: parts of a document are copied and written by
+/// recursion. No object then.
+Json parse_shallow(const std::string& text) {
+  constexpr int kMaxDepth = 64;
+  bool too_deep = false;
+  const auto watch_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, watch_depth, /*allow_exceptions=*/false);
+  if (too_deep) return {};
+  return json;
+}
+
 std::string text_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -52,7 +66,7 @@ std::vector<Line> lines_of(const FileSystem& files, const std::string& dir) {
        start = end + 1) {
     Line line;
     line.text = content->substr(start, end - start);
-    line.json = Json::parse(line.text, nullptr, false);
+    line.json = parse_shallow(line.text);
     if (!line.json.is_object()) continue;
     const auto seq = integer_of(line.json, "seq");
     if (!seq.has_value()) continue;
@@ -165,7 +179,7 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
                                          const state::Run& run, const Line& line) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string path, path_below(dir, text_of(line.json, "results")));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxResults));
-  const Json file = Json::parse(text, nullptr, false);
+  const Json file = parse_shallow(text);
   if (!file.is_object()) return unfit(path + ": is no JSON object");
   const Json record = object_of(object_of(file, "evalcar"), "record");
   if (record.empty()) return unfit(path + ": was written by an older evalcar, without a record");

@@ -97,6 +97,27 @@ TEST_CASE("a line whose results file says something else, or is not there, is no
   CHECK(recalled.left[0].find("line 1") == 0);
 }
 
+TEST_CASE("a results file or a line that is nested without end is not taken, and ends nothing") {
+  Lost d;
+  const std::string opened(300'000, '[');
+  const std::string closed(300'000, ']');
+  const std::string path = std::string(kDir) + "/" + d.lines()[0]["results"].get<std::string>();
+  std::string text = d.files.content(path).value();
+  const std::size_t at = text.find("\"record\"");
+  REQUIRE(at != std::string::npos);
+  const std::size_t brace = text.find('{', at);
+  text.insert(brace + 1, "\"deep\":" + opened + closed + ",");
+  d.files.put_file(path, text);
+  d.files.put_file(
+      kLog, d.files.content(kLog).value() + "{\"seq\":3,\"deep\":" + opened + closed + "}\n");
+
+  const Recalled recalled = d.recall();
+
+  CHECK(recalled.taken == 1);
+  REQUIRE(recalled.left.size() == 1);
+  CHECK(recalled.left[0].find("line 1") == 0);
+}
+
 TEST_CASE("a torn tail and lines of other runs are left alone") {
   Lost d;
   const std::string text = d.files.content(kLog).value() +

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -184,22 +185,31 @@ def test_a_dcp_save_without_collectives_is_doubted_by_its_ranks_times(tool, save
     assert "__0_0.distcp had written everything" in warning
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
-def test_an_interrupted_merge_leaves_nothing(tool, tmp_path, name):  # noqa: F811
-    run_folder = tmp_path / "run"
-    folder = run_folder / "checkpoint-7"
+def write_large(folder):
+    """A GiB of zeros that take no place on the disk."""
     folder.mkdir(parents=True)
-    elements = 1 << 28  # a GiB of zeros that take no place on the disk
+    elements = 1 << 28
     header = json.dumps({"w": {"dtype": "F32", "shape": [elements], "data_offsets": [0, 4 * elements]}}).encode()
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + 4 * elements)
     (folder / "config.json").write_text(json.dumps({"architectures": ["BaseForTest"]}))
+    return folder
+
+
+def wait_for_staging(process, run_folder):
+    while process.poll() is None and not list(run_folder.glob("_evalcar/merged/7/.evalcar-merge-*")):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_an_interrupted_merge_leaves_nothing(tool, tmp_path, name):  # noqa: F811
+    run_folder = tmp_path / "run"
+    folder = write_large(run_folder / "checkpoint-7")
     command = [str(tool), "merge", "--input_dir", str(run_folder), "--dtype", "bfloat16"]
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not list(run_folder.glob("_evalcar/merged/7/.evalcar-merge-*")):
-            time.sleep(0.001)
+        wait_for_staging(process, run_folder)
         process.send_signal(getattr(signal, name))
         _, error = process.communicate(timeout=60)
     assert process.returncode == (-9 if name == "SIGKILL" else 1), error
@@ -215,3 +225,24 @@ def test_an_interrupted_merge_leaves_nothing(tool, tmp_path, name):  # noqa: F81
         assert sorted(each.name for each in merged.iterdir()) == sorted([elsewhere.name, "regular"])
     else:
         assert sorted(each.name for each in run_folder.iterdir()) == ["checkpoint-7"]
+
+
+def test_a_merge_shows_on_a_terminal_how_far_it_is(tool, tmp_path):  # noqa: F811
+    write_large(tmp_path / "run" / "checkpoint-7")
+    terminal, side = os.openpty()
+    command = [str(tool), "merge", "--input_dir", str(tmp_path / "run"), "--dtype", "bfloat16"]
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=side) as process:
+        os.close(side)
+        wait_for_staging(process, tmp_path / "run")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.1)  # short work has no bar
+        process.send_signal(signal.SIGCONT)
+        shown = b""
+        while b"left" not in shown:
+            shown += os.read(terminal, 1000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, 1)
+    os.close(terminal)
+
+    assert re.search(rb"\r\x1b\[Kmerge \[#*-*\] +\d+ %  \d\.\d of 0\.5 GB, \d+\.\d\d GB/s, \d+ s left", shown), shown

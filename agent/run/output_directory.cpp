@@ -464,11 +464,13 @@ Result<bool> OutputDirectory::quiet() {
   const bool given_up = publishing_.failing();
   if (!untold_.empty() || (publishing_.pending() && !given_up) || !watcher_.settled()) return false;
   if (!run_.known()) return true;
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({.run_id = run_.id()}));
-  return std::none_of(rows.begin(), rows.end(), [given_up](const state::Evaluation& row) {
-    if (row.state == EvaluationState::kScored && given_up) return false;
-    return !state::is_end_state(row.state) && row.state != EvaluationState::kFound;
-  });
+  bool open = false;
+  EVALCAR_RETURN_IF_ERROR(store_->read().for_each_evaluation(
+      {.run_id = run_.id()}, [given_up, &open](const state::Evaluation& row) {
+        if (row.state == EvaluationState::kScored && given_up) return;
+        open |= !state::is_end_state(row.state) && row.state != EvaluationState::kFound;
+      }));
+  return !open;
 }
 
 Result<Tally> OutputDirectory::tally() const {

@@ -52,6 +52,8 @@ Result<std::shared_ptr<Connection>> open_accepted(const Clock& clock, const std:
                           "' here, expected 'wal'; set [store] path to a local disk");
   }
   EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
+  // Of pages of 4 KiB: what the agent holds stays small however large the database grows.
+  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA cache_size = 64"));
   EVALCAR_RETURN_IF_ERROR(migrate(*connection, version));
   EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA foreign_keys = ON"));
   return connection;

@@ -1,5 +1,5 @@
-"""Files that torch 2.1, 2.4, 2.6 and 2.15 themselves wrote (saved_by_old_torch/), read as those versions have them in memory, and as
-torch 2.11 loads them."""
+"""Files that torch 2.1, 2.4, 2.6 and 2.15 themselves wrote (saved_by_old_torch/), read to the bytes that they had in memory, and as torch
+2.11 loads them."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def described(tensors):
 def copy_of(version, form, tmp_path):
     """A checkpoint as it was saved: git keeps no times, and DCP writes .metadata after all else."""
     folder = shutil.copytree(SAVED / version / form, tmp_path / "checkpoint-5")
-    for path in sorted(folder.rglob("*"), key=lambda path: path.name == ".metadata"):
+    for path in folder.rglob("*"):
         os.utime(path, (2e9, 2e9) if path.name == ".metadata" else (1e9, 1e9))
     return folder
 

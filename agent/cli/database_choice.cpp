@@ -18,7 +18,7 @@ Result<std::string> choose_database(const FileSystem& files, const DatabaseChoic
   if (output.empty() && !choice.config_outputs.empty()) output = choice.config_outputs.front();
   if (choice.db.empty() && !choice.output_dir.empty()) path.clear();  // asked for by its folder
   if (path.empty() && !output.empty()) {
-    EVALCAR_ASSIGN_OR_RETURN(path, state::default_database_path(files, output, environment));
+    EVALCAR_ASSIGN_OR_RETURN(path, state::find_database(files, output, environment));
   }
   if (!path.empty()) {
     const auto info = files.info_followed(path);

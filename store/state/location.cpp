@@ -51,21 +51,61 @@ Result<std::string> default_database_path(const FileSystem& files, const std::st
   return join_path(state_directory(environment), database_stem(real) + ".db");
 }
 
-Result<std::vector<std::string>> list_databases(const FileSystem& files,
-                                                const Environment& environment) {
-  const std::string folder = state_directory(environment);
+namespace {
+
+constexpr const char* kServices = "/var/lib/evalcar";
+
+/// Adds the `*.db` of a folder, and names the folders in it. None where there is no such folder.
+Status add_databases(const FileSystem& files, const std::string& folder,
+                     std::vector<std::string>& found, std::vector<std::string>* folders) {
   const auto entries = files.list(folder);
   if (!entries.has_value()) {
-    if (entries.error().code == ErrorCode::kNotFound) return std::vector<std::string>{};
+    if (entries.error().code == ErrorCode::kNotFound) return {};
     return entries.error();
   }
-  std::vector<std::string> found;
   for (const DirectoryEntry& entry : *entries) {
-    if (entry.name.ends_with(".db") && entry.type != FileType::kDirectory) {
-      found.push_back(join_path(folder, entry.name));
+    const std::string path = join_path(folder, entry.name);
+    if (entry.type == FileType::kDirectory) {
+      if (folders != nullptr) folders->push_back(path);
+    } else if (entry.name.ends_with(".db")) {
+      found.push_back(path);
     }
   }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> list_databases(const FileSystem& files,
+                                                const Environment& environment) {
+  std::vector<std::string> found;
+  const std::string own = state_directory(environment);
+  EVALCAR_RETURN_IF_ERROR(add_databases(files, own, found, nullptr));
+  if (!environment("STATE_DIRECTORY").empty() || !environment("XDG_STATE_HOME").empty()) {
+    return found;
+  }
+  // Those of other people's services may not be read: they are not asked for.
+  std::vector<std::string> folders;
+  std::vector<std::string> of_services;
+  (void)add_databases(files, kServices, of_services, &folders);
+  for (const std::string& folder : folders) {
+    (void)add_databases(files, folder, of_services, nullptr);
+  }
+  if (own == kServices) found.clear();
+  found.insert(found.end(), of_services.begin(), of_services.end());
   return found;
+}
+
+Result<std::string> find_database(const FileSystem& files, const std::string& output_dir,
+                                  const Environment& environment) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string own,
+                           default_database_path(files, output_dir, environment));
+  if (files.info_followed(own).has_value()) return own;
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, list_databases(files, environment));
+  for (const std::string& path : all) {
+    if (base_name(path) == base_name(own)) return path;
+  }
+  return own;
 }
 
 }  // namespace evalcar::state

@@ -27,8 +27,15 @@ std::string database_stem(const std::string& real_output_dir);
 Result<std::string> default_database_path(const FileSystem& files, const std::string& output_dir,
                                           const Environment& environment = process_environment);
 
-/// All `*.db` in the state directory, sorted; none if there is no such directory.
+/// All `*.db` in the state directory, sorted; none if there is no such directory. Where no variable
+/// but HOME names it, also those of the services: in /var/lib/evalcar and, a folder a unit, in
+/// /var/lib/evalcar/NAME, as far as they may be read.
 Result<std::vector<std::string>> list_databases(
     const FileSystem& files, const Environment& environment = process_environment);
+
+/// Of an output directory: default_database_path(), or where there is none the listed database of
+/// that name (a service made it, a person asks). Need not exist.
+Result<std::string> find_database(const FileSystem& files, const std::string& output_dir,
+                                  const Environment& environment = process_environment);
 
 }  // namespace evalcar::state

@@ -43,3 +43,28 @@ TEST_CASE("a database is named after its output directory's real path, also befo
   CHECK(must(list_databases(files, environment)) ==
         std::vector<std::string>{"/state/a.db", "/state/b.db"});
 }
+
+TEST_CASE("a person sees the services' databases beside his own, as far as they may be read") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_directory("/data/runs/a");
+  files.put_file("/people/u/.local/state/evalcar/mine.db", "");
+  std::map<std::string, std::string> variables = {{"HOME", "/people/u"}};
+  const Environment environment = [&](const char* name) { return variables[name]; };
+  const std::string name = "a-" + sha256_hex("/data/runs/a").substr(0, 8) + ".db";
+  CHECK(must(find_database(files, "/data/runs/a", environment)) ==
+        "/people/u/.local/state/evalcar/" + name);
+
+  files.put_file("/var/lib/evalcar/old.db", "");
+  files.put_file("/var/lib/evalcar/unit/" + name, "");
+  files.put_file("/var/lib/evalcar/unit/" + name + ".lock", "");
+
+  CHECK(must(list_databases(files, environment)) ==
+        std::vector<std::string>{"/people/u/.local/state/evalcar/mine.db",
+                                 "/var/lib/evalcar/old.db", "/var/lib/evalcar/unit/" + name});
+  CHECK(must(find_database(files, "/data/runs/a", environment)) == "/var/lib/evalcar/unit/" + name);
+  variables["XDG_STATE_HOME"] = "/xdg";
+  CHECK(must(list_databases(files, environment)).empty());
+  variables = {};  // root without a home
+  CHECK(must(list_databases(files, environment)).size() == 2);
+}

@@ -4,10 +4,13 @@ import json
 import pathlib
 import shutil
 import subprocess
+import sys
 
+import dcp_checkpoints
 import lessons
 import pytest
 import small_models
+import torch
 import torch.distributed.checkpoint as dcp
 from huggingface_hub import save_torch_state_dict
 from test_checkpoints import assert_same, check_hashes, load_folder, run, tool  # noqa: F401  (tool: a fixture)
@@ -54,6 +57,21 @@ def test_transformers_loads_what_is_merged_with_the_base_models_files(tool, hub,
     assert AutoProcessor.from_pretrained(tmp_path / "out").tokenizer
     (tmp_path / "run" / name / "config.json").write_text("{}")
     check_hashes(tool, tmp_path / "run" / name, hub[1], "dcp")
+
+
+def test_merge_weights_of_accelerate_gives_the_same_tensors(tool, hub, tmp_path):  # noqa: F811
+    torch.save(dict(hub[1]), tmp_path / "state.pt")
+    folder = dcp_checkpoints.write_saves(tmp_path / "saves", ["async"], world_size=2, state=tmp_path / "state.pt") / "async"
+
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "merge-weights", folder, tmp_path / "theirs"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "ours")
+
+    ours, theirs = load_folder(tmp_path / "ours"), load_folder(tmp_path / "theirs")
+    assert set(ours) - set(theirs) <= {"lm_head.weight"}  # tied, of which safetensors of theirs keeps one
+    assert_same({name: ours[name] for name in theirs}, theirs)
+    assert_same(ours, hub[1])
 
 
 def run_once(bin_dir, home, run_dir, data, *arguments):

@@ -1,93 +1,18 @@
-// References: torch/distributed/tensor/_dtensor_spec.py, placement_types.py, device_mesh.py,
-// _mesh_layout.py of torch 2.4 to 2.15.
+// References: torch/distributed/tensor/_dtensor_spec.py, placement_types.py, device_mesh.py of
+// torch 2.4 to 2.15.
 #include "store/checkpoint/dtensor.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "store/checkpoint/mesh_layout.h"
 #include "store/checkpoint/numeric.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::size_t kMaxMeshDimensions = 16;
 constexpr std::size_t kMaxRanks = 65536;
 constexpr std::size_t kMaxMeshes = 1024;
-
-/// One dimension of a mesh as pairs of (size, stride into the rank map); several where dimensions
-/// were flattened into one.
-using LayoutDimension = std::vector<std::pair<std::int64_t, std::int64_t>>;
-
-/// An entry of _MeshLayout.shape or .stride: an integer, or a tuple of integers.
-std::optional<std::vector<std::int64_t>> read_layout_entry(const Pickle& pickle,
-                                                           Pickle::NodeId node) {
-  if (pickle.kind(node) != PickleKind::kInteger) {
-    return read_sizes(pickle, node, kMaxMeshDimensions);
-  }
-  if (pickle.integer(node) < 0) return std::nullopt;
-  return std::vector<std::int64_t>{pickle.integer(node)};
-}
-
-/// The sizes and strides of one dimension.
-std::optional<LayoutDimension> read_dimension(const Pickle& pickle, Pickle::NodeId shape,
-                                              Pickle::NodeId stride) {
-  const auto sizes = read_layout_entry(pickle, shape);
-  const auto strides = read_layout_entry(pickle, stride);
-  if (!sizes || !strides || sizes->size() != strides->size()) return std::nullopt;
-  LayoutDimension dimension;
-  for (std::size_t i = 0; i < sizes->size(); ++i) {
-    dimension.emplace_back((*sizes)[i], (*strides)[i]);
-  }
-  return dimension;
-}
-
-/// Shape and stride of each dimension, as nodes. _MeshLayout of torch 2.10 to 2.12 is {shape,
-/// stride}, either of which may be a plain integer for one dimension; from 2.13 on {axes}, of
-/// _FlatLayout{shape, stride}, both empty where the dimension has one rank.
-std::optional<std::vector<std::pair<Pickle::NodeId, Pickle::NodeId>>> dimension_nodes(
-    const Pickle& pickle, Pickle::NodeId layout) {
-  const auto field = [&](Pickle::NodeId object, std::string_view name) {
-    const auto state = pickle.state(object);
-    return state ? pickle.find(*state, name) : std::nullopt;
-  };
-  std::vector<std::pair<Pickle::NodeId, Pickle::NodeId>> nodes;
-  if (const auto axes = field(layout, "axes")) {
-    if (pickle.items(*axes).size() > kMaxMeshDimensions) return std::nullopt;
-    for (const Pickle::NodeId axis : pickle.items(*axes)) {
-      const bool flat = pickle.is_object(axis, PickleGlobal::kFlatLayout);
-      const auto shape = flat ? field(axis, "shape") : std::nullopt;
-      const auto stride = flat ? field(axis, "stride") : std::nullopt;
-      if (!shape || !stride) return std::nullopt;
-      nodes.emplace_back(*shape, *stride);
-    }
-    return nodes;
-  }
-  const auto shape = field(layout, "shape");
-  const auto stride = field(layout, "stride");
-  if (!shape || !stride) return std::nullopt;
-  if (pickle.kind(*shape) == PickleKind::kInteger) {
-    nodes.emplace_back(*shape, *stride);
-    return nodes;
-  }
-  const auto sizes = pickle.items(*shape);
-  const auto strides = pickle.items(*stride);
-  if (sizes.size() > kMaxMeshDimensions || sizes.size() != strides.size()) return std::nullopt;
-  for (std::size_t d = 0; d < sizes.size(); ++d) nodes.emplace_back(sizes[d], strides[d]);
-  return nodes;
-}
-
-std::optional<std::vector<LayoutDimension>> read_layout(const Pickle& pickle, Pickle::NodeId node) {
-  if (!pickle.is_object(node, PickleGlobal::kMeshLayout)) return std::nullopt;
-  const auto nodes = dimension_nodes(pickle, node);
-  if (!nodes) return std::nullopt;
-  std::vector<LayoutDimension> dimensions;
-  for (const auto& [shape, stride] : *nodes) {
-    auto dimension = read_dimension(pickle, shape, stride);
-    if (!dimension) return std::nullopt;
-    dimensions.push_back(*std::move(dimension));
-  }
-  return dimensions;
-}
 
 /// Row-major coordinate of place `index` of a mesh tensor.
 std::vector<std::int64_t> coordinate_of(std::int64_t index,
@@ -96,20 +21,6 @@ std::vector<std::int64_t> coordinate_of(std::int64_t index,
   for (std::size_t d = shape.size(); d-- > 0;) {
     coordinate[d] = index % shape[d];
     index /= shape[d];
-  }
-  return coordinate;
-}
-
-/// The coordinate that a layout gives to place `index` of the rank map: each size is a digit of it.
-std::vector<std::int64_t> coordinate_of(std::int64_t index,
-                                        const std::vector<LayoutDimension>& layout) {
-  std::vector<std::int64_t> coordinate;
-  for (const LayoutDimension& dimension : layout) {
-    std::int64_t value = 0;
-    for (const auto& [size, stride] : dimension) {
-      value = value * size + (stride > 0 ? index / stride % size : 0);
-    }
-    coordinate.push_back(value);
   }
   return coordinate;
 }
@@ -181,10 +92,10 @@ Result<Mesh> DTensorReader::parse_mesh(Pickle::NodeId node, const std::string& n
   } else {  // torch 2.10 on
     const auto layout_node = pickle.find(state, "_layout");
     const auto map_node = pickle.find(state, "_rank_map");
-    const auto layout = layout_node ? read_layout(pickle, *layout_node) : std::nullopt;
+    const auto layout = layout_node ? read_mesh_layout(pickle, *layout_node) : std::nullopt;
     if (!layout || !map_node) return bad("has a DeviceMesh of an unknown form");
     EVALCAR_ASSIGN_OR_RETURN(const auto ranks, read_ranks(*map_node, name));
-    for (const LayoutDimension& dimension : *layout) {
+    for (const MeshDimension& dimension : *layout) {
       std::int64_t size = 1;
       for (const auto& [part, stride] : dimension) {
         if (part < 1 || part > static_cast<std::int64_t>(kMaxRanks) / size) {

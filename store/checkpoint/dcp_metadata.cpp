@@ -33,7 +33,7 @@ Status DcpMetadataReader::add(std::string bytes, const std::string& where) {
   sources_.push_back(where);
   DcpSource source{where, static_cast<std::uint32_t>(sources_.size()), size, std::move(pickle)};
   if (!source.pickle.is_object(source.pickle.root(), PickleGlobal::kDcpMetadata)) {
-    return source.corrupt("is not the metadata of a torch.distributed.checkpoint");
+    return source.corrupt("is, at byte 0, not the metadata of a torch.distributed.checkpoint");
   }
   EVALCAR_RETURN_IF_ERROR(entries_.add(source));
   EVALCAR_RETURN_IF_ERROR(add_chunks(source));

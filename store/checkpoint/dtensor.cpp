@@ -147,13 +147,14 @@ Result<std::vector<Placement>> DTensorReader::read_placements(Pickle::NodeId nod
     if (pickle.is_object(item, PickleGlobal::kPartial)) {
       return make_error(ErrorCode::kUnsupported,
                         torch_file_.where + ": tensor " + quote_name(name) +
-                            " is placed as Partial: its shards are summands, not parts");
+                            " is placed as Partial: its shards are summands, not parts" +
+                            torch_file_.place());
     }
     const bool strided = pickle.is_object(item, PickleGlobal::kStridedShard);
     if (!strided && !pickle.is_object(item, PickleGlobal::kShard)) {
-      return make_error(ErrorCode::kUnsupported, torch_file_.where + ": tensor " +
-                                                     quote_name(name) +
-                                                     " has a placement of an unknown kind");
+      return make_error(ErrorCode::kUnsupported,
+                        torch_file_.where + ": tensor " + quote_name(name) +
+                            " has a placement of an unknown kind" + torch_file_.place());
     }
     placement.kind = strided ? Placement::Kind::kStridedShard : Placement::Kind::kShard;
     const auto state = pickle.state(item);

@@ -58,7 +58,8 @@ class ShardCollector {
     EVALCAR_ASSIGN_OR_RETURN(const TorchFile torch_file, TorchFile::read(*file, path));
     const Pickle& pickle = torch_file.pickle;
     if (pickle.kind(pickle.root()) != PickleKind::kDict) {
-      return make_error(ErrorCode::kCorruption, path + ": holds no dict of tensors");
+      return make_error(ErrorCode::kCorruption,
+                        path + ": holds no dict of tensors" + torch_file.place());
     }
     DTensorReader dtensors(torch_file, *file, rank, shards_.world_size);
     const auto pairs = pickle.items(pickle.root());
@@ -74,7 +75,8 @@ class ShardCollector {
                    Pickle::NodeId key, Pickle::NodeId value) {
     const Pickle& pickle = torch_file.pickle;
     if (pickle.kind(key) != PickleKind::kText) {
-      return make_error(ErrorCode::kCorruption, torch_file.where + ": a key that is not text");
+      return make_error(ErrorCode::kCorruption,
+                        torch_file.where + ": a key that is not text" + torch_file.place());
     }
     const std::string name(pickle.text(key));
     if (is_extra_state(name)) return {};
@@ -114,8 +116,8 @@ class ShardCollector {
                                           stored.size, stored.stride});
       }
     } else {
-      return make_error(ErrorCode::kUnsupported,
-                        torch_file.where + ": entry " + quote_name(name) + " is not a tensor");
+      return make_error(ErrorCode::kUnsupported, torch_file.where + ": entry " + quote_name(name) +
+                                                     " is not a tensor" + torch_file.place());
     }
     return merge(std::move(entry), torch_file);
   }

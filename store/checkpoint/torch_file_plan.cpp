@@ -17,7 +17,8 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
   EVALCAR_ASSIGN_OR_RETURN(const TorchFile torch_file, TorchFile::read(*file, path));
   const Pickle& pickle = torch_file.pickle;
   if (pickle.kind(pickle.root()) != PickleKind::kDict) {
-    return make_error(ErrorCode::kCorruption, path + ": holds no dict of tensors");
+    return make_error(ErrorCode::kCorruption,
+                      path + ": holds no dict of tensors" + torch_file.place());
   }
   const std::size_t index = plan.files.size();
   plan.files.push_back({path, identity});
@@ -26,7 +27,8 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
   const auto pairs = pickle.items(pickle.root());
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
     if (pickle.kind(pairs[i]) != PickleKind::kText) {
-      return make_error(ErrorCode::kCorruption, path + ": a key that is not text");
+      return make_error(ErrorCode::kCorruption,
+                        path + ": a key that is not text" + torch_file.place());
     }
     TensorPlan tensor;
     tensor.name = pickle.text(pairs[i]);
@@ -37,7 +39,8 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     if (!is_plain_tensor(pickle, pairs[i + 1])) {
       return make_error(ErrorCode::kUnsupported,
                         path + ": entry " + quote_name(tensor.name) +
-                            " is not a plain tensor, expected the state_dict of a model");
+                            " is not a plain tensor, expected the state_dict of a model" +
+                            torch_file.place());
     }
     EVALCAR_ASSIGN_OR_RETURN(const StoredTensor stored,
                              read_stored_tensor(torch_file, pairs[i + 1], tensor.name));

@@ -100,11 +100,14 @@ bool is_free_of_overlap(const StoredTensor& tensor) {
 
 }  // namespace
 
-Error TorchFile::corrupt(const std::string& what, const std::string& why) const {
+std::string TorchFile::place() const {
   const ZipRecord* const data = zip.find("data.pkl");  // read() saw it
+  return " (by data.pkl at byte " + std::to_string(data == nullptr ? 0 : data->offset) + ")";
+}
+
+Error TorchFile::corrupt(const std::string& what, const std::string& why) const {
   return make_error(ErrorCode::kCorruption,
-                    where + ": tensor " + quote_name(what) + " " + why + " (by data.pkl at byte " +
-                        std::to_string(data == nullptr ? 0 : data->offset) + ")");
+                    where + ": tensor " + quote_name(what) + " " + why + place());
 }
 
 Result<TorchFile> TorchFile::read(const ReadableFile& file, const std::string& where,
@@ -182,7 +185,8 @@ Result<StoredTensor> read_stored_tensor(const TorchFile& file, Pickle::NodeId no
   }
   if (arguments.size() > required && !pickle.items(arguments[required]).empty()) {
     return make_error(ErrorCode::kUnsupported, file.where + ": tensor " + quote_name(name) +
-                                                   " is a lazy conjugate or negative view");
+                                                   " is a lazy conjugate or negative view" +
+                                                   file.place());
   }
   EVALCAR_ASSIGN_OR_RETURN(const StorageReference storage, read_storage(file, arguments[0], name));
   StoredTensor tensor;
@@ -221,7 +225,7 @@ Result<StoredTensor> read_stored_tensor(const TorchFile& file, Pickle::NodeId no
     if (!is_free_of_overlap(tensor)) {
       return make_error(ErrorCode::kUnsupported,
                         file.where + ": tensor " + quote_name(name) +
-                            " is a view that overlaps itself (an expanded tensor?)");
+                            " is a view that overlaps itself (an expanded tensor?)" + file.place());
     }
   }
   tensor.record = *storage.record;

@@ -30,6 +30,9 @@ struct TorchFile {
   static Result<TorchFile> read(const ReadableFile& file, const std::string& where,
                                 PickleNames names = PickleNames::kTensors);
 
+  /// " (by data.pkl at byte N)", for errors.
+  std::string place() const;
+  /// Of a tensor's name.
   Error corrupt(const std::string& what, const std::string& why) const;
 };
 

@@ -15,7 +15,9 @@ Result<request::Answer> do_or_ask(FileSystem& files, const Clock& clock,
   options.pause = [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); };
   constexpr int kTries = 3;  // the agent may end or start in between
   for (int tries = 1;; ++tries) {
-    const auto store = state::Store::open(files, clock, database);
+    // Its agent may have been told to trust that file system; it is there, so it was.
+    const auto store =
+        state::Store::open(files, clock, database, {.allow_network_file_system = true});
     if (store.has_value()) return here(**store);
     if (store.error().code != ErrorCode::kUnavailable) return store.error();
     auto answer = request::ask(files, clock, request::folder_of(database), request, options);

@@ -112,10 +112,21 @@ Finding check_clock(const Clock& clock) {
   return {"clock", Level::kOk, now + (state < 0 ? "" : ", synchronised")};
 }
 
+/// "RANK=3": numbers and where the first rank is; of others the name alone, since a launcher's
+/// variables hold tokens, too.
+std::string without_secrets(const std::string& variable) {
+  const std::size_t equals = variable.find('=');
+  if (equals == std::string::npos) return variable;
+  const bool place = variable.starts_with("MASTER_ADDR=") || variable.starts_with("MASTER_PORT=");
+  const bool number = variable.size() > equals + 1 && variable.size() - equals <= 8 &&
+                      variable.find_first_not_of("0123456789", equals + 1) == std::string::npos;
+  return place || number ? variable : variable.substr(0, equals);
+}
+
 Finding check_rank_variables() {
   std::string text;
   for (const std::string& variable : supervise::rank_variables(::environ)) {
-    text += (text.empty() ? "" : ", ") + variable;
+    text += (text.empty() ? "" : ", ") + without_secrets(variable);
   }
   const std::string visible = [] {
     const char* const told = std::getenv("CUDA_VISIBLE_DEVICES");

@@ -80,6 +80,9 @@ void guard_places(TimedFileSystem& files, const config::Settings& settings) {
        {settings.publish.dir, settings.evaluate.base_model, settings.evaluate.data_dir}) {
     files.guard(absolute_path(dir));
   }
+  if (const std::string& marker = settings.watch.exit_marker; marker.starts_with('/')) {
+    files.guard(parent_path(marker));
+  }
 }
 
 /// What SIGHUP asks for: a whole configuration that can take the place of `now`.
@@ -218,8 +221,6 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     return kExitUsage;
   }
 
-  // Whoever trains reads what is published, whatever umask this was started with.
-  (void)::umask(umask_of(config->settings.publish.file_mode));
   const SystemClock clock;
   agent_service::ServiceManager manager(clock, agent_service::take_manager_address());
   Signals signals;
@@ -233,6 +234,8 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
   around.make_notifier = [&files] { return std::make_unique<watch::Inotify>(files); };
   const auto make_agent = [&](const config::Settings& settings) {
     manager.alive();  // recovery may take its time
+    // Whoever trains reads what is published, whatever umask this was started with.
+    (void)::umask(umask_of(settings.publish.file_mode));
     around.aliases = alias_finder(files, settings);
     return run::Agent::create(around, settings, {.once = options.once},
                               std::make_unique<supervise::EvaluatorProcess>(

@@ -91,6 +91,11 @@ Result<DropIn> make_drop_in(const FileSystem& files, const config::Settings& set
     EVALCAR_RETURN_IF_ERROR(check_path(output));
     EVALCAR_ASSIGN_OR_RETURN(const std::string there, nearest_existing(files, output));
     EVALCAR_ASSIGN_OR_RETURN(const Owner owner, owner_of(there));
+    if (there != output && owner.first == 0) {
+      return bad(output + ": does not exist yet, and " + there +
+                 " is root's: make it first, as the user who trains, since the service runs as its "
+                 "owner");
+    }
     users.insert(owner.first);
     groups.insert(owner.second);
     writable.insert(there);

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "agent/run/rows.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::run {
@@ -73,18 +76,38 @@ std::optional<state::CheckpointObservation> observe_lease(const FileSystem& file
   return std::nullopt;
 }
 
+/// A kill came between its links and its row.
+Status take_back(state::Store& store, const stage::Stage& stage, const state::Evaluation& row,
+                 const std::string& name) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto judged, store.read().files_of(row.checkpoint_id, row.kind));
+  const Status whole = stage.check_against(stage.dir_of(name), judged);
+  if (judged.empty() || !whole.has_value()) return {};
+  spdlog::info("{}: is gone, its lease is whole", title(row));
+  return store.mark_leased(row.id, stage.dir_of(name));
+}
+
 }  // namespace
 
 Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
                     const Wanted& wanted, const state::Run& run, const AdoptionPlace& place) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store.read().checkpoints(run.id));
-  std::set<std::int64_t> known;
-  for (const state::Checkpoint& checkpoint : checkpoints) known.insert(checkpoint.step);
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store.read().evaluations({.run_id = run.id}));
+  std::set<std::pair<std::int64_t, std::string>> known;  // a kind may be known without the other
+  std::map<std::string, state::Evaluation> without_lease;
+  for (const state::Evaluation& row : rows) {
+    known.emplace(row.step, row.kind);
+    if (row.state == state::EvaluationState::kComplete && row.lease_path.empty()) {
+      without_lease.emplace(lease_name_of(row.step, row.generation, row.kind), row);
+    }
+  }
   for (const std::string& name : stage.names()) {
     const auto lease = parse_lease_name(name);
-    if (!lease.has_value() || known.contains(lease->step)) continue;
+    if (!lease.has_value()) continue;
     const std::string folder = join_path(place.output_dir, folder_name(place.pattern, lease->step));
     if (files.info_followed(folder).has_value()) continue;  // it is recorded as any other
+    if (const auto row = without_lease.find(name); row != without_lease.end()) {
+      EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row->second, name));
+    }
+    if (known.contains({lease->step, lease->kind})) continue;
     EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted,
                              wanted.why_not(run.id, lease->step, lease->kind));
     if (!unwanted.empty()) continue;

@@ -103,16 +103,17 @@ Status Averages::form(const std::vector<Known>& members) {
     }
     parts.push_back({std::to_string(member.checkpoint.step), dir, member.files});
   }
-  if (row.state == EvaluationState::kFound) {
-    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
-  }
   const auto lease =
       stage_.acquire_members(lease_name_of(newest.step, newest.generation, kAverage), parts);
-  // Rewritten, or its file system does not answer.
+  if (!lease.has_value() && !stage_.answers()) return lease.error();  // formed again then
+  // Rewritten: the look that tells of it comes here again.
   if (!lease.has_value() && lease.error().code == ErrorCode::kUnavailable) return {};
   if (!lease.has_value()) {
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           "its checkpoints cannot be leased: " + lease.error().message);
+  }
+  if (row.state == EvaluationState::kFound) {  // not before: whoever is complete may be measured
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
   }
   spdlog::info("{}: {} checkpoints from {} on", title(row), members.size(),
                members.front().checkpoint.name);

@@ -32,6 +32,7 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           "removed before it could be leased: " + lease.error().message);
   }
+  if (!stage_.answers()) return lease.error();          // it is told again, and tried again
   if (lease.error().code == ErrorCode::kUnavailable) {  // the next look tells what it has become
     watcher_.rescan();
     return store_.set_reason(row.id, lease.error().message);

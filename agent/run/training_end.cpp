@@ -1,9 +1,11 @@
 #include "agent/run/training_end.h"
 
+#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <span>
 #include <string_view>
 
@@ -11,6 +13,8 @@ namespace evalcar::run {
 namespace {
 
 constexpr std::chrono::seconds kPause{1};
+/// A process that is there, and of which /proc shows nothing (hidepid, another user's).
+constexpr std::string_view kHidden = "hidden";
 
 }  // namespace
 
@@ -43,7 +47,9 @@ std::string TrainingEnd::reason(bool at_last_step) {
   if (at_last_step && settings_.exit_at_max_steps) return "its last step was reached";
   if (!marker_.empty() && files_.info_followed(marker_).has_value()) return marker_ + " is there";
   if (settings_.exit_with_pid == 0) return "";
-  if (!process_.empty() && start_of_process() == process_) return "";
+  const std::string now = start_of_process();
+  const bool unknown = now == kHidden || (process_ == kHidden && !now.empty());
+  if (!process_.empty() && (now == process_ || unknown)) return "";
   return "process " + std::to_string(settings_.exit_with_pid) +
          (process_.empty() ? " is not there (watch.exit_with_pid)" : " has ended");
 }
@@ -51,7 +57,10 @@ std::string TrainingEnd::reason(bool at_last_step) {
 std::string TrainingEnd::start_of_process() const {
   const auto file =
       files_.open_readable("/proc/" + std::to_string(settings_.exit_with_pid) + "/stat");
-  if (!file.has_value()) return "";
+  if (!file.has_value()) {
+    const bool gone = ::kill(static_cast<pid_t>(settings_.exit_with_pid), 0) != 0 && errno == ESRCH;
+    return gone ? "" : std::string(kHidden);
+  }
   std::array<char, 2048> text{};
   const auto size = (*file)->read_at(0, std::as_writable_bytes(std::span<char>(text)));
   if (!size.has_value()) return "";

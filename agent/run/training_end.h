@@ -27,7 +27,7 @@ class TrainingEnd {
  private:
   std::string reason(bool at_last_step);
   /// When the process of this number started, in the kernel's ticks; "" if it is not there, or has
-  /// ended and only waits for its parent.
+  /// ended and only waits for its parent; "hidden" if it is there and may not be looked at.
   std::string start_of_process() const;
 
   const FileSystem& files_;

@@ -58,7 +58,11 @@ std::string oom_score() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != start.parent) ::_exit(127);
   ::setpriority(PRIO_PROCESS, 0, std::max(::getpriority(PRIO_PROCESS, 0), kLeastNice));
-  ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+  // The unit's idle class is inherited, and is less still.
+  const long io = ::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
+  if (io < 0 || IOPRIO_PRIO_CLASS(io) != IOPRIO_CLASS_IDLE) {
+    ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+  }
   // A core of tens of GB would fill the trainer's disk.
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);

@@ -264,7 +264,10 @@ void Supervisor::take_result(const protocol::EvaluationResult& result,
 }
 
 void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEvent>& events) {
-  if (error.fatal || protocol::is_device_fault(error.kind)) kill_evaluator();
+  // Where the device is busy, ours must not stay on it: the next process asks first who uses it.
+  const bool leaves =
+      error.fatal || protocol::is_device_fault(error.kind) || error.kind == protocol::kDeviceBusy;
+  if (leaves) kill_evaluator();
   if (state_ == State::kCancelling) {
     enter(State::kIdle, "");
   } else if (state_ != State::kIdle) {

@@ -167,6 +167,8 @@ void Watcher::list_folders(std::vector<Sighting>& out) {
   const auto entries = files_.list(options_.output_dir, kMaxFolderEntries);
   if (!entries.has_value()) {
     trouble_ = entries.error().message;
+    // Its parents may lie on the same mount that does not answer, and are asked without a limit.
+    if (entries.error().code == ErrorCode::kUnavailable) return;
     // Appears later, or was unmounted for a while: nothing is concluded from a root that is not
     // there. The nearest parent tells when it comes.
     for (std::string parent = parent_path(options_.output_dir);; parent = parent_path(parent)) {

@@ -221,31 +221,45 @@ void release_unused_memory(c10::Device device) {
 #endif
 }
 
-std::uint64_t cache_budget_bytes(c10::Device device, double utilization) {
+CacheBudget cache_budget(c10::Device device, double utilization) {
 #ifdef EVALCAR_CUDA
   if (device.is_cuda()) {
     const c10::cuda::CUDAGuard guard(device);
     release_unused_memory(device);  // the last run's cache is free, and the driver must know it
     std::size_t free = 0, total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-    const double reserved = static_cast<double>(total) * (1.0 - utilization);
-    // A third stays for activations.
-    return static_cast<std::uint64_t>(
-        std::max(0.0, (static_cast<double>(free) - reserved) * 2.0 / 3.0));
+    const auto own = static_cast<double>(
+        c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).reserved_bytes[0].current);
+    constexpr double kContext = 1.0 * (1ULL << 30U);  // CUDA's own, kernels and workspaces
+    const auto cache_of = [&](double room) {
+      const double reserved = static_cast<double>(total) * (1.0 - utilization);
+      // A third stays for activations.
+      return static_cast<std::uint64_t>(std::max(0.0, (room - reserved) * 2.0 / 3.0));
+    };
+    return {cache_of(static_cast<double>(free)),
+            cache_of(static_cast<double>(total) - own - kContext)};
   }
 #endif
   static_cast<void>(device);
   static_cast<void>(utilization);
-  constexpr std::uint64_t kUnknown = 1ull << 30;
-  const std::string text = proc_value("/proc/meminfo", "MemAvailable");
-  std::uint64_t available = 0;
-  std::from_chars(text.data(), text.data() + text.size(), available);
-  available = available == 0 ? kUnknown * 4 : available * 1024;
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
-  std::uint64_t limit = 0, used = 0;
-  if (limit_file >> limit && used_file >> used)
+  const auto bytes_of = [](const char* name) {
+    constexpr std::uint64_t kUnknown = std::uint64_t{4} << 30U;
+    const std::string text = proc_value("/proc/meminfo", name);
+    std::uint64_t kib = 0;
+    std::from_chars(text.data(), text.data() + text.size(), kib);
+    return kib == 0 ? kUnknown : kib * 1024;
+  };
+  std::uint64_t available = bytes_of("MemAvailable");
+  std::uint64_t total = bytes_of("MemTotal");
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
+  std::ifstream used_file("/sys/fs/cgroup/memory.current");
+  std::uint64_t limit = 0;
+  std::uint64_t used = 0;
+  if (limit_file >> limit && used_file >> used) {
     available = std::min(available, limit - std::min(limit, used));
-  return available / 4;
+    total = std::min(total, limit);
+  }
+  return {available / 4, total / 4};
 }
 
 int usable_cores() {

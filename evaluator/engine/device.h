@@ -17,13 +17,18 @@ struct ResolvedDevice {
 Result<ResolvedDevice> resolve_device(const std::string& name);
 
 /// Gives what libtorch keeps for later allocations on a GPU back to the driver, so that others (and
-/// cache_budget_bytes()) see it as free. Never throws; nothing happens on the CPU.
+/// cache_budget()) see it as free. Never throws; nothing happens on the CPU.
 void release_unused_memory(c10::Device device);
 
-/// Bytes that caches may take: on a GPU what is free within `utilization` of its memory, on the CPU
-/// a quarter of what the machine (and the control group) has available. Throws c10::Error when the
-/// device does not answer.
-std::uint64_t cache_budget_bytes(c10::Device device, double utilization);
+/// Bytes that caches may take: now, and if no other process used anything of the device.
+struct CacheBudget {
+  std::uint64_t now = 0;
+  std::uint64_t alone = 0;
+};
+/// On a GPU of what is free within `utilization` of its memory, on the CPU a quarter of what the
+/// machine (and the control group) has available. Throws c10::Error when the device does not
+/// answer.
+CacheBudget cache_budget(c10::Device device, double utilization);
 
 /// Cores that this process may run on.
 int usable_cores();

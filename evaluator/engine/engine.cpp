@@ -50,6 +50,11 @@ auto caught(const char* what, c10::Device device, F&& function) -> decltype(func
 
 Error stopped() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
 
+bool is_of_device(const Status& status) {
+  const auto busy = weights::device_error_prefix(weights::DeviceErrorKind::kDeviceBusy);
+  return !status.has_value() && status.error().message.starts_with(std::string(busy) + " while");
+}
+
 // As torch_error() and check_fits() begin their messages.
 bool is_out_of_memory(const Status& status) {
   if (status.has_value()) return false;
@@ -201,6 +206,8 @@ class TorchEngine final : public Engine {
       if (!wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
       Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
+      // No fault of the request's: the whole run waits until others leave it room.
+      if (!fits && request && is_of_device(fits)) return fits;
       if (!fits) {
         if (options_.rank == 0) events.answered(i, std::move(fits).error());  // every rank sees it
         continue;
@@ -335,12 +342,13 @@ class TorchEngine final : public Engine {
     const auto position_bytes =
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
         c10::elementSize(dtype_);
-    const std::uint64_t budget =
-        options_.cache_bytes > 0
-            ? options_.cache_bytes
-            : cache_budget_bytes(device_.device, options_.gpu_memory_utilization);
+    CacheBudget budget{options_.cache_bytes, options_.cache_bytes};
+    if (options_.cache_bytes == 0) {
+      budget = cache_budget(device_.device, options_.gpu_memory_utilization);
+    }
     return {.max_sequences = width().sequences,
-            .max_positions = static_cast<std::int64_t>(budget / position_bytes),
+            .max_positions = static_cast<std::int64_t>(budget.now / position_bytes),
+            .most_positions = static_cast<std::int64_t>(budget.alone / position_bytes),
             .share_prefixes = options_.share_prefixes,
             .rank = options_.rank,
             .world_size = options_.world_size};

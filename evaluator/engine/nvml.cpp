@@ -141,7 +141,14 @@ Status check_not_shared(const std::string& device, const GpuUse& use, std::int64
     if (!name.empty()) others += " " + name;
     if (process.used_bytes) others += " (" + gibibytes(*process.used_bytes) + ")";
   }
-  if (count == 0) return {};
+  // Of other containers NVML names no process. Nothing of ours is on the device yet.
+  constexpr std::uint64_t kNobodys = std::uint64_t{1} << 30U;
+  const std::uint64_t used = use.total_bytes - std::min(use.total_bytes, use.free_bytes);
+  if (count == 0 && used > kNobodys) {
+    others = "processes that are not visible here (" + gibibytes(used) + " are taken)";
+  } else if (count == 0) {
+    return {};
+  }
   if (count > kMostNamed) others += " and " + std::to_string(count - kMostNamed) + " more";
   return make_error(ErrorCode::kUnavailable,
                     "device busy: " + device + " is used by " + others +

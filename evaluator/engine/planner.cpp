@@ -111,6 +111,14 @@ std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b) {
 
 Status check_fits(const PlanRequest& request, const PlannerLimits& limits) {
   if (request.need() <= limits.max_positions) return {};
+  if (request.need() <= limits.most_positions) {
+    return make_error(
+        ErrorCode::kUnavailable,
+        "device busy while planning: out of the memory that others leave: " +
+            std::to_string(request.need()) + " cache positions are needed, there is room for " +
+            std::to_string(limits.max_positions) + " now and for " +
+            std::to_string(limits.most_positions) + " without them; it is waited for");
+  }
   Error error = make_error(
       ErrorCode::kUnavailable,
       "out of memory: " + std::to_string(request.need()) + " cache positions are needed (" +

@@ -28,6 +28,8 @@ struct PlanRequest {
 struct PlannerLimits {
   std::int64_t max_sequences = 1;  ///< decoded together
   std::int64_t max_positions = 0;  ///< cache positions in all: sequences · capacity
+  /// What there could be if others used nothing of the device; not less than max_positions counts.
+  std::int64_t most_positions = 0;
   bool share_prefixes = true;
   std::int64_t rank = 0;        ///< this process's share of the requests …
   std::int64_t world_size = 1;  ///< … when several work on one run
@@ -50,8 +52,8 @@ struct Pack {
 /// than the shorter one, so that each has a token of its own to start from.
 std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b);
 
-/// kUnavailable "out of memory" (for good: a later try cannot help) if the request needs more
-/// positions than there are.
+/// kUnavailable if the request needs more positions than there are: "out of memory" (for good: a
+/// later try cannot help), or "device busy" where others use the memory that it needs.
 Status check_fits(const PlanRequest& request, const PlannerLimits& limits);
 
 /// Every request of this rank in exactly one pack. Long ones first, so that what does not fit fails

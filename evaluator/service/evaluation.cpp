@@ -262,6 +262,7 @@ class Evaluation {
     // lmms-eval counts the end token too.
     response.output_tokens =
         static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
+    response.cut_off = !answer->stopped && response.output_tokens >= job.generation.max_new_tokens;
     events_.answered(job.name, response);
   }
 
@@ -329,9 +330,11 @@ class Evaluation {
     return result;
   }
 
-  /// Whether an answer took all tokens that it may have, and none of them ended it. The count of an
-  /// answer that ended holds the end token, too.
+  /// Whether an answer took all tokens that it may have, and none of them ended it. Of one that an
+  /// earlier process generated the count is known, in which an end token counts, too: its text
+  /// decides.
   bool is_cut_off(const TaskJob& job, const tasks::Response& response) const {
+    if (response.cut_off.has_value()) return *response.cut_off;
     if (response.output_tokens < job.generation.max_new_tokens) return false;
     const auto tokens = model_.tokenizer.encode(response.text);
     return tokens.has_value() &&

@@ -37,6 +37,7 @@ struct Response {
   std::int64_t doc_id = 0;
   std::string text;
   std::int64_t output_tokens = 0;
+  std::optional<bool> cut_off = {};  ///< all its tokens taken and no end; absent: not known
 };
 
 struct ScoreOptions {

@@ -278,7 +278,9 @@ std::optional<std::uint64_t> MemoryShortage::others() const {
 }
 
 bool MemoryShortage::is_of_others() const {
-  return needed && others().value_or(0) > 0 && *free + *others() >= *needed;
+  // The sizes are printed to 0.01 GiB, and drivers and displays keep a little for themselves.
+  constexpr std::uint64_t kWorthNaming = std::uint64_t{256} << 20U;
+  return needed && others().value_or(0) >= kWorthNaming && *free + *others() >= *needed;
 }
 
 MemoryShortage parse_memory_shortage(std::string_view text) {

@@ -46,7 +46,7 @@ struct MemoryShortage {
   std::optional<std::uint64_t> own;  ///< held by this process, its context included
   /// What other processes hold; absent where it cannot be told.
   std::optional<std::uint64_t> others() const;
-  /// It would fit if the others had nothing.
+  /// It would fit if the others had nothing, and they have 256 MiB at least.
   bool is_of_others() const;
 };
 MemoryShortage parse_memory_shortage(std::string_view text);

@@ -136,6 +136,8 @@ Status CallThread::run(const std::string& what, Call call) {
   // Not begun: it never will be.
   std::erase_if(state.calls, [ticket](const State::Waiting& w) { return w.ticket == ticket; });
   state.given_up = state.running;
+  // Nobody may conclude anything of this turn, though no call hangs.
+  if (!state.running) state.fails_until = std::chrono::steady_clock::now() + state.patience.rest;
   return silent(what);
 }
 

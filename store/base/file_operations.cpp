@@ -66,6 +66,8 @@ Status make_directories(FileSystem& files, const std::string& path) {
     if (info->type == FileType::kDirectory) return {};
     return make_error(ErrorCode::kInvalidArgument,
                       "mkdir: " + path + ": exists and is not a folder");
+  } else if (info.error().code == ErrorCode::kUnavailable) {
+    return info.error();  // a mount that does not answer may hold the parents, too
   }
   const std::string parent = parent_path(path);
   if (parent != path && parent != ".") EVALCAR_RETURN_IF_ERROR(make_directories(files, parent));

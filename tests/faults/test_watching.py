@@ -715,9 +715,13 @@ def test_hung_read(bench, namespace):
     and what is written meanwhile is measured when it answers again."""
     other = bench.home / "other"
     other.mkdir()
+    # Parents of the output directory lie on the mount, too.
+    server = bench.home / "server"
+    bench.run = server / "team" / "run"
+    bench.run.mkdir(parents=True)
     config = bench.home / "evalcar.toml"
-    with Bindfs(namespace, bench.run, bench.home / "mnt") as fuse:
-        config.write_text(f'[watch]\noutput_dir = ["{fuse.mount}", "{other}"]\n[evaluate]\ntasks = ["docvqa_val"]\n'
+    with Bindfs(namespace, server, bench.home / "mnt") as fuse:
+        config.write_text(f'[watch]\noutput_dir = ["{fuse.mount}/team/run", "{other}"]\n[evaluate]\ntasks = ["docvqa_val"]\n'
                           '[limits]\nretry_delay = "100ms"\n')  # fmt: skip
         sidecar = bench.sidecar()
         sidecar.command = [bench.evalcar, "run", "--config", str(config), "--set", "watch.poll_interval=3s"]
@@ -730,14 +734,14 @@ def test_hung_read(bench, namespace):
             return sidecar
 
         first = checkpoints.write_hugging_face(bench.run, 5)
-        tools.eventually(lambda: (5, "regular") in database("mnt").published(), 20, "the first result")
+        tools.eventually(lambda: (5, "regular") in database("run").published(), 20, "the first result")
         threads = tools.threads_of(sidecar.process.pid)
 
         fuse.freeze()
         second = checkpoints.write_hugging_face(bench.run, 10)
         elsewhere = checkpoints.write_hugging_face(other, 7)
         tools.eventually(lambda: (7, "regular") in database("other").published(), 20, "the other directory's result")
-        tools.eventually(lambda: "does not answer" in watching(database("mnt")).get("trouble", ""), 20, "the trouble in the status")
+        tools.eventually(lambda: "does not answer" in watching(database("run")).get("trouble", ""), 20, "the trouble in the status")
         heartbeat = pathlib.Path(f"{sidecar.database}.status.json")
         before = heartbeat.stat().st_mtime_ns
         tools.eventually(lambda: heartbeat.stat().st_mtime_ns > before, 15, "a heartbeat")
@@ -745,7 +749,7 @@ def test_hung_read(bench, namespace):
         assert set(sidecar.states()) == {(5, "regular")} and sidecar.published() == {(5, "regular")}
 
         fuse.thaw()
-        tools.eventually(lambda: (10, "regular") in database("mnt").published(), 20, "the result after the hang")
+        tools.eventually(lambda: (10, "regular") in database("run").published(), 20, "the result after the hang")
         assert "answers again" in sidecar.log()
         check_values(sidecar, bench, [(first, "regular"), (second, "regular")])
         sidecar.run = other

@@ -20,7 +20,7 @@ struct Place {
   Place() {
     files.put_directory("/out");
     files.put_directory("/proc");
-    files.put_directory("/proc/77");
+    files.put_directory("/proc/2000000077");
   }
   std::optional<TrainerState> state(const std::string& text) {
     files.put_file("/out/checkpoint-5/trainer_state.json", text);
@@ -29,7 +29,8 @@ struct Place {
   void process(const std::string& state, const std::string& start) {
     std::string fields;
     for (int field = 4; field < 22; ++field) fields += "0 ";
-    files.put_file("/proc/77/stat", "77 (a) name) " + state + " " + fields + start + " 0\n");
+    files.put_file("/proc/2000000077/stat",
+                   "2000000077 (a) name) " + state + " " + fields + start + " 0\n");
   }
   TrainingEnd end() const { return {files, clock, settings, "/out"}; }
 };
@@ -99,13 +100,13 @@ TEST_CASE(
   for (const char* how : {"gone", "zombie", "another"}) {
     INFO(how);
     Place p;
-    p.settings.exit_with_pid = 77;
+    p.settings.exit_with_pid = 2000000077;
     p.process("S", "1234");
     TrainingEnd end = p.end();
     end.step(false);
     CHECK_FALSE(end.since().has_value());
 
-    if (std::string(how) == "gone") test::must(p.files.remove_file("/proc/77/stat"));
+    if (std::string(how) == "gone") test::must(p.files.remove_file("/proc/2000000077/stat"));
     if (std::string(how) == "zombie") p.process("Z", "1234");
     if (std::string(how) == "another") p.process("S", "5678");
     p.clock.advance(seconds(2));

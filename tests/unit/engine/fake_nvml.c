@@ -34,9 +34,10 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
 }
 int nvmlDeviceGetMemoryInfo(void* device, struct Memory* memory) {
   (void)device;
+  const char* unseen = getenv("FAKE_NVML_UNSEEN_GIB");  // held by whom nobody can name
   memory->total = 80ULL << 30;
-  memory->free = 10ULL << 30;
-  memory->used = 70ULL << 30;
+  memory->used = (unsigned long long)(unseen == NULL ? 0 : atoi(unseen)) << 30;
+  memory->free = memory->total - memory->used;
   return 0;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, struct Process* found) {

@@ -30,7 +30,7 @@ TEST_CASE("who computes on a GPU is told with what they hold, where the driver t
   CHECK(use.processes[0].used_bytes == 1073741824U);
   CHECK(use.processes[1].pid == 77);
   CHECK_FALSE(use.processes[1].used_bytes.has_value());
-  CHECK(use.free_bytes == std::uint64_t{10} << 30U);
+  CHECK(use.free_bytes == std::uint64_t{80} << 30U);
   CHECK_FALSE(use.lost);
   CHECK(Nvml::open(FAKE_NVML_LIBRARY)->driver_version() == "580.95");
 }
@@ -49,6 +49,11 @@ TEST_CASE("a GPU that another process uses is refused by name, our own does not 
   CHECK(
       check_not_shared("cuda:0", use_where((own + ":1").c_str()).value(), ::getpid()).has_value());
   CHECK(check_not_shared("cuda:0", use_where("").value(), 1).has_value());
+  ::setenv("FAKE_NVML_UNSEEN_GIB", "3", 1);
+  const Status unseen = check_not_shared("cuda:0", use_where("").value(), 1);
+  ::unsetenv("FAKE_NVML_UNSEEN_GIB");
+  REQUIRE_FALSE(unseen.has_value());
+  CHECK(unseen.error().message.find("not visible here (3.0 GiB are taken)") != std::string::npos);
   const Status many = check_not_shared(
       "cuda:0", use_where("4999991:,4999992:,4999993:,4999994:,4999995:,4999996:").value(), 1);
   CHECK(many.error().message.find("4999994 and 2 more") != std::string::npos);

@@ -178,6 +178,19 @@ TEST_CASE("a request that can never fit is refused by number before anything run
         std::string::npos);
 }
 
+TEST_CASE("a request that others leave no room for waits, and is no fault of its own") {
+  Prompts prompts;
+  prompts.add(90, 0, 0, {1}, 20);
+
+  const auto packs =
+      plan_run(prompts.ready(), {.max_sequences = 4, .max_positions = 100, .most_positions = 500});
+
+  REQUIRE_FALSE(packs.has_value());
+  CHECK(packs.error().retryable);
+  CHECK(packs.error().message.find("device busy while planning: out of the memory") !=
+        std::string::npos);
+}
+
 TEST_CASE("several ranks deal the requests among them, each exactly once and evenly") {
   Prompts prompts;
   for (int i = 0; i < 30; ++i)

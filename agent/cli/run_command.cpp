@@ -75,7 +75,10 @@ Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
 
 /// Places that may be on a mount whose server goes away. The agent must not go with it.
 void guard_places(TimedFileSystem& files, const config::Settings& settings) {
-  for (const std::string& dir : settings.watch.output_dir) files.guard(absolute_path(dir));
+  for (const std::string& dir : settings.watch.output_dir) {
+    files.guard(absolute_path(dir));
+    files.read_through_links(absolute_path(dir), join_path(absolute_path(dir), "_evalcar"));
+  }
   for (const std::string& dir :
        {settings.publish.dir, settings.evaluate.base_model, settings.evaluate.data_dir}) {
     files.guard(absolute_path(dir));

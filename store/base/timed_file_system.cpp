@@ -1,5 +1,7 @@
 #include "store/base/timed_file_system.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -73,6 +75,38 @@ class TimedReadable final : public ReadableFile {
   std::string path_;
 };
 
+/// A file that is open by another name, which goes with it.
+class LinkedReadable final : public ReadableFile {
+ public:
+  LinkedReadable(FileSystem& files, std::unique_ptr<ReadableFile> file, std::string link)
+      : files_(files), file_(std::move(file)), link_(std::move(link)) {}
+  ~LinkedReadable() override {
+    file_.reset();
+    (void)files_.remove_file(link_);  // else when the agent starts, as what a kill leaves
+  }
+  Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    return file_->read_at(offset, out);
+  }
+  Result<FileInfo> info() const override { return file_->info(); }
+
+ private:
+  FileSystem& files_;
+  std::unique_ptr<ReadableFile> file_;
+  std::string link_;
+};
+
+Result<std::unique_ptr<ReadableFile>> open_through(FileSystem& files, const std::string& path,
+                                                   const std::string& link) {
+  if (link.empty() || !files.hard_link(path, link).has_value()) return files.open_readable(path);
+  auto file = files.open_readable(link);
+  if (!file.has_value()) {
+    (void)files.remove_file(link);
+    return files.open_readable(path);  // what is wrong is told of its own name
+  }
+  return std::unique_ptr<ReadableFile>(
+      std::make_unique<LinkedReadable>(files, std::move(file).value(), link));
+}
+
 class TimedWritable final : public WritableFile {
  public:
   TimedWritable(std::shared_ptr<CallThread> thread, std::unique_ptr<WritableFile> file,
@@ -113,6 +147,17 @@ struct TimedFileSystem::Tree {
   const std::string path;
   const std::shared_ptr<CallThread> thread;
   std::atomic<bool> slow = true;  ///< until its file system said that it is local
+  Guarded<std::string> links;     ///< where reading makes its links; "": nowhere
+
+  /// A name for reading that file; "": its own.
+  std::string link_for(const std::string& file) const {
+    static std::atomic<std::uint64_t> counter{1'000'000'000};  // apart from that function's
+    const std::string folder = links.with([](const std::string& where) { return where; });
+    if (folder.empty() || is_below(file, folder)) return "";
+    // As those of write_file_atomically, so that one that a kill leaves is removed like those.
+    return join_path(folder, "." + base_name(file) + ".tmp." + std::to_string(::getpid()) + "." +
+                                 std::to_string(counter.fetch_add(1)));
+  }
 };
 
 TimedFileSystem::TimedFileSystem(FileSystem& below, CallThread::Patience patience)
@@ -125,6 +170,14 @@ void TimedFileSystem::guard(const std::string& tree) {
     return trees[tree] = std::make_shared<Tree>(tree, patience_);
   });
   if (added != nullptr) look_at_kind(*added);
+}
+
+void TimedFileSystem::read_through_links(const std::string& tree, const std::string& folder) {
+  const auto found = trees_.with([&](auto& trees) {
+    const auto at = trees.find(tree);
+    return at == trees.end() ? nullptr : at->second;
+  });
+  if (found != nullptr) found->links.with([&](std::string& where) { where = folder; });
 }
 
 std::shared_ptr<TimedFileSystem::Tree> TimedFileSystem::tree_of(const std::string& path) const {
@@ -152,11 +205,14 @@ void TimedFileSystem::look_at_kind(Tree& tree) const {
 
 Result<std::unique_ptr<ReadableFile>> TimedFileSystem::open_readable(
     const std::string& path) const {
-  const auto thread = slow_thread_of(path);
-  if (thread == nullptr) return below_.open_readable(path);
-  EVALCAR_ASSIGN_OR_RETURN(
-      auto file, ask<std::unique_ptr<ReadableFile>>(
-                     *thread, path, [&b = below_, path] { return b.open_readable(path); }));
+  const auto tree = tree_of(path);
+  if (tree == nullptr || !tree->slow) return below_.open_readable(path);
+  const auto thread = tree->thread;
+  EVALCAR_ASSIGN_OR_RETURN(auto file,
+                           ask<std::unique_ptr<ReadableFile>>(
+                               *thread, path, [&b = below_, path, link = tree->link_for(path)] {
+                                 return open_through(b, path, link);
+                               }));
   return std::unique_ptr<ReadableFile>(
       std::make_unique<TimedReadable>(thread, std::move(file), path));
 }

@@ -29,6 +29,13 @@ class TimedFileSystem final : public FileSystem {
   /// come and go. Naming a tree again does nothing.
   void guard(const std::string& tree);
 
+  /// Where `tree` (a guarded one) is such a file system, files below it that are opened for reading
+  /// are opened by a hard link in `folder` (in the tree, and itself left out), which goes when they
+  /// are closed. A file that is held open by its own name keeps that name's folder from being
+  /// deleted there: NFS and FUSE give it another name instead. Where no link can be made (no such
+  /// folder yet, no permission) they are opened as they are.
+  void read_through_links(const std::string& tree, const std::string& folder);
+
   Result<std::unique_ptr<ReadableFile>> open_readable(const std::string& path) const override;
   Result<std::unique_ptr<WritableFile>> create(const std::string& path,
                                                std::uint32_t mode) override;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -221,6 +223,46 @@ TEST_CASE("whoever asks for a call without a name is answered like the others") 
         })) == ErrorCode::kUnavailable);
 
   CHECK(*done == 1);
+}
+
+TEST_CASE(
+    "on a mount like NFS a file is read by a name of ours, so that its folder can be deleted") {
+  /// A disk that calls itself a FUSE mount.
+  class Fuse final : public ForwardingFileSystem {
+   public:
+    using ForwardingFileSystem::ForwardingFileSystem;
+    Result<std::uint64_t> file_system_type(const std::string& /*path*/) const override {
+      return kFuse;
+    }
+  };
+  namespace fs = std::filesystem;
+  for (const bool has_folder : {true, false}) {
+    CAPTURE(has_folder);
+    const TemporaryDirectory run;
+    const std::string ours = run / "_evalcar";
+    if (has_folder) fs::create_directory(ours);
+    fs::create_directory(run / "checkpoint-5");
+    std::ofstream(run / "checkpoint-5/config.json") << "content";
+    RealFileSystem disk;
+    Fuse fuse(disk);
+    TimedFileSystem files(fuse);
+    files.guard(run.path());
+    files.read_through_links(run.path(), ours);
+
+    auto file = files.open_readable(run / "checkpoint-5/config.json");
+    REQUIRE(file.has_value());
+    CHECK(fs::hard_link_count(run / "checkpoint-5/config.json") == (has_folder ? 2U : 1U));
+    fs::remove_all(run / "checkpoint-5");
+    std::array<std::byte, 7> bytes{};
+    CHECK((*file)->read_at(0, bytes).value() == bytes.size());
+    CHECK(std::to_integer<char>(bytes[0]) == 'c');
+    file->reset();
+    while (has_folder && !fs::is_empty(ours)) std::this_thread::yield();  // or the test hangs
+
+    CHECK(files.open_readable(run / "checkpoint-5/config.json").error().code ==
+          ErrorCode::kNotFound);
+    CHECK((!has_folder || fs::is_empty(ours)));
+  }
 }
 
 TEST_CASE("what needs no answer is done when the file system answers again, and not waited for") {

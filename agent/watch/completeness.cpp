@@ -13,16 +13,25 @@ Decision decide_unfinished(const Evidence& e, bool settled, const std::string& r
 }
 
 Decision decide_whole(const Evidence& e, bool settled) {
+  // A shard that was not yet rewritten is as whole as its rewritten neighbour, and stays so where
+  // the trainer was killed between them: they are no checkpoint, however long nothing moves.
+  if (e.rewritten && e.replaced == Replaced::kSome && !(settled && e.before_may_be_stale)) {
+    const std::string reason = "rewritten in part: some of its weights are of the save before";
+    return {settled ? Verdict::kTorn : Verdict::kWaiting, reason};
+  }
   if (e.marker_wanted) {
     if (e.marker_there) return {Verdict::kComplete, ""};
     // A save that was interrupted never gets it: once nothing moves, nobody need wait for it.
     return decide_unfinished(e, settled, "the end marker (watch.end_marker) is not there");
   }
-  // A shard that was not yet rewritten is as whole as its rewritten neighbour: only when all are
-  // new, or nothing moves any more, do they belong together. And the small files that follow the
-  // weights would be seen to change right away, as if it were rewritten once more.
-  if (e.rewritten && !(e.all_replaced && e.rewrite_done) && !settled) {
+  // The small files that follow the weights would be seen to change right away, as if it were
+  // rewritten once more; and a rewrite may begin with those that go before.
+  if (e.rewritten && !e.rewrite_done && !settled) {
     return {Verdict::kWaiting, "rewritten in place; waiting until it is unchanged for a while"};
+  }
+  if (!e.doubt.empty() && !settled) {
+    return {Verdict::kWaiting,
+            e.doubt + ": maybe not of one save; waiting until it is unchanged for a while"};
   }
   // The tokenizer is written after the weights, trainer_state.json after everything; shards of
   // DCP's safetensors writer do not tell how many there will be. lmms-engine's files and DCP's

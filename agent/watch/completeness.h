@@ -7,6 +7,7 @@
 #include <chrono>
 #include <string>
 
+#include "agent/watch/content.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::watch {
@@ -31,9 +32,12 @@ struct Evidence {
                                 ///< moved on
   bool marker_wanted = false;   ///< watch.end_marker is set
   bool marker_there = false;
-  bool rewritten = false;     ///< another complete content was seen in this folder before
-  bool all_replaced = false;  ///< each weight file differs from the one seen then
-  bool rewrite_done = true;   ///< what this trainer writes last is not older than the weights
+  bool rewritten = false;              ///< files of another save were seen in this folder before
+  Replaced replaced = Replaced::kAll;  ///< how much of the weights differs from those
+  /// What was seen then may have been what a file server's client remembered of it.
+  bool before_may_be_stale = false;
+  bool rewrite_done = true;  ///< what this trainer writes last is not older than what changed
+  std::string doubt;         ///< why the files may be of two saves; "" if nothing says so
   std::chrono::milliseconds unchanged_for{};  ///< by our own observation, not by file times
   std::chrono::milliseconds settle_time{};
 };

@@ -3,13 +3,10 @@
 #include <algorithm>
 
 namespace evalcar::watch {
-namespace {
 
 bool contains_file(const KnownContent& content, const state::FileIdentity& file) {
   return std::find(content.files.begin(), content.files.end(), file) != content.files.end();
 }
-
-}  // namespace
 
 bool holds_weights(std::string_view name) {
   return name.ends_with(".pt") || name.ends_with(".safetensors") || name.ends_with(".bin") ||
@@ -26,11 +23,14 @@ KnownContent content_of(const std::vector<WatchedFile>& files) {
   return content;
 }
 
-bool all_weights_replaced(const KnownContent& before, const KnownContent& now) {
-  if (before.files.empty()) return false;
-  return std::none_of(now.files.begin(), now.files.end(), [&before](const auto& file) {
-    return holds_weights(file.path) && contains_file(before, file);
-  });
+Replaced weights_replaced(const KnownContent& before, const KnownContent& now) {
+  bool kept = false;
+  bool replaced = false;
+  for (const state::FileIdentity& file : now.files) {
+    if (holds_weights(file.path)) (contains_file(before, file) ? kept : replaced) = true;
+  }
+  if (!kept) return Replaced::kAll;
+  return replaced ? Replaced::kSome : Replaced::kNone;
 }
 
 std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now) {

@@ -29,9 +29,12 @@ using KnownContents =
 
 /// By its name: what a change of makes another checkpoint.
 bool holds_weights(std::string_view name);
+bool contains_file(const KnownContent& content, const state::FileIdentity& file);
 KnownContent content_of(const std::vector<WatchedFile>& files);
-/// Every weight file of `now` is another than the one of that name in `before`.
-bool all_weights_replaced(const KnownContent& before, const KnownContent& now);
+/// How many of a checkpoint's files of weights are other ones than before.
+enum class Replaced { kNone, kSome, kAll };
+/// Of the weights of `now`: against `before`, by name and identity.
+Replaced weights_replaced(const KnownContent& before, const KnownContent& now);
 /// `now` is what is left of `before`, unchanged: files of it are gone. Names the first of those.
 std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now);
 

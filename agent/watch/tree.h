@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -15,7 +16,8 @@ inline constexpr std::size_t kMaxFolderEntries = 100'000;
 struct Tree {
   std::string signature;  ///< changes when any name, size or mtime does; without our own link
   std::uint64_t bytes = 0;
-  std::set<std::string> folders;  ///< below it, some dozens at most
+  std::set<std::string> folders;          ///< below it, some dozens at most
+  std::map<std::string, FileInfo> files;  ///< regular ones, by their path relative to it
 };
 
 /// Looks at `path` and what is below it, `depth` levels deep. What cannot be read is part of the

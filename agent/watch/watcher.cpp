@@ -24,6 +24,8 @@ constexpr int kPauseOverLook = 20;
 constexpr milliseconds kLongestPause{2'000};
 constexpr std::size_t kMaxIgnored = 64;
 constexpr std::chrono::seconds kDeletePause{2};
+/// Twice the longest time for which an NFS client answers for a file without asking (acregmax).
+constexpr std::chrono::seconds kCachedFor{120};
 
 Watcher::Inspect inspect_with(const std::string& base_model) {
   checkpoint::LayoutOptions options;
@@ -349,20 +351,30 @@ void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out
   // What was written before a folder was watched gave no hint.
   if (newly_watched) tree = look_at_tree(files_, path, kTreeDepth);
   if (tree.signature != folder.tree_signature) {
+    if (!folder.unsettled) folder.stood = clock_.monotonic_now() - folder.changed_at >= kCachedFor;
     folder.tree_signature = std::move(tree.signature);
     folder.changed_at = clock_.monotonic_now();
   }
   folder.bytes = tree.bytes;
+  see_rewrites(step, folder, tree.files);
   if (is_going(folder)) {
     folder.unsettled = true;  // until the root's listing, or the next poll, tells
     return;
   }
-  judge(step, folder, out);
+  judge(step, folder, tree.files, out);
   folder.unsettled = folder.kinds.empty();
   for (const auto& [kind, memory] : folder.kinds) {
     folder.unsettled |=
         memory.verdict != Verdict::kComplete && memory.verdict != Verdict::kNotStarted;
   }
+  if (!folder.unsettled) folder.rewrite.complete();
+}
+
+void Watcher::see_rewrites(std::int64_t step, Folder& folder, const FilesSeen& all) {
+  if (folder.kinds.empty()) {  // the first look
+    for (const auto& [kind, content] : remembered_[step]) folder.rewrite.remember(content);
+  }
+  folder.rewrite.see(all, longest_pause_of_a_save(options_.settle_time));
 }
 
 bool Watcher::newer_complete(std::int64_t step) const {
@@ -374,7 +386,8 @@ bool Watcher::newer_complete(std::int64_t step) const {
   return false;
 }
 
-void Watcher::judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out) {
+void Watcher::judge(std::int64_t step, Folder& folder, const FilesSeen& all,
+                    std::vector<Sighting>& out) {
   const auto report = inspect_(files_, path_of(folder));
   if (const Status answers = files_.answers(options_.output_dir); !answers.has_value()) {
     trouble_ = answers.error().message;  // whatever was found missing may be there
@@ -388,8 +401,29 @@ void Watcher::judge(std::int64_t step, Folder& folder, std::vector<Sighting>& ou
     }
     return judge_unreadable(step, folder, report.error(), out);
   }
+  const std::size_t told = out.size();
   for (const checkpoint::KindState& state : report->kinds) {
-    judge_kind(step, folder, *report, state, out);
+    judge_kind(step, folder, all, *report, state, out);
+  }
+  tell_of_same_generation(step, folder, report->layout, told, out);
+}
+
+/// Weights that were rewritten make another generation of the checkpoint: whatever else of it is
+/// complete belongs to that, though it was told before.
+void Watcher::tell_of_same_generation(std::int64_t step, Folder& folder, checkpoint::Layout layout,
+                                      std::size_t from, std::vector<Sighting>& out) {
+  std::optional<WeightsKind> rewritten;
+  std::set<WeightsKind> behind;  // told after that
+  for (std::size_t i = from; i < out.size(); ++i) {
+    if (out[i].verdict != Verdict::kComplete) continue;
+    if (out[i].rewritten) rewritten = out[i].kind, behind.clear();
+    behind.insert(out[i].kind);
+  }
+  if (!rewritten.has_value()) return;
+  for (auto& [kind, memory] : folder.kinds) {
+    if (memory.verdict != Verdict::kComplete || behind.contains(kind)) continue;
+    memory.verdict = Verdict::kGone;  // so that it is told
+    tell(step, folder, layout, kind, {Verdict::kComplete, ""}, out);
   }
 }
 
@@ -403,22 +437,9 @@ void Watcher::judge_unreadable(std::int64_t step, Folder& folder, const Error& e
        {settled ? at_rest : Verdict::kWaiting, error.message}, out);
 }
 
-/// What the trainer writes last, of those that write anything behind the weights, is not older than
-/// they are.
-bool Watcher::last_file_is_new(checkpoint::Layout layout, const std::string& path,
-                               const KnownContent& content) const {
-  auto last = files_.info_followed(join_path(path, "trainer_state.json"));
-  if (!last.has_value() && layout == checkpoint::Layout::kLmmsEngineFsdp2) {
-    last = files_.info_followed(join_path(path, "config.json"));
-  }
-  if (!last.has_value()) return true;
-  return std::none_of(content.files.begin(), content.files.end(), [&last](const auto& file) {
-    return holds_weights(file.path) && file.mtime_ns > last->mtime_ns;
-  });
-}
-
-void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
-                         const checkpoint::KindState& state, std::vector<Sighting>& out) {
+void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all,
+                         const checkpoint::LayoutReport& report, const checkpoint::KindState& state,
+                         std::vector<Sighting>& out) {
   const std::string path = path_of(folder);
   KindMemory& memory = folder.kinds[state.kind];
   std::vector<WatchedFile> files;
@@ -446,8 +467,16 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::La
   e.marker_there =
       e.marker_wanted && files_.info_followed(join_path(path, options_.end_marker)).has_value();
   e.rewritten = !before.fingerprint.empty() && before.fingerprint != now.fingerprint;
-  e.all_replaced = all_weights_replaced(before, now);
-  e.rewrite_done = e.rewritten && last_file_is_new(report.layout, path, now);
+  // Where only the fingerprint is known, which files are other ones is not.
+  e.replaced = before.files.empty() ? Replaced::kNone : weights_replaced(before, now);
+  e.before_may_be_stale = file_system_.has_value() && !file_system_->local && !folder.stood;
+  e.doubt = folder.rewrite.doubt_of_one_save(now);
+  if (e.doubt.empty()) {
+    e.doubt = doubt_of_one_save(report.layout, state.kind, files, all,
+                                longest_pause_of_a_save(options_.settle_time));
+  }
+  e.rewrite_done =
+      ends_the_save(report.layout, now, all, /*weights_alone=*/e.replaced == Replaced::kAll);
   e.unchanged_for =
       std::chrono::duration_cast<milliseconds>(clock_.monotonic_now() - folder.changed_at);
   e.settle_time = options_.settle_time;
@@ -466,10 +495,18 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const checkpoint::La
         memory.verdict == Verdict::kComplete && memory.content.fingerprint == now.fingerprint;
     memory.files = std::move(files);
     if (same) return;
+    if (!e.doubt.empty() && before.fingerprint != now.fingerprint) {
+      spdlog::warn(
+          "{} {}: taken for complete, since nothing moves; but {}: its weights may be of "
+          "two saves",
+          printable(folder.name), checkpoint::weights_kind_name(state.kind), printable(e.doubt));
+    }
     memory.content = std::move(now);
     memory.verdict = Verdict::kGone;  // so that it is told
   }
+  const bool complete = decision.verdict == Verdict::kComplete;
   tell(step, folder, report.layout, state.kind, std::move(decision), out);
+  if (complete) out.back().rewritten = e.rewritten;
 }
 
 void Watcher::tell(std::int64_t step, Folder& folder, checkpoint::Layout layout, WeightsKind kind,

@@ -22,6 +22,7 @@
 #include "agent/watch/completeness.h"
 #include "agent/watch/content.h"
 #include "agent/watch/notifier.h"
+#include "agent/watch/one_save.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/file_system_kind.h"
@@ -42,6 +43,7 @@ struct Sighting {
   /// kComplete: state::content_fingerprint() of `files`; another one is another generation.
   std::string fingerprint;
   std::vector<WatchedFile> files;
+  bool rewritten = false;          ///< kComplete: other content of this kind was complete before
   std::uint64_t folder_bytes = 0;  ///< kComplete: of everything in the folder
 };
 
@@ -107,7 +109,10 @@ class Watcher {
     MonotonicTime changed_at{};  ///< when we last saw that differ
     std::uint64_t bytes = 0;
     bool unsettled = true;
+    bool stood =
+        false;  ///< what it was at rest with was seen for longer than attributes are cached
     std::string refused;  ///< why nothing in it is looked at; else ""
+    RewriteWatch rewrite;
     std::map<checkpoint::WeightsKind, KindMemory> kinds;
     std::set<std::string> watched;
   };
@@ -123,11 +128,13 @@ class Watcher {
   void ignore(const std::string& name, const std::string& why);
   Entry judge_entry(const DirectoryEntry& entry, std::string& refused);
   void look(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
-  void judge(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
-  void judge_kind(std::int64_t step, Folder& folder, const checkpoint::LayoutReport& report,
-                  const checkpoint::KindState& state, std::vector<Sighting>& out);
-  bool last_file_is_new(checkpoint::Layout layout, const std::string& path,
-                        const KnownContent& content) const;
+  void see_rewrites(std::int64_t step, Folder& folder, const FilesSeen& all);
+  void judge(std::int64_t step, Folder& folder, const FilesSeen& all, std::vector<Sighting>& out);
+  void judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all,
+                  const checkpoint::LayoutReport& report, const checkpoint::KindState& state,
+                  std::vector<Sighting>& out);
+  void tell_of_same_generation(std::int64_t step, Folder& folder, checkpoint::Layout layout,
+                               std::size_t from, std::vector<Sighting>& out);
   void judge_unreadable(std::int64_t step, Folder& folder, const Error& error,
                         std::vector<Sighting>& out);
   void tell(std::int64_t step, Folder& folder, checkpoint::Layout layout,

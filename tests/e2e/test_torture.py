@@ -4,6 +4,7 @@ of its weights; and the trainer never notices that anybody was there."""
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 
@@ -25,7 +26,7 @@ def open_rows(sidecar):
 def torture(bench, trainer, *, agent_life=None, arguments=(), seed=1, drain=120):
     """Trains to the end, killing the agent now and then; the agent then ends what is left. Gives (right, of how many)."""
     dice = random.Random(seed)
-    sidecar = bench.sidecar("--set", "evaluate.policy=every", "--set", "watch.settle_time=2s", "--set", "watch.poll_interval=1s",
+    sidecar = bench.sidecar("--set", "evaluate.policy=every", "--set", "watch.settle_time=4s", "--set", "watch.poll_interval=1s",
                             *arguments).start()  # fmt: skip
     trainer.start()
     kills = 0
@@ -37,7 +38,7 @@ def torture(bench, trainer, *, agent_life=None, arguments=(), seed=1, drain=120)
                 sidecar.start()
                 kills += 1
         trainer.wait(10)
-        assert sidecar.stop() in (0, 4)
+        assert sidecar.stop() in (0, 4, -signal.SIGTERM)  # the last: it had hardly begun
         left = len(open_rows(sidecar))
         assert sidecar.once(timeout=drain) in (0, 4), sidecar.log()[-3000:]
     finally:
@@ -57,7 +58,7 @@ def torture(bench, trainer, *, agent_life=None, arguments=(), seed=1, drain=120)
 
 def test_every_checkpoint_of_a_tortured_trainer_has_its_point(bench):
     trainer = TortureTrainer(bench.home / "trainer", bench.run, steps=32, layouts=LAYOUTS, interval=0.3, world_size=3, late=0.2,
-                             again=0.2, half=0.1, life=[2.0, 4.0], seed=5)
+                             again=0.2, half=0.1, life=[2.0, 4.0], away=1.2, seed=5)
     right, of = torture(bench, trainer, agent_life=(0.8, 2.0))
     assert right == of >= 32
 
@@ -69,7 +70,7 @@ def test_500_checkpoints_of_a_tortured_trainer_have_500_points(bench, figures, l
     """125 of each layout; the whole is 500 of 500."""
     steps = 125
     trainer = TortureTrainer(bench.home / "trainer", bench.run, steps=steps, layouts=[layout], interval=1.0, world_size=4, late=0.1,
-                             again=0.1, life=[10.0, 30.0], pause=0.03, rotation=rotation, limit=limit, seed=steps)
+                             again=0.1, life=[10.0, 30.0], away=1.2, pause=0.03, rotation=rotation, limit=limit, seed=steps)
     right, of = torture(bench, trainer, agent_life=(3.0, 10.0), seed=7, drain=600)
     points = steps * (2 if layout == "fsdp2" else 1)
     figures(f"torture, {layout}, {rotation}'s retention of {limit}: {right} of {points} points")

@@ -48,6 +48,7 @@ class Spec:
     again: float = 0.0  # part of the saves that are written once more in place
     half: float = 0.0  # part of the saves that are left half done
     life: list = dataclasses.field(default_factory=list)  # shortest and longest time until the trainer is killed; empty: never
+    away: float = 0.0  # how long it takes to come back
     seed: int = 1
 
 
@@ -478,6 +479,7 @@ def main():
         os.kill(child, signal.SIGKILL)  # its writers go with it
         os.waitpid(child, 0)
         note(spec.ledger, "killed")
+        time.sleep(spec.away)
     return 1
 
 

@@ -1,6 +1,7 @@
 #include "agent/watch/completeness.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 using namespace evalcar::watch;
 using evalcar::checkpoint::Completeness;
@@ -77,16 +78,53 @@ TEST_CASE("a DCP has its mark, its metadata; shards of its safetensors writer ha
   CHECK(decide(e).verdict == Verdict::kComplete);
 }
 
-TEST_CASE("a checkpoint rewritten in place waits until every shard is new, or nothing moves") {
+TEST_CASE("a checkpoint rewritten in place waits until every shard is new") {
   Evidence e = fsdp2(Completeness::kComplete);
   e.rewritten = true;
-  CHECK(decide(e).verdict == Verdict::kWaiting);
-
-  e.all_replaced = true;
   CHECK(decide(e).verdict == Verdict::kComplete);
   e.rewrite_done = false;  // config.json, which follows the weights, is still the old one
   CHECK(decide(e).verdict == Verdict::kWaiting);
-  e.all_replaced = false;
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}
+
+TEST_CASE("a checkpoint whose small files alone were rewritten waits until nothing moves") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.rewritten = true;
+  e.replaced = Replaced::kNone;
+  e.rewrite_done = false;
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}
+
+TEST_CASE("shards of two saves are no checkpoint, however long nothing moves, with a marker, too") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.rewritten = true;
+  e.replaced = Replaced::kSome;
+  e.marker_there = e.marker_wanted = GENERATE(false, true);
+  e.newer_complete = GENERATE(false, true);
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kTorn);
+}
+
+TEST_CASE(
+    "shards of two saves may be one whose attributes were old: they wait until nothing moves") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.rewritten = true;
+  e.replaced = Replaced::kSome;
+  e.before_may_be_stale = true;
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kComplete);
+}
+
+TEST_CASE("a doubt that files are of one save waits, and is no proof") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.doubt = "a is newer than b";
+  CHECK(decide(e).verdict == Verdict::kWaiting);
+  CHECK(decide(e).reason.starts_with("a is newer than b: "));
   e.unchanged_for = seconds(30);
   CHECK(decide(e).verdict == Verdict::kComplete);
 }

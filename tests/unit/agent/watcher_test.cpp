@@ -1,6 +1,7 @@
 #include "agent/watch/watcher.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "tests/unit/agent/fake_notifier.h"
 #include "tests/unit/support/fake_clock.h"
@@ -185,6 +186,33 @@ TEST_CASE("a checkpoint rewritten in place is complete again with another finger
 
   REQUIRE(bench.regular(second) == Told{{5, Verdict::kComplete}});
   CHECK(second[0].fingerprint != first[0].fingerprint);
+}
+
+TEST_CASE("what is complete beside rewritten weights is told again, as of their generation") {
+  Bench bench;
+  const auto inspect_apart = [](const FileSystem& files, const std::string& dir) {
+    auto report = inspect(files, dir);
+    for (KindState& state : report->kinds) {
+      if (state.kind == WeightsKind::kEma) state.files = {"ema/w.pt"};
+    }
+    return report;
+  };
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"}, inspect_apart);
+  bench.put_checkpoint("checkpoint-5");
+  bench.put("checkpoint-5/ema/w.pt");
+  bench.clock.advance(seconds(1));
+  REQUIRE(watcher.step().size() == 2);
+
+  bench.put("checkpoint-5/w.pt", "whole again");
+  bench.put("checkpoint-5/config.json", "{ }");
+  bench.clock.advance(seconds(1));
+  const auto seen = watcher.step();
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0].kind == WeightsKind::kRegular);
+  CHECK(seen[0].rewritten);
+  CHECK(seen[1].kind == WeightsKind::kEma);
+  CHECK(seen[1].verdict == Verdict::kComplete);
+  CHECK_FALSE(seen[1].rewritten);
 }
 
 TEST_CASE("torn weights are told as torn after the settle time, and complete when finished later") {
@@ -389,7 +417,13 @@ Result<LayoutReport> inspect_shards(const FileSystem& files, const std::string& 
   KindState state;
   state.completeness = Completeness::kComplete;
   for (const char* name : {"0.pt", "1.pt", "config.json", "tokenizer.json"}) {
-    if (files.info(dir + "/" + name).has_value()) state.files.emplace_back(name);
+    const auto content = read_file(files, dir + "/" + name, 100);
+    if (!content.has_value()) continue;
+    state.files.emplace_back(name);
+    if (holds_weights(name) && !content->starts_with("whole")) {
+      state.completeness = Completeness::kIncomplete;
+      state.reason = std::string(name) + " is short";
+    }
   }
   report.kinds.push_back(state);
   return report;
@@ -406,6 +440,10 @@ struct Restarted : Bench {
     clock.advance(seconds(1));
     before = first.step();
     REQUIRE(regular(before) == Told{{5, Verdict::kComplete}});
+  }
+  std::vector<Sighting> look_with(Watcher& which) {
+    clock.advance(seconds(1));
+    return which.step();
   }
   std::vector<Sighting> start_again() {
     second.begin(remembered(before));
@@ -445,4 +483,55 @@ TEST_CASE("a restart between two shards of a rewrite waits for the second") {
   const auto rewritten = r.second.step();
   REQUIRE(r.regular(rewritten) == Told{{5, Verdict::kComplete}});
   CHECK(rewritten[0].fingerprint != r.before[0].fingerprint);
+}
+
+TEST_CASE("a trainer killed between two shards of a rewrite leaves no checkpoint") {
+  Restarted r;
+  r.put("checkpoint-5/0.pt", "whole again");
+  r.clock.advance(seconds(1));
+  REQUIRE(r.regular(r.first.step()) == Told{{5, Verdict::kWaiting}});
+  r.clock.advance(seconds(60));
+  const auto at_rest = r.first.step();
+  REQUIRE(r.regular(at_rest) == Told{{5, Verdict::kTorn}});
+  CHECK(at_rest[0].reason.find("in part") != std::string::npos);
+  // It comes back to the step.
+  r.put("checkpoint-5/0.pt", "whole at last");
+  r.put("checkpoint-5/1.pt", "whole at last");
+  r.put("checkpoint-5/config.json", "{ }");
+  r.clock.advance(seconds(1));
+  CHECK(r.regular(r.first.step()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("on NFS a shard that looks rewritten may have been told from memory") {
+  const bool stood = GENERATE(false, true);
+  Restarted r;
+  r.files.mount("/out", 8, 0x6969);
+  if (stood) r.clock.advance(seconds(120));
+  r.put("checkpoint-5/0.pt", "whole again");
+  r.first.rescan();
+  REQUIRE(r.regular(r.look_with(r.first)) == Told{{5, Verdict::kWaiting}});
+  r.clock.advance(seconds(30));
+  CHECK(r.regular(r.look_with(r.first)) == Told{{5, stood ? Verdict::kTorn : Verdict::kComplete}});
+}
+
+TEST_CASE("a save over the rest of one that was killed is complete when nothing of that is left") {
+  Bench bench;
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"}, inspect_shards);
+  const auto look = [&] {
+    bench.clock.advance(seconds(1));
+    return bench.regular(watcher.step());
+  };
+  bench.put("checkpoint-5/config.json");
+  bench.put("checkpoint-5/0.pt");
+  bench.put("checkpoint-5/1.pt", "wh");  // killed here
+  CHECK(look() == Told{{5, Verdict::kWaiting}});
+
+  bench.put("checkpoint-5/1.pt", "w");  // the same step again: this rank is the first
+  (void)look();
+  bench.put("checkpoint-5/1.pt", "whole again");
+  (void)look();
+  CHECK(look().empty());  // 0.pt is still that of the first save
+  bench.put("checkpoint-5/0.pt", "whole again");
+  bench.put("checkpoint-5/config.json");
+  CHECK(look() == Told{{5, Verdict::kComplete}});
 }

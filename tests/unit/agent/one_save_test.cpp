@@ -1,0 +1,195 @@
+#include "agent/watch/one_save.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+using namespace evalcar;
+using namespace evalcar::watch;
+using evalcar::checkpoint::Layout;
+using evalcar::checkpoint::WeightsKind;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+FileInfo written_at(double second, std::uint64_t bytes = 10, std::uint64_t inode = 1) {
+  FileInfo info;
+  info.type = FileType::kRegular;
+  info.inode = inode;
+  info.size_bytes = bytes;
+  info.mtime_ns = static_cast<std::int64_t>(second * static_cast<double>(kSecond));
+  return info;
+}
+
+/// "" or the doubt about those of `all` that are in `folder`.
+std::string doubt(Layout layout, WeightsKind kind, const std::string& folder,
+                  const FilesSeen& all) {
+  std::vector<WatchedFile> files;
+  for (const auto& [path, info] : all) {
+    if (parent_path(path) == folder || path == "config.json") files.push_back({path, info});
+  }
+  return doubt_of_one_save(layout, kind, files, all, seconds(5));
+}
+
+FilesSeen fsdp2() {
+  return {{"pytorch_model_fsdp_0/model_world_size_2_rank_0.pt", written_at(1)},
+          {"pytorch_model_fsdp_0/model_world_size_2_rank_1.pt", written_at(2)},
+          {"pytorch_ema_model_fsdp_0/model_world_size_2_rank_0.pt", written_at(3)},
+          {"pytorch_ema_model_fsdp_0/model_world_size_2_rank_1.pt", written_at(6)},
+          {"config.json", written_at(4)}};
+}
+
+std::string doubt_of_fsdp2(WeightsKind kind, const FilesSeen& all) {
+  const bool ema = kind == WeightsKind::kEma;
+  return doubt(Layout::kLmmsEngineFsdp2, kind,
+               ema ? "pytorch_ema_model_fsdp_0" : "pytorch_model_fsdp_0", all);
+}
+
+struct Looks {
+  RewriteWatch watch;
+  /// The doubt after a look that sees these.
+  std::string see(const FilesSeen& all) {
+    watch.see(all, seconds(5));
+    std::vector<WatchedFile> files;
+    for (const auto& [path, info] : all) files.push_back({path, info});
+    return watch.doubt_of_one_save(content_of(files));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("files of one save in their trainer's order raise no doubt") {
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, fsdp2()).empty());
+  // Rank 0 wrote the configuration before rank 1 was done with its EMA.
+  CHECK(doubt_of_fsdp2(WeightsKind::kEma, fsdp2()).empty());
+}
+
+TEST_CASE("EMA that is older than its rank's regular weights was left by another save") {
+  FilesSeen all = fsdp2();
+  all["pytorch_model_fsdp_0/model_world_size_2_rank_1.pt"] = written_at(6.5);
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).find("written 5 s after") != std::string::npos);
+  all["pytorch_model_fsdp_0/model_world_size_2_rank_0.pt"] = written_at(2.9);
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
+  CHECK(doubt_of_fsdp2(WeightsKind::kEma, all) ==
+        "pytorch_model_fsdp_0/model_world_size_2_rank_1.pt is newer than "
+        "pytorch_ema_model_fsdp_0/model_world_size_2_rank_1.pt, which is written behind it");
+}
+
+TEST_CASE("a configuration that is older than rank 0's weights was left by another save") {
+  FilesSeen all = fsdp2();
+  all["config.json"] = written_at(0.5);
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all) ==
+        "pytorch_model_fsdp_0/model_world_size_2_rank_0.pt is newer than config.json, which is "
+        "written behind it");
+}
+
+TEST_CASE("ranks that ended far apart may be of two saves") {
+  FilesSeen all = fsdp2();
+  all["pytorch_model_fsdp_0/model_world_size_2_rank_1.pt"] = written_at(6);
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
+  all["pytorch_model_fsdp_0/model_world_size_2_rank_1.pt"] = written_at(6.1);
+  CHECK_FALSE(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
+}
+
+TEST_CASE("trainer_state.json and .metadata are not older than any of the weights") {
+  FilesSeen all = {{"model-00001-of-00002.safetensors", written_at(1)},
+                   {"model-00002-of-00002.safetensors", written_at(100)},
+                   {"trainer_state.json", written_at(101)}};
+  const auto hugging_face = [&all] {
+    return doubt(Layout::kHuggingFace, WeightsKind::kRegular, ".", all);
+  };
+  REQUIRE(parent_path("trainer_state.json") == ".");
+  CHECK(hugging_face().empty());  // one process writes one file after the other
+  all["trainer_state.json"] = written_at(99);
+  CHECK(hugging_face() ==
+        "model-00002-of-00002.safetensors is newer than trainer_state.json, which is written "
+        "behind it");
+
+  FilesSeen dcp = {{"d/__0_0.distcp", written_at(1)},
+                   {"d/__1_0.distcp", written_at(20)},
+                   {"d/.metadata", written_at(21)}};
+  CHECK(doubt(Layout::kDcp, WeightsKind::kRegular, "d", dcp).empty());
+  dcp["d/.metadata"] = written_at(19);
+  CHECK_FALSE(doubt(Layout::kDcp, WeightsKind::kRegular, "d", dcp).empty());
+}
+
+TEST_CASE("files that grow or come are no rewrite") {
+  Looks looks;
+  CHECK(looks.see({{"0.pt", written_at(1)}}).empty());
+  CHECK(looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(2, 3)}}).empty());
+  CHECK(looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(3, 10)}}).empty());
+}
+
+TEST_CASE("a file that is shorter, another, or newer in its length is written again") {
+  for (const FileInfo& again : {written_at(9, 9), written_at(9, 10, 2), written_at(9)}) {
+    Looks looks;
+    (void)looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(1)}});
+    CHECK(looks.see({{"0.pt", again}, {"1.pt", written_at(1)}}) ==
+          "1.pt was there before others were written again");
+    CHECK(looks.see({{"0.pt", written_at(10)}, {"1.pt", written_at(10)}}).empty());
+  }
+}
+
+TEST_CASE("what a second rewrite has not yet replaced is of the first") {
+  Looks looks;
+  (void)looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(1)}});
+  CHECK_FALSE(looks.see({{"0.pt", written_at(2)}, {"1.pt", written_at(1)}}).empty());
+  CHECK(looks.see({{"0.pt", written_at(2)}, {"1.pt", written_at(2)}}).empty());
+  CHECK_FALSE(looks.see({{"0.pt", written_at(3)}, {"1.pt", written_at(2)}}).empty());
+}
+
+TEST_CASE("a first look in the middle of a rewrite tells by the pause which files are new") {
+  Looks looks;
+  CHECK(looks.see({{"0.pt", written_at(60)}, {"1.pt", written_at(1)}}).empty());
+  CHECK(looks.see({{"0.pt", written_at(60)}, {"1.pt", written_at(61)}}).empty());
+}
+
+TEST_CASE("a first look in the middle of a rewrite tells by the end of the save before, too") {
+  Looks looks;
+  FilesSeen all = {{"0.bin", written_at(4)},
+                   {"1.bin", written_at(2)},
+                   {"optimizer.pt", written_at(2)},
+                   {"trainer_state.json", written_at(3)}};
+  CHECK(looks.see(all).empty());
+  all["1.bin"] = written_at(5);
+  CHECK(looks.see(all).empty());
+  all["optimizer.pt"] = written_at(6);  // says nothing of the weights
+  CHECK(looks.see(all).empty());
+  all["trainer_state.json"] = written_at(7);
+  CHECK(looks.see(all).empty());
+  all["0.bin"] = written_at(8);
+  CHECK_FALSE(looks.see(all).empty());
+}
+
+TEST_CASE("a save has ended when what is written last is not older than the rest") {
+  FilesSeen all = {{"w.bin", written_at(1)}, {"tokenizer.json", written_at(2)}};
+  const auto ends = [&all](Layout layout, bool weights_alone) {
+    std::vector<WatchedFile> files;
+    for (const char* name : {"w.bin", "tokenizer.json"}) files.push_back({name, all[name]});
+    return ends_the_save(layout, content_of(files), all, weights_alone);
+  };
+  CHECK_FALSE(ends(Layout::kHuggingFace, true));
+  all["config.json"] = written_at(3);
+  CHECK_FALSE(ends(Layout::kHuggingFace, true));
+  CHECK(ends(Layout::kLmmsEngineFsdp2, false));
+  all["trainer_state.json"] = written_at(1.5);
+  CHECK(ends(Layout::kHuggingFace, true));
+  CHECK_FALSE(ends(Layout::kHuggingFace, false));
+  all["d/.metadata"] = written_at(2);
+  CHECK(ends(Layout::kDcp, false));
+}
+
+TEST_CASE("with what was complete before the first look every rewrite is told from its start") {
+  Looks looks;
+  looks.watch.remember(content_of({{"0.pt", written_at(1)}, {"1.pt", written_at(1)}}));
+  CHECK_FALSE(looks.see({{"0.pt", written_at(2)}, {"1.pt", written_at(1)}}).empty());
+  CHECK(looks.see({{"0.pt", written_at(2)}, {"1.pt", written_at(3)}}).empty());
+  looks.watch.complete();
+  CHECK(looks.see({{"0.pt", written_at(2)}, {"1.pt", written_at(3)}}).empty());
+  CHECK_FALSE(looks.see({{"0.pt", written_at(4)}, {"1.pt", written_at(3)}}).empty());
+}
+
+TEST_CASE("the longest pause without doubt is a part of the settle time") {
+  CHECK(longest_pause_of_a_save(seconds(30)) == seconds(5));
+  CHECK(longest_pause_of_a_save(seconds(4)) == seconds(1));
+}

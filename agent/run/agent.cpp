@@ -17,6 +17,7 @@ using std::chrono::seconds;
 constexpr seconds kSchedulePause{1};
 constexpr seconds kJobRetryPause{5};  ///< limits.retry_delay, if that is shorter
 constexpr milliseconds kLeastRetryPause{100};
+constexpr int kMostTriesToStart = 20;
 constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
 /// A fault around the checkpoints is repaired by a person: it costs a start of the evaluator, maybe
@@ -214,18 +215,27 @@ void Agent::complete_one() {
   completed_at_ = now.look;
 }
 
+/// One whose lease cannot be had now (its files are being rewritten) does not keep the others back.
 Status Agent::try_start(OutputDirectory& directory, bool& started) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto waiting, directory.waiting());
-  const schedule::Choice choice = schedule::choose(waiting, settings_.evaluate.policy);
-  EVALCAR_RETURN_IF_ERROR(directory.supersede(choice.superseded));
-  if (!choice.next.has_value()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto row, directory.store().read().evaluation(*choice.next));
-  EVALCAR_ASSIGN_OR_RETURN(auto lease, directory.lease_of(row));
-  if (!lease.has_value()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto leased, directory.store().read().evaluation(row.id));
-  EVALCAR_ASSIGN_OR_RETURN(job_, Job::begin(around_, directory, supervisor_, settings_, leased,
-                                            std::move(*lease), program_));
-  started = true;
+  EVALCAR_ASSIGN_OR_RETURN(auto waiting, directory.waiting());
+  for (int tries = 0; tries < kMostTriesToStart; ++tries) {
+    const schedule::Choice choice = schedule::choose(waiting, settings_.evaluate.policy);
+    EVALCAR_RETURN_IF_ERROR(directory.supersede(choice.superseded));
+    if (!choice.next.has_value()) return {};
+    EVALCAR_ASSIGN_OR_RETURN(const auto row, directory.store().read().evaluation(*choice.next));
+    EVALCAR_ASSIGN_OR_RETURN(auto lease, directory.lease_of(row));
+    if (lease.has_value()) {
+      EVALCAR_ASSIGN_OR_RETURN(const auto leased, directory.store().read().evaluation(row.id));
+      EVALCAR_ASSIGN_OR_RETURN(job_, Job::begin(around_, directory, supervisor_, settings_, leased,
+                                                std::move(*lease), program_));
+      started = true;
+      return {};
+    }
+    std::erase_if(waiting, [&choice](const schedule::Candidate& candidate) {
+      return candidate.id == *choice.next ||
+             std::ranges::find(choice.superseded, candidate.id) != choice.superseded.end();
+    });
+  }
   return {};
 }
 

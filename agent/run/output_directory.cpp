@@ -243,7 +243,14 @@ void OutputDirectory::note(watch::Sighting seen) {
 Status OutputDirectory::record_sightings() {
   while (!untold_.empty()) {
     EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
-    const auto newest = std::prev(untold_.end());
+    auto newest = std::prev(untold_.end());
+    // Rewritten weights make another generation, which its other kinds are then recorded in.
+    for (auto kind = untold_.lower_bound({newest->first.first, checkpoint::WeightsKind{}});
+         kind != untold_.end(); ++kind) {
+      const bool rewritten = std::ranges::any_of(kind->second, &watch::Sighting::rewritten);
+      if (rewritten) newest = kind;
+      if (rewritten) break;
+    }
     auto& sightings = newest->second;
     for (; !sightings.empty(); sightings.erase(sightings.begin())) {
       EVALCAR_RETURN_IF_ERROR(recorder_.record(sightings.front()));

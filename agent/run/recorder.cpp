@@ -52,9 +52,11 @@ Status Recorder::record(const watch::Sighting& seen) {
       return record_waiting(seen);
     case Verdict::kTorn:
       torn_[{seen.step, seen.kind}] = seen;
+      view_.complete.erase({seen.step, seen.kind});  // no lease can be taken of it
       return record_waiting(seen);
     case Verdict::kOvertaken:
       torn_[{seen.step, seen.kind}] = seen;
+      view_.complete.erase({seen.step, seen.kind});
       return record_overtaken(seen);
     case Verdict::kComplete:
       return record_complete(seen);

@@ -1,9 +1,14 @@
 #include "agent/watch/completeness.h"
 
+#include <string_view>
+
 namespace evalcar::watch {
 namespace {
 
 using checkpoint::Completeness;
+
+constexpr std::string_view kInPart =
+    "rewritten in part: some of its weights are of the save before";
 
 /// Not whole: while something moves, or may still, it is waited for.
 Decision decide_unfinished(const Evidence& e, bool settled, const std::string& reason) {
@@ -13,11 +18,19 @@ Decision decide_unfinished(const Evidence& e, bool settled, const std::string& r
 }
 
 Decision decide_whole(const Evidence& e, bool settled) {
+  const bool in_order = e.rewrite_done && e.doubt.empty();
   // A shard that was not yet rewritten is as whole as its rewritten neighbour, and stays so where
-  // the trainer was killed between them: they are no checkpoint, however long nothing moves.
-  if (e.rewritten && e.replaced == Replaced::kSome && !(settled && e.before_may_be_stale)) {
-    const std::string reason = "rewritten in part: some of its weights are of the save before";
-    return {settled ? Verdict::kTorn : Verdict::kWaiting, reason};
+  // the trainer was killed between them: they are no checkpoint, however long nothing moves. Unless
+  // all is as one save leaves it: then it was what had been there before that was of two.
+  if (e.rewritten && e.replaced == Replaced::kSome && !settled) {
+    return {Verdict::kWaiting, std::string(kInPart)};
+  }
+  if (e.rewritten && e.replaced == Replaced::kSome && !in_order && !e.before_may_be_stale) {
+    return {Verdict::kTorn, std::string(kInPart) + "; if they belong together, touch all of them"};
+  }
+  if (!e.doubt.empty() && !settled) {
+    return {Verdict::kWaiting,
+            e.doubt + ": maybe not of one save; waiting until it is unchanged for a while"};
   }
   if (e.marker_wanted) {
     if (e.marker_there) return {Verdict::kComplete, ""};
@@ -29,16 +42,12 @@ Decision decide_whole(const Evidence& e, bool settled) {
   if (e.rewritten && !e.rewrite_done && !settled) {
     return {Verdict::kWaiting, "rewritten in place; waiting until it is unchanged for a while"};
   }
-  if (!e.doubt.empty() && !settled) {
-    return {Verdict::kWaiting,
-            e.doubt + ": maybe not of one save; waiting until it is unchanged for a while"};
-  }
   // The tokenizer is written after the weights, trainer_state.json after everything; shards of
   // DCP's safetensors writer do not tell how many there will be. lmms-engine's files and DCP's
   // .metadata are marks of their own.
   const bool has_no_mark =
       e.layout != checkpoint::Layout::kLmmsEngineFsdp2 && e.layout != checkpoint::Layout::kDcp;
-  if (has_no_mark && !e.trainer_state && !e.newer_complete && !settled) {
+  if (has_no_mark && !e.trainer_state && !e.newer_written_later && !settled) {
     return {Verdict::kWaiting,
             "no trainer_state.json yet; without one it must be unchanged for a while"};
   }

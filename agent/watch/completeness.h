@@ -30,7 +30,8 @@ struct Evidence {
   bool trainer_state = false;   ///< Hugging Face: trainer_state.json, its last file, is there
   bool newer_complete = false;  ///< a checkpoint with a higher step is complete: this one's writer
                                 ///< moved on
-  bool marker_wanted = false;   ///< watch.end_marker is set
+  bool newer_written_later = false;  ///< and it was written after these weights: no rewound run
+  bool marker_wanted = false;        ///< watch.end_marker is set
   bool marker_there = false;
   bool rewritten = false;              ///< files of another save were seen in this folder before
   Replaced replaced = Replaced::kAll;  ///< how much of the weights differs from those

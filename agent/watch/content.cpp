@@ -24,13 +24,19 @@ KnownContent content_of(const std::vector<WatchedFile>& files) {
 }
 
 Replaced weights_replaced(const KnownContent& before, const KnownContent& now) {
+  std::map<std::string_view, const state::FileIdentity*> by_path;
+  for (const state::FileIdentity& file : before.files) by_path[file.path] = &file;
   bool kept = false;
   bool replaced = false;
   for (const state::FileIdentity& file : now.files) {
-    if (holds_weights(file.path)) (contains_file(before, file) ? kept : replaced) = true;
+    const auto old = by_path.find(file.path);
+    if (!holds_weights(file.path) || old == by_path.end()) continue;
+    const bool same =
+        old->second->size_bytes == file.size_bytes && old->second->mtime_ns == file.mtime_ns;
+    (same ? kept : replaced) = true;
   }
-  if (!kept) return Replaced::kAll;
-  return replaced ? Replaced::kSome : Replaced::kNone;
+  if (replaced) return kept ? Replaced::kSome : Replaced::kAll;
+  return kept ? Replaced::kNone : Replaced::kAll;
 }
 
 std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now) {

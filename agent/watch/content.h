@@ -33,7 +33,8 @@ bool contains_file(const KnownContent& content, const state::FileIdentity& file)
 KnownContent content_of(const std::vector<WatchedFile>& files);
 /// How many of a checkpoint's files of weights are other ones than before.
 enum class Replaced { kNone, kSome, kAll };
-/// Of the weights of `now`: against `before`, by name and identity.
+/// Of the weights that both have, by size and time: a FUSE mount may give other inode numbers to
+/// the same files. kAll if they have none in common.
 Replaced weights_replaced(const KnownContent& before, const KnownContent& now);
 /// `now` is what is left of `before`, unchanged: files of it are gone. Names the first of those.
 std::optional<std::string> missing_of(const KnownContent& before, const KnownContent& now);

@@ -13,22 +13,23 @@ using checkpoint::Layout;
 using checkpoint::WeightsKind;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestPause{5'000};
+constexpr milliseconds kLongestSavePause{5'000};
 constexpr int kPausesToSettle = 4;
 
 bool written_again(const state::FileIdentity& before, const state::FileIdentity& now) {
   return before.inode != now.inode || now.size_bytes < before.size_bytes ||
-         (now.size_bytes == before.size_bytes && now.mtime_ns != before.mtime_ns);
+         (now.size_bytes == before.size_bytes && now.mtime_ns > before.mtime_ns);
 }
 
 /// Files of weights, without what else a trainer saves in files of such names.
 bool is_of_the_model(const std::string& path) {
-  static constexpr std::array<std::string_view, 7> kOther = {
-      "optimizer",     "scheduler", "extra_state",  "dataloader_state",
-      "training_args", "rng_state", "random_states"};
+  static constexpr std::array<std::string_view, 9> kOther = {
+      "optimizer",        "scheduler",     "scaler",    "sampler",      "extra_state",
+      "dataloader_state", "training_args", "rng_state", "random_states"};
   const std::string name = base_name(path);
-  return holds_weights(name) &&
-         std::ranges::none_of(kOther, [&name](auto other) { return name.starts_with(other); });
+  return holds_weights(name) && std::ranges::none_of(kOther, [&](std::string_view other) {
+           return name.starts_with(other) || path.starts_with(other);
+         });
 }
 
 /// The time of what is written behind all weights; nullopt if nothing is there.
@@ -60,7 +61,8 @@ std::string doubt_of_place(Layout layout, WeightsKind kind, const std::string& p
                            const FilesSeen& all) {
   std::string doubt = doubt_of_order(all, path, "trainer_state.json");
   if (doubt.empty() && layout == Layout::kDcp) {
-    doubt = doubt_of_order(all, path, join_path(parent_path(path), ".metadata"));
+    const std::size_t folder = path.size() - base_name(path).size();
+    doubt = doubt_of_order(all, path, path.substr(0, folder) + ".metadata");
   }
   if (!doubt.empty() || layout != Layout::kLmmsEngineFsdp2) return doubt;
   // Rank 0 does not wait for the others before it writes the configuration.
@@ -72,22 +74,36 @@ std::string doubt_of_place(Layout layout, WeightsKind kind, const std::string& p
   return doubt;
 }
 
-/// The files between whose ends the longest pause lies are further apart than `longest`.
-std::string doubt_of_pauses(const std::vector<WatchedFile>& files, milliseconds longest) {
-  std::vector<const WatchedFile*> weights;
+/// When the rank of one of lmms-engine's files wrote its last one.
+std::int64_t end_of_rank(const WatchedFile& file, const FilesSeen& all) {
+  const std::string name = base_name(file.relative);
+  const std::string rank = name.substr(std::min(name.find("_world_size_"), name.size()));
+  std::int64_t end = file.identity.mtime_ns;
+  for (const std::string state : {"optimizer", "extra_state", "dataloader_state"}) {
+    const FileInfo* info = find_in(all, join_path(state, state + rank));
+    if (info != nullptr) end = std::max(end, info->mtime_ns);
+  }
+  return end;
+}
+
+/// A rank had ended more than `longest` before the weights of another one did.
+std::string doubt_of_pauses(const std::vector<WatchedFile>& files, const FilesSeen& all,
+                            milliseconds longest) {
+  const WatchedFile* first = nullptr;  // whose rank ended first
+  const WatchedFile* last = nullptr;
+  std::int64_t first_ns = 0;
   for (const WatchedFile& file : files) {
-    if (holds_weights(file.relative)) weights.push_back(&file);
+    if (!holds_weights(file.relative)) continue;
+    const std::int64_t end_ns = end_of_rank(file, all);
+    if (first == nullptr || end_ns < first_ns) first = &file, first_ns = end_ns;
+    if (last == nullptr || file.identity.mtime_ns > last->identity.mtime_ns) last = &file;
   }
-  const auto written = [](const WatchedFile* file) { return file->identity.mtime_ns; };
-  std::ranges::sort(weights, {}, written);
-  for (std::size_t i = 1; i < weights.size(); ++i) {
-    const std::chrono::nanoseconds pause(written(weights[i]) - written(weights[i - 1]));
-    if (pause <= longest) continue;
-    return weights[i]->relative + " was written " +
-           std::to_string(std::chrono::duration_cast<milliseconds>(pause).count() / 1000) +
-           " s after " + weights[i - 1]->relative;
-  }
-  return {};
+  if (first == nullptr) return {};
+  const std::chrono::nanoseconds pause(last->identity.mtime_ns - first_ns);
+  if (pause <= longest) return {};
+  return last->relative + " was written " +
+         std::to_string(std::chrono::duration_cast<milliseconds>(pause).count() / 1000) +
+         " s after the rank of " + first->relative + " had ended";
 }
 
 }  // namespace
@@ -120,7 +136,7 @@ void RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
       if (file.mtime_ns <= newest_ns && !after_the_end) older_.files.push_back(file);
     }
   }
-  last_ = std::move(weights);
+  for (auto& [path, file] : weights) last_.insert_or_assign(path, std::move(file));
   last_end_ns_ = end_of_save(now);
 }
 
@@ -133,7 +149,7 @@ std::string RewriteWatch::doubt_of_one_save(const KnownContent& content) const {
 }
 
 milliseconds longest_pause_of_a_save(milliseconds settle_time) {
-  return std::min(kLongestPause, settle_time / kPausesToSettle);
+  return std::min(kLongestSavePause, settle_time / kPausesToSettle);
 }
 
 bool ends_the_save(Layout layout, const KnownContent& content, const FilesSeen& all,
@@ -158,7 +174,7 @@ std::string doubt_of_one_save(Layout layout, WeightsKind kind,
     if (!doubt.empty()) return doubt;
   }
   if (layout != Layout::kLmmsEngineFsdp2) return {};
-  return doubt_of_pauses(files, longest_pause);
+  return doubt_of_pauses(files, all, longest_pause);
 }
 
 }  // namespace evalcar::watch

@@ -43,8 +43,8 @@ class RewriteWatch {
   KnownContent older_;
 };
 
-/// The longest pause between the ends of two files of one save that raises no doubt, where ranks
-/// write side by side. A trainer that was killed needs longer to come back to the step.
+/// How long after the end of one rank the weights of another may be written in the same save, where
+/// ranks write side by side. A trainer that was killed needs longer to come back to the step.
 std::chrono::milliseconds longest_pause_of_a_save(std::chrono::milliseconds settle_time);
 
 /// What the trainer writes last is there, and not older than any file of `content`, or than any of

@@ -377,10 +377,13 @@ void Watcher::see_rewrites(std::int64_t step, Folder& folder, const FilesSeen& a
   folder.rewrite.see(all, longest_pause_of_a_save(options_.settle_time));
 }
 
-bool Watcher::newer_complete(std::int64_t step) const {
+bool Watcher::newer_complete(std::int64_t step, std::int64_t written_after_ns) const {
   for (auto newer = folders_.upper_bound(step); newer != folders_.end(); ++newer) {
     for (const auto& [kind, memory] : newer->second.kinds) {
-      if (memory.verdict == Verdict::kComplete) return true;
+      if (memory.verdict != Verdict::kComplete) continue;
+      for (const WatchedFile& file : memory.files) {
+        if (file.identity.mtime_ns >= written_after_ns) return true;
+      }
     }
   }
   return false;
@@ -462,10 +465,15 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all
 
   e.writer_done = report.writer_done;
   e.trainer_state = files_.info_followed(join_path(path, "trainer_state.json")).has_value();
-  e.newer_complete = newer_complete(step);
+  std::int64_t written_ns = std::numeric_limits<std::int64_t>::min();
+  for (const WatchedFile& file : files) {
+    if (holds_weights(file.relative)) written_ns = std::max(written_ns, file.identity.mtime_ns);
+  }
+  e.newer_complete = newer_complete(step, std::numeric_limits<std::int64_t>::min());
+  e.newer_written_later = newer_complete(step, written_ns);
   e.marker_wanted = !options_.end_marker.empty();
-  e.marker_there =
-      e.marker_wanted && files_.info_followed(join_path(path, options_.end_marker)).has_value();
+  const auto marker = files_.info_followed(join_path(path, options_.end_marker));
+  e.marker_there = e.marker_wanted && marker.has_value();
   e.rewritten = !before.fingerprint.empty() && before.fingerprint != now.fingerprint;
   // Where only the fingerprint is known, which files are other ones is not.
   e.replaced = before.files.empty() ? Replaced::kNone : weights_replaced(before, now);
@@ -474,6 +482,9 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all
   if (e.doubt.empty()) {
     e.doubt = doubt_of_one_save(report.layout, state.kind, files, all,
                                 longest_pause_of_a_save(options_.settle_time));
+  }
+  if (e.marker_there && e.doubt.empty() && marker->mtime_ns < written_ns) {
+    e.doubt = "the end marker is older than the weights";
   }
   e.rewrite_done =
       ends_the_save(report.layout, now, all, /*weights_alone=*/e.replaced == Replaced::kAll);

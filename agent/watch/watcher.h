@@ -2,7 +2,7 @@
 // kind of weights whether it may be evaluated.
 //
 // Hints (inotify) only say where to look first; every poll looks everywhere, the disk is the truth,
-// and nothing is remembered that a look at the disk would not find again. Folders count if their
+// and what is remembered of earlier looks only makes it wait. Folders count if their
 // name is the pattern with a canonical whole number; a link counts if it leads to a folder in the
 // output directory that does not count by itself, and is refused where it leads out. Nothing is
 // written, and nothing is held open. Where the output directory cannot be read, or its file system
@@ -147,7 +147,8 @@ class Watcher {
   std::string path_of(const Folder& folder) const {
     return join_path(options_.output_dir, folder.name);
   }
-  bool newer_complete(std::int64_t step) const;
+  /// A checkpoint with a higher step is complete, and a file of it is not older than that.
+  bool newer_complete(std::int64_t step, std::int64_t written_after_ns) const;
 
   const FileSystem& files_;
   const Clock& clock_;

@@ -172,7 +172,9 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
       connection_->prepare("SELECT c.step, c.name, k.kind, k.fingerprint, k.files "
                            "FROM checkpoint c JOIN checkpoint_kind k USING (checkpoint_id) "
                            "WHERE c.run_id = ?1 AND k.complete = 1 AND c.generation = (SELECT "
-                           "max(generation) FROM checkpoint WHERE run_id = ?1 AND name = c.name) "
+                           "max(n.generation) FROM checkpoint n JOIN checkpoint_kind m USING "
+                           "(checkpoint_id) WHERE n.run_id = ?1 AND n.name = c.name AND "
+                           "m.kind = k.kind AND m.complete = 1) "
                            "ORDER BY c.step, k.kind",
                            run_id),
       [](const Statement& row) -> Result<KnownKind> {

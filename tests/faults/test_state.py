@@ -372,7 +372,7 @@ def sweep_syncs(bin_dir, folder, call, choose):
             assert sidecar.once() == 0, sidecar.log()
         check_whole(bench, sidecar, expected)
         assert syncs_after_failure(log) == []
-        assert generated(bench) == 6
+        assert 6 <= generated(bench) <= 11  # what was not yet synced once more, never all of it
         return "INJECTED" in log.read_text()
 
     failed = sweep(step, cases)

@@ -102,6 +102,7 @@ TEST_CASE("shards of two saves are no checkpoint, however long nothing moves, wi
   Evidence e = fsdp2(Completeness::kComplete);
   e.rewritten = true;
   e.replaced = Replaced::kSome;
+  e.rewrite_done = false;
   e.marker_there = e.marker_wanted = GENERATE(false, true);
   e.newer_complete = GENERATE(false, true);
   CHECK(decide(e).verdict == Verdict::kWaiting);
@@ -114,6 +115,7 @@ TEST_CASE(
   Evidence e = fsdp2(Completeness::kComplete);
   e.rewritten = true;
   e.replaced = Replaced::kSome;
+  e.rewrite_done = false;
   e.before_may_be_stale = true;
   CHECK(decide(e).verdict == Verdict::kWaiting);
   e.unchanged_for = seconds(30);

@@ -67,7 +67,8 @@ TEST_CASE("files of one save in their trainer's order raise no doubt") {
 TEST_CASE("EMA that is older than its rank's regular weights was left by another save") {
   FilesSeen all = fsdp2();
   all["pytorch_model_fsdp_0/model_world_size_2_rank_1.pt"] = written_at(6.5);
-  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).find("written 5 s after") != std::string::npos);
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).find("was written 5 s after the rank of") !=
+        std::string::npos);
   all["pytorch_model_fsdp_0/model_world_size_2_rank_0.pt"] = written_at(2.9);
   CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
   CHECK(doubt_of_fsdp2(WeightsKind::kEma, all) ==
@@ -89,6 +90,9 @@ TEST_CASE("ranks that ended far apart may be of two saves") {
   CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
   all["pytorch_model_fsdp_0/model_world_size_2_rank_1.pt"] = written_at(6.1);
   CHECK_FALSE(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
+  // The first rank was still writing its optimizer: it is of the same save.
+  all["optimizer/optimizer_world_size_2_rank_0.pt"] = written_at(3);
+  CHECK(doubt_of_fsdp2(WeightsKind::kRegular, all).empty());
 }
 
 TEST_CASE("trainer_state.json and .metadata are not older than any of the weights") {
@@ -111,6 +115,9 @@ TEST_CASE("trainer_state.json and .metadata are not older than any of the weight
   CHECK(doubt(Layout::kDcp, WeightsKind::kRegular, "d", dcp).empty());
   dcp["d/.metadata"] = written_at(19);
   CHECK_FALSE(doubt(Layout::kDcp, WeightsKind::kRegular, "d", dcp).empty());
+
+  const FilesSeen torchtitan = {{"__0_0.distcp", written_at(1)}, {".metadata", written_at(0)}};
+  CHECK_FALSE(doubt(Layout::kDcp, WeightsKind::kRegular, ".", torchtitan).empty());
 }
 
 TEST_CASE("files that grow or come are no rewrite") {
@@ -128,6 +135,26 @@ TEST_CASE("a file that is shorter, another, or newer in its length is written ag
           "1.pt was there before others were written again");
     CHECK(looks.see({{"0.pt", written_at(10)}, {"1.pt", written_at(10)}}).empty());
   }
+}
+
+TEST_CASE("a file whose time was put back, or that came anew, is judged by what it is") {
+  Looks looks;
+  (void)looks.see({{"0.pt", written_at(5)}, {"1.pt", written_at(5)}});
+  CHECK(looks.see({{"0.pt", written_at(4)}, {"1.pt", written_at(5)}}).empty());
+  (void)looks.see({{"1.pt", written_at(5)}});
+  CHECK_FALSE(looks.see({{"0.pt", written_at(20, 10, 2)}, {"1.pt", written_at(5)}}).empty());
+}
+
+TEST_CASE("of the weights that two contents have in common, some, none or all are replaced") {
+  const auto content = [](double first, double second) {
+    return content_of({{"0.pt", written_at(first)}, {"1.pt", written_at(second)}});
+  };
+  CHECK(weights_replaced(content(1, 1), content(1, 1)) == Replaced::kNone);
+  CHECK(weights_replaced(content(1, 1), content(2, 1)) == Replaced::kSome);
+  CHECK(weights_replaced(content(1, 1), content(2, 2)) == Replaced::kAll);
+  const KnownContent one = content_of({{"0.pt", written_at(1, 10, 7)}});
+  CHECK(weights_replaced(one, content(1, 2)) == Replaced::kNone);  // one came, another inode
+  CHECK(weights_replaced(content_of({{"2.pt", written_at(1)}}), content(1, 1)) == Replaced::kAll);
 }
 
 TEST_CASE("what a second rewrite has not yet replaced is of the first") {

@@ -3,22 +3,33 @@
 #include <openssl/evp.h>
 #include <xxhash.h>
 
+#include <new>
+
 namespace evalcar {
+namespace {
+
+/// libcrypto's calls fail here for want of memory alone; the digest would be all zeros.
+void require(int done) {
+  if (done != 1) throw std::bad_alloc();
+}
+
+}  // namespace
 
 struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
   ~State() { EVP_MD_CTX_free(context); }
+  void begin() {
+    require(context != nullptr ? EVP_DigestInit_ex(context, EVP_sha256(), nullptr) : 0);
+  }
 };
 
-Sha256::Sha256() : state_(std::make_unique<State>()) {
-  EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr);
-}
+Sha256::Sha256() : state_(std::make_unique<State>()) { state_->begin(); }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::update(std::span<const std::byte> bytes) {
-  EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+  require(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()));
 }
 
 void Sha256::update(std::string_view text) {
@@ -27,8 +38,8 @@ void Sha256::update(std::string_view text) {
 
 Sha256Digest Sha256::finish() {
   Sha256Digest digest{};
-  EVP_DigestFinal_ex(state_->context, digest.data(), nullptr);
-  EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr);
+  require(EVP_DigestFinal_ex(state_->context, digest.data(), nullptr));
+  state_->begin();
   return digest;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "evaluator/engine/gathering.h"
+#include "evaluator/service/anytime.h"
 #include "evaluator/service/task_job.h"
 #include "store/base/hash.h"
 
@@ -18,6 +19,7 @@ struct Target {
   std::size_t job = 0;
   std::size_t document = 0;  // index into TaskJob::documents
   bool answered = false;     // by an earlier attempt
+  std::size_t stage = 0;     // after which of Evaluate::interim_at it is answered
 };
 
 struct Plan {
@@ -31,6 +33,13 @@ Error cancelled() { return make_error(ErrorCode::kCancelled, "evaluation cancell
 std::uint64_t stream_of(const std::string& task, std::int64_t doc_id) {
   const std::string name = task + "\n" + std::to_string(doc_id);
   return xxh3_64(std::as_bytes(std::span(name)));
+}
+
+/// What may be answered without the others: a document, or those over the same pictures.
+std::uint64_t unit_of(const std::string& task, std::int64_t doc_id,
+                      std::span<const Sha256Digest> pictures) {
+  if (pictures.empty()) return stream_of(task, doc_id);
+  return xxh3_64(std::as_bytes(pictures));
 }
 
 /// Its scorer draws at random what cannot be parsed, and its draws go on from task to task.
@@ -74,6 +83,7 @@ class Evaluation {
         files_(files),
         settings_(asked.settings),
         measured_(asked.measured),
+        interim_at_(asked.interim_at),
         known_(known),
         events_(events),
         stop_(std::move(stop)),
@@ -89,6 +99,7 @@ class Evaluation {
     settle_fingerprints();
     take_known_answers();
     drop_requests();
+    order_by_stages();
     EVALCAR_RETURN_IF_ERROR(generate());
     return score_all();
   }
@@ -179,6 +190,7 @@ class Evaluation {
     for (const std::size_t picture : request.images)
       pictures.push_back(pictures_.digest_of(picture));
     job.gathered->add(doc_id, *document, request, pictures);
+    job.units[d] = unit_of(job.name, doc_id, pictures);
     plan_.requests.push_back(std::move(request));
     plan_.targets.push_back({j, d});
     return std::nullopt;
@@ -211,33 +223,90 @@ class Evaluation {
     return {};
   }
 
+  /// What is answered first for an interim score goes first; within a stage all stays as it was.
+  void order_by_stages() {
+    parts_.resize(jobs_.size());
+    std::vector<std::vector<std::size_t>> stages(jobs_.size());
+    for (std::size_t j = 0; j < jobs_.size(); ++j) {
+      const TaskJob& job = jobs_[j];
+      if (!job.wanted()) continue;
+      parts_[j] = parts_of(job.name, settings_.seed, job.documents, job.units, interim_at_);
+      stages[j] = stages_of(job.documents.size(), parts_[j], interim_at_);
+    }
+    Plan ordered;
+    for (std::size_t stage = 0; stage <= interim_at_.size(); ++stage) {
+      for (std::size_t i = 0; i < plan_.targets.size(); ++i) {
+        Target& target = plan_.targets[i];
+        target.stage = stages[target.job][target.document];
+        if (target.stage != stage) continue;
+        ordered.targets.push_back(target);
+        ordered.requests.push_back(std::move(plan_.requests[i]));
+      }
+    }
+    plan_ = std::move(ordered);
+  }
+
   Status generate() {
-    const auto total = static_cast<std::int64_t>(plan_.requests.size());
-    std::int64_t done = 0;
-    events_.progress("evaluating", "", done, total);
-    if (plan_.requests.empty()) return {};
-    engine::RunEvents events;
+    done_ = 0;
+    events_.progress("evaluating", "", done_, static_cast<std::int64_t>(plan_.requests.size()));
     // One rank so far: the engine that answers here has them all.
     engine::Gathering gathering(plan_.requests.size(), /*world_size=*/1);
+    std::size_t first = 0;
+    for (std::size_t stage = 0; stage <= interim_at_.size(); ++stage) {
+      std::size_t end = first;
+      while (end < plan_.targets.size() && plan_.targets[end].stage == stage) ++end;
+      if (end > first) EVALCAR_RETURN_IF_ERROR(generate(first, end, gathering));
+      if (stage < interim_at_.size()) EVALCAR_RETURN_IF_ERROR(tell_interim(interim_at_[stage]));
+      first = end;
+    }
+    return gathering.complete([this](std::size_t place) { return is_wanted(place); });
+  }
+
+  /// A task that failed is not scored: its other answers would be thrown away.
+  bool is_wanted(std::size_t place) const {
+    return !jobs_[plan_.targets[place].job].failure.has_value();
+  }
+
+  /// The requests of the plan from `first` to before `end`.
+  Status generate(std::size_t first, std::size_t end, engine::Gathering& gathering) {
+    engine::RunEvents events;
     Status gathered;
     events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
-      if (gathered.has_value()) gathered = gathering.take(/*rank=*/0, index);
+      const std::size_t place = first + index;
+      if (gathered.has_value()) gathered = gathering.take(/*rank=*/0, place);
       if (!gathered.has_value()) return;
-      take_answer(plan_.targets[index], answer);
-      events_.progress("evaluating", jobs_[plan_.targets[index].job].name, ++done, total);
+      take_answer(plan_.targets[place], answer);
+      events_.progress("evaluating", jobs_[plan_.targets[place].job].name, ++done_,
+                       static_cast<std::int64_t>(plan_.requests.size()));
     };
-    // A task that failed is not scored: its other answers would be thrown away.
-    events.wanted = [&](std::size_t index) {
-      return !jobs_[plan_.targets[index].job].failure.has_value();
-    };
+    events.wanted = [&](std::size_t index) { return is_wanted(first + index); };
     events.advanced = events_.advanced;
     events.shrunk = [](std::int64_t most, const std::string& reason) {
       std::cerr << "warning: " << reason << "; at most " << most << " prompts at once for now\n";
     };
-    EVALCAR_RETURN_IF_ERROR(
-        engine_.generate(plan_.requests, pictures_, pictures_.settings(), events, stop_));
-    EVALCAR_RETURN_IF_ERROR(std::move(gathered));
-    return gathering.complete(events.wanted);
+    const std::span<const engine::Request> requests(plan_.requests);
+    EVALCAR_RETURN_IF_ERROR(engine_.generate(requests.subspan(first, end - first), pictures_,
+                                             pictures_.settings(), events, stop_));
+    return gathered;
+  }
+
+  /// What was asked for at this fraction. A part that cannot be scored is not told: the result will
+  /// say why.
+  Status tell_interim(double fraction) {
+    protocol::Interim interim;
+    interim.weights_sha256 = weights_.weights_sha256;
+    interim.fraction = fraction;
+    for (std::size_t j = 0; j < jobs_.size(); ++j) {
+      const auto part = std::ranges::find(parts_[j], fraction, &Part::fraction);
+      if (part == parts_[j].end() || !jobs_[j].wanted()) continue;
+      std::vector<const tasks::Response*> responses;
+      for (const std::size_t d : part->documents) responses.push_back(&jobs_[j].responses[d]);
+      auto score = interim_score(jobs_[j], *part, score_options(jobs_[j], responses));
+      if (stop_.stop_requested()) return cancelled();
+      if (score.has_value()) interim.tasks.push_back(std::move(score).value());
+    }
+    if (!interim.tasks.empty() && events_.interim) events_.interim(std::move(interim));
+    return {};
   }
 
   void take_answer(const Target& target, const Result<engine::Answer>& answer) {
@@ -341,7 +410,8 @@ class Evaluation {
            static_cast<std::int64_t>(tokens->size()) >= job.generation.max_new_tokens;
   }
 
-  Result<tasks::Scores> score(const TaskJob& job, tasks::PythonRandom& random) {
+  tasks::ScoreOptions score_options(const TaskJob& job,
+                                    std::span<const tasks::Response* const> responses) const {
     tasks::ScoreOptions options;
     options.compat = settings_.compat;
     options.seed = settings_.seed;
@@ -349,11 +419,17 @@ class Evaluation {
     options.model_family = weights_.architecture;
     options.gen_kwargs_json = job.generation_text;
     options.max_new_tokens = job.generation.max_new_tokens;
-    for (const tasks::Response& response : job.responses)
-      options.cut_off += is_cut_off(job, response);
+    for (const tasks::Response* response : responses) options.cut_off += is_cut_off(job, *response);
     options.advanced = events_.advanced;
     options.stop = stop_;
-    return tasks::score(*job.task, job.responses, job.inputs, options, random);
+    return options;
+  }
+
+  Result<tasks::Scores> score(const TaskJob& job, tasks::PythonRandom& random) {
+    std::vector<const tasks::Response*> responses;
+    for (const tasks::Response& response : job.responses) responses.push_back(&response);
+    return tasks::score(*job.task, job.responses, job.inputs, score_options(job, responses),
+                        random);
   }
 
   engine::Engine& engine_;
@@ -362,6 +438,7 @@ class Evaluation {
   const FileSystem& files_;
   const protocol::EvaluationSettings& settings_;
   const std::vector<std::string>& measured_;
+  const std::vector<double>& interim_at_;
   const KnownAnswers& known_;
   const EvaluationEvents& events_;
   std::stop_token stop_;
@@ -369,7 +446,9 @@ class Evaluation {
   engine::RunChoice choice_;
   std::string common_;  // common_identity()
   std::vector<TaskJob> jobs_;
+  std::vector<std::vector<Part>> parts_;  // of each job, that get an interim score
   Plan plan_;
+  std::int64_t done_ = 0;  // requests of the plan
 };
 
 }  // namespace
@@ -388,6 +467,7 @@ Result<protocol::EvaluationResult> run_evaluation(
                       "num_fewshot = " + std::to_string(*settings.num_fewshot) +
                           ": few-shot prompts are not supported yet; expected 0");
   }
+  EVALCAR_RETURN_IF_ERROR(check_fractions(asked.interim_at));
   EVALCAR_ASSIGN_OR_RETURN(
       const vision::ProcessorSettings processor,
       vision::load_processor_settings(files, model.processor_dir, settings.min_pixels,

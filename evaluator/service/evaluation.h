@@ -33,6 +33,9 @@ struct EvaluationEvents {
   std::function<void(const std::vector<protocol::TaskFingerprint>& tasks)> prepared;
   std::function<void(const std::string& task, const tasks::Response& response)> answered;
   std::function<void(const std::string& task, std::int64_t doc_id, const std::string& line)> scored;
+  /// Where protocol::Evaluate::interim_at asks for it, after the answers that it is of. Without id
+  /// and seconds.
+  std::function<void(protocol::Interim interim)> interim;
   /// At each small step, from any thread.
   std::function<void()> advanced;
 };

@@ -290,6 +290,11 @@ void Session::handle(const protocol::Evaluate& evaluate) {
                                    .line = line,
                                    .fingerprint = fingerprints[task]});
   };
+  events.interim = [&](protocol::Interim interim) {
+    interim.id = evaluate.id;
+    interim.seconds = seconds_since(clock_, start);
+    channel_.send(interim);
+  };
   events.advanced = [&] { pulse_.beat(); };
   auto result =
       run_evaluation(*engine_, *weights_, *model_, files_, evaluate, known_, events, stop);

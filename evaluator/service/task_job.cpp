@@ -94,6 +94,7 @@ class TaskOpener {
     }
     job.responses.resize(job.documents.size());
     job.inputs.resize(job.documents.size());
+    job.units.resize(job.documents.size());
     return {};
   }
 

@@ -50,7 +50,7 @@ void visit(V& v, Answered& m) {
 template <typename V>
 void visit(V& v, Evaluate& m) {
   v("id", m.id), v("settings", m.settings);
-  v.optional("measured", m.measured);
+  v.optional("measured", m.measured), v.optional("interim_at", m.interim_at);
 }
 template <typename V>
 void visit(V& v, Cancel& m) {
@@ -97,6 +97,16 @@ void visit(V& v, TaskResult& m) {
       v("lmms_results", m.lmms_results);
   v("lmms_config", m.lmms_config), v("notes", m.notes), v("error", m.error);
   v.optional("error_kind", m.error_kind), v.optional("circumstances", m.circumstances);
+}
+template <typename V>
+void visit(V& v, InterimScore& m) {
+  v("task", m.task), v("fingerprint", m.fingerprint), v("n", m.n), v("documents", m.documents);
+  v("metrics", m.metrics), v("notes", m.notes);
+}
+template <typename V>
+void visit(V& v, Interim& m) {
+  v("id", m.id), v("weights_sha256", m.weights_sha256), v("fraction", m.fraction);
+  v("tasks", m.tasks), v("seconds", m.seconds);
 }
 template <typename V>
 void visit(V& v, EvaluationResult& m) {
@@ -271,6 +281,10 @@ constexpr const char* type_name<Sample>() {
 template <>
 constexpr const char* type_name<Scored>() {
   return "scored";
+}
+template <>
+constexpr const char* type_name<Interim>() {
+  return "interim";
 }
 template <>
 constexpr const char* type_name<EvaluationResult>() {

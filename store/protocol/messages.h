@@ -1,8 +1,8 @@
 // What the agent and the evaluator say to each other: one JSON object a line over a socketpair.
 //
 //   agent      hello → load → (answered …) evaluate → cancel? → … → bye
-//   evaluator  hello → progress … loaded → prepared → (sample | progress) … (scored …) result |
-//              error
+//   evaluator  hello → progress … loaded → prepared → (sample | progress | interim) … (scored …)
+//              result | error
 //
 // The agent never trusts the other end: every field is checked, a line is at most kMaxLineBytes
 // long, and whatever does not parse is an event of the job (Error kCorruption), not of the agent.
@@ -104,6 +104,10 @@ struct Evaluate {
   /// Tasks of `settings` that have numbers from an earlier time: they are not generated, scored or
   /// in the result, but what they decide for the others (a fraction as limit) stays.
   std::vector<std::string> measured;
+  /// When a score of a part is wanted: fractions of each task's documents, above 0 and below 1,
+  /// ascending. The documents are then answered in an order that these and the seed decide; the
+  /// answers and the result are those that would come without.
+  std::vector<double> interim_at;
   bool operator==(const Evaluate&) const = default;
 };
 
@@ -203,6 +207,29 @@ struct TaskResult {
   bool operator==(const TaskResult&) const = default;
 };
 
+/// The score of a task as far as it is answered: of `n` of its `documents`, chosen at random, the
+/// same ones for every checkpoint.
+struct InterimScore {
+  std::string task;
+  std::string fingerprint;  ///< the task's
+  std::int64_t n = 0;
+  std::int64_t documents = 0;   ///< of the whole task, as limit and offset choose them
+  std::vector<Metric> metrics;  ///< stderr_source may be "clustered": over what shares a picture
+  std::string notes;            ///< JSON object, as a TaskResult's; "counted_as_misses": how many
+  bool operator==(const InterimScore&) const = default;
+};
+
+/// On the way, between two answers: never a result, and replaced by the one that follows. Every
+/// answer that it is of was told before it.
+struct Interim {
+  std::string id;
+  std::string weights_sha256;
+  double fraction = 0;              ///< the one of Evaluate::interim_at that was reached
+  std::vector<InterimScore> tasks;  ///< those that have enough answers for a score
+  double seconds = 0;               ///< since `evaluate`
+  bool operator==(const Interim&) const = default;
+};
+
 struct EvaluationResult {
   std::string id;
   std::string weights_sha256;
@@ -246,7 +273,7 @@ struct JobError {
 };
 
 using Message = std::variant<Hello, Load, Loaded, Answered, Evaluate, Cancel, Bye, Progress,
-                             Prepared, Sample, Scored, EvaluationResult, JobError>;
+                             Prepared, Sample, Scored, Interim, EvaluationResult, JobError>;
 
 /// One line without the newline.
 std::string encode(const Message& message);

@@ -33,6 +33,13 @@ EvaluationResult some_result() {
   return EvaluationResult{.id = "9", .weights_sha256 = "ab", .tasks = {task}, .seconds = 1.5};
 }
 
+Interim some_interim() {
+  InterimScore score{.task = "mmmu_val", .fingerprint = "ab", .n = 30, .documents = 300};
+  score.metrics = some_result().tasks.front().metrics;
+  score.notes = "{}";
+  return {.id = "9", .weights_sha256 = "ab", .fraction = 0.1, .tasks = {score}, .seconds = 2};
+}
+
 }  // namespace
 
 TEST_CASE("every message comes back from its line as it was") {
@@ -58,7 +65,8 @@ TEST_CASE("every message comes back from its line as it was") {
                      .output_tokens = 2,
                      .fingerprint = "ab"}),
       Message(Scored{.id = "1", .task = "t", .doc_id = 1, .line = "{}", .fingerprint = "ab"}),
-      Message(some_result()),
+      Message(Evaluate{.id = "1", .settings = some_settings(), .interim_at = {0.1, 0.3}}),
+      Message(some_interim()), Message(some_result()),
       Message(JobError{
           .id = "1", .kind = "corruption", .message = "m", .retryable = true, .fatal = true}));
 

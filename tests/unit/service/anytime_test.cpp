@@ -1,0 +1,90 @@
+// Which documents are answered first where scores of parts are wanted.
+#include "evaluator/service/anytime.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+#include <set>
+
+using namespace evalcar;
+using namespace evalcar::service;
+
+namespace {
+
+const std::vector<double> kFractions = {0.1, 0.3};
+
+std::vector<std::int64_t> ids(std::int64_t count, std::int64_t first = 0) {
+  std::vector<std::int64_t> found(static_cast<std::size_t>(count));
+  std::iota(found.begin(), found.end(), first);
+  return found;
+}
+
+/// `each` documents about each picture.
+std::vector<std::uint64_t> units(std::size_t documents, std::size_t each = 1) {
+  std::vector<std::uint64_t> found(documents);
+  for (std::size_t d = 0; d < documents; ++d) found[d] = 7 + d / each;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("parts are drawn at random, the same ones each time, each within the next") {
+  const auto parts = parts_of("docvqa_val", 0, ids(1000), units(1000), kFractions);
+
+  REQUIRE(parts.size() == 2);
+  CHECK(parts[0].documents.size() == 100);
+  CHECK(parts[1].documents.size() == 300);
+  CHECK(std::ranges::is_sorted(parts[0].documents));
+  CHECK(std::ranges::includes(parts[1].documents, parts[0].documents));
+  CHECK(parts == parts_of("docvqa_val", 0, ids(1000), units(1000), kFractions));
+  CHECK(parts != parts_of("docvqa_val", 1, ids(1000), units(1000), kFractions));
+  CHECK(parts != parts_of("textvqa_val", 0, ids(1000), units(1000), kFractions));
+  // Spread over all: of each quarter about a quarter (the 0.1 % bounds of a hypergeometric draw).
+  for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+    const auto of_it = std::ranges::count_if(parts[1].documents,
+                                             [&](std::size_t d) { return d / 250 == quarter; });
+    CHECK(of_it > 50);
+    CHECK(of_it < 100);
+  }
+}
+
+TEST_CASE("documents about one picture are answered together") {
+  const auto parts = parts_of("docvqa_val", 0, ids(1000, 40), units(1000, 8), kFractions);
+
+  REQUIRE(parts.size() == 2);
+  for (const Part& part : parts) {
+    std::set<std::size_t> pictures;
+    for (const std::size_t d : part.documents) pictures.insert(d / 8);
+    CHECK(part.documents.size() == pictures.size() * 8);
+  }
+  CHECK(parts[0].documents.size() == 104);  // whole pictures, at least a tenth
+}
+
+TEST_CASE("a part of too few documents, or of all, gets no score") {
+  CHECK(parts_of("t", 0, ids(66), units(66), kFractions).size() == 1);
+  CHECK(parts_of("t", 0, ids(66), units(66), kFractions)[0].documents.size() == 20);
+  CHECK(parts_of("t", 0, ids(63), units(63), kFractions).empty());
+  CHECK(parts_of("t", 0, ids(1000), units(1000, 1000), kFractions).empty());
+  CHECK(parts_of("t", 0, ids(1000), units(1000), {}).empty());
+  const auto same = parts_of("t", 0, ids(1000), units(1000, 400), kFractions);
+  CHECK(same.size() == 1);  // 10 % and 30 % are the same picture
+}
+
+TEST_CASE("each document has the stage of the first part that holds it") {
+  const auto parts = parts_of("t", 0, ids(66), units(66), kFractions);
+  const auto stages = stages_of(66, parts, kFractions);
+
+  CHECK(std::ranges::count(stages, 0U) == 0);  // 10 % of it were too few
+  CHECK(std::ranges::count(stages, 1U) == 20);
+  CHECK(std::ranges::count(stages, 2U) == 46);
+  for (const std::size_t d : parts[0].documents) CHECK(stages[d] == 1);
+}
+
+TEST_CASE("fractions that make no sense are refused") {
+  CHECK(check_fractions(std::vector<double>{0.1, 0.3}).has_value());
+  CHECK(check_fractions({}).has_value());
+  for (const std::vector<double>& bad :
+       {std::vector<double>{0.3, 0.1}, {0.1, 0.1}, {0.0}, {1.0}, {-0.5}}) {
+    CHECK_FALSE(check_fractions(bad).has_value());
+  }
+}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 
 namespace evalcar::config {
@@ -121,6 +122,26 @@ Status assign_policy(Settings& s, const Value& v) {
   s.evaluate.policy = name == "every"    ? Policy::kEvery
                       : name == "latest" ? Policy::kLatest
                                          : Policy::kNewestFirst;
+  return {};
+}
+
+Status assign_anytime(Settings& s, const Value& v) {
+  constexpr std::string_view kShape =
+      "up to 9 parts like \"10%\", above 0 % and below 100 %, or []";
+  EVALCAR_ASSIGN_OR_RETURN(const auto parts, text_list(v));
+  std::vector<double> fractions;
+  for (const std::string& part : parts) {
+    double percent = 0;
+    const char* const end = part.data() + part.size();
+    const auto parsed = std::from_chars(part.data(), end, percent);
+    const bool whole = parsed.ec == std::errc() && parsed.ptr + 1 == end && *parsed.ptr == '%';
+    if (!whole || !(percent > 0) || !(percent < 100)) return expected(kShape);
+    fractions.push_back(percent / 100);
+  }
+  std::sort(fractions.begin(), fractions.end());
+  fractions.erase(std::unique(fractions.begin(), fractions.end()), fractions.end());
+  if (fractions.size() > 9) return expected(kShape);
+  s.evaluate.anytime = std::move(fractions);
   return {};
 }
 

@@ -20,6 +20,7 @@ Status assign_num_fewshot(Settings& settings, const Value& value);
 Status assign_weights(Settings& settings, const Value& value);
 Status assign_average_last(Settings& settings, const Value& value);
 Status assign_policy(Settings& settings, const Value& value);
+Status assign_anytime(Settings& settings, const Value& value);
 Status assign_strategy(Settings& settings, const Value& value);
 Status assign_gpu_memory(Settings& settings, const Value& value);
 Status assign_link(Settings& settings, const Value& value);

@@ -96,6 +96,14 @@ const Key kKeys[] = {
     {"evaluate.policy", "\"newest-first\"", "",
      "Order: \"newest-first\" (then backfill), \"every\" (oldest first), \"latest\" (skips).",
      assign_policy},
+    {"evaluate.anytime", "[\"10%\", \"30%\"]", "",
+     "Also tell the score of a random part of each task once it is answered, with its interval and "
+     "\"final\": false, if the part has 20 documents; []: only whole tasks.",
+     assign_anytime},
+    {"evaluate.preempt", "false", "",
+     "Put an evaluation that has told such a score back for a newer checkpoint (policies "
+     "\"newest-first\", \"latest\"); its answers are kept.",
+     ASSIGN(evaluate.preempt, boolean(v))},
     {"evaluate.every_nth", "1", "", "Evaluate each n-th checkpoint only, and the last one.",
      ASSIGN(evaluate.every_nth, integer(v, 1))},
     {"evaluate.eval_strategy", "\"steps\"", "",

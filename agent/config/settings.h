@@ -51,6 +51,8 @@ struct EvaluateSettings {
   bool share_gpu = false;
   std::string compat;
   Policy policy = Policy::kNewestFirst;
+  std::vector<double> anytime;  ///< fractions after which an interim score is told, ascending
+  bool preempt = false;         ///< a newer checkpoint goes first once there is such a score
   std::int64_t every_nth = 1;
   EvalStrategy eval_strategy = EvalStrategy::kSteps;
   std::int64_t eval_steps = 0;  ///< 0 = every checkpoint; else steps that it divides, and the last

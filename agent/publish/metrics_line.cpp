@@ -22,14 +22,24 @@ std::string metric_key(std::string_view kind, const std::string& task,
   return key;
 }
 
-std::string evaluation_key(const state::Evaluation& evaluation,
-                           const protocol::EvaluationResult& result) {
+namespace {
+
+/// What is known of an evaluation before it has a result.
+std::string identity_of(const state::Evaluation& evaluation) {
   std::vector<std::string> tasks = evaluation.settings.tasks;
   std::sort(tasks.begin(), tasks.end());
   std::string text = evaluation.run + "\n" + std::to_string(evaluation.step) + "\n" +
                      evaluation.kind + "\n" + evaluation.weights_sha256 + "\n" +
                      evaluation.settings_sha256 + "\n";
   for (const std::string& task : tasks) text += task + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string evaluation_key(const state::Evaluation& evaluation,
+                           const protocol::EvaluationResult& result) {
+  std::string text = identity_of(evaluation);
   std::vector<std::string> outcomes;
   for (const protocol::TaskResult& task : result.tasks) {
     if (!task.error.empty()) {
@@ -43,7 +53,30 @@ std::string evaluation_key(const state::Evaluation& evaluation,
   return sha256_hex(text).substr(0, 16);
 }
 
+std::string interim_key(const state::Evaluation& evaluation, const protocol::Interim& interim) {
+  std::string text = identity_of(evaluation);
+  std::vector<std::string> parts;
+  for (const protocol::InterimScore& score : interim.tasks) {
+    parts.push_back("interim " + score.task + " " + score.fingerprint + " " +
+                    std::to_string(score.n));
+  }
+  std::sort(parts.begin(), parts.end());
+  for (const std::string& part : parts) text += part + "\n";
+  return sha256_hex(text).substr(0, 16);
+}
+
 namespace {
+
+/// Answers that are drawn for once the task is complete, and count as misses until then.
+std::int64_t counted_as_misses(const std::string& notes_text) {
+  const Json notes = Json::parse(notes_text, nullptr, false);
+  const auto found = notes.is_object() ? notes.find("counted_as_misses") : notes.end();
+  const bool counts = notes.is_object() && found != notes.end() && found->is_number_integer();
+  return counts ? found->get<std::int64_t>() : 0;
+}
+
+/// Of a normal distribution: 95 of 100 lie within so many standard deviations.
+constexpr double kOf95Percent = 1.96;
 
 /// The metric under its own name and, if wanted, under its aliases.
 std::vector<std::string> keys_of(std::string_view kind, const std::string& task,
@@ -60,9 +93,11 @@ std::vector<std::string> keys_of(std::string_view kind, const std::string& task,
 
 }  // namespace
 
-std::vector<std::string> flags_of(const protocol::TaskResult& task) {
+namespace {
+
+std::vector<std::string> flags_in(const std::string& notes_text) {
   std::vector<std::string> flags;
-  const Json notes = Json::parse(task.notes, nullptr, false);
+  const Json notes = Json::parse(notes_text, nullptr, false);
   const auto found = notes.is_object() ? notes.find("flags") : notes.end();
   if (!notes.is_object() || found == notes.end() || !found->is_array()) return flags;
   for (const Json& flag : *found) {
@@ -70,6 +105,10 @@ std::vector<std::string> flags_of(const protocol::TaskResult& task) {
   }
   return flags;
 }
+
+}  // namespace
+
+std::vector<std::string> flags_of(const protocol::TaskResult& task) { return flags_in(task.notes); }
 
 std::map<std::string, double> metric_values(std::string_view kind,
                                             const protocol::EvaluationResult& result,
@@ -133,6 +172,64 @@ std::string metrics_line(const state::Evaluation& evaluation,
   if (!flags.empty()) line["flags"] = std::move(flags);
   line["results"] = facts.results_file;
   line["evaluation"] = evaluation_key(evaluation, result);
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string interim_line(const state::Evaluation& evaluation, const protocol::Interim& interim,
+                         const LineFacts& facts, const Aliases& aliases) {
+  Json metrics = Json::object();
+  Json intervals = Json::object();
+  Json missing = Json::object();
+  Json sources = Json::object();
+  Json flags = Json::object();
+  Json misses = Json::object();
+  std::int64_t samples = 0;
+  std::int64_t documents = 0;
+  for (const protocol::InterimScore& score : interim.tasks) {
+    samples += score.n;
+    documents += score.documents;
+    const std::string prefix = std::string(key_prefix(evaluation.kind)) + "/" + score.task;
+    if (const auto doubts = flags_in(score.notes); !doubts.empty()) flags[prefix] = doubts;
+    if (const std::int64_t counted = counted_as_misses(score.notes); counted > 0) {
+      misses[prefix] = counted;
+    }
+    for (const protocol::Metric& metric : score.metrics) {
+      for (const std::string& key : keys_of(evaluation.kind, score.task, metric, aliases)) {
+        if (!metric.value.has_value()) {
+          missing[key] = metric.missing;
+          continue;
+        }
+        metrics[key] = *metric.value;
+        if (!metric.stderr_value.has_value()) continue;
+        metrics[key + "_stderr"] = *metric.stderr_value;
+        const double reach = kOf95Percent * *metric.stderr_value;
+        intervals[key] = {*metric.value - reach, *metric.value + reach};
+        if (!metric.stderr_source.empty()) sources[key + "_stderr"] = metric.stderr_source;
+      }
+    }
+  }
+  Json line = Json::object();
+  line["seq"] = facts.seq;
+  line["run"] = evaluation.run;
+  line["global_step"] = evaluation.step;
+  line["checkpoint"] = evaluation.checkpoint;
+  line["checkpoint_type"] = evaluation.kind;
+  line["weights_sha256"] = interim.weights_sha256;
+  line["final"] = false;
+  line["fraction"] = interim.fraction;
+  line["metrics"] = std::move(metrics);
+  line["intervals"] = std::move(intervals);
+  line["samples"] = samples;
+  line["documents"] = documents;
+  line["seconds"] = interim.seconds;
+  line["lag_steps"] = facts.lag_steps.has_value() ? Json(*facts.lag_steps) : Json(nullptr);
+  line["time"] = facts.time;
+  if (facts.supersedes.has_value()) line["supersedes"] = *facts.supersedes;
+  if (!missing.empty()) line["missing"] = std::move(missing);
+  if (!sources.empty()) line["stderr_source"] = std::move(sources);
+  if (!misses.empty()) line["counted_as_misses"] = std::move(misses);
+  if (!flags.empty()) line["flags"] = std::move(flags);
+  line["evaluation"] = interim_key(evaluation, interim);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -39,6 +39,9 @@ std::map<std::string, double> metric_values(std::string_view kind,
                                             const protocol::EvaluationResult& result,
                                             const Aliases& aliases);
 
+/// The same of an interim score, and unlike the key of any result: which part of what was measured.
+std::string interim_key(const state::Evaluation& evaluation, const protocol::Interim& interim);
+
 /// What a line holds besides the result.
 struct LineFacts {
   std::int64_t seq = 0;
@@ -52,5 +55,11 @@ struct LineFacts {
 std::string metrics_line(const state::Evaluation& evaluation,
                          const protocol::EvaluationResult& result, const LineFacts& facts,
                          const Aliases& aliases);
+
+/// The line of an interim score: "final" is false, "intervals" holds the 95 % interval of each
+/// value (what the whole task will most likely give), "samples" of "documents" are answered.
+/// `facts.results_file` is not used.
+std::string interim_line(const state::Evaluation& evaluation, const protocol::Interim& interim,
+                         const LineFacts& facts, const Aliases& aliases);
 
 }  // namespace evalcar::publish

@@ -1,5 +1,6 @@
 #include "agent/publish/publisher.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "agent/publish/best.h"
@@ -33,6 +34,12 @@ std::string key_of(const std::string& line) {
   const Json json = Json::parse(line, nullptr, false);
   const bool has_key = json.is_object() && json.contains("evaluation");
   return has_key && json["evaluation"].is_string() ? json["evaluation"].get<std::string>() : "";
+}
+
+/// A line that tells the score of a part.
+bool is_interim(const Json& line) {
+  const auto final = line.is_object() ? line.find("final") : line.end();
+  return line.is_object() && final != line.end() && *final == false;
 }
 
 }  // namespace
@@ -136,6 +143,7 @@ struct Publisher::State {
     EVALCAR_ASSIGN_OR_RETURN(const auto earlier,
                              log.line_with_seq(json["supersedes"].get<std::int64_t>()));
     const Json before = Json::parse(earlier.value_or(""), nullptr, false);
+    if (is_interim(before)) return {};  // interim scores have no event
     for (const char* key : {"run", "global_step", "checkpoint_type", "weights_sha256"}) {
       if (!before.is_object() || !before.contains(key) || before[key] != json[key]) return {};
     }
@@ -163,10 +171,15 @@ struct Publisher::State {
   Status write_missing_lines(std::int64_t run_id) {
     if (whole == std::pair(run_id, log.looks())) return {};
     EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
+    EVALCAR_ASSIGN_OR_RETURN(const auto interims, store.read().interim_lines(run_id));
     std::vector<std::pair<std::int64_t, std::string>> missing;
     for (const state::Publication& publication : publications) {
       if (log.holds(key_of(publication.line))) continue;
       missing.emplace_back(publication.seq, publication.line);
+    }
+    for (const state::InterimLine& interim : interims) {
+      if (log.holds(interim.key)) continue;
+      missing.emplace_back(interim.seq, interim.line);
     }
     if (!missing.empty()) EVALCAR_RETURN_IF_ERROR(make_directories(files, options.dir));
     EVALCAR_RETURN_IF_ERROR(log.restore(std::move(missing)));
@@ -273,6 +286,43 @@ Result<Published> Publisher::publish(std::int64_t evaluation_id,
   EVALCAR_ASSIGN_OR_RETURN(const auto best, best_evaluation(evaluation.run_id, evaluation.kind));
   published.is_best = best == evaluation_id;
   return published;
+}
+
+Result<std::optional<std::int64_t>> Publisher::publish_interim(
+    std::int64_t evaluation_id, protocol::Interim interim, std::optional<std::int64_t> lag_steps) {
+  State& s = *state_;
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, s.store.read().evaluation(evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(const auto numbers, s.store.read().tasks_with_numbers(evaluation_id));
+  std::erase_if(interim.tasks, [&numbers](const protocol::InterimScore& score) {
+    return std::find(numbers.begin(), numbers.end(), score.task) != numbers.end();
+  });
+  if (interim.tasks.empty()) return std::optional<std::int64_t>();
+  EVALCAR_RETURN_IF_ERROR(s.ask_fence());
+  EVALCAR_RETURN_IF_ERROR(make_directories(s.files, s.options.dir));
+  EVALCAR_RETURN_IF_ERROR(s.log.refresh());
+  EVALCAR_RETURN_IF_ERROR(s.write_missing_lines(evaluation.run_id));
+  const std::string key = interim_key(evaluation, interim);
+  EVALCAR_ASSIGN_OR_RETURN(const auto there, s.log.line_of(key));
+  s.whole.reset();  // until the line that is decided now is there
+  EVALCAR_ASSIGN_OR_RETURN(
+      const state::InterimLine line,
+      s.store.record_interim(
+          evaluation_id, interim, key, s.log.last_seq(),
+          [&](std::int64_t seq, std::optional<std::int64_t> supersedes) -> Result<std::string> {
+            if (there.has_value()) return *there;  // the database is younger than the file
+            LineFacts facts;
+            facts.seq = seq;
+            facts.supersedes = supersedes;
+            facts.lag_steps = lag_steps;
+            facts.time = format_utc(s.clock.wall_now());
+            return interim_line(evaluation, interim, facts, s.published_aliases());
+          },
+          there.has_value() ? seq_of(*there) : std::nullopt));
+  if (!there.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(s.log.append(line.line));
+    s.whole = {evaluation.run_id, s.log.looks()};
+  }
+  return std::optional(line.seq);
 }
 
 Result<std::int64_t> Publisher::publish_pending(std::int64_t run_id,

@@ -58,6 +58,13 @@ class Publisher {
   /// error the evaluation stays `scored`; call again later. seq rises in the file: while an earlier
   /// line cannot be written, no other is. Repeating is harmless.
   Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
+  /// Tells the score of a part of an evaluation that runs: one line of metrics.jsonl, and nothing
+  /// else. Tasks that have a number at this step and kind already are left out; without another,
+  /// nothing is told and the seq is absent. Repeating is harmless; where the line cannot be written
+  /// it is once the next one can.
+  Result<std::optional<std::int64_t>> publish_interim(std::int64_t evaluation_id,
+                                                      protocol::Interim interim,
+                                                      std::optional<std::int64_t> lag_steps);
   /// At start, and after an error: cuts a torn tail of metrics.jsonl, writes again what somebody
   /// deleted of what was published, and publishes every evaluation of the run that is scored and
   /// not published. Returns how many; the first error ends it.

@@ -281,6 +281,8 @@ Result<Recalled> recall_published(const FileSystem& files, const std::string& di
   std::map<std::int64_t, PublishedEvaluation> found;  // by seq
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const std::string key = text_of(line->json, "evaluation");
+    const auto is_final = line->json.find("final");
+    if (is_final != line->json.end() && *is_final == false) continue;  // the score of a part
     if (text_of(line->json, "run") != run.name || key.empty() || !keys.insert(key).second) continue;
     auto published = published_of(files, dir, run, *line);
     if (!published.has_value()) {

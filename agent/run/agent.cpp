@@ -59,6 +59,7 @@ void Agent::step() {
   look_at_data();
   step_job();
   if (exit_code_.has_value()) return;
+  if (job_ != nullptr && begins_) make_way();
   if (job_ == nullptr && begins_) start_next();
   write_status(false);
   end_when_quiet();
@@ -173,6 +174,25 @@ void Agent::end_job() {
   job_.reset();
   schedule_again_at_ = job_retry_at_ = around_.clock.monotonic_now();
   write_status(true);
+}
+
+/// An evaluation that has told the score of a part goes back to the queue for a newer checkpoint.
+/// Nothing but the batch that runs is lost, and the loaded weights.
+void Agent::make_way() {
+  if (!settings_.evaluate.preempt || settings_.evaluate.policy == config::Policy::kEvery) return;
+  if (!job_->may_yield()) return;
+  OutputDirectory& directory = job_->directory();
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (directory.last_news() < newer_asked_at_ && now - newer_asked_at_ < kSchedulePause) return;
+  newer_asked_at_ = now;
+  const auto waiting = directory.waiting();
+  if (!waiting.has_value()) return complain(directory.path(), waiting.error());
+  const auto newer = schedule::newer_than(job_->row().step, *waiting);
+  if (!newer.has_value()) return;
+  const Status yielded = job_->yield("the newer checkpoint of step " + std::to_string(*newer) +
+                                     " goes first (evaluate.preempt); the answers are kept");
+  if (!yielded.has_value()) return complain(job_->row().checkpoint, yielded);
+  end_job();
 }
 
 void Agent::start_next() {

@@ -66,6 +66,7 @@ class Agent {
 
   void step_directories();
   void step_job();
+  void make_way();
   void start_next();
   Status try_start(OutputDirectory& directory, bool& started);
   void complete_one();
@@ -97,6 +98,7 @@ class Agent {
   MonotonicTime started_at_{};
   MonotonicTime asked_at_{};           ///< when the rows were last asked what waits
   MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
+  MonotonicTime newer_asked_at_{};     ///< when the rows were last asked for a newer checkpoint
   MonotonicTime job_retry_at_{};
   std::int64_t obstacles_ = 0;      ///< met since an evaluation last went well
   MonotonicTime obstacle_until_{};  ///< no evaluation is started before then

@@ -82,6 +82,8 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   EVALCAR_ASSIGN_OR_RETURN(job.measured, directory.store().read().measured_tasks(row.id));
   EVALCAR_ASSIGN_OR_RETURN(const auto attempts, directory.store().read().attempts(row.id));
   EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
+  EVALCAR_ASSIGN_OR_RETURN(const auto told, directory.store().read().interim_fraction(row.id));
+  job.interim_at = settings.evaluate.anytime;
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
   job.load.weights = row.kind;
@@ -98,6 +100,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   std::unique_ptr<Job> made(
       new Job(around, directory, supervisor, settings, std::move(row), std::move(lease)));
   made->evaluator_ = std::move(evaluator);
+  made->interim_told_ = told.has_value();
   supervisor.begin(std::move(job));
   return made;
 }
@@ -116,6 +119,8 @@ void Job::take(supervise::JobEvent event) {
     loaded_ = loaded->loaded;  // step() records it: the store may refuse for a moment
   } else if (auto* prepared = std::get_if<protocol::Prepared>(&event)) {
     prepared_ = std::move(*prepared);
+  } else if (auto* interim = std::get_if<protocol::Interim>(&event)) {
+    interims_.push_back(std::move(*interim));
   } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {
     take_result(std::move(*result));
   } else {
@@ -247,11 +252,77 @@ Status Job::step() {
   // Only an evaluation whose weights are known has answers; a failure before that has none.
   const bool believed = !failure_.has_value() || !protocol::is_device_fault(failure_->kind);
   if (!weights_sha256_.empty() && believed) {
-    EVALCAR_RETURN_IF_ERROR(flush(result_.has_value() || failure_.has_value()));
+    EVALCAR_RETURN_IF_ERROR(
+        flush(result_.has_value() || failure_.has_value() || !interims_.empty()));
   }
   if (failure_.has_value()) return finish_failed();
   if (result_.has_value()) return finish();
-  return write_progress();
+  EVALCAR_RETURN_IF_ERROR(write_progress());
+  return tell_interims();
+}
+
+/// The answers that they are of are stored.
+Status Job::tell_interims() {
+  if (interims_.empty()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool stand, interim_stands());
+  while (stand && !interims_.empty()) EVALCAR_RETURN_IF_ERROR(tell_interim());
+  return {};
+}
+
+/// The first of them; its files were judged.
+Status Job::tell_interim() {
+  const protocol::Interim& interim = interims_.front();
+  EVALCAR_ASSIGN_OR_RETURN(const bool told, directory_.publish_interim(row_, interim));
+  interim_told_ |= told;
+  for (const protocol::InterimScore& score : interim.tasks) {
+    for (const protocol::Metric& metric : score.metrics) {
+      if (!told || !metric.value.has_value()) continue;
+      spdlog::info("{}: {} of {} of {}: {} {:.4f} ± {:.4f}", title(row_), score.n, score.documents,
+                   score.task, metric.name, *metric.value, metric.stderr_value.value_or(0));
+    }
+  }
+  interims_.pop_front();
+  interim_judged_ = false;
+  return {};
+}
+
+/// Whether it may go out: the files must be the ones that were leased, as for a result. If they are
+/// not it is dropped, and the result will be judged by itself.
+Result<bool> Job::interim_stands() {
+  const auto drop = [this](const std::string& why) {
+    spdlog::warn("{}: its interim score is not told: {}", title(row_), why);
+    interims_.clear();
+    interim_rehash_.reset();
+    interim_judged_ = false;
+    return false;
+  };
+  if (!interim_judged_) {
+    std::string which;
+    switch (directory_.stage().check(lease_, &which)) {
+      case stage::Integrity::kUnchanged:
+        break;
+      case stage::Integrity::kOnlyCtime: {
+        EVALCAR_ASSIGN_OR_RETURN(
+            interim_rehash_,
+            Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_}, around_.clock,
+                          rehash_limit_));
+        break;
+      }
+      case stage::Integrity::kUnknown:
+        return false;  // the next turn asks again
+      case stage::Integrity::kChanged:
+      case stage::Integrity::kVanished:
+        return drop(which + ": changed while it was measured");
+    }
+    interim_judged_ = true;
+  }
+  if (!interim_rehash_.has_value()) return true;
+  const auto hash = interim_rehash_->poll();
+  if (!hash.has_value()) return false;
+  interim_rehash_.reset();
+  if (!hash->has_value()) return drop(hash->error().message);
+  if (**hash != weights_sha256_) return drop("the weights were rewritten while it was measured");
+  return true;
 }
 
 Status Job::finish_failed() {
@@ -268,6 +339,7 @@ Status Job::finish_failed() {
 }
 
 Status Job::finish() {
+  interim_rehash_.reset();  // what the result's files are found to be goes for the scores before it
   if (!recorded_ && !lease_judged_) EVALCAR_RETURN_IF_ERROR(judge_lease());
   if (rehash_.has_value()) EVALCAR_RETURN_IF_ERROR(check_rehash());
   if (failure_.has_value()) return finish_failed();
@@ -317,6 +389,12 @@ Status Job::check_rehash() {
 
 Status Job::record_and_publish() {
   if (!recorded_) {
+    while (!interims_.empty()) {  // so that the same lines are there whenever it was looked
+      if (const Status told = tell_interim(); !told.has_value()) {
+        spdlog::warn("{}: its interim score is not told: {}", title(row_), told.error().message);
+        interims_.pop_front();
+      }
+    }
     EVALCAR_RETURN_IF_ERROR(directory_.store().record_result(row_.id, *result_));
     recorded_ = true;
     spdlog::info("{}: scored in {:.1f} s", title(row_), result_->seconds);
@@ -342,6 +420,20 @@ void Job::interrupt() {
   done_ = true;
 }
 
+bool Job::may_yield() const {
+  return interim_told_ && !done_ && !failure_.has_value() && !result_.has_value();
+}
+
+Status Job::yield(const std::string& reason) {
+  if (!weights_sha256_.empty()) EVALCAR_RETURN_IF_ERROR(flush(true));
+  EVALCAR_RETURN_IF_ERROR(
+      directory_.store().transition(row_.id, state::EvaluationState::kLeased, reason));
+  supervisor_.cancel();
+  spdlog::info("{}: {}", title(row_), reason);
+  done_ = true;
+  return {};
+}
+
 void Job::abandon() {
   supervisor_.cancel();
   done_ = true;
@@ -360,6 +452,7 @@ std::string Job::progress() const {
 
 void Job::add_descriptors(std::vector<pollfd>& descriptors) const {
   if (rehash_.has_value()) rehash_->add_descriptors(descriptors);
+  if (interim_rehash_.has_value()) interim_rehash_->add_descriptors(descriptors);
 }
 
 }  // namespace evalcar::run

@@ -5,6 +5,7 @@
 // job keeps what it has and tries again: nothing that was computed is lost.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ class Job {
   /// The row was superseded by somebody else: only the evaluator has to let go.
   void abandon();
 
+  /// Something is known of it that is worth its time: it may make way for a newer checkpoint.
+  bool may_yield() const;
+  /// It goes back to the queue with its answers, for the reason. An error: it goes on.
+  Status yield(const std::string& reason);
+
   /// Why it ended, if that was not its own fault: done(), and the row waits.
   const std::optional<supervise::JobFailed>& obstacle() const { return obstacle_; }
   /// Some or all of its tasks failed for their data.
@@ -46,7 +52,7 @@ class Job {
   /// "docvqa_val 120/5349": for people.
   std::string progress() const;
   void add_descriptors(std::vector<pollfd>& descriptors) const;
-  bool hashing() const { return rehash_.has_value(); }
+  bool hashing() const { return rehash_.has_value() || interim_rehash_.has_value(); }
   /// When answers that came are to be written; absent: there are none.
   std::optional<MonotonicTime> flush_due() const;
 
@@ -59,6 +65,9 @@ class Job {
   void take_result(protocol::EvaluationResult result);
   Status flush(bool all);
   Status write_progress();
+  Status tell_interims();
+  Status tell_interim();
+  Result<bool> interim_stands();
   Status finish();
   Status finish_failed();
   Status judge_lease();
@@ -80,6 +89,10 @@ class Job {
   std::string weights_sha256_;                  ///< once recorded
   std::optional<protocol::Prepared> prepared_;  ///< told, not yet recorded
   std::int64_t known_answers_ = 0;              ///< sent along
+  std::deque<protocol::Interim> interims_;      ///< not yet published, in their order
+  bool interim_judged_ = false;  ///< their files are those of the lease, or are hashed
+  std::optional<Rehash> interim_rehash_;
+  bool interim_told_ = false;  ///< one was published, now or in an earlier attempt
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<supervise::JobFailed> obstacle_;

@@ -101,6 +101,10 @@ class OutputDirectory {
   void end_rest() { resting_.clear(); }
   /// After record_result. An error leaves it scored; a later turn publishes it.
   Status publish(const state::Evaluation& row);
+  /// While it runs: the score of a part, as Publishing tells it.
+  Result<bool> publish_interim(const state::Evaluation& row, const protocol::Interim& interim) {
+    return publishing_.publish_interim(row, interim);
+  }
   /// Whose files were replaced since the last call: running jobs on them must end.
   std::set<std::int64_t> take_superseded() { return std::exchange(in_flight_.superseded, {}); }
 

@@ -53,14 +53,10 @@ Status Publishing::publish(const state::Evaluation& row) {
                                         ": is not what it was; nothing is published before that is "
                                         "clear"));
   }
-  std::optional<std::int64_t> lag;
-  if (const auto newest = view_.newest_step(); newest.has_value()) {
-    lag = std::max<std::int64_t>(0, *newest - row.step);
-  }
   if (const Status settled = settle_takeover(); !settled.has_value()) {
     return not_published(settled.error());
   }
-  const auto published = publisher_.publish(row.id, lag);
+  const auto published = publisher_.publish(row.id, lag_of(row));
   if (!published.has_value()) {
     failures_ = 0;  // a new result gets all its tries
     return not_published(published.error());
@@ -68,6 +64,26 @@ Status Publishing::publish(const state::Evaluation& row) {
   spdlog::info("{}: published{} ({})", title(row), published->is_best ? ", the best so far" : "",
                published->results_file);
   return {};
+}
+
+Result<bool> Publishing::publish_interim(const state::Evaluation& row,
+                                         const protocol::Interim& interim) {
+  if (!run_.still_there()) {
+    return make_error(ErrorCode::kUnavailable,
+                      parent_path(run_.home()) + ": is not what it was; nothing is published");
+  }
+  EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
+  EVALCAR_RETURN_IF_ERROR(settle_takeover());
+  EVALCAR_ASSIGN_OR_RETURN(const auto seq,
+                           publisher_.publish_interim(row.id, interim, lag_of(row)));
+  return seq.has_value();
+}
+
+/// How far training is ahead, if known.
+std::optional<std::int64_t> Publishing::lag_of(const state::Evaluation& row) const {
+  const auto newest = view_.newest_step();
+  if (!newest.has_value()) return std::nullopt;
+  return std::max<std::int64_t>(0, *newest - row.step);
 }
 
 /// What was scored and is not published: by a killed process, or because a file could not be

@@ -20,6 +20,9 @@ class Publishing {
 
   /// After record_result. An error leaves it scored; a later turn publishes it.
   Status publish(const state::Evaluation& row);
+  /// While it runs: the score of a part. True: it was told, now or before. An error leaves it to
+  /// the caller to try again.
+  Result<bool> publish_interim(const state::Evaluation& row, const protocol::Interim& interim);
   /// Publishes what is left over, if that is due. There is a run.
   Status step();
   /// best.json once more, where it may say something else.
@@ -43,6 +46,7 @@ class Publishing {
   Result<std::vector<state::Evaluation>> scored_rows() const;
   Status not_published(const Error& error);
   Status settle_takeover();
+  std::optional<std::int64_t> lag_of(const state::Evaluation& row) const;
 
   const Surroundings& around_;
   const config::Settings& settings_;

@@ -59,6 +59,14 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
   return choice;
 }
 
+std::optional<std::int64_t> newer_than(std::int64_t step, std::span<const Candidate> waiting) {
+  std::optional<std::int64_t> newest;
+  for (const Candidate& c : waiting) {
+    if (c.ready && c.step > step) newest = std::max(c.step, newest.value_or(c.step));
+  }
+  return newest;
+}
+
 std::string why_not_wanted(const Cadence& cadence, const Occasion& occasion) {
   if (cadence.strategy == config::EvalStrategy::kNo) return "evaluate.eval_strategy is \"no\"";
   if (occasion.is_last) return "";

@@ -28,6 +28,9 @@ struct Choice {
 /// others are given up). Within a step regular comes before EMA.
 Choice choose(std::span<const Candidate> waiting, config::Policy policy);
 
+/// The newest step above `step` that could be evaluated now.
+std::optional<std::int64_t> newer_than(std::int64_t step, std::span<const Candidate> waiting);
+
 /// Whether a step is evaluated at all, and if not, why.
 struct Cadence {
   config::EvalStrategy strategy = config::EvalStrategy::kSteps;

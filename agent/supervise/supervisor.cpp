@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 namespace evalcar::supervise {
 namespace {
@@ -111,7 +112,7 @@ void Supervisor::evaluate(std::vector<protocol::Answered> known) {
   }
   enter(State::kEvaluating, "preparing");
   expect_advance();
-  evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings, job_.measured});
+  evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings, job_.measured, job_.interim_at});
 }
 
 void Supervisor::cancel() {
@@ -187,6 +188,8 @@ void Supervisor::take(const protocol::Message& message, std::vector<JobEvent>& e
     if (state_ == State::kEvaluating) events.emplace_back(*sample);
   } else if (const auto* scored = std::get_if<protocol::Scored>(&message)) {
     if (state_ == State::kEvaluating) events.emplace_back(*scored);
+  } else if (const auto* interim = std::get_if<protocol::Interim>(&message)) {
+    take_interim(*interim, events);
   } else {
     fail_and_kill("corruption", "the evaluator sent a message that only the agent sends", events);
   }
@@ -237,6 +240,27 @@ void Supervisor::take_prepared(const protocol::Prepared& prepared, std::vector<J
                          events);
   }
   events.emplace_back(prepared);
+}
+
+void Supervisor::take_interim(const protocol::Interim& interim, std::vector<JobEvent>& events) {
+  const std::vector<std::string> asked = tasks_to_measure(job_);
+  std::set<std::string> seen;
+  const bool fits = state_ == State::kEvaluating && interim.weights_sha256 == weights_sha256_ &&
+                    !interim.tasks.empty() && interim.fraction > 0 && interim.fraction < 1 &&
+                    std::all_of(
+                        interim.tasks.begin(), interim.tasks.end(),
+                        [&](const protocol::InterimScore& score) {
+                          return std::find(asked.begin(), asked.end(), score.task) != asked.end() &&
+                                 seen.insert(score.task).second && is_sha256(score.fingerprint) &&
+                                 score.n > 0 && score.n < score.documents;
+                        });
+  if (!fits) {
+    return fail_and_kill("corruption",
+                         "the evaluator sent an interim score out of turn, of other weights or of "
+                         "other tasks than those that were asked for",
+                         events);
+  }
+  events.emplace_back(interim);
 }
 
 void Supervisor::take_result(const protocol::EvaluationResult& result,

@@ -26,6 +26,7 @@ struct Job {
   protocol::Load load;  ///< its id is the job's
   protocol::EvaluationSettings settings;
   std::vector<std::string> measured = {};  ///< tasks of `settings` that the result is not to have
+  std::vector<double> interim_at = {};     ///< protocol::Evaluate's
 };
 
 /// The weights are resident. The caller answers with evaluate() or cancel().
@@ -41,8 +42,9 @@ struct JobFailed {
   /// Not the checkpoint's: protocol::is_of_surroundings(kind), or the evaluator did not come up.
   bool surroundings = false;
 };
-using JobEvent = std::variant<JobLoaded, protocol::Progress, protocol::Prepared, protocol::Sample,
-                              protocol::Scored, protocol::EvaluationResult, JobFailed>;
+using JobEvent =
+    std::variant<JobLoaded, protocol::Progress, protocol::Prepared, protocol::Sample,
+                 protocol::Scored, protocol::Interim, protocol::EvaluationResult, JobFailed>;
 
 struct SupervisorOptions {
   std::map<std::string, std::chrono::milliseconds> stage_timeouts;  ///< as in the configuration
@@ -87,6 +89,7 @@ class Supervisor {
   void take_hello(const protocol::Hello& hello, std::vector<JobEvent>& events);
   void take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events);
   void take_prepared(const protocol::Prepared& prepared, std::vector<JobEvent>& events);
+  void take_interim(const protocol::Interim& interim, std::vector<JobEvent>& events);
   void take_result(const protocol::EvaluationResult& result, std::vector<JobEvent>& events);
   void take_error(const protocol::JobError& error, std::vector<JobEvent>& events);
   void take_death(const Exited& exited, std::vector<JobEvent>& events);

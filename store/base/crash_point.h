@@ -1,6 +1,7 @@
 // Places at which a test can have this process killed, by name, as a power cut or the OOM killer
 // would: in the order of a publication after_claim, after_load, mid_eval, after_eval, after_commit,
-// after_tmp_write, after_rename, after_line, after_mark (tests/faults/test_state.py).
+// after_tmp_write, after_rename, after_line, after_mark (tests/faults/test_state.py); and
+// after_interim (tests/e2e/test_anytime.py).
 #pragma once
 
 #include <string_view>

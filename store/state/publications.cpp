@@ -9,6 +9,17 @@
 
 namespace evalcar::state {
 
+Result<std::int64_t> Store::next_seq(std::int64_t after_seq, std::optional<std::int64_t> written) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement lines,
+      connection_->prepare("SELECT coalesce(max(seq), 0), coalesce(max(seq = ?1), 0) FROM (SELECT "
+                           "seq FROM publication UNION ALL SELECT seq FROM interim)",
+                           written));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, lines.step());
+  if (written.has_value() && lines.integer(1) == 0) return *written;
+  return std::max(lines.integer(0), after_seq) + 1;
+}
+
 Result<Publication> Store::begin_publication(
     std::int64_t evaluation_id, std::int64_t after_seq,
     const std::function<Result<std::string>(std::int64_t seq,
@@ -26,19 +37,7 @@ Result<Publication> Store::begin_publication(
 
   Publication publication;
   publication.evaluation_id = evaluation_id;
-  {
-    EVALCAR_ASSIGN_OR_RETURN(Statement last,
-                             connection_->prepare("SELECT coalesce(max(seq), 0) FROM publication"));
-    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, last.step());
-    publication.seq = std::max(last.integer(0), after_seq) + 1;
-  }
-  if (written_seq.has_value()) {
-    EVALCAR_ASSIGN_OR_RETURN(
-        Statement taken,
-        connection_->prepare("SELECT 1 FROM publication WHERE seq = ?1", *written_seq));
-    EVALCAR_ASSIGN_OR_RETURN(const bool is_taken, taken.step());
-    if (!is_taken) publication.seq = *written_seq;
-  }
+  EVALCAR_ASSIGN_OR_RETURN(publication.seq, next_seq(after_seq, written_seq));
   {
     EVALCAR_ASSIGN_OR_RETURN(
         Statement earlier,
@@ -52,6 +51,19 @@ Result<Publication> Store::begin_publication(
             evaluation_id));
     EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, earlier.step());
     publication.supersedes = earlier.optional_integer(0);
+  }
+  if (!publication.supersedes.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement interim,
+        connection_->prepare(
+            "SELECT max(i.seq) FROM interim i JOIN evaluation own ON own.evaluation_id = ?1 WHERE "
+            "i.run_id = own.run_id AND i.step = own.step AND i.kind = own.kind AND EXISTS(SELECT 1 "
+            "FROM interim_metric m JOIN "
+            "evaluation_task t ON t.task = m.task WHERE m.interim_id = i.interim_id AND "
+            "t.evaluation_id = own.evaluation_id AND t.result_id IS NOT NULL)",
+            evaluation_id));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, interim.step());
+    publication.supersedes = interim.optional_integer(0);
   }
   EVALCAR_ASSIGN_OR_RETURN(publication.line, make_line(publication.seq, publication.supersedes));
   EVALCAR_RETURN_IF_ERROR(

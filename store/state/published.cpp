@@ -73,7 +73,10 @@ Result<bool> Store::take_published(std::int64_t run_id, const PublishedEvaluatio
   const Publication& line = published.publication;
   EVALCAR_ASSIGN_OR_RETURN(
       const bool seq_taken,
-      has_row(*connection_, "SELECT 1 FROM publication WHERE seq = ?1", line.seq));
+      has_row(*connection_,
+              "SELECT 1 FROM publication WHERE seq = ?1 UNION ALL SELECT 1 FROM interim WHERE seq "
+              "= ?1",
+              line.seq));
   if (seq_taken) return false;
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of_published(run_id, published));
   if (!checkpoint.has_value()) return false;

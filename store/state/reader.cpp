@@ -444,4 +444,36 @@ Result<std::vector<Publication>> Reader::publications(std::int64_t run_id) const
       publication_of);
 }
 
+Result<std::vector<InterimLine>> Reader::interim_lines(std::int64_t run_id) const {
+  return collect<InterimLine>(
+      connection_->prepare(
+          "SELECT seq, evaluation_id, key, line, supersedes FROM interim WHERE run_id = ?1 "
+          "ORDER BY seq",
+          run_id),
+      [](const Statement& row) -> Result<InterimLine> {
+        InterimLine line;
+        Columns(row) >> line.seq >> line.evaluation_id >> line.key >> line.line >> line.supersedes;
+        return line;
+      });
+}
+
+Result<std::optional<double>> Reader::interim_fraction(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement newest,
+      connection_->prepare(
+          "SELECT fraction FROM interim WHERE evaluation_id = ?1 ORDER BY seq DESC LIMIT 1",
+          evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(const bool row, newest.step());
+  return row ? std::optional(newest.real(0)) : std::nullopt;
+}
+
+Result<std::vector<std::string>> Reader::tasks_with_numbers(std::int64_t evaluation_id) const {
+  return collect<std::string>(
+      connection_->prepare("SELECT t.task FROM evaluation_task t JOIN evaluation e ON "
+                           "e.evaluation_id = ?1 AND e.run_id = t.run_id AND e.step = t.step AND "
+                           "e.kind = t.kind WHERE t.current = 1",
+                           evaluation_id),
+      [](const Statement& row) -> Result<std::string> { return row.text(0); });
+}
+
 }  // namespace evalcar::state

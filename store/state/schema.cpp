@@ -338,9 +338,67 @@ constexpr const char* kVersion5 = R"sql(
 ALTER TABLE evaluation ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Version 6: scores of a part of the documents, told while the rest is answered. They are lines of
+// metrics.jsonl like the others, and numbers in tables of their own, so that no query for numbers
+// can meet them.
+constexpr const char* kVersion6 = R"sql(
+CREATE TABLE interim(
+  interim_id INTEGER PRIMARY KEY,
+  seq INTEGER NOT NULL UNIQUE,
+  evaluation_id INTEGER NOT NULL REFERENCES evaluation,
+  run_id INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  fraction REAL NOT NULL,
+  weights_sha256 TEXT NOT NULL CHECK(weights_sha256 <> ''),
+  line TEXT NOT NULL,
+  supersedes INTEGER,
+  told_at TEXT NOT NULL,
+  UNIQUE(evaluation_id, key)
+) STRICT;
+CREATE INDEX interim_by_step ON interim(run_id, step, kind);
+
+CREATE TABLE interim_metric(
+  interim_id INTEGER NOT NULL REFERENCES interim,
+  task TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL,
+  n INTEGER NOT NULL,
+  documents INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  filter TEXT NOT NULL,
+  value REAL,
+  stderr REAL,
+  stderr_source TEXT NOT NULL,
+  missing TEXT NOT NULL,
+  higher_is_better INTEGER NOT NULL,
+  PRIMARY KEY(interim_id, task, position),
+  CHECK(value IS NOT NULL OR missing <> '')
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW interim_metrics AS
+  SELECT run.name AS run, i.step AS step, i.kind AS checkpoint_type, m.task AS task,
+         m.name AS metric, m.value AS value, m.stderr AS stderr, m.n AS n,
+         m.documents AS documents, i.fraction AS fraction, i.weights_sha256 AS weights_sha256,
+         i.told_at AS told_at, m.filter AS filter, m.stderr_source AS stderr_source,
+         m.missing AS missing, m.higher_is_better AS higher_is_better,
+         i.evaluation_id AS evaluation_id, e.state AS state, i.seq AS seq
+    FROM interim i
+    JOIN interim_metric m ON m.interim_id = i.interim_id
+    JOIN evaluation e ON e.evaluation_id = i.evaluation_id
+    JOIN run ON run.run_id = i.run_id
+   WHERE NOT EXISTS(SELECT 1 FROM evaluation_task t WHERE t.run_id = i.run_id
+                    AND t.step = i.step AND t.kind = i.kind AND t.task = m.task AND t.current = 1)
+     AND i.seq = (SELECT max(j.seq) FROM interim j
+                    JOIN interim_metric o ON o.interim_id = j.interim_id
+                   WHERE j.run_id = i.run_id AND j.step = i.step AND j.kind = i.kind
+                     AND o.task = m.task);
+)sql";
+
 // kMigrations[v] brings a file from version v to v + 1.
 constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2, kVersion3,
-                                                                 kVersion4, kVersion5};
+                                                                 kVersion4, kVersion5, kVersion6};
 
 Result<std::int64_t> pragma_number(Connection& connection, const char* sql) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, connection.first_text(sql));

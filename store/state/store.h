@@ -156,6 +156,16 @@ class Store {
   Status record_answers(std::int64_t evaluation_id, std::span<const protocol::Sample> answers);
   /// In state evaluating: scored lines, some hundred at a time.
   Status record_samples(std::int64_t evaluation_id, std::span<const protocol::Scored> samples);
+  /// In state evaluating: the score of a part, as a line of metrics.jsonl that says so. The seq of
+  /// the line rises as those of results do; `make_line`, `after_seq` and `written_seq` are as in
+  /// begin_publication(). `key` names it: asking again gives the same line. kCorruption if it is of
+  /// other weights than those that were loaded. Never a number of the views `metrics` or `samples`.
+  Result<InterimLine> record_interim(
+      std::int64_t evaluation_id, const protocol::Interim& interim, const std::string& key,
+      std::int64_t after_seq,
+      const std::function<Result<std::string>(std::int64_t seq,
+                                              std::optional<std::int64_t> supersedes)>& make_line,
+      std::optional<std::int64_t> written_seq = std::nullopt);
   /// evaluating → scored, the attempt ends as `scored`, its answers are dropped. kCorruption if the
   /// result's weights_sha256 is not the one of record_loaded; kInvalidArgument if no task has a
   /// result (use fail_attempt), or one comes without a fingerprint: nothing is stored. A task whose
@@ -180,7 +190,8 @@ class Store {
 
   /// Decides the line of a scored evaluation: seq is one above the largest known and above
   /// `after_seq` (the largest in the file); `make_line` gets it and what it supersedes (the newest
-  /// earlier line of the same run, step and kind that shares a task). Asking again gives the same
+  /// earlier line of the same run, step and kind that shares a task: a result's, else that of an
+  /// interim score). Asking again gives the same
   /// line, until the evaluation was tried again after it: then a new one takes its place here.
   /// `written_seq`: of the line that the file has already (the database was lost since); it is
   /// kept, unless the database gave it to another line.
@@ -229,6 +240,8 @@ class Store {
   Result<std::int64_t> insert_result(const Evaluation& evaluation, const std::string& result_key,
                                      const protocol::TaskResult& task);
   Status insert_metrics(std::int64_t result_id, const protocol::TaskResult& task);
+  /// For a line that is decided now: `written`, if no other line has it, else one above all.
+  Result<std::int64_t> next_seq(std::int64_t after_seq, std::optional<std::int64_t> written);
   /// Absent: the generation is there, and of other files.
   Result<std::optional<std::int64_t>> checkpoint_of_published(std::int64_t run_id,
                                                               const PublishedEvaluation& published);

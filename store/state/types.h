@@ -216,6 +216,15 @@ struct Publication {
   bool pruned() const { return !published_at.empty() && files.empty(); }
 };
 
+/// A line of metrics.jsonl that tells the score of a part, decided before it is written.
+struct InterimLine {
+  std::int64_t seq = 0;
+  std::int64_t evaluation_id = 0;
+  std::string key;   ///< "evaluation" of the line: unlike that of any result
+  std::string line;  ///< whole, without the newline; holds seq
+  std::optional<std::int64_t> supersedes;
+};
+
 /// An evaluation as its published files tell it: Store::take_published.
 struct PublishedEvaluation {
   CheckpointObservation checkpoint;  ///< with the one kind, complete, that was measured

@@ -7,7 +7,10 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
      "broken_data": {"textvqa_val": "why: they are there"}, "data": {"textvqa_val": "their version"},
      "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"},
      "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
-     "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}}
+     "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20,
+     "interim": {"weights_sha256": "0…"}}
+
+Interim scores come where the agent asks for them, of parts with `interim_least` documents; `interim` overrides fields of these messages.
 
 It is the device, too (`at_sample`, one or a list of them, when it comes to that document; `min_batch`: only where so many prompts go at once, 32 if nothing is
 said of it; `once`: not again when the file is there; `print`: what it writes to standard error before):
@@ -24,8 +27,10 @@ same numbers, so that a mislabelled result shows."""
 import argparse
 import hashlib
 import json
+import math
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -88,6 +93,21 @@ def tell_of_birth(fake):
 def expected_value(sha256, task, samples):
     """The metric of a task: the mean of made-up scores."""
     return sum(int(answer(sha256, task, doc), 16) / 0xFFFFFFFF for doc in range(samples)) / samples
+
+
+def shuffled(task, samples):
+    """The documents of a task, in the order in which they are answered where interim scores are asked for."""
+    return sorted(range(samples), key=lambda doc: hashlib.sha256(f"{task} {doc}".encode()).digest())
+
+
+def parts_of(task, samples, fractions, least):
+    """[(fraction, the documents answered by then)] of those parts that get a score."""
+    cuts = [(fraction, math.ceil(fraction * samples)) for fraction in fractions]
+    return [(fraction, shuffled(task, samples)[:cut]) for fraction, cut in cuts if least <= cut < samples]
+
+
+def interim_value(sha256, task, documents):
+    return sum(int(answer(sha256, task, doc), 16) / 0xFFFFFFFF for doc in documents) / len(documents)
 
 
 class Fake:
@@ -163,22 +183,56 @@ class Fake:
         failing = ("failing_tasks", "broken_data", "broken_tasks")
         ready = [task for task in tasks if not any(task in settings().get(kind, {}) for kind in failing)]
         self.send(type="prepared", id=job, tasks=[{"task": task, "sha256": fingerprint(task)} for task in ready])
-        for task in tasks:
-            for doc in range(samples):
-                if (task, fingerprint(task), doc) not in self.answered:
-                    time.sleep(settings().get("delay", 0))
-                    self.log("generate", self.sha256[:12], task, doc)
-                    self.misbehave(doc)
-                    if self.act(job, doc):
-                        return
-                    self.send(type="sample", id=job, task=task, doc_id=doc, text=answer(self.sha256, task, doc),
-                              output_tokens=1, fingerprint=fingerprint(task))
-                done += 1
-                self.send(type="progress", id=job, stage="evaluating", task=task, done=done, total=total, tick=done)
+        least = settings().get("interim_least", 20)
+        parts = {task: dict(parts_of(task, samples, message.get("interim_at", []), least)) for task in tasks}
+        fractions = sorted({fraction for task in tasks for fraction in parts[task]})
+        told = set()
+        for fraction in [*fractions, 1]:
+            for task in tasks:
+                for doc in sorted(parts[task].get(fraction, [])) if fraction < 1 else range(samples):
+                    if (task, doc) in told:
+                        continue
+                    told.add((task, doc))
+                    if (task, fingerprint(task), doc) not in self.answered:
+                        if self.cancelled(job):
+                            self.send(type="error", id=job, kind="cancelled", stage="evaluating", message="cancelled",
+                                      retryable=False, fatal=False)  # fmt: skip
+                            return
+                        time.sleep(settings().get("delay", 0))
+                        self.log("generate", self.sha256[:12], task, doc)
+                        self.misbehave(doc)
+                        if self.act(job, doc):
+                            return
+                        self.send(type="sample", id=job, task=task, doc_id=doc, text=answer(self.sha256, task, doc),
+                                  output_tokens=1, fingerprint=fingerprint(task))
+                    done += 1
+                    self.send(type="progress", id=job, stage="evaluating", task=task, done=done, total=total, tick=done)
+            reached = {task: parts[task][fraction] for task in ready if fraction in parts[task]}
+            if reached:
+                self.log("interim", self.sha256[:12], fraction)
+                self.send(**{"type": "interim", "id": job, "weights_sha256": self.sha256, "fraction": fraction, "seconds": 0.1,
+                             "tasks": [self.interim_score(task, documents, samples) for task, documents in reached.items()],
+                             **settings().get("interim", {})})  # fmt: skip
         results = [self.score(job, task, samples) for task in tasks]
         self.send(type="result", id=job, weights_sha256=self.sha256, tasks=results, seconds=0.5,
                   attn_implementation="none")
         self.log("result", self.sha256[:12])
+
+    def cancelled(self, job):
+        """Whether the agent has taken this job back. Nothing else comes while one runs."""
+        if not select.select([self.socket], [], [], 0)[0]:
+            return False
+        message = json.loads(self.lines.readline() or '{"type": "bye"}')
+        if message["type"] == "bye":
+            os._exit(0)
+        self.log("cancelled", message["id"])
+        return message["type"] == "cancel" and message["id"] == job
+
+    def interim_score(self, task, documents, samples):
+        metric = {"name": "anls", "filter": "none", "value": interim_value(self.sha256, task, documents), "stderr": 0.05,
+                  "stderr_source": "", "missing": "", "higher_is_better": True}  # fmt: skip
+        return {"task": task, "fingerprint": fingerprint(task), "n": len(documents), "documents": samples, "metrics": [metric],
+                "notes": json.dumps({"counted_as_misses": 2} if task == "mmmu_val" else {})}
 
     def batch(self):
         return self.batch_size or 32

@@ -85,6 +85,9 @@ TEST_CASE("a bad value names the line, what was seen and what was expected") {
   CHECK(contains(problem_of("[evaluate]\nlimit = -1\n"), "expected \"all\", a count"));
   CHECK(contains(problem_of("[evaluate]\nlimit = 2.5\n"), "expected \"all\", a count"));
   CHECK(contains(problem_of("[evaluate]\npolicy = \"newest\"\n"), "\"newest-first\""));
+  for (const char* const part : {"10", "0%", "100%", "%", "x%", "nan%", "10%%"}) {
+    CHECK(contains(problem_of("[evaluate]\nanytime = [\"" + std::string(part) + "\"]\n"), "10%"));
+  }
   CHECK(contains(problem_of("[evaluate]\ndevice = \"gpu\"\n"), "\"cuda:N\""));
   CHECK(contains(problem_of("[evaluate]\nweights = []\n"), "\"regular\" and \"ema\""));
   CHECK(contains(problem_of("[evaluate]\ntasks = [1, 2]\n"), "not understood"));

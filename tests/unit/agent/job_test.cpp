@@ -1,6 +1,9 @@
 // One evaluation, with an evaluator that says what the test tells it to.
 #include "agent/run/job.h"
 
+#include <algorithm>
+#include <cerrno>
+
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/agent/trainer.h"
 
@@ -139,4 +142,84 @@ TEST_CASE("what a device computed before it failed is measured anew") {
   CHECK(answers() == 0);
   CHECK(l.trainer.row(5).state == state::EvaluationState::kFailed);
   CHECK(l.script.kills == 1);
+}
+
+namespace {
+
+/// Checkpoint 5 is being evaluated.
+struct Evaluating : Loading {
+  std::string id;
+  Evaluating() {
+    say_loaded();
+    must(job->step());
+    id = script.received_of<protocol::Load>().back().id;
+    say(protocol::Prepared{id, {{"docvqa_val", kHash}}});
+  }
+  void say_interim() {
+    say(protocol::Sample{id, "docvqa_val", 1, "text", 1, kHash});
+    protocol::Interim interim{.id = id, .weights_sha256 = kHash, .fraction = 0.1};
+    interim.tasks.resize(1);
+    interim.tasks[0].task = "docvqa_val";
+    interim.tasks[0].fingerprint = kHash;
+    interim.tasks[0].n = 20;
+    interim.tasks[0].documents = 200;
+    interim.tasks[0].metrics = {{"anls", "none", 0.5, 0.25, "", "", true}};
+    say(interim);
+  }
+  std::size_t lines() const {
+    const auto text = trainer.files.content("/out/_evalcar/metrics.jsonl");
+    return text.has_value() ? static_cast<std::size_t>(std::ranges::count(*text, '\n')) : 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an interim score is told after the answers that it is of, and the job goes on") {
+  Evaluating e;
+  CHECK_FALSE(e.job->may_yield());
+  e.say_interim();
+  must(e.job->step());
+
+  CHECK(e.lines() == 1);
+  CHECK(must(e.trainer.directory->store().read().answers(e.trainer.row(5).id)).size() == 1);
+  CHECK(e.trainer.row(5).state == state::EvaluationState::kEvaluating);
+  CHECK(e.job->may_yield());
+}
+
+TEST_CASE("nothing is told of files that are not those of the lease any more") {
+  Evaluating e;
+  e.trainer.clock.advance(seconds(5));
+  e.trainer.files.put_file("/out/_evalcar/leases/5-1-regular/model.safetensors", "other");
+  e.say_interim();
+  must(e.job->step());
+
+  CHECK(e.lines() == 0);
+  CHECK_FALSE(e.job->may_yield());
+}
+
+TEST_CASE("a disk that is full for a moment delays the line of an interim score, not the answers") {
+  Evaluating e;
+  e.trainer.files.fail_operation("append", ENOSPC);
+  e.say_interim();
+  CHECK_FALSE(e.job->step().has_value());
+  CHECK(must(e.trainer.directory->store().read().answers(e.trainer.row(5).id)).size() == 1);
+  must(e.job->step());
+  CHECK(e.lines() == 1);
+}
+
+TEST_CASE("a job that makes way goes back to the queue with all its answers") {
+  Evaluating e;
+  e.say_interim();
+  must(e.job->step());
+  e.say(protocol::Sample{e.id, "docvqa_val", 2, "text", 1, kHash});
+
+  must(e.job->yield("a newer checkpoint goes first"));
+
+  CHECK(e.job->done());
+  CHECK(e.script.received_of<protocol::Cancel>().size() == 1);
+  const state::Evaluation row = e.trainer.row(5);
+  CHECK(row.state == state::EvaluationState::kLeased);
+  CHECK(row.reason == "a newer checkpoint goes first");
+  CHECK(row.failures == 0);
+  CHECK(must(e.trainer.directory->store().read().answers(row.id)).size() == 2);
 }

@@ -48,6 +48,15 @@ TEST_CASE("an evaluation that waits for its next try lets the others go first") 
   CHECK_FALSE(choose(std::vector<Candidate>{waiting[0]}, Policy::kNewestFirst).next.has_value());
 }
 
+TEST_CASE("only what is newer and could start now makes an evaluation give way") {
+  const std::vector<Candidate> waiting = {
+      {1, 5, "regular", true}, {2, 10, "ema", true}, {3, 20, "regular", false}};
+
+  CHECK(newer_than(5, waiting) == 10);
+  CHECK_FALSE(newer_than(10, waiting).has_value());
+  CHECK_FALSE(newer_than(5, {}).has_value());
+}
+
 TEST_CASE("the cadence says which steps are wanted, and why not") {
   const auto position = [](std::int64_t step, std::int64_t n) {
     return Occasion{.step = step, .position = n, .epoch = {}};

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
+#include <functional>
 
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/support/fake_clock.h"
@@ -276,6 +277,42 @@ TEST_CASE("a result of other weights or other tasks is never taken") {
   result = Bench::result();
   result.tasks[1].task = "b";
   CHECK(failure_of(tasks.say(protocol::Message(result))).kind == "corruption");
+}
+
+TEST_CASE("an interim score is taken as such, unless it is of something else") {
+  const auto interim = [] {
+    protocol::Interim m;
+    m.id = "7";
+    m.weights_sha256 = kHash;
+    m.fraction = 0.1;
+    m.tasks.resize(1);
+    m.tasks[0].task = "a";
+    m.tasks[0].fingerprint = kHash;
+    m.tasks[0].n = 20;
+    m.tasks[0].documents = 200;
+    return m;
+  };
+  Bench bench;
+  bench.reach_evaluating();
+  const auto events = bench.say(protocol::Message(interim()));
+  REQUIRE(events.size() == 1);
+  CHECK(std::get<protocol::Interim>(events[0]) == interim());
+
+  const auto refused = [&](const std::function<void(protocol::Interim&)>& change) {
+    Bench other;
+    other.reach_evaluating();
+    protocol::Interim changed = interim();
+    change(changed);
+    const JobFailed failure = failure_of(other.say(protocol::Message(changed)));
+    return failure.kind == "corruption" && other.script.kills == 1;
+  };
+  CHECK(refused([](auto& m) { m.weights_sha256 = std::string(64, 'b'); }));
+  CHECK(refused([](auto& m) { m.tasks[0].task = "c"; }));
+  CHECK(refused([](auto& m) { m.tasks[0].fingerprint = "f"; }));
+  CHECK(refused([](auto& m) { m.tasks[0].n = 200; }));
+  CHECK(refused([](auto& m) { m.tasks.push_back(m.tasks[0]); }));
+  CHECK(refused([](auto& m) { m.tasks.clear(); }));
+  CHECK(refused([](auto& m) { m.fraction = 1; }));
 }
 
 TEST_CASE("an error of the job keeps the process, a fatal one ends it") {

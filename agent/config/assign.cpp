@@ -145,6 +145,37 @@ Status assign_anytime(Settings& s, const Value& v) {
   return {};
 }
 
+namespace {
+
+Result<std::map<std::string, std::int64_t>> counts_of_tasks(const Value& v) {
+  constexpr std::string_view kShape = "pairs like \"mmmu_val=4\", a task and a whole number >= 1";
+  EVALCAR_ASSIGN_OR_RETURN(const auto pairs, text_list(v));
+  std::map<std::string, std::int64_t> counts;
+  for (const std::string& pair : pairs) {
+    const std::size_t equals = std::min(pair.find('='), pair.size());
+    const std::string task = pair.substr(0, equals);
+    const std::string number = pair.substr(std::min(equals + 1, pair.size()));
+    std::int64_t count = 0;
+    const char* const end = number.data() + number.size();
+    const auto parsed = std::from_chars(number.data(), end, count);
+    const bool is_count = parsed.ec == std::errc() && parsed.ptr == end && count >= 1;
+    if (task.empty() || !is_count || !counts.emplace(task, count).second) return expected(kShape);
+  }
+  return counts;
+}
+
+}  // namespace
+
+Status assign_task_eval_steps(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(s.evaluate.task_eval_steps, counts_of_tasks(v));
+  return {};
+}
+
+Status assign_task_every_nth(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(s.evaluate.task_every_nth, counts_of_tasks(v));
+  return {};
+}
+
 Status assign_strategy(Settings& s, const Value& v) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string name, choice(v, {"steps", "epoch", "no"}));
   s.evaluate.eval_strategy = name == "steps"   ? EvalStrategy::kSteps

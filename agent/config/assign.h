@@ -21,6 +21,8 @@ Status assign_weights(Settings& settings, const Value& value);
 Status assign_average_last(Settings& settings, const Value& value);
 Status assign_policy(Settings& settings, const Value& value);
 Status assign_anytime(Settings& settings, const Value& value);
+Status assign_task_eval_steps(Settings& settings, const Value& value);
+Status assign_task_every_nth(Settings& settings, const Value& value);
 Status assign_strategy(Settings& settings, const Value& value);
 Status assign_gpu_memory(Settings& settings, const Value& value);
 Status assign_link(Settings& settings, const Value& value);

@@ -143,6 +143,8 @@ class Loader {
       fail("evaluate.min_pixels: " + std::to_string(e.min_pixels) +
            " is more than evaluate.max_pixels, " + std::to_string(e.max_pixels));
     }
+    check_tasks_of("evaluate.task_every_nth", e.task_every_nth);
+    check_tasks_of("evaluate.task_eval_steps", e.task_eval_steps);
     if (problems_.empty()) return std::move(config_);
     Error all = make_error(ErrorCode::kInvalidArgument, problems_.front());
     for (std::size_t i = 1; i < problems_.size(); ++i)
@@ -151,6 +153,14 @@ class Loader {
   }
 
  private:
+  /// A cadence of a task that is not evaluated would be a typing error.
+  void check_tasks_of(const std::string& key, const std::map<std::string, std::int64_t>& counts) {
+    const std::vector<std::string>& tasks = config_.settings.evaluate.tasks;
+    for (const auto& [task, count] : counts) {
+      if (std::find(tasks.begin(), tasks.end(), task) != tasks.end()) continue;
+      fail(key + ": \"" + task + "\" is not one of evaluate.tasks");
+    }
+  }
   void note_effect(const Key& key, const std::string& literal, const std::string& source) {
     if (key.effect == Effect::kActive || literal == literal_of(parse_literal(key.initial))) return;
     const std::string message = source + ": " + std::string(key.name) + " = " + literal;

@@ -113,6 +113,13 @@ const Key kKeys[] = {
     {"evaluate.eval_steps", "0", "",
      "With \"steps\": only steps that this number divides, and the last one; 0: every checkpoint.",
      ASSIGN(evaluate.eval_steps, integer(v, 0))},
+    {"evaluate.task_every_nth", "[]", "[\"mmmu_val=4\"]",
+     "Of these tasks only each n-th checkpoint, and the last one. They form an evaluation of their "
+     "own, with a line of its own.",
+     assign_task_every_nth},
+    {"evaluate.task_eval_steps", "[]", "[\"mmmu_val=2000\"]",
+     "Of these tasks only steps that the number divides, and the last one; as task_every_nth.",
+     assign_task_eval_steps},
     {"evaluate.offset", "0", "", "First document of each task.",
      ASSIGN(evaluate.offset, integer(v, 0))},
     {"evaluate.num_fewshot", "\"task\"", "", "\"task\" (each task's own) or a number.",

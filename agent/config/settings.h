@@ -3,6 +3,7 @@
 // overwrites).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -33,6 +34,13 @@ enum class EvalStrategy {
   kNo,     ///< none but those that a person asks for
 };
 
+/// Of a task that is measured more seldom than the others.
+struct TaskCadence {
+  std::int64_t eval_steps = 0;  ///< 0 = every checkpoint that is evaluated
+  std::int64_t every_nth = 1;   ///< the first checkpoint of the run, and each n-th after it
+  auto operator<=>(const TaskCadence&) const = default;
+};
+
 struct EvaluateSettings {
   std::vector<std::string> tasks;
   std::string data_dir;
@@ -51,6 +59,8 @@ struct EvaluateSettings {
   bool share_gpu = false;
   std::string compat;
   Policy policy = Policy::kNewestFirst;
+  std::map<std::string, std::int64_t> task_eval_steps;  ///< by task; others: every one
+  std::map<std::string, std::int64_t> task_every_nth;
   std::vector<double> anytime;  ///< fractions after which an interim score is told, ascending
   bool preempt = false;         ///< a newer checkpoint goes first once there is such a score
   std::int64_t every_nth = 1;

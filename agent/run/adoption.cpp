@@ -92,7 +92,7 @@ Status adopt_leases(const FileSystem& files, state::Store& store, const stage::S
                     const Wanted& wanted, const state::Run& run, const AdoptionPlace& place) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store.read().evaluations({.run_id = run.id}));
   std::set<std::pair<std::int64_t, std::string>> known;  // a kind may be known without the other
-  std::map<std::string, state::Evaluation> without_lease;
+  std::multimap<std::string, state::Evaluation> without_lease;
   for (const state::Evaluation& row : rows) {
     known.emplace(row.step, row.kind);
     if (row.state == state::EvaluationState::kComplete && row.lease_path.empty()) {
@@ -104,23 +104,30 @@ Status adopt_leases(const FileSystem& files, state::Store& store, const stage::S
     if (!lease.has_value()) continue;
     const std::string folder = join_path(place.output_dir, folder_name(place.pattern, lease->step));
     if (files.info_followed(folder).has_value()) continue;  // it is recorded as any other
-    if (const auto row = without_lease.find(name); row != without_lease.end()) {
+    const auto [first, last] = without_lease.equal_range(name);
+    for (auto row = first; row != last; ++row) {
       EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row->second, name));
     }
     if (known.contains({lease->step, lease->kind})) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted,
-                             wanted.why_not(run.id, lease->step, lease->kind));
-    if (!unwanted.empty()) continue;
+    std::vector<state::NewEvaluation> asked = wanted.evaluations_of(0, lease->kind);
+    for (auto one = asked.begin(); one != asked.end();) {
+      EVALCAR_ASSIGN_OR_RETURN(
+          const std::string unwanted,
+          wanted.why_not(run.id, lease->step, lease->kind, one->settings.tasks));
+      one = unwanted.empty() ? std::next(one) : asked.erase(one);
+    }
+    if (asked.empty()) continue;
     const auto seen = observe_lease(files, stage.dir_of(name), *lease, place);
     if (!seen.has_value()) continue;
     EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                              store.observe_checkpoint(run.id, *seen));
     EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
-    EVALCAR_ASSIGN_OR_RETURN(
-        const state::Evaluation row,
-        store.plan_evaluation(wanted.evaluation_of(observed.checkpoint.id, lease->kind)));
-    EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
-    EVALCAR_RETURN_IF_ERROR(store.mark_leased(row.id, stage.dir_of(name)));
+    for (state::NewEvaluation& one : asked) {
+      one.checkpoint_id = observed.checkpoint.id;
+      EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));
+      EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
+      EVALCAR_RETURN_IF_ERROR(store.mark_leased(row.id, stage.dir_of(name)));
+    }
     spdlog::warn("{} {}: is gone, and the database did not know it; its lease is measured",
                  seen->name, lease->kind);
   }

@@ -84,12 +84,19 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn) {
 
 /// `members`: oldest first; the files of the last one are there.
 Status Averages::form(const std::vector<Known>& members) {
+  for (const auto& wanted : wanted_.evaluations_of(members.back().checkpoint.id, kAverage)) {
+    EVALCAR_RETURN_IF_ERROR(form(members, wanted));
+  }
+  return {};
+}
+
+Status Averages::form(const std::vector<Known>& members, const state::NewEvaluation& wanted) {
   const state::Checkpoint& newest = members.back().checkpoint;
-  EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted,
-                           wanted_.why_not(newest.run_id, newest.step, kAverage));
+  EVALCAR_ASSIGN_OR_RETURN(
+      const std::string unwanted,
+      wanted_.why_not(newest.run_id, newest.step, kAverage, wanted.settings.tasks));
   if (!unwanted.empty()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row,
-                           store_.plan_evaluation(wanted_.evaluation_of(newest.id, kAverage)));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_.plan_evaluation(wanted));
   if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete) return {};
   if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
   std::vector<stage::Member> parts;
@@ -103,8 +110,15 @@ Status Averages::form(const std::vector<Known>& members) {
     }
     parts.push_back({std::to_string(member.checkpoint.step), dir, member.files});
   }
-  const auto lease =
-      stage_.acquire_members(lease_name_of(newest.step, newest.generation, kAverage), parts);
+  const std::string name = lease_name_of(newest.step, newest.generation, kAverage);
+  EVALCAR_ASSIGN_OR_RETURN(const bool shared, another_holds(row, stage_.dir_of(name)));
+  if (shared) {
+    if (row.state == EvaluationState::kFound) {
+      EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+    }
+    return store_.mark_leased(row.id, stage_.dir_of(name));
+  }
+  const auto lease = stage_.acquire_members(name, parts);
   if (!lease.has_value() && !stage_.answers()) return lease.error();  // formed again then
   // Rewritten: the look that tells of it comes here again.
   if (!lease.has_value() && lease.error().code == ErrorCode::kUnavailable) return {};
@@ -118,6 +132,19 @@ Status Averages::form(const std::vector<Known>& members) {
   spdlog::info("{}: {} checkpoints from {} on", title(row), members.size(),
                members.front().checkpoint.name);
   return store_.mark_leased(row.id, lease->dir);
+}
+
+/// Another evaluation of the same average (of other tasks) has this lease, and may read from it.
+Result<bool> Averages::another_holds(const state::Evaluation& row, const std::string& dir) const {
+  if (!stage_.holds(dir)) return false;
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = row.checkpoint_id;
+  filter.kind = row.kind;
+  EVALCAR_ASSIGN_OR_RETURN(const auto others, rows_with_lease(store_.read(), filter));
+  return std::any_of(others.begin(), others.end(), [&](const state::Evaluation& other) {
+    return other.id != row.id && other.settings.average_last == row.settings.average_last &&
+           stage_.own(other.lease_path) == stage_.own(dir);
+  });
 }
 
 /// Regular weights that nobody evaluates have no lease yet.

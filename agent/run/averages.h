@@ -54,6 +54,8 @@ class Averages {
 
   Result<std::vector<Known>> known(std::int64_t run_id) const;
   Status form(const std::vector<Known>& members);
+  Status form(const std::vector<Known>& members, const state::NewEvaluation& wanted);
+  Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
   Status keep_window(const std::vector<Known>& known);
   Status trim();
   Result<std::set<std::string>> needed_by_rows() const;

@@ -30,12 +30,16 @@ std::optional<std::string> better_circumstances(const state::FailedTask& failed,
 Result<bool> hand_over_lease(state::Store& store, const Wanted& wanted, Leases& leases,
                              const state::Evaluation& row) {
   if (!leases.holds_folder(row)) return false;
-  EVALCAR_ASSIGN_OR_RETURN(const std::string reason,
-                           wanted.why_not(row.run_id, row.step, row.kind));
-  if (!reason.empty()) return false;
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation heir, store.plan_evaluation(wanted.evaluation_of(
-                                                             row.checkpoint_id, row.kind)));
-  return leases.hand_over(row, heir);
+  bool any = false;
+  for (const state::NewEvaluation& next : wanted.evaluations_of(row.checkpoint_id, row.kind)) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string reason,
+                             wanted.why_not(row.run_id, row.step, row.kind, next.settings.tasks));
+    if (!reason.empty()) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation heir, store.plan_evaluation(next));
+    EVALCAR_ASSIGN_OR_RETURN(const bool handed_over, leases.hand_over(row, heir));
+    any |= handed_over;
+  }
+  return any;
 }
 
 Result<bool> Completion::step(std::int64_t run_id, const Circumstances& now) {
@@ -62,8 +66,7 @@ Result<bool> Completion::is_wanted(const state::Evaluation& row) {
                            store_.read().evaluations({.run_id = row.run_id, .step = row.step}));
   bool is_newest = true;
   for (const state::Evaluation& other : of_step) is_newest &= other.generation <= row.generation;
-  EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted,
-                           wanted_.why_not(row.run_id, row.step, row.kind));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted, wanted_.why_not(row));
   const bool matches = wanted_.matches(row);
   std::string reason = unwanted;
   if (!matches) reason = "the configuration changed";

@@ -55,9 +55,14 @@ Result<bool> DiskGuard::give_up_oldest(std::int64_t run_id, const stage::Held& h
                                        const std::string& why) {
   EVALCAR_ASSIGN_OR_RETURN(auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
   std::stable_partition(rows.begin(), rows.end(), is_partial);
+  std::string active;  // what the running evaluation reads from
   for (const state::Evaluation& row : rows) {
-    const bool holds = held.of.contains(base_name(stage_.own(row.lease_path)));
-    if (!holds || row.id == in_flight_.active) continue;
+    if (row.id == in_flight_.active) active = stage_.own(row.lease_path);
+  }
+  for (const state::Evaluation& row : rows) {
+    const std::string lease = stage_.own(row.lease_path);
+    const bool holds = held.of.contains(base_name(lease));
+    if (!holds || row.id == in_flight_.active || lease == active) continue;
     if (row.state == state::EvaluationState::kScored) continue;  // about to be published
     const std::string reason = "its lease was given up: " + why;
     if (is_partial(row)) {

@@ -19,7 +19,30 @@ Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher
       best_(best),
       view_(view) {}
 
+/// The lease that another evaluation of these weights holds, if it is whole: it may be read from
+/// now, so it is never made anew.
+Result<std::optional<stage::Lease>> Leases::lease_of_another(const state::Evaluation& row) const {
+  state::EvaluationFilter filter;
+  filter.checkpoint_id = row.checkpoint_id;
+  filter.kind = row.kind;
+  EVALCAR_ASSIGN_OR_RETURN(const auto others, rows_with_lease(store_.read(), filter));
+  for (const state::Evaluation& other : others) {
+    if (other.id == row.id || !stage_.holds(other.lease_path)) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const auto judged,
+                             store_.read().files_of(row.checkpoint_id, row.kind));
+    auto lease = stage_.reopen(other.lease_path, row.checkpoint_path, {}, judged);
+    if (lease.has_value()) return std::optional(std::move(lease).value());
+  }
+  return std::optional<stage::Lease>();
+}
+
 Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(auto shared, lease_of_another(row));
+  if (shared.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, shared->dir));
+    held_[row.id] = std::move(*shared);
+    return {};
+  }
   auto lease = stage_.acquire(lease_name_of(row.step, row.generation, row.kind), seen.path,
                               seen.files, space_.copy_budget());
   if (lease.has_value()) {

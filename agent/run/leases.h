@@ -41,6 +41,7 @@ class Leases {
   void forget() { held_.clear(); }
 
  private:
+  Result<std::optional<stage::Lease>> lease_of_another(const state::Evaluation& row) const;
   Result<std::optional<stage::Lease>> take_up(const state::Evaluation& row, stage::Lease lease);
 
   state::Store& store_;

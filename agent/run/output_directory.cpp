@@ -46,6 +46,15 @@ watch::WatchOptions watch_options(const config::Settings& all, const std::string
   return options;
 }
 
+/// Evaluations of one checkpoint and kind differ by their tasks alone.
+std::string series_of(const state::Evaluation& row) {
+  std::vector<std::string> tasks = row.settings.tasks;
+  std::sort(tasks.begin(), tasks.end());
+  std::string series;
+  for (const std::string& task : tasks) series += task + " ";
+  return series;
+}
+
 Recorder::Links links_to_results(const config::PublishSettings& settings, const std::string& path) {
   const bool ours = settings.dir.empty();
   return {settings.link_in_checkpoint,
@@ -378,7 +387,7 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     const auto rest = resting_.find(row.id);
     const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
     const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
-    candidates.push_back({row.id, row.step, row.kind, ready});
+    candidates.push_back({row.id, row.step, row.kind, ready, series_of(row)});
   }
   waiting_count_ = candidates.size();
   return candidates;

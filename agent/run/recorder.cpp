@@ -99,7 +99,7 @@ state::CheckpointObservation Recorder::observation_of(const watch::Sighting& see
   return observation;
 }
 
-Result<state::Evaluation> Recorder::row_of(const watch::Sighting& seen) {
+Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                            store_.observe_checkpoint(run_.id(), observation_of(seen)));
   if (observed.replaces.has_value()) {
@@ -108,7 +108,12 @@ Result<state::Evaluation> Recorder::row_of(const watch::Sighting& seen) {
                                 std::to_string(observed.checkpoint.generation) + ")"));
   }
   checkpoint_of_step_[seen.step] = observed.checkpoint.id;
-  return store_.plan_evaluation(wanted_.evaluation_of(observed.checkpoint.id, kind_of(seen)));
+  std::vector<state::Evaluation> rows;
+  for (const auto& wanted : wanted_.evaluations_of(observed.checkpoint.id, kind_of(seen))) {
+    EVALCAR_ASSIGN_OR_RETURN(auto row, store_.plan_evaluation(wanted));
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::string& reason) {
@@ -130,8 +135,7 @@ Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::str
 
 Result<bool> Recorder::end_if_unwanted(const state::Evaluation& row) {
   if (row.asked) return false;
-  EVALCAR_ASSIGN_OR_RETURN(const std::string reason,
-                           wanted_.why_not(row.run_id, row.step, row.kind));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string reason, wanted_.why_not(row));
   if (reason.empty()) return false;
   if (is_open(row.state) && row.id != in_flight_.active) {
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSkipped,
@@ -144,17 +148,20 @@ Result<bool> Recorder::end_if_unwanted(const state::Evaluation& row) {
 // ---- each verdict
 
 Status Recorder::record_waiting(const watch::Sighting& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
-  // Of a row that is further on this is a delete or a rewrite in progress: it says nothing yet.
-  if (row.state != EvaluationState::kFound) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
-  if (unwanted) return {};
-  spdlog::debug("{}: waiting: {}", title(row), seen.reason);
-  return store_.set_reason(row.id, seen.reason);
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
+  for (const state::Evaluation& row : rows) {
+    // Of a row that is further on this is a delete or a rewrite in progress: it says nothing yet.
+    if (row.state != EvaluationState::kFound) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+    if (unwanted) continue;
+    spdlog::debug("{}: waiting: {}", title(row), seen.reason);
+    EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, seen.reason));
+  }
+  return {};
 }
 
 Status Recorder::record_complete(const watch::Sighting& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
   view_.complete[{seen.step, seen.kind}] = seen;
   if (seen.kind == WeightsKind::kRegular && seen.step == view_.newest_step() && run_.home_ready()) {
     const std::string step = std::to_string(seen.step);
@@ -162,6 +169,11 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
         files_, links_.mode, seen,
         {join_path(links_.results.dir, step), join_path(links_.results.target, step) + "/"});
   }
+  for (const state::Evaluation& row : rows) EVALCAR_RETURN_IF_ERROR(take_up(row, seen));
+  return {};
+}
+
+Status Recorder::take_up(const state::Evaluation& row, const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
   if (unwanted) return {};
   if (row.state == EvaluationState::kFound || revivable(row)) {
@@ -198,12 +210,15 @@ Status Recorder::record_overtaken(const watch::Sighting& seen) {
 }
 
 Status Recorder::set_aside(const watch::Sighting& seen, const state::AttemptFailure& failure) {
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, row_of(seen));
-  if (row.state != EvaluationState::kFound) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
-  if (unwanted) return {};
-  spdlog::warn("{}: set aside: {}", title(row), failure.message);
-  return store_.fail_attempt(row.id, failure, "", true);
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
+  for (const state::Evaluation& row : rows) {
+    if (row.state != EvaluationState::kFound) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
+    if (unwanted) continue;
+    spdlog::warn("{}: set aside: {}", title(row), failure.message);
+    EVALCAR_RETURN_IF_ERROR(store_.fail_attempt(row.id, failure, "", true));
+  }
+  return {};
 }
 
 Status Recorder::record_gone(const watch::Sighting& seen) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "agent/run/checkpoint_link.h"
 #include "agent/run/current_run.h"
@@ -45,11 +46,13 @@ class Recorder {
   void forget();
 
  private:
-  Result<state::Evaluation> row_of(const watch::Sighting& seen);
+  /// One for each cadence that tasks have.
+  Result<std::vector<state::Evaluation>> rows_of(const watch::Sighting& seen);
   state::CheckpointObservation observation_of(const watch::Sighting& seen) const;
   Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
   Status record_waiting(const watch::Sighting& seen);
   Status record_complete(const watch::Sighting& seen);
+  Status take_up(const state::Evaluation& row, const watch::Sighting& seen);
   Status record_not_started(const watch::Sighting& seen);
   Status record_unreadable(const watch::Sighting& seen);
   Status record_overtaken(const watch::Sighting& seen);

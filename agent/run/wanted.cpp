@@ -17,6 +17,15 @@ std::vector<std::string> task_set(std::vector<std::string> tasks) {
   return tasks;
 }
 
+config::TaskCadence cadence_of(const config::EvaluateSettings& settings, const std::string& task) {
+  config::TaskCadence cadence;
+  const auto steps = settings.task_eval_steps.find(task);
+  if (steps != settings.task_eval_steps.end()) cadence.eval_steps = steps->second;
+  const auto nth = settings.task_every_nth.find(task);
+  if (nth != settings.task_every_nth.end()) cadence.every_nth = nth->second;
+  return cadence;
+}
+
 }  // namespace
 
 Wanted::Wanted(const FileSystem& files, const config::EvaluateSettings& settings,
@@ -26,9 +35,25 @@ Wanted::Wanted(const FileSystem& files, const config::EvaluateSettings& settings
       rows_(rows),
       view_(view),
       wanted_(evaluation_settings(settings)),
-      tasks_(task_set(wanted_.tasks)),
       identity_(state::settings_sha256(wanted_, settings.dtype)),
-      average_identity_(state::settings_sha256(settings_of("average"), settings.dtype)) {}
+      average_identity_(state::settings_sha256(settings_of("average"), settings.dtype)) {
+  std::map<config::TaskCadence, Group> groups;
+  for (const std::string& task : wanted_.tasks) {
+    const config::TaskCadence cadence = cadence_of(settings, task);
+    Group& group = groups[cadence];
+    group.cadence = cadence;
+    group.tasks.push_back(task);
+  }
+  for (auto& [cadence, group] : groups) groups_.push_back(std::move(group));
+  if (groups_.empty()) groups_.emplace_back();  // the store says that there have to be tasks
+}
+
+const Wanted::Group* Wanted::group_of(const std::vector<std::string>& tasks) const {
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
+    return task_set(group.tasks) == task_set(tasks);
+  });
+  return found == groups_.end() ? nullptr : &*found;
+}
 
 protocol::EvaluationSettings Wanted::settings_of(const std::string& kind) const {
   protocol::EvaluationSettings settings = wanted_;
@@ -36,23 +61,27 @@ protocol::EvaluationSettings Wanted::settings_of(const std::string& kind) const 
   return settings;
 }
 
-state::NewEvaluation Wanted::evaluation_of(std::int64_t checkpoint_id,
-                                           const std::string& kind) const {
-  state::NewEvaluation wanted;
-  wanted.checkpoint_id = checkpoint_id;
-  wanted.kind = kind;
-  wanted.dtype = settings_.dtype;
-  wanted.settings = settings_of(kind);
-  return wanted;
+std::vector<state::NewEvaluation> Wanted::evaluations_of(std::int64_t checkpoint_id,
+                                                         const std::string& kind) const {
+  std::vector<state::NewEvaluation> all;
+  for (const Group& group : groups_) {
+    state::NewEvaluation& wanted = all.emplace_back();
+    wanted.checkpoint_id = checkpoint_id;
+    wanted.kind = kind;
+    wanted.dtype = settings_.dtype;
+    wanted.settings = settings_of(kind);
+    wanted.settings.tasks = group.tasks;
+  }
+  return all;
 }
 
 bool Wanted::matches(const state::Evaluation& row) const {
   const std::string& identity = row.kind == "average" ? average_identity_ : identity_;
-  return row.settings_sha256 == identity && task_set(row.settings.tasks) == tasks_;
+  return row.settings_sha256 == identity && group_of(row.settings.tasks) != nullptr;
 }
 
-Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step,
-                                    const std::string& kind) const {
+Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step, const std::string& kind,
+                                    const std::vector<std::string>& tasks) const {
   const auto& kinds = settings_.weights;
   if (kind == "average") {
     if (settings_.average_last == 0) return std::string("evaluate.average_last is 0");
@@ -62,14 +91,20 @@ Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step,
   if (!leaves_out()) return std::string();
   EVALCAR_ASSIGN_OR_RETURN(const schedule::Occasion occasion, occasion_of(run_id, step));
   warn_of_mismatch(occasion);
-  return schedule::why_not_wanted(
+  const std::string reason = schedule::why_not_wanted(
       {settings_.eval_strategy, settings_.eval_steps, settings_.every_nth}, occasion);
+  const Group* const group = group_of(tasks);
+  if (!reason.empty() || group == nullptr) return reason;
+  std::string names;
+  for (const std::string& task : group->tasks) names += (names.empty() ? "" : ", ") + task;
+  return schedule::why_tasks_not_wanted(group->cadence, names, occasion);
 }
 
 /// Else nothing has to be known of a checkpoint.
 bool Wanted::leaves_out() const {
   return settings_.eval_strategy != config::EvalStrategy::kSteps || settings_.eval_steps > 0 ||
-         settings_.every_nth > 1;
+         settings_.every_nth > 1 || !settings_.task_every_nth.empty() ||
+         !settings_.task_eval_steps.empty();
 }
 
 void Wanted::forget() {
@@ -105,7 +140,7 @@ Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t
     occasion.epoch = state->epoch;
     occasion.save_steps = state->save_steps;
   }
-  if (settings_.every_nth <= 1) return occasion;
+  if (settings_.every_nth <= 1 && settings_.task_every_nth.empty()) return occasion;
   // Both: what was deleted since, and what is there but not yet recorded.
   std::set<std::int64_t> earlier;
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, rows_.checkpoints(run_id));

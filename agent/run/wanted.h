@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/config/settings.h"
 #include "agent/run/disk_view.h"
@@ -20,14 +21,21 @@ class Wanted {
   Wanted(const FileSystem& files, const config::EvaluateSettings& settings,
          const state::Reader& rows, const DiskView& view);
 
-  /// The evaluation of these weights that is wanted now.
-  state::NewEvaluation evaluation_of(std::int64_t checkpoint_id, const std::string& kind) const;
+  /// The evaluations of these weights that the configuration has: one, or where some tasks have a
+  /// cadence of their own, one more for each such cadence. Whether each is wanted of this
+  /// checkpoint says why_not().
+  std::vector<state::NewEvaluation> evaluations_of(std::int64_t checkpoint_id,
+                                                   const std::string& kind) const;
   /// Whether a row is of this configuration. The order of tasks is for people; what is measured is
   /// their set.
   bool matches(const state::Evaluation& row) const;
-  /// "" if this kind of weights of this step is wanted, else the reason.
-  Result<std::string> why_not(std::int64_t run_id, std::int64_t step,
-                              const std::string& kind) const;
+  /// "" if an evaluation of these tasks on this kind of weights of this step is wanted, else the
+  /// reason.
+  Result<std::string> why_not(std::int64_t run_id, std::int64_t step, const std::string& kind,
+                              const std::vector<std::string>& tasks) const;
+  Result<std::string> why_not(const state::Evaluation& row) const {
+    return why_not(row.run_id, row.step, row.kind, row.settings.tasks);
+  }
   /// Training is over, and this was its last checkpoint.
   void set_last(std::int64_t step) { last_step_ = step; }
   std::optional<std::int64_t> last() const { return last_step_; }
@@ -39,6 +47,12 @@ class Wanted {
   std::int64_t average_last() const { return settings_.average_last; }
 
  private:
+  /// Tasks that are measured together.
+  struct Group {
+    config::TaskCadence cadence;
+    std::vector<std::string> tasks;  ///< in the order of the configuration
+  };
+  const Group* group_of(const std::vector<std::string>& tasks) const;
   protocol::EvaluationSettings settings_of(const std::string& kind) const;
   bool leaves_out() const;
   const TrainerState* trainer_state(std::int64_t step) const;
@@ -50,7 +64,7 @@ class Wanted {
   const state::Reader& rows_;
   const DiskView& view_;
   protocol::EvaluationSettings wanted_;
-  std::vector<std::string> tasks_;
+  std::vector<Group> groups_;     ///< those of the cadence of all first
   std::string identity_;          ///< of regular and EMA weights
   std::string average_identity_;  ///< of averages: over how many counts too
   std::optional<std::int64_t> last_step_;

@@ -47,9 +47,9 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
     std::sort(sorted.begin(), sorted.end(),
               [](const auto& a, const auto& b) { return newest_order_of(a) < newest_order_of(b); });
   }
-  std::map<std::string, std::int64_t> newest;  // of each kind
+  std::map<std::pair<std::string, std::string>, std::int64_t> newest;  // of each kind and series
   for (const Candidate& c : sorted) {
-    const auto first = newest.emplace(c.kind, c.step).first;
+    const auto first = newest.emplace(std::make_pair(c.kind, c.series), c.step).first;
     if (policy == config::Policy::kLatest && first->second != c.step) {
       choice.superseded.push_back(c.id);
     } else if (!choice.next.has_value() && c.ready) {
@@ -78,6 +78,20 @@ std::string why_not_wanted(const Cadence& cadence, const Occasion& occasion) {
   }
   if (cadence.every_nth > 1 && occasion.position % cadence.every_nth != 0) {
     return "evaluate.every_nth = " + std::to_string(cadence.every_nth) +
+           " leaves this checkpoint out";
+  }
+  return "";
+}
+
+std::string why_tasks_not_wanted(const config::TaskCadence& cadence, const std::string& tasks,
+                                 const Occasion& occasion) {
+  if (occasion.is_last) return "";
+  if (cadence.eval_steps > 0 && occasion.step % cadence.eval_steps != 0) {
+    return "evaluate.task_eval_steps = " + std::to_string(cadence.eval_steps) + " of " + tasks +
+           " does not divide step " + std::to_string(occasion.step);
+  }
+  if (cadence.every_nth > 1 && occasion.position % cadence.every_nth != 0) {
+    return "evaluate.task_every_nth = " + std::to_string(cadence.every_nth) + " of " + tasks +
            " leaves this checkpoint out";
   }
   return "";

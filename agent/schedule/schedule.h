@@ -17,6 +17,7 @@ struct Candidate {
   std::int64_t step = 0;
   std::string kind;   ///< "regular" | "ema"
   bool ready = true;  ///< false: waiting for its next try; it keeps its place, but not its turn
+  std::string series = {};  ///< evaluations of other tasks, of another cadence, are another one
 };
 
 struct Choice {
@@ -24,8 +25,8 @@ struct Choice {
   std::vector<std::int64_t> superseded;  ///< `latest` only: a newer one of the same kind waits
 };
 
-/// `newest-first` (then backfill), `every` (oldest first), `latest` (the newest of each kind, the
-/// others are given up). Within a step regular comes before EMA.
+/// `newest-first` (then backfill), `every` (oldest first), `latest` (the newest of each kind and
+/// series, the others are given up). Within a step regular comes before EMA.
 Choice choose(std::span<const Candidate> waiting, config::Policy policy);
 
 /// The newest step above `step` that could be evaluated now.
@@ -51,5 +52,10 @@ struct Occasion {
 
 /// "" if wanted, else the reason. What has to be known and is not speaks for the checkpoint.
 std::string why_not_wanted(const Cadence& cadence, const Occasion& occasion);
+
+/// The same of some tasks, which are measured more seldom than the others: of what the cadence of
+/// all wants, what theirs wants too. `tasks`: their names, for people.
+std::string why_tasks_not_wanted(const config::TaskCadence& cadence, const std::string& tasks,
+                                 const Occasion& occasion);
 
 }  // namespace evalcar::schedule

@@ -85,6 +85,13 @@ TEST_CASE("a bad value names the line, what was seen and what was expected") {
   CHECK(contains(problem_of("[evaluate]\nlimit = -1\n"), "expected \"all\", a count"));
   CHECK(contains(problem_of("[evaluate]\nlimit = 2.5\n"), "expected \"all\", a count"));
   CHECK(contains(problem_of("[evaluate]\npolicy = \"newest\"\n"), "\"newest-first\""));
+  for (const char* const pair : {"mmmu_val", "mmmu_val=0", "=4", "mmmu_val=x", "mmmu_val=4=4"}) {
+    const std::string text = "[evaluate]\ntasks = [\"mmmu_val\"]\ntask_every_nth = [\"";
+    CHECK(contains(problem_of(text + pair + "\"]\n"), "mmmu_val=4"));
+  }
+  CHECK(contains(problem_of("[evaluate]\ntasks = [\"docvqa_val\"]\n"
+                            "task_eval_steps = [\"mmmu_val=4\"]\n"),
+                 "\"mmmu_val\" is not one of evaluate.tasks"));
   for (const char* const part : {"10", "0%", "100%", "%", "x%", "nan%", "10%%"}) {
     CHECK(contains(problem_of("[evaluate]\nanytime = [\"" + std::string(part) + "\"]\n"), "10%"));
   }

@@ -41,6 +41,33 @@ TEST_CASE("latest gives up all but the newest of each kind") {
   CHECK(choice.superseded == std::vector<std::int64_t>{1, 4, 5});
 }
 
+TEST_CASE("under latest, tasks that are measured more seldom are not given up for the others") {
+  const std::vector<Candidate> waiting = {{1, 10, "regular", true, "mmmu_val "},
+                                          {2, 10, "regular", true, "docvqa_val "},
+                                          {3, 15, "regular", true, "docvqa_val "}};
+  const Choice choice = choose(waiting, Policy::kLatest);
+
+  CHECK(choice.next == 3);
+  CHECK(choice.superseded == std::vector<std::int64_t>{2});
+}
+
+TEST_CASE("tasks of a cadence of their own are left out with a reason, but never of the last") {
+  const auto why = [](std::int64_t eval_steps, std::int64_t every_nth, std::int64_t step,
+                      std::int64_t position, bool last = false) {
+    return why_tasks_not_wanted({eval_steps, every_nth}, "mmmu_val",
+                                {.step = step, .position = position, .is_last = last, .epoch = {}});
+  };
+  CHECK(why(0, 1, 7, 3).empty());
+  CHECK(why(100, 1, 300, 3).empty());
+  CHECK(why(100, 1, 350, 3) ==
+        "evaluate.task_eval_steps = 100 of mmmu_val does not divide step 350");
+  CHECK(why(100, 1, 350, 3, true).empty());
+  CHECK(why(0, 3, 5, 0).empty());
+  CHECK(why(0, 3, 20, 3).empty());
+  CHECK(why(0, 3, 25, 4) == "evaluate.task_every_nth = 3 of mmmu_val leaves this checkpoint out");
+  CHECK(why(0, 3, 25, 4, true).empty());
+}
+
 TEST_CASE("an evaluation that waits for its next try lets the others go first") {
   const std::vector<Candidate> waiting = {{1, 2, "regular", false}, {2, 1, "regular", true}};
 

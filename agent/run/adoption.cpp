@@ -86,50 +86,89 @@ Status take_back(state::Store& store, const stage::Stage& stage, const state::Ev
   return store.mark_leased(row.id, stage.dir_of(name));
 }
 
+std::vector<std::string> sorted(std::vector<std::string> tasks) {
+  std::sort(tasks.begin(), tasks.end());
+  return tasks;
+}
+
+/// The evaluations that are wanted of a lease and have no row. `rows`: those of its checkpoint.
+Result<std::vector<state::NewEvaluation>> missing_of(const Wanted& wanted, std::int64_t run_id,
+                                                     const LeaseName& lease,
+                                                     const std::vector<state::Evaluation>& rows) {
+  std::vector<state::NewEvaluation> missing;
+  for (state::NewEvaluation& one : wanted.evaluations_of(0, lease.kind)) {
+    const bool known = std::any_of(rows.begin(), rows.end(), [&one](const state::Evaluation& row) {
+      return sorted(row.settings.tasks) == sorted(one.settings.tasks);
+    });
+    if (known) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted,
+                             wanted.why_not(run_id, lease.step, lease.kind, one.settings.tasks));
+    if (unwanted.empty()) missing.push_back(std::move(one));
+  }
+  return missing;
+}
+
+/// The checkpoint whose files the lease holds; absent: they are not whole, or not those of `rows`.
+Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state::Store& store,
+                                                  const stage::Stage& stage, const state::Run& run,
+                                                  const std::string& dir, const LeaseName& lease,
+                                                  const std::vector<state::Evaluation>& rows,
+                                                  const AdoptionPlace& place) {
+  if (!rows.empty()) {
+    const std::int64_t id = rows.front().checkpoint_id;
+    EVALCAR_ASSIGN_OR_RETURN(const auto judged, store.read().files_of(id, lease.kind));
+    if (judged.empty() || !stage.check_against(dir, judged).has_value()) {
+      return std::optional<std::int64_t>();
+    }
+    return std::optional(id);
+  }
+  const auto seen = observe_lease(files, dir, lease, place);
+  if (!seen.has_value()) return std::optional<std::int64_t>();
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, store.observe_checkpoint(run.id, *seen));
+  EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
+  return std::optional(observed.checkpoint.id);
+}
+
 }  // namespace
 
 Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
                     const Wanted& wanted, const state::Run& run, const AdoptionPlace& place) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store.read().evaluations({.run_id = run.id}));
   std::set<std::pair<std::int64_t, std::string>> known;  // a kind may be known without the other
-  std::multimap<std::string, state::Evaluation> without_lease;
+  std::map<std::string, std::vector<state::Evaluation>> rows_of;  // by the name of their lease
   for (const state::Evaluation& row : rows) {
     known.emplace(row.step, row.kind);
-    if (row.state == state::EvaluationState::kComplete && row.lease_path.empty()) {
-      without_lease.emplace(lease_name_of(row.step, row.generation, row.kind), row);
-    }
+    rows_of[lease_name_of(row.step, row.generation, row.kind)].push_back(row);
   }
   for (const std::string& name : stage.names()) {
     const auto lease = parse_lease_name(name);
     if (!lease.has_value()) continue;
     const std::string folder = join_path(place.output_dir, folder_name(place.pattern, lease->step));
     if (files.info_followed(folder).has_value()) continue;  // it is recorded as any other
-    const auto [first, last] = without_lease.equal_range(name);
-    for (auto row = first; row != last; ++row) {
-      EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row->second, name));
+    const std::vector<state::Evaluation>& of_lease = rows_of[name];
+    for (const state::Evaluation& row : of_lease) {
+      if (row.state != state::EvaluationState::kComplete || !row.lease_path.empty()) continue;
+      EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row, name));
     }
-    if (known.contains({lease->step, lease->kind})) continue;
-    std::vector<state::NewEvaluation> asked = wanted.evaluations_of(0, lease->kind);
-    for (auto one = asked.begin(); one != asked.end();) {
-      EVALCAR_ASSIGN_OR_RETURN(
-          const std::string unwanted,
-          wanted.why_not(run.id, lease->step, lease->kind, one->settings.tasks));
-      one = unwanted.empty() ? std::next(one) : asked.erase(one);
-    }
+    // Beside a row of this configuration only those of other tasks can be missing: their numbers
+    // were not published yet when the database was lost. Rows of another one hand their leases on.
+    const bool beside = std::any_of(of_lease.begin(), of_lease.end(),
+                                    [&](const auto& row) { return wanted.matches(row); });
+    if (known.contains({lease->step, lease->kind}) && !beside) continue;
+    EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, *lease, of_lease));
     if (asked.empty()) continue;
-    const auto seen = observe_lease(files, stage.dir_of(name), *lease, place);
-    if (!seen.has_value()) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
-                             store.observe_checkpoint(run.id, *seen));
-    EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
+    const std::string dir = stage.dir_of(name);
+    EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint,
+                             checkpoint_of(files, store, stage, run, dir, *lease, of_lease, place));
+    if (!checkpoint.has_value()) continue;
     for (state::NewEvaluation& one : asked) {
-      one.checkpoint_id = observed.checkpoint.id;
+      one.checkpoint_id = *checkpoint;
       EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));
       EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
-      EVALCAR_RETURN_IF_ERROR(store.mark_leased(row.id, stage.dir_of(name)));
+      EVALCAR_RETURN_IF_ERROR(store.mark_leased(row.id, dir));
+      spdlog::warn("{}: is gone, and the database did not know it; its lease is measured",
+                   title(row));
     }
-    spdlog::warn("{} {}: is gone, and the database did not know it; its lease is measured",
-                 seen->name, lease->kind);
   }
   return {};
 }

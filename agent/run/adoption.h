@@ -17,8 +17,9 @@ struct AdoptionPlace {
   std::string base_model;  ///< evaluate.base_model
 };
 
-/// Once after a run was entered. A lease that is not whole, not wanted, or of a step that the run
-/// knows or whose folder is there, is left alone. Errors: the store's.
+/// Once after a run was entered. A lease that is not whole, not wanted, whose folder is there, or
+/// whose step the run knows by rows of all its tasks or of another configuration, is left alone.
+/// Errors: the store's.
 Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
                     const Wanted& wanted, const state::Run& run, const AdoptionPlace& place);
 

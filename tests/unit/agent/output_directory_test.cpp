@@ -1,6 +1,8 @@
 // One output directory, turn by turn.
 #include "agent/run/output_directory.h"
 
+#include <filesystem>
+
 #include "tests/unit/agent/trainer.h"
 
 using namespace evalcar;
@@ -96,4 +98,83 @@ TEST_CASE("a copied lease of an earlier process is used, though its files have o
   must(t.turn());
 
   CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}
+
+namespace {
+
+/// docvqa_val of every checkpoint, mmmu_val of every second one that is evaluated.
+struct Seldom : Trainer {
+  Seldom() {
+    settings.evaluate.tasks = {"docvqa_val", "mmmu_val"};
+    settings.evaluate.task_every_nth = {{"mmmu_val", 2}};
+    start();
+  }
+  state::Evaluation row_of(std::int64_t step, const std::string& task) const {
+    const auto rows = must(directory->store().read().evaluations({.step = step}));
+    for (const state::Evaluation& row : rows) {
+      if (row.settings.tasks == std::vector{task}) return row;
+    }
+    FAIL("no row of " << task << " of step " << step);
+    return {};
+  }
+  bool wants_mmmu(std::int64_t step) const {
+    return row_of(step, "mmmu_val").state != state::EvaluationState::kSkipped;
+  }
+  void publish(const state::Evaluation& row) {
+    state::Store& store = directory->store();
+    must(store.begin_attempt(row.id, "cpu"));
+    must(store.record_loaded(row.id, "w", "float32"));
+    protocol::EvaluationResult result;
+    result.weights_sha256 = "w";
+    result.tasks = {test::anls_result(row.settings.tasks.front(), 0.5)};
+    must(store.record_result(row.id, result));
+    directory->release(row);
+    must(directory->publish(must(store.read().evaluation(row.id))));
+  }
+  void lose_database() {
+    directory.reset();
+    for (const char* const suffix : {"", "-wal", "-shm"}) {
+      std::filesystem::remove(settings.store.path + suffix);
+    }
+    start();
+  }
+};
+
+constexpr const char* kLease5 = "/out/_evalcar/leases/5-1-regular";
+
+}  // namespace
+
+TEST_CASE("a lost database keeps the lease of a seldom task whose sibling was published") {
+  Seldom t;
+  t.save(5);
+  must(t.turn());
+  t.publish(t.row_of(5, "docvqa_val"));
+  t.remove(5);
+  must(t.turn());
+  REQUIRE(t.files.exists(kLease5));
+
+  t.lose_database();
+  must(t.turn());
+  must(t.turn());
+
+  CHECK(t.row_of(5, "docvqa_val").state == state::EvaluationState::kPublished);
+  CHECK(t.row_of(5, "mmmu_val").state == state::EvaluationState::kLeased);
+  CHECK(t.files.exists(kLease5));
+  CHECK(must(t.directory->lease_of(t.row_of(5, "mmmu_val"))).has_value());
+}
+
+TEST_CASE("a lost database does not measure a seldom task from a lease of other files") {
+  Seldom t;
+  t.save(5);
+  must(t.turn());
+  t.publish(t.row_of(5, "docvqa_val"));
+  t.remove(5);
+  must(t.turn());
+  t.clock.advance(seconds(5));
+  t.files.put_file(std::string(kLease5) + "/model.safetensors", safetensors('b'));
+
+  t.lose_database();
+  must(t.turn());
+
+  CHECK(must(t.directory->store().read().evaluations({.step = 5})).size() == 1);
 }

@@ -114,8 +114,8 @@ const Key kKeys[] = {
      "With \"steps\": only steps that this number divides, and the last one; 0: every checkpoint.",
      ASSIGN(evaluate.eval_steps, integer(v, 0))},
     {"evaluate.task_every_nth", "[]", "[\"mmmu_val=4\"]",
-     "Of these tasks only each n-th checkpoint, and the last one. They form an evaluation of their "
-     "own, with a line of its own.",
+     "Of these tasks only each n-th of the checkpoints that are evaluated, and the last one. They "
+     "form an evaluation of their own, with a line of its own.",
      assign_task_every_nth},
     {"evaluate.task_eval_steps", "[]", "[\"mmmu_val=2000\"]",
      "Of these tasks only steps that the number divides, and the last one; as task_every_nth.",

@@ -37,7 +37,7 @@ enum class EvalStrategy {
 /// Of a task that is measured more seldom than the others.
 struct TaskCadence {
   std::int64_t eval_steps = 0;  ///< 0 = every checkpoint that is evaluated
-  std::int64_t every_nth = 1;   ///< the first checkpoint of the run, and each n-th after it
+  std::int64_t every_nth = 1;   ///< of those that are evaluated the first, and each n-th after it
   auto operator<=>(const TaskCadence&) const = default;
 };
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "agent/run/evaluation_settings.h"
+#include "agent/run/rows.h"
 
 namespace evalcar::run {
 namespace {
@@ -91,8 +92,7 @@ Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step, cons
   if (!leaves_out()) return std::string();
   EVALCAR_ASSIGN_OR_RETURN(const schedule::Occasion occasion, occasion_of(run_id, step));
   warn_of_mismatch(occasion);
-  const std::string reason = schedule::why_not_wanted(
-      {settings_.eval_strategy, settings_.eval_steps, settings_.every_nth}, occasion);
+  const std::string reason = schedule::why_not_wanted(cadence(), occasion);
   const Group* const group = group_of(tasks);
   if (!reason.empty() || group == nullptr) return reason;
   std::string names;
@@ -131,15 +131,24 @@ bool Wanted::ends_training(std::int64_t step) const {
   return state != nullptr && state->is_last();
 }
 
-Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t step) const {
+schedule::Cadence Wanted::cadence() const {
+  return {settings_.eval_strategy, settings_.eval_steps, settings_.every_nth};
+}
+
+schedule::Occasion Wanted::bare_occasion_of(std::int64_t step) const {
   schedule::Occasion occasion;
   occasion.step = step;
-  occasion.is_last = last_step_ == step;
   if (const TrainerState* const state = trainer_state(step); state != nullptr) {
-    occasion.is_last |= state->is_last();
+    occasion.is_last = state->is_last();
     occasion.epoch = state->epoch;
     occasion.save_steps = state->save_steps;
   }
+  return occasion;
+}
+
+Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t step) const {
+  schedule::Occasion occasion = bare_occasion_of(step);
+  occasion.is_last |= last_step_ == step;
   if (settings_.every_nth <= 1 && settings_.task_every_nth.empty()) return occasion;
   // Both: what was deleted since, and what is there but not yet recorded.
   std::set<std::int64_t> earlier;
@@ -151,7 +160,30 @@ Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t
     if (there < step) earlier.insert(there);
   }
   occasion.position = static_cast<std::int64_t>(earlier.size());
+  if (settings_.task_every_nth.empty()) return occasion;
+  std::int64_t position = 0;
+  for (const std::int64_t before : earlier) {
+    schedule::Occasion one = bare_occasion_of(before);
+    one.position = position++;
+    EVALCAR_ASSIGN_OR_RETURN(const bool counts, let_through(run_id, one));
+    occasion.position_of_wanted += counts ? 1 : 0;
+  }
   return occasion;
+}
+
+/// By the cadence of all. That training ended once with it is not asked: it may not be known any
+/// more, and each start has to count alike. Of epochs, what was found while it was there stands.
+Result<bool> Wanted::let_through(std::int64_t run_id, const schedule::Occasion& earlier) const {
+  schedule::Occasion one = earlier;
+  one.is_last = false;
+  if (!schedule::why_not_wanted(cadence(), one).empty()) return false;
+  if (settings_.eval_strategy != config::EvalStrategy::kEpoch || one.epoch.has_value()) return true;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
+                           rows_.evaluations({.run_id = run_id, .step = one.step}));
+  return std::none_of(rows.begin(), rows.end(), [](const state::Evaluation& row) {
+    return row.state == state::EvaluationState::kSkipped &&
+           row.reason.starts_with(std::string(kNotWanted) + "evaluate.eval_strategy");
+  });
 }
 
 /// Once: where the trainer saves at other steps, fewer are evaluated than the setting says.

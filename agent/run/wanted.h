@@ -57,6 +57,10 @@ class Wanted {
   bool leaves_out() const;
   const TrainerState* trainer_state(std::int64_t step) const;
   Result<schedule::Occasion> occasion_of(std::int64_t run_id, std::int64_t step) const;
+  /// What is known of the step alone.
+  schedule::Occasion bare_occasion_of(std::int64_t step) const;
+  schedule::Cadence cadence() const;
+  Result<bool> let_through(std::int64_t run_id, const schedule::Occasion& earlier) const;
   void warn_of_mismatch(const schedule::Occasion& occasion) const;
 
   const FileSystem& files_;

@@ -90,7 +90,7 @@ std::string why_tasks_not_wanted(const config::TaskCadence& cadence, const std::
     return "evaluate.task_eval_steps = " + std::to_string(cadence.eval_steps) + " of " + tasks +
            " does not divide step " + std::to_string(occasion.step);
   }
-  if (cadence.every_nth > 1 && occasion.position % cadence.every_nth != 0) {
+  if (cadence.every_nth > 1 && occasion.position_of_wanted % cadence.every_nth != 0) {
     return "evaluate.task_every_nth = " + std::to_string(cadence.every_nth) + " of " + tasks +
            " leaves this checkpoint out";
   }

@@ -43,7 +43,9 @@ struct Cadence {
 struct Occasion {
   std::int64_t step = 0;
   std::int64_t position = 0;  ///< 0 for the run's first checkpoint, and so on
-  bool is_last = false;       ///< training has ended with it, as far as is known
+  /// The same, counting only the checkpoints that the cadence of all lets through.
+  std::int64_t position_of_wanted = 0;
+  bool is_last = false;  ///< training has ended with it, as far as is known
   /// Of trainer_state.json: how many epochs were done at this step, e.g. 1.98; absent: not known.
   std::optional<double> epoch;
   std::int64_t save_steps =

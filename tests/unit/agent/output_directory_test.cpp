@@ -178,3 +178,52 @@ TEST_CASE("a lost database does not measure a seldom task from a lease of other 
 
   CHECK(must(t.directory->store().read().evaluations({.step = 5})).size() == 1);
 }
+
+TEST_CASE("a seldom task counts the checkpoints that the cadence of all lets through, no others") {
+  Seldom t;
+  t.settings.evaluate.eval_steps = 10;
+  t.start();
+  for (const std::int64_t step : {5, 10, 15, 20, 25, 30}) t.save(step);
+  must(t.turn());
+
+  CHECK(t.wants_mmmu(10));
+  CHECK_FALSE(t.wants_mmmu(20));
+  CHECK(t.wants_mmmu(30));
+  CHECK(t.row_of(20, "mmmu_val").reason.find("task_every_nth") != std::string::npos);
+}
+
+TEST_CASE("a seldom task counts the same where every n-th checkpoint is evaluated at all") {
+  Seldom t;
+  t.settings.evaluate.every_nth = 2;
+  t.start();
+  for (const std::int64_t step : {1, 2, 3, 4, 5}) t.save(step);
+  must(t.turn());
+
+  CHECK(t.wants_mmmu(1));
+  CHECK_FALSE(t.wants_mmmu(3));
+  CHECK(t.wants_mmmu(5));
+}
+
+TEST_CASE("a seldom task counts epochs that it remembers, whatever retention took and a restart") {
+  Seldom t;
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kEpoch;
+  t.start();
+  for (std::int64_t step = 1; step <= 8; ++step) {  // 4 steps an epoch, saved at each second one
+    if (step % 2 == 1) continue;
+    t.save(step);
+    t.files.put_file("/out/checkpoint-" + std::to_string(step) + "/trainer_state.json",
+                     R"({"epoch":)" + std::to_string(static_cast<double>(step) / 4) +
+                         R"(,"save_steps":2,"global_step":)" + std::to_string(step) +
+                         R"(,"max_steps":100})");
+    must(t.turn());
+    if (step > 2) t.remove(step - 2);
+    if (step == 6) t.start();
+    must(t.turn());
+  }
+
+  CHECK(t.row_of(2, "docvqa_val").state == state::EvaluationState::kSkipped);
+  CHECK(t.row_of(6, "docvqa_val").state == state::EvaluationState::kSkipped);
+  CHECK(t.row_of(8, "docvqa_val").state == state::EvaluationState::kLeased);
+  CHECK(t.wants_mmmu(4));
+  CHECK_FALSE(t.wants_mmmu(8));
+}

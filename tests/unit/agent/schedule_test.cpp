@@ -55,7 +55,11 @@ TEST_CASE("tasks of a cadence of their own are left out with a reason, but never
   const auto why = [](std::int64_t eval_steps, std::int64_t every_nth, std::int64_t step,
                       std::int64_t position, bool last = false) {
     return why_tasks_not_wanted({eval_steps, every_nth}, "mmmu_val",
-                                {.step = step, .position = position, .is_last = last, .epoch = {}});
+                                {.step = step,
+                                 .position = 99,
+                                 .position_of_wanted = position,
+                                 .is_last = last,
+                                 .epoch = {}});
   };
   CHECK(why(0, 1, 7, 3).empty());
   CHECK(why(100, 1, 300, 3).empty());

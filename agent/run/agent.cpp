@@ -23,6 +23,8 @@ constexpr seconds kBusyTurn{1};
 /// A fault around the checkpoints is repaired by a person: it costs a start of the evaluator, maybe
 /// a load, to see whether it is.
 constexpr std::chrono::minutes kLongestObstacle{5};
+constexpr const char* kLeftWaiting =
+    "the evaluations that are left wait with their leases; start again when this is repaired";
 
 }  // namespace
 
@@ -138,8 +140,11 @@ void Agent::step_job() {
   }
   if (!job_->done()) return;
   if (job_->missed_data()) data_.doubt();
-  if (job_->obstacle().has_value()) {
-    meet_obstacle(*job_->obstacle());
+  const auto& obstacle = job_->obstacle();
+  if (obstacle.has_value() && obstacle->kind == protocol::kData && !data_.all_missing()) {
+    rest_without_data();
+  } else if (obstacle.has_value()) {
+    meet_obstacle(*obstacle);
   } else {
     obstacles_ = 0;
     data_obstacle_ = false;
@@ -164,9 +169,26 @@ void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
   const bool configuration =
       !of_the_moment && obstacle.kind != protocol::kData && obstacle.kind != protocol::kDeviceLost;
   exit_code_ = configuration ? kConfiguration : kFailed;
-  spdlog::error(
-      "the evaluations that are left wait with their leases; start again when this is "
-      "repaired");
+  spdlog::error(kLeftWaiting);
+}
+
+void Agent::rest_without_data() {
+  const state::Evaluation& row = job_->row();
+  const auto pause = std::min<milliseconds>(
+      kLongestObstacle,
+      settings_.limits.retry_delay * (std::int64_t{1} << std::min<std::int64_t>(row.attempts, 10)));
+  job_->directory().rest_without_data(row.id, around_.clock.monotonic_now() + pause);
+}
+
+/// Something waits, and all that waits does so for its tasks' data.
+bool Agent::only_data_are_missing() const {
+  std::size_t waiting = 0;
+  std::size_t without_data = 0;
+  for (const auto& directory : directories_) {
+    waiting += directory->waiting_count();
+    without_data += directory->waiting_without_data();
+  }
+  return waiting > 0 && waiting == without_data;
 }
 
 void Agent::end_job() {
@@ -214,6 +236,10 @@ void Agent::start_next() {
     write_status(true);
   } else {
     schedule_again_at_ = now + kSchedulePause;
+    if (options_.once && looked() && only_data_are_missing()) {
+      exit_code_ = kFailed;
+      return spdlog::error(kLeftWaiting);
+    }
     complete_one();
     if (!settings_.evaluate.keep_resident) supervisor_.rest();
   }

@@ -79,6 +79,9 @@ class Agent {
   /// Device, data, settings or the evaluator's program are at fault: every evaluation would end
   /// alike, so none is started for a while.
   void meet_obstacle(const supervise::JobFailed& obstacle);
+  /// The data of its tasks are missing, and those of others may be there: it alone waits.
+  void rest_without_data();
+  bool only_data_are_missing() const;
   /// Nothing more is expected of this directory.
   bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();

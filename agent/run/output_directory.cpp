@@ -366,6 +366,7 @@ void OutputDirectory::interrupt_active(const std::string& why) {
 
 Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   std::vector<schedule::Candidate> candidates;
+  waiting_without_data_ = 0;
   if (!run_.known() || run_.unsure() || silent_since_.has_value()) return candidates;
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
@@ -386,6 +387,7 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     if (row.state == EvaluationState::kFound) continue;
     const auto rest = resting_.find(row.id);
     const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
+    if (rests && without_data_.contains(row.id)) ++waiting_without_data_;
     const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
     candidates.push_back({row.id, row.step, row.kind, ready, series_of(row)});
   }

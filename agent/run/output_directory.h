@@ -97,8 +97,18 @@ class OutputDirectory {
   std::size_t partial_count() const { return completion_.waiting(); }
   /// It is not chosen before then: others get their turn first.
   void rest(std::int64_t evaluation, MonotonicTime until) { resting_[evaluation] = until; }
+  /// The same of one whose tasks' data are missing.
+  void rest_without_data(std::int64_t evaluation, MonotonicTime until) {
+    rest(evaluation, until);
+    without_data_.insert(evaluation);
+  }
+  /// How many of those that waited at the last look rest without their data.
+  std::size_t waiting_without_data() const { return waiting_without_data_; }
   /// All of them may be chosen again.
-  void end_rest() { resting_.clear(); }
+  void end_rest() {
+    resting_.clear();
+    without_data_.clear();
+  }
   /// After record_result. An error leaves it scored; a later turn publishes it.
   Status publish(const state::Evaluation& row);
   /// While it runs: the score of a part, as Publishing tells it.
@@ -112,7 +122,7 @@ class OutputDirectory {
   /// repaired.
   bool take_retry_asked() {
     const bool asked = std::exchange(retry_asked_, false);
-    if (asked) resting_.clear();
+    if (asked) end_rest();
     return asked;
   }
 
@@ -185,7 +195,9 @@ class OutputDirectory {
   bool taken_up_ = false;                          ///< Recorder::take_up_run was done
   bool vanished_ended_ = false;                    ///< Recorder::end_vanished was done
   std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
+  std::set<std::int64_t> without_data_;            ///< why some of them rest
   std::size_t waiting_count_ = 0;
+  std::size_t waiting_without_data_ = 0;
   bool retry_asked_ = false;
   /// Since when the file system does not answer, and how it says so.
   std::optional<MonotonicTime> silent_since_;

@@ -389,7 +389,7 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
     if (rests && without_data_.contains(row.id)) ++waiting_without_data_;
     const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
-    candidates.push_back({row.id, row.step, row.kind, ready, series_of(row)});
+    candidates.push_back({row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0});
   }
   waiting_count_ = candidates.size();
   return candidates;

@@ -62,7 +62,7 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
 std::optional<std::int64_t> newer_than(std::int64_t step, std::span<const Candidate> waiting) {
   std::optional<std::int64_t> newest;
   for (const Candidate& c : waiting) {
-    if (c.ready && c.step > step) newest = std::max(c.step, newest.value_or(c.step));
+    if (c.ready && !c.tried && c.step > step) newest = std::max(c.step, newest.value_or(c.step));
   }
   return newest;
 }

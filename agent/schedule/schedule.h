@@ -18,6 +18,7 @@ struct Candidate {
   std::string kind;   ///< "regular" | "ema"
   bool ready = true;  ///< false: waiting for its next try; it keeps its place, but not its turn
   std::string series = {};  ///< evaluations of other tasks, of another cadence, are another one
+  bool tried = false;       ///< an attempt of it was begun before
 };
 
 struct Choice {
@@ -29,7 +30,8 @@ struct Choice {
 /// series, the others are given up). Within a step regular comes before EMA.
 Choice choose(std::span<const Candidate> waiting, config::Policy policy);
 
-/// The newest step above `step` that could be evaluated now.
+/// The newest step above `step` that could be evaluated now for the first time: one that was tried
+/// may fail again, and one that was put back for another has had its turn.
 std::optional<std::int64_t> newer_than(std::int64_t step, std::span<const Candidate> waiting);
 
 /// Whether a step is evaluated at all, and if not, why.

@@ -160,3 +160,31 @@ TEST_CASE("--once measures all else before it ends for a task without its data")
   CHECK(states.at("5 mmmu_val") == kLeased);
   CHECK(w.agent->finished() == run::kFailed);
 }
+
+TEST_CASE("a newer checkpoint that fails each time does not keep an older one from its result") {
+  Working w;
+  w.settings.evaluate.preempt = true;
+  w.settings.limits.attempts = 100;
+  w.save(5);
+  bool first = true;
+  w.at_load[10] = [&w](const auto&) { w.say_error("internal", true); };
+  w.at_evaluate = [&] {
+    if (first) w.say_interim();
+    first = false;
+  };
+  w.begin();
+  w.turns(6);
+  REQUIRE(w.loads_of(5) == 1);
+
+  w.save(10);
+  w.turns(6);
+  CHECK(w.loads_of(10) == 1);  // it went first
+  CHECK(w.loads_of(5) == 2);
+  w.turns(200);  // more than its pauses
+
+  CHECK(w.loads_of(10) == 1);
+  CHECK(w.loads_of(5) == 2);
+  w.say_result();
+  w.turns(3);
+  CHECK(w.states().at("5 docvqa_val") == kPublished);
+}

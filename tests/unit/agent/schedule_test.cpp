@@ -79,9 +79,11 @@ TEST_CASE("an evaluation that waits for its next try lets the others go first") 
   CHECK_FALSE(choose(std::vector<Candidate>{waiting[0]}, Policy::kNewestFirst).next.has_value());
 }
 
-TEST_CASE("only what is newer and could start now makes an evaluation give way") {
-  const std::vector<Candidate> waiting = {
-      {1, 5, "regular", true}, {2, 10, "ema", true}, {3, 20, "regular", false}};
+TEST_CASE("only what is newer, not tried yet and could start now makes an evaluation give way") {
+  const std::vector<Candidate> waiting = {{1, 5, "regular", true},
+                                          {2, 10, "ema", true},
+                                          {3, 20, "regular", false},
+                                          {4, 30, "regular", true, "", true}};
 
   CHECK(newer_than(5, waiting) == 10);
   CHECK_FALSE(newer_than(10, waiting).has_value());

@@ -57,8 +57,13 @@ std::string interim_key(const state::Evaluation& evaluation, const protocol::Int
   std::string text = identity_of(evaluation);
   std::vector<std::string> parts;
   for (const protocol::InterimScore& score : interim.tasks) {
-    parts.push_back("interim " + score.task + " " + score.fingerprint + " " +
-                    std::to_string(score.n));
+    std::string part =
+        "interim " + score.task + " " + score.fingerprint + " " + std::to_string(score.n);
+    for (const protocol::Metric& metric : score.metrics) {
+      part += " " + metric.name + "," + metric.filter + "=";
+      part += metric.value.has_value() ? Json(*metric.value).dump() : metric.missing;
+    }
+    parts.push_back(std::move(part));
   }
   std::sort(parts.begin(), parts.end());
   for (const std::string& part : parts) text += part + "\n";

@@ -39,7 +39,8 @@ std::map<std::string, double> metric_values(std::string_view kind,
                                             const protocol::EvaluationResult& result,
                                             const Aliases& aliases);
 
-/// The same of an interim score, and unlike the key of any result: which part of what was measured.
+/// The same of an interim score, and unlike the key of any result: which part of what was measured,
+/// and what it gave. A device that failed may have told a wrong one: the right one is another line.
 std::string interim_key(const state::Evaluation& evaluation, const protocol::Interim& interim);
 
 /// What a line holds besides the result.

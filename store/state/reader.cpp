@@ -458,11 +458,16 @@ Result<std::vector<InterimLine>> Reader::interim_lines(std::int64_t run_id) cons
 }
 
 Result<std::optional<double>> Reader::interim_fraction(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto tries, attempts(evaluation_id));
+  std::string fault_at;
+  for (const Attempt& attempt : tries) {
+    if (protocol::is_device_fault(attempt.error_kind)) fault_at = attempt.ended_at;
+  }
   EVALCAR_ASSIGN_OR_RETURN(
       Statement newest,
-      connection_->prepare(
-          "SELECT fraction FROM interim WHERE evaluation_id = ?1 ORDER BY seq DESC LIMIT 1",
-          evaluation_id));
+      connection_->prepare("SELECT fraction FROM interim WHERE evaluation_id = ?1 AND told_at > ?2 "
+                           "ORDER BY seq DESC LIMIT 1",
+                           evaluation_id, fault_at));
   EVALCAR_ASSIGN_OR_RETURN(const bool row, newest.step());
   return row ? std::optional(newest.real(0)) : std::nullopt;
 }

@@ -110,7 +110,8 @@ class Reader {
   Result<std::vector<Publication>> publications(std::int64_t run_id) const;
   /// All lines of a run that tell the score of a part, by seq.
   Result<std::vector<InterimLine>> interim_lines(std::int64_t run_id) const;
-  /// How much of an evaluation its latest interim score is of; absent: it has none.
+  /// How much of an evaluation its latest interim score is of; absent: it has none, or the device
+  /// failed since (protocol::is_device_fault), so that none is to be believed.
   Result<std::optional<double>> interim_fraction(std::int64_t evaluation_id) const;
   /// The tasks that have a number at the step and kind of this evaluation, whichever made it.
   Result<std::vector<std::string>> tasks_with_numbers(std::int64_t evaluation_id) const;

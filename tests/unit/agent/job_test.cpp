@@ -223,3 +223,36 @@ TEST_CASE("a job that makes way goes back to the queue with all its answers") {
   CHECK(row.failures == 0);
   CHECK(must(e.trainer.directory->store().read().answers(row.id)).size() == 2);
 }
+
+TEST_CASE("what a device that failed had told is no reason to give way, and is told anew") {
+  Evaluating e;
+  e.say_interim();
+  must(e.job->step());
+  REQUIRE(e.job->may_yield());
+  e.say(protocol::JobError{.id = e.id,
+                           .kind = std::string(protocol::kDeviceFault),
+                           .stage = "evaluating",
+                           .message = "700"});
+  must(e.job->step());
+  REQUIRE(e.job->done());
+  CHECK(e.supervisor.step().empty());  // its process ends
+  e.trainer.clock.advance(std::chrono::hours(1));
+
+  auto lease = must(e.trainer.directory->lease_of(e.trainer.row(5)));
+  e.job = must(run::Job::begin(e.trainer.around, *e.trainer.directory, e.supervisor,
+                               e.trainer.settings, e.trainer.row(5), std::move(*lease)));
+  CHECK_FALSE(e.job->may_yield());
+}
+
+TEST_CASE("what was told before a stop is a reason to give way at the next start") {
+  Evaluating e;
+  e.say_interim();
+  must(e.job->step());
+  e.job->interrupt();
+  e.trainer.clock.advance(std::chrono::hours(1));
+
+  auto lease = must(e.trainer.directory->lease_of(e.trainer.row(5)));
+  e.job = must(run::Job::begin(e.trainer.around, *e.trainer.directory, e.supervisor,
+                               e.trainer.settings, e.trainer.row(5), std::move(*lease)));
+  CHECK(e.job->may_yield());
+}

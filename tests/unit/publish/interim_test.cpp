@@ -124,6 +124,23 @@ TEST_CASE("telling again, also after a kill, adds no line") {
   CHECK(d.files.content(kLog) == text);
 }
 
+TEST_CASE("a corrected interim score is a line of its own that takes the wrong one's place") {
+  Running d;
+  must(d.publisher->publish_interim(d.id, interim_of(0.1, 20, 0.5), 0));
+  const state::AttemptFailure fault{"evaluating", std::string(protocol::kDeviceFault), "700"};
+  must(d.s.store->fail_attempt(d.id, fault, "", false));
+  must(d.s.store->begin_attempt(d.id, "cpu"));
+  must(d.s.store->record_loaded(d.id, "w1", "float32"));
+
+  CHECK(must(d.publisher->publish_interim(d.id, interim_of(0.1, 20, 0.6), 0)) == 2);
+
+  const auto lines = d.lines();
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1]["metrics"]["eval/docvqa_val/anls"] == 0.6);
+  CHECK(lines[1]["supersedes"] == 1);
+  CHECK(lines[1]["evaluation"] != lines[0]["evaluation"]);
+}
+
 TEST_CASE("a step that has its number is not told of in part again") {
   Running d;
   d.end(0.5);

@@ -20,11 +20,11 @@ Status insert_scores(Connection& connection, std::int64_t interim_id,
     std::string missing = metric.missing;
     if (!value.has_value() && missing.empty()) missing = "no value was given";
     EVALCAR_RETURN_IF_ERROR(connection.run(
-        "INSERT INTO interim_metric(interim_id, task, position, fingerprint, n, documents, name, "
-        "filter, value, stderr, stderr_source, missing, higher_is_better) VALUES(?1, ?2, ?3, ?4, "
-        "?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO interim_metric(interim_id, task, position, fingerprint, n, documents, notes, "
+        "name, filter, value, stderr, stderr_source, missing, higher_is_better) VALUES(?1, ?2, ?3, "
+        "?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         interim_id, score.task, position++, score.fingerprint, score.n, score.documents,
-        metric.name, metric.filter, value, error, metric.stderr_source, missing,
+        score.notes, metric.name, metric.filter, value, error, metric.stderr_source, missing,
         metric.higher_is_better));
   }
   return {};

@@ -366,6 +366,7 @@ CREATE TABLE interim_metric(
   fingerprint TEXT NOT NULL,
   n INTEGER NOT NULL,
   documents INTEGER NOT NULL,
+  notes TEXT NOT NULL,
   name TEXT NOT NULL,
   filter TEXT NOT NULL,
   value REAL,
@@ -383,7 +384,7 @@ CREATE VIEW interim_metrics AS
          m.documents AS documents, i.fraction AS fraction, i.weights_sha256 AS weights_sha256,
          i.told_at AS told_at, m.filter AS filter, m.stderr_source AS stderr_source,
          m.missing AS missing, m.higher_is_better AS higher_is_better,
-         i.evaluation_id AS evaluation_id, e.state AS state, i.seq AS seq
+         i.evaluation_id AS evaluation_id, e.state AS state, i.seq AS seq, m.notes AS notes
     FROM interim i
     JOIN interim_metric m ON m.interim_id = i.interim_id
     JOIN evaluation e ON e.evaluation_id = i.evaluation_id

@@ -20,6 +20,7 @@ protocol::Interim interim_of(double fraction, double value, const std::string& w
   interim.tasks[0].n = static_cast<std::int64_t>(fraction * 100);
   interim.tasks[0].documents = 100;
   interim.tasks[0].metrics = {{"anls", "none", value, 0.25, "", "", true}};
+  interim.tasks[0].notes = R"({"counted_as_misses":2})";
   return interim;
 }
 
@@ -55,6 +56,8 @@ TEST_CASE("the view of interim scores shows the latest one, until there is a num
   CHECK(rows(s, kShown) == std::vector<std::string>{"5 docvqa_val 0.25 10/100 evaluating"});
   must(tell(s, id, interim_of(0.3, 0.5), "b"));
   CHECK(rows(s, kShown) == std::vector<std::string>{"5 docvqa_val 0.5 30/100 evaluating"});
+  CHECK(rows(s, "SELECT notes->>'counted_as_misses' FROM interim_metrics") ==
+        std::vector<std::string>{"2"});
   CHECK(rows(s, "SELECT value FROM metrics").empty());
   CHECK(rows(s, "SELECT line FROM samples").empty());
 

@@ -172,6 +172,7 @@ std::string metrics_line(const state::Evaluation& evaluation,
   line["lag_steps"] = facts.lag_steps.has_value() ? Json(*facts.lag_steps) : Json(nullptr);
   line["time"] = facts.time;
   if (facts.supersedes.has_value()) line["supersedes"] = *facts.supersedes;
+  if (facts.supersedes_interim.has_value()) line["supersedes_interim"] = *facts.supersedes_interim;
   if (!missing.empty()) line["missing"] = std::move(missing);
   if (!sources.empty()) line["stderr_source"] = std::move(sources);
   if (!flags.empty()) line["flags"] = std::move(flags);

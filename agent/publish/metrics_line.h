@@ -47,6 +47,7 @@ std::string interim_key(const state::Evaluation& evaluation, const protocol::Int
 struct LineFacts {
   std::int64_t seq = 0;
   std::optional<std::int64_t> supersedes;
+  std::optional<std::int64_t> supersedes_interim = {};  ///< of a result's line only
   std::optional<std::int64_t> lag_steps;
   std::string results_file;  ///< relative to the folder of metrics.jsonl
   std::string time;

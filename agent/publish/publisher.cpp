@@ -224,11 +224,13 @@ struct Publisher::State {
         const state::Publication publication,
         store.begin_publication(
             evaluation.id, log.last_seq(),
-            [&](std::int64_t next, std::optional<std::int64_t> supersedes) -> Result<std::string> {
+            [&](std::int64_t next,
+                const state::Store::Superseded& superseded) -> Result<std::string> {
               if (there.has_value()) return *there;  // the database is younger than the file
               LineFacts facts;
               facts.seq = next;
-              facts.supersedes = supersedes;
+              facts.supersedes = superseded.line;
+              facts.supersedes_interim = superseded.interim;
               facts.lag_steps = lag_steps;
               facts.results_file = results_file;
               facts.time = format_utc(clock.wall_now());

@@ -22,8 +22,8 @@ Result<std::int64_t> Store::next_seq(std::int64_t after_seq, std::optional<std::
 
 Result<Publication> Store::begin_publication(
     std::int64_t evaluation_id, std::int64_t after_seq,
-    const std::function<Result<std::string>(std::int64_t seq,
-                                            std::optional<std::int64_t> supersedes)>& make_line,
+    const std::function<Result<std::string>(std::int64_t seq, const Superseded& superseded)>&
+        make_line,
     std::optional<std::int64_t> written_seq) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_RETURN_IF_ERROR(require_state(
@@ -37,6 +37,7 @@ Result<Publication> Store::begin_publication(
 
   Publication publication;
   publication.evaluation_id = evaluation_id;
+  Superseded superseded;
   EVALCAR_ASSIGN_OR_RETURN(publication.seq, next_seq(after_seq, written_seq));
   {
     EVALCAR_ASSIGN_OR_RETURN(
@@ -50,9 +51,9 @@ Result<Publication> Store::begin_publication(
             "AND b.result_id IS NOT NULL)",
             evaluation_id));
     EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, earlier.step());
-    publication.supersedes = earlier.optional_integer(0);
+    superseded.line = earlier.optional_integer(0);
   }
-  if (!publication.supersedes.has_value()) {
+  {
     EVALCAR_ASSIGN_OR_RETURN(
         Statement interim,
         connection_->prepare(
@@ -63,9 +64,11 @@ Result<Publication> Store::begin_publication(
             "t.evaluation_id = own.evaluation_id AND t.result_id IS NOT NULL)",
             evaluation_id));
     EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, interim.step());
-    publication.supersedes = interim.optional_integer(0);
+    superseded.interim = interim.optional_integer(0);
   }
-  EVALCAR_ASSIGN_OR_RETURN(publication.line, make_line(publication.seq, publication.supersedes));
+  if (!superseded.line.has_value()) superseded.line = superseded.interim;
+  publication.supersedes = superseded.line;
+  EVALCAR_ASSIGN_OR_RETURN(publication.line, make_line(publication.seq, superseded));
   EVALCAR_RETURN_IF_ERROR(
       connection_->run("DELETE FROM publication WHERE evaluation_id = ?1", evaluation_id));
   EVALCAR_RETURN_IF_ERROR(connection_->run(

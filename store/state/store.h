@@ -139,9 +139,9 @@ class Store {
                                       const std::string& compute_dtype);
 
   struct PreparedOutcome {
-    /// Another evaluation of the same run, step, kind, tasks and settings already measured these
-    /// very weights, all tasks with these very fingerprints: this one is now `superseded` and needs
-    /// no evaluation.
+    /// Another evaluation of the same run, step, kind and settings already measured these very
+    /// weights, all these tasks (and maybe others) with these very fingerprints: this one is now
+    /// `superseded` and needs no evaluation.
     std::optional<std::int64_t> duplicate_of;
     std::int64_t answers_usable = 0;  ///< of those that are known: of these fingerprints
   };
@@ -188,17 +188,21 @@ class Store {
   /// `leased`. Returns how many.
   Result<std::int64_t> recover();
 
+  /// What a result's line takes the place of: each time the newest line of the same run, step and
+  /// kind that shares a task with it.
+  struct Superseded {
+    std::optional<std::int64_t> line;     ///< a result's; where there is none, as `interim`
+    std::optional<std::int64_t> interim;  ///< of the score of a part
+  };
   /// Decides the line of a scored evaluation: seq is one above the largest known and above
-  /// `after_seq` (the largest in the file); `make_line` gets it and what it supersedes (the newest
-  /// earlier line of the same run, step and kind that shares a task: a result's, else that of an
-  /// interim score). Asking again gives the same
-  /// line, until the evaluation was tried again after it: then a new one takes its place here.
-  /// `written_seq`: of the line that the file has already (the database was lost since); it is
-  /// kept, unless the database gave it to another line.
+  /// `after_seq` (the largest in the file); `make_line` gets it and what it supersedes. Asking
+  /// again gives the same line, until the evaluation was tried again after it: then a new one takes
+  /// its place here. `written_seq`: of the line that the file has already (the database was lost
+  /// since); it is kept, unless the database gave it to another line.
   Result<Publication> begin_publication(
       std::int64_t evaluation_id, std::int64_t after_seq,
-      const std::function<Result<std::string>(std::int64_t seq,
-                                              std::optional<std::int64_t> supersedes)>& make_line,
+      const std::function<Result<std::string>(std::int64_t seq, const Superseded& superseded)>&
+          make_line,
       std::optional<std::int64_t> written_seq = std::nullopt);
   /// scored → published: line and files are on disk. `files` are recorded.
   Status finish_publication(std::int64_t evaluation_id, const std::vector<std::string>& files);

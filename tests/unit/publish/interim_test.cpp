@@ -100,9 +100,66 @@ TEST_CASE("each line takes the place of the one before it, and the result that o
   REQUIRE(lines.size() == 3);
   CHECK(lines[1]["supersedes"] == 1);
   CHECK(lines[2]["supersedes"] == 2);
+  CHECK(lines[2].value("supersedes_interim", 0) == 2);
   CHECK(lines[2]["final"] == true);
   CHECK(lines[2]["metrics"]["eval/docvqa_val/anls"] == 0.5);
   CHECK(events(d) == 1);
+}
+
+TEST_CASE("a result takes the place of an earlier result and of the interim scores since") {
+  Running d;
+  d.end(0.5);
+  const std::int64_t other = d.s.plan(500, {"docvqa_val", "textvqa_val"}).id;
+  d.s.bring(other, kEvaluating, "w1");
+  const auto of_rest = interim_of(0.1, 20, 0.4, "w1", {"textvqa_val"});
+  CHECK(must(d.publisher->publish_interim(other, of_rest, 0)) == 2);
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w1";
+  result.tasks = {test::anls_result("docvqa_val", 0.5), test::anls_result("textvqa_val", 0.25)};
+  must(d.s.store->record_result(other, result));
+  must(d.publisher->publish(other, 0));
+
+  const json line = d.lines().back();
+  CHECK(line["supersedes"] == 1);
+  CHECK(line.value("supersedes_interim", 0) == 2);
+  CHECK(events(d) == 2);
+}
+
+TEST_CASE("the rest of a result in part takes the place of the interim scores of the rest") {
+  Running d;
+  d.id = d.s.plan(600, {"docvqa_val", "textvqa_val"}).id;
+  d.s.bring(d.id, kEvaluating, "w1");
+  must(d.publisher->publish_interim(d.id, interim_of(0.1, 20, 0.4), 0));
+  protocol::EvaluationResult part;
+  part.weights_sha256 = "w1";
+  part.tasks = {test::anls_result("docvqa_val", 0.5),
+                {.task = "textvqa_val", .error = "no data", .error_kind = "data"}};
+  must(d.s.store->record_result(d.id, part));
+  must(d.publisher->publish(d.id, 0));
+  must(d.s.store->begin_completion(d.id, {{"textvqa_val", "v2"}}));
+  must(d.s.store->mark_leased(d.id, "/out/run/_evalcar/leases/x"));
+  must(d.s.store->begin_attempt(d.id, "cpu"));
+  must(d.s.store->record_loaded(d.id, "w1", "float32"));
+  const auto of_rest = interim_of(0.1, 20, 0.4, "w1", {"textvqa_val"});
+  must(d.publisher->publish_interim(d.id, of_rest, 0));
+  protocol::EvaluationResult rest;
+  rest.weights_sha256 = "w1";
+  rest.tasks = {test::anls_result("textvqa_val", 0.25)};
+  must(d.s.store->record_result(d.id, rest));
+  must(d.publisher->publish(d.id, 0));
+
+  const auto lines = d.lines();
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[1]["supersedes"] == 1);
+  CHECK(lines[1].value("supersedes_interim", 0) == 1);
+  CHECK(lines[3]["supersedes"] == 2);
+  CHECK(lines[3].value("supersedes_interim", 0) == 3);
+}
+
+TEST_CASE("a result without any interim score before it names none") {
+  Running d;
+  d.end(0.5);
+  CHECK_FALSE(d.lines().back().contains("supersedes_interim"));
 }
 
 TEST_CASE("a result that equals the interim score has its event all the same") {

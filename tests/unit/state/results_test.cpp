@@ -355,8 +355,9 @@ TEST_CASE("the reader's questions answer as the views do") {
 
 TEST_CASE("the sequence of lines rises strictly, above what the file already has") {
   Scenario s;
-  const auto line = [](std::int64_t seq, std::optional<std::int64_t> supersedes) {
-    return Result<std::string>(std::to_string(seq) + "<" + std::to_string(supersedes.value_or(0)));
+  const auto line = [](std::int64_t seq, const Store::Superseded& superseded) {
+    return Result<std::string>(std::to_string(seq) + "<" +
+                               std::to_string(superseded.line.value_or(0)));
   };
   const std::int64_t first = s.plan(1).id;
   s.bring(first, kScored, "w1");

@@ -57,7 +57,7 @@ Result<std::vector<std::int64_t>> Store::measured_twins(std::int64_t evaluation_
           "SELECT other.evaluation_id FROM evaluation other JOIN evaluation own ON "
           "own.evaluation_id = ?1 WHERE other.evaluation_id <> own.evaluation_id "
           "AND other.run_id = own.run_id AND other.step = own.step AND other.kind = own.kind "
-          "AND other.tasks = own.tasks AND other.settings_sha256 = own.settings_sha256 "
+          "AND other.settings_sha256 = own.settings_sha256 "
           "AND other.weights_sha256 = own.weights_sha256 "
           "AND other.compute_dtype = own.compute_dtype "
           "AND other.state IN ('scored', 'published') ORDER BY other.evaluation_id",

@@ -293,6 +293,37 @@ TEST_CASE("another set of tasks with a common one leaves one current number of e
         std::vector<std::string>{"docvqa_val|0.5", "mmmu_val|0.6"});
 }
 
+TEST_CASE("tasks that part are not measured again where the numbers of these weights are there") {
+  Scenario s;
+  const Evaluation both = s.plan(1, {"docvqa_val", "mmmu_val"});
+  s.bring(both.id, kScored, "w1", 0.5);
+  const Evaluation one = s.plan_for(both.checkpoint_id, {"mmmu_val"});
+  s.bring(one.id, kEvaluating, "w1");
+
+  const std::vector<protocol::TaskFingerprint> same = {{"mmmu_val", "f1"}};
+  CHECK(must(s.store->record_prepared(one.id, same)).duplicate_of == both.id);
+
+  CHECK(s.state_of(one.id) == kSuperseded);
+  CHECK(query(s.db(), "SELECT task, value FROM metrics ORDER BY task", 2) ==
+        std::vector<std::string>{"docvqa_val|0.5", "mmmu_val|0.5"});
+}
+
+TEST_CASE("tasks that join, and those of another fingerprint, are measured") {
+  Scenario s;
+  const Evaluation one = s.plan(1, {"docvqa_val"});
+  s.bring(one.id, kScored, "w1", 0.5);
+  const Evaluation both = s.plan_for(one.checkpoint_id, {"docvqa_val", "mmmu_val"});
+  s.bring(both.id, kEvaluating, "w1");
+  const std::vector<protocol::TaskFingerprint> now = {{"docvqa_val", "f1"}, {"mmmu_val", "f1"}};
+  CHECK_FALSE(must(s.store->record_prepared(both.id, now)).duplicate_of.has_value());
+  must(s.store->transition(both.id, kLeased));
+
+  const Evaluation rest = s.plan_for(one.checkpoint_id, {"mmmu_val"});
+  s.bring(rest.id, kEvaluating, "w1");
+  const std::vector<protocol::TaskFingerprint> other = {{"mmmu_val", "f2"}};
+  CHECK_FALSE(must(s.store->record_prepared(rest.id, other)).duplicate_of.has_value());
+}
+
 TEST_CASE("the views have the documented columns and give what was stored") {
   Scenario s;
   const std::int64_t id = s.plan(500, {"docvqa_val"}, "ema").id;

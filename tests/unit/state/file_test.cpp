@@ -183,6 +183,51 @@ TEST_CASE("a database of version 1 is migrated with everything that is in it") {
   CHECK(must(connection->first_text("PRAGMA user_version")) == std::to_string(kSchemaVersion));
 }
 
+TEST_CASE("a database of version 5 keeps all its rows, and takes interim scores from then on") {
+  Scenario s;
+  const std::int64_t done = s.plan(5).id;
+  s.bring(done, EvaluationState::kScored, "w1", 0.5);
+  must(s.store->begin_publication(
+      done, 0, [](std::int64_t, auto) -> Result<std::string> { return std::string("line"); }));
+  must(s.store->finish_publication(done, {"metrics.jsonl"}));
+  const std::int64_t waiting = s.plan(6).id;
+  s.bring(waiting, EvaluationState::kLeased);
+  must(s.store->transition(waiting, EvaluationState::kSkipped, "cancelled"));
+  must(s.store->ask_again(waiting, "retry"));
+  must(s.store->mark_leased(waiting, "/out/run/_evalcar/leases/x"));
+  s.store.reset();
+  {
+    const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
+    must(
+        raw->execute("DROP VIEW interim_metrics; DROP TABLE interim_metric; DROP TABLE interim; "
+                     "PRAGMA user_version = 5"));
+  }
+
+  s.reopen();
+
+  CHECK(s.state_of(done) == EvaluationState::kPublished);
+  CHECK(must(s.store->read().publication(done))->line == "line");
+  CHECK(must(s.store->read().metrics()).size() == 1);
+  CHECK(must(s.store->read().metrics()).at(0).value == 0.5);
+  CHECK(s.get(waiting).asked);
+  must(s.store->begin_attempt(waiting, "cpu"));
+  must(s.store->record_loaded(waiting, "w2", "float32"));
+  protocol::Interim interim{.weights_sha256 = "w2", .fraction = 0.1};
+  interim.tasks.resize(1);
+  interim.tasks[0].task = "docvqa_val";
+  interim.tasks[0].n = 20;
+  interim.tasks[0].documents = 200;
+  interim.tasks[0].metrics = {{"anls", "none", 0.25, 0.1, "", "", true}};
+  const auto told = must(s.store->record_interim(
+      waiting, interim, "key", 0,
+      [](std::int64_t, auto) -> Result<std::string> { return std::string("part"); }));
+  CHECK(told.seq == 2);
+  const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
+  CHECK(must(connection->first_text("PRAGMA user_version")) == std::to_string(kSchemaVersion));
+  CHECK(must(connection->first_text("SELECT step || ' ' || value FROM interim_metrics")) ==
+        "6 0.25");
+}
+
 TEST_CASE("an old database whose rows refer to nothing is corruption and stays as it is") {
   TemporaryDirectory folder;
   const std::string path = folder / "run.db";

@@ -169,20 +169,25 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
         files_, links_.mode, seen,
         {join_path(links_.results.dir, step), join_path(links_.results.target, step) + "/"});
   }
-  for (const state::Evaluation& row : rows) EVALCAR_RETURN_IF_ERROR(take_up(row, seen));
+  // First all rows, then the leases: after a kill between, a lease without its row is taken back.
+  std::vector<state::Evaluation> to_lease;
+  for (const state::Evaluation& row : rows) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool waits, make_complete(row, seen));
+    if (waits) to_lease.push_back(row);
+  }
+  for (const state::Evaluation& row : to_lease) EVALCAR_RETURN_IF_ERROR(leases_.take(row, seen));
   return {};
 }
 
-Status Recorder::take_up(const state::Evaluation& row, const watch::Sighting& seen) {
+/// True: it is to be leased.
+Result<bool> Recorder::make_complete(const state::Evaluation& row, const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
-  if (unwanted) return {};
-  if (row.state == EvaluationState::kFound || revivable(row)) {
-    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
-    spdlog::info("{}: complete ({})", title(row), checkpoint::layout_name(seen.layout));
-  } else if (row.state != EvaluationState::kComplete) {
-    return {};
-  }
-  return leases_.take(row, seen);
+  if (unwanted) return false;
+  if (row.state == EvaluationState::kComplete) return true;
+  if (row.state != EvaluationState::kFound && !revivable(row)) return false;
+  EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+  spdlog::info("{}: complete ({})", title(row), checkpoint::layout_name(seen.layout));
+  return true;
 }
 
 Status Recorder::record_not_started(const watch::Sighting& seen) {

@@ -52,7 +52,7 @@ class Recorder {
   Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
   Status record_waiting(const watch::Sighting& seen);
   Status record_complete(const watch::Sighting& seen);
-  Status take_up(const state::Evaluation& row, const watch::Sighting& seen);
+  Result<bool> make_complete(const state::Evaluation& row, const watch::Sighting& seen);
   Status record_not_started(const watch::Sighting& seen);
   Status record_unreadable(const watch::Sighting& seen);
   Status record_overtaken(const watch::Sighting& seen);

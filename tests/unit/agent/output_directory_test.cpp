@@ -227,3 +227,23 @@ TEST_CASE("a seldom task counts epochs that it remembers, whatever retention too
   CHECK(t.wants_mmmu(4));
   CHECK_FALSE(t.wants_mmmu(8));
 }
+
+TEST_CASE("a kill between the leases of two groups of tasks loses neither") {
+  Seldom t;
+  t.refuse(
+      "UPDATE ON evaluation WHEN NEW.tasks LIKE '%mmmu%' AND EXISTS(SELECT 1 FROM evaluation "
+      "WHERE lease_path <> '')");
+  t.save(5);
+  CHECK_FALSE(t.turn().has_value());
+  REQUIRE(t.row_of(5, "docvqa_val").state == state::EvaluationState::kLeased);
+  t.directory.reset();
+  t.accept();
+  t.remove(5);
+
+  t.start();
+  must(t.turn());
+  must(t.turn());
+
+  CHECK(t.row_of(5, "mmmu_val").state == state::EvaluationState::kLeased);
+  CHECK(must(t.directory->lease_of(t.row_of(5, "mmmu_val"))).has_value());
+}

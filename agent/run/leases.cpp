@@ -36,6 +36,17 @@ Result<std::optional<stage::Lease>> Leases::lease_of_another(const state::Evalua
   return std::optional<stage::Lease>();
 }
 
+/// The lease of these weights that is there for another reason: as one of the best, for averages.
+Result<std::optional<stage::Lease>> Leases::lease_without_row(const state::Evaluation& row) const {
+  const std::string dir = stage_.dir_of(lease_name_of(row.step, row.generation, row.kind));
+  if (row.kind == "average" || !stage_.holds(dir)) return std::optional<stage::Lease>();
+  EVALCAR_ASSIGN_OR_RETURN(const auto judged, store_.read().files_of(row.checkpoint_id, row.kind));
+  if (judged.empty()) return std::optional<stage::Lease>();
+  auto lease = stage_.reopen(dir, row.checkpoint_path, {}, judged);
+  if (!lease.has_value()) return std::optional<stage::Lease>();
+  return std::optional(std::move(lease).value());
+}
+
 Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(auto shared, lease_of_another(row));
   if (shared.has_value()) {
@@ -99,7 +110,20 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     spdlog::warn("{}: its lease cannot be used: {}", title(row), lease.error().message);
   }
   if (!stage_.answers()) return std::optional<stage::Lease>();
+  // One that had a lease of its own, and cannot use it, finds no better one.
+  const bool had_none = held == held_.end() && row.lease_path.empty();
   held_.erase(row.id);
+  if (seen == view_.complete.end() && had_none) {
+    EVALCAR_ASSIGN_OR_RETURN(auto found, lease_of_another(row));
+    if (!found.has_value()) {
+      EVALCAR_ASSIGN_OR_RETURN(found, lease_without_row(row));
+    }
+    if (found.has_value()) {
+      held_[row.id] = *found;
+      return take_up(row, std::move(*found));
+    }
+    if (!stage_.answers()) return std::optional<stage::Lease>();
+  }
   if (seen == view_.complete.end()) {
     EVALCAR_RETURN_IF_ERROR(
         end_evaluation(store_, row.id, EvaluationState::kLost,

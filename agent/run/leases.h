@@ -42,6 +42,7 @@ class Leases {
 
  private:
   Result<std::optional<stage::Lease>> lease_of_another(const state::Evaluation& row) const;
+  Result<std::optional<stage::Lease>> lease_without_row(const state::Evaluation& row) const;
   Result<std::optional<stage::Lease>> take_up(const state::Evaluation& row, stage::Lease lease);
 
   state::Store& store_;

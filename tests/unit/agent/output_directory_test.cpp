@@ -247,3 +247,53 @@ TEST_CASE("a kill between the leases of two groups of tasks loses neither") {
   CHECK(t.row_of(5, "mmmu_val").state == state::EvaluationState::kLeased);
   CHECK(must(t.directory->lease_of(t.row_of(5, "mmmu_val"))).has_value());
 }
+
+TEST_CASE("a retry of a skipped seldom task is measured from its sibling's lease") {
+  Seldom t;
+  t.save(5);
+  t.save(10);
+  must(t.turn());
+  t.remove(10);
+  must(t.turn());
+  REQUIRE(t.row_of(10, "mmmu_val").state == state::EvaluationState::kSkipped);
+  REQUIRE(t.row_of(10, "docvqa_val").state == state::EvaluationState::kLeased);
+
+  must(t.directory->store().ask_again(t.row_of(10, "mmmu_val").id, "retry"));
+  const auto lease = must(t.directory->lease_of(t.row_of(10, "mmmu_val")));
+
+  REQUIRE(lease.has_value());
+  CHECK(lease->dir == "/out/_evalcar/leases/10-1-regular");
+  CHECK(t.row_of(10, "mmmu_val").state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("a retry of a seldom task is measured from the lease that is kept as one of the best") {
+  Seldom t;
+  t.settings.publish.keep_best = 1;
+  t.settings.publish.metric_for_best_model = "eval/docvqa_val/anls";
+  t.start();
+  t.save(5);
+  t.save(10);
+  must(t.turn());
+  t.publish(t.row_of(10, "docvqa_val"));
+  must(t.turn());
+  t.remove(10);
+  must(t.turn());
+  REQUIRE(t.files.exists("/out/_evalcar/leases/10-1-regular"));
+
+  must(t.directory->store().ask_again(t.row_of(10, "mmmu_val").id, "retry"));
+  CHECK(must(t.directory->lease_of(t.row_of(10, "mmmu_val"))).has_value());
+}
+
+TEST_CASE("a retry of a seldom task of whose files nothing is left is lost") {
+  Seldom t;
+  t.save(5);
+  t.save(10);
+  must(t.turn());
+  t.publish(t.row_of(10, "docvqa_val"));
+  t.remove(10);
+  must(t.turn());
+
+  must(t.directory->store().ask_again(t.row_of(10, "mmmu_val").id, "retry"));
+  CHECK_FALSE(must(t.directory->lease_of(t.row_of(10, "mmmu_val"))).has_value());
+  CHECK(t.row_of(10, "mmmu_val").state == state::EvaluationState::kLost);
+}

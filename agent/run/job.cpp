@@ -81,8 +81,8 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   supervise::Job job;
   EVALCAR_ASSIGN_OR_RETURN(job.measured, directory.store().read().measured_tasks(row.id));
   EVALCAR_ASSIGN_OR_RETURN(const auto attempts, directory.store().read().attempts(row.id));
-  EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   EVALCAR_ASSIGN_OR_RETURN(const auto told, directory.store().read().interim_fraction(row.id));
+  EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   job.interim_at = settings.evaluate.anytime;
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
@@ -421,7 +421,11 @@ void Job::interrupt() {
 }
 
 bool Job::may_yield() const {
-  return interim_told_ && !done_ && !failure_.has_value() && !result_.has_value();
+  if (!interim_told_ || done_ || failure_.has_value() || result_.has_value()) return false;
+  if (!progress_.has_value()) return true;
+  // With all answers there, what is left takes less than the next start of it would.
+  const bool answered = progress_->total > 0 && progress_->done >= progress_->total;
+  return progress_->stage != "scoring" && !(progress_->stage == "evaluating" && answered);
 }
 
 Status Job::yield(const std::string& reason) {

@@ -256,3 +256,36 @@ TEST_CASE("what was told before a stop is a reason to give way at the next start
                                e.trainer.settings, e.trainer.row(5), std::move(*lease)));
   CHECK(e.job->may_yield());
 }
+
+TEST_CASE("a job that has all its answers does not give way any more") {
+  Evaluating e;
+  e.say_interim();
+  const auto say_progress = [&e](const std::string& stage, std::int64_t done) {
+    e.say(protocol::Progress{.id = e.id, .stage = stage, .done = done, .total = 200});
+    must(e.job->step());
+  };
+  say_progress("evaluating", 199);
+  CHECK(e.job->may_yield());
+  say_progress("evaluating", 200);
+  CHECK_FALSE(e.job->may_yield());
+  say_progress("scoring", 5);
+  CHECK_FALSE(e.job->may_yield());
+  say_progress("preparing", 200);
+  CHECK(e.job->may_yield());
+}
+
+TEST_CASE("a job that cannot read what was told of it before leaves the row where it was") {
+  Trainer t;
+  FakeEvaluatorScript script;
+  supervise::Supervisor supervisor{std::make_unique<FakeEvaluator>(script), t.clock, {}};
+  t.save(5);
+  must(t.turn());
+  auto lease = must(t.directory->lease_of(t.row(5)));
+  t.on_database("ALTER TABLE interim RENAME COLUMN fraction TO part");
+
+  CHECK_FALSE(
+      run::Job::begin(t.around, *t.directory, supervisor, t.settings, t.row(5), std::move(*lease))
+          .has_value());
+  CHECK(t.row(5).state == state::EvaluationState::kLeased);
+  CHECK(t.row(5).attempts == 0);
+}

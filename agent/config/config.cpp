@@ -145,6 +145,7 @@ class Loader {
     }
     check_tasks_of("evaluate.task_every_nth", e.task_every_nth);
     check_tasks_of("evaluate.task_eval_steps", e.task_eval_steps);
+    check_preempt();
     if (problems_.empty()) return std::move(config_);
     Error all = make_error(ErrorCode::kInvalidArgument, problems_.front());
     for (std::size_t i = 1; i < problems_.size(); ++i)
@@ -158,7 +159,32 @@ class Loader {
     const std::vector<std::string>& tasks = config_.settings.evaluate.tasks;
     for (const auto& [task, count] : counts) {
       if (std::find(tasks.begin(), tasks.end(), task) != tasks.end()) continue;
-      fail(key + ": \"" + task + "\" is not one of evaluate.tasks");
+      const std::string problem = key + ": \"" + task + "\" is not one of evaluate.tasks";
+      if (of_command_line("evaluate.tasks") && !of_command_line(key)) {  // the file may have it
+        config_.warnings.push_back(problem + " as " + source_of("evaluate.tasks") +
+                                   " names them: without effect");
+      } else {
+        fail(problem);
+      }
+    }
+  }
+  const std::string& source_of(std::string_view key) const {
+    return std::find_if(config_.entries.begin(), config_.entries.end(),
+                        [key](const Entry& e) { return e.key->name == key; })
+        ->source;
+  }
+  bool of_command_line(std::string_view key) const { return source_of(key).starts_with("--"); }
+  void check_preempt() {
+    const EvaluateSettings& e = config_.settings.evaluate;
+    if (!e.preempt) return;
+    if (e.policy == Policy::kEvery) {
+      config_.warnings.emplace_back(
+          "evaluate.preempt has no effect with evaluate.policy = \"every\": older checkpoints go "
+          "first");
+    } else if (e.anytime.empty()) {
+      config_.warnings.emplace_back(
+          "evaluate.preempt has no effect with evaluate.anytime = []: only an evaluation that has "
+          "told the score of a part makes way");
     }
   }
   void note_effect(const Key& key, const std::string& literal, const std::string& source) {

@@ -194,3 +194,34 @@ TEST_CASE("an attention that does not exist is refused at the start, with those 
   CHECK(contains(problem, "seen \"flash\""));
   CHECK(load_text("[evaluate]\nattn_implementation = \"sdpa\"\n").has_value());
 }
+
+TEST_CASE("evaluate.preempt where nothing can make way by it is warned of") {
+  const auto warnings_of = [](const std::string& rest) {
+    const auto config = load_text("[evaluate]\npreempt = true\n" + rest);
+    REQUIRE(config.has_value());
+    return config->warnings;
+  };
+  CHECK(warnings_of("").empty());
+  REQUIRE(warnings_of("policy = \"every\"\n").size() == 1);
+  CHECK(contains(warnings_of("policy = \"every\"\n")[0], "evaluate.policy"));
+  REQUIRE(warnings_of("anytime = []\n").size() == 1);
+  CHECK(contains(warnings_of("anytime = []\n")[0], "evaluate.anytime"));
+  CHECK(load_text("[evaluate]\nanytime = []\npolicy = \"every\"\n")->warnings.empty());
+}
+
+TEST_CASE(
+    "tasks named on the command line leave the cadences of the file's others without effect") {
+  const std::string text =
+      "[evaluate]\ntasks = [\"docvqa_val\", \"mmmu_val\"]\ntask_every_nth = [\"mmmu_val=4\"]\n";
+  const auto config = load_text(text, {{"evaluate.tasks", "docvqa_val", "--tasks"}});
+  REQUIRE(config.has_value());
+  REQUIRE(config->warnings.size() == 1);
+  CHECK(contains(config->warnings[0], "mmmu_val"));
+
+  // A typing error stays one: in the file, and where both are named on the command line.
+  CHECK_FALSE(load_text("[evaluate]\ntasks = [\"docvqa_val\"]\ntask_every_nth = [\"mmmu=4\"]\n")
+                  .has_value());
+  CHECK_FALSE(load_text(text, {{"evaluate.tasks", "docvqa_val", "--tasks"},
+                               {"evaluate.task_every_nth", "mmmu=4", "--set"}})
+                  .has_value());
+}

@@ -1,7 +1,9 @@
 #include "agent/publish/metrics_line.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "store/base/hash.h"
 
@@ -82,6 +84,23 @@ std::int64_t counted_as_misses(const std::string& notes_text) {
 
 /// Of a normal distribution: 95 of 100 lie within so many standard deviations.
 constexpr double kOf95Percent = 1.96;
+/// Means of points from 0 to 1 (evaluator/tasks, "scorer").
+constexpr std::array<std::string_view, 4> kFractions = {"anls", "contains", "exact_match",
+                                                        "mmmu_acc"};
+
+/// Absent where nothing is known of the spread: that all points are the same so far is no proof
+/// that the others are.
+std::optional<std::pair<double, double>> interval_of(const protocol::Metric& metric) {
+  if (!metric.stderr_value.has_value() || !(*metric.stderr_value > 0)) return std::nullopt;
+  const double reach = kOf95Percent * *metric.stderr_value;
+  double low = *metric.value - reach;
+  double high = *metric.value + reach;
+  if (std::find(kFractions.begin(), kFractions.end(), metric.name) != kFractions.end()) {
+    low = std::max(low, 0.0);
+    high = std::min(high, 1.0);
+  }
+  return std::pair(low, high);
+}
 
 /// The metric under its own name and, if wanted, under its aliases.
 std::vector<std::string> keys_of(std::string_view kind, const std::string& task,
@@ -208,8 +227,9 @@ std::string interim_line(const state::Evaluation& evaluation, const protocol::In
         metrics[key] = *metric.value;
         if (!metric.stderr_value.has_value()) continue;
         metrics[key + "_stderr"] = *metric.stderr_value;
-        const double reach = kOf95Percent * *metric.stderr_value;
-        intervals[key] = {*metric.value - reach, *metric.value + reach};
+        if (const auto interval = interval_of(metric); interval.has_value()) {
+          intervals[key] = {interval->first, interval->second};
+        }
         if (!metric.stderr_source.empty()) sources[key + "_stderr"] = metric.stderr_source;
       }
     }

@@ -59,8 +59,9 @@ std::string metrics_line(const state::Evaluation& evaluation,
                          const Aliases& aliases);
 
 /// The line of an interim score: "final" is false, "intervals" holds the 95 % interval of each
-/// value (what the whole task will most likely give), "samples" of "documents" are answered.
-/// `facts.results_file` is not used.
+/// value with a standard error above 0, within 0 and 1 for metrics that are: that of the mean over
+/// endlessly many such documents, so wider than what the whole task may still give. "samples" of
+/// "documents" are answered. `facts.results_file` is not used.
 std::string interim_line(const state::Evaluation& evaluation, const protocol::Interim& interim,
                          const LineFacts& facts, const Aliases& aliases);
 

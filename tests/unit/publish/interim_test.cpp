@@ -90,6 +90,22 @@ TEST_CASE("an interim score is one line that is not final, with its interval") {
   CHECK_FALSE(d.files.content(std::string(kDir) + "/best.json").has_value());
 }
 
+TEST_CASE("the interval of a metric from 0 to 1 ends there, and of no spread there is none") {
+  Running d;
+  auto interim = interim_of(0.1, 20, 0.875);
+  interim.tasks[0].metrics = {{"anls", "none", 0.875, 0.125, "", "", true},
+                              {"exact_match", "none", 0.0625, 0.125, "", "", true},
+                              {"sum_of_points", "none", 0.5, 0.5, "", "", true},
+                              {"mmmu_acc", "none", 1.0, 0.0, "", "", true}};
+  must(d.publisher->publish_interim(d.id, interim, 0));
+
+  const json intervals = d.lines()[0]["intervals"];
+  CHECK(intervals["eval/docvqa_val/anls"] == json({0.875 - 1.96 * 0.125, 1.0}));
+  CHECK(intervals["eval/docvqa_val/exact_match"] == json({0.0, 0.0625 + 1.96 * 0.125}));
+  CHECK(intervals["eval/docvqa_val/sum_of_points"] == json({0.5 - 1.96 * 0.5, 0.5 + 1.96 * 0.5}));
+  CHECK_FALSE(intervals.contains("eval/docvqa_val/mmmu_acc"));
+}
+
 TEST_CASE("each line takes the place of the one before it, and the result that of the last") {
   Running d;
   must(d.publisher->publish_interim(d.id, interim_of(0.1, 20, 0.5), 0));

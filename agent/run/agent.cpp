@@ -199,7 +199,8 @@ void Agent::end_job() {
 }
 
 /// An evaluation that has told the score of a part goes back to the queue for a newer checkpoint.
-/// Nothing but the batch that runs is lost, and the loaded weights.
+/// Nothing but the batch that runs is lost, and the loaded weights; under `latest` it is given up
+/// for that one.
 void Agent::make_way() {
   if (!settings_.evaluate.preempt || settings_.evaluate.policy == config::Policy::kEvery) return;
   if (!job_->may_yield()) return;

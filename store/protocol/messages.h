@@ -105,8 +105,10 @@ struct Evaluate {
   /// in the result, but what they decide for the others (a fraction as limit) stays.
   std::vector<std::string> measured;
   /// When a score of a part is wanted: fractions of each task's documents, above 0 and below 1,
-  /// ascending. The documents are then answered in an order that these and the seed decide; the
-  /// answers and the result are those that would come without.
+  /// ascending. The documents are then answered in an order that these and the seed decide. Which
+  /// documents, prompts and settings make the result is the same as without; so are the answers
+  /// where a batch's company changes none (float32 on a CPU), which bfloat16 on a device does not
+  /// promise.
   std::vector<double> interim_at;
   bool operator==(const Evaluate&) const = default;
 };

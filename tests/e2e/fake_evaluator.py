@@ -6,7 +6,7 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
      "error": {...}, "hello": {...}, "refuse": "text", "failing_tasks": {"textvqa_val": "why: its data are not there"},
      "broken_data": {"textvqa_val": "why: they are there"}, "data": {"textvqa_val": "their version"},
      "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"},
-     "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
+     "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|wait|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
      "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20,
      "interim": {"weights_sha256": "0…"}}
 
@@ -16,6 +16,7 @@ It is the device, too (`at_sample`, one or a list of them, when it comes to that
 said of it; `once`: not again when the file is there; `print`: what it writes to standard error before):
     die      by "signal" (9), or with the exit code "exit"
     hang     says nothing any more; beat: says the same progress for ever
+    wait     for the file "until", and goes on
     say      "bytes" (hexadecimal, "times" of them) go raw to the agent
     error    the message of that kind: {"error": {"kind": "device_fault", …}}; goes on after it if "goes_on" (a device that lies)
     eat      goes into the control group "cgroup" and takes memory until it is killed
@@ -257,6 +258,9 @@ class Fake:
             os.kill(os.getpid(), act.get("signal", signal.SIGKILL))
         elif act["do"] == "hang":
             time.sleep(1000)
+        elif act["do"] == "wait":
+            while not os.path.exists(act["until"]):
+                time.sleep(0.01)
         elif act["do"] == "beat":
             while True:
                 self.send(type="progress", id=job, stage="evaluating", task="", done=1, total=2, tick=1)

@@ -107,17 +107,21 @@ def test_a_kill_while_an_interim_score_is_told_leaves_one_line_of_it_and_redoes_
 
 
 def test_a_kill_at_any_time_gives_the_same_lines(bench):
-    bench.tell(samples=SAMPLES, delay=0.01)
+    bench.tell(samples=SAMPLES, delay=0.05)
     folder = checkpoints.write_hugging_face(bench.run, 5)
     sha256 = hash_of(bench.evalcar, folder, "regular")
     sidecar = bench.sidecar(*ANYTIME).start()
-    for pause in (0.4, 0.5, 0.6, 0.45):
+    for answers, pause in ((4, 0), (14, 0.02), (24, 0.03), (32, 0.01)):
+        sidecar.wait_for(lambda s, answers=answers: len(bench.heard("generate")) >= answers, what="its answers")
         time.sleep(pause)
         sidecar.kill()
         sidecar.start()
-    sidecar.kill()
-    assert sidecar.once() == 0
+    sidecar.wait_for(lambda s: s.published(), what="the result")
+    assert sidecar.stop() == 0
 
+    outcomes = [outcome for (outcome,) in sidecar.query("SELECT outcome FROM attempts ORDER BY number")]
+    assert outcomes == ["interrupted"] * 4 + ["scored"], "each kill met the evaluation while it ran"
+    assert len(generated(bench, sha256)) <= SAMPLES + 4 * 4, "what was stored is not made again"
     lines = sidecar.metrics_lines()
     assert [line["seq"] for line in lines] == [1, 2, 3]
     for line, (fraction, documents) in zip(lines, PARTS):
@@ -126,16 +130,20 @@ def test_a_kill_at_any_time_gives_the_same_lines(bench):
 
 
 def test_files_that_are_rewritten_give_no_interim_score(bench):
-    """In place, through the hard link: what is measured is not what the folder holds any more."""
-    bench.tell(samples=SAMPLES, at_sample={"doc": sorted(PARTS[0][1])[3], "do": "hang", "once": str(bench.home / "hung")})
+    """In place, through the hard link, before the score comes: what was measured is not what the folder holds any more."""
+    rewritten = bench.home / "rewritten"
+    bench.tell(samples=SAMPLES, at_sample={"doc": sorted(PARTS[0][1])[3], "do": "wait", "until": str(rewritten), "once": str(bench.home / "waits")})
     folder = checkpoints.write_hugging_face(bench.run, 5, seed="first")
-    sidecar = bench.sidecar(*ANYTIME, "--set", "limits.stage_timeouts=heartbeat=3s,stuck=3s", "--set", "watch.settle_time=1s",
-                            "--set", "watch.poll_interval=60s").start()
-    sidecar.wait_for(lambda s: (bench.home / "hung").exists(), what="the first answers")
+    sidecar = bench.sidecar(*ANYTIME, "--set", "watch.settle_time=1s", "--set", "watch.poll_interval=60s").start()
+    sidecar.wait_for(lambda s: (bench.home / "waits").exists(), what="the first answers")
+    first = hash_of(bench.evalcar, folder, "regular")
     checkpoints.write_safetensors(folder / "model.safetensors", "other")
+    rewritten.touch()
     other = hash_of(bench.evalcar, folder, "regular")
     sidecar.wait_for(lambda s: s.published(), timeout=90, what="the result of the other weights")
     assert sidecar.stop() == 0
+    assert any(line.split()[1] == first[:12] for line in bench.heard("interim")), "the score of the first weights was sent"
+    assert "its interim score is not told" in sidecar.log()
     assert {line["weights_sha256"] for line in sidecar.metrics_lines()} == {other}
 
 
@@ -256,7 +264,7 @@ def test_under_latest_what_makes_way_is_given_up_with_its_reason_and_its_interim
 
 
 def test_many_checkpoints_faster_than_the_evaluator_all_have_an_interim_score_soon_and_their_number_in_the_end(bench):
-    bench.tell(samples=SAMPLES, delay=0.01)
+    bench.tell(samples=SAMPLES, delay=0.03)
     sidecar = bench.sidecar(*ANYTIME, "--set", "evaluate.preempt=true").start()
     hashes = {}
     for step in range(5, 45, 5):
@@ -272,5 +280,11 @@ def test_many_checkpoints_faster_than_the_evaluator_all_have_an_interim_score_so
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     replaced = {line["supersedes"] for line in lines if "supersedes" in line}
     assert {line["seq"] for line in lines if not line["final"]} <= replaced
+    gave_way = {step for (step,) in sidecar.query("SELECT step FROM attempts WHERE outcome = 'interrupted' AND message LIKE '%goes first%'")}
+    assert gave_way
+    for step in gave_way:  # its score, then the result of a newer one, then its own
+        seqs = {kind: next(line["seq"] for line in lines if line["global_step"] == step and line["final"] is kind) for kind in (False, True)}
+        between = [line["global_step"] for line in finals(lines) if seqs[False] < line["seq"] < seqs[True]]
+        assert any(newer > step for newer in between)
     with sqlite3.connect(f"file:{sidecar.database}?mode=ro", uri=True) as connection:
         assert connection.execute("SELECT count(*) FROM answer").fetchone() == (0,)

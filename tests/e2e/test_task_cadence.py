@@ -110,12 +110,15 @@ def test_kills_leave_the_same_numbers_of_both(bench):
 
 
 def test_a_changed_cadence_gives_the_same_numbers(bench):
-    """Tasks that part or join are another evaluation: it is measured as a whole, over the checkpoints that are there."""
+    """Tasks that part are evaluations of their own, and find their numbers; those that join are measured as a whole."""
     folder = checkpoints.write_hugging_face(bench.run, 5)
     sha256 = hash_of(bench.evalcar, folder, "regular")
     assert sidecar_of(bench).once() == 0
     sidecar = sidecar_of(bench, "--set", "evaluate.task_every_nth=mmmu_val=2")
     assert sidecar.once() == 0
+    parted = sidecar.query("SELECT state, reason FROM evaluations WHERE json_array_length(tasks) = 1")
+    assert len(parted) == 2 and all(state == "superseded" and "already measured" in reason for state, reason in parted)
+    assert len(sidecar.metrics_lines()) == 1
     assert numbers(sidecar) == {
         (5, task): (pytest.approx(fake_evaluator.expected_value(sha256, task, 6)), sha256) for task in TASKS.split(",")}
     assert leases(bench.run) == []

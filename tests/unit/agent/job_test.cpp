@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/agent/trainer.h"
@@ -195,6 +196,41 @@ TEST_CASE("nothing is told of files that are not those of the lease any more") {
 
   CHECK(e.lines() == 0);
   CHECK_FALSE(e.job->may_yield());
+}
+
+namespace {
+
+/// The trainer's delete changes the ctime of the leased weights; hashing them again gives `hash`.
+void tell_after_delete(Evaluating& e, const std::string& hash) {
+  e.trainer.around.self_command = {"/bin/sh", "-c",
+                                   "echo '{\"weights_sha256\": \"" + hash + "\"}'"};
+  e.trainer.clock.advance(seconds(5));
+  e.trainer.remove(5);
+  e.say_interim();
+  must(e.job->step());
+  REQUIRE(e.job->hashing());
+  for (int i = 0; i < 2000 && e.job->hashing(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    must(e.job->step());
+  }
+  REQUIRE_FALSE(e.job->hashing());
+}
+
+}  // namespace
+
+TEST_CASE("after the trainer's delete an interim score is told if the weights hash to the same") {
+  Evaluating e;
+  tell_after_delete(e, kHash);
+  CHECK(e.lines() == 1);
+  CHECK(e.job->may_yield());
+}
+
+TEST_CASE("an interim score of weights that hash to something else by now is not told") {
+  Evaluating e;
+  tell_after_delete(e, std::string(64, 'b'));
+  CHECK(e.lines() == 0);
+  CHECK_FALSE(e.job->may_yield());
+  CHECK_FALSE(e.job->done());
 }
 
 TEST_CASE("a disk that is full for a moment delays the line of an interim score, not the answers") {

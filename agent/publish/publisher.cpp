@@ -290,14 +290,36 @@ Result<Published> Publisher::publish(std::int64_t evaluation_id,
   return published;
 }
 
+namespace {
+
+/// Of a step that has a number of a task, no part of it is told.
+Status drop_whole_tasks(const state::Reader& rows, std::int64_t evaluation_id,
+                        protocol::Interim& interim) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto numbers, rows.tasks_with_numbers(evaluation_id));
+  std::erase_if(interim.tasks, [&numbers](const protocol::InterimScore& score) {
+    return std::find(numbers.begin(), numbers.end(), score.task) != numbers.end();
+  });
+  return {};
+}
+
+}  // namespace
+
+Result<bool> Publisher::knows_interim(std::int64_t evaluation_id, protocol::Interim interim) const {
+  const state::Reader& rows = state_->store.read();
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, rows.evaluation(evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(drop_whole_tasks(rows, evaluation_id, interim));
+  EVALCAR_ASSIGN_OR_RETURN(const auto lines, rows.interim_lines(evaluation.run_id));
+  const std::string key = interim_key(evaluation, interim);
+  return std::any_of(lines.begin(), lines.end(), [&](const state::InterimLine& line) {
+    return line.evaluation_id == evaluation_id && line.key == key;
+  });
+}
+
 Result<std::optional<std::int64_t>> Publisher::publish_interim(
     std::int64_t evaluation_id, protocol::Interim interim, std::optional<std::int64_t> lag_steps) {
   State& s = *state_;
   EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, s.store.read().evaluation(evaluation_id));
-  EVALCAR_ASSIGN_OR_RETURN(const auto numbers, s.store.read().tasks_with_numbers(evaluation_id));
-  std::erase_if(interim.tasks, [&numbers](const protocol::InterimScore& score) {
-    return std::find(numbers.begin(), numbers.end(), score.task) != numbers.end();
-  });
+  EVALCAR_RETURN_IF_ERROR(drop_whole_tasks(s.store.read(), evaluation_id, interim));
   if (interim.tasks.empty()) return std::optional<std::int64_t>();
   EVALCAR_RETURN_IF_ERROR(s.ask_fence());
   EVALCAR_RETURN_IF_ERROR(make_directories(s.files, s.options.dir));

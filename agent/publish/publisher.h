@@ -58,6 +58,8 @@ class Publisher {
   /// error the evaluation stays `scored`; call again later. seq rises in the file: while an earlier
   /// line cannot be written, no other is. Repeating is harmless.
   Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
+  /// Whether that score's line is decided already: it is not judged again then.
+  Result<bool> knows_interim(std::int64_t evaluation_id, protocol::Interim interim) const;
   /// Tells the score of a part of an evaluation that runs: one line of metrics.jsonl, and nothing
   /// else. Tasks that have a number at this step and kind already are left out; without another,
   /// nothing is told and the seq is absent. Repeating is harmless; where the line cannot be written

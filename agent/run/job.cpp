@@ -298,10 +298,15 @@ Result<bool> Job::interim_stands() {
   };
   if (!interim_judged_) {
     std::string which;
+    auto as_now = directory_.stage().with_ctimes_of_now(lease_);  // before they are looked at
     switch (directory_.stage().check(lease_, &which)) {
       case stage::Integrity::kUnchanged:
         break;
       case stage::Integrity::kOnlyCtime: {
+        EVALCAR_ASSIGN_OR_RETURN(const bool known, all_interims_known());
+        if (known) return true;
+        if (!as_now.has_value()) return false;
+        rehashed_ = std::move(as_now).value();
         EVALCAR_ASSIGN_OR_RETURN(
             interim_rehash_,
             Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_}, around_.clock,
@@ -322,6 +327,16 @@ Result<bool> Job::interim_stands() {
   interim_rehash_.reset();
   if (!hash->has_value()) return drop(hash->error().message);
   if (**hash != weights_sha256_) return drop("the weights were rewritten while it was measured");
+  lease_ = std::move(*rehashed_);
+  return true;
+}
+
+/// Their lines were judged when they were decided: by an attempt before this one.
+Result<bool> Job::all_interims_known() const {
+  for (const protocol::Interim& interim : interims_) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool known, directory_.knows_interim(row_, interim));
+    if (!known) return false;
+  }
   return true;
 }
 

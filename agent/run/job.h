@@ -68,6 +68,7 @@ class Job {
   Status tell_interims();
   Status tell_interim();
   Result<bool> interim_stands();
+  Result<bool> all_interims_known() const;
   Status finish();
   Status finish_failed();
   Status judge_lease();
@@ -92,7 +93,8 @@ class Job {
   std::deque<protocol::Interim> interims_;      ///< not yet published, in their order
   bool interim_judged_ = false;  ///< their files are those of the lease, or are hashed
   std::optional<Rehash> interim_rehash_;
-  bool interim_told_ = false;  ///< one was published, now or in an earlier attempt
+  std::optional<stage::Lease> rehashed_;  ///< the lease, as it was before that began
+  bool interim_told_ = false;             ///< one was published, now or in an earlier attempt
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<supervise::JobFailed> obstacle_;

@@ -115,6 +115,9 @@ class OutputDirectory {
   Result<bool> publish_interim(const state::Evaluation& row, const protocol::Interim& interim) {
     return publishing_.publish_interim(row, interim);
   }
+  Result<bool> knows_interim(const state::Evaluation& row, const protocol::Interim& interim) const {
+    return publishing_.knows_interim(row, interim);
+  }
   /// Whose files were replaced since the last call: running jobs on them must end.
   std::set<std::int64_t> take_superseded() { return std::exchange(in_flight_.superseded, {}); }
 

@@ -23,6 +23,10 @@ class Publishing {
   /// While it runs: the score of a part. True: it was told, now or before. An error leaves it to
   /// the caller to try again.
   Result<bool> publish_interim(const state::Evaluation& row, const protocol::Interim& interim);
+  /// Its line is decided already.
+  Result<bool> knows_interim(const state::Evaluation& row, const protocol::Interim& interim) const {
+    return publisher_.knows_interim(row.id, interim);
+  }
   /// Publishes what is left over, if that is due. There is a run.
   Status step();
   /// best.json once more, where it may say something else.

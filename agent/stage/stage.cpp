@@ -264,6 +264,14 @@ Status Stage::check_against(const std::string& dir,
   return {};
 }
 
+Result<Lease> Stage::with_ctimes_of_now(Lease lease) const {
+  for (LeasedFile& file : lease.files) {
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files_.info_now(file.path));
+    file.identity.ctime_ns = now.ctime_ns;
+  }
+  return lease;
+}
+
 Integrity Stage::check(const Lease& lease, std::string* which) const {
   Integrity result = Integrity::kUnchanged;
   for (const LeasedFile& file : lease.files) {

@@ -89,6 +89,10 @@ class Stage {
                        std::span<const std::string> in_place_files,
                        std::span<const state::FileIdentity> judged = {}) const;
   Integrity check(const Lease& lease, std::string* which = nullptr) const;
+  /// The lease with its files' ctimes as they are now, all else as it was when it was taken. For
+  /// who hashes the files again after this call: if they are the ones that were leased, check() of
+  /// it asks for that only where they were touched since. kNotFound and such: one cannot be asked.
+  Result<Lease> with_ctimes_of_now(Lease lease) const;
   /// Whether the files in a lease's folder are those that were judged: kNotFound, or kCorruption
   /// where one was rewritten in place. Reads nothing but their identities.
   Status check_against(const std::string& dir, std::span<const state::FileIdentity> judged) const;

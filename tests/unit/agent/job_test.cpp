@@ -156,13 +156,13 @@ struct Evaluating : Loading {
     id = script.received_of<protocol::Load>().back().id;
     say(protocol::Prepared{id, {{"docvqa_val", kHash}}});
   }
-  void say_interim() {
+  void say_interim(std::int64_t n = 20) {
     say(protocol::Sample{id, "docvqa_val", 1, "text", 1, kHash});
     protocol::Interim interim{.id = id, .weights_sha256 = kHash, .fraction = 0.1};
     interim.tasks.resize(1);
     interim.tasks[0].task = "docvqa_val";
     interim.tasks[0].fingerprint = kHash;
-    interim.tasks[0].n = 20;
+    interim.tasks[0].n = n;
     interim.tasks[0].documents = 200;
     interim.tasks[0].metrics = {{"anls", "none", 0.5, 0.25, "", "", true}};
     say(interim);
@@ -203,7 +203,7 @@ namespace {
 /// The trainer's delete changes the ctime of the leased weights; hashing them again gives `hash`.
 void tell_after_delete(Evaluating& e, const std::string& hash) {
   e.trainer.around.self_command = {"/bin/sh", "-c",
-                                   "echo '{\"weights_sha256\": \"" + hash + "\"}'"};
+                                   "sleep 0.1; echo '{\"weights_sha256\": \"" + hash + "\"}'"};
   e.trainer.clock.advance(seconds(5));
   e.trainer.remove(5);
   e.say_interim();
@@ -324,4 +324,50 @@ TEST_CASE("a job that cannot read what was told of it before leaves the row wher
           .has_value());
   CHECK(t.row(5).state == state::EvaluationState::kLeased);
   CHECK(t.row(5).attempts == 0);
+}
+
+TEST_CASE("weights are hashed once for all that is told since the trainer's delete") {
+  Evaluating e;
+  tell_after_delete(e, kHash);
+  REQUIRE(e.lines() == 1);
+
+  e.say_interim(60);
+  must(e.job->step());
+  CHECK_FALSE(e.job->hashing());
+  CHECK(e.lines() == 2);
+
+  // Whatever touches them afterwards is looked at again.
+  e.trainer.clock.advance(seconds(5));
+  must(e.trainer.files.hard_link("/out/_evalcar/leases/5-1-regular/model.safetensors",
+                                 "/out/other"));
+  e.say_interim(90);
+  must(e.job->step());
+  CHECK(e.job->hashing());
+  CHECK(e.lines() == 2);
+}
+
+TEST_CASE("what was told before a stop is told again without hashing") {
+  Evaluating e;
+  tell_after_delete(e, kHash);
+  e.job->interrupt();
+  e.trainer.clock.advance(std::chrono::hours(1));
+  auto lease = must(e.trainer.directory->lease_of(e.trainer.row(5)));
+  e.job = must(run::Job::begin(e.trainer.around, *e.trainer.directory, e.supervisor,
+                               e.trainer.settings, e.trainer.row(5), std::move(*lease)));
+  e.say(protocol::Hello{});
+  e.say_loaded();
+  must(e.job->step());
+  e.id = e.script.received_of<protocol::Load>().back().id;
+  e.say(protocol::Prepared{e.id, {{"docvqa_val", kHash}}});
+  e.trainer.clock.advance(seconds(5));
+  must(e.trainer.files.hard_link("/out/_evalcar/leases/5-1-regular/model.safetensors",
+                                 "/out/other"));
+
+  e.say_interim();
+  must(e.job->step());
+  CHECK_FALSE(e.job->hashing());
+  CHECK(e.lines() == 1);
+  e.say_interim(60);
+  must(e.job->step());
+  CHECK(e.job->hashing());
 }

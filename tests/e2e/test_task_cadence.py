@@ -69,7 +69,7 @@ def test_the_last_checkpoint_has_all_tasks_and_retention_takes_none_of_them(benc
         folder = checkpoints.write_hugging_face(bench.run, step)
         hashes[step] = hash_of(bench.evalcar, folder, "regular")
         sidecar.wait_for(lambda s, step=step: s.query(
-            f"SELECT 1 FROM evaluations WHERE step = {step} AND state NOT IN ('found', 'complete')"), what="its lease")  # fmt: skip
+            f"SELECT 1 FROM evaluation WHERE step = {step} AND (lease_path <> '' OR state IN ('scored', 'published'))"), what="its lease")  # fmt: skip
         checkpoints.prune_hugging_face(bench.run, 1)
         assert len([name for name in leases(bench.run) if name.startswith(f"{step}-")]) == 1
     (bench.run / "DONE").touch()
@@ -98,7 +98,7 @@ def test_kills_leave_the_same_numbers_of_both(bench):
         folder = checkpoints.write_hugging_face(bench.run, step)
         hashes[step] = hash_of(bench.evalcar, folder, "regular")
         sidecar.wait_for(lambda s, step=step: s.query(
-            f"SELECT 1 FROM evaluations WHERE step = {step} AND state NOT IN ('found', 'complete')"), what="its lease")  # fmt: skip
+            f"SELECT 1 FROM evaluation WHERE step = {step} AND (lease_path <> '' OR state IN ('scored', 'published'))"), what="its lease")  # fmt: skip
         checkpoints.prune_hugging_face(bench.run, 1)
         sidecar.kill()
         sidecar.start()

@@ -101,7 +101,10 @@ int Session::run() {
       guarded(load->id, "loading", [&] { handle(*load); });
     } else if (const auto* answered = std::get_if<protocol::Answered>(&message)) {
       known_[{answered->task, answered->fingerprint, answered->doc_id}] = {
-          answered->doc_id, answered->text, answered->output_tokens};
+          .doc_id = answered->doc_id,
+          .text = answered->text,
+          .output_tokens = answered->output_tokens,
+          .cut_off = answered->cut_off};
     } else if (const auto* evaluate = std::get_if<protocol::Evaluate>(&message)) {
       guarded(evaluate->id, "evaluating", [&] { handle(*evaluate); });
       known_.clear();
@@ -281,7 +284,8 @@ void Session::handle(const protocol::Evaluate& evaluate) {
                                    .doc_id = response.doc_id,
                                    .text = response.text,
                                    .output_tokens = response.output_tokens,
-                                   .fingerprint = fingerprints[task]});
+                                   .fingerprint = fingerprints[task],
+                                   .cut_off = response.cut_off});
   };
   events.scored = [&](const std::string& task, std::int64_t doc_id, const std::string& line) {
     channel_.send(protocol::Scored{.id = evaluate.id,

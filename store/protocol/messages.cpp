@@ -46,6 +46,7 @@ void visit(V& v, Answered& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("text", m.text),
       v("output_tokens", m.output_tokens);
   v("fingerprint", m.fingerprint);
+  v.optional("cut_off", m.cut_off);
 }
 template <typename V>
 void visit(V& v, Evaluate& m) {
@@ -76,6 +77,7 @@ void visit(V& v, Sample& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("text", m.text),
       v("output_tokens", m.output_tokens);
   v("fingerprint", m.fingerprint);
+  v.optional("cut_off", m.cut_off);
 }
 template <typename V>
 void visit(V& v, Scored& m) {

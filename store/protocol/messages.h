@@ -93,7 +93,8 @@ struct Answered {
   std::int64_t doc_id = 0;
   std::string text;
   std::int64_t output_tokens = 0;
-  std::string fingerprint;  ///< of the task when it was generated
+  std::string fingerprint;           ///< of the task when it was generated
+  std::optional<bool> cut_off = {};  ///< as in Sample; absent: an older evalcar did not note it
   bool operator==(const Answered&) const = default;
 };
 
@@ -160,7 +161,8 @@ struct Sample {
   std::int64_t doc_id = 0;
   std::string text;  ///< as generated
   std::int64_t output_tokens = 0;
-  std::string fingerprint;  ///< the task's
+  std::string fingerprint;           ///< the task's
+  std::optional<bool> cut_off = {};  ///< all its tokens were taken and none ended it
   bool operator==(const Sample&) const = default;
 };
 

@@ -261,12 +261,17 @@ Result<std::vector<Attempt>> Reader::attempts(std::int64_t evaluation_id) const 
 
 Result<std::vector<protocol::Answered>> Reader::answers(std::int64_t evaluation_id) const {
   return collect<protocol::Answered>(
-      connection_->prepare("SELECT task, doc_id, text, output_tokens, fingerprint FROM answer "
-                           "WHERE evaluation_id = ?1 AND fingerprint <> '' ORDER BY task, doc_id",
-                           evaluation_id),
+      connection_->prepare(
+          "SELECT task, doc_id, text, output_tokens, fingerprint, cut_off FROM answer "
+          "WHERE evaluation_id = ?1 AND fingerprint <> '' ORDER BY task, doc_id",
+          evaluation_id),
       [](const Statement& row) -> Result<protocol::Answered> {
-        return protocol::Answered{"",          row.text(0),    row.integer(1),
-                                  row.text(2), row.integer(3), row.text(4)};
+        protocol::Answered answer;
+        std::optional<std::int64_t> cut_off;
+        Columns(row) >> answer.task >> answer.doc_id >> answer.text >> answer.output_tokens >>
+            answer.fingerprint >> cut_off;
+        if (cut_off.has_value()) answer.cut_off = *cut_off != 0;
+        return answer;
       });
 }
 

@@ -146,10 +146,11 @@ Status Store::record_answers(std::int64_t evaluation_id,
   for (const protocol::Sample& answer : answers) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(
         "INSERT OR REPLACE INTO answer(evaluation_id, task, fingerprint, doc_id, weights_sha256, "
-        "text, output_tokens) SELECT ?1, ?2, ?3, ?4, weights_sha256, ?5, ?6 FROM evaluation WHERE "
-        "evaluation_id = ?1",
+        "text, output_tokens, cut_off) SELECT ?1, ?2, ?3, ?4, weights_sha256, ?5, ?6, ?7 FROM "
+        "evaluation WHERE evaluation_id = ?1",
         evaluation_id, answer.task, answer.fingerprint, answer.doc_id, answer.text,
-        answer.output_tokens));
+        answer.output_tokens,
+        answer.cut_off.has_value() ? std::optional<std::int64_t>(*answer.cut_off) : std::nullopt));
   }
   EVALCAR_RETURN_IF_ERROR(transaction.commit());
   crash_point("mid_eval");

@@ -342,6 +342,8 @@ ALTER TABLE evaluation ADD COLUMN asked INTEGER NOT NULL DEFAULT 0;
 // metrics.jsonl like the others, and numbers in tables of their own, so that no query for numbers
 // can meet them.
 constexpr const char* kVersion6 = R"sql(
+ALTER TABLE answer ADD COLUMN cut_off INTEGER;
+
 CREATE TABLE interim(
   interim_id INTEGER PRIMARY KEY,
   seq INTEGER NOT NULL UNIQUE,

@@ -32,6 +32,7 @@ std::vector<protocol::Sample> answers(std::int64_t from, std::int64_t to,
   std::vector<protocol::Sample> made;
   for (std::int64_t doc = from; doc < to; ++doc) {
     made.push_back({"job", "docvqa_val", doc, "answer " + std::to_string(doc), 3, fingerprint});
+    if (doc > 0) made.back().cut_off = doc % 2 == 0;
   }
   return made;
 }
@@ -58,6 +59,9 @@ TEST_CASE("answers of an interrupted attempt are there again for the same weight
   REQUIRE(kept.size() == 5);
   CHECK(kept[4].text == "answer 4");
   CHECK(kept[4].output_tokens == 3);
+  CHECK_FALSE(kept[0].cut_off.has_value());  // of an older version
+  CHECK(kept[1].cut_off == false);
+  CHECK(kept[4].cut_off == true);
 
   must(s.store->recover());
   must(s.store->begin_attempt(id, "cpu"));

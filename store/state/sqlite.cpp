@@ -29,6 +29,12 @@ ErrorCode error_code_of(int code) {
   }
 }
 
+/// Of an extended result code.
+bool is_failed_sync(int code) {
+  return code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC ||
+         code == SQLITE_IOERR_TRUNCATE || code == SQLITE_IOERR_CLOSE;
+}
+
 }  // namespace
 
 Statement::Statement(Statement&& other) noexcept
@@ -117,7 +123,18 @@ Result<std::shared_ptr<Connection>> Connection::open_with(const std::string& pat
   connection->set_busy_timeout(busy_timeout_ms);
   // Until Store::open has accepted the file, closing must leave it as it was.
   connection->set_checkpoint_on_close(false);
+  sqlite3_wal_hook(handle, &Connection::after_commit, connection.get());
   return connection;
+}
+
+int Connection::after_commit(void* self, sqlite3* handle, const char* database, int frames) {
+  constexpr int kFrames = 1000;
+  if (frames < kFrames) return SQLITE_OK;
+  const int code =
+      sqlite3_wal_checkpoint_v2(handle, database, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  // Anything else (a reader is in the way, no room) is tried again after the next commit.
+  if (is_failed_sync(code)) static_cast<Connection*>(self)->failed_to_sync_ = true;
+  return SQLITE_OK;  // the commit itself is done
 }
 
 Connection::~Connection() {
@@ -164,7 +181,14 @@ Status Connection::execute(const std::string& sql) {
 Result<std::string> Connection::first_text(std::string_view sql) {
   EVALCAR_ASSIGN_OR_RETURN(Statement statement, prepare(sql));
   EVALCAR_ASSIGN_OR_RETURN(const bool row, statement.step());
-  return row ? statement.text(0) : std::string();
+  if (!row) return std::string();
+  std::string text = statement.text(0);
+  // A statement that writes (PRAGMA journal_mode) commits behind its last row: an error of that
+  // would be lost with a statement that is let go before.
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool more, statement.step());
+    if (!more) return text;
+  }
 }
 
 Result<std::string> Connection::first_text_until(std::string_view sql,
@@ -196,16 +220,8 @@ Error Connection::sync_failed() const {
 }
 
 Error Connection::failure(int code, std::string_view what) {
-  switch (code) {
-    case SQLITE_IOERR_FSYNC:
-    case SQLITE_IOERR_DIR_FSYNC:
-    case SQLITE_IOERR_TRUNCATE:
-    case SQLITE_IOERR_CLOSE:
-      failed_to_sync_ = true;
-      break;
-    default:
-      found_damage_ |= error_code_of(code) == ErrorCode::kCorruption;
-  }
+  failed_to_sync_ |= is_failed_sync(code);
+  found_damage_ |= error_code_of(code) == ErrorCode::kCorruption;
   std::string message = path_ + ": " + sqlite3_errmsg(handle_) + " (SQLite code " +
                         std::to_string(code) + ") in: " + std::string(what.substr(0, 120));
   return make_error(error_code_of(code), std::move(message));

@@ -99,7 +99,8 @@ class Connection {
   }
   /// Several statements without parameters.
   Status execute(const std::string& sql);
-  /// The first column of the first row of a statement without parameters; "" without a row.
+  /// The first column of the first row of a statement without parameters, which is run to its end;
+  /// "" without a row.
   Result<std::string> first_text(std::string_view sql);
   /// The same, given up (kCancelled) soon after `give_up` says so.
   Result<std::string> first_text_until(std::string_view sql, const std::function<bool()>& give_up);
@@ -122,6 +123,8 @@ class Connection {
   Connection(sqlite3* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
   static Result<std::shared_ptr<Connection>> open_with(const std::string& path, int flags,
                                                        int busy_timeout_ms);
+  /// In the place of SQLite's own, which keeps to itself that a sync of its checkpoint failed.
+  static int after_commit(void* self, sqlite3* handle, const char* database, int frames);
   Result<Statement> take(std::string_view sql);
   void give_back(sqlite3_stmt* handle, bool cached);
   Error failure(int code, std::string_view what);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <initializer_list>
 #include <map>
 
 #include "store/base/dying_holder.h"
@@ -29,6 +30,15 @@ Status refuse_network_file_system(const FileSystem& files, const std::string& fo
                         "know that its locks and its memory maps can be trusted");
 }
 
+Status turn_to_wal(Connection& connection) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
+                           connection.first_text("PRAGMA journal_mode = WAL"));
+  if (journal == "wal") return {};
+  return make_error(ErrorCode::kUnsupported,
+                    connection.path() + ": SQLite offers journal mode '" + journal +
+                        "' here, expected 'wal'; set [store] path to a local disk");
+}
+
 /// Accepted, migrated, ready. `path` must be there.
 Result<std::shared_ptr<Connection>> open_accepted(const Clock& clock, const std::string& path,
                                                   const StoreOptions& options) {
@@ -44,14 +54,8 @@ Result<std::shared_ptr<Connection>> open_accepted(const Clock& clock, const std:
     return make_error(ErrorCode::kCorruption, path + ": " + *check);
   }
 
-  EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
-                           connection->first_text("PRAGMA journal_mode = WAL"));
-  if (journal != "wal") {
-    return make_error(ErrorCode::kUnsupported,
-                      path + ": SQLite offers journal mode '" + journal +
-                          "' here, expected 'wal'; set [store] path to a local disk");
-  }
   EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
+  EVALCAR_RETURN_IF_ERROR(turn_to_wal(*connection));
   // Of pages of 4 KiB: what the agent holds stays small however large the database grows.
   EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA cache_size = 64"));
   EVALCAR_RETURN_IF_ERROR(migrate(*connection, version));
@@ -59,25 +63,40 @@ Result<std::shared_ptr<Connection>> open_accepted(const Clock& clock, const std:
   return connection;
 }
 
-/// An empty database under another name, brought to the disk, then renamed.
-Status make_new(FileSystem& files, const std::string& path, const StoreOptions& options) {
-  const std::string temporary = path + ".new";
-  for (const char* const suffix : {"", "-journal", "-wal", "-shm"}) {
-    const Status removed = files.remove_file(temporary + suffix);  // of a killed process
+/// `path` with each of these endings, where there is such a file.
+Status remove_files(FileSystem& files, const std::string& path,
+                    std::initializer_list<const char*> suffixes) {
+  for (const char* const suffix : suffixes) {
+    const Status removed = files.remove_file(path + suffix);
     if (!removed.has_value() && removed.error().code != ErrorCode::kNotFound) return removed;
   }
+  return {};
+}
+
+/// An empty database under another name, brought to the disk, then renamed. What fails in between
+/// is thrown away, so there is no journal: rolling back by one would sync the file once more after
+/// a sync of it failed. For the same reason it is in WAL mode before it has its name.
+Status make_new(FileSystem& files, const std::string& path, const StoreOptions& options) {
+  const std::string temporary = path + ".new";
+  // Of a killed process.
+  EVALCAR_RETURN_IF_ERROR(remove_files(files, temporary, {"", "-journal", "-wal", "-shm"}));
   {
     EVALCAR_ASSIGN_OR_RETURN(
         const auto connection,
         Connection::open(temporary, Connection::Mode::kReadWriteCreate, options.open_timeout_ms));
     EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
+    EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
+                             connection->first_text("PRAGMA journal_mode = OFF"));
+    if (journal != "off") {
+      return make_error(ErrorCode::kInternal, temporary + ": has the journal mode " + journal);
+    }
     EVALCAR_RETURN_IF_ERROR(migrate(*connection, 0));
+    EVALCAR_RETURN_IF_ERROR(turn_to_wal(*connection));
   }
+  // Nothing was written since it has them.
+  EVALCAR_RETURN_IF_ERROR(remove_files(files, temporary, {"-wal", "-shm"}));
   // A WAL of another file of this name would be replayed into this one.
-  for (const char* const suffix : {"-journal", "-wal", "-shm"}) {
-    const Status removed = files.remove_file(path + suffix);
-    if (!removed.has_value() && removed.error().code != ErrorCode::kNotFound) return removed;
-  }
+  EVALCAR_RETURN_IF_ERROR(remove_files(files, path, {"-journal", "-wal", "-shm"}));
   EVALCAR_RETURN_IF_ERROR(files.rename(temporary, path));
   return files.sync_directory(parent_path(path));
 }

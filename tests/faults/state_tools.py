@@ -123,7 +123,7 @@ def fill(folder):
     return filler
 
 
-# A disk that misbehaves while the file FAULT_SWITCH names exists, for paths that hold FAULT_PATH. FAULT_CALLS: which calls;
+# A disk that misbehaves while the file FAULT_SWITCH names exists, for paths that hold FAULT_PATH ("…$": end so). FAULT_CALLS: which calls;
 # FAULT_ERRNO: with what they fail; FAULT_TIMES: how often at most; FAULT_AFTER: they do their work, then say that they failed.
 # Calls: write (all that put bytes into a file), sync, close, open (for writing), name (rename, unlink, mkdir, link), flock,
 # short (one byte at a time, every other time EINTR), statfs (says FUSE).
@@ -138,7 +138,10 @@ static int wanted(const char* call) {
 }
 static int matches(const char* path) {
   const char* part = getenv("FAULT_PATH");
-  return part == NULL || strstr(path, part) != NULL;
+  if (part == NULL) return 1;
+  size_t size = strlen(part), whole = strlen(path);
+  if (size == 0 || part[size - 1] != '$') return strstr(path, part) != NULL;
+  return whole >= size - 1 && strncmp(path + whole - (size - 1), part, size - 1) == 0;
 }
 static int matches_fd(int fd) {
   char link[64], path[4096];
@@ -257,7 +260,7 @@ int statfs(const char* path, struct statfs* out) { return statfs64(path, (struct
 
 
 class Fault:
-    """A faulty disk for one sidecar: `calls` fail with `errno` for paths that hold `path`, while it is on."""
+    """A faulty disk for one sidecar: `calls` fail with `errno` for paths that hold `path` ("…$": that end so), while it is on."""
 
     def __init__(self, preload, sidecar, calls, *, path, error=5, times=None, on=True):
         self.switch = sidecar.home / "fault.on"

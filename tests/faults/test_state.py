@@ -391,6 +391,29 @@ def test_fsync_eio_db(bin_dir, bench, tmp_path):
     tools.check_canary(bench, bench.sidecar())
 
 
+def test_fsync_eio_when_the_wal_is_folded_in(bench, preload):
+    """The sync of the database itself fails when its WAL is folded into it, which SQLite keeps to itself: the agent ends, and the next
+    one goes on with all that was answered."""
+    sidecar = bench.sidecar()
+    Fault(preload, sidecar, "sync", path="/state.db$", times=1)
+    expected = {}
+    sidecar.start()
+    wal = bench.home / "state.db-wal"
+    for step in range(5, 500, 5):  # until the WAL has the 1,000 pages at which it is folded in
+        expected |= save(bench, step)
+        state_tools.sleep_until(lambda: sidecar.process.poll() is not None or set(expected) == sidecar.published())
+        if sidecar.process.poll() is not None:
+            break
+
+    assert sidecar.wait(10) == 1, sidecar.log()
+
+    assert "a sync of it failed" in sidecar.log() and wal.stat().st_size > 1000 * 4096
+    del sidecar.environment["LD_PRELOAD"]
+    assert sidecar.once() == 0, sidecar.log()
+    check_whole(bench, sidecar, expected)
+    tools.check_canary(bench, sidecar)
+
+
 @pytest.mark.full
 def test_fsync_eio_at_every_sync(bin_dir, bench, tmp_path):
     """Both, for every sync of a run."""

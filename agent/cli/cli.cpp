@@ -11,6 +11,7 @@
 #include "agent/cli/inspect_command.h"
 #include "agent/cli/log.h"
 #include "agent/cli/merge_command.h"
+#include "agent/cli/out_of_memory.h"
 #include "agent/cli/results_command.h"
 #include "agent/cli/run_command.h"
 #include "agent/cli/shared_flags.h"
@@ -353,6 +354,7 @@ std::optional<int> parse(int argc, char** argv, Action& action, LogOptions& log)
 }  // namespace
 
 int run_cli(int argc, char** argv) {
+  end_plainly_without_memory();
   (void)agent_service::occupy_standard_descriptors();
   raise_open_files_limit();
   Action action;

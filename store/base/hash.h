@@ -15,8 +15,7 @@ namespace evalcar {
 using Sha256Digest = std::array<std::uint8_t, 32>;
 
 /// Incremental SHA-256 (FIPS 180-4), by libcrypto, which picks SHA-NI where the CPU has it. Not
-/// thread-safe; one per thread. Where memory runs out in libcrypto it throws std::bad_alloc, as
-/// the containers do: no digest is better than a wrong one.
+/// thread-safe; one per thread. Only making one allocates.
 class Sha256 {
  public:
   Sha256();

@@ -16,6 +16,9 @@ TESTS_DIR = pathlib.Path(__file__).resolve().parent
 SOURCE_DIR = TESTS_DIR.parent
 sys.path[:0] = [str(TESTS_DIR), str(TESTS_DIR / "fixtures")]
 
+# What these assert says what it saw, as a test does: a failure far away may be the only one.
+pytest.register_assert_rewrite("harness", "sidecar", "tools", "state_tools", "watching_tools", "worker_tools", "torture_trainer")
+
 # Nothing is fetched while testing; a library that tries is told so at once instead of waiting for a time-out.
 for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(name, "1")

@@ -59,7 +59,9 @@ class Sidecar:
         connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)
         try:
             return connection.execute(sql).fetchall()
-        except sqlite3.OperationalError:  # not made yet
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error) and "unable to open" not in str(error):  # not: made just now
+                raise
             return []
         finally:
             connection.close()

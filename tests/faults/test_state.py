@@ -734,7 +734,7 @@ def test_db_locked(bench):
     sidecar.wait_for(lambda s: s.published() == set(expected), what="the first result")
     holder = hold_locked(sidecar)
     expected |= save(bench, 10)
-    tools.eventually(lambda: "locked" in sidecar.log(), timeout=30, what="a word about the lock")
+    tools.eventually(lambda: "database is locked" in sidecar.log(), timeout=30, what="a word about the lock")
     began = time.monotonic()
     assert state_tools.evalcar(sidecar, "status", "--db", sidecar.database).returncode == 0
     assert time.monotonic() - began < 2

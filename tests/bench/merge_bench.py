@@ -2,9 +2,12 @@
 
     build/venv/bin/python tests/bench/merge_bench.py [--tool build/bin/evalcar] [--mib 2600] [--repeats 5] [--record FILE.md]
 
-A Qwen2.5-VL in float32 lies there as lmms-engine's FSDP2 shards (8 ranks), as the DCP of accelerate and as one safetensors file:
+A Qwen2.5-VL in float32 lies there as lmms-engine's FSDP2 shards (8 ranks), as accelerate's DCP (8 ranks, too) and as one
+safetensors file:
     fsdp2  to bfloat16:  evalcar merge --dtype bfloat16   lmms_engine.merger
-    dcp    as it is:     evalcar merge --type dcp         torch's dcp_to_torch_save, accelerate merge-weights
+    dcp    to bfloat16:  evalcar merge --dtype bfloat16   torch's dcp_to_torch_save, accelerate merge-weights: neither can
+                                                          round, so theirs is float32, which somebody has yet to convert
+    dcp    as it is:     evalcar merge                    the same two
     hf     as it is:     evalcar merge
     hash   of fsdp2:     evalcar inspect --hash           a plain read of the same files (cat)
 each way in turn, in fresh processes, their start included, everybody's output on the disk (fsync) when the clock stops. Beside
@@ -62,9 +65,10 @@ class Form:
 
     title: str
     weight_bytes: int
-    bytes_moved: int  # by each way, of weights
+    bytes_moved: int  # by ours and the copy, of weights
     ways: dict  # name → (command that makes a folder or file `output`, the folder of its input)
     same_as: pathlib.Path = None  # a folder with the tensors that a merge has to give
+    rounded: bool = False  # ours alone rounds to bfloat16
 
 
 def write_model(folder, mib):
@@ -76,14 +80,6 @@ def write_model(folder, mib):
     small_models.write_model(folder, cache_dir=ROOT / "build" / "fixtures", tied=False, names="native", hidden=hidden,
                              intermediate=intermediate, heads=8, kv_heads=2, mrope_section=(16, 24, 24), max_shard_size="100GB",
                              layers=max(1, (mib << 20) // per_layer))
-
-
-def write_dcp(folder, hub):
-    """The same weights as accelerate saves them: {"model": state_dict}, by one rank."""
-    from safetensors.torch import load_file
-    from torch.distributed import checkpoint as dcp
-
-    dcp.save({"model": load_file(hub / "model.safetensors")}, checkpoint_id=folder / SHARDS, no_dist=True)
 
 
 def weight_files(folder):
@@ -147,14 +143,16 @@ def forms_of(tool, scratch, world_size):
     lmms = f'{python} -m lmms_engine.merger --checkpoint_path {fsdp2} --output_path "$1"'
     convert = f'mkdir "$1" && {python} -m torch.distributed.checkpoint.format_utils dcp_to_torch {dcp / SHARDS} "$1"/model.bin'
     accelerate = f'{python} -m accelerate.commands.accelerate_cli merge-weights {dcp / SHARDS} "$1"'
+    dcp_tools = {"dcp_to_torch_save": peer(convert, dcp), "accelerate merge-weights": peer(accelerate, dcp)}
     read = " ".join(map(str, sorted(weight_files(fsdp2))))
     moved = size[fsdp2] * 3 // 2
     return {
         "fsdp2": Form(f"{world_size} ranks' FSDP2 shards in float32 to bfloat16", size[fsdp2], moved, {
             "evalcar merge": merge(fsdp2, "--dtype", "bfloat16"), "cp": copy(moved // 2), "lmms_engine.merger": peer(lmms, fsdp2)}),
-        "dcp": Form("a DCP in float32, as it is", size[dcp], 2 * size[dcp], {
-            "evalcar merge": merge(dcp, "--type", "dcp"), "cp": copy(size[dcp]), "dcp_to_torch_save": peer(convert, dcp),
-            "accelerate merge-weights": peer(accelerate, dcp)}),
+        "dcp to bfloat16": Form(f"{world_size} ranks' DCP in float32 to bfloat16 (the other tools: as it is)", size[dcp], size[dcp] * 3 // 2, {
+            "evalcar merge": merge(dcp, "--type", "dcp", "--dtype", "bfloat16"), "cp": copy(size[dcp] * 3 // 4), **dcp_tools}, rounded=True),
+        "dcp": Form(f"{world_size} ranks' DCP in float32, as it is", size[dcp], 2 * size[dcp], {
+            "evalcar merge": merge(dcp, "--type", "dcp"), "cp": copy(size[dcp]), **dcp_tools}),
         "hf": Form("one safetensors file in float32, as it is", size[hub], 2 * size[hub], {
             "evalcar merge": merge(hub), "cp": copy(size[hub])}, hub),
         "hash": Form("SHA-256 of every tensor of the FSDP2 shards", size[fsdp2], size[fsdp2], {
@@ -176,13 +174,15 @@ def load_merged(folder):
     return tensors
 
 
-def assert_equal(first, second):
+def assert_equal(first, second, rounded=False):
+    """`rounded`: the second's tensors are those of the first before they were rounded to bfloat16."""
     import torch
 
     loaded = [load_merged(first), load_merged(second)]
     assert sorted(loaded[0]) == sorted(loaded[1]), "the two merges name other tensors"
     for name, tensor in loaded[0].items():
-        assert tensor.dtype == loaded[1][name].dtype and torch.equal(tensor, loaded[1][name]), name
+        other = loaded[1][name].to(torch.bfloat16) if rounded else loaded[1][name]
+        assert tensor.dtype == other.dtype and torch.equal(tensor, other), name
 
 
 def settle(inputs, warm, drop_caches=False):
@@ -212,20 +212,21 @@ def write_copy(path, size):
 
 def write_checkpoints(scratch, mib, world_size):
     """The same weights in each layout, unless they are there; gives the bytes of the largest tensor."""
-    from fixtures import large_fsdp2
+    from fixtures import large_dcp, large_fsdp2
     from safetensors import safe_open
 
     if not (scratch / "dcp" / "checkpoint-1" / SHARDS / ".metadata").exists():
         write_model(scratch / "hub", mib)
         large_fsdp2.write(scratch / "fsdp2" / "checkpoint-1", scratch / "hub", world_size=world_size)
-        write_dcp(scratch / "dcp" / "checkpoint-1", scratch / "hub")
+        large_dcp.write(scratch / "dcp" / "checkpoint-1" / SHARDS, scratch / "hub", world_size=world_size)
     with safe_open(scratch / "hub" / "model.safetensors", "pt") as file:
         return max(file.get_tensor(name).nbytes for name in file.keys())
 
 
 def measure(form, scratch, warm, repeats, drop_caches=False):
     """{way: Measured} of one form; all its outputs are equal."""
-    rows = {way: Measured(bytes_moved=form.bytes_moved) for way in form.ways}
+    rows = {way: Measured(bytes_moved=2 * form.weight_bytes if form.rounded and way not in ("evalcar merge", "cp") else form.bytes_moved)
+            for way in form.ways}
     for turn in range(repeats):
         for way, (command, inputs) in form.ways.items():
             output = scratch / way.replace(" ", "-")
@@ -233,7 +234,7 @@ def measure(form, scratch, warm, repeats, drop_caches=False):
             settle(inputs, warm, drop_caches)
             run(command(output), rows[way])
             if turn == 0 and warm and "evalcar merge" in form.ways and way not in ("evalcar merge", "cp"):
-                assert_equal(scratch / "evalcar-merge", output)
+                assert_equal(scratch / "evalcar-merge", output, form.rounded)
             if turn == 0 and form.same_as and way == "evalcar merge":
                 assert_equal(form.same_as, output)
     for way in form.ways:

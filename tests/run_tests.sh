@@ -66,6 +66,15 @@ run_pytest() {
   count pytest $file $status $started
 }
 
+# All Python tests, which wait more than they work; the compiler takes what they leave of the cores for the programs that come next.
+run_pytest_beside_build() {
+  local build
+  (renice -n 19 $BASHPID && build fuzz sidecar_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
+  build=$!
+  run_pytest tests
+  wait $build || true  # what is wrong with it is seen when it is called again
+}
+
 run_faults() {
   local all=${1:-}
   [ -z "$all" ] || [ "$all" = --all ] || die 2 "usage: ./dev faults [--all]"
@@ -127,16 +136,22 @@ run_tests() {
   step format check_format || true
   if step build build dev; then
     run_ctest unit dev
-    [ -z "$all" ] || run_full_unit_tests
-    run_pytest tests ${all:+"$all"}
+    if [ -n "$all" ]; then
+      run_full_unit_tests
+      run_pytest tests --all
+    else
+      run_pytest_beside_build
+    fi
   fi
   if [ -n "$all" ]; then
     if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
-  elif step "sanitizer build" build asan sidecar_tests; then
-    run_ctest unit-under-asan-ubsan asan -L unit-sidecar
+    if step "thread sanitizer build" build tsan; then run_ctest unit-under-tsan tsan; fi
+    run_fuzz 300 600
+  else
+    # The fuzz targets' preset has both sanitizers, too: everything is compiled once for both.
+    if step "sanitizer build" build fuzz sidecar_tests; then run_ctest unit-under-asan-ubsan fuzz -L unit-sidecar; fi
+    run_fuzz 10
   fi
-  if [ -n "$all" ] && step "thread sanitizer build" build tsan; then run_ctest unit-under-tsan tsan; fi
-  if [ -n "$all" ]; then run_fuzz 300 600; else run_fuzz 20; fi
   [ -z "$all" ] || $venv/bin/python tests/junit.py record tests/RESULTS.md "$run_started" build/logs
   close_tests
 }

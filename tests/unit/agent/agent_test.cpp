@@ -146,7 +146,7 @@ TEST_CASE("a seldom task without its data keeps no older checkpoint of the other
   CHECK(w.states().at("5 mmmu_val") == kPublished);
 }
 
-TEST_CASE("--once measures all else before it ends for a task without its data") {
+TEST_CASE("run --once measures all else before it ends for a task without its data") {
   WithoutMmmu w;
   w.begin({.once = true});
   w.turns(100);

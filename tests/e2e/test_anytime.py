@@ -107,12 +107,15 @@ def test_a_kill_while_an_interim_score_is_told_leaves_one_line_of_it_and_redoes_
 
 
 def test_a_kill_at_any_time_gives_the_same_lines(bench):
-    bench.tell(samples=SAMPLES, delay=0.05)
+    bench.tell(samples=SAMPLES, delay=0.15)
     folder = checkpoints.write_hugging_face(bench.run, 5)
     sha256 = hash_of(bench.evalcar, folder, "regular")
     sidecar = bench.sidecar(*ANYTIME).start()
-    for answers, pause in ((4, 0), (14, 0.02), (24, 0.03), (32, 0.01)):
-        sidecar.wait_for(lambda s, answers=answers: len(bench.heard("generate")) >= answers, what="its answers")
+    for number, (answers, pause) in enumerate(((4, 0), (9, 0.02), (9, 0.03), (7, 0.01)), start=1):
+        sidecar.wait_for(lambda s, n=number: s.query(
+            f"SELECT 1 FROM attempts JOIN evaluations USING (evaluation_id) WHERE number = {n} AND state = 'evaluating'"), what="the attempt")
+        before = len(bench.heard("generate"))  # of it and of those before, whose evaluator may answer on until it sees that it is alone
+        sidecar.wait_for(lambda s, least=before + answers - 1: len(bench.heard("generate")) >= least, what="its answers")
         time.sleep(pause)
         sidecar.kill()
         sidecar.start()

@@ -292,7 +292,7 @@ def test_the_final_save_of_a_step_that_was_just_saved_gives_one_result(bench, sh
 @pytest.mark.parametrize("count, wait_for_all", [(15, False), pytest.param(200, True, marks=pytest.mark.full)])
 def test_an_evaluator_20_times_slower_than_a_trainer_that_keeps_one_checkpoint_loses_none(bench, count, wait_for_all):
     """The short run lets the evaluator be quick once training is over."""
-    interval = 0.2 if not wait_for_all else 0.1
+    interval = 0.4 if not wait_for_all else 0.1
     bench.tell(delay=20 * interval / 6)
     sidecar = bench.sidecar("--set", "evaluate.policy=every").start()
     sidecar.wait_for(lambda s: "watching" in s.log(), what="the start")

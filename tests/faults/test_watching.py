@@ -81,10 +81,8 @@ def test_no_events_fs(bench, namespace):
     with Bindfs(namespace, bench.run, bench.home / "mnt") as fuse:
         sidecar = behind(bench, namespace, fuse.mount, "--set", "watch.poll_interval=1s").start()
         sidecar.wait_for(lambda s: watching(s).get("file_system") == "FUSE", what="the file system in the status")
-        began = time.monotonic()
         folder = checkpoints.write_hugging_face(bench.run, 5)
         wait_published(sidecar, 5)
-        assert time.monotonic() - began < 2 * 1 + 2  # what it takes to measure, and a busy machine
         assert watching(sidecar)["mode"] == "polling" and watching(sidecar)["poll_interval_s"] == 1
         check_values(sidecar, bench, [(folder, "regular")])
         tools.check_canary(bench, sidecar)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -79,7 +80,8 @@ def test_worker_hang(bench):
         worker_tools.write_and_wait(bench, sidecar, step, lambda s: s[0] == "published", "the second try")
         (first, second) = worker_tools.attempts(sidecar, step)
         assert first[:3] == ("failed", "timeout", "evaluating") and second[0] == "scored"
-        assert "for 4 s" in first[3] and f"waiting for the device at {step}" in first[3], first
+        silent = re.search(r"(?:was silent|has not advanced) for (\d+) s", first[3])  # 4 is the limit; a busy machine may look later
+        assert silent and int(silent[1]) >= 4 and f"waiting for the device at {step}" in first[3], first
         child = int(bench.heard("child")[-1].split()[1])
         assert not worker_tools.alive(child)
     bench.tell()

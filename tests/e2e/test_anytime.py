@@ -269,6 +269,7 @@ def test_under_latest_what_makes_way_is_given_up_with_its_reason_and_its_interim
 def test_many_checkpoints_faster_than_the_evaluator_all_have_an_interim_score_soon_and_their_number_in_the_end(bench):
     bench.tell(samples=SAMPLES, delay=0.03)
     sidecar = bench.sidecar(*ANYTIME, "--set", "evaluate.preempt=true").start()
+    sidecar.wait_for(lambda s: "watching" in s.log(), what="the start")
     hashes = {}
     for step in range(5, 45, 5):
         hashes[step] = hash_of(bench.evalcar, checkpoints.write_hugging_face(bench.run, step), "regular")

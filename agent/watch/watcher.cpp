@@ -440,6 +440,22 @@ void Watcher::judge_unreadable(std::int64_t step, Folder& folder, const Error& e
        {settled ? at_rest : Verdict::kWaiting, error.message}, out);
 }
 
+/// Since it was listed (`all`), the folder has got another file, or one of `files` is another. What
+/// tells that a save is done is looked at after the files were listed: it may say so of some that
+/// the list has not, and the weights would be measured without their processor's configuration.
+bool Watcher::written_meanwhile(const Folder& folder, const FilesSeen& all,
+                                const std::vector<WatchedFile>& files) const {
+  const Tree now = look_at_tree(files_, path_of(folder), 1);
+  for (const auto& [name, info] : now.files) {
+    if (!all.contains(name)) return true;
+  }
+  for (const WatchedFile& file : files) {
+    const auto listed = all.find(file.relative);
+    if (listed != all.end() && !listed->second.same_content_identity(file.identity)) return true;
+  }
+  return false;
+}
+
 void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all,
                          const checkpoint::LayoutReport& report, const checkpoint::KindState& state,
                          std::vector<Sighting>& out) {
@@ -501,9 +517,12 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all
   Decision decision = decide(e);
   if (whole && before.fingerprint == now.fingerprint) decision = {Verdict::kComplete, ""};
 
+  const bool same =
+      memory.verdict == Verdict::kComplete && memory.content.fingerprint == now.fingerprint;
+  if (decision.verdict == Verdict::kComplete && !same && written_meanwhile(folder, all, files)) {
+    decision = {Verdict::kWaiting, "written to while it was looked at"};
+  }
   if (decision.verdict == Verdict::kComplete) {
-    const bool same =
-        memory.verdict == Verdict::kComplete && memory.content.fingerprint == now.fingerprint;
     memory.files = std::move(files);
     if (same) return;
     if (!e.doubt.empty() && before.fingerprint != now.fingerprint) {

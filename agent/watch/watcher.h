@@ -133,6 +133,8 @@ class Watcher {
   void judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all,
                   const checkpoint::LayoutReport& report, const checkpoint::KindState& state,
                   std::vector<Sighting>& out);
+  bool written_meanwhile(const Folder& folder, const FilesSeen& all,
+                         const std::vector<WatchedFile>& files) const;
   void tell_of_same_generation(std::int64_t step, Folder& folder, checkpoint::Layout layout,
                                std::size_t from, std::vector<Sighting>& out);
   void judge_unreadable(std::int64_t step, Folder& folder, const Error& error,

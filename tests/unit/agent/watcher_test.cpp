@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <utility>
 
 #include "tests/unit/agent/fake_notifier.h"
 #include "tests/unit/support/fake_clock.h"
@@ -103,6 +104,35 @@ TEST_CASE("a checkpoint that grows is told as waiting, then once as complete") {
   CHECK(seen[0].fingerprint.size() == 32);
   CHECK(bench.watcher.settled());
   CHECK(bench.look().empty());
+}
+
+TEST_CASE("a save that ends between the list of files and the look for its mark is listed anew") {
+  Bench bench;
+  bool writing = true;
+  const auto inspect_while_written = [&](const FileSystem& files, const std::string& dir) {
+    auto report = inspect(files, dir);
+    report->layout = Layout::kHuggingFace;
+    for (KindState& state : report->kinds) {
+      if (files.info(dir + "/tokenizer.json").has_value() && !state.files.empty()) {
+        state.files.emplace_back("tokenizer.json");
+      }
+    }
+    if (std::exchange(writing, false)) {  // after it was listed
+      bench.put("checkpoint-5/tokenizer.json", "{}");
+      bench.put("checkpoint-5/trainer_state.json", "{}");
+    }
+    return report;
+  };
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"},
+                  inspect_while_written);
+  bench.put_checkpoint("checkpoint-5");
+
+  CHECK(bench.regular(watcher.step()) == Told{{5, Verdict::kWaiting}});
+
+  bench.clock.advance(std::chrono::milliseconds(100));
+  const auto seen = watcher.step();
+  CHECK(bench.regular(seen) == Told{{5, Verdict::kComplete}});
+  CHECK(seen[0].files.size() == 3);
 }
 
 TEST_CASE("only canonical whole numbers count, in the order of numbers") {

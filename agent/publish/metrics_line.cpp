@@ -37,6 +37,19 @@ std::string identity_of(const state::Evaluation& evaluation) {
   return text;
 }
 
+/// What every line begins with: which number it is, and of which weights.
+Json line_of(const state::Evaluation& evaluation, const LineFacts& facts,
+             const std::string& weights_sha256) {
+  Json line = Json::object();
+  line["seq"] = facts.seq;
+  line["run"] = evaluation.run;
+  line["global_step"] = evaluation.step;
+  line["checkpoint"] = evaluation.checkpoint;
+  line["checkpoint_type"] = evaluation.kind;
+  line["weights_sha256"] = weights_sha256;
+  return line;
+}
+
 }  // namespace
 
 std::string evaluation_key(const state::Evaluation& evaluation,
@@ -153,13 +166,7 @@ std::map<std::string, double> metric_values(std::string_view kind,
 std::string metrics_line(const state::Evaluation& evaluation,
                          const protocol::EvaluationResult& result, const LineFacts& facts,
                          const Aliases& aliases) {
-  Json line = Json::object();
-  line["seq"] = facts.seq;
-  line["run"] = evaluation.run;
-  line["global_step"] = evaluation.step;
-  line["checkpoint"] = evaluation.checkpoint;
-  line["checkpoint_type"] = evaluation.kind;
-  line["weights_sha256"] = result.weights_sha256;
+  Json line = line_of(evaluation, facts, result.weights_sha256);
   line["final"] = true;
   line["metrics"] = Json::object();
   for (const auto& [key, value] : metric_values(evaluation.kind, result, aliases)) {
@@ -234,13 +241,7 @@ std::string interim_line(const state::Evaluation& evaluation, const protocol::In
       }
     }
   }
-  Json line = Json::object();
-  line["seq"] = facts.seq;
-  line["run"] = evaluation.run;
-  line["global_step"] = evaluation.step;
-  line["checkpoint"] = evaluation.checkpoint;
-  line["checkpoint_type"] = evaluation.kind;
-  line["weights_sha256"] = interim.weights_sha256;
+  Json line = line_of(evaluation, facts, interim.weights_sha256);
   line["final"] = false;
   line["fraction"] = interim.fraction;
   line["metrics"] = std::move(metrics);

@@ -12,7 +12,7 @@
 #include "agent/cli/transfer_progress.h"
 #include "store/base/text.h"
 #include "store/checkpoint/plan.h"
-#include "store/checkpoint/save_times.h"
+#include "store/checkpoint/plan_warnings.h"
 
 namespace evalcar::cli {
 namespace {
@@ -33,7 +33,7 @@ struct Findings {
   std::optional<Plan> plan;
   std::optional<std::vector<TensorDigest>> digests;
   std::optional<Error> error;  // why there is no plan or no digests
-  std::string doubt;           // of its being one save; or empty
+  std::vector<std::string> warnings;
   bool has_config = false;     // beside the weights, or in the model that is given
 };
 
@@ -88,7 +88,7 @@ Findings look_at(const std::string& folder, const InspectOptions& options, bool 
     return findings;
   }
   findings.plan = std::move(plan).value();
-  findings.doubt = checkpoint::doubt_of_one_save(files, *findings.plan);
+  findings.warnings = checkpoint::warnings_of(files, *findings.plan);
   if (!hash) return findings;
   TransferProgress bar("hash", findings.plan->bytes());
   auto digests = checkpoint::hash_plan(files, *findings.plan, hash_threads(options),
@@ -141,7 +141,7 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
   document["has_config"] = findings.has_config;
   document["kinds"] = ordered_json::array();
   if (findings.error) document["reason"] = findings.error->message;
-  if (!findings.doubt.empty()) document["warnings"].push_back(findings.doubt);
+  for (const std::string& warning : findings.warnings) document["warnings"].push_back(warning);
   if (findings.report) {
     document["layout"] = checkpoint::layout_name(findings.report->layout);
     if (findings.report->step) document["step"] = *findings.report->step;
@@ -238,7 +238,9 @@ int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& 
   ordered_json document = findings_json(here, options);
   int code = exit_code(here);
   if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
-  if (!here.doubt.empty()) err << "evalcar inspect: warning: " << printable(here.doubt) << "\n";
+  for (const std::string& warning : here.warnings) {
+    err << "evalcar inspect: warning: " << printable(warning) << "\n";
+  }
 
   if (!options.diff.empty() && here.digests) {
     const Findings there = look_at(options.diff, options, true, files);

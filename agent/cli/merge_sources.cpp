@@ -8,7 +8,7 @@
 #include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/hub_cache.h"
-#include "store/checkpoint/save_times.h"
+#include "store/checkpoint/plan_warnings.h"
 
 namespace evalcar::cli {
 namespace {
@@ -336,8 +336,9 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
   for (const std::string& folder : sources.folders) {
     EVALCAR_ASSIGN_OR_RETURN(Plan plan, plan_of(files, folder, options, layout, err));
     EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
-    const std::string doubt = checkpoint::doubt_of_one_save(files, plan);
-    if (!doubt.empty()) err << "evalcar merge: warning: " << printable(doubt) << "\n";
+    for (const std::string& warning : checkpoint::warnings_of(files, plan)) {
+      err << "evalcar merge: warning: " << printable(warning) << "\n";
+    }
     sources.plans.push_back(std::move(plan));
   }
   sources.default_output = default_output(last, options, kind);

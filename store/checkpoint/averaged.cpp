@@ -111,6 +111,7 @@ Result<Plan> mean_of(std::vector<Plan> plans) {
   mean.layout = last.layout;
   mean.kind = last.kind;
   mean.world_size = last.world_size;
+  mean.extra_states = last.extra_states;
   std::vector<std::vector<TensorPlan>> members(last.tensors.size());
   for (Plan& plan : plans) {
     const std::size_t first = mean.files.size();

@@ -6,6 +6,7 @@
 
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 #include "store/checkpoint/torch_tensor.h"
 
 namespace evalcar::checkpoint {
@@ -236,7 +237,11 @@ Result<DcpMetadata> DcpMetadataReader::finish() {
   EVALCAR_RETURN_IF_ERROR(check_files(sources_.back()));
   std::vector<std::uint32_t> tensors;
   std::vector<DcpPath> paths;
+  DcpMetadata metadata;
   for (std::uint32_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].is_tensor && is_extra_state(entries_[i].key)) {
+      metadata.extra_states.push_back(entries_[i].key);
+    }
     if (!entries_[i].is_tensor) continue;
     tensors.push_back(i);
     paths.push_back(entries_.path_of(entries_[i]));
@@ -245,8 +250,10 @@ Result<DcpMetadata> DcpMetadataReader::finish() {
   paths = {};
   std::map<std::string_view, std::size_t> seen;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!names[i] || is_extra_state(*names[i])) {
-      names[i].reset();
+    if (!names[i]) {
+      continue;
+    } else if (is_extra_state(*names[i])) {
+      metadata.extra_states.push_back(*std::exchange(names[i], std::nullopt));
     } else if (!seen.emplace(*names[i], i).second) {
       return make_error(ErrorCode::kCorruption, entries_.where_of(entries_[tensors[i]]) +
                                                     ": two tensors are named " +
@@ -267,7 +274,6 @@ Result<DcpMetadata> DcpMetadataReader::finish() {
     return std::tie(a.entry, a.file, a.offset) < std::tie(b.entry, b.file, b.offset);
   });
   // From the end, so that the chunks go while the pieces come.
-  DcpMetadata metadata;
   for (std::size_t i = tensors.size(); i-- > 0;) {
     if (!names[i]) continue;
     EVALCAR_ASSIGN_OR_RETURN(TensorPlan tensor, take_tensor(tensors[i], *std::move(names[i])));

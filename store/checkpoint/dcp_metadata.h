@@ -38,6 +38,7 @@ struct DcpMetadata {
   /// The weights, checked to be tiled by their chunks. A piece's `file` is an index into `files`,
   /// its `file_offset` that of its item (not of its elements), its strides are not known.
   std::vector<TensorPlan> weights;
+  std::vector<std::string> extra_states;  ///< keys, as Plan::extra_states
 };
 
 /// Reads one or several metadata files. Peak memory: six times their size while one is parsed (real

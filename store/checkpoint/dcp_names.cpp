@@ -11,9 +11,6 @@ namespace {
 constexpr std::array<std::string_view, 3> kModelTrees = {"model", "model_state_dict", "state_dict"};
 constexpr std::array<std::string_view, 6> kTrainerTrees = {
     "optim", "lr_scheduler", "scheduler", "dataloader", "train_state", "rng"};
-constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_checkpoint_wrapped_module",
-                                                       "_fsdp_wrapped_module"};
-constexpr std::string_view kParallel = "module.";
 
 bool is_trainer_tree(std::string_view name) {
   return std::any_of(kTrainerTrees.begin(), kTrainerTrees.end(),
@@ -58,39 +55,15 @@ std::string joined(const DcpPath& path, std::size_t first) {
   return name;
 }
 
-/// Without the components that are wrappers' names; a name of nothing else is kept.
-std::string unwrapped(std::string_view name) {
-  std::string kept;
-  bool found = false;
-  for (std::string_view rest = name; !rest.empty();) {
-    const std::size_t dot = std::min(rest.find('.'), rest.size());
-    const std::string_view part = rest.substr(0, dot);
-    rest.remove_prefix(std::min(dot + 1, rest.size()));
-    if (std::find(kWrappers.begin(), kWrappers.end(), part) != kWrappers.end()) {
-      found = true;
-      continue;
-    }
-    if (!kept.empty()) kept += '.';
-    kept += part;
-  }
-  return found && !kept.empty() ? kept : std::string(name);
-}
-
 }  // namespace
 
 std::vector<std::optional<std::string>> dcp_weight_names(std::span<const DcpPath> paths) {
   const DcpPath tree = model_tree(paths);
   std::vector<std::optional<std::string>> names;
-  bool all_parallel = true;
   for (const DcpPath& path : paths) {
     const bool is_weight =
         tree.empty() ? !is_trainer_tree(path[0]) || path.size() == 1 : begins_with(path, tree);
-    names.push_back(is_weight ? std::optional(unwrapped(joined(path, tree.size()))) : std::nullopt);
-    if (is_weight) all_parallel = all_parallel && names.back()->starts_with(kParallel);
-  }
-  if (!all_parallel) return names;
-  for (auto& name : names) {
-    if (name && name->size() > kParallel.size()) name->erase(0, kParallel.size());
+    names.push_back(is_weight ? std::optional(joined(path, tree.size())) : std::nullopt);
   }
   return names;
 }

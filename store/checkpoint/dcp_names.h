@@ -24,9 +24,8 @@ using DcpPath = std::vector<std::string_view>;
 /// - Else every tensor is a weight, under the key as stored, but those of trees that only a trainer
 ///   has: names that begin with "optim", "lr_scheduler", "scheduler", "dataloader", "train_state",
 ///   "rng".
-/// - Names of wrappers that torch puts between modules are removed wherever they are: `_orig_mod`
-///   (torch.compile), `_checkpoint_wrapped_module`, `_fsdp_wrapped_module`; and `module`
-///   (DistributedDataParallel) where every weight begins with it.
+///
+/// Wrappers' names stay: tensor_names.h.
 std::vector<std::optional<std::string>> dcp_weight_names(std::span<const DcpPath> paths);
 
 }  // namespace evalcar::checkpoint

@@ -6,6 +6,7 @@
 #include "store/checkpoint/dcp_folder.h"
 #include "store/checkpoint/file_window.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 #include "store/checkpoint/torch_tensor.h"
 
 namespace evalcar::checkpoint {
@@ -115,9 +116,12 @@ Result<Plan> plan_dcp(const FileSystem& files, const Folder& folder, WeightsKind
   plan.world_size = read.world_size;
   // First, so that PlanReader sees when they are replaced: another save.
   plan.files = std::move(read.metadata_files);
+  plan.extra_states = std::move(read.metadata.extra_states);
   ChunkReader reader(files, folder, std::move(read.metadata), plan);
   EVALCAR_RETURN_IF_ERROR(reader.read_all());
-  EVALCAR_RETURN_IF_ERROR(sort_tensors(plan));
+  if (Status settled = settle_names(plan); !settled.has_value()) {
+    return with_context(settled.error(), folder.path);
+  }
   return plan;
 }
 

@@ -18,6 +18,7 @@
 #include "store/checkpoint/layout_entry.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/safetensors.h"
+#include "store/checkpoint/tensor_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -218,7 +219,9 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   plan.kind = kind;
   ShardCollector collector(scene.files, folder, plan);
   EVALCAR_RETURN_IF_ERROR(collector.collect());
-  EVALCAR_RETURN_IF_ERROR(sort_tensors(plan));
+  if (Status settled = settle_names(plan); !settled.has_value()) {
+    return with_context(settled.error(), folder.path);
+  }
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include "store/checkpoint/deepspeed_optimizer.h"
 #include "store/checkpoint/flat_tensor.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -38,7 +39,7 @@ class Builder {
     if (plan_.tensors.empty()) {
       return make_error(ErrorCode::kCorruption, folder_.path + ": holds no tensor");
     }
-    if (Status sorted = sort_tensors(plan_); !sorted.has_value()) {
+    if (Status sorted = settle_names(plan_); !sorted.has_value()) {
       return make_error(sorted.error().code, folder_.path + ": " + sorted.error().message);
     }
     find_ties(plan_);
@@ -76,7 +77,10 @@ class Builder {
       if (found == values.end() || !seen.insert(found->first).second) continue;  // not persistent
       TensorPlan tensor;
       tensor.name = found->first;
-      if (is_extra_state(tensor.name)) continue;
+      if (is_extra_state(tensor.name)) {
+        plan_.extra_states.push_back(tensor.name);
+        continue;
+      }
       EVALCAR_ASSIGN_OR_RETURN(const StoredTensor buffer,
                                states_.stored(model_.first(), found->second, tensor.name));
       tensor.dtype = buffer.dtype;
@@ -305,6 +309,7 @@ class Builder {
     std::map<View, std::size_t> by_view;  // of the module's tensors that the plan has
     std::vector<std::pair<std::string, StoredTensor>> rest;
     for (const auto& [name, node] : DeepspeedModel::values_of(model_.pickle(), *module)) {
+      if (is_extra_state(name)) plan_.extra_states.emplace_back(name);
       if (is_extra_state(name) || model_.pickle().kind(node) == PickleKind::kNone) continue;
       const auto planned = by_name.find(name);
       if (planned == by_name.end()) {

@@ -151,22 +151,6 @@ bool is_plain_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-bool is_extra_state(std::string_view name) {
-  return name == "_extra_state" || name.ends_with("._extra_state");
-}
-
-Status sort_tensors(Plan& plan) {
-  std::sort(plan.tensors.begin(), plan.tensors.end(),
-            [](const TensorPlan& a, const TensorPlan& b) { return a.name < b.name; });
-  for (std::size_t i = 1; i < plan.tensors.size(); ++i) {
-    if (plan.tensors[i].name == plan.tensors[i - 1].name) {
-      return make_error(ErrorCode::kCorruption,
-                        "tensor " + quote_name(plan.tensors[i].name) + " comes twice");
-    }
-  }
-  return {};
-}
-
 void find_ties(Plan& plan) {
   // Tensors that begin at the same place with the same view of it come together, in the plan's
   // order; each is compared with the first of them, then all pieces must agree.

@@ -52,14 +52,8 @@ Status check_unchanged(const ReadableFile& file, const FileInfo& before, const s
 /// Whether a file name out of a file stays in its folder: no separator, no "..", at most 255 bytes.
 bool is_plain_name(std::string_view name);
 
-/// Sorts tensors by name; kCorruption if a name comes twice.
-Status sort_tensors(Plan& plan);
-
 /// Sets `tied_to` of tensors that share the very same bytes of the same files with one before.
 void find_ties(Plan& plan);
-
-/// Whether a name is that of a module's get_extra_state(): whatever it holds, it is no weight.
-bool is_extra_state(std::string_view name);
 
 /// torch_file_plan.cpp: adds a torch.save file of one whole state_dict and its tensors. Errors as
 /// TorchFile::read; kUnsupported for an entry that is not a plain tensor.

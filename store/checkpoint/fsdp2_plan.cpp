@@ -3,10 +3,12 @@
 // taken.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "store/checkpoint/dtensor.h"
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -37,6 +39,7 @@ class ShardCollector {
       plan_.tensors.push_back(std::move(tensor.plan));
     }
     for (const auto& [place, record] : records_) plan_.records.push_back(record);
+    plan_.extra_states.assign(extra_states_.begin(), extra_states_.end());
     if (plan_.tensors.empty()) {
       return make_error(ErrorCode::kCorruption, folder_ + ": the shards hold no tensor");
     }
@@ -79,7 +82,10 @@ class ShardCollector {
                         torch_file.where + ": a key that is not text" + torch_file.place());
     }
     const std::string name(pickle.text(key));
-    if (is_extra_state(name)) return {};
+    if (is_extra_state(name)) {
+      extra_states_.insert(name);
+      return {};
+    }
 
     Collected entry;
     entry.plan.name = name;
@@ -158,6 +164,7 @@ class ShardCollector {
   Plan& plan_;
   std::map<std::string, Collected> tensors_;
   std::map<std::pair<std::size_t, std::uint64_t>, PlanRecord> records_;  // by file and offset
+  std::set<std::string> extra_states_;                                   // of all ranks
 };
 
 }  // namespace
@@ -172,7 +179,9 @@ Result<Plan> plan_fsdp2(const FileSystem& files, const std::string& shard_folder
   plan.world_size = shards.world_size;
   ShardCollector collector(files, shard_folder, std::move(shards), plan);
   EVALCAR_RETURN_IF_ERROR(collector.collect());
-  EVALCAR_RETURN_IF_ERROR(sort_tensors(plan));
+  if (Status settled = settle_names(plan); !settled.has_value()) {
+    return with_context(settled.error(), shard_folder);
+  }
   find_ties(plan);
   return plan;
 }

@@ -9,6 +9,7 @@
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/safetensors.h"
+#include "store/checkpoint/tensor_names.h"
 
 namespace evalcar::checkpoint {
 
@@ -138,7 +139,9 @@ Result<Plan> plan_hugging_face(const FileSystem& files, const Folder& folder) {
   } else {
     EVALCAR_RETURN_IF_ERROR(add_file(files, folder, entry->name, plan));
   }
-  EVALCAR_RETURN_IF_ERROR(sort_tensors(plan));
+  if (Status settled = settle_names(plan); !settled.has_value()) {
+    return with_context(settled.error(), folder.path);
+  }
   if (plan.tensors.empty()) {
     return make_error(ErrorCode::kCorruption, folder.path + ": holds no tensor");
   }

@@ -4,13 +4,14 @@
 #include <array>
 
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::array<std::string_view, 3> kWrappers = {"_fsdp_wrapped_module",
-                                                       "_checkpoint_wrapped_module", "_orig_mod"};
+/// DistributedDataParallel's; before PEFT's own prefix it can be nothing else.
+constexpr std::string_view kParallel = "module.";
 /// Modules that hold a text model, at the beginning of a name; releases nest them differently.
 constexpr std::array<std::string_view, 3> kHolders = {"model", "language_model", "transformer"};
 
@@ -46,8 +47,8 @@ bool is_one_of(std::string_view part, std::span<const std::string_view> parts) {
 }  // namespace
 
 Result<AdapterName> parse_adapter_name(std::string_view name) {
-  const std::string bare =
-      without_parts(name, [](std::string_view part, bool) { return is_one_of(part, kWrappers); });
+  std::string bare = unwrapped_name(name);
+  while (bare.starts_with(kParallel)) bare.erase(0, kParallel.size());
   if (!bare.starts_with(kPrefix)) {
     return make_error(ErrorCode::kUnsupported,
                       "tensor " + quote_name(name) + ": expected a name that begins with \"" +

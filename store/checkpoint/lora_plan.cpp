@@ -10,6 +10,7 @@
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 #include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
@@ -70,7 +71,7 @@ class Overlay {
     }
     for (auto& [module, pair] : pairs_) EVALCAR_RETURN_IF_ERROR(update(module, std::move(pair)));
     for (TensorPlan& tensor : added_) plan_.tensors.push_back(std::move(tensor));
-    EVALCAR_RETURN_IF_ERROR(sort_tensors(plan_));
+    EVALCAR_RETURN_IF_ERROR(settle_names(plan_));
     find_ties(plan_);
     return {};
   }
@@ -83,6 +84,10 @@ class Overlay {
 
   Status sort_out(std::vector<TensorPlan> tensors) {
     for (TensorPlan& tensor : tensors) {
+      if (is_extra_state(tensor.name)) {
+        plan_.extra_states.push_back(std::move(tensor.name));
+        continue;
+      }
       auto name = parse_adapter_name(tensor.name);
       if (!name.has_value()) return error(name.error().code, name.error().message);
       const bool embedding =

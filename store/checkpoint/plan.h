@@ -37,7 +37,7 @@ struct Piece {
 struct LowRankUpdate;
 
 struct TensorPlan {
-  std::string name;  ///< as stored (only a wrapper is removed)
+  std::string name;  ///< as stored, without wrappers (tensor_names.h)
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
   std::vector<Piece> pieces;
@@ -90,6 +90,9 @@ struct Plan {
   std::vector<PlanFile> files;
   std::vector<TensorPlan> tensors;  ///< sorted by name in bytes
   std::vector<PlanRecord> records;  ///< every storage that a tensor lies in; none for safetensors
+  /// What modules keep beside their weights (get_extra_state(), as TransformerEngine's do): names
+  /// as stored, sorted. They are no tensors of the plan.
+  std::vector<std::string> extra_states;
 
   const TensorPlan* find(std::string_view name) const;
   std::uint64_t bytes() const;

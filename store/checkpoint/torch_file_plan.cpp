@@ -5,6 +5,7 @@
 
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tensor_names.h"
 #include "store/checkpoint/torch_tensor.h"
 
 namespace evalcar::checkpoint {
@@ -32,7 +33,10 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     }
     TensorPlan tensor;
     tensor.name = pickle.text(pairs[i]);
-    if (is_extra_state(tensor.name)) continue;
+    if (is_extra_state(tensor.name)) {
+      plan.extra_states.push_back(std::move(tensor.name));
+      continue;
+    }
     if (!names.insert(tensor.name).second) {
       return torch_file.corrupt(tensor.name, "is in the file twice");
     }

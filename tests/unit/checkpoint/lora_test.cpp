@@ -265,6 +265,7 @@ TEST_CASE("adapter names are split into module and part") {
   CHECK(part("base_model.model.a.lora_embedding_B") == AdapterPart::kEmbeddingB);
   CHECK(target("base_model.model.a.base_layer.bias") == "a.bias");
   CHECK(target("base_model.model._orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight");
+  CHECK(target("module.base_model.model.module.weight") == "module.weight");
   CHECK(shared_name("model.language_model.layers.0.q") == "layers.0.q");
   CHECK(shared_name("language_model.model.layers.0.q") == "layers.0.q");
   CHECK(shared_name("model.visual.blocks.0.model.q") == "visual.blocks.0.model.q");

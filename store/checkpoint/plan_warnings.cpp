@@ -1,0 +1,48 @@
+#include "store/checkpoint/plan_warnings.h"
+
+#include <algorithm>
+
+#include "store/checkpoint/lora_names.h"
+#include "store/checkpoint/numeric.h"
+#include "store/checkpoint/save_times.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+std::string about_extra_states(const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  return "left out: " + std::to_string(names.size()) + (names.size() == 1 ? " entry" : " entries") +
+         " that modules keep beside their weights (_extra_state, such as TransformerEngine's "
+         "scales), the first " +
+         quote_name(names[0]);
+}
+
+/// torchtitan's names are the original Llama's. Another model may share some; together they are
+/// theirs alone.
+std::string about_native_names(const Plan& plan) {
+  const auto any = [&](auto predicate) {
+    return std::any_of(plan.tensors.begin(), plan.tensors.end(),
+                       [&](const TensorPlan& tensor) { return predicate(tensor.name); });
+  };
+  const bool native =
+      any([](const std::string& name) { return shared_name(name) == "tok_embeddings.weight"; }) &&
+      any([](const std::string& name) { return name.ends_with(".attention.wq.weight"); });
+  if (!native) return {};
+  return "the tensors have torchtitan's names (tok_embeddings, layers.N.attention.wq, …), which "
+         "are kept; transformers knows none of them, and rows of wq and wk lie in another order "
+         "there: torchtitan's own converter makes a folder that it loads";
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_of(const FileSystem& files, const Plan& plan) {
+  std::vector<std::string> warnings;
+  for (const std::string& text :
+       {doubt_of_one_save(files, plan), about_extra_states(plan.extra_states),
+        about_native_names(plan)}) {
+    if (!text.empty()) warnings.push_back(text);
+  }
+  return warnings;
+}
+
+}  // namespace evalcar::checkpoint

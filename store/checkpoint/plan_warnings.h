@@ -1,0 +1,18 @@
+// What people should know of a plan that can be made and read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::checkpoint {
+
+/// In words, each of one line, none if there is nothing to say:
+/// - the files are probably of two saves (save_times.h);
+/// - extra states of modules are left out (Plan::extra_states);
+/// - the names are those that torchtitan gives a Llama, which transformers does not load.
+std::vector<std::string> warnings_of(const FileSystem& files, const Plan& plan);
+
+}  // namespace evalcar::checkpoint

@@ -1,0 +1,104 @@
+#include "store/checkpoint/tensor_names.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "store/checkpoint/numeric.h"
+
+namespace evalcar::checkpoint {
+namespace {
+
+constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_checkpoint_wrapped_module",
+                                                       "_fsdp_wrapped_module"};
+constexpr std::string_view kParallel = "module.";
+constexpr std::string_view kExtraState = "_extra_state";
+
+bool has_parallel(const std::string& name) {
+  return name.size() > kParallel.size() && name.starts_with(kParallel);
+}
+
+/// " of FILE", where a tensor lies in one.
+std::string place_of(const Plan& plan, const TensorPlan& tensor) {
+  if (tensor.pieces.empty() || tensor.pieces[0].file >= plan.files.size()) return {};
+  return " of " + plan.files[tensor.pieces[0].file].path;
+}
+
+void move_extra_states(Plan& plan) {
+  const auto is_state = [](const TensorPlan& tensor) { return is_extra_state(tensor.name); };
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (is_state(tensor)) plan.extra_states.push_back(tensor.name);
+  }
+  std::erase_if(plan.tensors, is_state);
+  std::sort(plan.extra_states.begin(), plan.extra_states.end());
+  plan.extra_states.erase(std::unique(plan.extra_states.begin(), plan.extra_states.end()),
+                          plan.extra_states.end());
+}
+
+}  // namespace
+
+std::string unwrapped_name(std::string_view name) {
+  std::string kept;
+  bool found = false;
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::size_t dot = std::min(rest.find('.'), rest.size());
+    const std::string_view part = rest.substr(0, dot);
+    rest.remove_prefix(std::min(dot + 1, rest.size()));
+    if (std::find(kWrappers.begin(), kWrappers.end(), part) != kWrappers.end()) {
+      found = true;
+      continue;
+    }
+    if (!kept.empty()) kept += '.';
+    kept += part;
+  }
+  return found && !kept.empty() ? kept : std::string(name);
+}
+
+std::vector<std::string> unwrapped_names(const std::vector<std::string_view>& names) {
+  std::vector<std::string> unwrapped;
+  unwrapped.reserve(names.size());
+  for (const std::string_view name : names) unwrapped.push_back(unwrapped_name(name));
+  while (!unwrapped.empty() && std::all_of(unwrapped.begin(), unwrapped.end(), has_parallel)) {
+    for (std::string& name : unwrapped) name.erase(0, kParallel.size());
+  }
+  return unwrapped;
+}
+
+bool is_extra_state(std::string_view name) {
+  return name == kExtraState ||
+         (name.ends_with(kExtraState) && name[name.size() - kExtraState.size() - 1] == '.');
+}
+
+Status settle_names(Plan& plan) {
+  move_extra_states(plan);
+  std::vector<std::string_view> stored;
+  stored.reserve(plan.tensors.size());
+  for (const TensorPlan& tensor : plan.tensors) stored.push_back(tensor.name);
+  std::vector<std::string> names = unwrapped_names(stored);
+  std::vector<std::size_t> order(names.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const std::size_t a = order[i - 1];
+    const std::size_t b = order[i];
+    if (names[a] != names[b]) continue;
+    const TensorPlan& one = plan.tensors[a];
+    const TensorPlan& other = plan.tensors[b];
+    if (one.name == other.name) {
+      return make_error(ErrorCode::kCorruption, "tensor " + quote_name(one.name) + " comes twice");
+    }
+    return make_error(ErrorCode::kCorruption,
+                      "tensors " + quote_name(one.name) + place_of(plan, one) + " and " +
+                          quote_name(other.name) + place_of(plan, other) + " are both " +
+                          quote_name(names[a]) +
+                          " without the names of torch's wrappers; which of them is the model's "
+                          "cannot be told");
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) plan.tensors[i].name = std::move(names[i]);
+  std::sort(plan.tensors.begin(), plan.tensors.end(),
+            [](const TensorPlan& a, const TensorPlan& b) { return a.name < b.name; });
+  return {};
+}
+
+}  // namespace evalcar::checkpoint

@@ -166,7 +166,8 @@ class ShardCollector {
     ShardingInfo info;
     constexpr std::size_t kDepth = 3;
     EVALCAR_RETURN_IF_ERROR(
-        scan_json(text->second, path + ": " + kShardingInfo + " of the header", kDepth, info));
+        scan_json(text->second, path + ": " + kShardingInfo + " of the header at byte 8, in it",
+                  kDepth, info));
     plan_.files.push_back({path, identity});
     for (const SafetensorsTensor& stored : parsed.tensors) {
       if (Status added = add_shard(stored, parsed.data_offset, info.find(stored.name));

@@ -50,24 +50,32 @@ constexpr std::array<Family, 3> kFamilies = {{{"model.safetensors", "model-", ".
                                               {"pytorch_model.bin", "pytorch_model-", ".bin"},
                                               {"pytorch_model_fsdp.bin", "", ".bin"}}};
 
+/// " at byte N", where a tensor has bytes.
+std::string byte_of(const TensorPlan& tensor) {
+  if (tensor.pieces.empty()) return {};
+  return " at byte " + std::to_string(tensor.pieces[0].file_offset);
+}
+
 /// Every tensor must be where the index says, and nowhere else.
-Status check_against_index(const Plan& plan, const std::map<std::string, std::string>& index,
+Status check_against_index(const Plan& plan, const std::map<std::string, IndexedTensor>& index,
                            const std::map<std::string, std::string>& found,
                            const std::string& where) {
-  for (const auto& [name, file] : index) {
+  for (const auto& [name, said] : index) {
     const auto place = found.find(name);
-    if (place == found.end() || place->second != file) {
+    if (place == found.end() || place->second != said.file) {
       return make_error(ErrorCode::kCorruption, where + ": tensor " + quote_name(name) +
-                                                    " is not in " + quote_name(file) +
-                                                    ", where the index says it is");
+                                                    " is not in " + quote_name(said.file) +
+                                                    ", where the index says it is at byte " +
+                                                    std::to_string(said.offset));
     }
   }
   if (index.size() != plan.tensors.size()) {
     for (const TensorPlan& tensor : plan.tensors) {
       if (!index.contains(tensor.name)) {
-        return make_error(ErrorCode::kCorruption,
-                          where + ": tensor " + quote_name(tensor.name) + " of file " +
-                              quote_name(found.at(tensor.name)) + " is not in the index");
+        return make_error(ErrorCode::kCorruption, where + ": tensor " + quote_name(tensor.name) +
+                                                      " of file " +
+                                                      quote_name(found.at(tensor.name)) +
+                                                      byte_of(tensor) + " is not in the index");
       }
     }
   }
@@ -92,7 +100,7 @@ Status add_indexed(const FileSystem& files, const Folder& folder, const std::str
   }
   EVALCAR_ASSIGN_OR_RETURN(const auto index, parse_safetensors_index(text, path));
   std::set<std::string> names;
-  for (const auto& [tensor, name] : index) names.insert(name);
+  for (const auto& [tensor, said] : index) names.insert(said.file);
   std::map<std::string, std::string> found;
   for (const std::string& name : names) {
     const std::size_t before = plan.tensors.size();
@@ -101,6 +109,7 @@ Status add_indexed(const FileSystem& files, const Folder& folder, const std::str
       if (!found.emplace(plan.tensors[i].name, name).second) {
         return make_error(ErrorCode::kCorruption, join_path(folder.path, name) + ": tensor " +
                                                       quote_name(plan.tensors[i].name) +
+                                                      byte_of(plan.tensors[i]) +
                                                       " is in two files");
       }
     }

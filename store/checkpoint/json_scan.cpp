@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -49,10 +50,42 @@ class SeenKeys {
   std::size_t count_ = 0;
 };
 
+/// A text for the parser, which tells nobody how far it has come: it is counted here.
+class CountedChars {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountedChars(const char* at, std::size_t* taken) : at_(at), taken_(taken) {}
+  reference operator*() const { return *at_; }
+  CountedChars& operator++() {
+    ++at_;
+    ++*taken_;
+    return *this;
+  }
+  CountedChars operator++(int) {
+    CountedChars before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountedChars& other) const { return at_ == other.at_; }
+
+ private:
+  const char* at_;
+  std::size_t* taken_;
+};
+
 /// Adapts nlohmann's event interface, whose parser keeps its own stack and so cannot overflow ours.
 class Events final : public json::json_sax_t {
  public:
-  Events(JsonVisitor& visitor, std::size_t max_depth) : visitor_(visitor), max_depth_(max_depth) {}
+  Events(std::string_view text, JsonVisitor& visitor, std::size_t max_depth)
+      : text_(text), visitor_(visitor), max_depth_(max_depth) {}
+
+  /// Bytes that the parser has taken.
+  std::size_t* taken() { return &taken_; }
 
   bool null() override { return emit({}); }
   bool boolean(bool value) override {
@@ -79,6 +112,7 @@ class Events final : public json::json_sax_t {
   bool start_array(std::size_t) override { return open(true); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
+    begin_token();
     if (!keys_.back().insert(name)) return fail("key " + quote_name(name) + " appears twice");
     path_.back() = name;
     return true;
@@ -86,14 +120,14 @@ class Events final : public json::json_sax_t {
   bool parse_error(std::size_t position, const std::string&,
                    const json::exception& error) override {
     // The library's text repeats bytes of the file: only its number and the place are passed on.
-    failure_ = "not valid JSON at byte " + std::to_string(position) + " (rule " +
-               std::to_string(error.id) + ")";
-    position_ = position;
+    // It counts from one, and the end of the text as a byte.
+    failure_ = "not valid JSON (rule " + std::to_string(error.id) + ")";
+    visitor_.offset = std::min(position > 0 ? position - 1 : 0, text_.size());
     return false;
   }
 
+  /// What is wrong; where, the visitor's offset says.
   const std::string& failure() const { return failure_; }
-  std::size_t position() const { return position_; }
 
  private:
   bool fail(std::string why) {
@@ -101,8 +135,19 @@ class Events final : public json::json_sax_t {
     return false;
   }
   bool check(std::string why) { return why.empty() || fail(std::move(why)); }
-  bool emit(const JsonScalar& value) { return check(visitor_.scalar(path_, value)); }
+  /// Sets the visitor's offset to the first byte of the token that was just read: behind the last
+  /// one, whatever separates the two. Behind a number the parser has taken one byte more.
+  void begin_token() {
+    const std::size_t begin = text_.find_first_not_of(" \t\r\n,:]}", last_end_);
+    visitor_.offset = std::min(begin, text_.size());
+    last_end_ = taken_;
+  }
+  bool emit(const JsonScalar& value) {
+    begin_token();
+    return check(visitor_.scalar(path_, value));
+  }
   bool open(bool is_array) {
+    begin_token();
     if (path_.size() >= max_depth_) {
       return fail("nested deeper than " + std::to_string(max_depth_));
     }
@@ -112,17 +157,21 @@ class Events final : public json::json_sax_t {
     return true;
   }
   bool close() {
+    visitor_.offset = taken_ - 1;
+    last_end_ = taken_;
     path_.pop_back();
     keys_.pop_back();
     return check(visitor_.close(path_));
   }
 
+  std::string_view text_;
   JsonVisitor& visitor_;
   std::size_t max_depth_;
   JsonPath path_;
   std::vector<SeenKeys> keys_;
   std::string failure_;
-  std::size_t position_ = 0;
+  std::size_t taken_ = 0;
+  std::size_t last_end_ = 0;  // where the token before ended, or a byte later
 };
 
 /// Only looks at the shape of the document, and for one number at the top.
@@ -156,24 +205,26 @@ bool may_still_grow(std::string_view text) {
 }  // namespace
 
 Status scan_json(std::string_view text, std::string_view where, std::size_t max_depth,
-                 JsonVisitor& visitor) {
+                 JsonVisitor& visitor, std::uint64_t text_offset) {
+  const auto bad = [&](const std::string& what, std::size_t at) {
+    return make_error(ErrorCode::kCorruption, std::string(where) + ": " + what + ", at byte " +
+                                                  std::to_string(text_offset + at));
+  };
   // The parser takes a NUL for the end of its input, and skips a byte order mark; neither is JSON.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return make_error(ErrorCode::kCorruption, std::string(where) + ": NUL byte at " +
-                                                  std::to_string(nul) + " of the JSON text");
+    return bad("a NUL in the JSON text", nul);
   }
-  if (text.starts_with("\xef\xbb\xbf")) {
-    return make_error(ErrorCode::kCorruption, std::string(where) + ": byte order mark before JSON");
-  }
-  Events events(visitor, max_depth);
+  if (text.starts_with("\xef\xbb\xbf")) return bad("a byte order mark before the JSON text", 0);
+  Events events(text, visitor, max_depth);
   bool parsed = false;
   try {
-    parsed = json::sax_parse(text.begin(), text.end(), &events);
+    parsed = json::sax_parse(CountedChars(text.data(), events.taken()),
+                             CountedChars(text.data() + text.size(), events.taken()), &events);
   } catch (const std::exception& error) {  // out of memory: the events themselves throw nothing
     return make_error(ErrorCode::kUnavailable, std::string(where) + ": " + error.what());
   }
   if (parsed) return {};
-  return make_error(ErrorCode::kCorruption, std::string(where) + ": " + events.failure());
+  return bad(events.failure(), visitor.offset);
 }
 
 void replace_non_finite(std::string& text) {

@@ -34,13 +34,17 @@ class JsonVisitor {
   virtual std::string scalar(const JsonPath& path, const JsonScalar& value) = 0;
   virtual std::string open(const JsonPath& path, bool is_array) = 0;
   virtual std::string close(const JsonPath& path) = 0;
+
+  /// During a call: the byte of the text at which that value begins; in close(), that of its
+  /// closing bracket.
+  std::size_t offset = 0;
 };
 
 /// Scans one whole document; `where` names it in errors. kCorruption with the byte for malformed
 /// text, duplicate keys, a nesting deeper than `max_depth`, bytes that are not UTF-8, and for what
-/// the visitor refuses.
+/// the visitor refuses. `text_offset`: the byte of the file at which the text begins.
 Status scan_json(std::string_view text, std::string_view where, std::size_t max_depth,
-                 JsonVisitor& visitor);
+                 JsonVisitor& visitor, std::uint64_t text_offset = 0);
 
 /// Whether a small file holds one well-formed JSON object. kUnavailable if it is empty or ends too
 /// early (it may still be written).

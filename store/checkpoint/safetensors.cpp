@@ -14,6 +14,8 @@ namespace {
 
 /// The one key of a header that is no tensor.
 constexpr std::string_view kMetadata = "__metadata__";
+/// Of the header's text, behind its length.
+constexpr std::uint64_t kHeaderOffset = 8;
 
 /// Collects tensors from {"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},…,
 /// "__metadata__":{"k":"v"}}.
@@ -122,15 +124,18 @@ class HeaderVisitor final : public JsonVisitor {
   bool has_offsets_ = false;
 };
 
-/// The tensors must follow each other from byte 0 on.
+/// The tensors must follow each other from the first byte behind the header on.
 Status check_tiling(const SafetensorsFile& file, std::string_view where) {
   std::uint64_t position = 0;
   for (const SafetensorsTensor& tensor : file.tensors) {
     if (tensor.begin != position) {
+      // The header says what it likes: their sum may pass 2^64.
+      const auto begin = checked_add(file.data_offset, tensor.begin);
       return make_error(
           ErrorCode::kCorruption,
-          std::string(where) + ": tensor " + quote_name(tensor.name) + " begins at data byte " +
-              std::to_string(tensor.begin) + ", expected " + std::to_string(position) +
+          std::string(where) + ": tensor " + quote_name(tensor.name) + " begins at byte " +
+              (begin ? std::to_string(*begin) : "2^64 or later") + ", expected " +
+              std::to_string(file.data_offset + position) +
               (tensor.begin < position ? " (it overlaps another tensor)" : " (a hole before it)"));
     }
     position = tensor.end;
@@ -161,12 +166,12 @@ class IndexVisitor final : public JsonVisitor {
              ", expected a plain name in the same folder";
     }
     if (map.size() == max_entries_) return "more entries than an index of that size can have";
-    map.emplace(path[1], value.text);
+    map.emplace(path[1], IndexedTensor{std::string(value.text), offset});
     return {};
   }
   std::string close(const JsonPath&) override { return {}; }
 
-  std::map<std::string, std::string> map;
+  std::map<std::string, IndexedTensor> map;
   bool seen_map = false;
 
  private:
@@ -183,13 +188,13 @@ Result<SafetensorsFile> parse_safetensors_header(std::string_view header, std::s
   SafetensorsFile file;
   HeaderVisitor visitor(file, header.size());
   constexpr std::size_t kHeaderDepth = 3;
-  EVALCAR_RETURN_IF_ERROR(scan_json(header, where, kHeaderDepth, visitor));
+  EVALCAR_RETURN_IF_ERROR(scan_json(header, where, kHeaderDepth, visitor, kHeaderOffset));
   std::sort(file.tensors.begin(), file.tensors.end(),
             [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
               return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
             });
+  file.data_offset = kHeaderOffset + header.size();
   EVALCAR_RETURN_IF_ERROR(check_tiling(file, where));
-  file.data_offset = 8 + header.size();
   file.data_bytes = file.tensors.empty() ? 0 : file.tensors.back().end;
   return file;
 }
@@ -272,13 +277,15 @@ Result<std::string> make_safetensors_header(const std::vector<SafetensorsTensor>
   return bytes + text;
 }
 
-Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text,
-                                                                   std::string_view where) {
+Result<std::map<std::string, IndexedTensor>> parse_safetensors_index(std::string_view text,
+                                                                     std::string_view where) {
   IndexVisitor visitor(text.size());
   constexpr std::size_t kIndexDepth = 32;
   EVALCAR_RETURN_IF_ERROR(scan_json(text, where, kIndexDepth, visitor));
   if (!visitor.seen_map || visitor.map.empty()) {
-    return make_error(ErrorCode::kCorruption, std::string(where) + ": no weight_map with entries");
+    return make_error(ErrorCode::kCorruption, std::string(where) +
+                                                  ": no weight_map with entries, up to byte " +
+                                                  std::to_string(text.size()));
   }
   return std::move(visitor.map);
 }

@@ -49,9 +49,15 @@ Result<SafetensorsFile> read_safetensors(const ReadableFile& file, std::string_v
 Result<std::string> make_safetensors_header(const std::vector<SafetensorsTensor>& tensors,
                                             const std::map<std::string, std::string>& metadata);
 
-/// `model.safetensors.index.json`: tensor name → file name (a plain name in the same folder).
-/// kCorruption for a name that leaves the folder, duplicate keys, or anything that is not text.
-Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text,
-                                                                   std::string_view where);
+/// Where an index says that a tensor is.
+struct IndexedTensor {
+  std::string file;          ///< a plain name in the same folder
+  std::uint64_t offset = 0;  ///< byte of the index at which that name stands, for errors
+};
+
+/// `model.safetensors.index.json`: by tensor name. kCorruption with the byte for a name that leaves
+/// the folder, duplicate keys, or anything that is not text.
+Result<std::map<std::string, IndexedTensor>> parse_safetensors_index(std::string_view text,
+                                                                     std::string_view where);
 
 }  // namespace evalcar::checkpoint

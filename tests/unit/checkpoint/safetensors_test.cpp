@@ -216,7 +216,7 @@ TEST_CASE("an index keeps only its map, and refuses what is not one") {
   const auto good = parse_safetensors_index(
       R"({"metadata":{"total_size":4,"x":[1,{"y":2}]},"weight_map":{"a":"m.safetensors"}})", "i");
   REQUIRE(good.has_value());
-  CHECK(good->at("a") == "m.safetensors");
+  CHECK(good->at("a").file == "m.safetensors");
 
   for (const char* text :
        {"{}", R"({"weight_map":{}})", R"({"weight_map":["a"]})", R"({"weight_map":{"a":1}})",
@@ -225,4 +225,55 @@ TEST_CASE("an index keeps only its map, and refuses what is not one") {
     INFO(text);
     CHECK_FALSE(parse_safetensors_index(text, "i").has_value());
   }
+}
+
+TEST_CASE("every refusal of a header names the file and the byte of what is wrong") {
+  struct Bad {
+    std::string header;
+    std::size_t byte;  // of the file
+    std::string data = {};
+  };
+  const std::string good = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+  const std::vector<Bad> bad = {
+      {R"({"a":{"dtype":"U9","shape":[1],"data_offsets":[0,1]}})", 8 + 14},
+      {R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 8 + 28},
+      {R"({"a":{"dtype":"U8","shape":[ 1.5 ],"data_offsets":[0,1]}})", 8 + 29},
+      {R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 8 + 27},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", 8 + 51},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 8 + 51},
+      {R"({"a":[]})", 8 + 5},
+      {"{" + good + "," + good + "}", 8 + 53},
+      {R"({"__metadata__":{"k":1}})", 8 + 21},
+      {R"({"a":)", 8 + 5},
+      {std::string("{}\0x", 4), 8 + 2},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 8 + 53 + 1, "xx"},  // a hole
+      {"{" + good + "}", 8 + 53 + 1, "xx"},                                            // too long
+  };
+  for (const Bad& each : bad) {
+    CAPTURE(each.header);
+    const auto file = read_bytes(safetensors_bytes(each.header, each.data));
+    REQUIRE_FALSE(file.has_value());
+    CHECK(file.error().code == ErrorCode::kCorruption);
+    CAPTURE(file.error().message);
+    CHECK(file.error().message.find("byte " + std::to_string(each.byte)) != std::string::npos);
+  }
+}
+
+TEST_CASE("a tensor whose offset passes 2^64 is refused without a wrapped place") {
+  const auto file = parse_safetensors_header(
+      R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[9223372036854775807,9223372036854775807]}})",
+      "f");
+  REQUIRE_FALSE(file.has_value());
+  CHECK(file.error().message.find("byte 9223372036854775") != std::string::npos);
+}
+
+TEST_CASE("an index's refusals name the byte, and its entries theirs") {
+  const auto refused = parse_safetensors_index(R"({"weight_map":{"a":"x","b":"../y"}})", "index");
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message.find("at byte 27") != std::string::npos);
+
+  const auto good = parse_safetensors_index(R"({"weight_map":{"a":"x", "b" : "y"}})", "index");
+  REQUIRE(good.has_value());
+  CHECK(good->at("a").offset == 19);
+  CHECK(good->at("b").offset == 30);
 }

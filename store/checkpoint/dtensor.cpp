@@ -170,6 +170,41 @@ Result<std::vector<Placement>> DTensorReader::read_placements(Pickle::NodeId nod
   return placements;
 }
 
+/// A _StridedShard that says that the later dimensions of the mesh cut first, as tensor parallelism
+/// under FSDP does, has the product of their sizes for its split factor. Any other one is of a
+/// sharded view, whose parts are no boxes.
+Status DTensorReader::check_strided(Pickle::NodeId spec_state, const StoredDTensor& tensor,
+                                    const std::string& name) const {
+  const Pickle& pickle = torch_file_.pickle;
+  const auto refused = [&](std::size_t m, const std::string& why) {
+    return make_error(
+        ErrorCode::kUnsupported,
+        torch_file_.where + ": tensor " + quote_name(name) +
+            " is placed as _StridedShard(dim=" + std::to_string(tensor.placements[m].dim) +
+            ", split_factor=" + std::to_string(tensor.placements[m].split_factor) + "), " + why +
+            torch_file_.place());
+  };
+  const auto as_order = pickle.find(spec_state, "use_strided_shard_as_shard_order");
+  for (std::size_t m = 0; m < tensor.placements.size(); ++m) {
+    if (tensor.placements[m].kind != Placement::Kind::kStridedShard) continue;
+    if (as_order && pickle.kind(*as_order) == PickleKind::kBool && pickle.integer(*as_order) == 0) {
+      return refused(m, "which is not an order of cutting there (a sharded view)");
+    }
+    std::int64_t later_shards = 1;
+    for (std::size_t other = m + 1; other < tensor.placements.size(); ++other) {
+      if (tensor.placements[other].kind != Placement::Kind::kReplicate &&
+          tensor.placements[other].dim == tensor.placements[m].dim) {
+        later_shards *= tensor.mesh.shape[other];
+      }
+    }
+    if (tensor.placements[m].split_factor != later_shards) {
+      return refused(
+          m, "expected a split factor of " + std::to_string(later_shards) + " from its mesh");
+    }
+  }
+  return {};
+}
+
 /// torch 2.10 on: the order in which the mesh dimensions cut a tensor dimension, where it is not
 /// simply from left to right.
 Status DTensorReader::read_shard_order(Pickle::NodeId spec_state, StoredDTensor& tensor,
@@ -277,24 +312,8 @@ Result<StoredDTensor> DTensorReader::read(Pickle::NodeId node, const std::string
     return bad("has " + std::to_string(tensor.placements.size()) + " placements on a mesh of " +
                std::to_string(tensor.mesh.shape.size()) + " dimensions");
   }
+  EVALCAR_RETURN_IF_ERROR(check_strided(spec_state, tensor, name));
   EVALCAR_RETURN_IF_ERROR(read_shard_order(spec_state, tensor, name));
-  for (std::size_t m = 0; m < tensor.placements.size(); ++m) {
-    if (tensor.placements[m].kind != Placement::Kind::kStridedShard) continue;
-    std::int64_t later_shards = 1;
-    for (std::size_t other = m + 1; other < tensor.placements.size(); ++other) {
-      if (tensor.placements[other].kind != Placement::Kind::kReplicate &&
-          tensor.placements[other].dim == tensor.placements[m].dim) {
-        later_shards *= tensor.mesh.shape[other];
-      }
-    }
-    if (tensor.placements[m].split_factor != later_shards) {
-      return make_error(ErrorCode::kUnsupported,
-                        torch_file_.where + ": tensor " + quote_name(name) +
-                            " has a _StridedShard with split factor " +
-                            std::to_string(tensor.placements[m].split_factor) + ", expected " +
-                            std::to_string(later_shards) + " from its mesh");
-    }
-  }
   return tensor;
 }
 

@@ -48,7 +48,8 @@ class DTensorReader {
   static bool is_dtensor(const Pickle& pickle, Pickle::NodeId node) {
     return pickle.is_object(node, PickleGlobal::kRebuildFromType2);
   }
-  /// kCorruption where the file contradicts itself, kUnsupported by name for Partial.
+  /// kCorruption where the file contradicts itself, kUnsupported by name for Partial and for a
+  /// _StridedShard that says something else than the order of cutting.
   Result<StoredDTensor> read(Pickle::NodeId node, const std::string& name);
 
  private:
@@ -57,6 +58,8 @@ class DTensorReader {
   Result<std::vector<std::int64_t>> read_ranks(Pickle::NodeId node, const std::string& name) const;
   Result<std::vector<Placement>> read_placements(Pickle::NodeId node,
                                                  const std::string& name) const;
+  Status check_strided(Pickle::NodeId spec_state, const StoredDTensor& tensor,
+                       const std::string& name) const;
   Status read_shard_order(Pickle::NodeId spec_state, StoredDTensor& tensor,
                           const std::string& name) const;
 

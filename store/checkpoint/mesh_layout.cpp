@@ -1,6 +1,7 @@
 // Reference: torch/distributed/_mesh_layout.py of torch 2.10 to 2.15.
 #include "store/checkpoint/mesh_layout.h"
 
+#include <span>
 #include <string_view>
 
 #include "store/checkpoint/torch_tensor.h"
@@ -31,6 +32,16 @@ std::optional<MeshDimension> read_dimension(const Pickle& pickle, Pickle::NodeId
   return dimension;
 }
 
+/// The elements of a tuple, or of the torch.Size that a mesh has which was made of a tensor of
+/// ranks.
+std::span<const Pickle::NodeId> elements_of(const Pickle& pickle, Pickle::NodeId node) {
+  if (pickle.is_object(node, PickleGlobal::kSize) && pickle.arguments(node).size() == 1) {
+    node = pickle.arguments(node)[0];
+  }
+  return pickle.kind(node) == PickleKind::kTuple ? pickle.items(node)
+                                                 : std::span<const Pickle::NodeId>{};
+}
+
 /// Shape and stride of each dimension, as nodes. _MeshLayout of torch 2.10 to 2.12 is {shape,
 /// stride}, either of which may be a plain integer for one dimension; from 2.13 on {axes}, of
 /// _FlatLayout{shape, stride}, both empty where the dimension has one rank.
@@ -59,8 +70,8 @@ std::optional<std::vector<std::pair<Pickle::NodeId, Pickle::NodeId>>> dimension_
     nodes.emplace_back(*shape, *stride);
     return nodes;
   }
-  const auto sizes = pickle.items(*shape);
-  const auto strides = pickle.items(*stride);
+  const auto sizes = elements_of(pickle, *shape);
+  const auto strides = elements_of(pickle, *stride);
   if (sizes.size() > kMaxMeshDimensions || sizes.size() != strides.size()) return std::nullopt;
   for (std::size_t d = 0; d < sizes.size(); ++d) nodes.emplace_back(sizes[d], strides[d]);
   return nodes;

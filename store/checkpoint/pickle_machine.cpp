@@ -268,10 +268,37 @@ const char* PickleMachine::push_global(std::string_view module, std::string_view
   if (!known) {
     detail_ = " " + quote_name(std::string(module) + "." + std::string(name)) +
               ", which a checkpoint of tensors has no need for (nothing was executed)";
+    if (const std::string_view entry = entry_in_hand(); !entry.empty()) {
+      detail_ += ", in the entry " + quote_name(entry);
+    }
     return "refused global";
   }
   return push_new(
       Node{.kind = PickleKind::kGlobal, .global = known->global, .dtype = known->dtype});
+}
+
+/// A dict's entries are pushed as key, value, key, value, … behind a mark (or one pair without it),
+/// and a value that is being made is further marks: the stack shows the way into the dicts. In
+/// `.metadata` the entries are those of a dict within the outermost.
+std::string_view PickleMachine::entry_in_hand() const {
+  std::size_t skip = names_ == PickleNames::kDcpMetadata ? 1 : 0;
+  std::size_t next_mark = 0;
+  for (std::size_t i = 0; i + 1 < stack_.size(); ++i) {
+    while (next_mark < marks_.size() && marks_[next_mark] <= i) ++next_mark;
+    if (pickle_.kind(stack_[i]) != PickleKind::kDict) continue;
+    const bool marked = next_mark < marks_.size() && marks_[next_mark] == i + 1;
+    const std::size_t behind = next_mark + (marked ? 1 : 0);
+    const std::size_t end = behind < marks_.size() ? marks_[behind] : stack_.size();
+    std::string_view key;
+    for (std::size_t k = i + 1; k < end; k += 2) {
+      if (pickle_.kind(stack_[k]) == PickleKind::kText) key = pickle_.text(stack_[k]);
+    }
+    if (key.empty()) continue;
+    if (skip == 0) return key;
+    --skip;
+    i = end - 1;  // into the value
+  }
+  return {};
 }
 
 const char* PickleMachine::put(std::optional<std::uint64_t> index) {

@@ -70,6 +70,9 @@ class PickleMachine {
   const char* global_lines();
   const char* stack_global();
   const char* push_global(std::string_view module, std::string_view name);
+  /// The key of the saved dict's entry whose value is being read, for errors; empty if there is
+  /// none.
+  std::string_view entry_in_hand() const;
   const char* put(std::optional<std::uint64_t> index);
   const char* get(std::optional<std::uint64_t> index);
   const char* unicode(std::optional<std::uint64_t> size);

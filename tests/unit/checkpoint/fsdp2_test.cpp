@@ -147,6 +147,26 @@ TEST_CASE("names that share one storage are tied, and a view of it is not") {
   CHECK(tensor_of(*plan, "c") == floats({3, 4, 5}));
 }
 
+TEST_CASE("a mesh that was made of a tensor of ranks tells its shape as a torch.Size") {
+  const auto size = [](const std::vector<std::int64_t>& sizes) {
+    return p_call(p_global("torch", "Size"), p_tuple({p_ints(sizes)}));
+  };
+  const ScratchFolder scratch;
+  for (int rank = 0; rank < 2; ++rank) {
+    DTensorText part{.placements = {p_replicate(), p_shard(0)},
+                     .mesh_shape = {2},
+                     .coordinate = {0, rank},
+                     .shape_and_stride = {size({1, 2}), p_ints({2, 1})}};
+    write_shard(scratch, 2, rank, {{"w", part.text()}},
+                {{"0", floats({1.F, 2.F, 3.F, 4.F, 5.F, 6.F + static_cast<float>(rank)})}});
+  }
+
+  const auto plan = plan_of(scratch);
+
+  REQUIRE(plan.has_value());
+  CHECK(tensor_of(*plan, "w") == floats({1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 7}));
+}
+
 TEST_CASE("boxes follow torch.chunk, then strided shards from the last mesh dimension on") {
   const auto rows = [](std::int64_t n, std::vector<std::int64_t> mesh, std::vector<std::int64_t> at,
                        std::vector<Placement::Kind> kinds) {
@@ -313,12 +333,49 @@ TEST_CASE("Partial and unknown placements are refused by name") {
       p_object(p_global(kPlacements, "Partial"), p_dict({{"reduce_op", p_text("sum")}}));
   const std::string strided = p_object(p_global(kPlacements, "_StridedShard"),
                                        p_dict({{"dim", p_int(0)}, {"split_factor", p_int(7)}}));
-  for (const std::string& placement : {partial, strided, p_int(0)}) {
+  for (const auto& [placement, name] : std::vector<std::pair<std::string, std::string>>{
+           {partial, "Partial"}, {strided, "_StridedShard"}, {p_int(0), "unknown kind"}}) {
     DTensorText tensor{.size = {2, 3}, .placements = {placement}, .mesh_shape = {1}};
     const auto plan = plan_of_one(tensor.text());
     REQUIRE_FALSE(plan.has_value());
     CHECK(plan.error().code == ErrorCode::kUnsupported);
+    CHECK(plan.error().message.find(name) != std::string::npos);
+    CHECK(plan.error().message.find("tensor \"w\"") != std::string::npos);
   }
+}
+
+TEST_CASE("a placement of a later release is refused by its own name and the tensor's") {
+  const std::string later = p_object(p_global(kPlacements, "_RaggedShard"), p_dict({}));
+  const DTensorText tensor{.size = {2, 3}, .placements = {later}, .mesh_shape = {1}};
+  for (const std::string& before : {std::string(), TensorText{}.text()}) {
+    std::vector<std::pair<std::string, std::string>> entries;
+    if (!before.empty()) entries.emplace_back("first", before);
+    entries.emplace_back("model.w", tensor.text());
+    const ScratchFolder scratch;
+    write_shard(scratch, 1, 0, entries, {{"0", std::string(24, 'x')}}, bytes_of<std::int32_t>({0}));
+
+    const auto plan = plan_of(scratch);
+
+    REQUIRE_FALSE(plan.has_value());
+    CHECK(plan.error().message.find("_RaggedShard") != std::string::npos);
+    CHECK(plan.error().message.find("in the entry \"model.w\"") != std::string::npos);
+    CHECK(plan.error().message.find("at byte ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a dtype that is not read is refused by its own name and the tensor's") {
+  const std::string storage =
+      p_tuple({p_text("storage"), p_global("torch.storage", "UntypedStorage"), p_text("0"),
+               p_text("cpu"), p_int(24)}) +
+      "Q";
+  const std::string bits = p_call(p_global("torch._utils", "_rebuild_tensor_v3"),
+                                  p_tuple({storage, p_int(0), p_ints({24}), p_ints({1}), "\x89",
+                                           p_ordered_dict(), p_global("torch", "bits8")}));
+  const auto plan = plan_of_one(bits);
+
+  REQUIRE_FALSE(plan.has_value());
+  CHECK(plan.error().message.find("torch.bits8") != std::string::npos);
+  CHECK(plan.error().message.find("in the entry \"w\"") != std::string::npos);
 }
 
 TEST_CASE("shards of other kinds of files, missing ranks and two world sizes are incomplete") {

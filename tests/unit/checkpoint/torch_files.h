@@ -167,8 +167,11 @@ struct DTensorText {
   std::string dtype = "float32";
   std::string meta_dtype = "float32";
   std::vector<std::string> axes = {};
+  /// With both of them the mesh has the form of torch 2.10 to 2.12.
+  std::vector<std::string> shape_and_stride = {};
 
   std::string text() const {
+    const bool by_layout = !axes.empty() || !shape_and_stride.empty();
     std::int64_t ranks = 1;
     std::vector<std::int64_t> strides(mesh_shape.size(), 1);
     for (std::size_t d = mesh_shape.size(); d-- > 0;) {
@@ -179,18 +182,20 @@ struct DTensorText {
         TensorText{.storage_class = "IntStorage",
                    .key = "mesh",
                    .numel = ranks,
-                   .size = axes.empty() ? mesh_shape : std::vector{ranks},
-                   .stride = axes.empty() ? strides : std::vector<std::int64_t>{1}}
+                   .size = by_layout ? std::vector{ranks} : mesh_shape,
+                   .stride = by_layout ? std::vector<std::int64_t>{1} : strides}
             .text();
-    const std::string layout = p_object(p_global("torch.distributed._mesh_layout", "_MeshLayout"),
-                                        p_dict({{"axes", p_tuple(axes)}}));
+    const std::string layout =
+        p_object(p_global("torch.distributed._mesh_layout", "_MeshLayout"),
+                 shape_and_stride.empty()
+                     ? p_dict({{"axes", p_tuple(axes)}})
+                     : p_dict({{"shape", shape_and_stride[0]}, {"stride", shape_and_stride[1]}}));
     const std::string own = p_ints(coordinate);
     const std::string mesh = p_object(
         p_global("torch.distributed.device_mesh", "DeviceMesh"),
-        axes.empty()
-            ? p_dict({{"mesh", mesh_tensor}, {"_coordinate_on_dim", own}})
-            : p_dict(
-                  {{"_layout", layout}, {"_rank_map", mesh_tensor}, {"_coordinate_on_dim", own}}));
+        by_layout
+            ? p_dict({{"_layout", layout}, {"_rank_map", mesh_tensor}, {"_coordinate_on_dim", own}})
+            : p_dict({{"mesh", mesh_tensor}, {"_coordinate_on_dim", own}}));
     const std::string meta = p_global(kSpecModule, "TensorMeta") +
                              p_tuple({p_call(p_global("torch", "Size"), p_tuple({p_ints(size)})),
                                       p_ints({}), p_global("torch", meta_dtype)}) +

@@ -80,6 +80,7 @@ void narrow_doubles_once(const Doubles& values, DType to, std::byte* out, std::s
 
 /// The type of the numbers that an element consists of.
 DType number_type(DType dtype) {
+  if (dtype == DType::kComplex32) return DType::kFloat16;
   if (dtype == DType::kComplex64) return DType::kFloat32;
   return dtype == DType::kComplex128 ? DType::kFloat64 : dtype;
 }
@@ -109,9 +110,7 @@ bool is_convertible(DType dtype) {
          dtype == DType::kBFloat16;
 }
 
-std::size_t numbers_per_element(DType dtype) {
-  return dtype == DType::kComplex64 || dtype == DType::kComplex128 ? 2 : 1;
-}
+std::size_t numbers_per_element(DType dtype) { return number_type(dtype) == dtype ? 1 : 2; }
 
 bool is_averaged(DType dtype) { return is_convertible(number_type(dtype)); }
 
@@ -122,6 +121,7 @@ bool is_scaled(DType dtype) {
     case DType::kFloat8E4M3FNUZ:
     case DType::kFloat8E5M2FNUZ:
     case DType::kFloat8E8M0FNU:
+    case DType::kFloat4E2M1FNX2:
       return true;
     default:
       return false;

@@ -15,8 +15,8 @@ bool is_convertible(DType dtype);
 bool is_averaged(DType dtype);
 /// 2 for a complex type (real and imaginary part), else 1.
 std::size_t numbers_per_element(DType dtype);
-/// The float8 types. Their values mean nothing without scales that lie elsewhere, so they are
-/// neither cast nor averaged.
+/// The float8 and float4 types. Their values mean nothing without scales that lie elsewhere, so
+/// they are neither cast nor averaged.
 bool is_scaled(DType dtype);
 
 /// Converts element by element; NaN stays NaN, what is too large becomes infinity, and everything

@@ -34,6 +34,8 @@ void widen(DType dtype, std::span<const std::byte> in, std::vector<double>& out)
   };
   out.resize(in.size() / dtype_size(dtype));
   switch (dtype) {
+    case DType::kComplex32:
+      return convert_from(DType::kFloat16);
     case DType::kComplex64:
       return convert_from(DType::kFloat32);
     case DType::kComplex128:
@@ -169,13 +171,11 @@ class DiffJob {
   std::optional<Error> error_;  // under mutex_
 };
 
-bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+bool is_complex(DType dtype) { return numbers_per_element(dtype) == 2; }
 
 }  // namespace
 
-bool is_comparable(DType dtype) {
-  return dtype_size(dtype) > 1 || !dtype_name(dtype).starts_with("float8");
-}
+bool is_comparable(DType dtype) { return !is_scaled(dtype); }
 
 Result<std::vector<ValueDifference>> diff_values(
     const FileSystem& files, const Plan& here, const Plan& there,

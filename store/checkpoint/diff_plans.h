@@ -22,8 +22,8 @@ struct ValueDifference {
   std::optional<double> relative_l2;
 };
 
-/// Whether values of this type can be compared: all but float8, which means nothing without its
-/// scales.
+/// Whether values of this type can be compared: all but float8 and float4, which mean nothing
+/// without their scales.
 bool is_comparable(DType dtype);
 
 /// Compares pairs of tensors (indices into the plans) of the same shape and comparable dtypes,

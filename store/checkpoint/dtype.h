@@ -18,6 +18,7 @@ enum class DType : std::uint8_t {
   kFloat8E4M3FNUZ,
   kFloat8E5M2FNUZ,
   kFloat8E8M0FNU,
+  kFloat4E2M1FNX2,  ///< one byte, which holds two numbers
   kInt64,
   kInt32,
   kInt16,
@@ -27,10 +28,14 @@ enum class DType : std::uint8_t {
   kUInt16,
   kUInt8,
   kBool,
+  kComplex32,
   kComplex64,
   kComplex128,
 };
 
+/// Whether one element holds two numbers: torch counts such elements, safetensors the numbers (in
+/// the last dimension).
+bool packs_two(DType dtype);
 /// Bytes of one element.
 std::size_t dtype_size(DType dtype);
 /// torch's name: "float32", "bfloat16", "float8_e4m3fn", …

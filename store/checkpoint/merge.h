@@ -31,7 +31,7 @@ struct MergeRequest {
   /// empty.
   std::string side_file_fallback_dir;
   /// Cast of float64, float32, float16 and bfloat16 tensors; absent: each keeps its own. Integers,
-  /// booleans and float8 are always kept.
+  /// booleans, float8 and float4 are always kept.
   std::optional<DType> dtype;
   std::uint64_t max_shard_bytes = 5'000'000'000;   ///< of tensors in one file
   int threads = 2;                                 ///< that read and convert; one more writes

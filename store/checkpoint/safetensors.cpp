@@ -61,6 +61,13 @@ class HeaderVisitor final : public JsonVisitor {
     if (!has_dtype_ || !has_shape_ || !has_offsets_) {
       return "dtype, shape or data_offsets is missing" + at(path);
     }
+    if (packs_two(tensor.dtype)) {
+      if (tensor.shape.empty() || tensor.shape.back() % 2 != 0) {
+        return "shape " + shape_text(tensor.shape) +
+               " of a type of half a byte, expected an even last dimension" + at(path);
+      }
+      tensor.shape.back() /= 2;
+    }
     if (offsets_.size() != 2) return "data_offsets needs two numbers" + at(path);
     tensor.begin = offsets_[0];
     tensor.end = offsets_[1];
@@ -257,9 +264,18 @@ Result<std::string> make_safetensors_header(const std::vector<SafetensorsTensor>
                           "a tensor is named " + quote_name(tensor.name) +
                               ", which the safetensors format keeps for something else");
       }
+      std::vector<std::uint64_t> shape(tensor.shape.begin(), tensor.shape.end());
+      if (packs_two(tensor.dtype)) {
+        if (shape.empty()) {
+          return make_error(ErrorCode::kUnsupported, "tensor " + quote_name(tensor.name) +
+                                                         ": safetensors has no scalar of " +
+                                                         std::string(dtype_name(tensor.dtype)));
+        }
+        shape.back() *= 2;
+      }
       if (text.size() > 1) text += ',';
       text += nlohmann::json(tensor.name).dump() + ":{\"dtype\":\"" + std::string(dtype) +
-              "\",\"shape\":" + nlohmann::json(tensor.shape).dump() + ",\"data_offsets\":[" +
+              "\",\"shape\":" + nlohmann::json(shape).dump() + ",\"data_offsets\":[" +
               std::to_string(tensor.begin) + ',' + std::to_string(tensor.end) + "]}";
     }
   } catch (const nlohmann::json::exception&) {

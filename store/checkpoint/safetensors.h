@@ -24,8 +24,8 @@ inline constexpr std::size_t kMaxSafetensorsTensors = 200'000;
 struct SafetensorsTensor {
   std::string name;  ///< any text at all, an opaque name
   DType dtype = DType::kFloat32;
-  std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  ///< bytes from SafetensorsFile::data_offset
+  std::vector<std::int64_t> shape;  ///< torch's: of a type that packs two numbers, of the pairs
+  std::uint64_t begin = 0;          ///< bytes from SafetensorsFile::data_offset
   std::uint64_t end = 0;
 };
 

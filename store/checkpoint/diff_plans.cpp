@@ -6,8 +6,8 @@
 #include <cstring>
 #include <mutex>
 #include <span>
-#include <thread>
 
+#include "store/base/helper_threads.h"
 #include "store/checkpoint/convert.h"
 #include "store/checkpoint/numeric.h"
 
@@ -196,8 +196,7 @@ Result<std::vector<ValueDifference>> diff_values(
   {
     const auto count =
         std::min<std::size_t>(static_cast<std::size_t>(std::clamp(threads, 1, 64)), pairs.size());
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < count; ++i) helpers.emplace_back([&job] { job.work(); });
+    const HelperThreads helpers(count - std::min<std::size_t>(count, 1), [&job] { job.work(); });
     job.work();
   }
   EVALCAR_ASSIGN_OR_RETURN(auto results, job.take());

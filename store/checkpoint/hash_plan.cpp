@@ -2,8 +2,8 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <thread>
 
+#include "store/base/helper_threads.h"
 #include "store/checkpoint/plan.h"
 
 namespace evalcar::checkpoint {
@@ -128,8 +128,7 @@ Result<std::vector<TensorDigest>> hash_plan(const FileSystem& files, const Plan&
   {
     const std::size_t count = std::min<std::size_t>(
         static_cast<std::size_t>(std::clamp(threads, 1, 64)), plan.tensors.size());
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < count; ++i) helpers.emplace_back([&job] { job.work(); });
+    const HelperThreads helpers(count - std::min<std::size_t>(count, 1), [&job] { job.work(); });
     job.work();
   }
   EVALCAR_ASSIGN_OR_RETURN(auto digests, job.take());

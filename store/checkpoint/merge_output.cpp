@@ -1,6 +1,7 @@
 #include "store/checkpoint/merge_output.h"
 
 #include <stop_token>
+#include <system_error>
 #include <utility>
 
 namespace evalcar::checkpoint {
@@ -42,9 +43,14 @@ void MergeOutput::appended(std::uint64_t bytes) {
   since_told_ += bytes;
   if (since_told_ < kStepBytes) return;
   since_told_ = 0;
-  if (!thread_.joinable()) {
-    thread_ = std::jthread([this](const std::stop_token& stop) { write_back(stop); });
+  if (!thread_.joinable() && !alone_) {
+    try {
+      thread_ = std::jthread([this](const std::stop_token& stop) { write_back(stop); });
+    } catch (const std::system_error&) {  // a limit on threads
+      alone_ = true;
+    }
   }
+  if (alone_) return file_->start_writing_back();
   const std::scoped_lock lock(mutex_);
   wanted_ = true;
   changed_.notify_one();

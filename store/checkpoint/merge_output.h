@@ -15,7 +15,8 @@
 
 namespace evalcar::checkpoint {
 
-/// Not thread-safe; has a thread of its own once there is something to write back.
+/// Not thread-safe; has a thread of its own, if the system gives one, once there is something to
+/// write back.
 class MergeOutput {
  public:
   explicit MergeOutput(std::unique_ptr<WritableFile> file);
@@ -37,6 +38,7 @@ class MergeOutput {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool wanted_ = false;  // under mutex_
+  bool alone_ = false;   // the system gave no thread
   std::jthread thread_;  // the last: it uses the others
 };
 

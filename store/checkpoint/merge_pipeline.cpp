@@ -4,9 +4,9 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "store/base/helper_threads.h"
 #include "store/checkpoint/convert.h"
 
 namespace evalcar::checkpoint {
@@ -209,6 +209,21 @@ class Ring {
   bool stopped_ = false;
 };
 
+/// The same in the caller's own thread, where the system gives no other.
+Status read_alone(const MergeSource& source, const std::vector<MergeChunk>& chunks,
+                  const std::function<Status(std::span<const std::byte>)>& sink) {
+  ChunkReader reader(source);
+  Scratch<std::byte> bytes;
+  for (const MergeChunk& chunk : chunks) {
+    if (source.cancelled != nullptr && source.cancelled->load()) {
+      return make_error(ErrorCode::kCancelled, "stopped on request");
+    }
+    EVALCAR_RETURN_IF_ERROR(reader.read(chunk, bytes));
+    EVALCAR_RETURN_IF_ERROR(sink(bytes.used()));
+  }
+  return {};
+}
+
 }  // namespace
 
 DType output_dtype(const TensorPlan& tensor, const std::optional<DType>& cast) {
@@ -229,9 +244,8 @@ Status run_merge_pipeline(const MergeSource& source, const std::vector<MergeChun
                           const std::function<Status(std::span<const std::byte>)>& sink) {
   const auto count = static_cast<std::size_t>(std::clamp(threads, 1, 32));
   Ring ring(source, chunks, count + 2);
-  std::vector<std::jthread> readers;
-  for (std::size_t i = 0; i < count; ++i) readers.emplace_back([&ring] { ring.read_chunks(); });
-  return ring.take_all(sink);
+  const HelperThreads readers(count, [&ring] { ring.read_chunks(); });
+  return readers.size() > 0 ? ring.take_all(sink) : read_alone(source, chunks, sink);
 }
 
 }  // namespace evalcar::checkpoint

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 #include <tuple>
 
+#include "store/base/helper_threads.h"
 #include "store/checkpoint/crc32.h"
 
 namespace evalcar::checkpoint {
@@ -217,8 +217,7 @@ Status RecordChecksums::verify(const std::vector<std::unique_ptr<ReadableFile>>&
       std::min<std::uint64_t>(static_cast<std::uint64_t>(std::clamp(threads, 1, 64)),
                               std::min<std::uint64_t>(blocks, records_.size()));
   {
-    std::vector<std::jthread> helpers;
-    for (std::uint64_t i = 1; i < useful; ++i) helpers.emplace_back([&] { verification.work({}); });
+    const HelperThreads helpers(useful - 1, [&] { verification.work({}); });
     verification.work(on_progress);
   }
   return verification.take();

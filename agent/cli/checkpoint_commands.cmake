@@ -1,5 +1,6 @@
 # `inspect` and `merge` as a library of their own, for the program and for the parity tests' probe.
 add_library(evalcar_cli_checkpoint STATIC
+  ${CMAKE_CURRENT_LIST_DIR}/checkpoint_choice.cpp
   ${CMAKE_CURRENT_LIST_DIR}/diff_report.cpp
   ${CMAKE_CURRENT_LIST_DIR}/inspect_command.cpp
   ${CMAKE_CURRENT_LIST_DIR}/merge_command.cpp

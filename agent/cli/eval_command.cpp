@@ -50,7 +50,10 @@ std::variant<std::vector<Watched>, Refusal> files_of(const FileSystem& files,
   checkpoint::LayoutOptions layout;
   layout.base_model = base_model;
   const auto report = checkpoint::inspect_layout(files, dir, layout);
-  if (!report.has_value()) return Refusal{kExitFailed, report.error().message};
+  if (!report.has_value()) {
+    const bool begun = report.error().code == ErrorCode::kUnavailable;
+    return Refusal{begun ? kExitNotReady : kExitFailed, report.error().message};
+  }
   const auto kind =
       std::find_if(report->kinds.begin(), report->kinds.end(),
                    [&](const checkpoint::KindState& k) { return k.kind == options.weights; });

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "agent/cli/checkpoint_choice.h"
 #include "agent/cli/diff_report.h"
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
@@ -29,12 +30,16 @@ constexpr int kNotReady = 3;
 
 /// Everything that was found out about one checkpoint. What is absent is null in the JSON.
 struct Findings {
+  std::string folder;                 // as it was given; of a run's checkpoint: where that one is
+  std::optional<std::string> run;     // the run folder, if one was given
+  std::vector<std::int64_t> steps;    // of its checkpoints, from the first
+  std::vector<std::string> left_out;  // newer ones, each with the reason
   std::optional<checkpoint::LayoutReport> report;
   std::optional<Plan> plan;
   std::optional<std::vector<TensorDigest>> digests;
   std::optional<Error> error;  // why there is no plan or no digests
   std::vector<std::string> warnings;
-  bool has_config = false;     // beside the weights, or in the model that is given
+  bool has_config = false;  // beside the weights, or in the model that is given
 };
 
 int exit_code(const Findings& findings) {
@@ -56,33 +61,56 @@ int hash_threads(const InspectOptions& options) {
   return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
 }
 
-Findings look_at(const std::string& folder, const InspectOptions& options, bool hash,
+/// What is looked at: the folder that was named or, where that is a run's, its newest checkpoint
+/// with complete weights, or the newest one if there is none.
+std::string choose_from_run(const FileSystem& files, const NamedFolder& named,
+                            const InspectOptions& options, const checkpoint::LayoutOptions& layout,
+                            Findings& findings) {
+  const std::vector<std::string> patterns = checkpoint_patterns("");
+  const auto found = steps_of_run(files, named.path, patterns);
+  if (!found.has_value() || found->steps.empty()) return named.path;
+  findings.run = named.path;
+  findings.steps.assign(found->steps.rbegin(), found->steps.rend());
+  CompleteCheckpoints complete =
+      complete_checkpoints(files, named.path, *found, options.weights, layout, false);
+  findings.left_out = std::move(complete.left_out);
+  findings.folder = complete.folders.empty() ? join_path(named.path, found->name(found->steps[0]))
+                                             : complete.folders.back();
+  return findings.folder;
+}
+
+Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
                  const FileSystem& files) {
   Findings findings;
-  // The real path: "." has no name to take a step from.
-  const auto real = real_checkpoint_path(files, folder, "a checkpoint, such as RUN/checkpoint-500");
-  if (!real.has_value()) {
-    findings.error = real.error();
+  findings.folder = folder;
+  checkpoint::LayoutOptions layout;
+  const auto named = find_named_folder(files, folder, checkpoint_patterns(""), layout,
+                                       "a checkpoint, such as RUN/checkpoint-500");
+  if (!named.has_value()) {
+    findings.error = named.error();
     return findings;
+  }
+  if (!named->shard_folder.empty()) {
+    select_shard_folder(named->shard_folder, layout, options.weights);
   }
   const auto model = find_given_model(files, options.model_name_or_class, "");
   if (!model.has_value()) {
     findings.error = model.error();
     return findings;
   }
-  findings.has_config =
-      !model->empty() || files.info_followed(join_path(*real, "config.json")).has_value();
-  checkpoint::LayoutOptions layout;
   layout.base_model = *model;
+  const std::string real = choose_from_run(files, *named, options, layout, findings);
+  findings.has_config =
+      !model->empty() || files.info_followed(join_path(real, "config.json")).has_value();
   // Weights are weights without a configuration, too; only an evaluation needs one.
   layout.weights_only = !findings.has_config;
-  auto report = checkpoint::inspect_layout(files, *real, layout);
+  auto report = checkpoint::inspect_layout(files, real, layout);
   if (!report.has_value()) {
     findings.error = report.error();
     return findings;
   }
   findings.report = std::move(report).value();
-  auto plan = checkpoint::make_plan(files, *real, options.weights, layout);
+  auto plan = checkpoint::make_plan(files, real, options.weights, layout);
   if (!plan.has_value()) {
     findings.error = plan.error();
     return findings;
@@ -136,7 +164,9 @@ ordered_json findings_json(const Findings& findings, const InspectOptions& optio
                            {"weights_sha256", nullptr},
                            {"warnings", ordered_json::array()},
                            {"tensors", ordered_json::array()}};
-  document["checkpoint"] = options.checkpoint;
+  document["checkpoint"] = findings.folder;
+  document["run"] = findings.run ? ordered_json(*findings.run) : ordered_json(nullptr);
+  document["steps"] = findings.steps;
   document["checkpoint_type"] = checkpoint::weights_kind_name(options.weights);
   document["has_config"] = findings.has_config;
   document["kinds"] = ordered_json::array();
@@ -191,6 +221,10 @@ void print_people(const ordered_json& document, const Findings& findings, std::o
     if (value.is_string()) return printable(value.get<std::string>());
     return value.is_null() ? "-" : dump(value);
   };
+  if (!document["run"].is_null()) {
+    out << "run         " << text(document["run"]) << " with " << document["steps"].size()
+        << " checkpoints, of the steps " << dump(document["steps"]) << "\n";
+  }
   out << "checkpoint  " << text(document["checkpoint"]) << "\n"
       << "layout      " << text(document["layout"]) << "\n"
       << "step        " << text(document["step"]) << "\n";
@@ -229,12 +263,24 @@ Result<ordered_json> compare(const FileSystem& files, const Findings& here, cons
                     hash_threads(options)});
 }
 
+/// Of a run folder: which checkpoint was taken, and which newer ones were not.
+void tell_choice(const Findings& findings, std::ostream& err) {
+  if (!findings.run) return;
+  for (const std::string& why : findings.left_out) {
+    err << "evalcar inspect: left out: " << printable(why) << "\n";
+  }
+  err << "evalcar inspect: " << printable(*findings.run) << " is a run folder; of its checkpoints "
+      << printable(findings.folder) << " is looked at\n";
+}
+
 }  // namespace
 
-int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& out,
+int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& out,
                 std::ostream& err) {
+  InspectOptions options = given;  // a named folder of shards says which weights are meant
   const bool hash = options.hash || !options.diff.empty();
   const Findings here = look_at(options.checkpoint, options, hash, files);
+  tell_choice(here, err);
   ordered_json document = findings_json(here, options);
   int code = exit_code(here);
   if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
@@ -243,7 +289,9 @@ int run_inspect(const InspectOptions& options, FileSystem& files, std::ostream& 
   }
 
   if (!options.diff.empty() && here.digests) {
-    const Findings there = look_at(options.diff, options, true, files);
+    InspectOptions other = options;
+    const Findings there = look_at(options.diff, other, true, files);
+    tell_choice(there, err);
     const auto diff =
         there.digests ? compare(files, here, there, options) : Result<ordered_json>(*there.error);
     if (diff.has_value()) {

@@ -10,7 +10,8 @@
 namespace evalcar::cli {
 
 struct InspectOptions {
-  std::string checkpoint;  ///< CHECKPOINT, the positional argument
+  /// CHECKPOINT, the positional argument; of a run folder its newest complete one is taken
+  std::string checkpoint;
   checkpoint::WeightsKind weights = checkpoint::WeightsKind::kRegular;  ///< --weights regular|ema
   bool hash = false;  ///< --hash: a SHA-256 per tensor and weights_sha256
   std::string diff;   ///< --diff OTHER: compares with another checkpoint (implies --hash); or empty

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "agent/cli/checkpoint_choice.h"
 #include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/hub_cache.h"
@@ -13,7 +14,6 @@
 namespace evalcar::cli {
 namespace {
 
-using checkpoint::Completeness;
 using checkpoint::Layout;
 using checkpoint::LayoutOptions;
 using checkpoint::Plan;
@@ -26,67 +26,23 @@ Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-/// The checkpoints in a run folder, newest first.
-struct StepsOfRun {
-  std::string pattern;  ///< their names
-  std::vector<std::int64_t> steps;
-
-  std::string name(std::int64_t step) const {
-    std::string text = pattern;
-    return text.replace(text.find(kStepPlace), kStepPlace.size(), std::to_string(step));
-  }
-};
-
-/// What names of checkpoints are looked for, in this order.
-std::vector<std::string> patterns_of(const MergeOptions& options) {
-  if (!options.pattern.empty()) return {options.pattern};
-  return {"checkpoint-{step}", "step-{step}"};
-}
-
-std::optional<std::int64_t> step_of(const std::string& folder, const MergeOptions& options) {
-  for (const std::string& pattern : patterns_of(options)) {
-    if (const auto step = checkpoint::step_of_name(base_name(folder), pattern)) return step;
-  }
-  return std::nullopt;
-}
-
-Result<StepsOfRun> steps_of_run(const FileSystem& files, const std::string& run,
-                                const MergeOptions& options) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(run));
-  StepsOfRun found;
-  for (const std::string& pattern : patterns_of(options)) {
-    found.pattern = pattern;
-    for (const DirectoryEntry& entry : entries) {
-      if (const auto step = checkpoint::step_of_name(entry.name, pattern)) {
-        found.steps.push_back(*step);
-      }
-    }
-    if (!found.steps.empty()) break;
-  }
-  std::sort(found.steps.rbegin(), found.steps.rend());
-  return found;
-}
-
 bool has_config(const FileSystem& files, const std::string& folder) {
   return files.info_followed(join_path(folder, "config.json")).has_value();
 }
 
-/// "" if these weights are complete.
-std::string why_incomplete(const FileSystem& files, const std::string& folder, WeightsKind kind,
-                           const LayoutOptions& layout) {
-  const auto report = checkpoint::inspect_layout(files, folder, layout);
-  if (!report.has_value()) return report.error().message;
-  for (const checkpoint::KindState& state : report->kinds) {
-    if (state.kind != kind) continue;
-    if (state.completeness == Completeness::kComplete) return "";
-    return state.reason.starts_with(folder) ? state.reason : folder + ": " + state.reason;
+/// What a checkpoint's lack of the shard folder that was asked for means: one of a layout that has
+/// none will never get it.
+Error explain_missing(const FileSystem& files, const std::string& folder, Error error,
+                      const LayoutOptions& layout) {
+  if (!layout.shard_folders_only || error.code != ErrorCode::kUnavailable) return error;
+  const auto report = checkpoint::inspect_layout(files, folder, {.weights_only = true});
+  if (!report.has_value() || report->layout == Layout::kLmmsEngineFsdp2 ||
+      report->layout == Layout::kDcp) {
+    return error;
   }
-  return folder + ": has no " + std::string(checkpoint::weights_kind_name(kind)) + " weights";
-}
-
-LayoutOptions without_config(LayoutOptions layout) {
-  layout.weights_only = true;
-  return layout;
+  return usage("--state_dict_dirname: " + error.message + "; it is of the layout " +
+               std::string(checkpoint::layout_name(report->layout)) +
+               ", whose weights lie in no such folder");
 }
 
 /// The checkpoints of a run folder to merge: that of --step, all with --merge, else the newest
@@ -98,7 +54,7 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
   const auto folder = [&](std::int64_t step) { return join_path(run, found.name(step)); };
   if (found.steps.empty()) {
     std::string names;
-    for (const std::string& pattern : patterns_of(options)) {
+    for (const std::string& pattern : checkpoint_patterns(options.pattern)) {
       names += (names.empty() ? "" : " or ") + pattern;
     }
     return make_error(ErrorCode::kUnavailable,
@@ -112,37 +68,24 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
         ErrorCode::kNotFound,
         folder(*options.step) + ": is not there; the newest is " + found.name(found.steps[0]));
   }
-  // Checkpoints that have no configuration are second to those that do: one whose configuration is
-  // still to be written looks the same.
-  for (const LayoutOptions& wanted : {layout, without_config(layout)}) {
-    std::vector<std::string> chosen;
-    std::vector<std::string> left_out;
-    for (const std::int64_t step : found.steps) {
-      std::string why = why_incomplete(files, folder(step), options.weights, wanted);
-      if (!why.empty()) {
-        left_out.push_back(std::move(why));
-        continue;
-      }
-      chosen.insert(chosen.begin(), folder(step));
-      if (!options.average) break;
-    }
-    if (chosen.empty()) continue;
-    for (const std::string& why : left_out) {
-      err << "evalcar merge: left out: " << printable(why) << "\n";
-    }
-    return chosen;
+  CompleteCheckpoints complete =
+      complete_checkpoints(files, run, found, options.weights, layout, options.average);
+  for (const std::string& why : complete.left_out) {
+    err << "evalcar merge: left out: " << printable(why) << "\n";
   }
+  if (!complete.folders.empty()) return std::move(complete.folders);
   // The newest one's own reason says most.
-  const auto plan = checkpoint::make_plan(files, folder(found.steps[0]), options.weights, layout);
+  const std::string newest = folder(found.steps[0]);
+  const auto plan = checkpoint::make_plan(files, newest, options.weights, layout);
   return plan.has_value() ? make_error(ErrorCode::kUnavailable, run + ": changed meanwhile")
-                          : plan.error();
+                          : explain_missing(files, newest, plan.error(), layout);
 }
 
 /// --step beside a checkpoint may only say what the checkpoint says itself.
 Status check_step(const MergeOptions& options, const std::string& folder,
                   const Result<checkpoint::LayoutReport>& report) {
   if (!options.step) return {};
-  auto step = step_of(folder, options);
+  auto step = step_in_name(folder, checkpoint_patterns(options.pattern));
   if (!step && report.has_value()) step = report->step;
   if (step == options.step) return {};
   return usage("--step " + std::to_string(*options.step) + ": " + folder +
@@ -150,24 +93,46 @@ Status check_step(const MergeOptions& options, const std::string& folder,
                (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
 }
 
+/// The folders that --input_dir names. Where those of shards are named, these are what is merged.
+Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptions& options,
+                                             LayoutOptions& layout) {
+  if (options.inputs.empty()) return usage("--input_dir: give a run folder or checkpoints");
+  std::vector<std::string> folders;
+  std::optional<std::string> shards;
+  for (const std::string& input : options.inputs) {
+    auto named =
+        find_named_folder(files, input, checkpoint_patterns(options.pattern), layout,
+                          "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
+    if (!named.has_value()) return with_context(named.error(), "--input_dir");
+    if (shards.value_or(named->shard_folder) != named->shard_folder) {
+      return usage("--input_dir: " + input + " is not of the same folder of shards as the others");
+    }
+    shards = named->shard_folder;
+    folders.push_back(std::move(named->path));
+  }
+  if (shards->empty() || options.state_dict_dirname == *shards) return folders;
+  if (!options.state_dict_dirname.empty()) {
+    return usage("--state_dict_dirname " + options.state_dict_dirname + ": --input_dir names " +
+                 *shards);
+  }
+  options.state_dict_dirname = *shards;
+  return folders;
+}
+
 /// Absolute folders of the checkpoints that the options mean.
 Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
+                                                    std::vector<std::string> folders,
                                                     const MergeOptions& options,
                                                     const LayoutOptions& layout,
                                                     std::ostream& err) {
-  if (options.inputs.empty()) return usage("--input_dir: give a run folder or checkpoints");
-  std::vector<std::string> folders;
-  for (const std::string& input : options.inputs) {
-    auto real = real_checkpoint_path(
-        files, input, "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
-    if (!real.has_value()) return with_context(real.error(), "--input_dir");
-    folders.push_back(*std::move(real));
-  }
+  const std::vector<std::string> patterns = checkpoint_patterns(options.pattern);
   if (folders.size() == 1) {
-    const auto report = checkpoint::inspect_layout(files, folders[0], layout);
-    EVALCAR_ASSIGN_OR_RETURN(const StepsOfRun found, steps_of_run(files, folders[0], options));
+    LayoutOptions any = layout;
+    any.shard_folders_only = false;
+    const auto report = checkpoint::inspect_layout(files, folders[0], any);
+    EVALCAR_ASSIGN_OR_RETURN(const StepsOfRun found, steps_of_run(files, folders[0], patterns));
     const bool is_run = !found.steps.empty();
-    const bool named_checkpoint = step_of(folders[0], options).has_value() && !is_run;
+    const bool named_checkpoint = step_in_name(folders[0], patterns).has_value() && !is_run;
     const bool asks_for_steps = !options.pattern.empty() || is_run;
     const bool known_but_unread =
         !report.has_value() && !report.error().retryable && !is_run && options.pattern.empty();
@@ -186,6 +151,23 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
   }
   if (options.step) return usage("--step: names a checkpoint of one run folder, not of several");
   return folders;
+}
+
+/// Which weights --state_dict_dirname makes of those of --weights, and how the result's folder
+/// calls them.
+Result<std::string> apply_dirname(MergeOptions& options, LayoutOptions& layout) {
+  std::string& name = options.state_dict_dirname;
+  const std::string usual(checkpoint::weights_kind_name(options.weights));
+  if (name.empty()) return usual;
+  if (name == layout.shard_folder && options.weights == WeightsKind::kEma) {
+    return usage("--state_dict_dirname " + name +
+                 ": has the regular weights, not those of --weights ema");
+  }
+  const bool is_usual = name == layout.shard_folder;
+  const bool is_ema = name == layout.ema_shard_folder;
+  select_shard_folder(name, layout, options.weights);
+  if (is_ema) return std::string(checkpoint::weights_kind_name(WeightsKind::kEma));
+  return is_usual ? usual : name;
 }
 
 bool is_type(const std::string& type) {
@@ -263,8 +245,9 @@ Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
                      const MergeOptions& options, const LayoutOptions& layout, std::ostream& err) {
   auto plan = checkpoint::make_plan(files, folder, options.weights, layout);
   if (plan.has_value() || layout.weights_only || has_config(files, folder)) return plan;
-  auto weights_alone =
-      checkpoint::make_plan(files, folder, options.weights, without_config(layout));
+  LayoutOptions without_config = layout;
+  without_config.weights_only = true;
+  auto weights_alone = checkpoint::make_plan(files, folder, options.weights, without_config);
   if (!weights_alone.has_value()) return plan;
   err << "evalcar merge: " << printable(folder)
       << " has no config.json: the merged folder holds the weights alone "
@@ -272,25 +255,7 @@ Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
   return weights_alone;
 }
 
-/// <run>/_evalcar/merged/<step>/<kind>, the run being the folder around the last checkpoint.
-std::string default_output(const std::string& folder, const MergeOptions& options,
-                           const std::string& kind) {
-  const auto step = step_of(folder, options);
-  return join_path(join_path(join_path(parent_path(folder), "_evalcar/merged"),
-                             step ? std::to_string(*step) : base_name(folder)),
-                   !options.average    ? kind
-                   : kind == "regular" ? "average"
-                                       : "average_" + kind);
-}
-
 }  // namespace
-
-Result<std::string> real_checkpoint_path(const FileSystem& files, const std::string& path,
-                                         const std::string& expected) {
-  auto real = files.real_path(path);
-  if (real.has_value() || real.error().code != ErrorCode::kNotFound) return real;
-  return make_error(ErrorCode::kNotFound, path + ": no such folder; expected " + expected);
-}
 
 Result<std::string> find_given_model(const FileSystem& files, const std::string& name,
                                      const std::string& data_dir) {
@@ -315,33 +280,37 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
     return usage("--pattern " + options.pattern +
                  ": expected a folder's name with one {step}, such as checkpoint-{step}");
   }
-  LayoutOptions layout;
-  std::string kind(checkpoint::weights_kind_name(options.weights));
-  if (options.state_dict_dirname == layout.ema_shard_folder) {
-    options.weights = WeightsKind::kEma;  // as lmms-engine's page asks for them
-    kind = "ema";
-  } else if (!options.state_dict_dirname.empty()) {
-    layout.shard_folder = options.state_dict_dirname;
-    if (options.weights == WeightsKind::kEma) layout.ema_shard_folder = options.state_dict_dirname;
-    kind = base_name(options.state_dict_dirname);
+  std::string& dirname = options.state_dict_dirname;
+  while (dirname.size() > 1 && dirname.back() == '/') dirname.pop_back();
+  if (dirname.find('/') != std::string::npos || dirname == "." || dirname == "..") {
+    return usage("--state_dict_dirname " + dirname +
+                 ": expected the name of a folder within the "
+                 "checkpoint");
   }
+  LayoutOptions layout;
+  EVALCAR_ASSIGN_OR_RETURN(std::vector<std::string> inputs, find_inputs(files, options, layout));
+  EVALCAR_ASSIGN_OR_RETURN(std::string kind, apply_dirname(options, layout));
   const Result<std::string> given =
       find_given_model(files, options.model_name_or_class, options.data_dir);
   if (given.has_value()) layout.base_model = *given;
 
   MergeSources sources;
-  EVALCAR_ASSIGN_OR_RETURN(sources.folders, choose_checkpoints(files, options, layout, err));
+  EVALCAR_ASSIGN_OR_RETURN(sources.folders,
+                           choose_checkpoints(files, std::move(inputs), options, layout, err));
   const std::string& last = sources.folders.back();
   EVALCAR_ASSIGN_OR_RETURN(sources.model_folder, choose_model(files, options, last, given, err));
   for (const std::string& folder : sources.folders) {
-    EVALCAR_ASSIGN_OR_RETURN(Plan plan, plan_of(files, folder, options, layout, err));
+    auto made = plan_of(files, folder, options, layout, err);
+    if (!made.has_value()) return explain_missing(files, folder, made.error(), layout);
+    Plan plan = std::move(made).value();
     EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
     for (const std::string& warning : checkpoint::warnings_of(files, plan)) {
       err << "evalcar merge: warning: " << printable(warning) << "\n";
     }
     sources.plans.push_back(std::move(plan));
   }
-  sources.default_output = default_output(last, options, kind);
+  if (options.average) kind = kind == "regular" ? "average" : "average_" + kind;
+  sources.default_output = merged_place(files, last, checkpoint_patterns(options.pattern), kind);
   return sources;
 }
 

@@ -28,11 +28,6 @@ struct MergeSources {
 Result<MergeSources> find_merge_sources(const MergeOptions& options, const FileSystem& files,
                                         std::ostream& err);
 
-/// The real path of a folder that was named on the command line; kNotFound says what was
-/// `expected`.
-Result<std::string> real_checkpoint_path(const FileSystem& files, const std::string& path,
-                                         const std::string& expected);
-
 /// The folder that --model_name_or_class means: `name` itself if it is a folder, else where the
 /// hub's model of that id lies (`data_dir` may hold it; may be empty). Empty for no name and for a
 /// class of transformers, which has no folder. Errors as checkpoint::find_model().

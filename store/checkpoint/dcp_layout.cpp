@@ -7,8 +7,13 @@
 namespace evalcar::checkpoint {
 namespace {
 
+/// Whether the checkpoint is a DCP itself.
+bool is_dcp_itself(const LayoutScene& scene) {
+  return !scene.options.shard_folders_only && holds_dcp(scene.folder);
+}
+
 bool recognise(const LayoutScene& scene) {
-  return holds_dcp(scene.folder) || holds_dcp(scene.shards) || holds_dcp(scene.ema_shards);
+  return is_dcp_itself(scene) || holds_dcp(scene.shards) || holds_dcp(scene.ema_shards);
 }
 
 /// Where a kind is; nothing where the checkpoint has no place for it.
@@ -17,7 +22,7 @@ const Folder* folder_of(const LayoutScene& scene, WeightsKind kind) {
     return scene.ema_shards.path.empty() ? nullptr : &scene.ema_shards;
   }
   if (holds_dcp(scene.shards)) return &scene.shards;
-  return holds_dcp(scene.folder) ? &scene.folder : nullptr;
+  return is_dcp_itself(scene) ? &scene.folder : nullptr;
 }
 
 Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
@@ -73,6 +78,7 @@ const LayoutEntry& dcp_layout() {
       .name = "dcp",
       .looked_for = ".metadata and *.distcp there or in the checkpoint itself",
       .recognise = recognise,
+      .in_shard_folders = true,
       .has_ema = true,
       .judge = judge,
       .plan = plan,

@@ -35,7 +35,39 @@ struct Inspection {
   std::vector<std::optional<Plan>> plans;  // as report.kinds
 };
 
-Error nothing_found(const std::string& dir) {
+/// Whether a folder inside a checkpoint is one that trainers make before they write weights.
+bool is_early_folder(std::string_view name, const LayoutOptions& options) {
+  return name == options.shard_folder || name == options.ema_shard_folder ||
+         name.starts_with("optimizer") || name == "extra_state" || name == "dataloader_state" ||
+         name == "sharded";
+}
+
+/// Whether the folder holds nothing but what trainers write before weights: configuration and
+/// tokenizer, empty folders for shards, and files that are still to get their names.
+bool has_just_begun(const LayoutScene& scene) {
+  if (!scene.shards.entries.empty() || !scene.ema_shards.entries.empty()) return false;
+  const std::vector<std::string> sides = side_files(scene.folder);
+  return std::all_of(scene.folder.entries.begin(), scene.folder.entries.end(),
+                     [&](const DirectoryEntry& entry) {
+                       if (entry.type == FileType::kDirectory)
+                         return is_early_folder(entry.name, scene.options);
+                       if (entry.type != FileType::kRegular) return false;
+                       return entry.name.starts_with('.') || entry.name == "README.md" ||
+                              std::find(sides.begin(), sides.end(), entry.name) != sides.end();
+                     });
+}
+
+Error nothing_found(const LayoutScene& scene) {
+  const std::string& dir = scene.folder.path;
+  if (scene.options.shard_folders_only) {
+    const bool same = scene.options.shard_folder == scene.options.ema_shard_folder;
+    return make_error(ErrorCode::kUnavailable,
+                      dir + ": holds no shards in " + scene.options.shard_folder +
+                          (same ? "" : " or " + scene.options.ema_shard_folder));
+  }
+  if (has_just_begun(scene)) {
+    return make_error(ErrorCode::kUnavailable, dir + ": holds no weights yet");
+  }
   std::string looked_for;
   for (const LayoutEntry* entry : layouts()) {
     if (entry->looked_for.empty()) continue;
@@ -72,11 +104,12 @@ Result<Inspection> inspect_scene(const LayoutScene& scene, bool averages = true)
   Inspection seen;
   for (const LayoutEntry* entry : layouts()) {
     if (entry->is_average && !averages) continue;
+    if (scene.options.shard_folders_only && !entry->in_shard_folders) continue;
     if (!entry->recognise(scene)) continue;
     seen.entry = entry;
     break;
   }
-  if (seen.entry == nullptr) return nothing_found(dir);
+  if (seen.entry == nullptr) return nothing_found(scene);
   seen.report.layout = seen.entry->layout;
   seen.report.step = step_of_name(base_name(dir));
   for (const WeightsKind kind : {WeightsKind::kRegular, WeightsKind::kEma, WeightsKind::kAverage}) {

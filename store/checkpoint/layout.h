@@ -68,6 +68,9 @@ struct LayoutReport {
 struct LayoutOptions {
   std::string shard_folder = "pytorch_model_fsdp_0";
   std::string ema_shard_folder = "pytorch_ema_model_fsdp_0";
+  /// Only what lies in those two folders counts, whatever other weights the checkpoint holds: one
+  /// of them was asked for by its name.
+  bool shard_folders_only = false;
   /// A checkpoint without config.json counts as complete (its weights alone are wanted).
   bool weights_only = false;
   /// Folder of the model that training started from (evaluate.base_model, --model_name_or_class),
@@ -75,9 +78,10 @@ struct LayoutOptions {
   std::string base_model;
 };
 
-/// Recognises the layout of `dir` and judges each kind. kNotFound: no such folder. kUnsupported:
-/// nothing that looks like a checkpoint this program reads; the message lists what was looked for,
-/// and `retryable` is true: the folder may only be beginning to fill.
+/// Recognises the layout of `dir` and judges each kind. kNotFound: no such folder. kUnavailable: it
+/// holds nothing yet but what trainers write before weights. kUnsupported: nothing that looks like
+/// a checkpoint this program reads; the message lists what was looked for, and `retryable` is true:
+/// the folder may be filled later all the same.
 Result<LayoutReport> inspect_layout(const FileSystem& files, const std::string& dir,
                                     const LayoutOptions& options = {});
 

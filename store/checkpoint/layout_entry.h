@@ -35,6 +35,7 @@ struct LayoutEntry {
   std::string_view looked_for;  ///< its files, for the error where nothing is recognised
   /// Whether the folder is of this layout, by names and structure alone; no file is read.
   bool (*recognise)(const LayoutScene&) = nullptr;
+  bool in_shard_folders = false;  ///< it is (also) read from the scene's shard folders
   bool has_ema = false;     ///< it has a place for EMA weights: the judge is asked for both kinds
   bool is_average = false;  ///< it holds an average, and nothing else
   /// An error: the kind is incomplete for its reason.

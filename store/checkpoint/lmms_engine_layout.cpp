@@ -73,6 +73,7 @@ const LayoutEntry& lmms_engine_layout() {
       .name = "lmms_engine_fsdp2",
       .looked_for = "pytorch_model_fsdp_0/model_world_size_W_rank_R.pt",
       .recognise = recognise,
+      .in_shard_folders = true,
       .has_ema = true,
       .judge = judge,
       .plan = plan,

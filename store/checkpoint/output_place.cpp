@@ -15,7 +15,8 @@ bool holds_checkpoints(const FileSystem& files, const std::string& folder) {
   const auto entries = files.list(folder);
   if (!entries.has_value()) return false;
   return std::any_of(entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
-    return step_of_name(entry.name).has_value();
+    return step_of_name(entry.name).has_value() ||
+           step_of_name(entry.name, "step-{step}").has_value();
   });
 }
 
@@ -47,6 +48,17 @@ Result<std::string> resolve_output(const FileSystem& files, const std::string& p
     if (parent == existing) return real.error();
     existing = parent;
   }
+}
+
+std::string outermost_checkpoint(const FileSystem& files, const std::string& folder) {
+  std::string outermost = folder;
+  for (std::string around = parent_path(folder); around != parent_path(around);
+       around = parent_path(around)) {
+    if (has_name_of_checkpoint(files, around) || has_content_of_checkpoint(files, around)) {
+      outermost = around;
+    }
+  }
+  return outermost;
 }
 
 Status check_output_place(const FileSystem& files, const std::string& path, OutputUse use) {

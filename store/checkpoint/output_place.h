@@ -12,6 +12,10 @@ namespace evalcar::checkpoint {
 /// if it leads through ".." of a folder that is not there.
 Result<std::string> resolve_output(const FileSystem& files, const std::string& path);
 
+/// The outermost folder, `folder` itself or one around it, that is a checkpoint by its name or its
+/// content; `folder` if none is. What lies around it is nobody's checkpoint. `folder` is absolute.
+std::string outermost_checkpoint(const FileSystem& files, const std::string& folder);
+
 /// What happens at the output's path.
 enum class OutputUse {
   kReplaced,  ///< a file or folder appears there by a rename

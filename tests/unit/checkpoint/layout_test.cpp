@@ -230,7 +230,7 @@ TEST_CASE("an empty folder is not a checkpoint yet, and a missing one is not fou
   const RealFileSystem files;
 
   const auto empty = inspect_layout(files, scratch.at("checkpoint-5"));
-  CHECK(empty.error().code == ErrorCode::kUnsupported);
+  CHECK(empty.error().code == ErrorCode::kUnavailable);
   CHECK(empty.error().retryable);
   CHECK(inspect_layout(files, scratch.at("checkpoint-6")).error().code == ErrorCode::kNotFound);
 }

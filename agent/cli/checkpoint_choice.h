@@ -1,0 +1,80 @@
+// Which checkpoints a path on the command line means: a checkpoint, one of its inner folders, a
+// link to one, or the run folder around many.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/layout.h"
+
+namespace evalcar::cli {
+
+/// The real path of a folder that was named on the command line; kNotFound says what was
+/// `expected`.
+Result<std::string> real_checkpoint_path(const FileSystem& files, const std::string& path,
+                                         const std::string& expected);
+
+/// A folder that was named on the command line, as it is to be looked at.
+struct NamedFolder {
+  std::string path;  ///< absolute
+  /// The folder of shards in it that was named itself, where `path` is the checkpoint around it; or
+  /// empty.
+  std::string shard_folder;
+};
+
+/// What names of checkpoints are looked for in a run folder, in this order: `pattern` if it is not
+/// empty, else the Hugging Face Trainer's and torchtitan's.
+std::vector<std::string> checkpoint_patterns(const std::string& pattern);
+
+/// The step that a checkpoint's folder has in its name.
+std::optional<std::int64_t> step_in_name(const std::string& folder,
+                                         const std::vector<std::string>& patterns);
+
+/// The real path; but under the name that was given where only that one tells a step (a link named
+/// checkpoint-5 to a folder of another name), and the checkpoint around it where a folder of its
+/// shards was named. kNotFound says what was `expected`.
+Result<NamedFolder> find_named_folder(const FileSystem& files, const std::string& path,
+                                      const std::vector<std::string>& patterns,
+                                      const checkpoint::LayoutOptions& layout,
+                                      const std::string& expected);
+
+/// Sets that only the shard folder that was named counts. EMA's makes it the EMA weights.
+void select_shard_folder(const std::string& name, checkpoint::LayoutOptions& layout,
+                         checkpoint::WeightsKind& weights);
+
+/// The checkpoints in a run folder, newest first.
+struct StepsOfRun {
+  std::string pattern;  ///< of their names
+  std::vector<std::int64_t> steps;
+
+  std::string name(std::int64_t step) const;
+};
+
+/// Those of the first pattern that any folder's name fits.
+Result<StepsOfRun> steps_of_run(const FileSystem& files, const std::string& run,
+                                const std::vector<std::string>& patterns);
+
+/// Complete checkpoints of a run, and why newer ones are not among them.
+struct CompleteCheckpoints {
+  std::vector<std::string> folders;   ///< absolute, oldest first
+  std::vector<std::string> left_out;  ///< each with its folder's path and the reason, newest first
+};
+
+/// The newest one that holds complete weights of that kind, or all of them. One without a
+/// configuration counts only if none with one does: in an unfinished one it may still be to come.
+CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::string& run,
+                                         const StepsOfRun& steps, checkpoint::WeightsKind weights,
+                                         const checkpoint::LayoutOptions& layout, bool all);
+
+/// <run>/_evalcar/merged/<step>/<kind>: where what is merged of a checkpoint goes by default. The
+/// run is the folder around the outermost checkpoint that `folder` lies in; without a step that
+/// one's name stands in its place. A checkpoint within one (a named adapter) has its name before
+/// the kind.
+std::string merged_place(const FileSystem& files, const std::string& folder,
+                         const std::vector<std::string>& patterns, const std::string& kind);
+
+}  // namespace evalcar::cli

@@ -1,6 +1,6 @@
 // A whole checkpoint folder out of the input: the first byte chooses the files, which the rest
-// fills, cut at NUL NUL. Whatever is in them, the folder is judged, and a plan that is made reads
-// exactly as many bytes as it says, or fails.
+// fills, cut at NEWLINE NEWLINE NEWLINE. Whatever is in them, the folder is judged, and a plan that
+// is made reads exactly as many bytes as it says, or fails.
 #include <string>
 #include <vector>
 
@@ -25,12 +25,16 @@ const std::vector<std::vector<const char*>> kFolders = {
      "global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt", "config.json"},
     {"global_step5/zero_pp_rank_0_mp_rank_00_model_states.pt",
      "global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt", "config.json"},
+    {"shard-00001-model-00001-of-00002.safetensors", "shard-00001-model-00002-of-00002.safetensors",
+     "config.json"},
 };
+constexpr std::size_t kFirstOfTorch = 2;  // these hold torch.save files
+constexpr std::size_t kLastOfTorch = 6;
 
-/// A torch.save file holds NULs, so the two shards are cut at the middle instead.
+/// A torch.save file may hold the cut, so two of them are cut at the middle instead.
 std::vector<std::string> parts_of(std::string_view text, std::size_t choice) {
   std::vector<std::string> parts;
-  if (choice >= 2) {
+  if (choice >= kFirstOfTorch && choice <= kLastOfTorch) {
     const std::size_t shards = kFolders[choice].size() - 1;
     for (std::size_t i = 0; i < shards; ++i) {
       parts.emplace_back(text.substr(i * (text.size() / shards), text.size() / shards));

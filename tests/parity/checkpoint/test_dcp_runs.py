@@ -42,6 +42,32 @@ def write_titan(folder, state):
 LAYOUTS = {"accelerate": ("checkpoint-5", write_accelerate), "titan": ("step-5", write_titan)}
 
 
+def write_by_storage_writer(save):
+    """HuggingFaceStorageWriter, by two ranks; the Trainer's last file beside it."""
+
+    def write(folder, state):
+        folder.parent.mkdir(parents=True)
+        torch.save(dict(state), folder.parent / "state.pt")
+        saves = dcp_checkpoints.write_saves(folder.parent / "saves", [save], world_size=2, state=folder.parent / "state.pt")
+        shutil.move(saves / save, folder)
+        shutil.rmtree(folder.parent / "saves")
+        (folder.parent / "state.pt").unlink()
+        (folder / "config.json").unlink()
+        (folder / "trainer_state.json").write_text('{"global_step": 5}')
+
+    return write
+
+
+SAFETENSORS = {save: ("checkpoint-5", write_by_storage_writer(save)) for save in ("safetensors", "safetensors_files", "consolidated")}
+
+
+def write_full_state_dict(folder, state):
+    """As accelerate's save_state leaves FSDP's full state dict: beside it neither whole weights nor a configuration."""
+    folder.mkdir(parents=True)
+    torch.save(dict(state), folder / "pytorch_model_fsdp.bin")
+    (folder / "trainer_state.json").write_text('{"global_step": 5}')
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_transformers_loads_what_is_merged_with_the_base_models_files(tool, hub, tmp_path, layout):  # noqa: F811
     from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
@@ -99,7 +125,7 @@ def test_the_sidecar_evaluates_weights_alone_with_the_base_models_files(bin_dir,
     (whole / "trainer_state.json").write_text('{"global_step": 5}')
     expected = run_once(bin_dir, tmp_path, whole.parent, data)
 
-    for layout, (name, write) in LAYOUTS.items():
+    for layout, (name, write) in {**LAYOUTS, **SAFETENSORS, "full state dict": ("checkpoint-5", write_full_state_dict)}.items():
         write(tmp_path / layout / name, hub[1])
         pattern = name.replace("5", "{step}")
         line = run_once(bin_dir, tmp_path, tmp_path / layout, data, "--set", f"evaluate.base_model={hub[0]}",

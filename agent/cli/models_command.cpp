@@ -16,8 +16,12 @@ struct Model {
   std::string_view architecture;
   std::string_view modalities;
 };
-constexpr std::array<Model, 1> kModels = {
-    {{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "text, image"}}};
+constexpr std::array<Model, 5> kModels = {
+    {{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "text, image"},
+     {"llama", "LlamaForCausalLM", "text"},
+     {"mistral", "MistralForCausalLM", "text"},
+     {"qwen2", "Qwen2ForCausalLM", "text"},
+     {"qwen3", "Qwen3ForCausalLM", "text"}}};
 
 /// Those that trainers write: all but the average, which is ours and comes last.
 std::vector<std::string_view> layouts() {

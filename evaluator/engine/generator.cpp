@@ -247,7 +247,8 @@ at::Tensor Generator::read_batch(std::span<const Reading> batch,
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (batch[i].last) rows_wanted.push_back(segments[i].row + segments[i].length - 1);
   }
-  const models::CachedAttention attention(segments, cache_, options_.attention);
+  const models::CachedAttention attention(segments, cache_, options_.attention,
+                                          model_.info().window);
   return model_.forward({.embeddings = embeddings(batch, segments),
                          .positions = int64_tensor(positions).view({3, -1}),
                          .wanted = int64_tensor(rows_wanted)},
@@ -292,7 +293,8 @@ at::Tensor Generator::decode_step() {
     rows_wanted.push_back(index);
     segments.push_back({.slot = index, .start = sequence.filled++, .length = 1, .row = index});
   }
-  const models::CachedAttention attention(segments, cache_, options_.attention);
+  const models::CachedAttention attention(segments, cache_, options_.attention,
+                                          model_.info().window);
   const at::Tensor hidden =
       model_.forward({.embeddings = model_.embed(int64_tensor(ids)),
                       .positions = int64_tensor(positions).unsqueeze(0).expand({3, -1}),

@@ -6,10 +6,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_put.h>
+#include <ATen/ops/logical_or.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -46,11 +48,13 @@ at::Tensor int64_tensor(const std::vector<std::int64_t>& values, at::Device devi
       .to(device);
 }
 
-// (length, start + length): row i sees the positions up to start + i.
-at::Tensor causal_mask(const Segment& segment, at::TensorOptions options) {
-  return at::full({segment.length, segment.start + segment.length},
-                  -std::numeric_limits<double>::infinity(), options)
-      .triu(segment.start + 1);
+// (length, start + length): row i sees the positions up to start + i, the last `window` of them
+// where that is not 0.
+at::Tensor causal_mask(const Segment& segment, std::int64_t window, at::TensorOptions options) {
+  const at::Tensor hidden = at::full({segment.length, segment.start + segment.length},
+                                     -std::numeric_limits<double>::infinity(), options);
+  const at::Tensor ahead = hidden.triu(segment.start + 1);
+  return window == 0 ? ahead : ahead + hidden.tril(segment.start - window);
 }
 
 }  // namespace
@@ -60,38 +64,45 @@ std::string_view attention_name(AttentionKind kind) {
 }
 
 CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cache,
-                                 AttentionKind kind)
+                                 AttentionKind kind, std::int64_t window)
     : segments_(segments.begin(), segments.end()), cache_(cache), kind_(kind) {
   decode_ = is_decode();
-  const at::TensorOptions options = cache.keys.options();
-  for (const Segment& segment : segments_)
-    longest_ = std::max(longest_, segment.start + segment.length);
-  if (!decode_) {
-    for (const Segment& segment : segments_) {
-      // A prompt from its first token on needs no mask: the fused kernel knows "causal".
-      const bool fused = kind_ == AttentionKind::kSdpa && segment.start == 0;
-      masks_.push_back(fused ? at::Tensor() : causal_mask(segment, options));
-    }
-    return;
-  }
   std::vector<std::int64_t> slots, places;
   for (const Segment& segment : segments_) {
+    longest_ = std::max(longest_, segment.start + segment.length);
     slots.push_back(segment.slot);
     places.push_back(segment.start);
   }
-  slots_ = int64_tensor(slots, options.device());
-  places_ = int64_tensor(places, options.device());
-  const bool even = std::ranges::all_of(places, [&](auto place) { return place + 1 == longest_; });
-  if (even) {
-    masks_.emplace_back();
-    return;
+  if (decode_) {
+    slots_ = int64_tensor(slots, cache.keys.device());
+    places_ = int64_tensor(places, cache.keys.device());
   }
-  const at::Tensor hidden =
-      at::arange(longest_, slots_.options()).unsqueeze(0) > places_.unsqueeze(1);
-  masks_.push_back(at::zeros(hidden.sizes(), options)
-                       .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
-                       .unsqueeze(1)
-                       .unsqueeze(1));
+  masks_ = masks(0);
+  windowed_masks_ = window > 0 && window < longest_ ? masks(window) : masks_;
+}
+
+CachedAttention::Masks CachedAttention::masks(std::int64_t window) const {
+  const at::TensorOptions options = cache_.keys.options();
+  Masks made;
+  if (!decode_) {
+    for (const Segment& segment : segments_) {
+      // A prompt from its first token on needs no mask: the fused kernel knows "causal".
+      const bool within = window == 0 || segment.start + segment.length <= window;
+      const bool fused = kind_ == AttentionKind::kSdpa && segment.start == 0 && within;
+      made.push_back(fused ? at::Tensor() : causal_mask(segment, within ? 0 : window, options));
+    }
+    return made;
+  }
+  const bool even = std::ranges::all_of(
+      segments_, [&](const Segment& segment) { return segment.start + 1 == longest_; });
+  if (even && window == 0) return {at::Tensor()};
+  const at::Tensor positions = at::arange(longest_, slots_.options()).unsqueeze(0);
+  at::Tensor hidden = positions > places_.unsqueeze(1);  // (rows, longest)
+  if (window > 0) hidden = hidden.logical_or(positions <= places_.unsqueeze(1) - window);
+  return {at::zeros(hidden.sizes(), options)
+              .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
+              .unsqueeze(1)
+              .unsqueeze(1)};
 }
 
 // One new token for each of the slots 0, 1, …: all of them attend in one call.
@@ -105,9 +116,10 @@ bool CachedAttention::is_decode() const {
 }
 
 at::Tensor CachedAttention::attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                                   const at::Tensor& v) const {
+                                   const at::Tensor& v, bool windowed) const {
   write(layer, k, v);
-  return decode_ ? decode(layer, q) : prefill(layer, q);
+  const Masks& masks = windowed ? windowed_masks_ : masks_;
+  return decode_ ? decode(layer, q, masks) : prefill(layer, q, masks);
 }
 
 void CachedAttention::write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const {
@@ -128,14 +140,15 @@ void CachedAttention::write(std::int64_t layer, const at::Tensor& k, const at::T
 }
 
 // The query heads that share a key head become rows of one matrix: no key is repeated.
-at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q) const {
+at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q,
+                                   const Masks& masks) const {
   const std::int64_t rows = q.size(0), heads = q.size(1), dim = q.size(2);
   const std::int64_t kv_heads = cache_.keys.size(3);
   const auto filled = [&](const at::Tensor& cache) {  // (rows, kv_heads, longest, dim)
     return cache.select(0, layer).narrow(0, 0, rows).narrow(1, 0, longest_).transpose(1, 2);
   };
   const at::Tensor grouped = q.view({rows, kv_heads, heads / kv_heads, dim});
-  at::Tensor mask = masks_.front();
+  at::Tensor mask = masks.front();
   if (mask.defined() && kind_ == AttentionKind::kSdpa)
     mask = mask.expand({rows, 1, heads / kv_heads, longest_});
   return attention(grouped, filled(cache_.keys), filled(cache_.values), mask, false, kind_)
@@ -144,7 +157,8 @@ at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q) cons
 
 // Per sequence; key heads stand as the batch, and the query heads of each share it by a stride of
 // 0.
-at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q) const {
+at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
+                                    const Masks& masks) const {
   const std::int64_t heads = q.size(1), dim = q.size(2), kv_heads = cache_.keys.size(3);
   const std::int64_t group = heads / kv_heads;
   at::Tensor out = at::empty({q.size(0), heads * dim}, q.options());
@@ -162,7 +176,7 @@ at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q) con
     const at::Tensor rows = q.narrow(0, segment.row, segment.length)
                                 .view({segment.length, kv_heads, group, dim})
                                 .permute({1, 2, 0, 3});  // (kv_heads, group, length, dim)
-    const at::Tensor mask = masks_[i];
+    const at::Tensor mask = masks[i];
     const at::Tensor result =
         attention(rows, shared(cache_.keys), shared(cache_.values), mask, !mask.defined(), kind_);
     out.narrow(0, segment.row, segment.length)

@@ -41,18 +41,26 @@ struct Segment {
 /// cache must outlive it.
 class CachedAttention {
  public:
-  CachedAttention(std::span<const Segment> segments, KvCache& cache, AttentionKind kind);
+  /// `window`: how many positions a row of a windowed layer sees, its own included; 0 where no
+  /// layer has a window.
+  CachedAttention(std::span<const Segment> segments, KvCache& cache, AttentionKind kind,
+                  std::int64_t window = 0);
 
   /// Writes the new keys and values to the cache, then attends each row to its sequence up to
-  /// itself. q: (rows, heads, dim); k, v: (rows, kv_heads, dim). Returns (rows, heads · dim).
+  /// itself; in a windowed layer to the last `window` positions of that. q: (rows, heads, dim);
+  /// k, v: (rows, kv_heads, dim). Returns (rows, heads · dim).
   at::Tensor attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                    const at::Tensor& v) const;
+                    const at::Tensor& v, bool windowed = false) const;
 
  private:
+  /// Decode: one (rows, 1, 1, longest); else per segment (length, start + length). An undefined one
+  /// hides nothing but what lies ahead.
+  using Masks = std::vector<at::Tensor>;
   bool is_decode() const;
+  Masks masks(std::int64_t window) const;
   void write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const;
-  at::Tensor decode(std::int64_t layer, const at::Tensor& q) const;
-  at::Tensor prefill(std::int64_t layer, const at::Tensor& q) const;
+  at::Tensor decode(std::int64_t layer, const at::Tensor& q, const Masks& masks) const;
+  at::Tensor prefill(std::int64_t layer, const at::Tensor& q, const Masks& masks) const;
 
   std::vector<Segment> segments_;
   KvCache& cache_;
@@ -60,8 +68,7 @@ class CachedAttention {
   bool decode_ = false;
   std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
   at::Tensor slots_, places_;  // decode: (rows) int64
-  std::vector<at::Tensor>
-      masks_;  // decode: one (rows,1,1,longest); else per segment (length, start+length)
+  Masks masks_, windowed_masks_;
 };
 
 /// Attention inside equal blocks of rows, everything with everything. q, k, v: (count · length,

@@ -112,6 +112,24 @@ Result<std::optional<ConfigFields>> ConfigFields::object(std::string_view key) c
   return std::optional(ConfigFields(*found, place_ + ": " + std::string(key)));
 }
 
+Error ConfigFields::unsupported(const std::string& what) const {
+  return make_error(ErrorCode::kUnsupported, place_ + ": " + what);
+}
+
+Status ConfigFields::require(std::string_view key, std::string_view value) const {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string seen, text(key, std::string(value)));
+  if (seen == value) return {};
+  return unsupported(std::string(key) + " \"" + seen + "\" (known: " + std::string(value) + ")");
+}
+
+Status ConfigFields::require_multiple(std::string_view what, std::int64_t value,
+                                      std::int64_t divisor) const {
+  if (value % divisor == 0) return {};
+  return make_error(ErrorCode::kCorruption, place_ + ": " + std::string(what) + " (" +
+                                                std::to_string(value) + " is not a multiple of " +
+                                                std::to_string(divisor) + ")");
+}
+
 Result<nlohmann::json> read_config(const FileSystem& files, const std::string& dir) {
   const std::string path = join_path(dir, "config.json");
   EVALCAR_ASSIGN_OR_RETURN(const std::string content, read_file(files, path, kConfigLimitBytes));

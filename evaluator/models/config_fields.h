@@ -14,6 +14,13 @@
 
 namespace evalcar::models {
 
+// Far above every known model (hidden 16,384, 126 layers, vocabulary 262,144), and small enough
+// that no product of two overflows.
+inline constexpr std::int64_t kMostWidth = 1 << 17;
+inline constexpr std::int64_t kMostLayers = 1024;
+inline constexpr std::int64_t kMostHeads = 4096;
+inline constexpr std::int64_t kMostVocabulary = 1 << 23;
+
 /// One object of a configuration file, with the words that name it in messages.
 class ConfigFields {
  public:
@@ -42,6 +49,12 @@ class ConfigFields {
   const std::string& place() const { return place_; }
   /// kCorruption "<place>.<key> is <seen>; <expected>".
   Error unexpected(std::string_view key, std::string_view expected) const;
+  /// kUnsupported "<place>: <what>".
+  Error unsupported(const std::string& what) const;
+  /// kUnsupported unless the text under `key` is `value`, or nothing is there.
+  Status require(std::string_view key, std::string_view value) const;
+  /// kCorruption "<what> (<value> is not a multiple of <divisor>)" unless it is.
+  Status require_multiple(std::string_view what, std::int64_t value, std::int64_t divisor) const;
 
  private:
   const nlohmann::json* json_;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "evaluator/models/attention.h"
-#include "evaluator/models/qwen2_5_vl/positions.h"
+#include "evaluator/models/positions.h"
 #include "evaluator/weights/arena.h"
 #include "evaluator/weights/layout.h"
 #include "store/base/result.h"
@@ -25,6 +25,7 @@ struct ModelInfo {
   std::int64_t layers = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
+  std::int64_t window = 0;  ///< tokens that the windowed layers see; 0: there are none
   int image_token_id = -1;  ///< -1: no pictures
   std::int64_t merge = 2;   ///< patches per side of a picture's token
   std::int64_t patch_size = 14;

@@ -2,22 +2,40 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "evaluator/models/config_fields.h"
+#include "evaluator/models/decoder/text_model.h"
 #include "evaluator/models/qwen2_5_vl/model.h"
+#include "evaluator/models/text_families/families.h"
 
 namespace evalcar::models {
 namespace {
 
+using Parse = Result<decoder::Config> (*)(const nlohmann::json&, const std::string&);
+using Make = Result<std::unique_ptr<Model>> (*)(const nlohmann::json&, const std::string&);
+
 struct Family {
   std::string_view model_type;
   std::string_view architecture;
-  Result<std::unique_ptr<Model>> (*make)(const nlohmann::json& config, const std::string& place);
+  Parse text = nullptr;  ///< of a text model: its numbers are all there is to it
+  Make model = nullptr;  ///< of any other
+
+  Result<std::unique_ptr<Model>> make(const nlohmann::json& config,
+                                      const std::string& place) const {
+    if (model != nullptr) return model(config, place);
+    EVALCAR_ASSIGN_OR_RETURN(decoder::Config numbers, text(config, place));
+    return decoder::make_text_model(std::string(model_type), std::move(numbers));
+  }
 };
 
 // A table, not static registration: what is in the program can be read here.
 constexpr Family kFamilies[] = {
-    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", &qwen2_5_vl::make_model},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", nullptr, &qwen2_5_vl::make_model},
+    {"llama", "LlamaForCausalLM", &text_families::parse_llama},
+    {"mistral", "MistralForCausalLM", &text_families::parse_mistral},
+    {"qwen2", "Qwen2ForCausalLM", &text_families::parse_qwen2},
+    {"qwen3", "Qwen3ForCausalLM", &text_families::parse_qwen3},
 };
 
 // The architecture's class decides where it is given; files without one are judged by model_type.

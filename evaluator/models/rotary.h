@@ -5,10 +5,15 @@
 
 #include <cstdint>
 
+#include "evaluator/models/rotary_settings.h"
+
 namespace evalcar::models {
 
 /// 1 / base^(2i/dim) for i in [0, dim/2): (dim/2) float32, with torch's own rounding.
 at::Tensor rotary_frequencies(double base, std::int64_t dim, at::Device device);
+
+/// The same, slowed down as the settings say.
+at::Tensor rotary_frequencies(const RotarySettings& settings, std::int64_t dim, at::Device device);
 
 /// Angles of a batch of rows. cos, sin: (rows, 1, dim/2).
 struct RotaryAngles {

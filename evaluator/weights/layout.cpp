@@ -38,4 +38,16 @@ void WeightLayout::add_stacked(const std::string& name, const std::vector<Source
   residents.push_back({name, std::move(shape)});
 }
 
+void WeightLayout::add_linears(const std::string& prefix, const std::string& name,
+                               std::initializer_list<LinearPart> parts, std::int64_t width,
+                               bool bias) {
+  std::vector<SourceTensor> matrices, biases;
+  for (const LinearPart& part : parts) {
+    matrices.push_back({.name = prefix + part.name + ".weight", .shape = {part.rows, width}});
+    biases.push_back({.name = prefix + part.name + ".bias", .shape = {part.rows}});
+  }
+  add_stacked(prefix + name + ".weight", matrices);
+  if (bias) add_stacked(prefix + name + ".bias", biases);
+}
+
 }  // namespace evalcar::weights

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,12 @@ struct TiedTensor {
   std::string same_as;
 };
 
+/// A matrix of WeightLayout::add_linears().
+struct LinearPart {
+  const char* name;
+  std::int64_t rows;
+};
+
 struct WeightLayout {
   std::vector<ResidentTensor> residents;
   std::vector<SourceTensor> sources;  ///< each expected exactly once
@@ -45,6 +52,10 @@ struct WeightLayout {
   void add(const std::string& name, const std::vector<std::int64_t>& shape);
   /// Adds a resident tensor made of sources stacked along dimension 0; all agree in the others.
   void add_stacked(const std::string& name, const std::vector<SourceTensor>& parts);
+  /// Adds "<prefix><name>.weight": the matrices "<prefix><part>.weight" one above the other, each
+  /// (rows, width), so that one product computes all; and their biases alike, where there are any.
+  void add_linears(const std::string& prefix, const std::string& name,
+                   std::initializer_list<LinearPart> parts, std::int64_t width, bool bias);
   /// Adds a resident tensor that holds one source under another shape with as many elements.
   void add_reshaped(const std::string& name, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& stored_shape);

@@ -2,12 +2,12 @@
 // 4.51 and the hub), nested beside flat (4.52 to 4.57), nested (5.x).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "evaluator/models/decoder/config.h"
 #include "store/base/result.h"
 
 namespace evalcar::models::qwen2_5_vl {
@@ -22,7 +22,7 @@ struct VisionConfig {
   std::int64_t temporal_patch = 2;
   std::int64_t merge = 2;            ///< patches per side that become one token
   std::int64_t window = 112;         ///< pixels per side of an attention window
-  std::int64_t out_hidden = 0;       ///< = TextConfig::hidden
+  std::int64_t out_hidden = 0;       ///< = the decoder's hidden
   std::vector<bool> full_attention;  ///< per block: the whole picture, not windows
   double rope_theta = 10000.0;
 
@@ -33,30 +33,14 @@ struct VisionConfig {
   std::int64_t window_tokens() const { return window / merge / patch; }
 };
 
-struct TextConfig {
-  std::int64_t vocab = 0;
-  std::int64_t hidden = 0;
-  std::int64_t intermediate = 0;
-  std::int64_t layers = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  double rms_norm_eps = 1e-5;
-  double rope_theta = 1'000'000.0;
-  /// Frequencies that turn with time, height and width; their sum is head_dim / 2.
-  std::array<std::int64_t, 3> mrope_section{};
-
-  std::int64_t head_dim() const { return hidden / heads; }
-};
-
 struct Config {
-  TextConfig text;
+  decoder::Config text;
   VisionConfig vision;
-  bool tied_head = false;  ///< lm_head shares embed_tokens
   int image_token_id = 0;
 };
 
 /// Reads and checks the numbers. kCorruption for absurd or contradicting ones, kUnsupported by name
-/// for what this program does not compute (other rope types, sliding windows, other activations).
+/// for what this program does not compute (other rope types, other activations).
 /// `place` names the file in messages.
 Result<Config> parse_config(const nlohmann::json& json, const std::string& place);
 

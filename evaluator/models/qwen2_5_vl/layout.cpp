@@ -1,19 +1,11 @@
 #include "evaluator/models/qwen2_5_vl/layout.h"
 
+#include "evaluator/models/decoder/layout.h"
+
 namespace evalcar::models::qwen2_5_vl {
 namespace {
 
-using weights::SourceTensor;
 using weights::WeightLayout;
-
-// Tensors of two matrices one above the other, so that one product computes both.
-void add_gate_up(WeightLayout& layout, const std::string& mlp, std::int64_t intermediate,
-                 std::int64_t hidden) {
-  layout.add_stacked(
-      mlp + "gate_up_proj.weight",
-      {SourceTensor{.name = mlp + "gate_proj.weight", .shape = {intermediate, hidden}},
-       SourceTensor{.name = mlp + "up_proj.weight", .shape = {intermediate, hidden}}});
-}
 
 void add_vision_block(WeightLayout& layout, const VisionConfig& c, const std::string& block) {
   layout.add(block + "norm1.weight", {c.hidden});
@@ -22,10 +14,8 @@ void add_vision_block(WeightLayout& layout, const VisionConfig& c, const std::st
   layout.add(block + "attn.proj.weight", {c.hidden, c.hidden});
   layout.add(block + "attn.proj.bias", {c.hidden});
   layout.add(block + "norm2.weight", {c.hidden});
-  add_gate_up(layout, block + "mlp.", c.intermediate, c.hidden);
-  layout.add_stacked(block + "mlp.gate_up_proj.bias",
-                     {SourceTensor{.name = block + "mlp.gate_proj.bias", .shape = {c.intermediate}},
-                      SourceTensor{.name = block + "mlp.up_proj.bias", .shape = {c.intermediate}}});
+  layout.add_linears(block + "mlp.", "gate_up_proj",
+                     {{"gate_proj", c.intermediate}, {"up_proj", c.intermediate}}, c.hidden, true);
   layout.add(block + "mlp.down_proj.weight", {c.hidden, c.intermediate});
   layout.add(block + "mlp.down_proj.bias", {c.hidden});
 }
@@ -43,24 +33,6 @@ void add_vision(WeightLayout& layout, const VisionConfig& c) {
   layout.add("visual.merger.mlp.2.bias", {c.out_hidden});
 }
 
-void add_text_layer(WeightLayout& layout, const TextConfig& c, const std::string& layer) {
-  const std::int64_t q = c.heads * c.head_dim(), kv = c.kv_heads * c.head_dim();
-  const std::string attention = layer + "self_attn.";
-  layout.add(layer + "input_layernorm.weight", {c.hidden});
-  layout.add_stacked(attention + "qkv_proj.weight",
-                     {SourceTensor{.name = attention + "q_proj.weight", .shape = {q, c.hidden}},
-                      SourceTensor{.name = attention + "k_proj.weight", .shape = {kv, c.hidden}},
-                      SourceTensor{.name = attention + "v_proj.weight", .shape = {kv, c.hidden}}});
-  layout.add_stacked(attention + "qkv_proj.bias",
-                     {SourceTensor{.name = attention + "q_proj.bias", .shape = {q}},
-                      SourceTensor{.name = attention + "k_proj.bias", .shape = {kv}},
-                      SourceTensor{.name = attention + "v_proj.bias", .shape = {kv}}});
-  layout.add(attention + "o_proj.weight", {c.hidden, q});
-  layout.add(layer + "post_attention_layernorm.weight", {c.hidden});
-  add_gate_up(layout, layer + "mlp.", c.intermediate, c.hidden);
-  layout.add(layer + "mlp.down_proj.weight", {c.hidden, c.intermediate});
-}
-
 }  // namespace
 
 std::string canonical_name(std::string_view stored) {
@@ -74,17 +46,8 @@ std::string canonical_name(std::string_view stored) {
 WeightLayout weight_layout(const Config& config) {
   WeightLayout layout;
   layout.canonical_name = &canonical_name;
-  const TextConfig& text = config.text;
-  layout.add("model.embed_tokens.weight", {text.vocab, text.hidden});
+  decoder::add_tensors(layout, config.text);
   add_vision(layout, config.vision);
-  for (std::int64_t i = 0; i < text.layers; ++i)
-    add_text_layer(layout, text, "model.layers." + std::to_string(i) + ".");
-  layout.add("model.norm.weight", {text.hidden});
-  if (config.tied_head) {
-    layout.ties.push_back({"lm_head.weight", "model.embed_tokens.weight"});
-  } else {
-    layout.add("lm_head.weight", {text.vocab, text.hidden});
-  }
   return layout;
 }
 

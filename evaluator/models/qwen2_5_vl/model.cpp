@@ -3,27 +3,23 @@
 #include <optional>
 #include <utility>
 
+#include "evaluator/models/decoder/decoder.h"
+#include "evaluator/models/decoder/text_model.h"
 #include "evaluator/models/qwen2_5_vl/config.h"
 #include "evaluator/models/qwen2_5_vl/layout.h"
-#include "evaluator/models/qwen2_5_vl/text.h"
 #include "evaluator/models/qwen2_5_vl/vision.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
 
 ModelInfo describe(const Config& config) {
-  return {.model_type = "qwen2_5_vl",
-          .vocab = config.text.vocab,
-          .hidden = config.text.hidden,
-          .intermediate = config.text.intermediate,
-          .layers = config.text.layers,
-          .kv_heads = config.text.kv_heads,
-          .head_dim = config.text.head_dim(),
-          .image_token_id = config.image_token_id,
-          .merge = config.vision.merge,
-          .patch_size = config.vision.patch,
-          .temporal_patch = config.vision.temporal_patch,
-          .patch_elements = config.vision.patch_elements()};
+  ModelInfo info = decoder::describe("qwen2_5_vl", config.text);
+  info.image_token_id = config.image_token_id;
+  info.merge = config.vision.merge;
+  info.patch_size = config.vision.patch;
+  info.temporal_patch = config.vision.temporal_patch;
+  info.patch_elements = config.vision.patch_elements();
+  return info;
 }
 
 class Qwen25Vl final : public Model {
@@ -35,12 +31,12 @@ class Qwen25Vl final : public Model {
 
   void bind(const weights::Arena& arena, AttentionKind attention) override {
     vision_.emplace(config_.vision, arena, attention);
-    text_.emplace(config_.text, config_.tied_head, arena);
+    text_.emplace(config_.text, arena);
   }
 
   Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
                                     std::span<const ImageGrid> grids) const override {
-    return prompt_positions(tokens, grids, config_.image_token_id, config_.vision.merge);
+    return mrope_positions(tokens, grids, config_.image_token_id, config_.vision.merge);
   }
   at::Tensor encode_images(const at::Tensor& patches, std::span<const ImageGrid> grids,
                            const OnLayer& on_layer) const override {
@@ -57,7 +53,7 @@ class Qwen25Vl final : public Model {
   Config config_;
   ModelInfo info_;
   std::optional<VisionTower> vision_;
-  std::optional<TextModel> text_;
+  std::optional<decoder::Decoder> text_;
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ def test_a_tied_head_that_is_saved_too_is_accepted(good, bin_dir):
 
 def architecture(name):
     def change(config):
-        config["architectures"], config["model_type"] = [name], "llama"
+        config["architectures"], config["model_type"] = [name], "gpt_neo"
 
     return change
 
@@ -108,7 +108,7 @@ def in_text(key, value):
 
 
 CONFIGS = {
-    "architecture": (architecture("LlamaForCausalLM"), "unsupported", ["LlamaForCausalLM", "known are: qwen2_5_vl"]),
+    "architecture": (architecture("GPTNeoForCausalLM"), "unsupported", ["GPTNeoForCausalLM", "known are: qwen2_5_vl", "qwen3 (Qwen3ForCausalLM)"]),
     "layers": (in_text("num_hidden_layers", 10**9), "corruption", ["num_hidden_layers is 1000000000", "from 1 to 1024"]),
     "more-layers": (in_text("num_hidden_layers", 4), "corruption", ["missing (model.layers.3."]),
     "negative": (in_text("vocab_size", -5), "corruption", ["vocab_size is -5"]),
@@ -118,7 +118,7 @@ CONFIGS = {
     "sections": (lambda c: c["text_config"]["rope_parameters"].update(mrope_section=[1, 1, 1]), "corruption",
                  ["mrope_section"]),
     "rope": (lambda c: c["text_config"]["rope_parameters"].update(rope_type="yarn"), "unsupported", ["rope type \"yarn\""]),
-    "window": (in_text("use_sliding_window", True), "unsupported", ["sliding window"]),
+    "window": (in_text("layer_types", ["sliding_attention"] * 3), "corruption", ["sliding_window is", "use_sliding_window"]),
     "activation": (in_text("hidden_act", "gelu"), "unsupported", ["hidden_act \"gelu\""]),
     "no-vision": (lambda c: c.pop("vision_config"), "corruption", ["vision_config is missing"]),
     "width": (lambda c: c["vision_config"].update(out_hidden_size=128), "corruption", ["out_hidden_size 128"]),

@@ -54,13 +54,13 @@ TEST_CASE("the flat and the nested configuration give the same model") {
     const auto config = parse_config(source, "config.json");
 
     REQUIRE(config.has_value());
-    CHECK(config->text.head_dim() == 16);
-    CHECK(config->text.rope_theta == 5e5);
-    CHECK(config->text.mrope_section == std::array<std::int64_t, 3>{2, 3, 3});
+    CHECK(config->text.head_dim == 16);
+    CHECK(config->text.rope.theta == 5e5);
+    CHECK(config->text.position_axis == std::vector<std::int64_t>{0, 0, 1, 1, 1, 2, 2, 2});
     CHECK(config->vision.full_attention == std::vector<bool>{false, true, false, true});
     CHECK(config->vision.patch_elements() == 1176);
     CHECK(config->vision.window_tokens() == 4);
-    CHECK(config->tied_head);
+    CHECK(config->text.tied_head);
     CHECK(config->image_token_id == 990);
   }
 }
@@ -70,7 +70,7 @@ TEST_CASE("a tie that only text_config tells of is honoured") {
   config.erase("tie_word_embeddings");
   config["text_config"]["tie_word_embeddings"] = true;
 
-  CHECK(parse_config(config, "config.json")->tied_head);
+  CHECK(parse_config(config, "config.json")->text.tied_head);
 }
 
 TEST_CASE("every number of a configuration is checked before it is used") {

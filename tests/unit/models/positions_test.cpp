@@ -1,16 +1,14 @@
-#include "evaluator/models/qwen2_5_vl/positions.h"
+#include "evaluator/models/positions.h"
 
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 using namespace evalcar::models;
-using namespace evalcar::models::qwen2_5_vl;
 
 TEST_CASE("text counts on and a picture stands on its grid") {
   const std::vector<std::int32_t> tokens = {1, 2, 9, 9, 9, 9, 9, 9, 3};
   const std::vector<ImageGrid> grids = {{1, 4, 6}};  // 2 by 3 tokens
 
-  const auto positions = prompt_positions(tokens, grids, 9, 2);
+  const auto positions = mrope_positions(tokens, grids, 9, 2);
 
   REQUIRE(positions.has_value());
   CHECK(positions->axes[0] == std::vector<std::int64_t>{0, 1, 2, 2, 2, 2, 2, 2, 5});
@@ -24,7 +22,7 @@ TEST_CASE("two pictures without a word between them are two grids") {
   const std::vector<std::int32_t> tokens = {9, 9, 9};
   const std::vector<ImageGrid> grids = {{1, 2, 2}, {1, 2, 4}};
 
-  const auto positions = prompt_positions(tokens, grids, 9, 2);
+  const auto positions = mrope_positions(tokens, grids, 9, 2);
 
   REQUIRE(positions.has_value());
   CHECK(positions->axes[2] == std::vector<std::int64_t>{0, 1, 2});
@@ -35,42 +33,16 @@ TEST_CASE("two pictures without a word between them are two grids") {
 TEST_CASE("placeholders and pictures that do not match are refused") {
   const std::vector<ImageGrid> one = {{1, 2, 4}};
 
-  CHECK_FALSE(prompt_positions(std::vector<std::int32_t>{1, 9}, one, 9, 2).has_value());
-  CHECK_FALSE(prompt_positions(std::vector<std::int32_t>{9, 1, 9}, one, 9, 2).has_value());
-  CHECK_FALSE(prompt_positions(std::vector<std::int32_t>{1, 2}, one, 9, 2).has_value());
-  CHECK_FALSE(prompt_positions(std::vector<std::int32_t>{9, 9, 9, 9}, one, 9, 2).has_value());
+  CHECK_FALSE(mrope_positions(std::vector<std::int32_t>{1, 9}, one, 9, 2).has_value());
+  CHECK_FALSE(mrope_positions(std::vector<std::int32_t>{9, 1, 9}, one, 9, 2).has_value());
+  CHECK_FALSE(mrope_positions(std::vector<std::int32_t>{1, 2}, one, 9, 2).has_value());
+  CHECK_FALSE(mrope_positions(std::vector<std::int32_t>{9, 9, 9, 9}, one, 9, 2).has_value());
 }
 
-TEST_CASE("windows of equal size stand together and every unit is restored") {
-  const std::vector<ImageGrid> grids = {{1, 10, 6}};  // 5 by 3 units, windows of 2 by 2
+TEST_CASE("words alone stand in a line") {
+  const PromptPositions positions = line_positions(3);
 
-  const TowerOrder order = tower_order(grids, 2, 2);
-
-  REQUIRE(order.windows.size() == 3);
-  CHECK(order.windows[0].count == 2);
-  CHECK(order.windows[0].length == 16);
-  CHECK(order.windows[1].count ==
-        3);  // two of 2 by 1 at the right edge, one of 1 by 2 at the bottom
-  CHECK(order.windows[1].length == 8);
-  CHECK(order.windows[2].length == 4);  // the corner
-  REQUIRE(order.frames.size() == 1);
-  CHECK(order.frames[0].length == 60);
-  for (std::size_t unit = 0; unit < order.unit_restore.size(); ++unit) {
-    const auto place = static_cast<std::size_t>(order.unit_restore[unit]);
-    CHECK(order.unit_order[place] == static_cast<std::int64_t>(unit));
-  }
-}
-
-TEST_CASE("pictures of a batch never share a window or a frame") {
-  const std::vector<ImageGrid> grids = {{1, 4, 4}, {1, 4, 8}};
-
-  const TowerOrder order = tower_order(grids, 2, 4);
-
-  REQUIRE(order.frames.size() == 2);
-  CHECK(order.frames[0].first == 0);
-  CHECK(order.frames[1].first == 16);
-  REQUIRE(order.windows.size() == 2);
-  CHECK(order.windows[1].first == 16);
-  CHECK(std::ranges::max(order.patch_h) == 3);
-  CHECK(std::ranges::max(order.patch_w) == 7);
+  for (const auto& axis : positions.axes) CHECK(axis == std::vector<std::int64_t>{0, 1, 2});
+  CHECK(positions.next == 3);
+  CHECK(positions.images.empty());
 }

@@ -1,5 +1,4 @@
-// The language model of Qwen2.5-VL: Qwen2.5 (GQA, SwiGLU, biases on q, k and v) with three-axis
-// rotary positions (mRoPE).
+// A decoder over packed rows and a slot cache; its switches are decoder::Config's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,16 +6,17 @@
 #include <vector>
 
 #include "evaluator/models/attention.h"
+#include "evaluator/models/decoder/config.h"
 #include "evaluator/models/model.h"
-#include "evaluator/models/qwen2_5_vl/config.h"
 #include "evaluator/models/rotary.h"
 #include "evaluator/weights/arena.h"
 
-namespace evalcar::models::qwen2_5_vl {
+namespace evalcar::models::decoder {
 
-class TextModel {
+class Decoder {
  public:
-  TextModel(const TextConfig& config, bool tied_head, const weights::Arena& arena);
+  /// Takes views of the tensors that add_tensors() laid out.
+  Decoder(const Config& config, const weights::Arena& arena);
 
   at::Tensor embed(const at::Tensor& ids) const;
   at::Tensor forward(const TextBatch& batch, const CachedAttention& attention,
@@ -24,16 +24,20 @@ class TextModel {
   at::Tensor logits(const at::Tensor& hidden) const;
 
  private:
+  /// A bias or norm that the family does not have is an undefined tensor.
   struct Layer {
-    at::Tensor input_norm, qkv_weight, qkv_bias, o_weight;
-    at::Tensor post_norm, gate_up_weight, down_weight;
+    at::Tensor input_norm, qkv_weight, qkv_bias, q_norm, k_norm, o_weight, o_bias;
+    at::Tensor post_norm, gate_up_weight, gate_up_bias, down_weight, down_bias;
+    bool windowed = false;
   };
   at::Tensor attend(const Layer& layer, std::int64_t index, const at::Tensor& x,
                     const RotaryAngles& angles, const CachedAttention& attention) const;
+  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
+  at::Tensor norm_of_heads(const at::Tensor& x, const at::Tensor& weight) const;
   at::Tensor mlp(const Layer& layer, const at::Tensor& x) const;
   RotaryAngles angles(const at::Tensor& positions) const;
 
-  TextConfig config_;
+  Config config_;
   at::Tensor embed_tokens_;  // (vocab, hidden)
   at::Tensor head_;          // (vocab, hidden); embed_tokens_ where tied
   at::Tensor norm_;          // (hidden)
@@ -42,4 +46,4 @@ class TextModel {
   std::vector<Layer> layers_;
 };
 
-}  // namespace evalcar::models::qwen2_5_vl
+}  // namespace evalcar::models::decoder

@@ -1,0 +1,118 @@
+// Shapes: N rows (new tokens of all sequences of the batch), C hidden, H heads, K key heads, D
+// head_dim, I intermediate, V vocabulary.
+#include "evaluator/models/decoder/decoder.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tensor.h>
+
+#include <optional>
+#include <string>
+
+#include "evaluator/kernels/rms_norm.h"
+
+namespace evalcar::models::decoder {
+namespace {
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
+}  // namespace
+
+Decoder::Decoder(const Config& config, const weights::Arena& arena)
+    : config_(config),
+      embed_tokens_(arena.tensor("model.embed_tokens.weight")),
+      head_(config.tied_head ? embed_tokens_ : arena.tensor("lm_head.weight")),
+      norm_(arena.tensor("model.norm.weight")),
+      frequencies_(rotary_frequencies(config.rope, config.head_dim, embed_tokens_.device())),
+      axis_(at::tensor(at::ArrayRef<std::int64_t>(config.position_axis),
+                       at::TensorOptions().dtype(at::kLong))
+                .to(embed_tokens_.device())) {
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i) + ".";
+    const auto tensor = [&](const char* part, bool there = true) {
+      return there ? arena.tensor(name + part) : at::Tensor();
+    };
+    layers_.push_back({.input_norm = tensor("input_layernorm.weight"),
+                       .qkv_weight = tensor("self_attn.qkv_proj.weight"),
+                       .qkv_bias = tensor("self_attn.qkv_proj.bias", config.qkv_bias),
+                       .q_norm = tensor("self_attn.q_norm.weight", config.qk_norm),
+                       .k_norm = tensor("self_attn.k_norm.weight", config.qk_norm),
+                       .o_weight = tensor("self_attn.o_proj.weight"),
+                       .o_bias = tensor("self_attn.o_proj.bias", config.output_bias),
+                       .post_norm = tensor("post_attention_layernorm.weight"),
+                       .gate_up_weight = tensor("mlp.gate_up_proj.weight"),
+                       .gate_up_bias = tensor("mlp.gate_up_proj.bias", config.mlp_bias),
+                       .down_weight = tensor("mlp.down_proj.weight"),
+                       .down_bias = tensor("mlp.down_proj.bias", config.mlp_bias),
+                       .windowed = config.windowed[static_cast<std::size_t>(i)]});
+  }
+}
+
+at::Tensor Decoder::embed(const at::Tensor& ids) const { return at::embedding(embed_tokens_, ids); }
+
+at::Tensor Decoder::forward(const TextBatch& batch, const CachedAttention& attention,
+                            const OnLayer& on_layer) const {
+  const RotaryAngles turn = angles(batch.positions);
+  at::Tensor x = batch.embeddings;  // (N, C)
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    at::Tensor mixed = attend(layer, static_cast<std::int64_t>(i), norm(x, layer.input_norm), turn,
+                              attention);  // (N, H·D)
+    if (i + 1 == layers_.size()) {  // every key is in the cache now: only the wanted rows go on
+      mixed = mixed.index_select(0, batch.wanted);
+      x = x.index_select(0, batch.wanted);
+    }
+    x = x + linear(mixed, layer.o_weight, layer.o_bias);
+    x = x + mlp(layer, norm(x, layer.post_norm));
+    if (on_layer && !on_layer()) break;
+  }
+  return x;
+}
+
+// positions: (3, N). Frequency j turns by positions[axis_[j]] · frequencies_[j].
+RotaryAngles Decoder::angles(const at::Tensor& positions) const {
+  const at::Tensor places = positions.index_select(0, axis_).t().to(at::kFloat);  // (N, D/2)
+  return rotary_angles(places * frequencies_, embed_tokens_.scalar_type());
+}
+
+at::Tensor Decoder::attend(const Layer& layer, std::int64_t index, const at::Tensor& x,
+                           const RotaryAngles& turn, const CachedAttention& attention) const {
+  const at::Tensor qkv =
+      linear(x, layer.qkv_weight, layer.qkv_bias)
+          .view({x.size(0), config_.heads + 2 * config_.kv_heads, config_.head_dim});
+  at::Tensor q = qkv.narrow(1, 0, config_.heads);                 // (N, H, D)
+  at::Tensor k = qkv.narrow(1, config_.heads, config_.kv_heads);  // (N, K, D)
+  const at::Tensor v = qkv.narrow(1, config_.heads + config_.kv_heads, config_.kv_heads);
+  if (config_.qk_norm) {
+    q = norm_of_heads(q, layer.q_norm);
+    k = norm_of_heads(k, layer.k_norm);
+  }
+  return attention.attend(index, rotate(q, turn), rotate(k, turn), v, layer.windowed);
+}
+
+at::Tensor Decoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
+  return kernels::rms_norm(x, weight, config_.rms_norm_eps);
+}
+
+// Each head by itself: (N, H, D) as N·H rows.
+at::Tensor Decoder::norm_of_heads(const at::Tensor& x, const at::Tensor& weight) const {
+  return norm(x.reshape({-1, config_.head_dim}), weight).view(x.sizes());
+}
+
+at::Tensor Decoder::mlp(const Layer& layer, const at::Tensor& x) const {
+  const at::Tensor both = linear(x, layer.gate_up_weight, layer.gate_up_bias);  // (N, 2·I)
+  const at::Tensor gate = at::silu(both.narrow(1, 0, config_.intermediate));
+  const at::Tensor up = both.narrow(1, config_.intermediate, config_.intermediate);
+  return linear(gate * up, layer.down_weight, layer.down_bias);
+}
+
+at::Tensor Decoder::logits(const at::Tensor& hidden) const {
+  return at::linear(norm(hidden, norm_), head_);  // (k, V)
+}
+
+}  // namespace evalcar::models::decoder

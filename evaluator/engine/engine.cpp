@@ -387,6 +387,13 @@ class TorchEngine final : public Engine {
 
 }  // namespace
 
+Result<bool> reads_pictures(const FileSystem& files, const std::string& config_dir) {
+  return caught("reading the configuration", c10::kCPU, [&]() -> Result<bool> {
+    EVALCAR_ASSIGN_OR_RETURN(const auto model, models::make_model(files, config_dir));
+    return model->info().image_token_id >= 0;
+  });
+}
+
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   return caught("creating the engine", c10::kCPU, [&]() -> Result<std::unique_ptr<Engine>> {
     EVALCAR_ASSIGN_OR_RETURN(ResolvedDevice device, resolve_device(options.device));

@@ -140,7 +140,13 @@ struct LoadedWeights {
   std::int64_t vocab_size = 0;
   int image_token_id = -1;  ///< config.json's; -1 for a text model
   int vision_merge_size = 2;
+
+  bool reads_pictures() const { return image_token_id >= 0; }
 };
+
+/// Whether the model that `<config_dir>/config.json` describes takes pictures. The errors are those
+/// of Engine::load() for the file.
+Result<bool> reads_pictures(const FileSystem& files, const std::string& config_dir);
 
 /// What one evaluation may ask for of an engine that already holds its weights.
 struct RunOptions {

@@ -94,7 +94,7 @@ class Evaluation {
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
-    jobs_ = open_jobs(files_, settings_, measured_, model_, common_);
+    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_tokens(weights_), common_);
     EVALCAR_RETURN_IF_ERROR(prepare_all());
     settle_fingerprints();
     take_known_answers();
@@ -175,6 +175,7 @@ class Evaluation {
     auto prompt = job.task->prompt(doc_id, weights_.architecture);
     if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
     job.inputs[d] = prompt->input;
+    if (!prompt->images.empty() && !weights_.reads_pictures()) return shows_pictures();
     engine::Request request;
     request.generation = job.generation;
     request.stream = stream_of(job.name, doc_id);
@@ -196,6 +197,13 @@ class Evaluation {
     return std::nullopt;
   }
 
+  /// The task and the model do not go together: every checkpoint fares alike.
+  TaskFailure shows_pictures() const {
+    return failed(make_error(ErrorCode::kInvalidArgument,
+                             "its prompt shows a picture, and a " + weights_.architecture +
+                                 " model reads text alone: take the task out of evaluate.tasks"));
+  }
+
   Status add_pictures(const TaskJob& job, std::int64_t doc_id, const tasks::Prompt& prompt,
                       engine::Request& request, std::vector<std::int64_t>& placeholders) {
     for (std::size_t i = 0; i < prompt.images.size(); ++i) {
@@ -215,8 +223,11 @@ class Evaluation {
 
   Status encode(const tasks::Prompt& prompt, engine::Request& request,
                 const std::vector<std::int64_t>& placeholders) const {
-    EVALCAR_ASSIGN_OR_RETURN(const std::string text,
-                             model_.chat_template.render(prompt.messages, true));
+    EVALCAR_ASSIGN_OR_RETURN(
+        const std::string text,
+        model_.chat_template.render(
+            prompt.messages, true,
+            weights_.reads_pictures() ? text::ContentForm::kParts : text::ContentForm::kText));
     EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, model_.tokenizer.encode(text));
     EVALCAR_ASSIGN_OR_RETURN(request.tokens,
                              expand_placeholders(ids, weights_.image_token_id, placeholders));
@@ -468,10 +479,12 @@ Result<protocol::EvaluationResult> run_evaluation(
                           ": few-shot prompts are not supported yet; expected 0");
   }
   EVALCAR_RETURN_IF_ERROR(check_fractions(asked.interim_at));
-  EVALCAR_ASSIGN_OR_RETURN(
-      const vision::ProcessorSettings processor,
-      vision::load_processor_settings(files, model.processor_dir, settings.min_pixels,
-                                      settings.max_pixels));
+  vision::ProcessorSettings processor;
+  if (weights.reads_pictures()) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        processor, vision::load_processor_settings(files, model.processor_dir, settings.min_pixels,
+                                                   settings.max_pixels));
+  }
   return Evaluation(engine, weights, model, files, asked, known, events, std::move(stop), processor)
       .run();
 }

@@ -62,7 +62,8 @@ Result<std::string> hash_model_files(const FileSystem& files, const ModelFolders
   Sha256 hash;
   EVALCAR_RETURN_IF_ERROR(add_folder(files, folders.config, kConfigFiles, hash));
   EVALCAR_RETURN_IF_ERROR(add_folder(files, folders.tokenizer, kTextFiles, hash));
-  EVALCAR_RETURN_IF_ERROR(add_folder(files, folders.processor, kProcessorFiles, hash));
+  if (!folders.processor.empty())
+    EVALCAR_RETURN_IF_ERROR(add_folder(files, folders.processor, kProcessorFiles, hash));
   return to_hex(hash.finish());
 }
 

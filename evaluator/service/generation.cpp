@@ -11,7 +11,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxGenerationConfigBytes = 1U << 20U;
-constexpr std::int64_t kWrapperMaxNewTokens = 128;
+constexpr std::int64_t kChatWrapperTokens = 128;
+constexpr std::int64_t kTextWrapperTokens = 4096;
 
 /// Keys of generation_config.json that change a greedy answer, with the value that does nothing.
 struct NeutralKey {
@@ -143,12 +144,16 @@ Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults def
   return defaults;
 }
 
+std::int64_t wrapper_tokens(const engine::LoadedWeights& weights) {
+  return weights.reads_pictures() ? kChatWrapperTokens : kTextWrapperTokens;
+}
+
 Result<engine::GenerationSettings> effective_generation(
     const tasks::GenerationDefaults& task, const protocol::EvaluationSettings& settings,
-    const GenerationConfig& config, const text::Tokenizer& tokenizer) {
+    const GenerationConfig& config, const text::Tokenizer& tokenizer, std::int64_t most_tokens) {
   engine::GenerationSettings effective;
   effective.max_new_tokens =
-      settings.max_new_tokens.value_or(task.max_new_tokens.value_or(kWrapperMaxNewTokens));
+      settings.max_new_tokens.value_or(task.max_new_tokens.value_or(most_tokens));
   effective.temperature =
       task.temperature.value_or(0.0);  // do_sample of a task is ignored: the temperature decides
   effective.top_p = task.top_p.value_or(1.0);

@@ -32,14 +32,20 @@ Result<std::string> folder_with(const FileSystem& files, const std::array<std::s
 }  // namespace
 
 Result<ModelFolders> find_model_folders(const FileSystem& files, const std::string& checkpoint,
-                                        const std::string& base_model) {
+                                        const std::string& base_model,
+                                        const ReadsPictures& reads_pictures) {
   const std::array<std::string, 2> folders = {checkpoint, base_model};
   ModelFolders found;
   EVALCAR_ASSIGN_OR_RETURN(found.config, folder_with(files, folders, {"config.json"}));
   EVALCAR_ASSIGN_OR_RETURN(found.tokenizer, folder_with(files, folders, {"tokenizer.json"}));
-  EVALCAR_ASSIGN_OR_RETURN(
-      found.processor,
-      folder_with(files, folders, {"preprocessor_config.json", "processor_config.json"}));
+  auto processor =
+      folder_with(files, folders, {"preprocessor_config.json", "processor_config.json"});
+  if (processor.has_value()) {
+    found.processor = std::move(processor).value();
+    return found;
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const bool needed, reads_pictures(found.config));
+  if (needed) return std::move(processor).error();
   return found;
 }
 

@@ -2,6 +2,7 @@
 // where its processor's files are.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "evaluator/service/generation.h"
@@ -18,21 +19,26 @@ namespace evalcar::service {
 struct ModelFolders {
   std::string config;     ///< config.json, and generation_config.json if it is there
   std::string tokenizer;  ///< tokenizer.json, tokenizer_config.json, the chat template
-  std::string processor;  ///< preprocessor_config.json or processor_config.json
+  std::string processor;  ///< preprocessor_config.json or processor_config.json; "" = none needed
 };
 
+/// Whether the model of a folder's config.json takes pictures.
+using ReadsPictures = std::function<Result<bool>(const std::string& config_dir)>;
+
 /// `base_model` may be empty. kNotFound names the first file that neither folder has, and
-/// evaluate.base_model.
+/// evaluate.base_model. `reads_pictures` is asked where there is no processor: a text model does
+/// without.
 Result<ModelFolders> find_model_folders(const FileSystem& files, const std::string& checkpoint,
-                                        const std::string& base_model);
+                                        const std::string& base_model,
+                                        const ReadsPictures& reads_pictures);
 
 /// Loaded with the weights.
 struct ModelText {
   text::Tokenizer tokenizer;
   text::ChatTemplate chat_template;
   GenerationConfig generation;
-  std::string processor_dir;
-  std::string files_sha256;  ///< hash_model_files()
+  std::string processor_dir;  ///< "" = none
+  std::string files_sha256;   ///< hash_model_files()
 };
 
 /// Reads tokenizer, chat template and generation settings. A generation_config.json counts only

@@ -238,7 +238,10 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
                              checkpoint::adapter_base(files_, load.dir, load.base_model));
   }
   EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
-                           find_model_folders(files_, load.dir, layout.base_model));
+                           find_model_folders(files_, load.dir, layout.base_model,
+                                              [this](const std::string& config_dir) {
+                                                return engine::reads_pictures(files_, config_dir);
+                                              }));
   EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
                            checkpoint::make_plan(files_, load.dir, *kind, layout));

@@ -12,8 +12,13 @@ class TaskOpener {
  public:
   TaskOpener(const FileSystem& files, const protocol::EvaluationSettings& settings,
              std::span<const std::string> measured, const ModelText& model,
-             const std::string& common)
-      : files_(files), settings_(settings), measured_(measured), model_(model), common_(common) {}
+             std::int64_t most_tokens, const std::string& common)
+      : files_(files),
+        settings_(settings),
+        measured_(measured),
+        model_(model),
+        most_tokens_(most_tokens),
+        common_(common) {}
 
   std::vector<TaskJob> open_all() {
     std::vector<TaskJob> jobs;
@@ -76,9 +81,9 @@ class TaskOpener {
   Status settle_generation(TaskJob& job, const tasks::TaskFile& file) const {
     EVALCAR_ASSIGN_OR_RETURN(const tasks::GenerationDefaults defaults,
                              apply_gen_kwargs(file.generation, settings_.gen_kwargs));
-    EVALCAR_ASSIGN_OR_RETURN(
-        job.generation,
-        effective_generation(defaults, settings_, model_.generation, model_.tokenizer));
+    EVALCAR_ASSIGN_OR_RETURN(job.generation,
+                             effective_generation(defaults, settings_, model_.generation,
+                                                  model_.tokenizer, most_tokens_));
     job.generation_text = generation_json(job.generation, defaults);
     job.until = defaults.until;
     return {};
@@ -102,6 +107,7 @@ class TaskOpener {
   const protocol::EvaluationSettings& settings_;
   const std::span<const std::string> measured_;
   const ModelText& model_;
+  const std::int64_t most_tokens_;
   const std::string& common_;
 };
 
@@ -117,8 +123,8 @@ TaskFailure failed_by_data(Error error) { return {std::move(error), std::string(
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
-                               const std::string& common) {
-  return TaskOpener(files, settings, measured, model, common).open_all();
+                               std::int64_t most_tokens, const std::string& common) {
+  return TaskOpener(files, settings, measured, model, most_tokens, common).open_all();
 }
 
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs) {

@@ -52,10 +52,11 @@ struct TaskJob {
 
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
 /// failure. `common`: common_identity(). `measured`: tasks that have their number already.
+/// `most_tokens`: wrapper_tokens().
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
-                               const std::string& common);
+                               std::int64_t most_tokens, const std::string& common);
 
 /// Each job once, in the order in which lmms-eval takes their tasks.
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs);

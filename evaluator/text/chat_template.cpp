@@ -59,16 +59,36 @@ std::string text_of(std::string_view text) {
 }
 
 // As lmms-eval hands messages over: a list of parts, the picture itself under "image".
-Json json_of(const std::vector<Message>& messages) {
+Json parts_of(const Message& message) {
+  Json content = Json::array();
+  for (const Content& part : message.content) {
+    if (part.type == Content::Type::kImage) {
+      content.push_back({{"type", "image"}, {"image", "picture"}});
+    } else {
+      content.push_back({{"type", "text"}, {"text", text_of(part.text)}});
+    }
+  }
+  return content;
+}
+
+// As vLLM hands them to a template that wants a text.
+Result<Json> joined_text(const Message& message) {
+  std::string text;
+  for (std::size_t i = 0; i < message.content.size(); ++i) {
+    const Content& part = message.content[i];
+    if (part.type == Content::Type::kImage)
+      return make_error(ErrorCode::kInvalidArgument, "a picture in a prompt of text alone");
+    text += (i == 0 ? "" : "\n") + text_of(part.text);
+  }
+  return Json(std::move(text));
+}
+
+Result<Json> json_of(const std::vector<Message>& messages, ContentForm form) {
   Json list = Json::array();
   for (const Message& message : messages) {
-    Json content = Json::array();
-    for (const Content& part : message.content) {
-      if (part.type == Content::Type::kImage) {
-        content.push_back({{"type", "image"}, {"image", "picture"}});
-      } else {
-        content.push_back({{"type", "text"}, {"text", text_of(part.text)}});
-      }
+    Json content = parts_of(message);
+    if (form == ContentForm::kText) {
+      EVALCAR_ASSIGN_OR_RETURN(content, joined_text(message));
     }
     list.push_back({{"role", text_of(message.role)}, {"content", std::move(content)}});
   }
@@ -158,8 +178,9 @@ Result<ChatTemplate> ChatTemplate::load(const FileSystem& files, const std::stri
 }
 
 Result<std::string> ChatTemplate::render(const std::vector<Message>& messages,
-                                         bool add_generation_prompt) const {
-  const Json variables = {{"messages", json_of(messages)},
+                                         bool add_generation_prompt, ContentForm form) const {
+  EVALCAR_ASSIGN_OR_RETURN(Json list, json_of(messages, form));
+  const Json variables = {{"messages", std::move(list)},
                           {"add_generation_prompt", add_generation_prompt}};
   return render_json(variables.dump());
 }

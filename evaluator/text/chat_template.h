@@ -25,6 +25,12 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
+/// How a message's content is handed to the template.
+enum class ContentForm {
+  kParts,  ///< a list of parts, as templates of models that take pictures expect it
+  kText,   ///< one text, its parts joined by a newline, as templates of text models do
+};
+
 /// Immutable after load; thread-safe.
 class ChatTemplate {
  public:
@@ -37,9 +43,10 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  /// The prompt. kInvalidArgument with the template's own words where it calls raise_exception.
-  Result<std::string> render(const std::vector<Message>& messages,
-                             bool add_generation_prompt) const;
+  /// The prompt. kInvalidArgument with the template's own words where it calls raise_exception, and
+  /// for a picture in a content of kText.
+  Result<std::string> render(const std::vector<Message>& messages, bool add_generation_prompt,
+                             ContentForm form = ContentForm::kParts) const;
   /// The same with the variables as one JSON object ("messages", "add_generation_prompt", "tools",
   /// …): for tests and tools.
   Result<std::string> render_json(std::string_view variables_json) const;

@@ -11,6 +11,7 @@ using evalcar::Error;
 using evalcar::ErrorCode;
 using evalcar::text::ChatTemplate;
 using evalcar::text::Content;
+using evalcar::text::ContentForm;
 using evalcar::text::Message;
 
 namespace {
@@ -134,6 +135,23 @@ TEST_CASE("deeply nested source is refused and not recursed into") {
   }
   CHECK_FALSE(
       render("{{ x }}", R"({"x":)" + repeated("[", 5000) + repeated("]", 5000) + "}").has_value());
+}
+
+TEST_CASE("a text model's template gets the content as one text, and no picture") {
+  const auto chat = ChatTemplate::parse("{{ 'user:' + messages[0].content }}", "t");
+  REQUIRE(chat.has_value());
+  const Content first{Content::Type::kText, "a"}, second{Content::Type::kText, "b"};
+
+  const auto text = chat->render({{"user", {first, second}}}, true, ContentForm::kText);
+  const auto picture =
+      chat->render({{"user", {{Content::Type::kImage, ""}, first}}}, true, ContentForm::kText);
+  const auto parts = chat->render({{"user", {first}}}, true);
+
+  REQUIRE(text.has_value());
+  CHECK(*text == "user:a\nb");
+  REQUIRE_FALSE(picture.has_value());
+  CHECK(picture.error().message.find("picture") != std::string::npos);
+  CHECK_FALSE(parts.has_value());  // a list is no text
 }
 
 TEST_CASE("every truncation of a template is rendered or refused, and none crashes") {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -193,6 +194,25 @@ void ChildProcess::end() {
 
 void ChildProcess::kill_group() const {
   if (pid_ > 0) ::kill(-pid_, SIGKILL);
+}
+
+bool ChildProcess::is_exiting() const {
+  if (pid_ < 0) return false;
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel's sched.h
+  constexpr int kFlagsField = 7;           // of proc(5), counted behind the name's parenthesis
+  const OwnedFd fd(
+      ::open(("/proc/" + std::to_string(pid_) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 1024> text{};
+  const ssize_t size = fd.get() < 0 ? -1 : ::read(fd.get(), text.data(), text.size());
+  if (size <= 0) return false;
+  std::string_view rest(text.data(), static_cast<std::size_t>(size));
+  rest.remove_prefix(std::min(rest.rfind(')') + 1, rest.size()));
+  for (int field = 0; field < kFlagsField; ++field) {
+    rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));
+  }
+  unsigned long flags = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), flags);
+  return (flags & kExiting) != 0;
 }
 
 std::optional<int> ChildProcess::try_wait() {

@@ -48,6 +48,8 @@ class ChildProcess {
   int output() const { return output_.get(); }
   /// The wait status if the child has ended; what is left of its group is killed then.
   std::optional<int> try_wait();
+  /// It is on its way out, by exit or by a signal, whatever is sent to it now.
+  bool is_exiting() const;
   /// SIGKILL to the whole group.
   void kill_group() const;
 

@@ -25,6 +25,8 @@ struct Exited {
   std::string evidence;
   std::optional<int> exit_code;    ///< absent: a signal ended it
   std::optional<int> signal = {};  ///< which one
+  /// This side sent the signal by itself, without Evaluator::kill(), for the reason in `evidence`.
+  bool ended_by_us = false;
 };
 
 using EvaluatorEvent = std::variant<protocol::Message, Garbage, Exited>;

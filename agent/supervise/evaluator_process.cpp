@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "store/base/text.h"
 
@@ -42,7 +43,7 @@ Status EvaluatorProcess::start() {
   child_.reset();
   EVALCAR_ASSIGN_OR_RETURN(child_, ChildProcess::spawn(command_, theirs.get()));
   socket_ = std::move(ours);
-  socket_ended_ = output_ended_ = false;
+  socket_ended_ = output_ended_ = ended_by_us_ = false;
   incoming_.clear();
   log_.clear();
   outgoing_.clear();
@@ -138,11 +139,19 @@ std::vector<EvaluatorEvent> EvaluatorProcess::poll() {
     Exited exited{evidence(*status), {}};
     if (WIFEXITED(*status)) exited.exit_code = WEXITSTATUS(*status);
     if (WIFSIGNALED(*status)) exited.signal = WTERMSIG(*status);
+    if (ended_by_us_ && exited.signal == SIGKILL) {
+      exited.ended_by_us = true;
+      exited.evidence =
+          "it closed its channel and went on, so this agent killed it; " + exited.evidence;
+    }
     events.push_back(std::move(exited));
     child_.reset();
     socket_.reset();
   } else if (socket_ended_) {
-    child_->kill_group();  // it closed the channel and lives on: of no use
+    // It closed the channel and lives on: of no use. What dies closes it on the way, too, and a
+    // large process takes its time: that end is its own, or the kernel's.
+    ended_by_us_ = ended_by_us_ || !child_->is_exiting();
+    child_->kill_group();
   }
   return events;
 }

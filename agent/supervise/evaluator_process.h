@@ -42,6 +42,7 @@ class EvaluatorProcess final : public Evaluator {
   OwnedFd socket_;
   bool socket_ended_ = false;
   bool output_ended_ = false;
+  bool ended_by_us_ = false;  ///< without kill(): its channel had ended
   LineBuffer incoming_;
   LineBuffer log_;
   LineQuota quota_;

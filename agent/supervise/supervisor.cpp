@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <set>
+#include <utility>
 
 namespace evalcar::supervise {
 namespace {
@@ -133,7 +134,9 @@ void Supervisor::stop() {
     evaluator_->kill();
     (void)evaluator_->poll();
   }
-  greeted_ = doomed_ = false;
+  // A process that holds a device takes its time to die: until it is seen to, none is started.
+  dismissed_ = doomed_ = evaluator_->running();
+  greeted_ = false;
   enter(State::kIdle, "");
 }
 
@@ -302,8 +305,10 @@ void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEven
 }
 
 void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events) {
-  const JobFailed failure = failure_of(exited, doomed_);
+  const JobFailed failure = failure_of(exited, doomed_ || exited.ended_by_us);
+  const bool dismissed = std::exchange(dismissed_, false);
   greeted_ = doomed_ = false;
+  if (dismissed) return;  // it was told to go, and nothing of it was wanted any more
   ++deaths_;
   const auto pause =
       std::min(options_.longest_pause, options_.first_pause * (1 << std::min(deaths_ - 1, 16)));

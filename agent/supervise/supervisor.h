@@ -123,6 +123,7 @@ class Supervisor {
   int deaths_ = 0;               ///< since the last job that ended well
   bool greeted_ = false;         ///< this process said hello
   bool doomed_ = false;          ///< killed, and not yet seen to end
+  bool dismissed_ = false;       ///< by stop(), and not yet seen to end
   std::string start_error_;      ///< why it could not be started
   std::optional<protocol::Hello> hello_;
   std::string weights_sha256_;

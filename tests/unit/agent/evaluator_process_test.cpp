@@ -150,7 +150,22 @@ TEST_CASE("a closed channel means the evaluator is of no use: it is ended") {
   const auto events = wait_for(process, 1);
 
   REQUIRE(events.size() == 1);
-  CHECK(std::holds_alternative<Exited>(events[0]));
+  const auto* const exited = std::get_if<Exited>(&events[0]);
+  REQUIRE(exited != nullptr);
+  CHECK(exited->signal == SIGKILL);
+  CHECK(exited->ended_by_us);
+  CHECK(exited->evidence.find("this agent killed it") != std::string::npos);
+}
+
+TEST_CASE("what somebody else kills is not told as killed by this side") {
+  EvaluatorProcess process = shell("kill -KILL $$");
+  REQUIRE(process.start().has_value());
+
+  const auto events = wait_for(process, 1);
+
+  REQUIRE(events.size() == 1);
+  CHECK(std::get<Exited>(events[0]).signal == SIGKILL);
+  CHECK_FALSE(std::get<Exited>(events[0]).ended_by_us);
 }
 
 TEST_CASE("EVALCAR_EVALUATOR names the evaluator, and a wrong name is told") {

@@ -16,6 +16,7 @@ struct FakeEvaluatorScript {
   bool running = false;
   int starts = 0;
   int kills = 0;
+  bool lingers = false;  ///< it takes its time to die
   std::string last_words;
   std::optional<Error> start_error;
 
@@ -41,6 +42,7 @@ class FakeEvaluator final : public supervise::Evaluator {
   bool running() const override { return script_.running; }
   void send(const protocol::Message& message) override { script_.received.push_back(message); }
   std::vector<supervise::EvaluatorEvent> poll() override {
+    if (script_.lingers) return {};
     auto events = std::move(script_.pending);
     script_.pending.clear();
     for (const auto& event : events) {

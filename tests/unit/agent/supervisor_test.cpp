@@ -345,6 +345,40 @@ TEST_CASE("a cancelled job says nothing more, and a process that does not let go
   CHECK(bench.script.kills == 1);
 }
 
+TEST_CASE("a kill by this side is told as such, and not as the kernel's for memory") {
+  Bench bench;
+  bench.reach_evaluating();
+
+  Exited exited{
+      "it closed its channel and went on, so this agent killed it; signal 9", {}, SIGKILL};
+  exited.ended_by_us = true;
+  const JobFailed failure = failure_of(bench.say(exited));
+
+  CHECK(failure.kind == "evaluator_died");
+  CHECK(failure.retryable);
+  CHECK(failure.message.find("this agent killed it") != std::string::npos);
+  CHECK(failure.message.find("memory") == std::string::npos);
+}
+
+TEST_CASE(
+    "an evaluator that was told to go and takes its time is no death, and none starts before") {
+  Bench bench;
+  bench.reach_evaluating();
+  (void)bench.say(protocol::Message(Bench::result()));
+  bench.script.lingers = true;
+
+  bench.supervisor.rest();
+
+  CHECK_FALSE(bench.supervisor.ready());
+  CHECK(bench.supervisor.step().empty());
+  CHECK_FALSE(bench.supervisor.ready());
+  bench.script.lingers = false;
+  CHECK(bench.supervisor.step().empty());
+  CHECK(bench.supervisor.ready());  // without the pause after a death
+  bench.begin("8");
+  CHECK(bench.script.starts == 2);
+}
+
 TEST_CASE("a kill that was not ours is memory that ran out, ours is what it was for") {
   Bench bench;
   bench.reach_evaluating();

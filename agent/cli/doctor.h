@@ -27,15 +27,17 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
-/// This machine, whatever is evaluated: state directory, inotify, clock, rank variables.
-Findings check_machine(FileSystem& files, const Clock& clock);
+/// This machine, whatever is evaluated: where the database is to be (store.path, else the default),
+/// inotify, clock, rank variables.
+Findings check_machine(FileSystem& files, const Clock& clock, const config::StoreSettings& store);
 
 /// An output directory: file system, free space, permissions, hard links (tried), the trainer's
 /// save_steps against evaluate.eval_steps.
 Findings check_output_directory(FileSystem& files, const config::Settings& settings,
                                 const std::string& dir);
 
-/// The evaluator's program and what it can run on: libtorch, NCCL, driver, each GPU.
+/// The evaluator's program and what it can run on: libtorch, NCCL, driver, the GPUs that
+/// evaluate.device and evaluate.num_gpus name. The others are told, not judged.
 Findings check_evaluator(const FileSystem& files, const Clock& clock,
                          const config::Settings& settings);
 
@@ -62,6 +64,10 @@ struct GpuFacts {
   bool lost = false;
 };
 Findings judge_gpu(const GpuFacts& gpu, bool share_gpu);
+
+/// Whether an evaluator with evaluate.device = `device` runs on `gpu` ("cuda:1"): on the one that
+/// is named (the first of "auto" and "cuda") and, with more than one, on those behind it.
+bool runs_on(const std::string& device, std::int64_t num_gpus, const std::string& gpu);
 
 /// The name of a file system by its magic number ("ext4", "NFS"; "" if it is not known), and
 /// whether it is one of a network.

@@ -80,7 +80,7 @@ int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clo
   };
   add({check_configuration(options, files, settings)});
   const bool configured = findings.front().level != Level::kProblem;
-  add(check_machine(files, clock));
+  add(check_machine(files, clock, settings.store));
   add(check_databases(files, settings));
   add(check_evaluator(files, clock, settings));
   if (configured) {

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "agent/cli/doctor.h"
@@ -122,16 +123,49 @@ Findings judge_devices(const Json& report, const config::EvaluateSettings& setti
     findings.push_back(judge_no_gpu(settings.device, text_of(report, "no_gpu")));
     return findings;
   }
+  std::string others;
+  bool any = false;
   for (const Json& gpu : *gpus) {
     if (!gpu.is_object()) continue;
-    for (Finding& finding : judge_gpu(facts_of(gpu), settings.share_gpu)) {
+    const GpuFacts facts = facts_of(gpu);
+    if (!runs_on(settings.device, settings.num_gpus, facts.device)) {
+      others += (others.empty() ? "" : ", ") + facts.device + " (" + facts.name + ")";
+      continue;
+    }
+    any = true;
+    for (Finding& finding : judge_gpu(facts, settings.share_gpu)) {
       findings.push_back(std::move(finding));
     }
+  }
+  if (!any && settings.device != "cpu") {
+    findings.push_back(
+        {"GPU", Level::kProblem,
+         "evaluate.device is \"" + settings.device + "\", and only these are seen: " + others,
+         "name one of them in evaluate.device, or check CUDA_VISIBLE_DEVICES"});
+  } else if (!others.empty()) {
+    findings.push_back({"other GPUs", Level::kOk,
+                        others + ": not used (evaluate.device is \"" + settings.device + "\")"});
   }
   return findings;
 }
 
 }  // namespace
+
+bool runs_on(const std::string& device, std::int64_t num_gpus, const std::string& gpu) {
+  constexpr std::string_view kCuda = "cuda:";
+  const auto number_of_device = [&kCuda](const std::string& name) -> std::optional<std::int64_t> {
+    if (name == "auto" || name == "cuda") return 0;
+    std::int64_t number = 0;
+    const char* const end = name.data() + name.size();
+    if (!name.starts_with(kCuda)) return std::nullopt;
+    const auto [rest, error] = std::from_chars(name.data() + kCuda.size(), end, number);
+    return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
+  };
+  const auto first = number_of_device(device);
+  const auto asked = number_of_device(gpu);
+  if (!first.has_value() || !asked.has_value()) return false;
+  return *asked >= *first && *asked < *first + std::max<std::int64_t>(1, num_gpus);
+}
 
 Findings judge_gpu(const GpuFacts& gpu, bool share_gpu) {
   const std::string what = gpu.device + " (" + gpu.name + ")";

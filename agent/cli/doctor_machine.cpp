@@ -48,8 +48,8 @@ std::optional<std::uint64_t> number_in(const FileSystem& files, const std::strin
   return error == std::errc() && end != text->data() ? std::optional(number) : std::nullopt;
 }
 
-Finding check_state_directory(FileSystem& files) {
-  const std::string dir = state::state_directory();
+Finding check_state_directory(FileSystem& files, const config::StoreSettings& store) {
+  const std::string dir = store.path.empty() ? state::state_directory() : parent_path(store.path);
   const std::string mend =
       "set store.path to a file on a local disk that this user may write, e.g. below "
       "/var/lib/evalcar";
@@ -61,8 +61,11 @@ Finding check_state_directory(FileSystem& files) {
   }
   const FileSystemKind kind = file_system_kind(files.file_system_type(dir).value_or(0));
   if (kind.is_network && kind.name != "FUSE") {
-    return {"state directory", Level::kProblem,
-            dir + ": is on " + std::string(kind.name) + ", where SQLite can lose data", mend};
+    const std::string text =
+        dir + ": is on " + std::string(kind.name) + ", where SQLite can lose data";
+    const bool forced = store.allow_network_file_system;
+    return {"state directory", forced ? Level::kWarning : Level::kProblem,
+            text + (forced ? "; store.allow_network_file_system allows it" : ""), mend};
   }
   const std::uint64_t free = files.free_bytes(dir).value_or(0);
   std::string text = dir + ": " + config::format_bytes(free) + " free";
@@ -145,8 +148,8 @@ FileSystemKind file_system_kind(std::uint64_t magic) {
   return found == kTypes.end() ? FileSystemKind{} : found->kind;
 }
 
-Findings check_machine(FileSystem& files, const Clock& clock) {
-  return {check_state_directory(files), check_inotify(files), check_clock(clock),
+Findings check_machine(FileSystem& files, const Clock& clock, const config::StoreSettings& store) {
+  return {check_state_directory(files, store), check_inotify(files), check_clock(clock),
           check_rank_variables()};
 }
 

@@ -9,6 +9,7 @@
 
 #include "agent/cli/doctor.h"
 #include "store/checkpoint/json_scan.h"
+#include "store/checkpoint/layout.h"
 
 namespace evalcar::cli {
 namespace {
@@ -75,19 +76,14 @@ Finding check_permissions(const std::string& dir) {
 }
 
 /// Steps and folders of the checkpoints that are there.
-std::map<std::int64_t, std::string> checkpoints_in(const FileSystem& files,
-                                                   const std::string& dir) {
+std::map<std::int64_t, std::string> checkpoints_in(const FileSystem& files, const std::string& dir,
+                                                   const std::string& pattern) {
   std::map<std::int64_t, std::string> found;
   const auto entries = files.list(dir);
   if (!entries.has_value()) return found;
   for (const DirectoryEntry& entry : *entries) {
-    constexpr std::string_view kPrefix = "checkpoint-";
-    const std::string_view name = entry.name;
-    if (!name.starts_with(kPrefix)) continue;
-    const std::string digits(name.substr(kPrefix.size()));
-    const bool number = !digits.empty() && digits.size() < 18 &&
-                        digits.find_first_not_of("0123456789") == std::string::npos;
-    if (number) found[std::stoll(digits)] = join_path(dir, entry.name);
+    const auto step = checkpoint::step_of_name(entry.name, pattern);
+    if (step.has_value()) found[*step] = join_path(dir, entry.name);
   }
   return found;
 }
@@ -180,7 +176,7 @@ Findings check_output_directory(FileSystem& files, const config::Settings& setti
     return {{"output directory", Level::kProblem, dir + ": is no folder",
              "set watch.output_dir to the trainer's output directory"}};
   }
-  const auto checkpoints = checkpoints_in(files, dir);
+  const auto checkpoints = checkpoints_in(files, dir, settings.watch.pattern);
   return {{"output directory", Level::kOk,
            dir + ": " + std::to_string(checkpoints.size()) + " checkpoints"},
           check_space(files, settings, dir),

@@ -76,6 +76,25 @@ def test_a_gpu_is_told_with_what_is_wrong_with_it(bench, doctor):
     assert doctor("--set", "evaluate.share_gpu=true")[0] == 0
 
 
+def test_what_is_configured_is_judged_and_not_the_default(bench, doctor, tmp_path):
+    """The folder of store.path and the GPU of evaluate.device; the others are told alone."""
+    code, found = doctor("--set", f"store.path={tmp_path}/db/run.db")
+    assert code == 0 and found["state directory"][0]["text"].startswith(f"{tmp_path}/db:")
+    assert not (tmp_path / "state").exists()
+    code, found = doctor("--set", "store.path=/proc/nowhere/run.db")
+    assert code == 1 and "/proc/nowhere" in found["state directory"][0]["text"]
+
+    old = {**GPU, "capability": 70, "use": {"lost": True}}
+    good = {**GPU, "device": "cuda:1", "name": "H100", "capability": 90, "memory_bytes": 80 << 30, "use": {}}
+    bench.tell(devices={"gpus": [old, good]})
+    code, found = doctor("--device", "cuda:1")
+    assert code == 0 and [gpu["text"].split()[0] for gpu in found["GPU"]] == ["cuda:1"], found
+    assert "cuda:0 (Tesla T4)" in found["other GPUs"][0]["text"]
+    assert doctor("--device", "cuda:0")[0] == 1
+    code, found = doctor("--device", "cuda:7")
+    assert code == 1 and '"cuda:7"' in found["GPU"][0]["text"] and "cuda:1 (H100)" in found["GPU"][0]["text"]
+
+
 def test_tasks_data_and_steps_that_do_not_fit_are_told_with_the_nearest(bench, doctor):
     code, found = doctor("--tasks", "docvqa_vla")
     assert code == 1 and 'did you mean "docvqa_val"?' in found["task"][0]["text"] and found["task"][0]["mend"]

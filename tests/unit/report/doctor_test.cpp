@@ -60,6 +60,19 @@ TEST_CASE("a GPU below 7.5 is refused, a small one warned of, one in use told wi
   CHECK(judge_gpu(lost, false)[0].level == Level::kProblem);
 }
 
+TEST_CASE("of several GPUs those that the configuration names are judged") {
+  CHECK(runs_on("auto", 1, "cuda:0"));
+  CHECK(runs_on("cuda", 1, "cuda:0"));
+  CHECK_FALSE(runs_on("cuda", 1, "cuda:1"));
+  CHECK(runs_on("cuda:1", 1, "cuda:1"));
+  CHECK_FALSE(runs_on("cuda:1", 1, "cuda:0"));
+  CHECK_FALSE(runs_on("cuda:1", 1, "cuda:10"));
+  CHECK(runs_on("cuda:1", 2, "cuda:2"));
+  CHECK_FALSE(runs_on("cuda:1", 2, "cuda:3"));
+  CHECK_FALSE(runs_on("cpu", 1, "cuda:0"));
+  CHECK_FALSE(runs_on("cuda:x", 1, "cuda:0"));
+}
+
 TEST_CASE("eval_steps that the trainer's saves do not meet are warned of") {
   CHECK(judge_steps(0, 300).level == Level::kOk);
   CHECK(judge_steps(1000, 0).level == Level::kOk);

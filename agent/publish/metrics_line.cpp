@@ -53,8 +53,9 @@ Json line_of(const state::Evaluation& evaluation, const LineFacts& facts,
 }  // namespace
 
 std::string evaluation_key(const state::Evaluation& evaluation,
-                           const protocol::EvaluationResult& result) {
+                           const protocol::EvaluationResult& result, std::int64_t generation) {
   std::string text = identity_of(evaluation);
+  if (generation > 1) text += "generation " + std::to_string(generation) + "\n";
   std::vector<std::string> outcomes;
   for (const protocol::TaskResult& task : result.tasks) {
     if (!task.error.empty()) {
@@ -70,6 +71,9 @@ std::string evaluation_key(const state::Evaluation& evaluation,
 
 std::string interim_key(const state::Evaluation& evaluation, const protocol::Interim& interim) {
   std::string text = identity_of(evaluation);
+  if (evaluation.generation > 1) {
+    text += "generation " + std::to_string(evaluation.generation) + "\n";
+  }
   std::vector<std::string> parts;
   for (const protocol::InterimScore& score : interim.tasks) {
     std::string part =
@@ -203,7 +207,7 @@ std::string metrics_line(const state::Evaluation& evaluation,
   if (!sources.empty()) line["stderr_source"] = std::move(sources);
   if (!flags.empty()) line["flags"] = std::move(flags);
   line["results"] = facts.results_file;
-  line["evaluation"] = evaluation_key(evaluation, result);
+  line["evaluation"] = facts.evaluation_key;
   return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -26,9 +26,10 @@ std::string metric_key(std::string_view kind, const std::string& task,
 
 /// Names what was measured, also where the database was lost: 16 hex digits over run, step, kind,
 /// weights, settings, tasks, their fingerprints, and those that failed. A line with the same key
-/// says the same.
+/// says the same. `generation`: of the checkpoint, where an earlier one of it gave the very same:
+/// its weights came back after others, and so does their number, in a line of its own.
 std::string evaluation_key(const state::Evaluation& evaluation,
-                           const protocol::EvaluationResult& result);
+                           const protocol::EvaluationResult& result, std::int64_t generation = 1);
 
 /// Why the number of a task is to be looked at before it is believed (all answers the same, most of
 /// them cut off): the list "flags" of its notes. Empty: nothing is known against it.
@@ -39,8 +40,9 @@ std::map<std::string, double> metric_values(std::string_view kind,
                                             const protocol::EvaluationResult& result,
                                             const Aliases& aliases);
 
-/// The same of an interim score, and unlike the key of any result: which part of what was measured,
-/// and what it gave. A device that failed may have told a wrong one: the right one is another line.
+/// The same of an interim score (of any generation above 1), and unlike the key of any result:
+/// which part of what was measured, and what it gave. A device that failed may have told a wrong
+/// one: the right one is another line.
 std::string interim_key(const state::Evaluation& evaluation, const protocol::Interim& interim);
 
 /// What a line holds besides the result.
@@ -49,7 +51,8 @@ struct LineFacts {
   std::optional<std::int64_t> supersedes;
   std::optional<std::int64_t> supersedes_interim = {};  ///< of a result's line only
   std::optional<std::int64_t> lag_steps;
-  std::string results_file;  ///< relative to the folder of metrics.jsonl
+  std::string results_file;         ///< relative to the folder of metrics.jsonl
+  std::string evaluation_key = {};  ///< of a result's line
   std::string time;
 };
 

@@ -67,6 +67,12 @@ struct Publisher::State {
     return options.publish_aliases ? options.aliases : kNone;
   }
 
+  Result<std::string> key_for(const Evaluation& evaluation,
+                              const protocol::EvaluationResult& result) const {
+    EVALCAR_ASSIGN_OR_RETURN(const bool is_return, store.read().is_return(evaluation.id));
+    return evaluation_key(evaluation, result, is_return ? evaluation.generation : 1);
+  }
+
   Result<RunFacts> run_facts(const Evaluation& evaluation,
                              const protocol::EvaluationResult& result) const {
     RunFacts facts;
@@ -77,7 +83,7 @@ struct Publisher::State {
     facts.weights = evaluation.kind;
     facts.dtype = evaluation.compute_dtype.empty() ? evaluation.dtype : evaluation.compute_dtype;
     facts.version = options.version;
-    facts.evaluation_key = evaluation_key(evaluation, result);
+    EVALCAR_ASSIGN_OR_RETURN(facts.evaluation_key, key_for(evaluation, result));
     EVALCAR_ASSIGN_OR_RETURN(facts.record, record_of(store.read(), evaluation, result));
     facts.settings = evaluation.settings;
     facts.finished = parse_utc(evaluation.finished_at);
@@ -216,7 +222,7 @@ struct Publisher::State {
                           const std::string& results_file, std::optional<std::int64_t> lag_steps,
                           std::pair<std::int64_t, std::string>& decided) {
     EVALCAR_RETURN_IF_ERROR(log.refresh());
-    const std::string key = evaluation_key(evaluation, result);
+    EVALCAR_ASSIGN_OR_RETURN(const std::string key, key_for(evaluation, result));
     EVALCAR_RETURN_IF_ERROR(write_missing_lines(evaluation.run_id));
     EVALCAR_ASSIGN_OR_RETURN(const auto there, log.line_of(key));
     whole.reset();  // until the line that is decided now is there
@@ -234,6 +240,7 @@ struct Publisher::State {
               facts.lag_steps = lag_steps;
               facts.results_file = results_file;
               facts.time = format_utc(clock.wall_now());
+              facts.evaluation_key = key;
               return metrics_line(evaluation, result, facts, published_aliases());
             },
             there.has_value() ? seq_of(*there) : std::nullopt));
@@ -250,8 +257,26 @@ Publisher::Publisher(FileSystem& files, const Clock& clock, state::Store& store,
     : state_(std::make_unique<State>(files, clock, store, std::move(options))) {}
 Publisher::~Publisher() = default;
 
+/// What was scored before it of the same step goes first: the last line of a step is the one that
+/// counts.
 Result<Published> Publisher::publish(std::int64_t evaluation_id,
                                      std::optional<std::int64_t> lag_steps) {
+  const state::Reader& rows = state_->store.read();
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, rows.evaluation(evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(const auto scored,
+                           rows.evaluations({.run_id = evaluation.run_id,
+                                             .step = evaluation.step,
+                                             .kind = evaluation.kind,
+                                             .states = {state::EvaluationState::kScored}}));
+  for (const Evaluation& earlier : scored) {  // by generation
+    if (earlier.id == evaluation_id) break;
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const Published before, publish_one(earlier.id, {}));
+  }
+  return publish_one(evaluation_id, lag_steps);
+}
+
+Result<Published> Publisher::publish_one(std::int64_t evaluation_id,
+                                         std::optional<std::int64_t> lag_steps) {
   State& s = *state_;
   EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, s.store.read().evaluation(evaluation_id));
   if (evaluation.state != state::EvaluationState::kScored) {

@@ -56,7 +56,8 @@ class Publisher {
   /// Writes everything of a scored evaluation, then marks it published: results files, the line of
   /// metrics.jsonl, event file, best.json. `lag_steps`: how far training is ahead, if known. On an
   /// error the evaluation stays `scored`; call again later. seq rises in the file: while an earlier
-  /// line cannot be written, no other is. Repeating is harmless.
+  /// line cannot be written, no other is; what was scored before it of the same step and kind goes
+  /// first. Repeating is harmless.
   Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
   /// Whether that score's line is decided already: it is not judged again then.
   Result<bool> knows_interim(std::int64_t evaluation_id, protocol::Interim interim) const;
@@ -82,6 +83,8 @@ class Publisher {
                                                       const std::string& kind) const;
 
  private:
+  Result<Published> publish_one(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
+
   struct State;
   std::unique_ptr<State> state_;
 };

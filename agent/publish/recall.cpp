@@ -209,10 +209,11 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
   evaluation.weights_sha256 = published.result.weights_sha256;
   evaluation.settings = published.settings;
   evaluation.settings_sha256 = state::settings_sha256(published.settings, published.dtype);
-  const bool same =
-      evaluation_key(evaluation, published.result) == text_of(line.json, "evaluation") &&
-      published.result.weights_sha256 == text_of(line.json, "weights_sha256") &&
-      numbers_agree(line.json, published.kind, published.result);
+  const std::string key = text_of(line.json, "evaluation");
+  const bool same = (key == evaluation_key(evaluation, published.result) ||
+                     key == evaluation_key(evaluation, published.result, published.generation)) &&
+                    published.result.weights_sha256 == text_of(line.json, "weights_sha256") &&
+                    numbers_agree(line.json, published.kind, published.result);
   if (!same) return unfit(path + ": says something else than the line");
 
   EVALCAR_RETURN_IF_ERROR(read_samples(files, without_results(path), published));

@@ -158,6 +158,11 @@ Status Job::record_loaded() {
 Status Job::record_prepared() {
   EVALCAR_ASSIGN_OR_RETURN(const auto outcome,
                            directory_.store().record_prepared(row_.id, prepared_->tasks));
+  if (outcome.measured_by.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(take_numbers_of(*outcome.measured_by));
+    prepared_.reset();
+    return {};
+  }
   prepared_.reset();
   if (outcome.duplicate_of.has_value()) {
     spdlog::info("{}: these very weights were measured before (evaluation {})", title(row_),
@@ -175,6 +180,24 @@ Status Job::record_prepared() {
     spdlog::warn("{}: {} known answers are to other prompts or of other data: not used",
                  title(row_), others);
   }
+  return {};
+}
+
+/// These weights were those of this step before others took their place: their numbers are its
+/// result again, if its files are those of the lease.
+Status Job::take_numbers_of(std::int64_t earlier) {
+  EVALCAR_ASSIGN_OR_RETURN(auto result, directory_.store().read().result(earlier));
+  std::erase_if(result.tasks, [this](const protocol::TaskResult& task) {
+    const auto& own = row_.settings.tasks;
+    return std::find(own.begin(), own.end(), task.task) == own.end();
+  });
+  result.seconds = 0;
+  spdlog::info(
+      "{}: these very weights were measured before others took their place (evaluation "
+      "{}): its numbers are those of the step again",
+      title(row_), earlier);
+  supervisor_.cancel();
+  take_result(std::move(result));
   return {};
 }
 

@@ -62,6 +62,7 @@ class Job {
 
   Status record_loaded();
   Status record_prepared();
+  Status take_numbers_of(std::int64_t earlier);
   void take_result(protocol::EvaluationResult result);
   Status flush(bool all);
   Status write_progress();

@@ -336,6 +336,21 @@ Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) co
   return result;
 }
 
+Result<bool> Reader::is_return(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement earlier,
+      connection_->prepare(
+          "SELECT 1 FROM evaluation own JOIN checkpoint oc ON oc.checkpoint_id = own.checkpoint_id "
+          "JOIN evaluation e ON e.run_id = own.run_id AND e.step = own.step AND e.kind = own.kind "
+          "AND e.settings_sha256 = own.settings_sha256 AND e.tasks = own.tasks "
+          "AND e.weights_sha256 = own.weights_sha256 AND e.state IN ('scored', 'published') "
+          "JOIN checkpoint c ON c.checkpoint_id = e.checkpoint_id "
+          "WHERE own.evaluation_id = ?1 AND c.name = oc.name AND c.generation < oc.generation "
+          "LIMIT 1",
+          evaluation_id));
+  return earlier.step();
+}
+
 Result<std::vector<FailedTask>> Reader::failed_tasks(std::int64_t evaluation_id) const {
   return collect<FailedTask>(
       connection_->prepare("SELECT task, error, error_kind, circumstances FROM evaluation_task "

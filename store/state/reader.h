@@ -82,6 +82,9 @@ class Reader {
   Result<std::vector<protocol::Answered>> answers(std::int64_t evaluation_id) const;
   /// What the evaluator reported, as stored; kNotFound unless scored or published. `id` is empty.
   Result<protocol::EvaluationResult> result(std::int64_t evaluation_id) const;
+  /// An earlier generation of its checkpoint was measured with the same weights, tasks and
+  /// settings: where others were measured between, the weights came back.
+  Result<bool> is_return(std::int64_t evaluation_id) const;
   /// The tasks of an evaluation that was scored which have no number, in their order.
   Result<std::vector<FailedTask>> failed_tasks(std::int64_t evaluation_id) const;
   /// What is said against the numbers of a run's evaluations ("docvqa_val: all 200 answers are the

@@ -80,6 +80,16 @@ Result<bool> Store::has_result(std::int64_t evaluation_id,
   return found.step();
 }
 
+Result<bool> Store::is_shown(std::int64_t evaluation_id, const std::string& task) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement shown,
+      connection_->prepare("SELECT 1 FROM evaluation_task t JOIN evaluation_task c USING (run_id, "
+                           "step, kind, task) WHERE t.evaluation_id = ?1 AND t.task = ?2 AND "
+                           "c.current = 1 AND c.result_id = t.result_id",
+                           evaluation_id, task));
+  return shown.step();
+}
+
 Result<Store::PreparedOutcome> Store::record_prepared(
     std::int64_t evaluation_id, std::span<const protocol::TaskFingerprint> tasks) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
@@ -98,11 +108,19 @@ Result<Store::PreparedOutcome> Store::record_prepared(
   EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int64_t> twins, measured_twins(evaluation_id));
   for (const std::int64_t twin : twins) {
     bool same = tasks.size() == evaluation.settings.tasks.size();
+    bool shown = true;
     for (std::size_t i = 0; i < tasks.size() && same; ++i) {
       EVALCAR_ASSIGN_OR_RETURN(same, has_result(twin, tasks[i]));
+      if (!shown || !same) continue;
+      EVALCAR_ASSIGN_OR_RETURN(shown, is_shown(twin, tasks[i].task));
     }
     if (!same) continue;
+    if (!shown) {
+      outcome.measured_by = twin;
+      continue;
+    }
     outcome.duplicate_of = twin;
+    outcome.measured_by.reset();
     EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kSuperseded,
                                  "the same weights as evaluation " + std::to_string(twin) +
                                      " of this step: already measured",

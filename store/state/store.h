@@ -143,6 +143,10 @@ class Store {
     /// weights, all these tasks (and maybe others) with these very fingerprints: this one is now
     /// `superseded` and needs no evaluation.
     std::optional<std::int64_t> duplicate_of;
+    /// It did so too, but the step shows other numbers since: the weights were others meanwhile,
+    /// and are these again. Nothing needs to be measured: its read().result() is this one's, for
+    /// record_result().
+    std::optional<std::int64_t> measured_by;
     std::int64_t answers_usable = 0;  ///< of those that are known: of these fingerprints
   };
   /// In state evaluating: what the tasks are of now (protocol::Prepared).
@@ -239,6 +243,8 @@ class Store {
   Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);
   /// Evaluations that may make this one needless, oldest first.
   Result<std::vector<std::int64_t>> measured_twins(std::int64_t evaluation_id);
+  /// The number of this evaluation's task is the one that its step shows.
+  Result<bool> is_shown(std::int64_t evaluation_id, const std::string& task) const;
   Result<bool> has_result(std::int64_t evaluation_id, const protocol::TaskFingerprint& of) const;
   /// The result's row for this task: the known one of the same key, or a new one.
   Result<std::int64_t> insert_result(const Evaluation& evaluation, const std::string& result_key,

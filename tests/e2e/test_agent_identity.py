@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import checkpoints
+from harness import hash_of
 
 
 def runs(sidecar):
@@ -89,6 +90,30 @@ def test_deleting_only_our_folder_keeps_the_run_and_its_numbers(bench):
 
     assert len(runs(sidecar)) == 1 and run_id(bench) == before
     assert len(bench.heard("load")) == 1
+
+
+def test_weights_that_come_back_to_a_step_are_its_number_again(bench):
+    """A trainer that was started anew from an older checkpoint, twice: A, then B, then A again, byte for byte."""
+    folder = checkpoints.write_hugging_face(bench.run, 5, seed="A")
+    whole = hash_of(bench.evalcar, folder, "regular")
+    sidecar = bench.sidecar("--set", "watch.settle_time=1s", "--set", "watch.poll_interval=500ms").start()
+    sidecar.wait_for(lambda s: len(s.metrics_lines()) == 1, what="the number of A")
+    for count, seed in ((2, "B"), (3, "A")):
+        checkpoints.write_safetensors(folder / "model.safetensors", seed)
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": 5}))
+        sidecar.wait_for(lambda s, n=count: len(s.metrics_lines()) == n, what=f"the number of {seed}, the line {count}")
+
+    first, other, last = sidecar.metrics_lines()
+    assert (first["weights_sha256"], last["weights_sha256"]) == (whole, whole) and other["weights_sha256"] != whole
+    assert last["metrics"] == first["metrics"] and last["supersedes"] == other["seq"]
+    sidecar.wait_for(lambda s: s.states()[5, "regular"][0] == "published", what="the end of it")
+    assert sidecar.query("SELECT weights_sha256 FROM metrics WHERE metric = 'anls'") == [(whole,)]
+    best = json.loads((bench.run / "_evalcar" / "best.json").read_text())["best"]["regular"]
+    assert best["weights_sha256"] == whole
+    results = bench.run / "_evalcar" / "results" / "5" / "regular"
+    newest = max(results.rglob("*_results.json"), key=lambda path: path.name)
+    assert newest == bench.run / "_evalcar" / last["results"]
+    assert sidecar.stop() == 0
 
 
 def lag(sidecar):

@@ -39,6 +39,14 @@ struct Desk {
     s.bring(id, state::EvaluationState::kScored, "w" + std::to_string(step) + kind, value);
     return id;
   }
+  /// Another content of that step's checkpoint.
+  std::int64_t rewritten(std::int64_t step, const std::string& content, const std::string& weights,
+                         double value) {
+    const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(step, content)));
+    const std::int64_t id = s.plan_for(again.checkpoint.id).id;
+    s.bring(id, state::EvaluationState::kScored, weights, value);
+    return id;
+  }
   std::vector<nlohmann::json> lines() const {
     std::vector<nlohmann::json> parsed;
     const std::string text = files.content(kLog).value_or("");

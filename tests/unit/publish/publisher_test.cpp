@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "agent/publish/best.h"
 #include "agent/publish/event_file.h"
@@ -209,6 +210,47 @@ TEST_CASE("a rewritten checkpoint's new line names the one that it replaces") {
   CHECK(d.lines()[1]["seq"] == 2);
   // The best follows the number that stands now.
   CHECK(d.file("best.json")["best"]["regular"]["value"] == 0.25);
+}
+
+TEST_CASE("weights that come back after others have a line of their own, which is the last") {
+  Desk d;
+  must(d.publisher->publish(d.rewritten(500, "a", "A", 0.5), 0));
+  must(d.publisher->publish(d.rewritten(500, "b", "B", 0.75), 0));
+  const std::int64_t back = d.rewritten(500, "a again", "A", 0.5);
+  const Published published = must(d.publisher->publish(back, 0));
+
+  CHECK_FALSE(published.line_was_there);
+  CHECK(published.is_best);
+  REQUIRE(d.lines().size() == 3);
+  CHECK(d.lines()[2]["seq"] == 3);
+  CHECK(d.lines()[2]["supersedes"] == 2);
+  CHECK(d.lines()[2]["weights_sha256"] == "A");
+  CHECK(d.lines()[2]["metrics"] == d.lines()[0]["metrics"]);
+  CHECK(d.file("best.json")["best"]["regular"]["value"] == 0.5);
+  CHECK(d.file("best.json")["best"]["regular"]["weights_sha256"] == "A");
+  std::set<nlohmann::json> results;
+  for (const nlohmann::json& line : d.lines()) results.insert(line["results"]);
+  CHECK(results.size() == 3);
+  // Deleted lines and files come back, each as itself.
+  const auto text = d.files.content(kLog);
+  must(d.files.remove_file(kLog));
+  d.reopen();
+  must(d.publisher->publish_pending(d.s.run.id, 0));
+  CHECK(d.files.content(kLog) == text);
+}
+
+TEST_CASE("what was scored before of a step is published before it") {
+  Desk d;
+  const std::int64_t first = d.rewritten(500, "a", "A", 0.5);  // its publication failed
+  const std::int64_t second = d.rewritten(500, "b", "B", 0.75);
+  must(d.publisher->publish(second, 0));
+
+  REQUIRE(d.lines().size() == 2);
+  CHECK(d.lines()[0]["weights_sha256"] == "A");
+  CHECK(d.lines()[1]["weights_sha256"] == "B");
+  CHECK(d.lines()[1]["supersedes"] == 1);
+  CHECK(d.s.state_of(first) == kPublished);
+  CHECK(must(d.publisher->publish_pending(d.s.run.id, 0)) == 0);
 }
 
 TEST_CASE("two short evaluations of one second have files of their own") {

@@ -64,6 +64,29 @@ TEST_CASE("a lost database has all numbers, samples and lines again, and publish
   CHECK(d.recall().taken == 0);
 }
 
+TEST_CASE("a lost database knows that weights came back after others") {
+  Desk d;
+  must(d.publisher->publish(d.rewritten(5, "a", "A", 0.5), 0));
+  must(d.publisher->publish(d.rewritten(5, "b", "B", 0.75), 0));
+  must(d.publisher->publish(d.rewritten(5, "a again", "A", 0.5), 0));
+  d.publisher.reset();
+  d.s.store.reset();
+  for (const char* const suffix : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(d.s.db() + suffix);
+  }
+  d.reopen();
+
+  const Recalled recalled = must(recall_published(d.files, kDir, *d.s.store, d.s.run));
+
+  CHECK(recalled.taken == 3);
+  CHECK(recalled.left.empty());
+  const auto numbers = must(d.s.store->read().metrics());
+  REQUIRE(numbers.size() == 1);
+  CHECK(numbers[0].weights_sha256 == "A");
+  CHECK(numbers[0].value == 0.5);
+  CHECK(must(d.publisher->publish_pending(d.s.run.id, 0)) == 0);
+}
+
 TEST_CASE(
     "the rows that come back are those of the checkpoint that was measured, not of a new one") {
   Lost d;

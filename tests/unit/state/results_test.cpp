@@ -177,6 +177,36 @@ TEST_CASE("the same weights at the same step are measured once") {
   CHECK(must(s.store->read().attempts(second.id)).at(0).outcome == "superseded");
 }
 
+TEST_CASE("weights that come back after others have their number again, and are not measured") {
+  Scenario s;
+  const Evaluation first = s.plan(1);
+  s.bring(first.id, kScored, "w1", 0.5);
+  const auto other = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "other")));
+  s.bring(s.plan_for(other.checkpoint.id).id, kScored, "w2", 0.75);
+  const auto back = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "back")));
+  const Evaluation third = s.plan_for(back.checkpoint.id);
+  s.bring(third.id, kEvaluating, "w1");
+
+  const std::vector<protocol::TaskFingerprint> same = {{"docvqa_val", "f1"}};
+  const auto outcome = must(s.store->record_prepared(third.id, same));
+  CHECK_FALSE(outcome.duplicate_of.has_value());
+  REQUIRE(outcome.measured_by == first.id);
+  CHECK(s.state_of(third.id) == kEvaluating);
+  must(s.store->record_result(third.id, must(s.store->read().result(*outcome.measured_by))));
+
+  CHECK(query(s.db(), "SELECT step, value, weights_sha256, evaluation_id FROM metrics", 4) ==
+        std::vector<std::string>{"1|0.5|w1|" + std::to_string(third.id)});
+  CHECK(query(s.db(), "SELECT count(*) FROM result", 1) == std::vector<std::string>{"2"});
+  // Once they are shown, the same again is needless.
+  const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "touched")));
+  const Evaluation fourth = s.plan_for(again.checkpoint.id);
+  s.bring(fourth.id, kEvaluating, "w1");
+  const auto needless = must(s.store->record_prepared(fourth.id, same));
+  CHECK(needless.duplicate_of.has_value());
+  CHECK_FALSE(needless.measured_by.has_value());
+  CHECK(s.state_of(fourth.id) == kSuperseded);
+}
+
 TEST_CASE(
     "the same weights with another prompt are measured, and their number is the one that counts") {
   Scenario s;

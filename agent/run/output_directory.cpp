@@ -84,6 +84,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
            settings.publish.dir),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, path_)),
+      unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
       end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
@@ -131,6 +132,7 @@ Status OutputDirectory::step() {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
+    EVALCAR_RETURN_IF_ERROR(unfinished_.step(run_.id()));
     EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps()));
     EVALCAR_RETURN_IF_ERROR(best_.step(run_.id()));
     return guard_.step(run_.id());
@@ -284,6 +286,9 @@ milliseconds OutputDirectory::until_due() const {
   };
   if (last_news_ > status_at_) due = std::min(due, until(status_due()));
   if (!untold_.empty() || run_.unsure()) due = std::min(due, until(retry_at_));
+  if (const auto memory = unfinished_.due(); memory.has_value() && run_.known()) {
+    due = std::min(due, until(std::max(retry_at_, *memory)));
+  }
   if (end_.watches()) due = std::min<milliseconds>(due, kEndPause);
   if (const auto renewal = run_.renewal_due(); renewal.has_value()) {
     due = std::min(due, until(std::max(retry_at_, *renewal)));
@@ -318,7 +323,8 @@ Status OutputDirectory::follow_run() {
       return {};
     case CurrentRun::Change::kEntered:
       forget_run();
-      watcher_.begin(run_.known_contents());  // what it said without that is void
+      // What it said without that is void. Without what was unfinished it is as before a look.
+      watcher_.begin(run_.known_contents(), unfinished_.of(run_.id()).value_or({}));
       publishing_.look_again();
       break;
     case CurrentRun::Change::kBack:
@@ -341,6 +347,7 @@ void OutputDirectory::forget_run() {
   untold_.clear();
   view_ = {};
   recorder_.forget();
+  unfinished_.forget();
   completion_.look_again();
   leases_.forget();
   averages_.forget();

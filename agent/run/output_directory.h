@@ -34,6 +34,7 @@
 #include "agent/run/recorder.h"
 #include "agent/run/surroundings.h"
 #include "agent/run/training_end.h"
+#include "agent/run/unfinished.h"
 #include "agent/run/wanted.h"
 #include "agent/schedule/schedule.h"
 #include "agent/stage/stage.h"
@@ -188,6 +189,7 @@ class OutputDirectory {
   Completion completion_;
   CurrentRun run_;
   Recorder recorder_;
+  Unfinished unfinished_;
   Publishing publishing_;
   TrainingEnd end_;
   request::Inbox inbox_;

@@ -32,6 +32,10 @@ Decision decide_whole(const Evidence& e, bool settled) {
     return {Verdict::kWaiting,
             e.doubt + ": maybe not of one save; waiting until it is unchanged for a while"};
   }
+  if (e.mixed) {
+    return decide_unfinished(
+        e, settled, e.doubt + ": of two saves; if they belong together, touch all of them");
+  }
   if (e.marker_wanted) {
     if (e.marker_there) return {Verdict::kComplete, ""};
     // A save that was interrupted never gets it: once nothing moves, nobody need wait for it.

@@ -39,6 +39,8 @@ struct Evidence {
   bool before_may_be_stale = false;
   bool rewrite_done = true;  ///< what this trainer writes last is not older than what changed
   std::string doubt;         ///< why the files may be of two saves; "" if nothing says so
+  /// That is beyond doubt: some were seen to be written again, others not, and no end of a save.
+  bool mixed = false;
   std::chrono::milliseconds unchanged_for{};  ///< by our own observation, not by file times
   std::chrono::milliseconds settle_time{};
 };

@@ -1,10 +1,8 @@
 #include "agent/watch/one_save.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 namespace evalcar::watch {
 namespace {
@@ -15,32 +13,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestSavePause{5'000};
 constexpr int kPausesToSettle = 4;
-
-bool written_again(const state::FileIdentity& before, const state::FileIdentity& now) {
-  return before.inode != now.inode || now.size_bytes < before.size_bytes ||
-         (now.size_bytes == before.size_bytes && now.mtime_ns > before.mtime_ns);
-}
-
-/// Files of weights, without what else a trainer saves in files of such names.
-bool is_of_the_model(const std::string& path) {
-  static constexpr std::array<std::string_view, 9> kOther = {
-      "optimizer",        "scheduler",     "scaler",    "sampler",      "extra_state",
-      "dataloader_state", "training_args", "rng_state", "random_states"};
-  const std::string name = base_name(path);
-  return holds_weights(name) && std::ranges::none_of(kOther, [&](std::string_view other) {
-           return name.starts_with(other) || path.starts_with(other);
-         });
-}
-
-/// The time of what is written behind all weights; nullopt if nothing is there.
-std::optional<std::int64_t> end_of_save(const FilesSeen& all) {
-  std::optional<std::int64_t> end;
-  for (const auto& [path, info] : all) {
-    if (path != "trainer_state.json" && base_name(path) != ".metadata") continue;
-    end = std::max(end.value_or(info.mtime_ns), info.mtime_ns);
-  }
-  return end;
-}
 
 const FileInfo* find_in(const FilesSeen& all, const std::string& path) {
   const auto found = all.find(path);
@@ -108,46 +80,6 @@ std::string doubt_of_pauses(const std::vector<WatchedFile>& files, const FilesSe
 
 }  // namespace
 
-void RewriteWatch::remember(const KnownContent& complete) {
-  for (const state::FileIdentity& file : complete.files) {
-    if (is_of_the_model(file.path)) last_.try_emplace(file.path, file);
-  }
-}
-
-void RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
-  Identities weights;
-  std::optional<std::int64_t> rewritten_ns;
-  for (const auto& [path, info] : now) {
-    if (!is_of_the_model(path)) continue;
-    const state::FileIdentity file{path, info.inode, info.size_bytes, info.mtime_ns};
-    weights.emplace(path, file);
-    const auto before = last_.find(path);
-    if (before == last_.end() || !written_again(before->second, file)) continue;
-    // One that the rewrite which is known has changed is changed by the next one.
-    if (!older_.files.empty() && contains_file(older_, before->second)) continue;
-    rewritten_ns =
-        std::max(rewritten_ns.value_or(before->second.mtime_ns), before->second.mtime_ns);
-  }
-  if (rewritten_ns.has_value()) {
-    const std::int64_t newest_ns = *rewritten_ns + std::chrono::nanoseconds(longest_pause).count();
-    older_.files.clear();
-    for (const auto& [path, file] : last_) {
-      const bool after_the_end = last_end_ns_.has_value() && file.mtime_ns > *last_end_ns_;
-      if (file.mtime_ns <= newest_ns && !after_the_end) older_.files.push_back(file);
-    }
-  }
-  for (auto& [path, file] : weights) last_.insert_or_assign(path, std::move(file));
-  last_end_ns_ = end_of_save(now);
-}
-
-std::string RewriteWatch::doubt_of_one_save(const KnownContent& content) const {
-  for (const state::FileIdentity& file : content.files) {
-    if (!holds_weights(file.path) || !contains_file(older_, file)) continue;
-    return file.path + " was there before others were written again";
-  }
-  return {};
-}
-
 milliseconds longest_pause_of_a_save(milliseconds settle_time) {
   return std::min(kLongestSavePause, settle_time / kPausesToSettle);
 }
@@ -165,9 +97,8 @@ bool ends_the_save(Layout layout, const KnownContent& content, const FilesSeen& 
   });
 }
 
-std::string doubt_of_one_save(Layout layout, WeightsKind kind,
-                              const std::vector<WatchedFile>& files, const FilesSeen& all,
-                              milliseconds longest_pause) {
+std::string doubt_by_order(Layout layout, WeightsKind kind, const std::vector<WatchedFile>& files,
+                           const FilesSeen& all, milliseconds longest_pause) {
   for (const WatchedFile& file : files) {
     if (!holds_weights(file.relative)) continue;
     std::string doubt = doubt_of_place(layout, kind, file.relative, all);

@@ -18,6 +18,9 @@ using std::chrono::milliseconds;
 constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
 constexpr std::size_t kMostRemembered = 300;
+/// Of these what was seen is remembered beyond this process: no trainer writes so many at once.
+constexpr std::size_t kMostUnfinished = 64;
+constexpr std::size_t kMostFilesRemembered = 4096;
 constexpr int kTreeDepth = 2;
 /// Under a storm of hints looking takes at most this part of one processor.
 constexpr int kPauseOverLook = 20;
@@ -48,10 +51,12 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
       last_poll_(clock.monotonic_now()),
       pause_(options_.shortest_pause) {}
 
-void Watcher::begin(KnownContents known) {
+void Watcher::begin(KnownContents known, UnfinishedFolders unfinished) {
   for (auto& [step, folder] : folders_) unwatch_all(folder);
   folders_.clear();
   remembered_ = std::move(known);
+  remembered_unfinished_ = std::move(unfinished);
+  ++unfinished_changes_;
   scan_all_ = true;
 }
 
@@ -149,6 +154,24 @@ void Watcher::look_at_folders(bool poll, MonotonicTime previous_look,
     if (!folder.unsettled && rank >= kNewestWatched) unwatch_all(folder);
   }
   if (poll && at_rest < kSettledPerPoll) round_robin_ = std::numeric_limits<std::int64_t>::max();
+}
+
+std::optional<UnfinishedFolders> Watcher::unfinished() const {
+  if (scan_all_ || !trouble_.empty()) return std::nullopt;
+  UnfinishedFolders found;
+  for (auto entry = folders_.rbegin(); entry != folders_.rend(); ++entry) {
+    const auto& [step, folder] = *entry;
+    if (!folder.unsettled) continue;
+    state::UnfinishedFolder memory = folder.rewrite.memory();
+    memory.step = step;
+    // An earlier process may have seen what this one has not looked at yet.
+    const auto earlier = remembered_unfinished_.find(step);
+    if (earlier != remembered_unfinished_.end()) memory = earlier->second;
+    if (memory.files.empty() || memory.files.size() > kMostFilesRemembered) continue;
+    found.emplace(step, std::move(memory));
+    if (found.size() == kMostUnfinished) break;
+  }
+  return found;
 }
 
 bool Watcher::settled() const {
@@ -287,6 +310,7 @@ void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sig
       out.push_back(std::move(gone));
     }
     unwatch_all(folder);
+    ++unfinished_changes_;
     entry = folders_.erase(entry);
   }
 }
@@ -367,14 +391,23 @@ void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out
     folder.unsettled |=
         memory.verdict != Verdict::kComplete && memory.verdict != Verdict::kNotStarted;
   }
-  if (!folder.unsettled) folder.rewrite.complete();
+  if (!folder.unsettled) {
+    folder.rewrite.complete();
+    ++unfinished_changes_;
+  }
 }
 
 void Watcher::see_rewrites(std::int64_t step, Folder& folder, const FilesSeen& all) {
   if (folder.kinds.empty()) {  // the first look
+    const auto earlier = remembered_unfinished_.find(step);
+    if (earlier != remembered_unfinished_.end()) {
+      folder.rewrite.remember(earlier->second);
+      remembered_unfinished_.erase(earlier);
+    }
     for (const auto& [kind, content] : remembered_[step]) folder.rewrite.remember(content);
   }
-  folder.rewrite.see(all, longest_pause_of_a_save(options_.settle_time));
+  const bool news = folder.rewrite.see(all, longest_pause_of_a_save(options_.settle_time));
+  if (news) ++unfinished_changes_;
 }
 
 bool Watcher::newer_complete(std::int64_t step, std::int64_t written_after_ns) const {
@@ -494,16 +527,22 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all
   // Where only the fingerprint is known, which files are other ones is not.
   e.replaced = before.files.empty() ? Replaced::kNone : weights_replaced(before, now);
   e.before_may_be_stale = file_system_.has_value() && !file_system_->local && !folder.stood;
-  e.doubt = folder.rewrite.doubt_of_one_save(now);
+  const LeftFromBefore left = folder.rewrite.left_from_before(now);
+  e.doubt = left.doubt;
   if (e.doubt.empty()) {
-    e.doubt = doubt_of_one_save(report.layout, state.kind, files, all,
-                                longest_pause_of_a_save(options_.settle_time));
+    e.doubt = doubt_by_order(report.layout, state.kind, files, all,
+                             longest_pause_of_a_save(options_.settle_time));
   }
   if (e.marker_there && e.doubt.empty() && marker->mtime_ns < written_ns) {
     e.doubt = "the end marker is older than the weights";
   }
   e.rewrite_done =
       ends_the_save(report.layout, now, all, /*weights_alone=*/e.replaced == Replaced::kAll);
+  // Where sizes and times are the server's, or the client's memory of it, a file may seem to be
+  // written again; and lmms-engine's last file is written while other ranks still write.
+  const bool end_is_behind_all = report.layout != checkpoint::Layout::kLmmsEngineFsdp2;
+  e.mixed = left.mixed && file_system_.has_value() && file_system_->local &&
+            !(e.rewrite_done && end_is_behind_all);
   e.unchanged_for =
       std::chrono::duration_cast<milliseconds>(clock_.monotonic_now() - folder.changed_at);
   e.settle_time = options_.settle_time;

@@ -66,6 +66,9 @@ struct WatchMode {
   std::string reason;       ///< why it does not, or why the directory cannot be read; else ""
 };
 
+/// By step.
+using UnfinishedFolders = std::map<std::int64_t, state::UnfinishedFolder>;
+
 /// Not thread-safe.
 class Watcher {
  public:
@@ -77,7 +80,8 @@ class Watcher {
 
   /// Forgets everything but `known`, and looks at everything anew: other content than what is known
   /// of a step was rewritten, and is judged as such.
-  void begin(KnownContents known);
+  /// `unfinished`: what an earlier process saw of folders that were not complete.
+  void begin(KnownContents known, UnfinishedFolders unfinished = {});
   /// Looks where hints, time or a poll say to look. Cheap when nothing is due.
   std::vector<Sighting> step();
   /// How long until step() has something to do without a hint.
@@ -95,6 +99,11 @@ class Watcher {
   /// Empty while the output directory is there; else why it cannot be read.
   const std::string& trouble() const { return trouble_; }
   WatchMode mode() const;
+  /// What is to be known of folders that are not complete after a restart, of the newest of them.
+  /// Absent: not looked since begin(), or the directory cannot be read.
+  std::optional<UnfinishedFolders> unfinished() const;
+  /// Another number after each change of that.
+  std::uint64_t unfinished_changes() const { return unfinished_changes_; }
 
  private:
   struct KindMemory {
@@ -160,6 +169,8 @@ class Watcher {
   std::map<std::int64_t, Folder> folders_;
   /// Of folders that were not seen yet, or that went: they may come back, rewritten.
   KnownContents remembered_;
+  UnfinishedFolders remembered_unfinished_;  ///< of folders that were not seen yet
+  std::uint64_t unfinished_changes_ = 0;
   std::set<std::string> hinted_;
   std::set<std::string> watched_parents_;  ///< only while the output directory is not there
   bool scan_all_ = true;

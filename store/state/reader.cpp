@@ -183,6 +183,16 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
       });
 }
 
+Result<std::vector<UnfinishedFolder>> Reader::unfinished(std::int64_t run_id) const {
+  return collect<UnfinishedFolder>(
+      connection_->prepare(
+          "SELECT step, files, older, end_ns FROM unfinished_folder WHERE run_id = ?1", run_id),
+      [](const Statement& row) -> Result<UnfinishedFolder> {
+        return UnfinishedFolder{row.integer(0), decode_files(row.text(1)),
+                                decode_files(row.text(2)), row.optional_integer(3)};
+      });
+}
+
 Result<std::vector<FileIdentity>> Reader::files_of(std::int64_t checkpoint_id,
                                                    std::string_view kind) const {
   EVALCAR_ASSIGN_OR_RETURN(

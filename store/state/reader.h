@@ -57,6 +57,8 @@ class Reader {
   /// Why a kind of a checkpoint is not complete; "" if it is complete or not known.
   Result<std::string> incomplete_reason(std::int64_t checkpoint_id, std::string_view kind) const;
   /// What was complete of the newest generation of each checkpoint, there or gone.
+  /// As Store::set_unfinished() was told.
+  Result<std::vector<UnfinishedFolder>> unfinished(std::int64_t run_id) const;
   Result<std::vector<KnownKind>> known_kinds(std::int64_t run_id) const;
   /// The files of a kind of a checkpoint, as they were when it was judged complete; empty if it was
   /// not, or the row is of a schema before version 2.

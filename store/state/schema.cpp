@@ -399,9 +399,22 @@ CREATE VIEW interim_metrics AS
                      AND o.task = m.task);
 )sql";
 
+// Version 7: what was seen of folders that are not complete yet.
+constexpr const char* kVersion7 = R"sql(
+CREATE TABLE unfinished_folder(
+  run_id INTEGER NOT NULL REFERENCES run,
+  step INTEGER NOT NULL,
+  files TEXT NOT NULL,
+  older TEXT NOT NULL,
+  end_ns INTEGER,
+  seen_at TEXT NOT NULL,
+  PRIMARY KEY(run_id, step)
+) STRICT, WITHOUT ROWID;
+)sql";
+
 // kMigrations[v] brings a file from version v to v + 1.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {kVersion1, kVersion2, kVersion3,
-                                                                 kVersion4, kVersion5, kVersion6};
+constexpr std::array<const char*, kSchemaVersion> kMigrations = {
+    kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
 
 Result<std::int64_t> pragma_number(Connection& connection, const char* sql) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, connection.first_text(sql));

@@ -96,6 +96,10 @@ class Store {
   Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen);
   /// The folder is not there any more. Its evaluations stay as they are.
   Status mark_checkpoint_gone(std::int64_t checkpoint_id);
+  /// What is known of folders that are not complete yet, for a watcher after a restart; and which
+  /// steps have none any more.
+  Status set_unfinished(std::int64_t run_id, std::span<const UnfinishedFolder> seen,
+                        std::span<const std::int64_t> ended);
   /// Where the kept weights of the best checkpoint are; "" when no longer kept.
   Status set_kept_path(std::int64_t checkpoint_id, const std::string& kind,
                        const std::string& path);

@@ -76,6 +76,16 @@ struct KnownKind {
   std::vector<FileIdentity> files;  ///< empty for a row of a schema before version 2
 };
 
+/// What the watcher remembers of a checkpoint folder that is being written, so that it knows after
+/// a restart which files a save wrote over.
+struct UnfinishedFolder {
+  std::int64_t step = 0;
+  std::vector<FileIdentity> files;     ///< its weights, at the last look
+  std::vector<FileIdentity> older;     ///< of them or before them: those of an earlier save
+  std::optional<std::int64_t> end_ns;  ///< when a save had ended, as that look saw it
+  bool operator==(const UnfinishedFolder&) const = default;
+};
+
 /// What the watcher sees of one checkpoint folder, now. Absent kinds are left out.
 struct CheckpointObservation {
   std::string name;  ///< "checkpoint-500"

@@ -101,3 +101,27 @@ def test_after_a_restart_weights_that_were_rewritten_in_part_are_known(bench, sh
     put_config(folder)
     sidecar.wait_for(lambda s: hash_of(bench.evalcar, folder, "ema") in numbers(s, 5, "ema"), what="EMA of the second save")
     assert sidecar.stop() == 0
+
+
+def test_a_save_over_a_part_of_one_that_was_never_complete_is_not_measured_after_a_restart(bench, shards):
+    """Trainer and agent are killed in the first save, and once more in the second: every file is whole, and they are of both."""
+    quick = ("--set", "watch.settle_time=2s", "--set", "watch.poll_interval=500ms")
+    sidecar = bench.sidecar(*quick).start()
+    made = checkpoints.write_fsdp2(bench.home, 10, shards, ema=False)
+    (made / "config.json").unlink()  # nothing of it was ever complete
+    folder = made.rename(bench.run / made.name)
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM unfinished_folder WHERE files LIKE '%rank_1%'"), what="the memory of it")
+    sidecar.kill()
+    put_shard(folder, 15, shards, 1)
+    put_config(folder)
+
+    sidecar.start()
+    sidecar.wait_for(lambda s: "of two saves" in s.states().get((10, "regular"), ["", ""])[1], what="the doubt")
+    time.sleep(4)
+    assert sidecar.metrics_lines() == [] and bench.heard("load") == []
+    put_shard(folder, 15, shards, 0)
+    put_shard(folder, 15, shards, 1)
+    put_config(folder)
+    sidecar.wait_for(lambda s: numbers(s, 10, "regular") == [hash_of(bench.evalcar, folder, "regular")], what="the number of the second save")
+    sidecar.wait_for(lambda s: not s.query("SELECT 1 FROM unfinished_folder"), what="the end of that memory")
+    assert sidecar.stop() == 0

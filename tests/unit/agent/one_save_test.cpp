@@ -28,7 +28,7 @@ std::string doubt(Layout layout, WeightsKind kind, const std::string& folder,
   for (const auto& [path, info] : all) {
     if (parent_path(path) == folder || path == "config.json") files.push_back({path, info});
   }
-  return doubt_of_one_save(layout, kind, files, all, seconds(5));
+  return doubt_by_order(layout, kind, files, all, seconds(5));
 }
 
 FilesSeen fsdp2() {
@@ -52,7 +52,7 @@ struct Looks {
     watch.see(all, seconds(5));
     std::vector<WatchedFile> files;
     for (const auto& [path, info] : all) files.push_back({path, info});
-    return watch.doubt_of_one_save(content_of(files));
+    return watch.left_from_before(content_of(files)).doubt;
   }
 };
 

@@ -86,6 +86,40 @@ TEST_CASE("a lease whose weights were rewritten in place while no agent ran is n
   CHECK(t.row(5).state == state::EvaluationState::kLost);
 }
 
+TEST_CASE("a save over a part of one that was never complete is not measured after a restart") {
+  Trainer t;
+  const std::string folder = "/out/checkpoint-5/";
+  t.save(5);
+  must(t.files.remove_file(folder + "model.safetensors"));
+  must(t.files.remove_file(folder + "trainer_state.json"));
+  const auto second_shard = [](char pattern) {
+    std::string text = safetensors(pattern);
+    return text.replace(text.find("\"w\""), 3, "\"v\"");
+  };
+  t.files.put_file(folder + "model-00001-of-00002.safetensors", safetensors('a'));
+  t.files.put_file(folder + "model-00002-of-00002.safetensors", second_shard('a'));
+  for (int i = 0; i < 4; ++i) must(t.turn());
+  CHECK(t.row(5).state == state::EvaluationState::kFound);
+  t.directory.reset();  // killed, and the trainer with it
+  t.clock.advance(seconds(100));
+  t.files.put_file(folder + "model-00001-of-00002.safetensors", safetensors('b'));
+  t.files.put_file(folder + "model.safetensors.index.json",
+                   R"({"weight_map":{"w":"model-00001-of-00002.safetensors",)"
+                   R"("v":"model-00002-of-00002.safetensors"}})");
+  t.start();
+
+  for (int i = 0; i < 10; ++i) must(t.turn(seconds(20)));
+
+  CHECK(t.row(5).state == state::EvaluationState::kFound);
+  INFO(t.row(5).reason);
+  CHECK(t.row(5).reason.find("of two saves") != std::string::npos);
+  // Whole at last, by a save that ends.
+  t.files.put_file(folder + "model-00002-of-00002.safetensors", second_shard('b'));
+  t.files.put_file(folder + "trainer_state.json", "{}");
+  for (int i = 0; i < 4; ++i) must(t.turn(seconds(20)));
+  CHECK(t.row(5).state == state::EvaluationState::kLeased);
+}
+
 TEST_CASE("a copied lease of an earlier process is used, though its files have other inodes") {
   Trainer t;
   t.save(5);

@@ -532,6 +532,82 @@ TEST_CASE("a trainer killed between two shards of a rewrite leaves no checkpoint
   CHECK(r.regular(r.first.step()) == Told{{5, Verdict::kComplete}});
 }
 
+namespace {
+
+/// Shards of a save that was killed before its configuration: nothing of it was ever complete.
+struct Unfinished : Bench {
+  Watcher first{files, clock, notifier, {.output_dir = "/out"}, inspect_marked};
+  Watcher second{files, clock, notifier, {.output_dir = "/out"}, inspect_marked};
+
+  Unfinished() {
+    for (const char* name : {"0.pt", "1.pt"}) put(std::string("checkpoint-5/") + name);
+    CHECK(look_with(first) == Told{{5, Verdict::kWaiting}});
+  }
+  Told look_with(Watcher& which, seconds after = seconds(1)) {
+    clock.advance(after);
+    return regular(which.step());
+  }
+  /// As of a process that was killed, with what it had stored.
+  void start_again() { second.begin({}, first.unfinished().value()); }
+  static Result<LayoutReport> inspect_marked(const FileSystem& files, const std::string& dir) {
+    auto report = inspect_shards(files, dir);
+    if (report.has_value() && !files.info(dir + "/config.json").has_value()) {
+      report->kinds[0].completeness = Completeness::kIncomplete;
+      report->kinds[0].reason = "config.json is not there";
+    }
+    return report;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a save over a part of one that was never complete is no checkpoint, restart or not") {
+  const bool seen_before_restart = GENERATE(false, true);
+  Unfinished u;
+  u.clock.advance(seconds(60));
+  if (!seen_before_restart) u.start_again();
+  u.put("checkpoint-5/1.pt");  // the same step again, and killed before 0.pt
+  u.put("checkpoint-5/config.json");
+  if (seen_before_restart) {
+    CHECK(u.look_with(u.first) == Told{{5, Verdict::kWaiting}});
+    u.start_again();
+  }
+  CHECK(u.look_with(u.second) == Told{{5, Verdict::kWaiting}});
+  CHECK(u.look_with(u.second, seconds(60)) == Told{{5, Verdict::kTorn}});
+  CHECK(u.look_with(u.second, seconds(600)) == Told{});
+  // It comes back once more, and ends.
+  for (const char* name : {"0.pt", "1.pt"}) u.put(std::string("checkpoint-5/") + name);
+  u.put("checkpoint-5/config.json");
+  CHECK(u.look_with(u.second) == Told{{5, Verdict::kComplete}});
+  CHECK(u.second.unfinished().value().empty());
+}
+
+TEST_CASE("a save that goes on over a restart is complete when it ends") {
+  Unfinished u;
+  u.start_again();
+  u.put("checkpoint-5/config.json");
+  CHECK(u.look_with(u.second) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a folder made anew while no agent ran has nothing of the one before") {
+  Unfinished u;
+  u.start_again();
+  REQUIRE(remove_tree(u.files, "/out/checkpoint-5").has_value());
+  for (const char* name : {"0.pt", "1.pt", "config.json"}) {
+    u.put(std::string("checkpoint-5/") + name);
+  }
+  CHECK(u.look_with(u.second) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("on a file server two saves that seem to be mixed are waited for, no more") {
+  Unfinished u;
+  u.files.mount("/out", 8, 0x6969);
+  u.put("checkpoint-5/1.pt");
+  u.put("checkpoint-5/config.json");
+  CHECK(u.look_with(u.first) == Told{{5, Verdict::kWaiting}});
+  CHECK(u.look_with(u.first, seconds(60)) == Told{{5, Verdict::kComplete}});
+}
+
 TEST_CASE("on NFS a shard that looks rewritten may have been told from memory") {
   const bool stood = GENERATE(false, true);
   Restarted r;

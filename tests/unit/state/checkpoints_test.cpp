@@ -42,6 +42,23 @@ TEST_CASE("a folder that went while its delete was looked at is no new generatio
   CHECK_FALSE(must(s.store->observe_checkpoint(s.run.id, deleting)).checkpoint.gone_at.empty());
 }
 
+TEST_CASE("what was seen of unfinished folders is there after a restart, until it is ended") {
+  Scenario s;
+  const UnfinishedFolder five = {
+      5, {{"0.pt", 11, 100, 7}, {"1.pt", 12, 50, 9}}, {{"0.pt", 11, 100, 7}}, 8};
+  const UnfinishedFolder ten = {10, {{"0.pt", 13, 1, 2}}, {}, std::nullopt};
+  must(s.store->set_unfinished(s.run.id, std::vector{five, ten}, {}));
+  s.reopen();
+  CHECK(must(s.store->read().unfinished(s.run.id)) == std::vector{five, ten});
+  CHECK(must(s.store->read().unfinished(s.run.id + 1)).empty());
+
+  UnfinishedFolder later = ten;
+  later.older = later.files;
+  must(s.store->set_unfinished(s.run.id, std::vector{later}, std::vector<std::int64_t>{5}));
+
+  CHECK(must(s.store->read().unfinished(s.run.id)) == std::vector{later});
+}
+
 TEST_CASE("rewritten files, a new folder, and a name that came back are new generations") {
   Scenario s;
   const auto first = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));

@@ -200,7 +200,8 @@ TEST_CASE("a database of version 5 keeps all its rows, and takes interim scores 
     const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
     must(
         raw->execute("DROP VIEW interim_metrics; DROP TABLE interim_metric; DROP TABLE interim; "
-                     "ALTER TABLE answer DROP COLUMN cut_off; PRAGMA user_version = 5"));
+                     "DROP TABLE unfinished_folder; ALTER TABLE answer DROP COLUMN cut_off; "
+                     "PRAGMA user_version = 5"));
   }
 
   s.reopen();

@@ -1,0 +1,106 @@
+#include "agent/watch/rewrite_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace evalcar::watch {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool written_again(const state::FileIdentity& before, const state::FileIdentity& now) {
+  return before.inode != now.inode || now.size_bytes < before.size_bytes ||
+         (now.size_bytes == before.size_bytes && now.mtime_ns > before.mtime_ns);
+}
+
+/// Files of weights, without what else a trainer saves in files of such names.
+bool is_of_the_model(const std::string& path) {
+  static constexpr std::array<std::string_view, 9> kOther = {
+      "optimizer",        "scheduler",     "scaler",    "sampler",      "extra_state",
+      "dataloader_state", "training_args", "rng_state", "random_states"};
+  const std::string name = base_name(path);
+  return holds_weights(name) && std::ranges::none_of(kOther, [&](std::string_view other) {
+           return name.starts_with(other) || path.starts_with(other);
+         });
+}
+
+}  // namespace
+
+/// The time of what is written behind all weights; nullopt if nothing is there.
+std::optional<std::int64_t> end_of_save(const FilesSeen& all) {
+  std::optional<std::int64_t> end;
+  for (const auto& [path, info] : all) {
+    if (path != "trainer_state.json" && base_name(path) != ".metadata") continue;
+    end = std::max(end.value_or(info.mtime_ns), info.mtime_ns);
+  }
+  return end;
+}
+
+void RewriteWatch::remember(const KnownContent& complete) {
+  for (const state::FileIdentity& file : complete.files) {
+    if (is_of_the_model(file.path)) last_.try_emplace(file.path, file);
+  }
+}
+
+void RewriteWatch::remember(const state::UnfinishedFolder& earlier) {
+  for (const state::FileIdentity& file : earlier.files) last_.insert_or_assign(file.path, file);
+  older_.files = earlier.older;
+  last_end_ns_ = earlier.end_ns;
+}
+
+state::UnfinishedFolder RewriteWatch::memory() const {
+  state::UnfinishedFolder memory;
+  for (const auto& [path, file] : last_) memory.files.push_back(file);
+  memory.older = older_.files;
+  memory.end_ns = last_end_ns_;
+  return memory;
+}
+
+bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
+  Identities weights;
+  std::optional<std::int64_t> rewritten_ns;
+  bool changed = false;
+  for (const auto& [path, info] : now) {
+    if (!is_of_the_model(path)) continue;
+    const state::FileIdentity file{path, info.inode, info.size_bytes, info.mtime_ns};
+    weights.emplace(path, file);
+    const auto before = last_.find(path);
+    changed |= before == last_.end() || !(before->second == file);
+    if (before == last_.end() || !written_again(before->second, file)) continue;
+    // One that the rewrite which is known has changed is changed by the next one.
+    if (!older_.files.empty() && contains_file(older_, before->second)) continue;
+    rewritten_ns =
+        std::max(rewritten_ns.value_or(before->second.mtime_ns), before->second.mtime_ns);
+  }
+  if (rewritten_ns.has_value()) {
+    const std::int64_t newest_ns = *rewritten_ns + std::chrono::nanoseconds(longest_pause).count();
+    older_.files.clear();
+    for (const auto& [path, file] : last_) {
+      const bool after_the_end = last_end_ns_.has_value() && file.mtime_ns > *last_end_ns_;
+      if (file.mtime_ns <= newest_ns && !after_the_end) older_.files.push_back(file);
+    }
+  }
+  for (auto& [path, file] : weights) last_.insert_or_assign(path, std::move(file));
+  const std::optional<std::int64_t> end_ns = end_of_save(now);
+  changed |= end_ns != last_end_ns_;
+  last_end_ns_ = end_ns;
+  return changed;
+}
+
+LeftFromBefore RewriteWatch::left_from_before(const KnownContent& content) const {
+  LeftFromBefore left;
+  bool written_since = false;
+  for (const state::FileIdentity& file : content.files) {
+    if (!holds_weights(file.path)) continue;
+    if (!contains_file(older_, file)) {
+      written_since = true;
+    } else if (left.doubt.empty()) {
+      left.doubt = file.path + " was there before others were written again";
+    }
+  }
+  left.mixed = written_since && !left.doubt.empty();
+  return left;
+}
+
+}  // namespace evalcar::watch

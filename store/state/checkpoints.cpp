@@ -1,0 +1,177 @@
+// What scans saw: checkpoint folders, their generations, and those that are not complete yet.
+#include <algorithm>
+#include <map>
+
+#include "store/state/sqlite.h"
+#include "store/state/store.h"
+
+namespace evalcar::state {
+namespace {
+
+struct StoredKind {
+  bool complete = false;
+  std::string fingerprint;
+  std::vector<FileIdentity> files;
+};
+
+/// `seen` is `before` less some files: a delete in progress.
+bool is_remainder(const std::vector<FileIdentity>& seen, const std::vector<FileIdentity>& before) {
+  return !seen.empty() && seen.size() < before.size() &&
+         std::all_of(
+             seen.begin(), seen.end(),
+             [&before](const FileIdentity& file) {
+               return std::find(before.begin(), before.end(), file) != before.end();
+             });
+}
+
+Result<std::map<std::string, StoredKind>> stored_kinds(Connection& connection,
+                                                       std::int64_t checkpoint_id) {
+  std::map<std::string, StoredKind> kinds;
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection.prepare(
+          "SELECT kind, complete, fingerprint, files FROM checkpoint_kind WHERE checkpoint_id = ?1",
+          checkpoint_id));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return kinds;
+    kinds[rows.text(0)] = {rows.integer(1) != 0, rows.text(2), decode_files(rows.text(3))};
+  }
+}
+
+/// Whether the folder that is seen now is the known generation (see observe_checkpoint).
+bool same_generation(const Checkpoint& known, const std::map<std::string, StoredKind>& known_kinds,
+                     const CheckpointObservation& seen) {
+  bool equal_content = false;
+  for (const KindObservation& kind : seen.kinds) {
+    const auto before = known_kinds.find(kind.kind);
+    if (!kind.complete || before == known_kinds.end() || !before->second.complete) continue;
+    if (before->second.fingerprint != kind.fingerprint &&
+        !is_remainder(kind.files, before->second.files)) {
+      return false;  // rewritten
+    }
+    equal_content = true;
+  }
+  // A folder that went between the look and this has no inode: the sighting was its delete.
+  if (seen.inode == 0) return true;
+  return equal_content || (known.inode == seen.inode && known.gone_at.empty());
+}
+
+}  // namespace
+
+Result<std::int64_t> Store::insert_checkpoint(std::int64_t run_id,
+                                              const CheckpointObservation& seen,
+                                              std::int64_t generation) {
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "INSERT INTO checkpoint(run_id, name, generation, step, path, layout, device, inode, seen_at)"
+      " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+      run_id, seen.name, generation, seen.step, seen.path, seen.layout, seen.device, seen.inode,
+      now()));
+  return connection_->last_insert_id();
+}
+
+Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen) {
+  for (const KindObservation& kind : seen.kinds) {
+    // A kind that was complete stays so: what looks incomplete now is being deleted, or will come
+    // back as a new generation.
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "INSERT INTO checkpoint_kind(checkpoint_id, kind, complete, reason, fingerprint, "
+        "size_bytes, mtime_ns, complete_at, files) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) "
+        "ON CONFLICT(checkpoint_id, kind) DO UPDATE SET complete = excluded.complete, "
+        "reason = excluded.reason, fingerprint = excluded.fingerprint, "
+        "size_bytes = excluded.size_bytes, mtime_ns = excluded.mtime_ns, "
+        "complete_at = iif(complete = 1, complete_at, excluded.complete_at), "
+        "files = excluded.files "
+        "WHERE complete = 0 AND (excluded.complete = 1 OR reason <> excluded.reason) "
+        "OR files = '' AND complete = 1 AND fingerprint = excluded.fingerprint",
+        checkpoint_id, kind.kind, kind.complete, kind.complete ? std::string() : kind.reason,
+        kind.complete ? kind.fingerprint : std::string(), kind.size_bytes, kind.mtime_ns,
+        kind.complete ? now() : std::string(),
+        kind.complete ? encode_files(kind.files) : std::string()));
+  }
+  return {};
+}
+
+Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  std::optional<std::int64_t> last_id;
+  {
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
+                                             "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
+                                             run_id, seen.name));
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
+    if (row) last_id = last.integer(0);
+  }
+  Observed observed;
+  std::int64_t id = 0;
+  std::int64_t generation = 1;
+  if (last_id.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(*last_id));
+    EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, *last_id));
+    if (same_generation(known, kinds, seen)) {
+      id = *last_id;
+      if (seen.inode != 0) {
+        EVALCAR_RETURN_IF_ERROR(connection_->run(
+            "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "
+            "gone_at = '' WHERE checkpoint_id = ?1 AND (path, step, layout, device, inode, "
+            "gone_at) "
+            "<> (?2, ?3, ?4, ?5, ?6, '')",
+            id, seen.path, seen.step, seen.layout.empty() ? known.layout : seen.layout, seen.device,
+            seen.inode));
+      }
+    } else {
+      observed.replaces = *last_id;
+      generation = known.generation + 1;
+    }
+  }
+  if (id == 0) {
+    observed.is_new = true;
+    EVALCAR_ASSIGN_OR_RETURN(id, insert_checkpoint(run_id, seen, generation));
+  }
+  EVALCAR_RETURN_IF_ERROR(record_kinds(id, seen));
+  EVALCAR_ASSIGN_OR_RETURN(observed.checkpoint, reader_.checkpoint(id));
+  EVALCAR_RETURN_IF_ERROR(transaction.commit());
+  return observed;
+}
+
+Status Store::mark_checkpoint_gone(std::int64_t checkpoint_id) {
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE checkpoint SET gone_at = ?2 WHERE checkpoint_id = ?1 AND gone_at = ''", checkpoint_id,
+      now()));
+  if (connection_->changes() != 0) return {};
+  const auto known = reader_.checkpoint(checkpoint_id);  // gone already, or never there?
+  return known.has_value() ? Status{} : Status{known.error()};
+}
+
+Status Store::set_kept_path(std::int64_t checkpoint_id, const std::string& kind,
+                            const std::string& path) {
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE checkpoint_kind SET kept_path = ?3 WHERE checkpoint_id = ?1 AND kind = ?2",
+      checkpoint_id, kind, path));
+  if (connection_->changes() == 0) {
+    return make_error(
+        ErrorCode::kNotFound,
+        path_ + ": checkpoint " + std::to_string(checkpoint_id) + " has no " + kind + " weights");
+  }
+  return {};
+}
+
+Status Store::set_unfinished(std::int64_t run_id, std::span<const UnfinishedFolder> seen,
+                             std::span<const std::int64_t> ended) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  for (const UnfinishedFolder& folder : seen) {
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "INSERT OR REPLACE INTO unfinished_folder(run_id, step, files, older, end_ns, seen_at) "
+        "VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+        run_id, folder.step, encode_files(folder.files), encode_files(folder.older), folder.end_ns,
+        now()));
+  }
+  for (const std::int64_t step : ended) {
+    EVALCAR_RETURN_IF_ERROR(connection_->run(
+        "DELETE FROM unfinished_folder WHERE run_id = ?1 AND step = ?2", run_id, step));
+  }
+  return transaction.commit();
+}
+
+}  // namespace evalcar::state

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "agent/publish/publisher.h"
+#include "agent/publish/status.h"
 #include "agent/publish/table.h"
 #include "store/base/timed_file_system.h"
 #include "store/state/store.h"

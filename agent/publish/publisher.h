@@ -89,38 +89,4 @@ class Publisher {
   std::unique_ptr<State> state_;
 };
 
-/// What `status` says besides the evaluations.
-/// How the output directory is watched.
-struct WatchFacts {
-  std::string file_system;  ///< "ext4", "NFS", …; "" while that is not known
-  std::string mode;         ///< "notices and polling", or "polling" alone
-  double poll_interval_s = 0;
-  std::string trouble;  ///< why by polling alone, or why not at all; else ""
-};
-
-struct AgentFacts {
-  std::int64_t pid = 0;
-  std::string version;
-  double uptime_s = 0;
-  std::string device;                       ///< what the evaluator runs on; "" until it said so
-  std::string warning;                      ///< e.g. "no GPU seen, running on the CPU"
-  std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
-  std::optional<WatchFacts> watching;
-};
-
-/// The JSON document of `status` where there is no database yet.
-std::string empty_status_json(const Clock& clock);
-
-/// The JSON document of `status`, with "time"; evaluations of the newest run (or of all runs, if
-/// run_id is absent). `agent` absent: nobody runs, "agent" is null. Of those that ended at most
-/// `most_ended` are listed, of the highest steps; "evaluations_left_out" tells how many are not.
-Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
-                                std::optional<std::int64_t> run_id,
-                                const std::optional<AgentFacts>& agent,
-                                std::size_t most_ended = static_cast<std::size_t>(-1));
-/// Replaces `path` (status.json: the heartbeat) with it; of those that ended, 300 are listed.
-Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
-                    const std::string& path, std::optional<std::int64_t> run_id,
-                    const AgentFacts& agent);
-
 }  // namespace evalcar::publish

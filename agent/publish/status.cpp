@@ -1,9 +1,9 @@
-// status.json: what the sidecar does now.
+#include "agent/publish/status.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "agent/publish/publisher.h"
 #include "agent/publish/utc.h"
 
 namespace evalcar::publish {
@@ -129,38 +129,71 @@ std::string empty_status_json(const Clock& clock) {
   return root.dump(2) + "\n";
 }
 
-Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
-                                std::optional<std::int64_t> run_id,
-                                const std::optional<AgentFacts>& agent, std::size_t most_ended) {
+struct StatusRows::Content {
+  std::optional<std::int64_t> run_id;
+  std::int64_t changes = -1;  ///< Reader::changes() when it was read
+  std::vector<Mark> marks;
+  std::size_t left_out = 0;
+  Json list;
+};
+
+StatusRows::StatusRows() : content_(std::make_unique<Content>()) {}
+StatusRows::~StatusRows() = default;
+
+Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64_t> run_id,
+                           std::size_t most_ended) {
+  const std::int64_t changes = reader.changes();
+  if (content_->changes == changes && content_->run_id == run_id) return {};
   state::EvaluationFilter filter;
   filter.run_id = run_id;
-  std::vector<Mark> marks;
+  Content now;
+  now.run_id = run_id;
   std::size_t ended = 0;
   EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
-    marks.push_back({row.step, row.state, parse_utc(row.created_at)});
+    now.marks.push_back({row.step, row.state, parse_utc(row.created_at)});
     ended += state::is_end_state(row.state) ? 1 : 0;
   }));
-  const std::size_t left_out = ended - std::min(ended, most_ended);
-  EVALCAR_ASSIGN_OR_RETURN(Json list, evaluations_json(reader, filter, left_out));
+  now.left_out = ended - std::min(ended, most_ended);
+  EVALCAR_ASSIGN_OR_RETURN(now.list, evaluations_json(reader, filter, now.left_out));
+  now.changes = changes;
+  *content_ = std::move(now);
+  return {};
+}
+
+namespace {
+
+Result<std::string> json_of(const state::Reader& reader, const Clock& clock,
+                            const std::optional<AgentFacts>& agent,
+                            const StatusRows::Content& rows) {
   Json root = Json::object();
   root["agent"] = agent_json(agent);
-  root["evaluations"] = std::move(list);
-  if (left_out > 0) root["evaluations_left_out"] = left_out;
-  EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, run_id, agent, marks));
-  const bool unknown = marks.empty() && !newest.has_value();
-  const std::int64_t number = newest.has_value() ? newest_number(*newest, marks) : 0;
+  root["evaluations"] = rows.list;
+  if (rows.left_out > 0) root["evaluations_left_out"] = rows.left_out;
+  EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, rows.run_id, agent, rows.marks));
+  const bool unknown = rows.marks.empty() && !newest.has_value();
+  const std::int64_t number = newest.has_value() ? newest_number(*newest, rows.marks) : 0;
   root["lag_steps"] = unknown ? Json(nullptr) : Json(newest.has_value() ? *newest - number : 0);
   root["lag_seconds"] =
-      unknown ? Json(nullptr) : Json(lag_seconds(number, marks, clock.wall_now()));
+      unknown ? Json(nullptr) : Json(lag_seconds(number, rows.marks, clock.wall_now()));
   root["time"] = format_utc(clock.wall_now());
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+}  // namespace
+
+Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
+                                std::optional<std::int64_t> run_id,
+                                const std::optional<AgentFacts>& agent, std::size_t most_ended) {
+  StatusRows rows;
+  EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, most_ended));
+  return json_of(reader, clock, agent, rows.content());
+}
+
 Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
                     const std::string& path, std::optional<std::int64_t> run_id,
-                    const AgentFacts& agent) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::string json,
-                           status_json(reader, clock, run_id, agent, kMostEnded));
+                    const AgentFacts& agent, StatusRows& rows) {
+  EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, kMostEnded));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string json, json_of(reader, clock, agent, rows.content()));
   return write_file_atomically(files, path, json);
 }
 

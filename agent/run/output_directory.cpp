@@ -559,7 +559,8 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   }
   for (const std::string& path : places) {
     const Status written =
-        publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine);
+        publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine,
+                              status_rows_);
     if (!written.has_value()) trouble = written.error().message;
     // `evalcar status` knows the database, but not the configuration that names another folder.
     if (written.has_value() && settings_.publish.dir.empty()) break;

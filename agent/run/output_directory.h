@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "agent/config/settings.h"
+#include "agent/publish/status.h"
 #include "agent/request/inbox.h"
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
@@ -208,6 +209,7 @@ class OutputDirectory {
   std::optional<MonotonicTime> silent_since_;
   std::string silence_;
   std::string status_trouble_;
+  publish::StatusRows status_rows_;
   std::string turn_trouble_;  ///< why the last turn could not do what it had to
   MonotonicTime retry_at_{};
   MonotonicTime status_at_{};

@@ -137,6 +137,8 @@ Result<Reader> Reader::open(const std::string& path) {
   return Reader(std::move(connection));
 }
 
+std::int64_t Reader::changes() const { return connection_->total_changes(); }
+
 Result<std::vector<Run>> Reader::runs() const {
   return collect<Run>(connection_->prepare(kRuns), [](const Statement& row) -> Result<Run> {
     Run run;

@@ -57,6 +57,9 @@ class Reader {
   /// Why a kind of a checkpoint is not complete; "" if it is complete or not known.
   Result<std::string> incomplete_reason(std::int64_t checkpoint_id, std::string_view kind) const;
   /// What was complete of the newest generation of each checkpoint, there or gone.
+  /// Another number after each change through this connection: of the store's own reader, after
+  /// each change of the database.
+  std::int64_t changes() const;
   /// As Store::set_unfinished() was told.
   Result<std::vector<UnfinishedFolder>> unfinished(std::int64_t run_id) const;
   Result<std::vector<KnownKind>> known_kinds(std::int64_t run_id) const;

@@ -205,6 +205,7 @@ Result<std::string> Connection::first_text_until(std::string_view sql,
 
 std::int64_t Connection::last_insert_id() const { return sqlite3_last_insert_rowid(handle_); }
 std::int64_t Connection::changes() const { return sqlite3_changes(handle_); }
+std::int64_t Connection::total_changes() const { return sqlite3_total_changes64(handle_); }
 bool Connection::in_transaction() const { return sqlite3_get_autocommit(handle_) == 0; }
 
 void Connection::set_busy_timeout(int milliseconds) { sqlite3_busy_timeout(handle_, milliseconds); }

@@ -108,6 +108,8 @@ class Connection {
   std::int64_t last_insert_id() const;
   /// Rows changed by the last statement.
   std::int64_t changes() const;
+  /// Rows that were changed since it was opened.
+  std::int64_t total_changes() const;
   bool in_transaction() const;
   /// Whether closing may fold the WAL into the file; off, closing leaves the file as it is.
   void set_checkpoint_on_close(bool on);

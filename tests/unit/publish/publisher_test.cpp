@@ -8,6 +8,7 @@
 #include "agent/publish/best.h"
 #include "agent/publish/event_file.h"
 #include "agent/publish/metrics_line.h"
+#include "agent/publish/status.h"
 #include "tests/unit/publish/desk.h"
 
 using namespace evalcar;
@@ -360,8 +361,9 @@ TEST_CASE("status tells every evaluation, the agent and how far it is behind") {
   agent.version = "0.1.0";
   agent.uptime_s = 3.5;
   agent.warning = "no GPU seen, running on the CPU";
+  StatusRows rows;
   must(write_status(d.files, d.s.store->read(), d.s.clock, std::string(kDir) + "/status.json",
-                    d.s.run.id, agent));
+                    d.s.run.id, agent, rows));
 
   const json status = d.file("status.json");
   CHECK(status["agent"]["pid"] == 77);
@@ -379,6 +381,31 @@ TEST_CASE("status tells every evaluation, the agent and how far it is behind") {
   CHECK(json::parse(
             must(status_json(d.s.store->read(), d.s.clock, std::nullopt, std::nullopt)))["agent"]
             .is_null());
+}
+
+TEST_CASE("a status is of the rows as they are, of the run that is asked for, and of its time") {
+  Desk d;
+  const std::int64_t id = d.s.plan(5).id;
+  StatusRows rows;
+  const auto written = [&](std::optional<std::int64_t> run) {
+    must(write_status(d.files, d.s.store->read(), d.s.clock, std::string(kDir) + "/status.json",
+                      run, {}, rows));
+    return d.file("status.json");
+  };
+  d.files.put_directory(kDir);
+  const json first = written(d.s.run.id);
+  REQUIRE(first["evaluations"].size() == 1);
+  d.s.clock.advance(std::chrono::seconds{9});
+
+  const json idle = written(d.s.run.id);
+  CHECK(idle["evaluations"] == first["evaluations"]);
+  CHECK(idle["time"] != first["time"]);
+  CHECK(idle["lag_seconds"] == 9.0);
+  CHECK(written(d.s.run.id + 1)["evaluations"].empty());
+  d.s.bring(id, kLeased);
+  CHECK(written(d.s.run.id)["evaluations"][0]["state"] == "leased");
+  must(d.s.store->set_reason(id, "waits"));
+  CHECK(written(d.s.run.id)["evaluations"][0]["reason"] == "waits");
 }
 
 TEST_CASE("the lag falls when checkpoints that nobody measures any more are deleted") {

@@ -90,13 +90,13 @@ void guard_places(TimedFileSystem& files, const config::Settings& settings) {
 
 /// What SIGHUP asks for: a whole configuration that can take the place of `now`.
 Result<config::Config> reread(const RunOptions& options, TimedFileSystem& files,
-                              const config::Settings& now) {
+                              const config::Config& now) {
   EVALCAR_ASSIGN_OR_RETURN(auto config, load_settings(options, files));
   guard_places(files, config.settings);
   EVALCAR_RETURN_IF_ERROR(complete_settings(files, config.settings, Use::kWatch));
   guard_places(files, config.settings);  // a hub's id has become a folder
-  EVALCAR_RETURN_IF_ERROR(agent_service::check_reload(now, config.settings));
-  if (config.settings.evaluate.data_dir != now.evaluate.data_dir) {
+  EVALCAR_RETURN_IF_ERROR(agent_service::check_reload(now.settings, config.settings));
+  if (config.settings.evaluate.data_dir != now.settings.evaluate.data_dir) {
     EVALCAR_RETURN_IF_ERROR(check_data_dir(files, config.settings.evaluate.data_dir));
   }
   return config;
@@ -245,9 +245,9 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
                                   run::evaluator_command(*evaluator, settings.evaluate)));
   };
   WatchLoop loop(signals, manager, clock,
-                 [&](const config::Settings& now) { return reread(options, files, now); });
-  config::Settings settings = config->settings;
-  auto agent = make_agent(settings);
+                 [&](const config::Config& now) { return reread(options, files, now); });
+  config::Config current = std::move(*config);
+  auto agent = make_agent(current.settings);
   while (true) {
     if (!agent.has_value()) {
       err << "evalcar run: " << agent.error().message << '\n';
@@ -255,15 +255,15 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
       const bool refused = agent.error().code == ErrorCode::kUnsupported;
       return refused ? kExitUsage : exit_code_of(agent.error());
     }
-    WatchLoop::End end = loop.run(**agent, settings);
+    WatchLoop::End end = loop.run(**agent, current);
     agent->reset();  // it lets go of the database, for the next one
     if (!end.next.has_value()) return end.exit_code;
-    const config::Settings before = std::exchange(settings, end.next->settings);
-    agent = patiently(make_agent, settings);
+    config::Config before = std::exchange(current, std::move(*end.next));
+    agent = patiently(make_agent, current.settings);
     if (agent.has_value()) continue;
     spdlog::error("the configuration stays as it was: {}", agent.error().message);
-    settings = before;
-    agent = patiently(make_agent, settings);
+    current = std::move(before);
+    agent = patiently(make_agent, current.settings);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/cli/progress_line.h"
+#include "agent/service/reload.h"
 
 namespace evalcar::cli {
 
@@ -15,7 +16,7 @@ WatchLoop::WatchLoop(Signals& signals, agent_service::ServiceManager& manager, c
                      Reread reread)
     : signals_(signals), manager_(manager), clock_(clock), reread_(std::move(reread)) {}
 
-WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Settings& now) {
+WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
   ProgressLine line(clock_);
   ready_ = false;
   while (true) {
@@ -68,7 +69,7 @@ void WatchLoop::wait(const run::Agent& agent) {
   (void)::poll(descriptors.data(), descriptors.size(), static_cast<int>(longest.count()));
 }
 
-void WatchLoop::reload(run::Agent& agent, const config::Settings& now) {
+void WatchLoop::reload(run::Agent& agent, const config::Config& now) {
   manager_.reloading();
   auto next = reread_(now);
   if (!next.has_value()) {
@@ -76,14 +77,17 @@ void WatchLoop::reload(run::Agent& agent, const config::Settings& now) {
     if (ready_) manager_.ready();
     return;
   }
+  const auto changes = agent_service::changes_of(now, *next);
+  if (changes.empty() && !next_.has_value()) {
+    spdlog::info("the configuration was read again: nothing in it has changed");
+    if (ready_) manager_.ready();
+    return;
+  }
+  for (const std::string& change : changes) spdlog::info("the configuration changes: {}", change);
   next_ = std::move(next).value();
   agent.begin_no_more();
-  if (agent.between_evaluations()) {
-    spdlog::info("the configuration was read again");
-    return;  // the new agent is ready when it has looked
-  }
-  spdlog::info("the configuration was read again; it is taken up when this has ended: {}",
-               agent.progress());
+  if (agent.between_evaluations()) return;  // the new agent is ready when it has looked
+  spdlog::info("the changes are taken up when this has ended: {}", agent.progress());
   if (ready_) manager_.ready();
 }
 

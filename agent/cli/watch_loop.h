@@ -15,7 +15,7 @@ namespace evalcar::cli {
 class WatchLoop {
  public:
   /// Reads the configuration again, whole and checked, as it is to be after `now`.
-  using Reread = std::function<Result<config::Config>(const config::Settings& now)>;
+  using Reread = std::function<Result<config::Config>(const config::Config& now)>;
 
   WatchLoop(Signals& signals, agent_service::ServiceManager& manager, const Clock& clock,
             Reread reread);
@@ -27,14 +27,14 @@ class WatchLoop {
   };
   /// Turns the agent until it has finished, a stop is asked for, or another configuration is to be
   /// taken up: between two evaluations, so that the one that runs goes on. The agent is stopped
-  /// then. `now`: its settings.
-  End run(run::Agent& agent, const config::Settings& now);
+  /// then. `now`: what it was made of.
+  End run(run::Agent& agent, const config::Config& now);
 
  private:
   End stop(run::Agent& agent);
   void tell(const run::Agent& agent);
   void wait(const run::Agent& agent);
-  void reload(run::Agent& agent, const config::Settings& now);
+  void reload(run::Agent& agent, const config::Config& now);
 
   Signals& signals_;
   agent_service::ServiceManager& manager_;

@@ -46,7 +46,9 @@ Result<double> parse_with_unit(std::string_view text, std::span<const Unit> unit
     if (unit == known.name) {
       const double value = number * known.factor;
       if (value > 9e15) return bad_value(text, "a smaller value");  // stays exact in a double
-      return std::round(value);
+      const double whole = std::round(value);
+      if (whole == 0 && number > 0) return bad_value(text, expected);  // 0 often means "off"
+      return whole;
     }
   }
   return bad_value(text, expected);

@@ -8,6 +8,7 @@
 
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/metrics_log.h"
+#include "agent/publish/utc.h"
 
 namespace evalcar::publish {
 namespace {
@@ -196,6 +197,9 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
   published.dtype = text_of(record, "dtype");
   published.compute_dtype = text_of(record, "compute_dtype");
   published.finished_at = text_of(record, "finished_at");
+  if (!read_utc(published.finished_at).has_value()) {
+    return unfit(path + ": finished_at is no time of ours: '" + published.finished_at + "'");
+  }
   EVALCAR_ASSIGN_OR_RETURN(published.settings,
                            protocol::decode_settings(object_of(record, "settings").dump()));
   EVALCAR_ASSIGN_OR_RETURN(published.result, result_of(record, file));
@@ -222,6 +226,9 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
   published.publication.line = line.text;
   published.publication.supersedes = integer_of(line.json, "supersedes");
   published.publication.published_at = text_of(line.json, "time");
+  if (!read_utc(published.publication.published_at).has_value()) {
+    return unfit("its time is none of ours: '" + published.publication.published_at + "'");
+  }
   return published;
 }
 

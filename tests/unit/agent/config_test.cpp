@@ -179,6 +179,11 @@ TEST_CASE("durations and sizes read and print with their units") {
   CHECK_FALSE(parse_duration("-5s").has_value());
   CHECK_FALSE(parse_duration("nan s").has_value());
   CHECK_FALSE(parse_duration("1e99d").has_value());
+  CHECK_FALSE(parse_duration("1e3s").has_value());
+  CHECK_FALSE(parse_duration("infs").has_value());
+  CHECK_FALSE(parse_duration("0.1ms").has_value());  // it would be 0: off
+  CHECK_FALSE(parse_duration("5s 3").has_value());
+  CHECK_FALSE(parse_duration(" 5s").has_value());
   CHECK(format_duration(Duration(90'000)) == "90s");
   CHECK(format_duration(Duration(120'000)) == "2min");
   CHECK(parse_bytes("1.5KiB").value() == 1536);

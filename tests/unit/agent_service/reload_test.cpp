@@ -2,6 +2,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "store/base/file_system.h"
+
 using namespace evalcar;
 using namespace evalcar::agent_service;
 
@@ -50,4 +52,35 @@ TEST_CASE("another database is refused by name") {
 
   REQUIRE_FALSE(checked.has_value());
   CHECK(checked.error().message.starts_with("store.path is not set now, but was /var/lib"));
+}
+
+TEST_CASE("all that only a restart changes is named at once") {
+  config::Settings next = settings();
+  next.watch.output_dir = {"/data/c"};
+  next.store.path = "/b.db";
+
+  const std::string message = check_reload(settings(), next).error().message;
+
+  CHECK(message.find("watch.output_dir is /data/c now") != std::string::npos);
+  CHECK(message.find("store.path is /b.db now") != std::string::npos);
+}
+
+TEST_CASE("a reload tells each value that changes, and of addresses that they do") {
+  const auto load = [](std::vector<config::Override> overrides) {
+    auto config = config::load(RealFileSystem(), "", overrides);
+    REQUIRE(config.has_value());
+    return std::move(config).value();
+  };
+  const config::Config now = load({{"limits.attempts", "7", "--set"}, {"evaluate.limit", "5", ""}});
+  config::Config next =
+      load({{"limits.attempts", "7", "evalcar.toml:3"}, {"evaluate.policy", "every", ""}});
+  for (config::Entry& entry : next.entries) {
+    if (entry.key->name == "publish.webhook_url") entry.literal = "\"https://h/?token=s3cret\"";
+  }
+
+  CHECK(changes_of(now, now).empty());
+  CHECK(changes_of(now, next) ==
+        std::vector<std::string>{"evaluate.limit: 5 -> \"all\"",
+                                 "evaluate.policy: \"newest-first\" -> \"every\"",
+                                 "publish.webhook_url"});
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/publish/table.h"
+#include "agent/publish/utc.h"
 #include "tests/unit/state/scenario.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -40,6 +41,22 @@ protocol::EvaluationResult two_tasks() {
 }
 
 }  // namespace
+
+TEST_CASE("a time is read back as it was written, and nothing near to one is taken for it") {
+  const WallTime time{std::chrono::microseconds{1'795'000'000'123'456}};
+  REQUIRE(format_utc(time) == "2026-11-18T11:06:40.123456Z");
+  CHECK(read_utc(format_utc(time)) == time);
+  CHECK(read_utc("2024-02-29T23:59:59.000000Z").has_value());
+  for (const char* const other :
+       {"", "2026-11-18T11:06:40.123456", "2026-11-18T11:06:40.123456Z ",
+        "2026-11-18 11:06:40.123456Z", "2026-11-18T11:06:40.12345Z", "2026-1-18T11:06:40.1234567Z",
+        "2026-13-18T11:06:40.123456Z", "2025-02-29T11:06:40.123456Z", "2026-11-18T24:00:00.000000Z",
+        "+026-11-18T11:06:40.123456Z", "2026-11-18T11:60:40.123456Z"}) {
+    INFO(other);
+    CHECK_FALSE(read_utc(other).has_value());
+    CHECK(parse_utc(other) == WallTime{});
+  }
+}
 
 TEST_CASE("the model's folder is named as lmms-eval names it") {
   // What lmms_eval.utils.sanitize_model_name gives for these.

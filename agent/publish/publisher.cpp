@@ -62,6 +62,11 @@ struct Publisher::State {
   std::optional<std::pair<std::int64_t, std::int64_t>> whole;
 
   Status ask_fence() const { return options.fence ? options.fence() : Status(); }
+  /// kCancelled where a turn has worked long enough.
+  Status ask_enough() const {
+    if (!options.enough || !options.enough()) return {};
+    return make_error(ErrorCode::kCancelled, "the rest is handed out in the next turn");
+  }
   const Aliases& published_aliases() const {
     static const Aliases kNone;
     return options.publish_aliases ? options.aliases : kNone;
@@ -212,6 +217,7 @@ struct Publisher::State {
                                  write_results(evaluation, result));
       }
       if (events_gone) EVALCAR_RETURN_IF_ERROR(append_event_of(evaluation, result));
+      if (!events_gone) EVALCAR_RETURN_IF_ERROR(ask_enough());
     }
     return {};
   }
@@ -389,6 +395,7 @@ Result<std::int64_t> Publisher::publish_pending(std::int64_t run_id,
     EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const Published published,
                              publish(evaluation.id, lag_steps));
     ++done;
+    if (&evaluation != &pending.back()) EVALCAR_RETURN_IF_ERROR(state_->ask_enough());
   }
   EVALCAR_RETURN_IF_ERROR(write_best(run_id));
   return done;

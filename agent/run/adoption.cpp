@@ -129,46 +129,69 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
   return std::optional(observed.checkpoint.id);
 }
 
+/// What the database knows of a run, for adopt().
+struct KnownRows {
+  std::set<std::pair<std::int64_t, std::string>> kinds;  ///< a kind may be known without the other
+  std::map<std::string, std::vector<state::Evaluation>> of_lease;  ///< by the lease's name
+};
+
+Result<KnownRows> known_rows(const state::Reader& reader, std::int64_t run_id) {
+  KnownRows known;
+  EVALCAR_RETURN_IF_ERROR(
+      reader.for_each_evaluation({.run_id = run_id}, [&known](const state::Evaluation& row) {
+        known.kinds.emplace(row.step, row.kind);
+        known.of_lease[lease_name_of(row.step, row.generation, row.kind)].push_back(row);
+      }));
+  return known;
+}
+
+Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& stage,
+             const Wanted& wanted, const state::Run& run, const AdoptionPlace& place,
+             const std::string& name, const LeaseName& lease, KnownRows& known) {
+  const std::vector<state::Evaluation>& of_lease = known.of_lease[name];
+  for (const state::Evaluation& row : of_lease) {
+    if (row.state != state::EvaluationState::kComplete || !row.lease_path.empty()) continue;
+    EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row, name));
+  }
+  // Beside a row of this configuration only those of other tasks can be missing: their numbers
+  // were not published yet when the database was lost. Rows of another one hand their leases on.
+  const bool beside = std::any_of(of_lease.begin(), of_lease.end(),
+                                  [&](const auto& row) { return wanted.matches(row); });
+  if (known.kinds.contains({lease.step, lease.kind}) && !beside) return {};
+  EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, lease, of_lease));
+  if (asked.empty()) return {};
+  const std::string dir = stage.dir_of(name);
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint,
+                           checkpoint_of(files, store, stage, run, dir, lease, of_lease, place));
+  if (!checkpoint.has_value()) return {};
+  for (state::NewEvaluation& one : asked) {
+    one.checkpoint_id = *checkpoint;
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));
+    EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
+    EVALCAR_RETURN_IF_ERROR(store.mark_leased(row.id, dir));
+    spdlog::warn("{}: is gone, and the database did not know it; its lease is measured",
+                 title(row));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
-                    const Wanted& wanted, const state::Run& run, const AdoptionPlace& place) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store.read().evaluations({.run_id = run.id}));
-  std::set<std::pair<std::int64_t, std::string>> known;  // a kind may be known without the other
-  std::map<std::string, std::vector<state::Evaluation>> rows_of;  // by the name of their lease
-  for (const state::Evaluation& row : rows) {
-    known.emplace(row.step, row.kind);
-    rows_of[lease_name_of(row.step, row.generation, row.kind)].push_back(row);
-  }
+                    const Wanted& wanted, const state::Run& run, const AdoptionPlace& place,
+                    std::set<std::string>& judged, Slice& slice) {
+  EVALCAR_ASSIGN_OR_RETURN(KnownRows known, known_rows(store.read(), run.id));
   for (const std::string& name : stage.names()) {
     const auto lease = parse_lease_name(name);
-    if (!lease.has_value()) continue;
+    if (!lease.has_value() || judged.contains(name)) continue;
+    if (slice.was_cut()) return {};
     const std::string folder = join_path(place.output_dir, folder_name(place.pattern, lease->step));
-    if (files.info_followed(folder).has_value()) continue;  // it is recorded as any other
-    const std::vector<state::Evaluation>& of_lease = rows_of[name];
-    for (const state::Evaluation& row : of_lease) {
-      if (row.state != state::EvaluationState::kComplete || !row.lease_path.empty()) continue;
-      EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row, name));
+    // One whose folder is there is recorded as any other.
+    if (!files.info_followed(folder).has_value()) {
+      EVALCAR_RETURN_IF_ERROR(adopt(files, store, stage, wanted, run, place, name, *lease, known));
     }
-    // Beside a row of this configuration only those of other tasks can be missing: their numbers
-    // were not published yet when the database was lost. Rows of another one hand their leases on.
-    const bool beside = std::any_of(of_lease.begin(), of_lease.end(),
-                                    [&](const auto& row) { return wanted.matches(row); });
-    if (known.contains({lease->step, lease->kind}) && !beside) continue;
-    EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, *lease, of_lease));
-    if (asked.empty()) continue;
-    const std::string dir = stage.dir_of(name);
-    EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint,
-                             checkpoint_of(files, store, stage, run, dir, *lease, of_lease, place));
-    if (!checkpoint.has_value()) continue;
-    for (state::NewEvaluation& one : asked) {
-      one.checkpoint_id = *checkpoint;
-      EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));
-      EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
-      EVALCAR_RETURN_IF_ERROR(store.mark_leased(row.id, dir));
-      spdlog::warn("{}: is gone, and the database did not know it; its lease is measured",
-                   title(row));
-    }
+    judged.insert(name);
+    (void)slice.over();
   }
   return {};
 }

@@ -3,8 +3,10 @@
 // nobody needs are removed.
 #pragma once
 
+#include <set>
 #include <string>
 
+#include "agent/run/slice.h"
 #include "agent/run/wanted.h"
 #include "agent/stage/stage.h"
 #include "store/state/store.h"
@@ -17,10 +19,12 @@ struct AdoptionPlace {
   std::string base_model;  ///< evaluate.base_model
 };
 
-/// Once after a run was entered. A lease that is not whole, not wanted, whose folder is there, or
-/// whose step the run knows by rows of all its tasks or of another configuration, is left alone.
-/// Errors: the store's.
+/// Once after a run was entered; again with the same `judged` (names of leases; empty at first)
+/// where the slice was cut. A lease that is not whole, not wanted, whose folder is there, or whose
+/// step the run knows by rows of all its tasks or of another configuration, is left alone. Errors:
+/// the store's.
 Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
-                    const Wanted& wanted, const state::Run& run, const AdoptionPlace& place);
+                    const Wanted& wanted, const state::Run& run, const AdoptionPlace& place,
+                    std::set<std::string>& judged, Slice& slice);
 
 }  // namespace evalcar::run

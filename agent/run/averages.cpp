@@ -32,7 +32,7 @@ bool Averages::keeps_name(const std::string& name) const {
 }
 
 void Averages::forget() {
-  due_ = true;
+  look_again();
   window_.clear();
 }
 
@@ -57,40 +57,56 @@ std::string Averages::files_of(const Known& member) const {
   return there ? member.checkpoint.path : "";
 }
 
-Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn) {
-  const auto last = static_cast<std::size_t>(wanted_.average_last());
-  if (last == 0 || !due_) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
-  EVALCAR_RETURN_IF_ERROR(keep_window(all));
-  std::set<std::int64_t> open;  // may still become complete
-  state::EvaluationFilter filter;
-  filter.run_id = run_id;
-  filter.kind = kRegular;
-  filter.states = {EvaluationState::kFound};
-  EVALCAR_ASSIGN_OR_RETURN(const auto found, store_.read().evaluations(filter));
-  for (const state::Evaluation& row : found) {
-    if (view_.present.contains(row.step) && !torn.contains(row.step)) open.insert(row.step);
+Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice) {
+  if (!due()) return {};
+  if (due_) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
+    EVALCAR_RETURN_IF_ERROR(keep_window(all));
+    std::set<std::int64_t> open;  // may still become complete
+    state::EvaluationFilter filter;
+    filter.run_id = run_id;
+    filter.kind = kRegular;
+    filter.states = {EvaluationState::kFound};
+    EVALCAR_ASSIGN_OR_RETURN(const auto found, store_.read().evaluations(filter));
+    for (const state::Evaluation& row : found) {
+      if (view_.present.contains(row.step) && !torn.contains(row.step)) open.insert(row.step);
+    }
+    EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
+    if (slice.was_cut()) return {};
+    due_ = false;
+    trim_due_ = true;
+    formed_.clear();
   }
-  for (std::size_t end = all.size(); end >= last; --end) {  // newest first
-    const std::vector<Known> members(all.begin() + static_cast<std::ptrdiff_t>(end - last),
-                                     all.begin() + static_cast<std::ptrdiff_t>(end));
+  return trim(slice);
+}
+
+/// Newest first; `open`: steps that may still become complete.
+Status Averages::form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open,
+                          Slice& slice) {
+  const auto last = static_cast<std::size_t>(wanted_.average_last());
+  for (std::size_t end = all.size(); end >= last; --end) {
+    const std::span<const Known> members(&all[end - last], last);
+    const std::string name = members.back().lease_name();
+    if (formed_.contains(name)) continue;
+    if (slice.was_cut()) return {};
     const auto waits = open.upper_bound(members.front().checkpoint.step);
     const bool must_wait = waits != open.end() && *waits < members.back().checkpoint.step;
     if (!must_wait && !files_of(members.back()).empty()) EVALCAR_RETURN_IF_ERROR(form(members));
+    formed_.insert(name);
+    (void)slice.over();
   }
-  due_ = false;
-  return trim();
+  return {};
 }
 
 /// `members`: oldest first; the files of the last one are there.
-Status Averages::form(const std::vector<Known>& members) {
+Status Averages::form(std::span<const Known> members) {
   for (const auto& wanted : wanted_.evaluations_of(members.back().checkpoint.id, kAverage)) {
     EVALCAR_RETURN_IF_ERROR(form(members, wanted));
   }
   return {};
 }
 
-Status Averages::form(const std::vector<Known>& members, const state::NewEvaluation& wanted) {
+Status Averages::form(std::span<const Known> members, const state::NewEvaluation& wanted) {
   const state::Checkpoint& newest = members.back().checkpoint;
   EVALCAR_ASSIGN_OR_RETURN(
       const std::string unwanted,
@@ -173,14 +189,16 @@ Result<std::set<std::string>> Averages::needed_by_rows() const {
   return names;
 }
 
-Status Averages::trim() {
+Status Averages::trim(Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto needed, needed_by_rows());
   for (const std::string& name : stage_.names()) {
     const bool of_window = name.ends_with("-" + std::string(kRegular));
     if (!of_window || window_.contains(name) || needed.contains(name)) continue;
     if (kept_.may_hold(name)) continue;
     EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+    if (slice.over()) return {};
   }
+  trim_due_ = false;
   return {};
 }
 

@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
+#include "agent/run/slice.h"
 #include "agent/run/wanted.h"
 #include "agent/stage/stage.h"
 #include "store/state/store.h"
@@ -27,11 +29,16 @@ class Averages {
            const DiskView& view, const KeptForBest& kept);
 
   /// Something was recorded: the next step() looks again.
-  void look_again() { due_ = true; }
+  void look_again() {
+    due_ = true;
+    formed_.clear();
+  }
   /// Plans and leases the averages that can be formed now, and moves the window. An average waits
   /// while a checkpoint among its members may still become complete; those in `torn` cannot. An
-  /// error is of the moment: the next step() tries again.
-  Status step(std::int64_t run_id, const std::set<std::int64_t>& torn);
+  /// error is of the moment: the next step() tries again, and goes on where the slice was cut.
+  Status step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice);
+  /// The next step() has something to do.
+  bool due() const { return (due_ || trim_due_) && wanted_.average_last() > 0; }
   /// Whether the lease of this row is needed by averages to come.
   bool keeps(const state::Evaluation& row) const;
   /// The same by the lease's name.
@@ -53,11 +60,12 @@ class Averages {
   };
 
   Result<std::vector<Known>> known(std::int64_t run_id) const;
-  Status form(const std::vector<Known>& members);
-  Status form(const std::vector<Known>& members, const state::NewEvaluation& wanted);
+  Status form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open, Slice& slice);
+  Status form(std::span<const Known> members);
+  Status form(std::span<const Known> members, const state::NewEvaluation& wanted);
   Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
   Status keep_window(const std::vector<Known>& known);
-  Status trim();
+  Status trim(Slice& slice);
   Result<std::set<std::string>> needed_by_rows() const;
   std::string files_of(const Known& member) const;
 
@@ -68,6 +76,8 @@ class Averages {
   const DiskView& view_;
   const KeptForBest& kept_;
   bool due_ = true;
+  bool trim_due_ = false;
+  std::set<std::string> formed_;  ///< by the newest member's lease: looked at since it is due
   std::set<std::string> window_;  ///< names of leases
 };
 

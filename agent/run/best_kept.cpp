@@ -168,13 +168,13 @@ Status BestKept::rank(std::int64_t run_id) {
   return {};
 }
 
-Status BestKept::step(std::int64_t run_id) {
+Status BestKept::step(std::int64_t run_id, Slice& slice) {
   EVALCAR_RETURN_IF_ERROR(rank(run_id));
-  return trim();
+  return trim(slice);
 }
 
 /// Leases that were held back until they were ranked, and those of what was overtaken.
-Status BestKept::trim() {
+Status BestKept::trim(Slice& slice) {
   if (!trim_due_) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
   std::set<std::string> needed;
@@ -186,6 +186,7 @@ Status BestKept::trim() {
     if (!is_ours || kept_.names.contains(name) || needed.contains(name)) continue;
     if (averages_.keeps_name(name)) continue;
     EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+    if (slice.over()) return {};
   }
   trim_due_ = false;
   return {};
@@ -218,7 +219,7 @@ Result<bool> BestKept::give_up_worst(const stage::Held& held) {
   for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
   for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
     const std::string name = base_name(place->dir);
-    if (!held.of.contains(name) || needed.contains(name)) continue;
+    if (held.bytes_of(name) == 0 || needed.contains(name)) continue;
     EVALCAR_RETURN_IF_ERROR(store_.set_kept_path(place->key.first, place->key.second, ""));
     EVALCAR_RETURN_IF_ERROR(stage_.release(place->dir));
     spdlog::warn("{}: one of the best, no longer kept: disk space is short", place->title);

@@ -19,6 +19,7 @@
 #include "agent/run/averages.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
+#include "agent/run/slice.h"
 #include "agent/run/surroundings.h"
 #include "agent/stage/stage.h"
 #include "store/state/store.h"
@@ -38,8 +39,10 @@ class BestKept {
   /// tells the place.
   Status rank(std::int64_t run_id);
   /// The same, and the leases that nobody needs any more go. After Averages::step(). An error is of
-  /// the moment: the next step() tries again.
-  Status step(std::int64_t run_id);
+  /// the moment: the next step() tries again, and goes on where the slice was cut.
+  Status step(std::int64_t run_id, Slice& slice);
+  /// Leases that nobody needs are still to go.
+  bool trimming() const { return trim_due_; }
   /// Whether the lease of this row stays, or may: it was measured, but not ranked yet.
   bool keeps(const state::Evaluation& row) const;
   /// Names of the leases that may be kept: at a start, before step().
@@ -64,7 +67,7 @@ class BestKept {
   Status read_kept(std::int64_t run_id);
   Result<std::vector<state::Evaluation>> bearers(const state::Evaluation& row) const;
   Result<std::string> place_of(const state::Evaluation& row);
-  Status trim();
+  Status trim(Slice& slice);
 
   const config::PublishSettings& settings_;
   publish::PublisherOptions options_;

@@ -281,7 +281,7 @@ Status CurrentRun::remove_unknown_leases() {
   leased.insert(window.begin(), window.end());
   EVALCAR_ASSIGN_OR_RETURN(const auto best, best_.names_of(run_->id));
   leased.insert(best.begin(), best.end());
-  return stage_.remove_others(leased);
+  return stage_.leave_others(leased);
 }
 
 /// The mark goes on disk first: a row says only what a file can confirm.

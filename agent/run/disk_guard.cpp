@@ -22,37 +22,50 @@ DiskGuard::DiskGuard(const Clock& clock, state::Store& store, const stage::Stage
       best_(best),
       leases_(leases) {}
 
-Status DiskGuard::step(std::int64_t run_id) {
+/// Not asked again after each lease: a file system may tell of freed space late.
+bool DiskGuard::Shortage::low() const {
+  return free + (before - std::min(before, held.bytes())) < keep;
+}
+
+bool DiskGuard::Shortage::ends() const {
+  return held.bytes() == 0 || (!low() && held.bytes() <= budget);
+}
+
+std::string DiskGuard::Shortage::reason() const {
+  return low() ? "free disk space is below " + config::format_bytes(keep) + " (limits.min_free)"
+               : "limits.lease_budget is " + config::format_bytes(budget);
+}
+
+Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
   const MonotonicTime now = clock_.monotonic_now();
-  if (now - guarded_at_ < kPause) return {};
+  if (!cut_ && now - guarded_at_ < kPause) return {};
   guarded_at_ = now;
-  stage::Held held = stage_.held();
+  cut_ = false;
+  Shortage shortage;
+  shortage.held = stage_.held();
+  shortage.before = shortage.held.bytes();
   const auto free = space_.free_bytes();
-  if (held.bytes == 0 || !free.has_value()) return {};
-  const std::uint64_t budget = space_.lease_budget();
-  const std::uint64_t keep = space_.min_free();
-  // Not asked again: a file system may tell of freed space late.
-  for (const std::uint64_t before = held.bytes; held.bytes > 0; held = stage_.held()) {
-    const bool low = *free + (before - std::min(before, held.bytes)) < keep;
-    if (!low && held.bytes <= budget) break;
-    EVALCAR_ASSIGN_OR_RETURN(const bool window, averages_.give_up_window(run_id));
-    if (window) continue;
-    const std::string why =
-        low ? "free disk space is below " + config::format_bytes(keep) + " (limits.min_free)"
-            : "limits.lease_budget is " + config::format_bytes(budget);
-    EVALCAR_ASSIGN_OR_RETURN(const bool given_up, give_up_oldest(run_id, held, why));
-    if (given_up) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const bool best, best_.give_up_worst(held));
+  if (shortage.before == 0 || !free.has_value()) return {};
+  shortage.free = *free;
+  shortage.budget = space_.lease_budget();
+  shortage.keep = space_.min_free();
+  if (shortage.ends()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool window, averages_.give_up_window(run_id));
+  if (window) shortage.held = stage_.held();
+  EVALCAR_RETURN_IF_ERROR(give_up_rows(run_id, shortage, slice));
+  cut_ = slice.was_cut() && !shortage.ends();
+  if (cut_) return {};
+  while (!shortage.ends()) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool best, best_.give_up_worst(shortage.held));
     if (!best) break;
+    shortage.held = stage_.held();
   }
   return {};
 }
 
-/// The oldest row whose lease keeps anything; false: there is none left. First those that have
-/// numbers already, for some of their tasks. Over the rows, not over what this process leased: most
-/// leases may be of an earlier one.
-Result<bool> DiskGuard::give_up_oldest(std::int64_t run_id, const stage::Held& held,
-                                       const std::string& why) {
+/// The oldest first, but before them those that have numbers already, for some of their tasks.
+/// Over the rows, not over what this process leased: most leases may be of an earlier one.
+Status DiskGuard::give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
   std::stable_partition(rows.begin(), rows.end(), is_partial);
   std::string active;  // what the running evaluation reads from
@@ -60,21 +73,27 @@ Result<bool> DiskGuard::give_up_oldest(std::int64_t run_id, const stage::Held& h
     if (row.id == in_flight_.active) active = stage_.own(row.lease_path);
   }
   for (const state::Evaluation& row : rows) {
+    if (shortage.ends() || slice.was_cut()) return {};
     const std::string lease = stage_.own(row.lease_path);
-    const bool holds = held.of.contains(base_name(lease));
+    const bool holds = shortage.held.bytes_of(base_name(lease)) > 0;
     if (!holds || row.id == in_flight_.active || lease == active) continue;
     if (row.state == state::EvaluationState::kScored) continue;  // about to be published
-    const std::string reason = "its lease was given up: " + why;
-    if (is_partial(row)) {
-      EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
-    } else {
-      EVALCAR_RETURN_IF_ERROR(
-          end_evaluation(store_, row.id, state::EvaluationState::kLost, reason));
-    }
-    leases_.release(row);
-    return true;
+    EVALCAR_RETURN_IF_ERROR(give_up(row, shortage.reason()));
+    if (!stage_.holds(lease)) shortage.held.drop(base_name(lease));
+    (void)slice.over();
   }
-  return false;
+  return {};
+}
+
+Status DiskGuard::give_up(const state::Evaluation& row, const std::string& why) {
+  const std::string reason = "its lease was given up: " + why;
+  if (is_partial(row)) {
+    EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
+  } else {
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, state::EvaluationState::kLost, reason));
+  }
+  leases_.release(row);
+  return {};
 }
 
 }  // namespace evalcar::run

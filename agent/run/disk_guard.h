@@ -1,10 +1,15 @@
 // Leases keep the disk space of weights that the trainer deleted. Where that runs out, or is more
 // than was allowed, they are given up and say so: those for averages to come, those of rows that
-// have numbers, the oldest, and last those that are kept as the best.
+// have numbers, the oldest, and last those that are kept as the best. Rows that the configuration
+// does not want any more have ended before.
 #pragma once
+
+#include <cstdint>
+#include <string>
 
 #include "agent/run/disk_space.h"
 #include "agent/run/leases.h"
+#include "agent/run/slice.h"
 #include "store/base/clock.h"
 
 namespace evalcar::run {
@@ -16,11 +21,25 @@ class DiskGuard {
             const DiskSpace& space, const InFlight& in_flight, Averages& averages, BestKept& best,
             Leases& leases);
 
-  /// Every few seconds; cheap in between.
-  Status step(std::int64_t run_id);
+  /// Every few seconds; cheap in between. Goes on at once where the slice was cut.
+  Status step(std::int64_t run_id, Slice& slice);
+  /// The last step() was cut.
+  bool due() const { return cut_; }
 
  private:
-  Result<bool> give_up_oldest(std::int64_t run_id, const stage::Held& held, const std::string& why);
+  /// What is missing, as of a look at the disk.
+  struct Shortage {
+    stage::Held held;
+    std::uint64_t before = 0;  ///< held.bytes() at the look
+    std::uint64_t free = 0;    ///< then
+    std::uint64_t keep = 0;
+    std::uint64_t budget = 0;
+    bool low() const;
+    bool ends() const;
+    std::string reason() const;
+  };
+  Status give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& slice);
+  Status give_up(const state::Evaluation& row, const std::string& why);
 
   const Clock& clock_;
   state::Store& store_;
@@ -31,6 +50,7 @@ class DiskGuard {
   BestKept& best_;
   Leases& leases_;
   MonotonicTime guarded_at_{};
+  bool cut_ = false;
 };
 
 }  // namespace evalcar::run

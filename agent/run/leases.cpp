@@ -160,7 +160,7 @@ void Leases::release(const state::Evaluation& row) {
     if (other.id != row.id && stage_.own(other.lease_path) == stage_.own(dir)) return;
   }
   if (const Status released = stage_.release(dir); !released.has_value()) {
-    spdlog::warn("{}", released.error().message);  // removed at the next start
+    spdlog::warn("{}", released.error().message);  // a leftover: removed later
   }
 }
 

@@ -33,6 +33,11 @@ constexpr seconds kEndPause{2};  ///< between two looks whether training goes on
 /// comes and goes meanwhile makes it fail.
 constexpr seconds kStatusAfterNews{1};
 constexpr seconds kStatusAtLast{10};  ///< however many news there are
+constexpr seconds kLeftoversPause{10};
+
+/// Not ended, not running, not measured.
+const std::vector<EvaluationState> kOpen = {EvaluationState::kFound, EvaluationState::kComplete,
+                                            EvaluationState::kLeased, EvaluationState::kFailed};
 
 watch::WatchOptions watch_options(const config::Settings& all, const std::string& path) {
   const config::WatchSettings& settings = all.watch;
@@ -133,9 +138,10 @@ Status OutputDirectory::step() {
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
     EVALCAR_RETURN_IF_ERROR(unfinished_.step(run_.id()));
-    EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps()));
-    EVALCAR_RETURN_IF_ERROR(best_.step(run_.id()));
-    return guard_.step(run_.id());
+    const Status kept = keep_leases();
+    // Only now can anything be chosen.
+    if (std::exchange(beginning_, is_beginning()) && !beginning_) last_news_ = now;
+    return kept;
   }();
   if (!turn.has_value()) {
     retry_at_ = now + std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay,
@@ -154,6 +160,67 @@ Status OutputDirectory::step() {
   }();
   if (!handed_out.has_value()) turn_trouble_ = handed_out.error().message;
   return handed_out;
+}
+
+/// Which leases are needed is known once all that was found at the start is taken up.
+Status OutputDirectory::keep_leases() {
+  if (!taken_up_) return {};
+  if (untold_.empty()) {
+    Slice slice(around_);
+    EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps(), slice));
+    EVALCAR_RETURN_IF_ERROR(best_.step(run_.id(), slice));
+  }
+  if (!unwanted_ended_) {
+    EVALCAR_RETURN_IF_ERROR(end_unwanted());
+    if (!unwanted_ended_) return {};
+  }
+  Slice slice(around_);
+  EVALCAR_RETURN_IF_ERROR(guard_.step(run_.id(), slice));
+  return remove_leftovers();
+}
+
+/// Rows of another configuration. Before any lease is given up for lack of space: theirs go first,
+/// or to the row that is wanted now.
+Status OutputDirectory::end_unwanted() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
+                           store_->read().evaluations({.run_id = run_.id(), .states = kOpen}));
+  Slice slice(around_);
+  for (const state::Evaluation& row : rows) {
+    if (wanted_.matches(row)) continue;
+    if (slice.was_cut()) return {};
+    EVALCAR_RETURN_IF_ERROR(end_unwanted(row));
+    (void)slice.over();
+  }
+  unwanted_ended_ = true;
+  return {};
+}
+
+Status OutputDirectory::end_unwanted(const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool handed_over, hand_over_lease(*store_, wanted_, leases_, row));
+  if (handed_over) last_news_ = around_.clock.monotonic_now();  // the new row waits now
+  EVALCAR_RETURN_IF_ERROR(end_evaluation(*store_, row.id, EvaluationState::kSkipped,
+                                         std::string(kNotWanted) + "the configuration changed"));
+  leases_.release(row);
+  return {};
+}
+
+/// What a kill, or a file system that did not answer, left of leases that nobody needs.
+Status OutputDirectory::remove_leftovers() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!stage_.has_leftovers() || now < leftovers_at_) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_->read()));
+  std::set<std::string> needed;
+  for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
+  for (const std::string& name : stage_.names()) {
+    if (averages_.keeps_name(name) || kept_.may_hold(name)) needed.insert(name);
+  }
+  Slice slice(around_);
+  const Status removed = stage_.remove_leftovers(needed, [&slice] { return slice.over(); });
+  if (!removed.has_value()) {
+    leftovers_at_ = now + kLeftoversPause;
+    spdlog::warn("{}; tried again", removed.error().message);
+  }
+  return {};
 }
 
 /// Also of a training that ends without a checkpoint.
@@ -252,7 +319,11 @@ void OutputDirectory::note(watch::Sighting seen) {
 
 /// Newest first: what comes later in the turn may fail, and the newest matters most.
 Status OutputDirectory::record_sightings() {
+  Slice slice(around_);
+  recording_backlog_ = false;
   while (!untold_.empty()) {
+    recording_backlog_ = slice.was_cut();
+    if (recording_backlog_) return {};
     EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
     auto newest = std::prev(untold_.end());
     // Rewritten weights make another generation, which its other kinds are then recorded in.
@@ -270,11 +341,26 @@ Status OutputDirectory::record_sightings() {
     }
     untold_.erase(newest);
     last_news_ = around_.clock.monotonic_now();
+    (void)slice.over();
   }
-  if (vanished_ended_ || !watcher_.trouble().empty()) return {};
-  EVALCAR_RETURN_IF_ERROR(recorder_.end_vanished());
-  vanished_ended_ = true;
+  if (vanished_ended_ || !watcher_.looked() || !watcher_.trouble().empty()) return {};
+  EVALCAR_RETURN_IF_ERROR(recorder_.end_vanished(slice));
+  vanished_ended_ = !slice.was_cut();
   return {};
+}
+
+/// What is there at the start is not all known yet: who is chosen now would be out of order.
+bool OutputDirectory::is_beginning() const {
+  if (!run_.known() || run_.unsure()) return false;
+  if (recording_backlog_) return true;
+  return watcher_.trouble().empty() && !(taken_up_ && vanished_ended_ && unwanted_ended_);
+}
+
+/// A slice was cut: the next turn comes at once.
+bool OutputDirectory::is_cut_short() const {
+  if (!run_.known() || run_.unsure()) return false;
+  if (!untold_.empty() || is_beginning()) return true;
+  return taken_up_ && (averages_.due() || best_.trimming() || guard_.due());
 }
 
 milliseconds OutputDirectory::until_due() const {
@@ -285,7 +371,10 @@ milliseconds OutputDirectory::until_due() const {
     return std::chrono::ceil<milliseconds>(time - now);
   };
   if (last_news_ > status_at_) due = std::min(due, until(status_due()));
-  if (!untold_.empty() || run_.unsure()) due = std::min(due, until(retry_at_));
+  if (!untold_.empty() || is_cut_short() || run_.unsure()) due = std::min(due, until(retry_at_));
+  if (stage_.has_leftovers() && run_.known()) {
+    due = std::min(due, until(std::max(retry_at_, leftovers_at_)));
+  }
   if (const auto memory = unfinished_.due(); memory.has_value() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, *memory)));
   }
@@ -333,12 +422,15 @@ Status OutputDirectory::follow_run() {
   }
   if (!run_.known()) return {};
   if (!taken_up_) {
-    EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run());
-    EVALCAR_RETURN_IF_ERROR(
-        adopt_leases(around_.files, *store_, stage_, wanted_, run_.run(),
-                     {path_, settings_.watch.pattern, settings_.evaluate.base_model}));
+    Slice slice(around_);
+    EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run(slice));
+    if (!slice.was_cut()) {
+      EVALCAR_RETURN_IF_ERROR(adopt_leases(
+          around_.files, *store_, stage_, wanted_, run_.run(),
+          {path_, settings_.watch.pattern, settings_.evaluate.base_model}, adopted_, slice));
+    }
+    taken_up_ = !slice.was_cut();
   }
-  taken_up_ = true;
   return run_.begun() ? run_.ensure_home() : Status();
 }
 
@@ -353,7 +445,9 @@ void OutputDirectory::forget_run() {
   averages_.forget();
   best_.forget();
   wanted_.forget();
-  taken_up_ = vanished_ended_ = false;
+  taken_up_ = vanished_ended_ = unwanted_ended_ = false;
+  adopted_.clear();
+  nothing_waits_at_.reset();
 }
 
 /// Whatever it measures cannot be finished here now.
@@ -375,20 +469,16 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   std::vector<schedule::Candidate> candidates;
   waiting_without_data_ = 0;
   if (!run_.known() || run_.unsure() || silent_since_.has_value()) return candidates;
+  if (is_beginning()) return candidates;
+  const std::int64_t changes = store_->read().changes();
+  if (nothing_waits_at_ == changes) return candidates;
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
-  filter.states = {EvaluationState::kFound, EvaluationState::kComplete, EvaluationState::kLeased,
-                   EvaluationState::kFailed};
+  filter.states = kOpen;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
     if (!wanted_.matches(row)) {
-      EVALCAR_ASSIGN_OR_RETURN(const bool handed_over,
-                               hand_over_lease(*store_, wanted_, leases_, row));
-      if (handed_over) last_news_ = around_.clock.monotonic_now();  // the new row waits now
-      EVALCAR_RETURN_IF_ERROR(
-          end_evaluation(*store_, row.id, EvaluationState::kSkipped,
-                         std::string(kNotWanted) + "the configuration changed"));
-      leases_.release(row);
+      unwanted_ended_ = false;  // the next turn ends it
       continue;
     }
     if (row.state == EvaluationState::kFound) continue;
@@ -399,6 +489,8 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     candidates.push_back({row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0});
   }
   waiting_count_ = candidates.size();
+  // So that an idle agent does not read all rows at each poll.
+  if (candidates.empty() && unwanted_ended_) nothing_waits_at_ = changes;
   return candidates;
 }
 
@@ -419,7 +511,7 @@ bool OutputDirectory::try_is_due(const state::Evaluation& row) const {
 Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
   // Before everything that is there is recorded, a row may lack a checkpoint that has it.
   if (!run_.known() || run_.unsure() || !untold_.empty() || !watcher_.trouble().empty() ||
-      silent_since_.has_value()) {
+      silent_since_.has_value() || is_beginning()) {
     return false;
   }
   EVALCAR_ASSIGN_OR_RETURN(const bool taken, completion_.step(run_.id(), now));
@@ -428,12 +520,15 @@ Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
 }
 
 Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
+  Slice slice(around_);
   for (const std::int64_t id : evaluations) {
+    if (slice.was_cut()) return {};  // the others are, at the next choice
     EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
     EVALCAR_RETURN_IF_ERROR(
         end_evaluation(*store_, id, EvaluationState::kSuperseded,
                        "a newer checkpoint came (evaluate.policy = \"latest\")"));
     leases_.release(row);
+    (void)slice.over();
   }
   return {};
 }
@@ -487,7 +582,9 @@ Status OutputDirectory::publish(const state::Evaluation& row) {
 Result<bool> OutputDirectory::quiet() {
   if (silent_since_.has_value()) return false;
   const bool given_up = publishing_.failing();
-  if (!untold_.empty() || (publishing_.pending() && !given_up) || !watcher_.settled()) return false;
+  if (!untold_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
+      !watcher_.settled())
+    return false;
   if (!run_.known()) return true;
   bool open = false;
   EVALCAR_RETURN_IF_ERROR(store_->read().for_each_evaluation(
@@ -558,9 +655,8 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
     if (!made.has_value()) trouble = made.error().message;
   }
   for (const std::string& path : places) {
-    const Status written =
-        publish::write_status(around_.files, store_->read(), around_.clock, path, run, mine,
-                              status_rows_);
+    const Status written = publish::write_status(around_.files, store_->read(), around_.clock, path,
+                                                 run, mine, status_rows_);
     if (!written.has_value()) trouble = written.error().message;
     // `evalcar status` knows the database, but not the configuration that names another folder.
     if (written.has_value() && settings_.publish.dir.empty()) break;

@@ -166,6 +166,12 @@ class OutputDirectory {
   void interrupt_active(const std::string& why);
   void note(watch::Sighting seen);
   Status record_sightings();
+  Status keep_leases();
+  Status end_unwanted();
+  Status end_unwanted(const state::Evaluation& row);
+  Status remove_leftovers();
+  bool is_beginning() const;
+  bool is_cut_short() const;
   MonotonicTime status_due() const;
   std::chrono::milliseconds pause_after(std::int64_t failures) const;
   bool try_is_due(const state::Evaluation& row) const;
@@ -198,11 +204,17 @@ class OutputDirectory {
   /// Seen, not yet recorded: of each kind what it is now, and before that what it was until it
   /// went.
   std::map<DiskView::Key, std::vector<watch::Sighting>> untold_;
+  bool beginning_ = true;                          ///< is_beginning(), after the last turn
+  bool recording_backlog_ = false;                 ///< the last turn could not record all of it
   bool taken_up_ = false;                          ///< Recorder::take_up_run was done
+  std::set<std::string> adopted_;                  ///< leases that adopt_leases() has judged
   bool vanished_ended_ = false;                    ///< Recorder::end_vanished was done
+  bool unwanted_ended_ = false;                    ///< no open row is of another configuration
+  MonotonicTime leftovers_at_{};                   ///< not before
   std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
   std::set<std::int64_t> without_data_;            ///< why some of them rest
   std::size_t waiting_count_ = 0;
+  std::optional<std::int64_t> nothing_waits_at_;  ///< Reader::changes() of a look that found none
   std::size_t waiting_without_data_ = 0;
   bool retry_asked_ = false;
   /// Since when the file system does not answer, and how it says so.

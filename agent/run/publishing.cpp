@@ -43,8 +43,11 @@ Publishing::Publishing(const Surroundings& around, const config::Settings& setti
       run_(run),
       view_(view),
       dir_(publish_dir(settings, run)),
-      publisher_(around.files, around.clock, store,
-                 publisher_options(around, settings, dir_, run)) {}
+      publisher_(around.files, around.clock, store, [&] {
+        publish::PublisherOptions options = publisher_options(around, settings, dir_, run);
+        options.enough = [this] { return slice_.has_value() && slice_->over(); };
+        return options;
+      }()) {}
 
 Status Publishing::publish(const state::Evaluation& row) {
   if (!run_.still_there()) {
@@ -99,7 +102,10 @@ Status Publishing::step() {
   }
   EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
   EVALCAR_RETURN_IF_ERROR(settle_takeover());
+  slice_.emplace(around_);
   const auto done = publisher_.publish_pending(run_.id(), std::nullopt);
+  slice_.reset();
+  if (!done.has_value() && done.error().code == ErrorCode::kCancelled) return {};  // goes on
   if (!done.has_value()) {
     ++failures_;
     return not_published(done.error());

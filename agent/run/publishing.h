@@ -2,12 +2,14 @@
 // in later turns what a kill, a full disk or a missing folder left undone.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "agent/config/settings.h"
 #include "agent/publish/publisher.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_view.h"
+#include "agent/run/slice.h"
 #include "agent/run/surroundings.h"
 
 namespace evalcar::run {
@@ -62,6 +64,7 @@ class Publishing {
   bool again_ = true;
   std::int64_t failures_ = 0;  ///< tries in a row
   MonotonicTime due_{};
+  std::optional<Slice> slice_;  ///< while publish_pending() runs
 };
 
 }  // namespace evalcar::run

@@ -226,7 +226,10 @@ Status Recorder::set_aside(const watch::Sighting& seen, const state::AttemptFail
   return {};
 }
 
+/// A file system that was away for a moment, with all folders, may be back before this is recorded:
+/// the next look tells of them anew.
 Status Recorder::record_gone(const watch::Sighting& seen) {
+  if (is_there(seen.folder)) return {};
   view_.complete.erase({seen.step, seen.kind});
   const auto known = checkpoint_of_step_.find(seen.step);
   if (known == checkpoint_of_step_.end()) return {};
@@ -251,11 +254,12 @@ Status Recorder::lose(const state::Evaluation& row, const std::string& reason) {
   return end_evaluation(store_, row.id, EvaluationState::kLost, reason);
 }
 
-Status Recorder::take_up_run() {
+Status Recorder::take_up_run(Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, store_.read().runs());
   for (const state::Run& other : runs) {
     const bool same_place = other.output_dir == run_.run().output_dir && other.id != run_.id();
-    if (same_place) EVALCAR_RETURN_IF_ERROR(end_other_run(other));
+    if (same_place) EVALCAR_RETURN_IF_ERROR(end_other_run(other, slice));
+    if (slice.was_cut()) return {};
   }
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
@@ -266,20 +270,26 @@ Status Recorder::take_up_run() {
     EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
     EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, row.lease_path));
     spdlog::info("{}: its output directory is back, it goes on", title(row));
+    if (slice.over()) return {};
   }
   return {};
 }
 
 /// Its leases are not released: a folder of that name here is a lease of this run.
-Status Recorder::end_other_run(const state::Run& other) {
+Status Recorder::end_other_run(const state::Run& other, Slice& slice) {
   const std::string reason = std::string(kMadeAnew) + " (run " + run_.run().name + ")";
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations({.run_id = other.id}));
   for (const state::Evaluation& row : rows) {
     if (is_open(row.state)) {
       EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, reason));
     } else if (row.state == EvaluationState::kScored) {  // the database keeps its numbers
-      EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, "not published: " + reason));
+      const std::string unpublished = "not published: " + reason;
+      if (row.reason == unpublished) continue;
+      EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, unpublished));
+    } else {
+      continue;
     }
+    if (slice.over()) return {};
   }
   return {};
 }
@@ -289,11 +299,12 @@ bool Recorder::is_there(const std::string& folder) const {
   return info.has_value() || info.error().code != ErrorCode::kNotFound;
 }
 
-Status Recorder::end_vanished() {
+Status Recorder::end_vanished(Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_.id()));
   for (const state::Checkpoint& known : checkpoints) {
     if (!known.gone_at.empty() || is_there(known.name)) continue;
     EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(known.id));
+    if (slice.over()) return {};
   }
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
@@ -303,6 +314,7 @@ Status Recorder::end_vanished() {
     if (is_there(row.checkpoint)) continue;
     EVALCAR_RETURN_IF_ERROR(
         lose(row, "removed before it was complete, while no agent ran: " + row.reason));
+    if (slice.over()) return {};
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include "agent/run/current_run.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/leases.h"
+#include "agent/run/slice.h"
 #include "agent/run/wanted.h"
 
 namespace evalcar::run {
@@ -29,13 +30,14 @@ class Recorder {
   /// newest, and which is the n-th.
   void note_presence(const watch::Sighting& seen);
   /// A run was entered. Open rows of the directory's other runs end: their files are not here. Rows
-  /// of this one that ended so, and whose lease came back with it, go on.
-  Status take_up_run();
+  /// of this one that ended so, and whose lease came back with it, go on. Call again where the
+  /// slice was cut.
+  Status take_up_run(Slice& slice);
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
   /// What went while no agent was there to see it: nothing will ever tell of it again. Once after a
-  /// run was entered and everything that is there was recorded.
-  Status end_vanished();
+  /// run was entered and everything that is there was recorded; again where the slice was cut.
+  Status end_vanished(Slice& slice);
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn();
   /// True: the configuration leaves it out, and the row says so. What runs now is let finish.
@@ -58,7 +60,7 @@ class Recorder {
   Status record_overtaken(const watch::Sighting& seen);
   Status set_aside(const watch::Sighting& seen, const state::AttemptFailure& failure);
   Status record_gone(const watch::Sighting& seen);
-  Status end_other_run(const state::Run& other);
+  Status end_other_run(const state::Run& other, Slice& slice);
   bool is_there(const std::string& folder) const;
   Status lose(const state::Evaluation& row, const std::string& reason);
 

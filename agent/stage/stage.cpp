@@ -92,6 +92,7 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
         checked_source(files_, join_path(checkpoint_dir, file.relative), file.identity));
   }
   const std::string dir = join_path(leases_dir_, name);
+  leftovers_.erase(name);
   const Status cleared = remove_tree(files_, dir);  // what a killed process left half done
 
   Lease lease;
@@ -126,7 +127,7 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
     hash_small_files(lease);
     return lease;
   }
-  (void)remove_tree(files_, dir);
+  (void)release(dir);
   if (hopeless()) return std::move(taken).error();
 
   spdlog::warn("{}: {}; reading in place, it may vanish before it is measured", checkpoint_dir,
@@ -179,6 +180,7 @@ Status Stage::link_member(const std::string& dir, const Member& member, bool new
 
 Result<Lease> Stage::acquire_members(const std::string& name, std::span<const Member> members) {
   const std::string dir = dir_of(name);
+  leftovers_.erase(name);
   EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));  // what a killed process left half done
   const auto take = [&]() -> Result<Lease> {
     std::vector<std::string> member_names;
@@ -193,7 +195,7 @@ Result<Lease> Stage::acquire_members(const std::string& name, std::span<const Me
     return reopen(dir, dir, {});
   };
   auto lease = take();
-  if (!lease.has_value()) (void)remove_tree(files_, dir);
+  if (!lease.has_value()) (void)release(dir);
   return lease;
 }
 
@@ -306,10 +308,14 @@ bool Stage::holds(const std::string& dir) const {
 
 Status Stage::release(const std::string& dir) {
   const std::string mine = own(dir);
-  return mine.empty() ? Status() : remove_tree(files_, mine);
+  if (mine.empty()) return {};
+  leftovers_.insert(base_name(mine));
+  EVALCAR_RETURN_IF_ERROR(remove_tree(files_, mine));
+  leftovers_.erase(base_name(mine));
+  return {};
 }
 
-Status Stage::remove_others(const std::set<std::string>& wanted) {
+Status Stage::leave_others(const std::set<std::string>& wanted) {
   const auto entries = files_.list(leases_dir_);
   if (!entries.has_value()) {
     if (entries.error().code == ErrorCode::kNotFound) return {};
@@ -318,12 +324,28 @@ Status Stage::remove_others(const std::set<std::string>& wanted) {
   std::set<std::string> names;
   for (const std::string& dir : wanted) names.insert(base_name(dir));
   for (const DirectoryEntry& entry : *entries) {
-    const std::string dir = join_path(leases_dir_, entry.name);
-    if (names.contains(entry.name)) continue;
-    spdlog::info("{}: a lease that nobody needs any more is removed", dir);
-    EVALCAR_RETURN_IF_ERROR(remove_tree(files_, dir));
+    if (!names.contains(entry.name)) leftovers_.insert(entry.name);
   }
   return {};
+}
+
+Status Stage::remove_leftovers(const std::set<std::string>& needed,
+                               const std::function<bool()>& enough) {
+  std::erase_if(leftovers_, [&needed](const std::string& name) { return needed.contains(name); });
+  Status all;
+  for (auto name = leftovers_.begin(); name != leftovers_.end();) {
+    const std::string dir = dir_of(*name);
+    Status removed = remove_tree(files_, dir);
+    if (removed.has_value()) {
+      spdlog::info("{}: a lease that nobody needs any more was removed", dir);
+      name = leftovers_.erase(name);
+    } else {
+      ++name;
+      all = std::move(removed);
+    }
+    if (enough()) break;
+  }
+  return all;
 }
 
 std::vector<std::string> Stage::names() const {
@@ -335,31 +357,14 @@ std::vector<std::string> Stage::names() const {
 }
 
 Held Stage::held() const {
-  struct File {
-    std::uint64_t links = 0;  // that exist
-    std::uint64_t size_bytes = 0;
-    std::map<std::string, std::uint64_t> names;  // lease → how many of them are its
-  };
-  std::map<std::pair<std::uint64_t, std::uint64_t>, File> by_inode;
+  Held held;
   for (const std::string& name : names()) {
     std::vector<std::string> paths;
     if (!list_files(files_, dir_of(name), kMaxDepth, paths).has_value()) continue;
     for (const std::string& path : paths) {
       const auto info = files_.info(path);
-      if (!info.has_value()) continue;
-      File& file = by_inode[{info->device, info->inode}];
-      file.links = info->link_count;
-      file.size_bytes = info->size_bytes;
-      ++file.names[name];
+      if (info.has_value()) held.add(name, *info);
     }
-  }
-  Held held;
-  for (const auto& [inode, file] : by_inode) {
-    std::uint64_t ours = 0;
-    for (const auto& [name, count] : file.names) ours += count;
-    if (file.links > ours) continue;
-    held.bytes += file.size_bytes;
-    for (const auto& [name, count] : file.names) held.of[name] += file.size_bytes;
   }
   return held;
 }

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/stage/held.h"
 #include "agent/watch/watcher.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -56,12 +57,6 @@ struct Member {
   std::string name;  ///< of its folder in the lease
   std::string dir;   ///< where its files are now: the checkpoint, or a lease of it
   std::vector<state::FileIdentity> files;  ///< as they were when they were judged complete
-};
-
-/// What leases keep on disk although the trainer's own names of it are gone.
-struct Held {
-  std::uint64_t bytes = 0;                  ///< in all; a file that several leases hold once
-  std::map<std::string, std::uint64_t> of;  ///< by a lease's name; such a file for each of them
 };
 
 /// Not thread-safe.
@@ -104,10 +99,16 @@ class Stage {
   std::string own(const std::string& dir) const;
   /// Whether that folder is there.
   bool holds(const std::string& dir) const;
-  /// Gives the disk space back. A lease in place is not touched.
+  /// Gives the disk space back. A lease in place is not touched. What could not be removed (a file
+  /// system that does not answer) is a leftover.
   Status release(const std::string& dir);
-  /// Removes every lease whose folder's name is not one of `wanted` (left by a killed process).
-  Status remove_others(const std::set<std::string>& wanted);
+  /// Every lease whose folder's name is not one of `wanted` (left by a killed process) is a
+  /// leftover.
+  Status leave_others(const std::set<std::string>& wanted);
+  bool has_leftovers() const { return !leftovers_.empty(); }
+  /// Removes leftovers whose names are not `needed`, until `enough` says so behind one. An error:
+  /// one that cannot be removed now; the others were tried.
+  Status remove_leftovers(const std::set<std::string>& needed, const std::function<bool()>& enough);
   /// Of all leases that are there.
   Held held() const;
   /// Names of the leases that are there; empty where that cannot be asked.
@@ -128,6 +129,7 @@ class Stage {
   FileSystem& files_;
   std::string leases_dir_;
   std::function<bool()> stop_;
+  std::set<std::string> leftovers_;  ///< names of leases that are to go
 };
 
 }  // namespace evalcar::stage

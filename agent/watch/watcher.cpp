@@ -57,6 +57,7 @@ void Watcher::begin(KnownContents known, UnfinishedFolders unfinished) {
   remembered_ = std::move(known);
   remembered_unfinished_ = std::move(unfinished);
   ++unfinished_changes_;
+  sweep_.reset();
   scan_all_ = true;
 }
 
@@ -87,6 +88,7 @@ bool Watcher::wants_hints() const { return clock_.monotonic_now() - last_look_ >
 
 milliseconds Watcher::until_due() const {
   const MonotonicTime now = clock_.monotonic_now();
+  if (sweep_.has_value()) return milliseconds(0);
   MonotonicTime due = last_poll_ + options_.poll_interval;
   // While hints are not wanted, nobody knows whether there are any.
   if (scan_all_ || list_again_ || !hinted_.empty() || !wants_hints()) {
@@ -102,62 +104,79 @@ milliseconds Watcher::until_due() const {
 std::vector<Sighting> Watcher::step() {
   std::vector<Sighting> out;
   take_hints();
-  if (!look_due()) return out;
+  if (!sweep_.has_value() && !look_due()) return out;
   const MonotonicTime now = clock_.monotonic_now();
-  const bool poll = scan_all_ || now - last_poll_ >= options_.poll_interval;
-  const std::set<std::string> hinted = std::exchange(hinted_, {});
-  const MonotonicTime previous_look = std::exchange(last_look_, now);
-  if (poll) last_poll_ = now;
-  if (poll || list_again_) {
-    scan_all_ = list_again_ = false;
-    list_folders(out);
-  }
-  if (trouble_.empty()) look_at_folders(poll, previous_look, hinted, out);
+  if (!sweep_.has_value()) begin_sweep(now, out);
+  if (trouble_.empty()) look_at_folders(*sweep_, now + options_.longest_step, out);
   const auto took = std::chrono::ceil<milliseconds>(clock_.monotonic_now() - now);
   pause_ = std::clamp(kPauseOverLook * took, options_.shortest_pause,
                       std::max(options_.shortest_pause, kLongestPause));
+  if (trouble_.empty() && !sweep_->ended) return out;
+  sweep_.reset();
   looked_ = true;
   return out;
 }
 
-/// Newest first: what a newer complete checkpoint says about older ones is known when they come.
-void Watcher::look_at_folders(bool poll, MonotonicTime previous_look,
-                              const std::set<std::string>& hinted, std::vector<Sighting>& out) {
-  const MonotonicTime now = last_look_;
-  bool newer_became_complete = false;
-  std::size_t rank = 0;
-  std::size_t at_rest = 0;
-  for (auto entry = folders_.rbegin(); entry != folders_.rend(); ++entry, ++rank) {
-    auto& [step, folder] = *entry;
-    const bool is_hinted = std::any_of(hinted.begin(), hinted.end(), [&f = folder](const auto& h) {
-      return f.watched.contains(h);
-    });
-    const MonotonicTime settles = folder.changed_at + options_.settle_time;
-    const bool settles_now = folder.unsettled && settles > previous_look && settles <= now;
-    const bool fresh = folder.kinds.empty();
-    bool turn = poll && (folder.unsettled || rank < 20);
-    if (poll && !turn && at_rest < kSettledPerPoll && step < round_robin_) {
-      turn = true;
-      ++at_rest;
-      round_robin_ = step;  // the next poll goes on below
-    }
-    if (!is_hinted && !settles_now && !fresh && !turn &&
-        !(newer_became_complete && folder.unsettled)) {
-      continue;
-    }
-    const std::size_t told = out.size();
-    look(step, folder, out);
-    if (!trouble_.empty()) return;  // it went silent
-    for (std::size_t i = told; i < out.size(); ++i) {
-      newer_became_complete |= out[i].verdict == Verdict::kComplete;
-    }
-    if (!folder.unsettled && rank >= kNewestWatched) unwatch_all(folder);
+void Watcher::begin_sweep(MonotonicTime now, std::vector<Sighting>& out) {
+  Sweep& sweep = sweep_.emplace();
+  sweep.poll = scan_all_ || now - last_poll_ >= options_.poll_interval;
+  sweep.hinted = std::exchange(hinted_, {});
+  sweep.previous_look = std::exchange(last_look_, now);
+  if (sweep.poll) last_poll_ = now;
+  if (sweep.poll || list_again_) {
+    scan_all_ = list_again_ = false;
+    list_folders(out);
   }
-  if (poll && at_rest < kSettledPerPoll) round_robin_ = std::numeric_limits<std::int64_t>::max();
+}
+
+bool Watcher::wants_look(Sweep& sweep, std::int64_t step, const Folder& folder) {
+  const bool is_hinted =
+      std::any_of(sweep.hinted.begin(), sweep.hinted.end(),
+                  [&folder](const auto& hint) { return folder.watched.contains(hint); });
+  const MonotonicTime settles = folder.changed_at + options_.settle_time;
+  const bool settles_now =
+      folder.unsettled && settles > sweep.previous_look && settles <= last_look_;
+  const bool fresh = folder.kinds.empty();
+  bool turn = sweep.poll && (folder.unsettled || sweep.rank < 20);
+  if (sweep.poll && !turn && sweep.at_rest < kSettledPerPoll && step < round_robin_) {
+    turn = true;
+    ++sweep.at_rest;
+    round_robin_ = step;  // the next poll goes on below
+  }
+  return is_hinted || settles_now || fresh || turn ||
+         (sweep.newer_became_complete && folder.unsettled);
+}
+
+/// Newest first: what a newer complete checkpoint says about older ones is known when they come.
+void Watcher::look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sighting>& out) {
+  auto below = folders_.upper_bound(sweep.below);
+  while (below != folders_.begin()) {
+    auto& [step, folder] = *--below;
+    sweep.below = step;
+    const std::size_t rank = sweep.rank;
+    const bool wanted = wants_look(sweep, step, folder);
+    ++sweep.rank;
+    if (wanted) {
+      const std::size_t told = out.size();
+      look(step, folder, out);
+      if (!trouble_.empty()) return;  // it went silent
+      for (std::size_t i = told; i < out.size(); ++i) {
+        sweep.newer_became_complete |= out[i].verdict == Verdict::kComplete;
+      }
+      if (!folder.unsettled && rank >= kNewestWatched) unwatch_all(folder);
+    }
+    if (step == std::numeric_limits<std::int64_t>::min()) break;
+    sweep.below = step - 1;
+    if (wanted && below != folders_.begin() && clock_.monotonic_now() >= until) return;
+  }
+  if (sweep.poll && sweep.at_rest < kSettledPerPoll) {
+    round_robin_ = std::numeric_limits<std::int64_t>::max();
+  }
+  sweep.ended = true;
 }
 
 std::optional<UnfinishedFolders> Watcher::unfinished() const {
-  if (scan_all_ || !trouble_.empty()) return std::nullopt;
+  if (scan_all_ || sweep_.has_value() || !trouble_.empty()) return std::nullopt;
   UnfinishedFolders found;
   for (auto entry = folders_.rbegin(); entry != folders_.rend(); ++entry) {
     const auto& [step, folder] = *entry;
@@ -175,7 +194,7 @@ std::optional<UnfinishedFolders> Watcher::unfinished() const {
 }
 
 bool Watcher::settled() const {
-  if (scan_all_ || list_again_) return false;
+  if (scan_all_ || list_again_ || sweep_.has_value()) return false;
   for (const auto& [step, folder] : folders_) {
     if (folder.kinds.empty()) return false;
     for (const auto& [kind, memory] : folder.kinds) {
@@ -308,6 +327,12 @@ void Watcher::forget_gone(const std::set<std::int64_t>& present, std::vector<Sig
       gone.verdict = Verdict::kGone;
       gone.reason = "the folder was removed";
       out.push_back(std::move(gone));
+    }
+    if (folder.unsettled) {  // it may only be away for a moment
+      remembered_unfinished_[step] = folder.rewrite.memory();
+      if (remembered_unfinished_.size() > kMostUnfinished) {
+        remembered_unfinished_.erase(remembered_unfinished_.begin());
+      }
     }
     unwatch_all(folder);
     ++unfinished_changes_;

@@ -57,6 +57,8 @@ struct WatchOptions {
   std::chrono::milliseconds settle_time{30'000};
   /// At most one look in this time, however many hints come; longer where a look takes long.
   std::chrono::milliseconds shortest_pause{50};
+  /// A step takes little longer: what is not looked at then is in the next one.
+  std::chrono::milliseconds longest_step{250};
 };
 
 /// How an output directory is watched, for people.
@@ -130,8 +132,21 @@ class Watcher {
 
   void take_hints();
   bool look_due() const;
-  void look_at_folders(bool poll, MonotonicTime previous_look, const std::set<std::string>& hinted,
-                       std::vector<Sighting>& out);
+  /// A look at the folders, newest first; one at thousands of them goes on in the next step().
+  struct Sweep {
+    bool poll = false;
+    MonotonicTime previous_look{};
+    std::set<std::string> hinted;
+    std::int64_t below =
+        std::numeric_limits<std::int64_t>::max();  ///< this step and those under it
+    std::size_t rank = 0;
+    std::size_t at_rest = 0;
+    bool newer_became_complete = false;
+    bool ended = false;
+  };
+  void begin_sweep(MonotonicTime now, std::vector<Sighting>& out);
+  void look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sighting>& out);
+  bool wants_look(Sweep& sweep, std::int64_t step, const Folder& folder);
   void list_folders(std::vector<Sighting>& out);
   void look_at_file_system();
   void ignore(const std::string& name, const std::string& why);
@@ -173,6 +188,7 @@ class Watcher {
   std::uint64_t unfinished_changes_ = 0;
   std::set<std::string> hinted_;
   std::set<std::string> watched_parents_;  ///< only while the output directory is not there
+  std::optional<Sweep> sweep_;             ///< is not at its end
   bool scan_all_ = true;
   bool list_again_ = true;
   MonotonicTime last_look_{};

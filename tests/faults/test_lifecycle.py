@@ -113,6 +113,64 @@ def test_sigterm_twice(bench):
     tools.check_canary(bench, sidecar)
 
 
+def write_backlog(bench, count):
+    """Checkpoints that are links to one: as many as there may be after a night without an agent."""
+    first = checkpoints.write_hugging_face(bench.run, 1)
+    for step in range(2, count + 1):
+        folder = bench.run / f"checkpoint-{step}"
+        folder.mkdir()
+        for path in first.iterdir():
+            os.link(path, folder / path.name)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.full)])
+def test_sigterm_backlog(bench, count):
+    """SIGTERM within 5 s while thousands of checkpoints are recorded for the first time, while their leases are taken back after the
+    database was lost, while those of another configuration are ended, and while they are given up for lack of room; nothing is lost
+    by it."""
+    bench.tell(hang=True)
+    write_backlog(bench, count)
+    sidecar = bench.sidecar("--set", "evaluate.policy=every")
+
+    def stop_when(condition, sidecar=sidecar):
+        sidecar.start()
+        sidecar.wait_for(condition, timeout=120, what="the middle of it")
+        assert end(sidecar, within=5) in (0, 4)
+
+    def rows(state):
+        return len(sidecar.query(f"SELECT 1 FROM evaluations WHERE state = '{state}'"))
+
+    for part in (0, count // 4):
+        stop_when(lambda s, n=part: rows("leased") > n)
+    sidecar.start()
+    sidecar.wait_for(lambda s: rows("leased") + rows("loading") == count, timeout=300, what="all of them")
+    assert end(sidecar, within=5) == 0
+
+    for folder in bench.run.glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    for suffix in ("", "-wal", "-shm"):
+        pathlib.Path(f"{sidecar.database}{suffix}").unlink(missing_ok=True)
+    stop_when(lambda s: rows("leased") > 0)
+    sidecar.start()
+    sidecar.wait_for(lambda s: rows("leased") + rows("loading") == count, timeout=300, what="all of them again")
+    assert end(sidecar, within=5) == 0
+
+    other = bench.sidecar("--set", "evaluate.policy=every", tasks="textvqa_val")
+    stop_when(lambda s: rows("skipped") > 0, other)
+    other.start()
+    other.wait_for(lambda s: rows("skipped") == count, timeout=300, what="the end of all that are not wanted")
+    assert end(other, within=5) == 0
+    assert rows("leased") == count and len(leases(bench.run)) == count  # handed over
+
+    poor = bench.sidecar("--set", "evaluate.policy=every", "--set", "limits.lease_budget=1B", tasks="textvqa_val")
+    stop_when(lambda s: rows("lost") > 0, poor)
+    poor.start()
+    poor.wait_for(lambda s: rows("lost") >= count - 1, timeout=300, what="the loss of all but the one that runs")
+    assert end(poor, within=5) == 4
+    bench.tell()
+    tools.check_canary(bench, sidecar)
+
+
 # ---- SIGHUP
 
 

@@ -332,7 +332,8 @@ def test_root_missing_root_recreated(bench):
     tools.check_canary(bench, sidecar)
 
 
-def test_root_remounted(bench, namespace):
+@pytest.mark.parametrize("away_s", [3, 1])  # longer than the pause before anything is concluded, and shorter
+def test_root_remounted(bench, namespace, away_s):
     """Unmounted and mounted again: nothing counts as deleted, nothing is measured again, and it goes on."""
     disk = bench.home / "disk"
     disk.mkdir()
@@ -347,13 +348,14 @@ def test_root_remounted(bench, namespace):
     wait_published(sidecar, 5)
     wait_reason(sidecar, 7, "model.safetensors", state="found")
     namespace.run("umount", "--lazy", mount)  # our lock keeps it busy, as it would on a server
-    time.sleep(3)  # longer than the pause before anything is concluded
+    time.sleep(away_s)
     assert list(mount.iterdir()) == []
     assert state_of(sidecar, 7)[0] == "found" and state_of(sidecar, 5)[0] == "published"
     (torn / "model.safetensors").write_bytes(content)
     namespace.run("mount", "--bind", disk, mount)
     wait_published(sidecar, 7)
     check_values(sidecar, bench, [(first, "regular"), (torn, "regular")])
+    assert sidecar.query("SELECT step, generation, state FROM evaluations ORDER BY step") == [(5, 1, "published"), (7, 1, "published")]
     tools.check_canary(bench, sidecar)
     assert len(bench.heard("load")) == 3
 

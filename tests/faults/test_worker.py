@@ -89,6 +89,31 @@ def test_worker_hang(bench):
     assert sidecar.stop() == 0
 
 
+@pytest.mark.parametrize("fits", [4, 0])
+def test_cuda_oom_batch(bench, fits):
+    """CUDA out of memory at a batch that is too large is tried again with a smaller one, down to 1, also by an agent and an evaluator
+    that were started anew; the number is that of a batch of 1. Where not even that fits it fails, with the reason."""
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    error = {"kind": "out_of_memory", "message": "CUDA out of memory: 20 GiB needed, 2 GiB free", "retryable": True}
+    worker_tools.act(bench, "error", error=error, min_batch=fits + 1)
+    arguments = ("--set", "evaluate.batch_size=8", "--set", "limits.attempts=4", "--set", "limits.retry_delay=2s")
+    sidecar = bench.sidecar(*arguments).start()
+    sidecar.wait_for(lambda s: len(worker_tools.attempts(s, 5)) == 1 and s.states()[5, "regular"][0] == "failed", what="the first failure")
+    sidecar.kill()
+    sidecar.start()
+    if fits:
+        sidecar.wait_for(lambda s: (5, "regular") in s.published(), what="the result of a smaller batch")
+        assert worker_tools.batches(bench) == [8, 2]
+        check_published_once(sidecar, {(5, "regular"): hash_of(bench.evalcar, folder, "regular")})
+    else:
+        sidecar.wait_for(lambda s: s.states()[5, "regular"][0] == "quarantined", what="the end of its tries")
+        assert worker_tools.batches(bench) == [8, 2, 1, 1]
+        assert "CUDA out of memory" in sidecar.states()[5, "regular"][1] and sidecar.metrics_lines() == []
+    bench.tell()
+    tools.check_canary(bench, sidecar)
+    assert sidecar.stop() == (0 if fits else 4)
+
+
 def test_worker_oom_kill(bench):
     """A process that the kernel takes for its memory fails its job with that class and is tried again with less; the agent is not killed."""
     cgroup = worker_tools.MemoryCgroup(96 << 20)

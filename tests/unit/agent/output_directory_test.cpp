@@ -1,6 +1,8 @@
 // One output directory, turn by turn.
 #include "agent/run/output_directory.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "tests/unit/agent/trainer.h"
@@ -132,6 +134,195 @@ TEST_CASE("a copied lease of an earlier process is used, though its files have o
   must(t.turn());
 
   CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}
+
+namespace {
+
+/// Every piece of work takes the whole slice of a turn.
+struct Slow : Trainer {
+  Slow() {
+    around.stopping = [] { return true; };
+    start();
+  }
+  std::size_t count(state::EvaluationState state) const {
+    return must(directory->store().read().evaluations({.states = {state}})).size();
+  }
+  void lose_database() {
+    directory.reset();
+    for (const char* const suffix : {"", "-wal", "-shm"}) {
+      std::filesystem::remove(settings.store.path + suffix);
+    }
+    start();
+  }
+  /// Turns that come at once, until there is nothing left to do at once.
+  int turns_at_once() {
+    int turns = 0;
+    for (must(turn()); directory->until_due() == seconds(0) && turns < 100; ++turns) {
+      must(turn(seconds(0)));
+    }
+    return turns;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a backlog is recorded in slices, and chosen from when all of it is known") {
+  Slow t;
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+
+  must(t.turn());
+
+  CHECK(t.count(state::EvaluationState::kLeased) == 1);
+  CHECK(t.row(20).state == state::EvaluationState::kLeased);  // the newest
+  CHECK(must(t.directory->waiting()).empty());
+  CHECK_FALSE(must(t.directory->quiet()));
+  CHECK(t.directory->until_due() == seconds(0));
+  CHECK(t.turns_at_once() >= 3);
+  CHECK(t.count(state::EvaluationState::kLeased) == 4);
+  CHECK(must(t.directory->waiting()).size() == 4);
+  CHECK(t.directory->waiting_count() == 4);
+}
+
+TEST_CASE("what vanished while no agent ran is ended in slices, and what waits is chosen then") {
+  Slow t;
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  t.turns_at_once();
+  t.directory.reset();
+  for (const std::int64_t step : {5, 10, 15}) t.remove(step);
+  t.start();
+  const auto gone = [&t] {
+    const auto all = must(t.directory->store().read().checkpoints(1));
+    return std::ranges::count_if(all, [](const auto& one) { return !one.gone_at.empty(); });
+  };
+  while (gone() == 0) must(t.turn());
+  const MonotonicTime first = t.clock.monotonic_now();
+  REQUIRE(t.directory->until_due() == seconds(0));
+  CHECK(must(t.directory->waiting()).empty());
+
+  for (int i = 0; i < 6; ++i) must(t.turn());
+
+  CHECK(gone() == 3);
+  CHECK(t.directory->last_news() > first);  // whoever asked before asks again
+  CHECK(must(t.directory->waiting()).size() == 4);
+}
+
+TEST_CASE("leases that the database lost are taken back in slices, and none is removed meanwhile") {
+  Slow t;
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  t.turns_at_once();
+  for (const std::int64_t step : {5, 10, 15, 20}) t.remove(step);
+  t.lose_database();
+
+  must(t.turn());
+  const std::size_t first = t.count(state::EvaluationState::kLeased);
+  CHECK((first > 0 && first < 4));
+  CHECK(must(t.directory->waiting()).empty());
+  t.turns_at_once();
+
+  CHECK(t.count(state::EvaluationState::kLeased) == 4);
+  for (const std::int64_t step : {5, 10, 15, 20}) {
+    CHECK(must(t.directory->lease_of(t.row(step))).has_value());
+  }
+}
+
+TEST_CASE("rows of another configuration end in slices, before leases are given up for room") {
+  Slow t;
+  for (const std::int64_t step : {5, 10, 15}) t.save(step);
+  t.turns_at_once();
+  for (const std::int64_t step : {5, 10, 15}) t.remove(step);
+  t.settings.evaluate.tasks = {"mmmu_val"};
+  t.settings.limits.lease_budget = 1;
+  t.start();
+
+  must(t.turn(seconds(10)));
+  while (t.count(state::EvaluationState::kSkipped) == 0) must(t.turn(seconds(0)));
+  CHECK(t.count(state::EvaluationState::kSkipped) == 1);
+  CHECK(t.count(state::EvaluationState::kLost) == 0);
+  CHECK(must(t.directory->waiting()).empty());
+  t.turns_at_once();
+
+  CHECK(t.count(state::EvaluationState::kSkipped) == 3);
+  CHECK(t.count(state::EvaluationState::kLost) == 3);  // their leases were handed over first
+  CHECK(t.directory->stage().names().empty());
+}
+
+TEST_CASE("leases are given up oldest first, in slices, and no more than is needed") {
+  Slow t;
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  t.turns_at_once();
+  for (const std::int64_t step : {5, 10, 15, 20}) t.remove(step);
+  const std::uint64_t held = t.directory->stage().held().bytes();
+  t.settings.limits.lease_budget = held / 2;
+  t.start();
+
+  must(t.turn(seconds(10)));
+  while (t.count(state::EvaluationState::kLost) == 0) must(t.turn(seconds(0)));
+  CHECK(t.count(state::EvaluationState::kLost) == 1);
+  CHECK(t.directory->until_due() == seconds(0));
+  t.turns_at_once();
+
+  CHECK(t.row(5).state == state::EvaluationState::kLost);
+  CHECK(t.row(10).state == state::EvaluationState::kLost);
+  CHECK(t.row(15).state == state::EvaluationState::kLeased);
+  CHECK(t.row(20).state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("no more leases are given up in one turn than are needed") {
+  Trainer t;
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  for (int i = 0; i < 3; ++i) must(t.turn());
+  for (const std::int64_t step : {5, 10, 15, 20}) t.remove(step);
+  t.settings.limits.lease_budget = t.directory->stage().held().bytes() / 2;
+  t.start();
+
+  must(t.turn(seconds(10)));
+
+  for (const std::int64_t step : {5, 10}) CHECK(t.row(step).state == state::EvaluationState::kLost);
+  for (const std::int64_t step : {15, 20}) {
+    CHECK(t.row(step).state == state::EvaluationState::kLeased);
+  }
+}
+
+TEST_CASE("a lease that nobody needs and that could not be removed is removed in a later turn") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.files.put_file("/out/_evalcar/leases/7-1-average/members/5/w.safetensors", "w");
+  must(t.directory->stage().leave_others({"/out/_evalcar/leases/4-1-regular"}));
+  t.files.fail_operation("remove_file", EIO);
+
+  must(t.turn());
+  CHECK(t.directory->stage().has_leftovers());
+  CHECK(t.directory->stage().names().size() == 2);
+  for (int i = 0; i < 3; ++i) must(t.turn(seconds(10)));
+
+  CHECK_FALSE(t.directory->stage().has_leftovers());
+  CHECK(t.directory->stage().names() == std::vector<std::string>{"5-1-regular"});
+  CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}
+
+TEST_CASE("an output directory that is away for a moment loses nothing") {
+  Trainer t;
+  t.save(5);
+  must(t.files.remove_file("/out/checkpoint-5/trainer_state.json"));
+  must(t.turn());
+  REQUIRE(t.row(5).state == state::EvaluationState::kFound);
+  t.files.put_directory("/away");
+  for (const char* const name : {"/checkpoint-5", "/_evalcar"}) {  // unmounted, and mounted again
+    must(t.files.rename(std::string("/out") + name, std::string("/away") + name));
+  }
+  must(t.turn());
+  for (const char* const name : {"/checkpoint-5", "/_evalcar"}) {
+    must(t.files.rename(std::string("/away") + name, std::string("/out") + name));
+  }
+
+  for (int i = 0; i < 4; ++i) must(t.turn());
+
+  CHECK(t.row(5).state == state::EvaluationState::kFound);
+  t.files.put_file("/out/checkpoint-5/trainer_state.json", "{}");
+  for (int i = 0; i < 2; ++i) must(t.turn());
+  CHECK(t.row(5).state == state::EvaluationState::kLeased);
+  CHECK(t.row(5).generation == 1);
 }
 
 namespace {

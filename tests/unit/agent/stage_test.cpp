@@ -49,8 +49,8 @@ TEST_CASE("a lease keeps the files readable after the trainer removed the checkp
   CHECK(lease->method == Method::kLinked);
   CHECK(lease->dir == disk.leases + "/5-1-regular");
   CHECK(read_file(disk.files, lease->dir + "/model/rank_0.pt", 100).value() == "weights");
-  CHECK(stage.held().bytes == 9);
-  CHECK(stage.held().of.at("5-1-regular") == 9);
+  CHECK(stage.held().bytes() == 9);
+  CHECK(stage.held().bytes_of("5-1-regular") == 9);
 
   REQUIRE(stage.release(lease->dir).has_value());
   CHECK_FALSE(disk.files.info(lease->dir).has_value());
@@ -202,7 +202,8 @@ TEST_CASE("leases of a killed process are reopened or removed") {
   }
   Stage stage(disk.files, disk.leases, nullptr);
 
-  REQUIRE(stage.remove_others({disk.leases + "/5-1-regular"}).has_value());
+  REQUIRE(stage.leave_others({disk.leases + "/5-1-regular"}).has_value());
+  REQUIRE(stage.remove_leftovers({}, [] { return false; }).has_value());
 
   CHECK_FALSE(stage.reopen(disk.leases + "/5-1-ema", disk.checkpoint, {}).has_value());
   const auto lease = stage.reopen(disk.leases + "/5-1-regular", disk.checkpoint, {});
@@ -235,8 +236,9 @@ TEST_CASE(
   REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
   const std::string other = "/link/to/out/_evalcar/leases/5-1-regular";
 
-  REQUIRE(stage.remove_others({other}).has_value());
-  CHECK(stage.held().bytes == 9);
+  REQUIRE(stage.leave_others({other}).has_value());
+  CHECK_FALSE(stage.has_leftovers());
+  CHECK(stage.held().bytes() == 9);
   const auto lease = stage.reopen(other, "/link/to/out/checkpoint-5", {});
   REQUIRE(lease.has_value());
   CHECK(lease->dir == disk.leases + "/5-1-regular");
@@ -291,10 +293,10 @@ TEST_CASE(
 
   // The same bytes under several names count once; the trainer's name keeps them for itself.
   const std::uint64_t list_bytes = disk.files.info(dir + "/members.json")->size_bytes;
-  CHECK(stage.held().bytes == list_bytes);
+  CHECK(stage.held().bytes() == list_bytes);
   REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
-  CHECK(stage.held().bytes == list_bytes + 9);
-  CHECK(stage.held().of.at("5-1-regular") == 9);
+  CHECK(stage.held().bytes() == list_bytes + 9);
+  CHECK(stage.held().bytes_of("5-1-regular") == 9);
 }
 
 TEST_CASE("a lease of several checkpoints is refused whole if one of them was rewritten") {

@@ -423,6 +423,38 @@ TEST_CASE("looking creates, changes and keeps nothing") {
   }
 }
 
+TEST_CASE(
+    "a look at many folders that takes long is cut into steps, newest first, each told once") {
+  Bench bench;
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"},
+                  [&bench](const FileSystem& files, const std::string& dir) {
+                    bench.clock.advance(std::chrono::milliseconds(100));
+                    return inspect(files, dir);
+                  });
+  for (int step = 1; step <= 10; ++step) {
+    bench.put_checkpoint("checkpoint-" + std::to_string(step));
+  }
+  bench.clock.advance(seconds(1));
+
+  Told told;
+  int steps = 0;
+  for (; !watcher.looked() && steps < 20; ++steps) {
+    CHECK(watcher.until_due() == seconds(0));
+    CHECK_FALSE(watcher.settled());
+    const Told more = bench.regular(watcher.step());
+    CHECK(more.size() <= 3);
+    told.insert(told.end(), more.begin(), more.end());
+  }
+
+  CHECK(steps == 4);
+  CHECK(watcher.settled());
+  REQUIRE(told.size() == 10);
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    CHECK(told[i] == std::pair(10 - static_cast<std::int64_t>(i), Verdict::kComplete));
+  }
+  CHECK(watcher.step().empty());
+}
+
 namespace {
 
 /// What a process before this one told of its checkpoints.

@@ -1,0 +1,44 @@
+#include "agent/stage/held.h"
+
+#include <algorithm>
+
+namespace evalcar::stage {
+
+void Held::add(const std::string& lease, const FileInfo& file) {
+  const Inode inode(file.device, file.inode);
+  File& known = files_[inode];
+  if (known.only_ours()) bytes_ -= known.size_bytes;
+  known.links = file.link_count;
+  known.size_bytes = file.size_bytes;
+  ++known.ours;
+  if (known.only_ours()) bytes_ += known.size_bytes;
+  ++of_[lease][inode];
+}
+
+void Held::drop(const std::string& lease) {
+  const auto names = of_.find(lease);
+  if (names == of_.end()) return;
+  for (const auto& [inode, count] : names->second) {
+    const auto file = files_.find(inode);
+    const bool counted = file->second.only_ours();
+    file->second.links -= std::min(file->second.links, count);
+    file->second.ours -= count;
+    if (file->second.ours > 0) continue;
+    if (counted) bytes_ -= file->second.size_bytes;
+    files_.erase(file);
+  }
+  of_.erase(names);
+}
+
+std::uint64_t Held::bytes_of(const std::string& lease) const {
+  std::uint64_t bytes = 0;
+  const auto names = of_.find(lease);
+  if (names == of_.end()) return bytes;
+  for (const auto& [inode, count] : names->second) {
+    const File& file = files_.at(inode);
+    if (file.only_ours()) bytes += file.size_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace evalcar::stage

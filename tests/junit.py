@@ -63,6 +63,7 @@ EVIDENCE = (
     ("tests.parity.tasks.test_own_tasks", "Own task: a task file of the user's"),
     ("tests.parity.tasks", "Scores: every metric is lmms-eval's"),
     ("tests.parity.publish", "Result files: lmms-eval's and TensorBoard's own readers"),
+    ("tests.pickup", "Pick-up: scores in the trainer, its best checkpoint, its end"),
     ("tests.e2e.test_trainers", "End to end: real trainers, the agent killed in the middle"),
     ("tests.e2e.test_averages", "Averages: the mean of the last checkpoints, whatever retention takes"),
     ("tests.e2e.test_bad_input", "Bad input: the sentence, the exit code, nothing partial"),

@@ -1,0 +1,1036 @@
+"""Brings evalcar's scores into the training run that they are of. One file; it needs Python 3.9 and nothing else.
+
+    from evalcar_trainer import EvalcarCallback                     # the Hugging Face Trainer
+    trainer = Trainer(..., callbacks=[EvalcarCallback()])
+
+    for row in follow(output_dir): ...                              # a loop of your own: results as they come
+    row = wait_for(output_dir, step=500)                            # or the one that you need now
+
+`evalcar run OUTPUT_DIR` evaluates beside the training and writes `_evalcar/metrics.jsonl`, one line a result. Here these lines
+are read (never written), each is taken once, and those of a part of the documents (`"final": false`) are left out.
+
+How it is cut: Reader and Heartbeat read the agent's files; _Watch is the background thread that calls them, and does nothing
+else: it holds no lock, logs nothing and calls nothing of the trainer's, so neither can wait for the other. The callback, in
+the trainer's own thread, takes what the thread found from a queue. What was logged is remembered in
+`_evalcar/logged.jsonl`, a file of this program's own, so that a training that starts again logs nothing twice.
+"""
+
+import argparse
+import collections
+import copy
+import json
+import logging
+import math
+import os
+import sys
+import threading
+import time
+
+__all__ = ["EvalcarCallback", "EvaluationMissing", "Heartbeat", "Reader", "follow", "wait_for"]
+
+logger = logging.getLogger("evalcar")
+
+STALE_AFTER = 60.0  # seconds without a heartbeat, after which nobody is waited for
+_LONGEST_LINE = 16 << 20  # of metrics.jsonl; more is no line of the agent's
+_LONGEST_STATUS = 64 << 20
+_ENDED = frozenset(("published", "quarantined", "lost", "skipped", "superseded"))  # states of an evaluation that is over
+
+
+# ---- the agent's files --------------------------------------------------------------------------------------------------------
+
+
+def _folder_of(output_dir, folder=None):
+    """Where the agent publishes: `publish.dir` if that is set, else `_evalcar` in the output directory."""
+    return os.path.abspath(os.fspath(folder) if folder else os.path.join(os.fspath(output_dir), "_evalcar"))
+
+
+def _number(value):
+    """The value as a float; None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _row_of(line):
+    """The row in a line of metrics.jsonl; None where it is not one that can be logged."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("metrics"), dict):
+        return None
+    step, seq = row.get("global_step"), row.get("seq")
+    if type(step) is not int or type(seq) is not int or step < 0:
+        return None
+    numbers = ((name, _number(value)) for name, value in row["metrics"].items())
+    row["metrics"] = {name: value for name, value in numbers if value is not None}
+    row["final"] = row.get("final", True) is True
+    row["checkpoint_type"] = str(row.get("checkpoint_type", "regular"))
+    return row
+
+
+def _key_of(row):
+    """By what a row is known again: the agent may have lost its database, and number its lines anew."""
+    key = row.get("evaluation")
+    return key if isinstance(key, str) and key else "seq %d of %s" % (row["seq"], row.get("run"))
+
+
+class Reader:
+    """The rows of a metrics.jsonl, each once, in the order of the file. Not thread-safe.
+
+    Only whole lines are read. When the file is another one (its inode changed, or it became shorter) it is read from its
+    start, and what was seen before is passed over. `interim`: also the scores of a part of the documents."""
+
+    def __init__(self, output_dir, interim=False, folder=None):
+        self.path = os.path.join(_folder_of(output_dir, folder), "metrics.jsonl")
+        self._interim = interim
+        self._file = None  # (device, inode)
+        self._offset = 0
+        self._seen = set()
+
+    def poll(self):
+        """The rows that are new. No file is no error: the first result makes it. Raises OSError or ValueError."""
+        try:
+            file = open(self.path, "rb", buffering=0)
+        except FileNotFoundError:
+            return []
+        with file:
+            info = os.fstat(file.fileno())
+            if (info.st_dev, info.st_ino) != self._file or info.st_size < self._offset:
+                self._file, self._offset = (info.st_dev, info.st_ino), 0
+            rows = []
+            while True:
+                file.seek(self._offset)
+                text = file.read(_LONGEST_LINE) or b""
+                end = text.rfind(b"\n") + 1
+                if end == 0:
+                    if len(text) == _LONGEST_LINE:
+                        raise ValueError("%s: a line of more than %d bytes" % (self.path, _LONGEST_LINE))
+                    return rows
+                rows.extend(self._new(text[:end]))
+                self._offset += end
+
+    def _new(self, text):
+        for line in text.splitlines():
+            row = _row_of(line)
+            if row is None or not (row["final"] or self._interim):
+                continue
+            key = _key_of(row)
+            if key not in self._seen:
+                self._seen.add(key)
+                yield row
+
+
+class Heartbeat:
+    """What the agent says of itself in status.json, and how long ago it said something new. Not thread-safe.
+
+    Its age is taken by this machine's own clock, from when the file was seen to change: the agent may run elsewhere."""
+
+    def __init__(self, output_dir, folder=None):
+        self.path = os.path.join(_folder_of(output_dir, folder), "status.json")
+        self.status = {}
+        self.changes = 0
+        self._text = b""
+        self._changed_at = time.monotonic()
+
+    def look(self):
+        """Reads the file. No file is no error. Raises OSError or ValueError."""
+        try:
+            with open(self.path, "rb") as file:
+                text = file.read(_LONGEST_STATUS)
+        except FileNotFoundError:
+            return
+        if text == self._text:
+            return
+        status = json.loads(text)
+        if not isinstance(status, dict):
+            raise ValueError("%s: no JSON object" % self.path)
+        self.status, self._text = status, text
+        self.changes += 1
+        self._changed_at = time.monotonic()
+
+    def age(self):
+        """Seconds since it changed; since this object was made, where there is none."""
+        return time.monotonic() - self._changed_at
+
+    def agent(self):
+        agent = self.status.get("agent")
+        return agent if isinstance(agent, dict) else {}
+
+    def evaluations(self, step, kind=None):
+        """The evaluations of a step (those of its newest generation), as status.json lists them."""
+        rows = self.status.get("evaluations")
+        rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        rows = [row for row in rows if row.get("step") == step and kind in (None, row.get("checkpoint_type"))]
+        newest = max((row.get("generation") or 0 for row in rows), default=0)
+        return [row for row in rows if (row.get("generation") or 0) == newest]
+
+    def describe(self):
+        """In words, for people."""
+        if not self.changes:
+            return "no agent has been seen (%s is not there)" % self.path
+        if self.agent().get("state") == "ended":
+            return "the agent has ended (exit code %s)" % self.agent().get("exit_code")
+        return "the agent's last heartbeat is %.0f s old" % self.age()
+
+
+def _over(evaluations):
+    """Whether none of them will give another number."""
+    return bool(evaluations) and all(row.get("state") in _ENDED for row in evaluations)
+
+
+def _why(evaluations):
+    """Why those that are over without a number are."""
+    found = ["%s: %s" % (row.get("state"), row.get("reason") or "no reason given") for row in evaluations if row.get("state") != "published"]
+    return "; ".join(found)
+
+
+# ---- for loops of your own ----------------------------------------------------------------------------------------------------
+
+
+class EvaluationMissing(TimeoutError):
+    """The result of a step did not come, and why."""
+
+    def __init__(self, step, reason):
+        super().__init__("no result of step %s: %s" % (step, reason))
+        self.step, self.reason = step, reason
+
+
+def follow(output_dir, *, poll_interval=10.0, interim=False, folder=None, stop=None):
+    """Yields the rows of the run as they come, those that are there first; a corrected one has "supersedes".
+
+    Ends when `stop`, a threading.Event, is set; without one it goes on for ever. A file that cannot be read for a while is
+    read later."""
+    stop = stop or threading.Event()
+    reader, told = Reader(output_dir, interim, folder), None
+    while True:
+        ending = stop.is_set()
+        rows = []
+        try:
+            rows = reader.poll()
+            told = None
+        except (OSError, ValueError) as error:
+            if told != str(error):
+                logger.info("%s; it is read again in %g s", error, poll_interval)
+            told = str(error)
+        yield from rows
+        if ending or stop.wait(poll_interval):
+            if ending:
+                return
+
+
+def wait_for(output_dir, step, *, kind="regular", metric=None, timeout=None, stale_after=STALE_AFTER, poll_interval=1.0, folder=None):
+    """The newest result of a step's checkpoint; `metric`: the one that has this number ("eval/docvqa_val/anls").
+
+    It waits while the agent lives. Raises EvaluationMissing once the evaluation ended without a number, the agent said
+    nothing for `stale_after` seconds, or `timeout` seconds are over."""
+    reader, heartbeat = Reader(output_dir, folder=folder), Heartbeat(output_dir, folder=folder)
+    started, found, trouble = time.monotonic(), None, ""
+    while True:
+        waited = time.monotonic() - started
+        changes = heartbeat.changes
+        try:
+            heartbeat.look()  # first, so that the rows are no older than what it says
+            for row in reader.poll():
+                if row["global_step"] == step and row["checkpoint_type"] == kind and (metric is None or metric in row["metrics"]):
+                    found = row
+            trouble = ""
+        except (OSError, ValueError) as error:
+            trouble = "; " + str(error)
+        if found is not None:
+            return found
+        evaluations = heartbeat.evaluations(step, kind)
+        # What it said before it could know of this checkpoint is not the end of it.
+        if _over(evaluations) and (changes > 1 or heartbeat.agent().get("state") == "ended"):
+            raise EvaluationMissing(step, (_why(evaluations) or "its results have no such number") + trouble)
+        if heartbeat.age() >= stale_after:
+            raise EvaluationMissing(step, heartbeat.describe() + trouble)
+        if timeout is not None and waited >= timeout:
+            raise EvaluationMissing(step, "not within %g s (%s)%s" % (timeout, heartbeat.describe(), trouble))
+        time.sleep(poll_interval if timeout is None else max(0.0, min(poll_interval, timeout - waited)))
+
+
+# ---- the background thread ----------------------------------------------------------------------------------------------------
+
+_PATIENCE = 5  # looks in a row that may fail before something is wrong for good
+
+
+class _Marks:
+    """_evalcar/logged.jsonl: which rows were handed to which loggers. One line a row and hand-over, appended whole.
+
+    {"evaluation": …, "seq": 7, "global_step": 500, "to": ["trainer", "wandb"], "time": "…Z"}; and {"places": {"wandb":
+    "entity/project/run", "tensorboard": "DIR"}}, for `evalcar push`. The agent makes the folder with its first result, so it is
+    there when there is something to remember."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "logged.jsonl")
+        self.places = {}
+
+    def read(self):
+        """{key of a row: names of the loggers that have it}; `places` is then what was told last."""
+        found = {}
+        try:
+            with open(self.path, "rb") as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return found
+        for line in lines:
+            try:
+                mark = json.loads(line)
+                if isinstance(mark.get("places"), dict):
+                    self.places = {name: place for name, place in mark["places"].items() if isinstance(place, str)}
+                    continue
+                found.setdefault(str(mark["evaluation"]), set()).update(str(name) for name in mark["to"])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue  # torn, or of a later version: its row may be logged once more
+        return found
+
+    def append(self, marks):
+        text = "".join(json.dumps(mark, separators=(",", ":")) + "\n" for mark in marks).encode()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                text = b"\n" + text  # behind the torn tail of a process that was killed
+            os.write(descriptor, text)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _mark(row, loggers):
+    return {"evaluation": _key_of(row), "seq": row["seq"], "global_step": row["global_step"], "to": sorted(loggers),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}  # fmt: skip
+
+
+class _Watch(threading.Thread):
+    """Looks at the agent's files every `poll_interval` seconds. Everything goes through its queues, and nothing is locked.
+
+    found    what is new, for the trainer's thread: ("row", row, loggers that have it), ("trouble", text), ("broken", text)
+    marks    what is to be remembered, from there
+    seen     a copy of the heartbeat as of the last look, no newer than the rows; best: best.json. Both replaced as a whole"""
+
+    def __init__(self, output_dir, folder=None, poll_interval=10.0):
+        super().__init__(name="evalcar", daemon=True)
+        self.found, self.marks = collections.deque(), collections.deque()
+        self.seen = Heartbeat(output_dir, folder)
+        self.best = {}
+        self.looks = 0
+        self.poll_interval = poll_interval
+        self._folder = _folder_of(output_dir, folder)
+        self._heartbeat = copy.copy(self.seen)
+        self._reader, self._marks = Reader(output_dir, folder=folder), _Marks(self._folder)
+        self.marks_path = self._marks.path
+        self._logged = None
+        self._failures, self._told = 0, ""
+        self._ends, self._wake = threading.Event(), threading.Event()
+
+    def run(self):
+        while True:
+            ending = self._ends.is_set()
+            self._wake.clear()
+            self._look()
+            if ending or self._failures >= _PATIENCE:
+                return
+            self._wake.wait(self.poll_interval)
+
+    def hurry(self):
+        """The next look is now."""
+        self._wake.set()
+
+    def end(self, patience=30.0):
+        """A last look, and the end; waits for it so long."""
+        self._ends.set()
+        self._wake.set()
+        if self.is_alive():
+            self.join(patience)
+
+    def _look(self):
+        try:
+            if self._logged is None:
+                self._logged = self._marks.read()
+            self._remember()
+            self._heartbeat.look()  # before the rows, so that these are no older than what it says
+            for row in self._reader.poll():
+                self.found.append(("row", row, frozenset(self._logged.get(_key_of(row), ()))))
+            self._read_best()
+            self.seen = copy.copy(self._heartbeat)
+        except Exception as error:  # the training goes on, whatever it is
+            self._failures += 1
+            text = "%s: %s" % (type(error).__name__, error)
+            if self._failures >= _PATIENCE:
+                self.found.append(("broken", text))
+            elif text != self._told:
+                self.found.append(("trouble", text))
+            self._told = text
+        else:
+            self._failures, self._told = 0, ""
+        self.looks += 1
+
+    def _remember(self):
+        if self.marks and os.path.isdir(self._folder):
+            marks = list(self.marks)
+            self._marks.append(marks)
+            for _ in marks:
+                self.marks.popleft()
+
+    def _read_best(self):
+        try:
+            with open(os.path.join(self._folder, "best.json"), "rb") as file:
+                best = json.loads(file.read(1 << 20))
+        except FileNotFoundError:
+            best = {}
+        self.best = best if isinstance(best, dict) else {}
+
+
+# ---- where numbers go ---------------------------------------------------------------------------------------------------------
+
+
+def _is_a(thing, name):
+    """By the name of its class or of one above it: nothing is imported for it."""
+    return any(each.__name__ == name for each in type(thing).__mro__)
+
+
+class _Loggers:
+    """The loggers of a Trainer, each given a row at the row's own step.
+
+    Trainer.log knows one step only, the current one, and what subclasses make of it (averages since the last call) belongs
+    to that. So here is done what it does, but at another step: an entry of state.log_history, and each callback's on_log.
+    TensorBoard and W&B are given the names as they are, which the Trainer's own callbacks would change."""
+
+    def __init__(self, handler):
+        self.handler = handler
+        self._defined = set()
+
+    def names(self):
+        """`trainer` for state.log_history, `tensorboard`, `wandb`, and other callbacks by the names of their classes."""
+        return ["trainer", *self._callbacks()]
+
+    def _callbacks(self):
+        found = {}
+        for callback in getattr(self.handler, "callbacks", ()):
+            if _is_a(callback, "TensorBoardCallback"):
+                found["tensorboard"] = callback
+            elif _is_a(callback, "WandbCallback"):
+                found["wandb"] = callback
+            elif getattr(getattr(type(callback), "on_log", None), "__qualname__", "TrainerCallback.on_log") != "TrainerCallback.on_log":
+                found.setdefault(type(callback).__name__, callback)
+        return found
+
+    def log(self, name, row, epoch, args, state, control):
+        if name == "trainer":
+            state.log_history.append({**row["metrics"], **({} if epoch is None else {"epoch": epoch}), "step": row["global_step"]})
+            return
+        callback = self._callbacks()[name]
+        send = {"tensorboard": self._to_tensorboard, "wandb": self._to_wandb}.get(name, self._to_callback)
+        send(callback, row, epoch, args, state, control)
+
+    def places(self, args):
+        """Where TensorBoard's and W&B's callbacks log to, for those who come later."""
+        places, callbacks = {}, self._callbacks()
+        writer = getattr(callbacks.get("tensorboard"), "tb_writer", None)
+        if getattr(writer, "log_dir", None):
+            places["tensorboard"] = os.path.abspath(str(writer.log_dir))
+        run = getattr(getattr(callbacks.get("wandb"), "_wandb", None), "run", None)
+        if run is not None:
+            places["wandb"] = "/".join((run.entity or "", run.project or "", run.id))
+        return places
+
+    def _to_callback(self, callback, row, epoch, args, state, control):
+        values = dict(row["metrics"])
+        if epoch is not None:
+            values["epoch"] = epoch
+        then = copy.copy(state)
+        then.global_step, then.epoch = row["global_step"], epoch
+        rest = ("model", "processing_class", "tokenizer", "optimizer", "lr_scheduler", "train_dataloader", "eval_dataloader")
+        callback.on_log(args, then, control, logs=values, **{name: getattr(self.handler, name) for name in rest if hasattr(self.handler, name)})
+
+    def _to_tensorboard(self, callback, row, epoch, args, state, control):
+        closed = callback.tb_writer is None  # training is over
+        if closed:
+            callback._init_summary_writer(args)
+        _to_summary_writer(callback.tb_writer, row)
+        if closed:
+            callback.tb_writer.close()
+            callback.tb_writer = None
+
+    def _to_wandb(self, callback, row, epoch, args, state, control):
+        run = getattr(getattr(callback, "_wandb", None), "run", None)
+        if run is None:
+            raise RuntimeError("W&B has no run")
+        _to_wandb_run(run, row, self._defined)
+
+
+def _to_summary_writer(writer, row):
+    for key, value in row["metrics"].items():
+        writer.add_scalar(key, value, row["global_step"])
+    writer.flush()
+
+
+_WANDB_STEP = "evalcar/global_step"
+
+
+def _to_wandb_run(run, row, defined):
+    """W&B's own step only goes up; so these have an axis of theirs, which may go back."""
+    for key in row["metrics"]:
+        if key not in defined:
+            run.define_metric(_WANDB_STEP, hidden=True)
+            run.define_metric(key, step_metric=_WANDB_STEP)
+            defined.add(key)
+    run.log({**row["metrics"], _WANDB_STEP: row["global_step"]})
+
+
+# ---- which checkpoint is the best ---------------------------------------------------------------------------------------------
+
+# Other names of metrics in the tasks that evalcar brings along.
+_ALIASES = {"accuracy": ("exact_match", "mmmu_acc")}
+
+
+def metric_in(metrics, wanted):
+    """The name under which a row has the metric that is meant: with or without "eval/", and with or without the "eval_" that
+    the Trainer puts before every name; None if it has it not."""
+    names = [wanted]
+    if wanted.startswith("eval_"):
+        names.append(wanted[len("eval_") :])
+    names += ["eval/" + name for name in names]
+    for name in list(names):
+        head, slash, tail = name.rpartition("/")
+        names += [head + slash + other for other in _ALIASES.get(tail, ())]
+    return next((name for name in names if name in metrics), None)
+
+
+class _Scores:
+    """The scores of metric_for_best_model by step, and what follows from them whatever the order in which they came."""
+
+    def __init__(self, wanted, greater_is_better):
+        self.wanted, self.greater = wanted, greater_is_better
+        self.of = {}
+
+    def take(self, row):
+        name = metric_in(row["metrics"], self.wanted)
+        if name is not None:
+            self.of[row["global_step"]] = row["metrics"][name]
+
+    def better(self, value, than, threshold=0.0):
+        return (value > than if self.greater else value < than) and abs(value - than) > threshold
+
+    def ranked(self):
+        """Steps, the best first; of equals the first."""
+        return sorted(self.of, key=lambda step: (-self.of[step] if self.greater else self.of[step], step))
+
+    def since_improvement(self, threshold):
+        """How many known scores, in the order of the steps, came after the last that was better than all before."""
+        best, count = None, 0
+        for step in sorted(self.of):
+            if best is None or self.better(self.of[step], best, threshold):
+                best, count = self.of[step], 0
+            else:
+                count += 1
+        return count
+
+
+# ---- the Hugging Face Trainer -------------------------------------------------------------------------------------------------
+
+
+def _handler_calling(callback):
+    """The Trainer's CallbackHandler. It hands no way to the other callbacks to those that it calls, but is among the callers."""
+    frame = sys._getframe(1)
+    for _ in range(16):
+        frame = frame.f_back
+        if frame is None:
+            return None
+        handler = frame.f_locals.get("self")
+        callbacks = getattr(handler, "callbacks", None)
+        if isinstance(callbacks, list) and any(each is callback for each in callbacks):
+            return handler
+    return None
+
+
+def _in_words(values):
+    """The numbers of a row, each with its standard error."""
+    parts = []
+    for name, value in values.items():
+        if not (name.endswith("_stderr") and name[: -len("_stderr")] in values):
+            error = values.get(name + "_stderr")
+            parts.append("%s %.4g%s" % (name, value, "" if error is None else " ± %.2g" % error))
+    return ", ".join(parts) or "no number"
+
+
+class EvalcarCallback:
+    """Scores of `evalcar run`, which evaluates beside the training, in the Trainer that they are of.
+
+        trainer = Trainer(..., callbacks=[EvalcarCallback()])
+
+    Each result is logged once, at its own step. The Trainer's own evaluations (`eval_strategy`) are not run: where one is
+    due a checkpoint is saved, the agent evaluates it, and its score counts for metric_for_best_model, load_best_model_at_end
+    and early stopping when it comes. When training ends it waits for the scores that are still to come.
+
+    output_dir            of the training; default: that of TrainingArguments
+    folder                where the agent publishes, if `publish.dir` is set
+    poll_interval         seconds between two looks at its files, in a thread of their own
+    timeout               seconds that the end of the training may be kept waiting for scores; None: while the agent lives
+    stale_after           seconds without a heartbeat, after which the agent is taken for dead
+    replace_evaluations   False: the Trainer's own evaluations stay as they are
+    eval_steps            a checkpoint is saved for evaluation every so many steps, whatever `eval_strategy` says
+    early_stopping_patience, early_stopping_threshold
+                          as of transformers' EarlyStoppingCallback, on these scores; if the Trainer has that callback, it is
+                          given the scores
+
+    All of it is done on the first rank alone. Where there are several, what was decided is told to the others when a
+    checkpoint is saved, so that all of them stop, and load the same, at the same step."""
+
+    def __init__(self, output_dir=None, *, folder=None, poll_interval=10.0, timeout=None, stale_after=STALE_AFTER, replace_evaluations=True,
+                 eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0):  # fmt: skip
+        self.output_dir, self.folder = output_dir, folder
+        self.poll_interval, self.timeout, self.stale_after = poll_interval, timeout, stale_after
+        self.replace_evaluations, self.eval_steps = replace_evaluations, eval_steps
+        self.early_stopping_patience, self.early_stopping_threshold = early_stopping_patience, early_stopping_threshold
+        self._training = None
+
+    def __getattr__(self, name):
+        """All events of the Trainer that are none here, those of later versions too: nothing is done."""
+        if name.startswith("on_"):
+            return _nothing
+        raise AttributeError(name)
+
+    def on_train_begin(self, args, state, control, **_):
+        self._training = _Training(self, args, state, _handler_calling(self))
+        self._training.begin()
+
+    def on_step_end(self, args, state, control, **_):
+        if self._training is not None:
+            self._training.step(args, state, control)
+
+    def on_epoch_end(self, args, state, control, **_):
+        if self._training is not None:
+            self._training.epoch(args, state, control)
+
+    def on_save(self, args, state, control, **_):
+        if self._training is not None:
+            self._training.saved(args, state, control)
+
+    def on_train_end(self, args, state, control, **_):
+        if self._training is not None:
+            self._training.end(args, state, control)
+            self._training = None
+
+
+def _nothing(*_, **__):
+    return None
+
+
+class _Training:
+    """One call of Trainer.train(), as the callback sees it. Only the Trainer's thread is in here."""
+
+    _LOGGER_PATIENCE = 3  # tries to log, after which a logger is left alone
+
+    def __init__(self, options, args, state, handler):
+        self.options, self.output_dir = options, options.output_dir or args.output_dir
+        self.first, self.several = state.is_world_process_zero, args.world_size > 1
+        self.start_step = state.global_step
+        self.loggers = _Loggers(handler)
+        self.watch = None
+        self.scores = None
+        if args.metric_for_best_model is not None:
+            self.scores = _Scores(args.metric_for_best_model, args.greater_is_better is not False)
+        # A scheduler that goes by the evaluations cannot wait for them.
+        plateau = "plateau" in str(getattr(args, "lr_scheduler_type", "")).lower()
+        self.replaces = options.replace_evaluations and not plateau
+        if plateau and options.replace_evaluations and self.first:
+            logger.warning("the learning rate follows the evaluations (reduce_lr_on_plateau), so the Trainer's own are not replaced")
+        self.saved_steps, self.epochs = set(), {}
+        self.handed = {}  # step → how often the heartbeat had changed when its checkpoint was saved
+        self.results = set()  # steps of which there is a result
+        self.held = []  # rows of steps whose checkpoint has not been saved yet: of an earlier training
+        self.unlogged = []  # [row, its loggers, those that have it]
+        self.logged_seqs = set()
+        self.failures = collections.Counter()  # of a logger, in a row
+        self.places = {}
+        self.told = set()
+        self.tried_at_look = 0
+        self.off = False
+        self.ending = self.waited = False
+        self.save_total_limit = None
+
+    def begin(self):
+        if not self.first:
+            return
+        self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
+        self.watch.start()
+        if self.loggers.handler is None:
+            logger.warning("the Trainer's other callbacks were not found: results go to state.log_history alone")
+
+    # -- events
+
+    def step(self, args, state, control):
+        due = bool(self.options.eval_steps) and state.global_step % self.options.eval_steps == 0
+        self._replace(state, control, due)
+        if not self.first or not (self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
+            return
+        self._safely(self._take, args, state, control)
+        if not self.several:
+            self._decide(args, state, control)
+
+    def epoch(self, args, state, control):
+        self._replace(state, control, False)
+        epochs = getattr(state, "num_train_epochs", 0) or 0
+        last = bool(epochs) and state.epoch is not None and round(state.epoch, 6) >= epochs
+        self.ending = control.should_training_stop or last or 0 < state.max_steps <= state.global_step
+        if self.ending and not control.should_save:
+            self._wait(args, state, control)
+
+    def saved(self, args, state, control):
+        step = state.global_step
+        self.saved_steps.add(step)
+        if self.first:
+            self.epochs[step] = state.epoch
+            self.handed[step] = self.watch.seen.changes
+            self.held = [row for row in self.held if row["global_step"] != step]
+            self._safely(self._tell_places, args)  # its results may come when nobody is there any more
+            logger.info("checkpoint-%d is handed over to evalcar", step)
+            self._safely(self._take, args, state, control)
+        self._decide(args, state, control)
+        if self.ending:
+            self._wait(args, state, control)
+
+    def end(self, args, state, control):
+        if not self.waited:
+            self._wait(args, state, control)
+        if self.save_total_limit is not None:
+            args.save_total_limit = self.save_total_limit
+        if not self.first:
+            return
+        self.watch.end()
+        self._safely(self._take, args, state, control)
+        if self.watch.marks:
+            self._tell("what was logged could not be remembered in %s: it is logged again if the training is resumed", self.watch.marks_path)
+        if self.held:
+            logger.info("%d results of checkpoints that this training did not save are not logged", len(self.held))
+
+    # -- the Trainer's own evaluations
+
+    def _replace(self, state, control, due):
+        """On every rank alike."""
+        if control.should_evaluate and self.replaces:
+            control.should_evaluate = False
+            due = True
+        if due and state.global_step not in self.saved_steps:
+            control.should_save = True
+
+    # -- results
+
+    def _safely(self, work, *arguments):
+        """What is wrong here does not end the training. Every cause is told once."""
+        if self.off:
+            return
+        try:
+            work(*arguments)
+        except Exception as error:
+            self._tell("%s: %s", type(error).__name__, error)
+
+    def _tell(self, text, *values):
+        if text % values not in self.told:
+            self.told.add(text % values)
+            logger.warning(text, *values)
+
+    def _later(self):
+        return "later: evalcar push --output-dir %s" % self.output_dir
+
+    def _take(self, args, state, control):
+        """Takes what the thread found, and logs it."""
+        rows = []
+        while self.watch.found:
+            what, *found = self.watch.found.popleft()
+            if what == "row":
+                rows.append(found)
+            elif what == "trouble":
+                logger.info("%s; it is tried again in %g s", found[0], self.watch.poll_interval)
+            else:
+                self.off = True
+                logger.warning("%s, again and again: no more results are taken up; they can be sent %s", found[0], self._later())
+        for row, loggers in rows:
+            if row["global_step"] not in self.handed and not row["global_step"] <= self.start_step:
+                self.held.append(row)
+                continue
+            self._receive(row, loggers, state, {each["seq"] for each, _ in rows if each.get("supersedes") == row["seq"]})
+        self._log(args, state, control)
+
+    def _receive(self, row, loggers, state, superseded_by):
+        step = row["global_step"]
+        self.results.add(step)
+        if self.scores is not None:
+            self.scores.take(row)
+        if loggers or self._in_history(row, state):
+            self.logged_seqs.add(row["seq"])
+            return
+        if superseded_by:
+            self.watch.marks.append(_mark(row, ()))
+            return
+        correction = " (a correction)" if row.get("supersedes") in self.logged_seqs else ""
+        logger.info("checkpoint-%d, %s: %s%s", step, row["checkpoint_type"], _in_words(row["metrics"]), correction)
+        for name, why in sorted(row["missing"].items() if isinstance(row.get("missing"), dict) else ()):
+            logger.info("checkpoint-%d: no %s: %s", step, name, why)
+        if row["metrics"]:
+            self.unlogged.append([row, self.loggers.names(), []])
+
+    def _in_history(self, row, state):
+        """_evalcar/ may have been deleted, and the trainer's state may know it all the same."""
+        entries = (entry for entry in state.log_history if entry.get("step") == row["global_step"])
+        return bool(row["metrics"]) and any(all(entry.get(name) == value for name, value in row["metrics"].items()) for entry in entries)
+
+    def _log(self, args, state, control):
+        """Each row to each of its loggers; what fails is tried again at the next look."""
+        self.tried_at_look = self.watch.looks
+        left = []
+        for row, names, have in self.unlogged:
+            for name in [name for name in names if name not in have]:
+                if self.failures[name] >= self._LOGGER_PATIENCE:
+                    continue
+                try:
+                    self.loggers.log(name, row, self._epoch_of(row["global_step"], state), args, state, control)
+                    have.append(name)
+                    self.failures[name] = 0
+                except Exception as error:  # a logger's trouble is not the training's
+                    self.failures[name] += 1
+                    self._tell("%s: %s: %s", name, type(error).__name__, error)
+                    if self.failures[name] == self._LOGGER_PATIENCE:
+                        logger.warning("%s is given no more results; they can be sent %s", name, self._later())
+            if any(name not in have and self.failures[name] < self._LOGGER_PATIENCE for name in names):
+                left.append([row, names, have])
+                continue
+            self.logged_seqs.add(row["seq"])
+            self.watch.marks.append(_mark(row, have))
+            self.watch.hurry()
+        self.unlogged = left
+
+    def _tell_places(self, args):
+        places = self.loggers.places(args)
+        if places and places != self.places:
+            self.places = places
+            self.watch.marks.append({"places": places})
+
+    def _epoch_of(self, step, state):
+        if step in self.epochs or not state.epoch or not state.global_step:
+            return self.epochs.get(step, state.epoch)
+        return state.epoch * step / state.global_step
+
+    # -- the best checkpoint, and when to stop
+
+    def _decide(self, args, state, control):
+        """On every rank alike: what the first one knows."""
+        decision = None
+        if self.first and self.scores is not None and self.scores.of:
+            step = self.scores.ranked()[0]
+            decision = (step, self.scores.of[step], self._is_time_to_stop())
+        decision = self._agree(decision)
+        if decision is None:
+            return
+        step, value, stop = decision
+        state.best_metric, state.best_global_step = value, step
+        folder = os.path.join(args.output_dir, "checkpoint-%d" % step)
+        if os.path.isdir(folder):  # else it is what it was, until the end is there
+            state.best_model_checkpoint = folder
+        if stop and not control.should_training_stop:
+            control.should_training_stop = True
+            if self.first:
+                logger.info("training stops early: no score was better than %.6g of checkpoint-%d since", value, step)
+
+    def _is_time_to_stop(self):
+        patience, threshold = self.options.early_stopping_patience, self.options.early_stopping_threshold
+        theirs = next((each for each in getattr(self.loggers.handler, "callbacks", ()) if _is_a(each, "EarlyStoppingCallback")), None)
+        if theirs is not None and patience is None:
+            patience, threshold = theirs.early_stopping_patience, theirs.early_stopping_threshold or 0.0
+        if patience is None:
+            return False
+        count = self.scores.since_improvement(threshold)
+        if theirs is not None:
+            theirs.early_stopping_patience_counter = count
+        return count >= patience
+
+    def _agree(self, value):
+        if not self.several:
+            return value
+        import torch.distributed
+
+        box = [value]
+        torch.distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+    # -- the end
+
+    def _wait(self, args, state, control):
+        """Until every checkpoint that was handed over has its scores, or there is no hope for them. The other ranks wait for
+        the first in short turns: no collective of theirs runs into its time-out."""
+        self.waited = True
+        started, said_at, ends = time.monotonic(), None, False
+        interval, turn = self.options.poll_interval, 1.0
+        if self.first:
+            self.watch.poll_interval = min(interval, turn)
+        while not ends:
+            if self.first:
+                looks = self.watch.looks
+                self.watch.hurry()
+                until = time.monotonic() + turn
+                while self.watch.looks < looks + 1 and self.watch.is_alive() and time.monotonic() < until:
+                    time.sleep(0.01)
+                self._safely(self._take, args, state, control)
+                ends = self._has_ended(started)
+                if not ends and (said_at is None or time.monotonic() - said_at >= 60):
+                    said_at = time.monotonic()
+                    logger.info("training is over; waiting for %s", "; ".join(self._pending().values()))
+                if not ends:
+                    time.sleep(turn / 2)
+            ends = self._agree(ends)
+        self._decide(args, state, control)
+        if args.load_best_model_at_end:
+            self._place_best(args, state)
+        if self.first:
+            self.watch.poll_interval = interval
+
+    def _pending(self):
+        """{step: in words}, of those whose scores may come yet."""
+        found = {}
+        for step, changes in sorted(self.handed.items()):
+            evaluations = self.watch.seen.evaluations(step)
+            if _over(evaluations) and self.watch.seen.changes > changes:
+                continue
+            if not evaluations and step in self.results:
+                continue
+            states = ", ".join("%s%s" % (row.get("state"), " %.0f %%" % (100 * row["progress"]) if _number(row.get("progress")) else "")
+                               for row in evaluations if row.get("state") not in _ENDED)
+            found[step] = "step %d (%s)" % (step, states or "the agent has told nothing of it yet")
+        return found
+
+    def _has_ended(self, started):
+        pending, seen = self._pending(), self.watch.seen
+        if pending and not self.off and self.watch.is_alive():
+            over = self.options.timeout is not None and time.monotonic() - started >= self.options.timeout
+            if not over and seen.age() < self.options.stale_after:
+                return False
+            why = "%g s are over" % self.options.timeout if over else seen.describe()
+            self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
+        for step in sorted(set(self.handed) - set(pending)):
+            why = _why(seen.evaluations(step))
+            if why and step not in self.results:
+                self._tell("no result of step %d: %s", step, why)
+        return self.off or not self.unlogged  # what a logger refuses is given up after some tries
+
+    def _place_best(self, args, state):
+        """Where the best checkpoint is: its folder, or, if retention took it, the weights that the agent kept. Else the next."""
+        place = None
+        if self.first and self.scores is not None:
+            patience = time.monotonic() + 10
+            ranked = self.scores.ranked()
+            # best.json is written after the last row.
+            while ranked and self._place_of(args, ranked[0]) is None and self._may_be_kept() and time.monotonic() < patience:
+                self.watch.hurry()
+                time.sleep(0.1)
+            places = ((step, self.scores.of[step], self._place_of(args, step)) for step in ranked)
+            place = next((each for each in places if each[2] is not None), None)
+            if not ranked:
+                self._tell("no result has %s (metric_for_best_model): no best checkpoint is loaded for it", args.metric_for_best_model)
+            elif place is None or place[0] != ranked[0]:
+                self._tell("the best checkpoint, of step %d, is on disk no more (publish.keep_best = %s, publish.metric_for_best_model = %s); %s",
+                           ranked[0], self.watch.seen.agent().get("keep_best"), self.watch.seen.agent().get("metric_for_best_model"),
+                           "none is loaded" if place is None else "that of step %d is loaded" % place[0])  # fmt: skip
+        place = self._agree(place)
+        if place is None:
+            return
+        state.best_global_step, state.best_metric, state.best_model_checkpoint = place
+        # With a limit of one the Trainer would now delete every checkpoint but the best: all of them, where that is kept elsewhere.
+        if args.save_total_limit == 1 and os.path.dirname(os.path.abspath(place[2])) != os.path.abspath(args.output_dir):
+            self.save_total_limit, args.save_total_limit = args.save_total_limit, None
+
+    def _may_be_kept(self):
+        return self.watch.is_alive() and self.watch.seen.agent().get("keep_best") != 0
+
+    def _place_of(self, args, step):
+        folder = os.path.join(args.output_dir, "checkpoint-%d" % step)
+        if os.path.isdir(folder):
+            return folder
+        best = self.watch.best.get("best")
+        best = best.get("regular") if isinstance(best, dict) else None
+        kept = best.get("kept_path") if isinstance(best, dict) and best.get("step") == step else None
+        return kept if isinstance(kept, str) and os.path.isdir(kept) else None
+
+
+# ---- afterwards: evalcar push -------------------------------------------------------------------------------------------------
+
+
+def _push_arguments(arguments):
+    parser = argparse.ArgumentParser(prog="evalcar push", description="Sends results that the training no longer logged to TensorBoard and W&B.")
+    parser.add_argument("--output-dir", required=True, help="of the training")
+    parser.add_argument("--folder", help="where the agent publishes, if publish.dir is set")
+    parser.add_argument("--since", type=int, default=0, metavar="SEQ", help="only rows with a higher seq")
+    parser.add_argument("--tensorboard", metavar="DIR", help="of the event files; default: where the training logged")
+    parser.add_argument("--wandb", metavar="ENTITY/PROJECT/RUN", help="default: the run to which the training logged")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+    return parser.parse_args(arguments)
+
+
+def _send_to_tensorboard(place, rows):
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        from tensorboardX import SummaryWriter
+    with SummaryWriter(log_dir=place) as writer:
+        for row in rows:
+            _to_summary_writer(writer, row)
+
+
+def _send_to_wandb(place, rows):
+    import wandb
+
+    entity, project, run_id = (["", ""] + place.split("/"))[-3:]
+    run = wandb.init(entity=entity or None, project=project or None, id=run_id, resume="allow")
+    defined = set()
+    for row in rows:
+        _to_wandb_run(run, row, defined)
+    run.finish()
+
+
+def push(arguments):
+    """Sends what is in metrics.jsonl and was not handed over yet. The exit code: 0 sent, 1 failed, 2 nowhere to send it, 3 nothing."""
+    options = _push_arguments(arguments)
+    marks = _Marks(_folder_of(options.output_dir, options.folder))
+    try:
+        logged, rows = marks.read(), Reader(options.output_dir, folder=options.folder).poll()
+    except (OSError, ValueError) as error:
+        print("evalcar push: %s" % error, file=sys.stderr)
+        return 1
+    replaced = {row.get("supersedes") for row in rows}
+    rows = [row for row in rows if row["seq"] > options.since and row["seq"] not in replaced and row["metrics"]]
+    places = {name: getattr(options, name) or marks.places.get(name) for name in ("tensorboard", "wandb")}
+    if options.tensorboard or options.wandb:  # those alone
+        places = {name: getattr(options, name) for name in places}
+    places = {name: place for name, place in places.items() if place}
+    if rows and not places:
+        print("evalcar push: the training logged to neither TensorBoard nor W&B: name the place by --tensorboard or --wandb", file=sys.stderr)
+        return 2
+    code = 3
+    for name, place in sorted(places.items()):
+        late = [row for row in rows if name not in logged.get(_key_of(row), ())]
+        for row in late:
+            print("%s %s: step %d, %s: %s" % (name, place, row["global_step"], row["checkpoint_type"], _in_words(row["metrics"])))
+        if not late or options.dry_run:
+            code = 0 if late and code == 3 else code
+            continue
+        try:
+            {"tensorboard": _send_to_tensorboard, "wandb": _send_to_wandb}[name](place, late)
+            marks.append([_mark(row, [name]) for row in late])
+            code = 0 if code == 3 else code
+        except Exception as error:  # one place in trouble does not keep the other from its rows
+            print("evalcar push: %s: %s: %s" % (name, type(error).__name__, error), file=sys.stderr)
+            code = 1
+    if code == 3:
+        print("nothing to send: every result of %s was logged" % options.output_dir, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["push"]:
+        sys.exit("usage: %s push --output-dir DIR ..." % sys.argv[0])
+    sys.exit(push(sys.argv[2:]))

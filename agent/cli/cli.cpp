@@ -265,6 +265,36 @@ void add_score(CLI::App& app, Action& action) {
   });
 }
 
+void add_push(CLI::App& app, Action& action) {
+  auto* const command =
+      app.add_subcommand("push", "Send late results to the training's TensorBoard and W&B");
+  auto flags = std::make_shared<DatabaseFlags>();
+  auto arguments = std::make_shared<std::vector<std::string>>();
+  flags->add(command);
+  for (const auto& [flag, help] : std::vector<std::pair<std::string, std::string>>{
+           {"--since", "Only lines with a higher seq"},
+           {"--tensorboard", "Folder of the event files (default: the training's)"},
+           {"--wandb", "ENTITY/PROJECT/RUN (default: the training's)"},
+           {"--folder", "Where publish.dir is, if that is set"}}) {
+    command->add_option_function<std::string>(
+        flag,
+        [arguments, flag = flag](const std::string& value) {
+          arguments->push_back(flag + "=" + value);
+        },
+        help);
+  }
+  command->add_flag_function(
+      "--dry-run", [arguments](std::int64_t) { arguments->push_back("--dry-run"); },
+      "Only say what would be sent");
+  command->callback([&action, flags, arguments] {
+    action = [flags, arguments](FileSystem& files) {
+      return with_database(*flags, files, [&](const DatabaseChoice& database) {
+        return run_push(database, *arguments, files, std::cerr);
+      });
+    };
+  });
+}
+
 void add_doctor_and_init(CLI::App& app, Action& action) {
   auto* const doctor = app.add_subcommand("doctor", "Check everything an evaluation needs");
   auto options = std::make_shared<DoctorOptions>();
@@ -341,6 +371,7 @@ std::optional<int> parse(int argc, char** argv, Action& action, LogOptions& log)
   add_database_commands(app, action);
   add_tasks_and_models(app, action);
   add_score(app, action);
+  add_push(app, action);
   add_doctor_and_init(app, action);
   if (argc > 1 && argv[1][0] != '-' && !knows_command(app, argv[1])) return kExitUsage;
   try {

@@ -59,6 +59,12 @@ int run_score(const std::vector<std::string>& arguments, FileSystem& files, std:
 int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& files,
               std::ostream& out, std::ostream& err);
 
+/// Becomes the trainer file's own `push` with these arguments, for the output directory that is
+/// named, or that of the database's newest run; returns only if that fails. EVALCAR_PYTHON: the
+/// Python to run it in (python3).
+int run_push(const DatabaseChoice& database, const std::vector<std::string>& arguments,
+             FileSystem& files, std::ostream& err);
+
 struct PruneRules {
   std::optional<std::int64_t> keep;  ///< --keep N: the newest N steps stay
   std::string older_than;  ///< --older-than 30d: so do those published since; "" = no rule

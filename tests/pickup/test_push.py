@@ -1,0 +1,96 @@
+"""evalcar push: results that came when the trainer had gone reach its loggers, each once."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import checkpoints
+import evalcar_trainer
+import pytest
+import training
+from evalcar_trainer import EvalcarCallback
+from training import has, results_in, trainer
+
+ANLS = "eval/docvqa_val/anls"
+
+
+def scalars(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seen = EventAccumulator(str(folder))
+    seen.Reload()
+    return sorted((event.step, pytest.approx(event.value)) for event in seen.Scalars(ANLS)) if ANLS in seen.Tags()["scalars"] else []
+
+
+@pytest.fixture
+def gone(bench, monkeypatch, caplog):
+    """A training with TensorBoard that did not wait for the results of its last checkpoints; they are there now."""
+    caplog.set_level(logging.INFO, logger="evalcar")
+    gate = bench.home / "gate"
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(bench.home / "events"))
+    sidecar = bench.sidecar().start()
+    callback = EvalcarCallback(poll_interval=0.1, timeout=0)
+    close = training.AtSave(then=lambda step: training.wait_until(lambda: callback._training.watch.found) if step == 2 else None)
+    held = {"doc": 0, "do": "wait", "until": str(gate)}
+    slow = training.AtSave(then=lambda step: bench.tell(at_sample=held) if step == 2 else None)
+    trainer(bench.run, [callback, close, slow], report_to=["tensorboard"]).train()
+    early = scalars(bench.home / "events")
+    gate.write_text("")
+    sidecar.wait_for(lambda s: len(s.published()) == 3, what="all results")
+    assert sidecar.stop() == 0
+    assert [step for step, _ in early] == [2], "one was logged, two come late"
+    return bench
+
+
+def expected(run):
+    return sorted((row["global_step"], row["metrics"][ANLS]) for row in results_in(run))
+
+
+def test_late_results_go_to_where_the_training_logged_and_only_once(gone):
+    arguments = ["--output-dir", str(gone.run)]
+    assert evalcar_trainer.push([*arguments, "--dry-run"]) == 0
+    assert len(scalars(gone.home / "events")) == 1
+
+    assert evalcar_trainer.push(arguments) == 0
+
+    assert scalars(gone.home / "events") == expected(gone.run)
+    assert evalcar_trainer.push(arguments) == 3
+    assert scalars(gone.home / "events") == expected(gone.run)
+
+
+def test_the_command_finds_the_run_and_the_python_that_has_the_loggers(gone):
+    environment = dict(os.environ, EVALCAR_PYTHON=sys.executable)
+    command = [gone.evalcar, "push", "--db", str(gone.home / "state.db")]
+
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split(": ")[1] for line in done.stdout.splitlines()) == ["step 4, regular", "step 6, regular"]
+    assert scalars(gone.home / "events") == expected(gone.run)
+    assert again.returncode == 3
+    assert again.stderr == f"nothing to send: every result of {gone.run} was logged\n"
+
+
+@pytest.mark.skipif(not has("wandb"), reason="wandb is not installed")
+def test_late_results_go_to_the_wandb_run_that_is_named(bench, monkeypatch):
+    for name, value in (("MODE", "offline"), ("DIR", str(bench.home)), ("SILENT", "true")):
+        monkeypatch.setenv("WANDB_" + name, value)
+    checkpoints.write_hugging_face(bench.run, 5)
+    assert bench.sidecar().once() == 0
+
+    assert evalcar_trainer.push(["--output-dir", str(bench.run), "--wandb", "team/project/run7"]) == 0
+
+    history, axes = training.wandb_run(bench.home)
+    assert [(row["evalcar/global_step"], row[ANLS]) for row in history if ANLS in row] == expected(bench.run)
+    assert next(bench.home.glob("wandb/offline-run-*")).name.endswith("-run7")
+
+
+def test_without_a_place_it_asks_for_one(bench, capsys):
+    checkpoints.write_hugging_face(bench.run, 5)
+    assert bench.sidecar().once() == 0
+
+    assert evalcar_trainer.push(["--output-dir", str(bench.run)]) == 2
+    assert "name the place by --tensorboard or --wandb" in capsys.readouterr().err
+    assert evalcar_trainer.push(["--output-dir", str(bench.run), "--tensorboard", str(bench.home / "t"), "--since", "1"]) == 3

@@ -344,6 +344,25 @@ TEST_CASE("Partial and unknown placements are refused by name") {
   }
 }
 
+TEST_CASE("a strided shard that is a sharded view and no order of cutting is refused as one") {
+  const std::string strided = p_object(p_global(kPlacements, "_StridedShard"),
+                                       p_dict({{"dim", p_int(0)}, {"split_factor", p_int(1)}}));
+  const auto plan_with = [&](const char* flag) {
+    const DTensorText tensor{.size = {2, 3},
+                             .placements = {strided},
+                             .mesh_shape = {1},
+                             .spec_fields = {{"use_strided_shard_as_shard_order", flag}}};
+    return plan_of_one(tensor.text());
+  };
+
+  CHECK(plan_with("\x88").has_value());
+  const auto plan = plan_with("\x89");
+  REQUIRE_FALSE(plan.has_value());
+  CHECK(plan.error().code == ErrorCode::kUnsupported);
+  CHECK(plan.error().message.find("tensor \"w\" is placed as _StridedShard(dim=0") !=
+        std::string::npos);
+}
+
 TEST_CASE("a placement of a later release is refused by its own name and the tensor's") {
   const std::string later = p_object(p_global(kPlacements, "_RaggedShard"), p_dict({}));
   const DTensorText tensor{.size = {2, 3}, .placements = {later}, .mesh_shape = {1}};

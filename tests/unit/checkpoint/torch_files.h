@@ -169,6 +169,8 @@ struct DTensorText {
   std::vector<std::string> axes = {};
   /// With both of them the mesh has the form of torch 2.10 to 2.12.
   std::vector<std::string> shape_and_stride = {};
+  /// More of the spec's fields.
+  std::vector<std::pair<std::string, std::string>> spec_fields = {};
 
   std::string text() const {
     const bool by_layout = !axes.empty() || !shape_and_stride.empty();
@@ -200,9 +202,10 @@ struct DTensorText {
                              p_tuple({p_call(p_global("torch", "Size"), p_tuple({p_ints(size)})),
                                       p_ints({}), p_global("torch", meta_dtype)}) +
                              "\x81";
-    const std::string spec = p_object(
-        p_global(kSpecModule, "DTensorSpec"),
-        p_dict({{"mesh", mesh}, {"placements", p_tuple(placements)}, {"tensor_meta", meta}}));
+    std::vector<std::pair<std::string, std::string>> fields = {
+        {"mesh", mesh}, {"placements", p_tuple(placements)}, {"tensor_meta", meta}};
+    fields.insert(fields.end(), spec_fields.begin(), spec_fields.end());
+    const std::string spec = p_object(p_global(kSpecModule, "DTensorSpec"), p_dict(fields));
     const std::string dtensor = p_global("torch.distributed.tensor", "DTensor");
     const std::string wrapper = p_tuple(
         {dtensor, p_global("torch", dtype), p_ints(size), p_ints({}), p_int(0), "N", "N", "\x89"});

@@ -11,8 +11,9 @@
 namespace evalcar::test_support {
 
 /// What `body` returns (0 to 100) in a child process that may have no other thread; 101 if threads
-/// can be made there all the same, 102 if it could not run. A limit on processes is none for root,
-/// so the child is nobody: what it reads has to be readable for everybody.
+/// can be made there all the same, 102 if it could not run or died, 103 if it threw. A limit on
+/// processes is none for root, so the child is nobody: what it reads has to be readable for
+/// everybody.
 template <typename Body>
 int without_threads(const Body& body) {
   const pid_t child = ::fork();
@@ -26,7 +27,11 @@ int without_threads(const Body& body) {
       ::_exit(101);
     } catch (const std::system_error&) {  // as it has to be
     }
-    ::_exit(body());
+    try {
+      ::_exit(body());
+    } catch (...) {  // not into the test that goes on in the parent
+      ::_exit(103);
+    }
   }
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 102;

@@ -47,14 +47,15 @@ bool is_one_of(std::string_view part, std::span<const std::string_view> parts) {
 }  // namespace
 
 Result<AdapterName> parse_adapter_name(std::string_view name) {
-  std::string bare = unwrapped_name(name);
-  while (bare.starts_with(kParallel)) bare.erase(0, kParallel.size());
+  const std::string unwrapped = unwrapped_name(name);
+  std::string_view bare = unwrapped;
+  while (bare.starts_with(kParallel)) bare.remove_prefix(kParallel.size());
   if (!bare.starts_with(kPrefix)) {
     return make_error(ErrorCode::kUnsupported,
                       "tensor " + quote_name(name) + ": expected a name that begins with \"" +
                           std::string(kPrefix) + "\", as PEFT writes them");
   }
-  std::string target = bare.substr(kPrefix.size());
+  std::string target(bare.substr(kPrefix.size()));
   for (const Suffix& suffix : kSuffixes) {
     if (!target.ends_with(suffix.text)) continue;
     target.resize(target.size() - suffix.text.size());

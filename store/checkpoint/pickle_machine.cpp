@@ -279,13 +279,17 @@ const char* PickleMachine::push_global(std::string_view module, std::string_view
 
 /// A dict's entries are pushed as key, value, key, value, … behind a mark (or one pair without it),
 /// and a value that is being made is further marks: the stack shows the way into the dicts. In
-/// `.metadata` the entries are those of a dict within the outermost.
+/// `.metadata` the entries are those of a dict within the outermost. A file may push a million
+/// dicts: only the first few are looked into.
 std::string_view PickleMachine::entry_in_hand() const {
   std::size_t skip = names_ == PickleNames::kDcpMetadata ? 1 : 0;
   std::size_t next_mark = 0;
-  for (std::size_t i = 0; i + 1 < stack_.size(); ++i) {
+  int dicts = 0;
+  constexpr int kMostDicts = 8;
+  for (std::size_t i = 0; i + 1 < stack_.size() && dicts < kMostDicts; ++i) {
     while (next_mark < marks_.size() && marks_[next_mark] <= i) ++next_mark;
     if (pickle_.kind(stack_[i]) != PickleKind::kDict) continue;
+    ++dicts;
     const bool marked = next_mark < marks_.size() && marks_[next_mark] == i + 1;
     const std::size_t behind = next_mark + (marked ? 1 : 0);
     const std::size_t end = behind < marks_.size() ? marks_[behind] : stack_.size();

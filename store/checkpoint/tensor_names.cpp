@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <numeric>
 
 #include "store/checkpoint/numeric.h"
@@ -14,8 +15,13 @@ constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_checkpoint
 constexpr std::string_view kParallel = "module.";
 constexpr std::string_view kExtraState = "_extra_state";
 
-bool has_parallel(const std::string& name) {
-  return name.size() > kParallel.size() && name.starts_with(kParallel);
+/// How often a name begins with DDP's, something being left behind them.
+std::size_t parallels_of(std::string_view name) {
+  std::size_t count = 0;
+  for (; name.size() > kParallel.size() && name.starts_with(kParallel); ++count) {
+    name.remove_prefix(kParallel.size());
+  }
+  return count;
 }
 
 /// " of FILE", where a tensor lies in one.
@@ -58,9 +64,9 @@ std::vector<std::string> unwrapped_names(const std::vector<std::string_view>& na
   std::vector<std::string> unwrapped;
   unwrapped.reserve(names.size());
   for (const std::string_view name : names) unwrapped.push_back(unwrapped_name(name));
-  while (!unwrapped.empty() && std::all_of(unwrapped.begin(), unwrapped.end(), has_parallel)) {
-    for (std::string& name : unwrapped) name.erase(0, kParallel.size());
-  }
+  std::size_t common = SIZE_MAX;
+  for (const std::string& name : unwrapped) common = std::min(common, parallels_of(name));
+  for (std::string& name : unwrapped) name.erase(0, common * kParallel.size());
   return unwrapped;
 }
 

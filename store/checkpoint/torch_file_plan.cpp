@@ -33,12 +33,12 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     }
     TensorPlan tensor;
     tensor.name = pickle.text(pairs[i]);
+    if (!names.insert(tensor.name).second) {
+      return torch_file.corrupt(tensor.name, "is in the file twice");
+    }
     if (is_extra_state(tensor.name)) {
       plan.extra_states.push_back(std::move(tensor.name));
       continue;
-    }
-    if (!names.insert(tensor.name).second) {
-      return torch_file.corrupt(tensor.name, "is in the file twice");
     }
     if (!is_plain_tensor(pickle, pairs[i + 1])) {
       return make_error(ErrorCode::kUnsupported,

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/plan_warnings.h"
 #include "tests/unit/checkpoint/dcp_files.h"
 
@@ -75,6 +76,16 @@ TEST_CASE("DDP's module goes from the front where all names begin with it, as of
   CHECK(unwrapped_names({"module.a", "modules.b"}) == Names{"module.a", "modules.b"});
   CHECK(unwrapped_names({"module.", "module.a"}) == Names{"module.", "module.a"});
   CHECK(unwrapped_names({}).empty());
+}
+
+TEST_CASE("a name of a million wrappers takes no longer than its length") {
+  std::string name;
+  for (int i = 0; i < 1'000'000; ++i) name += "module.";
+  CHECK(unwrapped_names({name + "a"}) == Names{"a"});
+  CHECK(parse_adapter_name(name + "base_model.model.a.weight").value().target == "a.weight");
+  std::string compiled;
+  for (int i = 0; i < 1'000'000; ++i) compiled += "_orig_mod.";
+  CHECK(unwrapped_name(compiled + "a") == "a");
 }
 
 TEST_CASE("wrappers' names go from every layout") {
@@ -165,6 +176,12 @@ TEST_CASE("extra states are no tensors, of any layout, and are told by their nam
     CHECK(warnings[0].find("\"_extra_state\"") != std::string::npos);
   }
   CHECK_FALSE(is_extra_state("my_extra_state"));
+}
+
+TEST_CASE("an extra state of one name twice is refused, so that a short file names few") {
+  const std::string file =
+      names_of_file("pytorch_model.bin", torch_file({"_extra_state", "a", "_extra_state"}))[0];
+  CHECK(file.find("is in the file twice") != std::string::npos);
 }
 
 TEST_CASE("a DCP tells its extra states, tensors and others") {

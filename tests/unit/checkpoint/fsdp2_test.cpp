@@ -198,27 +198,32 @@ TEST_CASE("boxes follow torch.chunk, then strided shards from the last mesh dime
 TEST_CASE("tensors that lie about their storage are refused") {
   struct Case {
     const char* slug;
+    const char* why;  // what its message says: not refused for something else
     TensorText tensor;
   };
   constexpr std::int64_t kHuge = 0x4000000000000001;
   for (const Case& c : {
-           Case{"z-storage-missing", {.key = "3"}},
-           Case{"z-storage-short", {.numel = 7}},
-           Case{"z-storage-long", {.numel = 5}},
-           Case{"z-storage-other-type", {.storage_class = "DoubleStorage"}},
-           Case{"z-numel-overflow", {.numel = kHuge}},
-           Case{"z-negative-numel", {.numel = -6}},
-           Case{"z-negative-size", {.size = {-2, -3}}},
-           Case{"z-negative-stride", {.stride = {-3, 1}}},
-           Case{"z-negative-offset", {.offset = -1}},
-           Case{"z-stride-oob", {.stride = {4, 1}}},
-           Case{"z-offset-oob", {.offset = 1}},
-           Case{"z-stride-overflow", {.stride = {INT64_MAX, INT64_MAX}}},
-           Case{"z-size-overflow", {.size = {INT64_MAX, INT64_MAX}}},
-           Case{"z-rank-mismatch", {.stride = {1}}},
-           Case{"z-expanded", {.size = {1'000'000, 3}, .stride = {0, 1}}},
-           Case{"z-self-overlap", {.size = {3, 3}, .stride = {1, 1}}},
-           Case{"p-storage-class", {.storage_class = "float32"}},
+           Case{"z-storage-missing", "needs the record", {.key = "3"}},
+           Case{"z-storage-short", "has a storage of 7", {.numel = 7}},
+           Case{"z-storage-long", "has a storage of 5", {.numel = 5}},
+           Case{"z-storage-other-type",
+                "has a storage of 6 × 8",
+                {.storage_class = "DoubleStorage"}},
+           Case{"z-numel-overflow", "has a storage of", {.numel = kHuge}},
+           Case{"z-negative-numel", "a storage reference of another form", {.numel = -6}},
+           Case{"z-negative-size", "negative or malformed", {.size = {-2, -3}}},
+           Case{"z-negative-stride", "negative or malformed", {.stride = {-3, 1}}},
+           Case{"z-negative-offset", "negative or malformed", {.offset = -1}},
+           Case{"z-stride-oob", "reaches beyond its storage", {.stride = {4, 1}}},
+           Case{"z-offset-oob", "reaches beyond its storage", {.offset = 1}},
+           Case{"z-stride-overflow",
+                "reaches beyond its storage",
+                {.stride = {INT64_MAX, INT64_MAX}}},
+           Case{"z-size-overflow", "too large a size", {.size = {INT64_MAX, INT64_MAX}}},
+           Case{"z-rank-mismatch", "negative or malformed", {.stride = {1}}},
+           Case{"z-expanded", "overlaps itself", {.size = {1'000'000, 3}, .stride = {0, 1}}},
+           Case{"z-self-overlap", "overlaps itself", {.size = {3, 3}, .stride = {1, 1}}},
+           Case{"p-storage-class", "a storage of no storage class", {.storage_class = "float32"}},
        }) {
     INFO(c.slug);
     const auto plan = plan_of_one(c.tensor.text());
@@ -227,6 +232,7 @@ TEST_CASE("tensors that lie about their storage are refused") {
     CHECK((plan.error().code == ErrorCode::kCorruption ||
            plan.error().code == ErrorCode::kUnsupported));
     CHECK(plan.error().message.find("\"w\"") != std::string::npos);
+    CHECK(plan.error().message.find(c.why) != std::string::npos);
     if (plan.error().code == ErrorCode::kCorruption) {
       CHECK(plan.error().message.find("at byte ") != std::string::npos);
     }

@@ -1,12 +1,14 @@
 #include "store/checkpoint/safetensors.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/unit/checkpoint/support.h"
 
 using namespace evalcar;
 using namespace evalcar::checkpoint;
 using namespace evalcar::checkpoint::testing;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -22,55 +24,75 @@ Result<SafetensorsFile> read_bytes(const std::string& bytes) {
 
 struct BadHeader {
   const char* slug;
+  const char* why;  // what its message says: not refused for something else
   const char* header;
   std::size_t data_bytes;
 };
 
 // The corpus "safetensors" of the fault list: each header is wrong in one way.
 const BadHeader kBadHeaders[] = {
-    {"s-not-brace", R"([{"a":1}])", 0},
-    {"s-leading-space", R"( {"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4},
-    {"s-bad-utf8", "{\"\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4},
-    {"s-not-json", R"({"a":{"dtype":"F32",})", 4},
-    {"s-dup-key",
+    {"s-not-brace", "does not begin with '{'", R"([{"a":1}])", 0},
+    {"s-leading-space", "does not begin with '{'",
+     R"( {"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4},
+    {"s-bad-utf8", "not valid JSON",
+     "{\"\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4},
+    {"s-not-json", "not valid JSON", R"({"a":{"dtype":"F32",})", 4},
+    {"s-dup-key", "appears twice",
      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
      8},
-    {"s-dup-field", R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4},
-    {"s-overlap",
+    {"s-dup-field", "appears twice",
+     R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4},
+    {"s-overlap", "overlaps another tensor",
      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
      12},
-    {"s-hole",
+    {"s-hole", "a hole before it",
      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
      12},
-    {"s-trailing", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5},
-    {"s-reversed", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4},
-    {"s-not-from-0", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8},
-    {"s-shape-overflow",
+    {"s-trailing", "belong to no tensor",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5},
+    {"s-reversed", "are reversed", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4},
+    {"s-not-from-0", "a hole before it",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8},
+    {"s-shape-overflow", "is too large",
      R"({"a":{"dtype":"F32","shape":[8589934592,8589934592],"data_offsets":[0,4]}})", 4},
-    {"s-shape-wraps",  // 2^62 elements of 4 bytes wrap to 0
+    {"s-shape-wraps", "is too large",  // 2^62 elements of 4 bytes wrap to 0
      R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", 0},
-    {"s-shape-zero-hides-overflow",
+    {"s-shape-zero-hides-overflow", "is too large",
      R"({"a":{"dtype":"F32","shape":[0,9223372036854775807,2],"data_offsets":[0,0]}})", 0},
-    {"s-size-mismatch", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4},
-    {"s-dtype-unknown", R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4},
-    {"s-dtype-empty", R"({"a":{"dtype":"","shape":[1],"data_offsets":[0,16]}})", 16},
-    {"s-dtype-number", R"({"a":{"dtype":32,"shape":[1],"data_offsets":[0,4]}})", 4},
-    {"s-subbyte-odd", R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", 1},
-    {"s-number-negative", R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4},
-    {"s-number-minus-zero", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-0,4]}})", 4},
-    {"s-number-real", R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4},
-    {"s-number-exponent", R"({"a":{"dtype":"F32","shape":[1e0],"data_offsets":[0,4]}})", 4},
-    {"s-number-2-64",
+    {"s-size-mismatch", "expected 8 for shape",
+     R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4},
+    {"s-dtype-unknown", "unknown dtype",
+     R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4},
+    {"s-dtype-empty", "unknown dtype", R"({"a":{"dtype":"","shape":[1],"data_offsets":[0,16]}})",
+     16},
+    {"s-dtype-number", "dtype is not text",
+     R"({"a":{"dtype":32,"shape":[1],"data_offsets":[0,4]}})", 4},
+    {"s-subbyte-odd", "even last dimension",
+     R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", 1},
+    {"s-number-negative", "expected an integer",
+     R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4},
+    {"s-number-minus-zero", "expected an integer",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-0,4]}})", 4},
+    {"s-number-real", "expected an integer",
+     R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4},
+    {"s-number-exponent", "expected an integer",
+     R"({"a":{"dtype":"F32","shape":[1e0],"data_offsets":[0,4]}})", 4},
+    {"s-number-2-64", "expected an integer",
      R"({"a":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4},
-    {"s-number-text", R"({"a":{"dtype":"F32","shape":["1"],"data_offsets":[0,4]}})", 4},
-    {"s-offsets-one", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4},
-    {"s-offsets-three", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})", 4},
-    {"s-missing-shape", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4},
-    {"s-unknown-field", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4},
-    {"s-tensor-not-object", R"({"a":[1]})", 0},
-    {"s-metadata-nonstring", R"({"__metadata__":{"a":1}})", 0},
-    {"s-metadata-nested", R"({"__metadata__":{"a":{"b":"c"}}})", 0},
-    {"s-shape-nested", R"({"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", 4},
+    {"s-number-text", "expected an integer",
+     R"({"a":{"dtype":"F32","shape":["1"],"data_offsets":[0,4]}})", 4},
+    {"s-offsets-one", "needs two numbers",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4},
+    {"s-offsets-three", "needs two numbers",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})", 4},
+    {"s-missing-shape", "is missing", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4},
+    {"s-unknown-field", "unexpected value",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})", 4},
+    {"s-tensor-not-object", "unexpected array", R"({"a":[1]})", 0},
+    {"s-metadata-nonstring", "metadata is not text", R"({"__metadata__":{"a":1}})", 0},
+    {"s-metadata-nested", "unexpected object", R"({"__metadata__":{"a":{"b":"c"}}})", 0},
+    {"s-shape-nested", "nested deeper",
+     R"({"a":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", 4},
 };
 
 }  // namespace
@@ -97,6 +119,7 @@ TEST_CASE("every bad safetensors header is corruption that names the file") {
 
     REQUIRE_FALSE(file.has_value());
     CHECK(file.error().code == ErrorCode::kCorruption);
+    CHECK_THAT(file.error().message, ContainsSubstring(bad.why));
     CHECK(file.error().message.find("t.safetensors") != std::string::npos);
   }
 }

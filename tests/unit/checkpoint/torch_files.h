@@ -30,7 +30,8 @@ struct ZipPart {
   std::uint64_t claimed_size = UINT64_MAX;  // in the central directory; UINT64_MAX: the true one
   std::uint32_t crc_xor = 0;
   std::uint64_t claimed_offset = UINT64_MAX;
-  std::uint16_t local_extra = 0;  // bytes of padding in the local header
+  std::uint16_t local_extra = 0;   // bytes of padding in the local header
+  bool in_directory_only = false;  // it lies at `claimed_offset`, in what others wrote
 };
 
 struct ZipEnd {
@@ -49,12 +50,14 @@ inline std::string make_zip(const std::vector<ZipPart>& parts, const ZipEnd& end
     const std::string local_name = part.local_name.empty() ? part.name : part.local_name;
     const std::uint32_t crc = crc32(std::as_bytes(std::span<const char>(part.data))) ^ part.crc_xor;
     const bool deferred = (part.flags & 8U) != 0;
-    file += "PK\x03\x04" + le(0, 2) + le(part.flags, 2) + le(part.method, 2) + le(0, 4) +
-            le(deferred ? 0 : crc, 4) + le(deferred ? 0 : part.data.size(), 4) +
-            le(deferred ? 0 : part.data.size(), 4) + le(local_name.size(), 2) +
-            le(part.local_extra, 2) + local_name + std::string(part.local_extra, 'Z') + part.data;
-    if (deferred) {
-      file += "PK\x07\x08" + le(crc, 4) + le(part.data.size(), 4) + le(part.data.size(), 4);
+    if (!part.in_directory_only) {
+      file += "PK\x03\x04" + le(0, 2) + le(part.flags, 2) + le(part.method, 2) + le(0, 4) +
+              le(deferred ? 0 : crc, 4) + le(deferred ? 0 : part.data.size(), 4) +
+              le(deferred ? 0 : part.data.size(), 4) + le(local_name.size(), 2) +
+              le(part.local_extra, 2) + local_name + std::string(part.local_extra, 'Z') + part.data;
+      if (deferred) {
+        file += "PK\x07\x08" + le(crc, 4) + le(part.data.size(), 4) + le(part.data.size(), 4);
+      }
     }
     const std::uint64_t size =
         part.claimed_size == UINT64_MAX ? part.data.size() : part.claimed_size;

@@ -1,6 +1,7 @@
 #include "store/checkpoint/torch_zip.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <numeric>
 
 #include "tests/unit/checkpoint/torch_files.h"
@@ -8,6 +9,7 @@
 using namespace evalcar;
 using namespace evalcar::checkpoint;
 using namespace evalcar::checkpoint::testing;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -25,8 +27,26 @@ Status read_zip(const std::string& bytes) {
 
 struct BadZip {
   const char* slug;
+  const char* why;  // what its message says: not refused for something else
   std::string bytes;
 };
+
+/// A record within the bytes of the last one, where a whole header of its own stands: both are
+/// sound, and share bytes.
+void put_within_the_last(std::vector<ZipPart>& parts) {
+  const auto records_of = [](const std::vector<ZipPart>& some) {
+    const std::string zip = make_zip(some);
+    return zip.substr(0, zip.find("PK\x01\x02"));
+  };
+  ZipPart inner{.name = "archive/data/inner", .data = "bytes", .flags = 0};
+  const std::string bytes = records_of({inner});
+  ZipPart& outer = parts.back();
+  outer.flags = 0;
+  outer.data = bytes;
+  inner.in_directory_only = true;
+  inner.claimed_offset = records_of(parts).size() - bytes.size();
+  parts.push_back(inner);
+}
 
 /// The corpus "torch.save zip" of the fault list, as far as it concerns the container.
 std::vector<BadZip> bad_zips() {
@@ -38,51 +58,56 @@ std::vector<BadZip> bad_zips() {
   const auto nothing = [](std::vector<ZipPart>&) {};
   const std::string good = make_zip(good_parts());
   return {
-      {"z-not-zip", "this is some text that is longer than an end record"},
-      {"z-lfs-pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n"},
-      {"p-legacy-torch",
+      {"z-not-zip", "no ZIP record at byte 0",
+       "this is some text that is longer than an end record"},
+      {"z-lfs-pointer", "git-lfs pointer",
+       "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n"},
+      {"p-legacy-torch", "legacy format",
        std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15)},
-      {"z-fake-eocd",
+      {"z-fake-eocd", "does not end at the end record",
        with(nothing, {.comment = std::string("PK\x05\x06") + std::string(18, '\0')})},
-      {"z-two-eocd", good + good.substr(good.size() - 22)},
-      {"z-prefix-junk", "PK\x03\x04junk" + good},
-      {"z-appended", good + good},
-      {"z-name-mismatch", with([](auto& p) { p[0].local_name = "archive/data.pkx"; })},
-      {"z-flag-encrypted", with([](auto& p) { p[0].flags |= 1; })},
-      {"z-flag-patch", with([](auto& p) { p[0].flags |= 0x20; })},
-      {"z-flag-strong", with([](auto& p) { p[0].flags |= 0x40; })},
-      {"z-bad-crc", with([](auto& p) { p[0].crc_xor = 1; })},
-      {"z-deflate", with([](auto& p) { p[2].method = 8; })},
-      {"z-overlap", with([](auto& p) {
-         p[2].claimed_offset = 0;
-         p[2].name = p[0].name + "x";
-       })},
-      {"z-dup-names", with([](auto& p) { p.push_back(p[0]); })},
-      {"z-slip-dotdot", with([](auto& p) { p[2].name = "archive/../../x"; })},
-      {"z-slip-absolute", with([](auto& p) { p[2].name = "/x"; })},
-      {"z-slip-drive", with([](auto& p) { p[2].name = "C:\\x"; })},
-      {"z-slip-backslash", with([](auto& p) { p[2].name = "archive\\x"; })},
-      {"z-two-roots", with([](auto& p) { p[2].name = "other/data/0"; })},
-      {"z-no-root", with([](auto& p) { p[2].name = "data"; })},
-      {"z-size-lie", with([](auto& p) { p[2].claimed_size = 2'200'000'000; })},
-      {"z-size-lie-small", with([](auto& p) { p[2].claimed_size = 9; })},
-      {"z-local-extra-push", with([](auto& p) {
+      {"z-two-eocd", "does not end at the end record", good + good.substr(good.size() - 22)},
+      {"z-prefix-junk", "the ZIP64 locator points elsewhere", "PK\x03\x04junk" + good},
+      {"z-appended", "the ZIP64 locator points elsewhere", good + good},
+      {"z-name-mismatch", "another name in its local header",
+       with([](auto& p) { p[0].local_name = "archive/data.pkx"; })},
+      {"z-flag-encrypted", "has flags", with([](auto& p) { p[0].flags |= 1; })},
+      {"z-flag-patch", "has flags", with([](auto& p) { p[0].flags |= 0x20; })},
+      {"z-flag-strong", "has flags", with([](auto& p) { p[0].flags |= 0x40; })},
+      {"z-bad-crc", "CRC-32", with([](auto& p) { p[0].crc_xor = 1; })},
+      {"z-deflate", "is compressed", with([](auto& p) { p[2].method = 8; })},
+      {"z-overlap", "does not follow the one before", with(put_within_the_last)},
+      {"z-dup-names", "two records are named", with([](auto& p) { p.push_back(p[0]); })},
+      {"z-slip-dotdot", "the record name", with([](auto& p) { p[2].name = "archive/../../x"; })},
+      {"z-slip-absolute", "the record name", with([](auto& p) { p[2].name = "/x"; })},
+      {"z-slip-drive", "the record name", with([](auto& p) { p[2].name = "C:\\x"; })},
+      {"z-slip-backslash", "the record name", with([](auto& p) { p[2].name = "archive\\x"; })},
+      {"z-two-roots", "not below the root folder",
+       with([](auto& p) { p[2].name = "other/data/0"; })},
+      {"z-no-root", "not below the root folder", with([](auto& p) { p[2].name = "data"; })},
+      {"z-size-lie", "runs past", with([](auto& p) { p[2].claimed_size = 2'200'000'000; })},
+      {"z-size-lie-small", "has no data descriptor", with([](auto& p) { p[2].claimed_size = 9; })},
+      {"z-local-extra-push", "runs past", with([](auto& p) {
          p[2].local_extra = 60000;
          p[2].data += std::string(60000, 'x');
          p[2].claimed_size = 130000;
        })},
-      {"z-zip64-size-lie", with([](auto& p) { p[2].claimed_size = std::uint64_t{1} << 63U; })},
-      {"z-zip64-offset-lie", with([](auto& p) { p[2].claimed_offset = std::uint64_t{1} << 63U; })},
-      {"z-entry-count-lie", with(nothing, {.entries = std::uint64_t{1} << 32U})},
-      {"z-entry-count-one-less", with(nothing, {.entries = 3})},
-      {"z-directory-offset-lie", with(nothing, {.directory_offset = 5})},
-      {"z-directory-offset-wrap", with(nothing, {.directory_offset = UINT64_MAX - 10})},
-      {"z-multidisk", with(nothing, {.with_64 = false, .disk = 1})},
-      {"z-torchscript", with([](auto& p) { p[2].name = "archive/constants.pkl"; })},
-      {"z-torchscript-code", with([](auto& p) { p[2].name = "archive/code/a.py"; })},
-      {"z-big-endian", with([](auto& p) { p[1].data = "big"; })},
-      {"z-no-pickle", with([](auto& p) { p[0].name = "archive/date.pkl"; })},
-      {"z-pickle-too-large", with([](auto& p) { p[0].data.resize(1001); })},
+      {"z-zip64-size-lie", "runs past",
+       with([](auto& p) { p[2].claimed_size = std::uint64_t{1} << 63U; })},
+      {"z-zip64-offset-lie", "begins behind",
+       with([](auto& p) { p[2].claimed_offset = std::uint64_t{1} << 63U; })},
+      {"z-entry-count-lie", "cannot hold", with(nothing, {.entries = std::uint64_t{1} << 32U})},
+      {"z-entry-count-one-less", "entries, expected 3", with(nothing, {.entries = 3})},
+      {"z-directory-offset-lie", "does not end at the end record",
+       with(nothing, {.directory_offset = 5})},
+      {"z-directory-offset-wrap", "does not end at the end record",
+       with(nothing, {.directory_offset = UINT64_MAX - 10})},
+      {"z-multidisk", "a multi-disk ZIP", with(nothing, {.with_64 = false, .disk = 1})},
+      {"z-torchscript", "TorchScript", with([](auto& p) { p[2].name = "archive/constants.pkl"; })},
+      {"z-torchscript-code", "TorchScript", with([](auto& p) { p[2].name = "archive/code/a.py"; })},
+      {"z-big-endian", "byte order", with([](auto& p) { p[1].data = "big"; })},
+      {"z-no-pickle", "no data.pkl", with([](auto& p) { p[0].name = "archive/date.pkl"; })},
+      {"z-pickle-too-large", "expected at most", with([](auto& p) { p[0].data.resize(1001); })},
   };
 }
 
@@ -119,6 +144,7 @@ TEST_CASE("every bad ZIP is refused for good") {
     REQUIRE_FALSE(status.has_value());
     CHECK((status.error().code == ErrorCode::kCorruption ||
            status.error().code == ErrorCode::kUnsupported));
+    CHECK_THAT(status.error().message, ContainsSubstring(bad.why));
     CHECK(status.error().message.find("t.pt") != std::string::npos);
   }
 }

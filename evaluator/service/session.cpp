@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "evaluator/tasks/data_check.h"
+#include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/plan.h"
+#include "store/checkpoint/plan_warnings.h"
 
 #ifndef EVALCAR_VERSION
 #error "EVALCAR_VERSION comes from the build"
@@ -245,6 +247,9 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
   EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
                            checkpoint::make_plan(files_, load.dir, *kind, layout));
+  for (const std::string& warning : checkpoint::warnings_of(files_, plan)) {
+    std::cerr << "warning: " << printable(warning) << '\n';
+  }
   EVALCAR_ASSIGN_OR_RETURN(engine::LoadedWeights weights,
                            engine_->load(
                                files_, plan, folders.config, load.dtype,

@@ -70,6 +70,7 @@ EVIDENCE = (
     ("tests.e2e.test_install", "Installed programs without the build"),
     ("tests.faults.test_lifecycle", "Faults: signals, readiness, reload, limits, leaks, logs, upgrades"),
     ("tests.faults", "Faults: crashes, disks, watching, evaluators"),
+    ("tests.parity.webhook", "Webhook: every result, in order, signed, over restarts"),
     ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
     ("tests.bench", "Figures"),
     ("tests.gpu", "GPU: the inputs of its tests and benchmark, prepared beforehand"),

@@ -22,6 +22,9 @@ import json
 import logging
 import math
 import os
+import shutil
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -532,6 +535,78 @@ class _Scores:
         return count
 
 
+# ---- an agent of our own ------------------------------------------------------------------------------------------------------
+
+
+def _program(given):
+    """The agent's: what the user says, EVALCAR, on PATH, or where this file was installed or built with it."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = [os.path.join(here, place, "bin", "evalcar") for place in ("../../..", "../../build", "../../build/release", "../../build/dev")]
+    for place in (given, os.environ.get("EVALCAR"), shutil.which("evalcar"), *places):
+        if place and (place == given or os.access(place, os.X_OK)):
+            return os.path.normpath(place)
+    raise FileNotFoundError("the program `evalcar` was not found: give its place by evalcar=, EVALCAR or PATH")
+
+
+def _log_place(output_dir):
+    """Beside the agent's database: in the output directory nothing may be made before its first checkpoint."""
+    state = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "evalcar")
+    os.makedirs(state, exist_ok=True)
+    return os.path.join(state, "%s-%d.log" % (os.path.basename(os.path.normpath(output_dir)) or "run", os.getpid()))
+
+
+class _Agent:
+    """`evalcar run`, started by the training, in a session of its own: what is sent to the training's process group, such as
+    Ctrl-C, is not sent to it. It is told the training's process: should that die, the agent finishes what is left, and ends."""
+
+    def __init__(self, program, output_dir, flags, settings):
+        self.log = _log_place(output_dir)
+        self.command = [_program(program), "--log-file", self.log, "run", os.path.abspath(output_dir), *flags]
+        for key, value in {"watch.exit_with_pid": os.getpid(), **settings}.items():
+            self.command += ["--set", "%s=%s" % (key, str(value).lower() if isinstance(value, bool) else value)]
+        self.process = None
+
+    def start(self):
+        with open(self.log, "ab") as log:  # what it says before its own log is open
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def ended(self):
+        """How it ended, with the last lines that it said; "" while it runs."""
+        if self.process is None or self.process.poll() is None:
+            return ""
+        with open(self.log, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - 2000))
+            said = log.read().decode(errors="replace").strip().splitlines()[-3:]
+        return "evalcar ended with code %d: %s (%s)" % (self.process.returncode, " | ".join(said), self.log)
+
+    def stop(self, patience=60.0):
+        """Ends it in good order; if that takes too long, with all its processes."""
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def _agent_settings(args, eval_steps, given):
+    """What follows from the training's own arguments, for the agent that it starts; `given` goes first."""
+    settings = {}
+    if eval_steps:
+        settings["evaluate.eval_steps"] = eval_steps
+    if args.metric_for_best_model is not None and args.metric_for_best_model not in ("loss", "eval_loss"):
+        name = args.metric_for_best_model
+        for prefix in ("eval_ema/", "eval_avg/", "eval_", "eval/"):
+            name = name[len(prefix) :] if name.startswith(prefix) else name
+        settings["publish.metric_for_best_model"] = "eval/" + name
+        settings["publish.greater_is_better"] = args.greater_is_better is not False
+    if args.load_best_model_at_end:
+        settings["publish.keep_best"] = 1
+    return {**settings, **(given or {})}
+
+
 # ---- the Hugging Face Trainer -------------------------------------------------------------------------------------------------
 
 
@@ -579,15 +654,22 @@ class EvalcarCallback:
                           as of transformers' EarlyStoppingCallback, on these scores; if the Trainer has that callback, it is
                           given the scores
 
+    start                 True: `evalcar run` is started with the training, on the first rank, and ended when everything is evaluated.
+                          `tasks` (a list), `data` (the data sets' folder), `eval_device` ("cuda:1"; numbered as the training's own are),
+                          `evalcar` (the program), `config` (a file) and `settings` ({"evaluate.max_new_tokens": 8}) are for it
+
     All of it is done on the first rank alone. Where there are several, what was decided is told to the others when a
     checkpoint is saved, so that all of them stop, and load the same, at the same step."""
 
     def __init__(self, output_dir=None, *, folder=None, poll_interval=10.0, timeout=None, stale_after=STALE_AFTER, replace_evaluations=True,
-                 eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0):  # fmt: skip
+                 eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0, start=False, tasks=None, data=None,
+                 eval_device=None, evalcar=None, config=None, settings=None):  # fmt: skip
         self.output_dir, self.folder = output_dir, folder
         self.poll_interval, self.timeout, self.stale_after = poll_interval, timeout, stale_after
         self.replace_evaluations, self.eval_steps = replace_evaluations, eval_steps
         self.early_stopping_patience, self.early_stopping_threshold = early_stopping_patience, early_stopping_threshold
+        self.start, self.tasks, self.data, self.eval_device = start, tasks, data, eval_device
+        self.evalcar, self.config, self.settings = evalcar, config, settings
         self._training = None
 
     def __getattr__(self, name):
@@ -598,7 +680,7 @@ class EvalcarCallback:
 
     def on_train_begin(self, args, state, control, **_):
         self._training = _Training(self, args, state, _handler_calling(self))
-        self._training.begin()
+        self._training.begin(args)
 
     def on_step_end(self, args, state, control, **_):
         if self._training is not None:
@@ -632,7 +714,7 @@ class _Training:
         self.first, self.several = state.is_world_process_zero, args.world_size > 1
         self.start_step = state.global_step
         self.loggers = _Loggers(handler)
-        self.watch = None
+        self.watch = self.agent = None
         self.scores = None
         if args.metric_for_best_model is not None:
             self.scores = _Scores(args.metric_for_best_model, args.greater_is_better is not False)
@@ -652,16 +734,43 @@ class _Training:
         self.told = set()
         self.tried_at_look = 0
         self.off = False
-        self.ending = self.waited = False
+        self.ending = self.waited = self.agent_is_gone = False
         self.save_total_limit = None
 
-    def begin(self):
+    def begin(self, args):
         if not self.first:
             return
+        if self.options.start:
+            self._safely(self._start_agent, args)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
         self.watch.start()
         if self.loggers.handler is None:
             logger.warning("the Trainer's other callbacks were not found: results go to state.log_history alone")
+
+    def _start_agent(self, args):
+        options, flags = self.options, []
+        if options.config:
+            flags += ["--config", os.fspath(options.config)]
+        if options.tasks:
+            flags += ["--tasks", options.tasks if isinstance(options.tasks, str) else ",".join(options.tasks)]
+        if options.data:
+            flags += ["--data", os.path.abspath(os.fspath(options.data))]
+        if options.eval_device:
+            flags += ["--device", options.eval_device]
+        agent = _Agent(options.evalcar, self.output_dir, flags, _agent_settings(args, options.eval_steps, options.settings))
+        agent.start()
+        self.agent = agent
+        logger.info("evalcar was started (process %d, log %s)", agent.process.pid, agent.log)
+
+    def _end_agent(self):
+        """It is ended when nothing is left to evaluate; else it goes on, and ends by itself."""
+        said = self.agent.ended()
+        if said:
+            self._tell("%s", said)
+        elif self._pending():
+            logger.info("evalcar (process %d) evaluates what is left, and ends with this process or after it", self.agent.process.pid)
+        else:
+            self.agent.stop()
 
     # -- events
 
@@ -703,6 +812,8 @@ class _Training:
             args.save_total_limit = self.save_total_limit
         if not self.first:
             return
+        if self.agent is not None:
+            self._safely(self._end_agent)
         self.watch.end()
         self._safely(self._take, args, state, control)
         if self.watch.marks:
@@ -907,16 +1018,25 @@ class _Training:
     def _has_ended(self, started):
         pending, seen = self._pending(), self.watch.seen
         if pending and not self.off and self.watch.is_alive():
+            gone = self._gone()
             over = self.options.timeout is not None and time.monotonic() - started >= self.options.timeout
-            if not over and seen.age() < self.options.stale_after:
+            if not over and not gone and seen.age() < self.options.stale_after:
                 return False
-            why = "%g s are over" % self.options.timeout if over else seen.describe()
+            why = gone or ("%g s are over" % self.options.timeout if over else seen.describe())
             self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
         for step in sorted(set(self.handed) - set(pending)):
             why = _why(seen.evaluations(step))
             if why and step not in self.results:
                 self._tell("no result of step %d: %s", step, why)
         return self.off or not self.unlogged  # what a logger refuses is given up after some tries
+
+    def _gone(self):
+        """How the agent that was started here ended, unless another one is at work; told at the second look, which sees its last rows."""
+        said = self.agent.ended() if self.agent is not None else ""
+        if not said or self.watch.seen.agent().get("pid", self.agent.process.pid) != self.agent.process.pid:
+            return ""
+        first, self.agent_is_gone = not self.agent_is_gone, True
+        return "" if first else said
 
     def _place_best(self, args, state):
         """Where the best checkpoint is: its folder, or, if retention took it, the weights that the agent kept. Else the next."""

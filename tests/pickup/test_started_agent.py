@@ -1,0 +1,71 @@
+"""EvalcarCallback(start=True): the training starts the agent, and it is gone when everything is evaluated."""
+
+import logging
+import os
+import re
+
+import pytest
+import training
+from evalcar_trainer import EvalcarCallback
+from harness import HERE
+from training import logged, trainer
+
+
+@pytest.fixture(autouse=True)
+def surroundings(bench, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="evalcar")
+    for name, value in (("EVALCAR", bench.evalcar), ("EVALCAR_EVALUATOR", str(HERE / "fake_evaluator.py")), ("FAKE_EVALUATOR", str(bench.script)),
+                        ("XDG_STATE_HOME", str(bench.home / "state"))):  # fmt: skip
+        monkeypatch.setenv(name, value)
+
+
+def process_of(text):
+    return int(re.search(r"evalcar was started \(process (\d+)", text)[1])
+
+
+def is_there(pid):
+    """A process of this number, that has not ended."""
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_one_line_in_a_script_is_enough(bench, caplog):
+    groups = []
+    look = training.AtSave(then=lambda step: groups.append(os.getpgid(process_of(caplog.text))))
+    bench.tell(values_of_steps={2: 0.3, 4: 0.9, 6: 0.5})
+    callback = EvalcarCallback(start=True, tasks=["docvqa_val"], eval_device="cpu", eval_steps=2, poll_interval=0.1)
+    trained = trainer(bench.run, [callback, look], save_steps=6, save_total_limit=1, **training.best_by("docvqa_val/anls", eval_steps=6))
+
+    trained.train()
+
+    assert look.steps == [2, 4, 6]
+    assert sorted(step for step, _ in logged(trained)) == [2, 4, 6]
+    assert trained.state.best_global_step == 4
+    kept = training.LlamaForCausalLM.from_pretrained(trained.state.best_model_checkpoint).state_dict()
+    assert all(training.torch.equal(value, kept[name]) for name, value in trained.model.state_dict().items())
+    pid = process_of(caplog.text)
+    assert set(groups) == {pid} and pid != os.getpgid(0)
+    assert not is_there(pid)
+    assert training.status_of(bench.run)["agent"]["pid"] == pid
+    assert not [record for record in caplog.records if record.name == "evalcar" and record.levelname == "WARNING"]
+
+
+def test_an_agent_that_cannot_run_is_told_of_and_not_waited_for(bench, caplog):
+    trained = trainer(bench.run, [EvalcarCallback(start=True, tasks=["no_such_task"], poll_interval=0.1, stale_after=10_000)], max_steps=2)
+
+    trained.train()  # would wait for hours
+
+    assert trained.state.global_step == 2
+    assert re.search(r"evalcar ended with code 2: .*no_such_task.*: no result of step 2", caplog.text)
+
+
+def test_without_the_program_the_training_goes_on(bench, caplog):
+    callback = EvalcarCallback(start=True, tasks=["docvqa_val"], evalcar=str(bench.home / "nothing"), poll_interval=0.1, stale_after=0.5)
+    trained = trainer(bench.run, [callback], max_steps=2)
+
+    trained.train()
+
+    assert trained.state.global_step == 2
+    assert "FileNotFoundError" in caplog.text and "nothing" in caplog.text

@@ -9,6 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int kTailsPerLook = 64;
+
 bool written_again(const state::FileIdentity& before, const state::FileIdentity& now) {
   return before.inode != now.inode || now.size_bytes < before.size_bytes ||
          (now.size_bytes == before.size_bytes && now.mtime_ns > before.mtime_ns);
@@ -45,6 +47,8 @@ void RewriteWatch::remember(const KnownContent& complete) {
 
 void RewriteWatch::remember(const state::UnfinishedFolder& earlier) {
   for (const state::FileIdentity& file : earlier.files) last_.insert_or_assign(file.path, file);
+  tails_ = earlier.tails;
+  older_tails_ = earlier.older_tails;
   older_.files = earlier.older;
   last_end_ns_ = earlier.end_ns;
 }
@@ -54,10 +58,35 @@ state::UnfinishedFolder RewriteWatch::memory() const {
   for (const auto& [path, file] : last_) memory.files.push_back(file);
   memory.older = older_.files;
   memory.end_ns = last_end_ns_;
+  memory.tails = tails_;
+  memory.older_tails = older_tails_;
   return memory;
 }
 
-bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
+bool RewriteWatch::note_tails(const TailOf& tail_of) {
+  int read = 0;
+  bool changed = false;
+  for (const auto& [path, file] : last_) {
+    if (read == kTailsPerLook) break;
+    if (file.size_bytes == 0 || tails_.contains(path)) continue;
+    ++read;
+    const auto tail = tail_of(path, file.size_bytes);
+    if (!tail.has_value()) continue;
+    tails_[path] = *tail;
+    changed = true;
+  }
+  return changed;
+}
+
+bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause, const TailOf& tail_of) {
+  const auto another_tail = [&](const state::FileIdentity& before,
+                                const state::FileIdentity& file) {
+    const auto known = tails_.find(before.path);
+    if (known == tails_.end() || file.size_bytes <= before.size_bytes) return false;
+    const auto tail = tail_of(before.path, before.size_bytes);
+    return tail.has_value() && *tail != known->second;
+  };
+  const Tails tails_before = tails_;
   Identities weights;
   std::optional<std::int64_t> rewritten_ns;
   bool changed = false;
@@ -66,8 +95,12 @@ bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
     const state::FileIdentity file{path, info.inode, info.size_bytes, info.mtime_ns};
     weights.emplace(path, file);
     const auto before = last_.find(path);
-    changed |= before == last_.end() || !(before->second == file);
-    if (before == last_.end() || !written_again(before->second, file)) continue;
+    if (before != last_.end() && before->second == file) continue;
+    changed = true;
+    if (before == last_.end()) continue;
+    const bool again = written_again(before->second, file) || another_tail(before->second, file);
+    tails_.erase(path);
+    if (!again) continue;
     // One that the rewrite which is known has changed is changed by the next one.
     if (!older_.files.empty() && contains_file(older_, before->second)) continue;
     rewritten_ns =
@@ -76,6 +109,7 @@ bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
   if (rewritten_ns.has_value()) {
     const std::int64_t newest_ns = *rewritten_ns + std::chrono::nanoseconds(longest_pause).count();
     older_.files.clear();
+    older_tails_ = tails_before;
     for (const auto& [path, file] : last_) {
       const bool after_the_end = last_end_ns_.has_value() && file.mtime_ns > *last_end_ns_;
       if (file.mtime_ns <= newest_ns && !after_the_end) older_.files.push_back(file);
@@ -88,18 +122,30 @@ bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause) {
   return changed;
 }
 
-LeftFromBefore RewriteWatch::left_from_before(const KnownContent& content) const {
+/// What stands now where that file ended. Of the same bytes it may be the same content, put there
+/// once more (a copy that was taken up again); where that cannot be asked it is not.
+bool RewriteWatch::is_another(const state::FileIdentity& older, const TailOf& tail_of) const {
+  if (older.size_bytes == 0) return false;
+  const auto known = older_tails_.find(older.path);
+  const auto tail = tail_of(older.path, older.size_bytes);
+  return known == older_tails_.end() || !tail.has_value() || *tail != known->second;
+}
+
+LeftFromBefore RewriteWatch::left_from_before(const KnownContent& content,
+                                              const TailOf& tail_of) const {
   LeftFromBefore left;
-  bool written_since = false;
+  bool another = false;
   for (const state::FileIdentity& file : content.files) {
     if (!holds_weights(file.path)) continue;
-    if (!contains_file(older_, file)) {
-      written_since = true;
-    } else if (left.doubt.empty()) {
-      left.doubt = file.path + " was there before others were written again";
+    if (contains_file(older_, file)) {
+      if (left.doubt.empty())
+        left.doubt = file.path + " was there before others were written again";
+      continue;
     }
+    const auto older = std::ranges::find(older_.files, file.path, &state::FileIdentity::path);
+    another = another || (older != older_.files.end() && is_another(*older, tail_of));
   }
-  left.mixed = written_since && !left.doubt.empty();
+  left.mixed = another && !left.doubt.empty();
   return left;
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,15 +26,19 @@ std::optional<std::int64_t> end_of_save(const FilesSeen& all);
 /// Weights that were there before others were written again, and still are.
 struct LeftFromBefore {
   std::string doubt;   ///< names the first of them; "" if there are none
-  bool mixed = false;  ///< and some that were written since
+  bool mixed = false;  ///< and others were written again, with another content
 };
 
 /// Not thread-safe.
 ///
 /// A file that became another inode, became shorter, or is as long as before and newer is written
-/// for the second time.
+/// for the second time; and one that is longer than it was, if what stood at its end is another: a
+/// save that goes on adds to it.
 class RewriteWatch {
  public:
+  /// A hash of the last bytes of a file's first `size`; absent where they are not asked for.
+  using TailOf =
+      std::function<std::optional<std::uint64_t>(const std::string& path, std::uint64_t size)>;
   /// Weights that were complete before the first look; none are forgotten.
   void remember(const KnownContent& complete);
   /// What another process saw of this folder at its last look, before the first one here.
@@ -44,16 +49,26 @@ class RewriteWatch {
   /// (trainer_state.json, .metadata), or newer by more than `longest_pause` than one that was now
   /// written again, is of the save that writes now: it began before that look. True: memory() is
   /// another.
-  bool see(const FilesSeen& now, std::chrono::milliseconds longest_pause);
+  bool see(const FilesSeen& now, std::chrono::milliseconds longest_pause, const TailOf& tail_of);
+  /// What stands at the end of the files of that look, for the next one: of those that changed,
+  /// some at a time. True: memory() is another.
+  bool note_tails(const TailOf& tail_of);
   /// What is there now is complete: a rewrite of that is another one.
-  void complete() { older_.files.clear(); }
-  LeftFromBefore left_from_before(const KnownContent& content) const;
+  void complete() {
+    older_.files.clear();
+    older_tails_.clear();
+  }
+  LeftFromBefore left_from_before(const KnownContent& content, const TailOf& tail_of) const;
 
  private:
   using Identities = std::map<std::string, state::FileIdentity>;
   Identities last_;                          ///< files of weights, at the last look
   std::optional<std::int64_t> last_end_ns_;  ///< when a save ended, as that look saw it
   KnownContent older_;
+  using Tails = std::map<std::string, std::uint64_t>;
+  bool is_another(const state::FileIdentity& older, const TailOf& tail_of) const;
+  Tails tails_;        ///< of files in last_
+  Tails older_tails_;  ///< of files in older_
 };
 
 }  // namespace evalcar::watch

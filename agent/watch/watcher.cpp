@@ -3,9 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 
 #include "agent/watch/tree.h"
+#include "store/base/hash.h"
 #include "store/base/text.h"
 
 namespace evalcar::watch {
@@ -21,6 +24,7 @@ constexpr std::size_t kMostRemembered = 300;
 /// Of these what was seen is remembered beyond this process: no trainer writes so many at once.
 constexpr std::size_t kMostUnfinished = 64;
 constexpr std::size_t kMostFilesRemembered = 4096;
+constexpr std::size_t kTailBytes = 4096;
 constexpr int kTreeDepth = 2;
 /// Under a storm of hints looking takes at most this part of one processor.
 constexpr int kPauseOverLook = 20;
@@ -419,6 +423,8 @@ void Watcher::look(std::int64_t step, Folder& folder, std::vector<Sighting>& out
   if (!folder.unsettled) {
     folder.rewrite.complete();
     ++unfinished_changes_;
+  } else if (folder.rewrite.note_tails(tails_of(folder))) {
+    ++unfinished_changes_;
   }
 }
 
@@ -431,8 +437,22 @@ void Watcher::see_rewrites(std::int64_t step, Folder& folder, const FilesSeen& a
     }
     for (const auto& [kind, content] : remembered_[step]) folder.rewrite.remember(content);
   }
-  const bool news = folder.rewrite.see(all, longest_pause_of_a_save(options_.settle_time));
+  const bool news =
+      folder.rewrite.see(all, longest_pause_of_a_save(options_.settle_time), tails_of(folder));
   if (news) ++unfinished_changes_;
+}
+
+/// Where files are read by their names alone, and nobody else's deletes mind that.
+std::optional<std::uint64_t> Watcher::tail_of(const Folder& folder, const std::string& path,
+                                              std::uint64_t size) const {
+  if (!file_system_.has_value() || !file_system_->local) return std::nullopt;
+  const auto file = files_.open_readable(join_path(path_of(folder), path));
+  if (!file.has_value()) return std::nullopt;
+  std::array<std::byte, kTailBytes> bytes{};
+  const std::uint64_t wanted = std::min<std::uint64_t>(size, bytes.size());
+  const auto n = (*file)->read_at(size - wanted, std::span(bytes.data(), wanted));
+  if (!n.has_value() || *n != wanted) return std::nullopt;
+  return xxh3_64(std::span<const std::byte>(bytes.data(), wanted));
 }
 
 bool Watcher::newer_complete(std::int64_t step, std::int64_t written_after_ns) const {
@@ -552,7 +572,7 @@ void Watcher::judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all
   // Where only the fingerprint is known, which files are other ones is not.
   e.replaced = before.files.empty() ? Replaced::kNone : weights_replaced(before, now);
   e.before_may_be_stale = file_system_.has_value() && !file_system_->local && !folder.stood;
-  const LeftFromBefore left = folder.rewrite.left_from_before(now);
+  const LeftFromBefore left = folder.rewrite.left_from_before(now, tails_of(folder));
   e.doubt = left.doubt;
   if (e.doubt.empty()) {
     e.doubt = doubt_by_order(report.layout, state.kind, files, all,

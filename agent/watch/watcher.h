@@ -153,6 +153,13 @@ class Watcher {
   Entry judge_entry(const DirectoryEntry& entry, std::string& refused);
   void look(std::int64_t step, Folder& folder, std::vector<Sighting>& out);
   void see_rewrites(std::int64_t step, Folder& folder, const FilesSeen& all);
+  std::optional<std::uint64_t> tail_of(const Folder& folder, const std::string& path,
+                                       std::uint64_t size) const;
+  RewriteWatch::TailOf tails_of(const Folder& folder) const {
+    return [this, &folder](const std::string& path, std::uint64_t size) {
+      return tail_of(folder, path, size);
+    };
+  }
   void judge(std::int64_t step, Folder& folder, const FilesSeen& all, std::vector<Sighting>& out);
   void judge_kind(std::int64_t step, Folder& folder, const FilesSeen& all,
                   const checkpoint::LayoutReport& report, const checkpoint::KindState& state,

@@ -1,6 +1,7 @@
 // What scans saw: checkpoint folders, their generations, and those that are not complete yet.
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "store/state/sqlite.h"
 #include "store/state/store.h"
@@ -157,15 +158,23 @@ Status Store::set_kept_path(std::int64_t checkpoint_id, const std::string& kind,
   return {};
 }
 
+namespace {
+
+std::string encode_hashes(const std::map<std::string, std::uint64_t>& by_path) {
+  return nlohmann::json(by_path).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
 Status Store::set_unfinished(std::int64_t run_id, std::span<const UnfinishedFolder> seen,
                              std::span<const std::int64_t> ended) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   for (const UnfinishedFolder& folder : seen) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(
-        "INSERT OR REPLACE INTO unfinished_folder(run_id, step, files, older, end_ns, seen_at) "
-        "VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO unfinished_folder(run_id, step, files, older, end_ns, tails, "
+        "older_tails, seen_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         run_id, folder.step, encode_files(folder.files), encode_files(folder.older), folder.end_ns,
-        now()));
+        encode_hashes(folder.tails), encode_hashes(folder.older_tails), now()));
   }
   for (const std::int64_t step : ended) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(

@@ -185,13 +185,29 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
       });
 }
 
+namespace {
+
+std::map<std::string, std::uint64_t> decode_hashes(const std::string& text) {
+  std::map<std::string, std::uint64_t> by_path;
+  const auto hashes = nlohmann::json::parse(text, nullptr, false);
+  if (!hashes.is_object()) return by_path;
+  for (const auto& [path, hash] : hashes.items()) {
+    if (hash.is_number_unsigned()) by_path[path] = hash.get<std::uint64_t>();
+  }
+  return by_path;
+}
+
+}  // namespace
+
 Result<std::vector<UnfinishedFolder>> Reader::unfinished(std::int64_t run_id) const {
   return collect<UnfinishedFolder>(
-      connection_->prepare(
-          "SELECT step, files, older, end_ns FROM unfinished_folder WHERE run_id = ?1", run_id),
+      connection_->prepare("SELECT step, files, older, end_ns, tails, older_tails FROM "
+                           "unfinished_folder WHERE run_id = ?1",
+                           run_id),
       [](const Statement& row) -> Result<UnfinishedFolder> {
-        return UnfinishedFolder{row.integer(0), decode_files(row.text(1)),
-                                decode_files(row.text(2)), row.optional_integer(3)};
+        return UnfinishedFolder{
+            row.integer(0),          decode_files(row.text(1)),  decode_files(row.text(2)),
+            row.optional_integer(3), decode_hashes(row.text(4)), decode_hashes(row.text(5))};
       });
 }
 

@@ -407,6 +407,8 @@ CREATE TABLE unfinished_folder(
   files TEXT NOT NULL,
   older TEXT NOT NULL,
   end_ns INTEGER,
+  tails TEXT NOT NULL,
+  older_tails TEXT NOT NULL,
   seen_at TEXT NOT NULL,
   PRIMARY KEY(run_id, step)
 ) STRICT, WITHOUT ROWID;

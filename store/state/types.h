@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -83,6 +84,9 @@ struct UnfinishedFolder {
   std::vector<FileIdentity> files;     ///< its weights, at the last look
   std::vector<FileIdentity> older;     ///< of them or before them: those of an earlier save
   std::optional<std::int64_t> end_ns;  ///< when a save had ended, as that look saw it
+  /// By path: a hash of the last bytes of a file, as in `files`, and as in `older`.
+  std::map<std::string, std::uint64_t> tails = {};
+  std::map<std::string, std::uint64_t> older_tails = {};
   bool operator==(const UnfinishedFolder&) const = default;
 };
 

@@ -47,12 +47,22 @@ std::string doubt_of_fsdp2(WeightsKind kind, const FilesSeen& all) {
 
 struct Looks {
   RewriteWatch watch;
+  std::map<std::string, std::uint64_t> first_bytes;  ///< what each file begins with
+  std::optional<std::uint64_t> tail(const std::string& path, std::uint64_t size) const {
+    const auto found = first_bytes.find(path);
+    if (found == first_bytes.end()) return std::nullopt;
+    return found->second + size;
+  }
+  RewriteWatch::TailOf tails() const {
+    return [this](const std::string& path, std::uint64_t size) { return tail(path, size); };
+  }
   /// The doubt after a look that sees these.
   std::string see(const FilesSeen& all) {
-    watch.see(all, seconds(5));
+    watch.see(all, seconds(5), tails());
+    watch.note_tails(tails());
     std::vector<WatchedFile> files;
     for (const auto& [path, info] : all) files.push_back({path, info});
-    return watch.left_from_before(content_of(files)).doubt;
+    return watch.left_from_before(content_of(files), tails()).doubt;
   }
 };
 
@@ -125,6 +135,36 @@ TEST_CASE("files that grow or come are no rewrite") {
   CHECK(looks.see({{"0.pt", written_at(1)}}).empty());
   CHECK(looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(2, 3)}}).empty());
   CHECK(looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(3, 10)}}).empty());
+}
+
+TEST_CASE("a file that is longer with another content before its old end is written again") {
+  for (const bool same : {false, true}) {
+    Looks looks;
+    looks.first_bytes["1.pt"] = 100;
+    (void)looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(1, 3)}});
+    if (!same) looks.first_bytes["1.pt"] = 200;
+    CHECK(looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(60, 10)}}).empty() == same);
+    CHECK(looks.watch.memory().tails.size() == 1);
+  }
+}
+
+TEST_CASE("a file that was written again with what it held is no proof of another save") {
+  for (const bool same : {false, true}) {
+    Looks looks;
+    looks.first_bytes["1.pt"] = 100;
+    (void)looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(1, 7)}});  // torn
+    (void)looks.see({{"0.pt", written_at(1)}, {"1.pt", written_at(60, 2)}});
+    if (!same) looks.first_bytes["1.pt"] = 200;
+    const FilesSeen whole = {{"0.pt", written_at(1)}, {"1.pt", written_at(61, 10)}};
+    CHECK_FALSE(looks.see(whole).empty());  // a doubt in any case
+
+    const KnownContent content =
+        content_of({{"0.pt", whole.at("0.pt")}, {"1.pt", whole.at("1.pt")}});
+    CHECK(looks.watch.left_from_before(content, looks.tails()).mixed == !same);
+    RewriteWatch restarted;
+    restarted.remember(looks.watch.memory());
+    CHECK(restarted.left_from_before(content, looks.tails()).mixed == !same);
+  }
 }
 
 TEST_CASE("a file that is shorter, another, or newer in its length is written again") {

@@ -571,8 +571,9 @@ struct Unfinished : Bench {
   Watcher first{files, clock, notifier, {.output_dir = "/out"}, inspect_marked};
   Watcher second{files, clock, notifier, {.output_dir = "/out"}, inspect_marked};
 
-  Unfinished() {
-    for (const char* name : {"0.pt", "1.pt"}) put(std::string("checkpoint-5/") + name);
+  explicit Unfinished(const std::string& second_shard = "whole 1") {
+    put("checkpoint-5/0.pt", "whole 1");
+    put("checkpoint-5/1.pt", second_shard);
     CHECK(look_with(first) == Told{{5, Verdict::kWaiting}});
   }
   Told look_with(Watcher& which, seconds after = seconds(1)) {
@@ -598,7 +599,7 @@ TEST_CASE("a save over a part of one that was never complete is no checkpoint, r
   Unfinished u;
   u.clock.advance(seconds(60));
   if (!seen_before_restart) u.start_again();
-  u.put("checkpoint-5/1.pt");  // the same step again, and killed before 0.pt
+  u.put("checkpoint-5/1.pt", "whole 2");  // the same step again, and killed before 0.pt
   u.put("checkpoint-5/config.json");
   if (seen_before_restart) {
     CHECK(u.look_with(u.first) == Told{{5, Verdict::kWaiting}});
@@ -608,10 +609,29 @@ TEST_CASE("a save over a part of one that was never complete is no checkpoint, r
   CHECK(u.look_with(u.second, seconds(60)) == Told{{5, Verdict::kTorn}});
   CHECK(u.look_with(u.second, seconds(600)) == Told{});
   // It comes back once more, and ends.
-  for (const char* name : {"0.pt", "1.pt"}) u.put(std::string("checkpoint-5/") + name);
+  for (const char* name : {"0.pt", "1.pt"}) {
+    u.put(std::string("checkpoint-5/") + name, "whole 3");
+  }
   u.put("checkpoint-5/config.json");
   CHECK(u.look_with(u.second) == Told{{5, Verdict::kComplete}});
   CHECK(u.second.unfinished().value().empty());
+}
+
+TEST_CASE("a file that was torn and is whole is told by its bytes to be of the same save or not") {
+  const bool restart = GENERATE(false, true);
+  const bool another = GENERATE(false, true);
+  Unfinished u(another ? "WH" : "wh");  // killed here; "whole" is the whole of it
+  u.clock.advance(seconds(60));
+  if (restart) u.start_again();
+  u.put("checkpoint-5/1.pt", "whole 1");
+  u.put("checkpoint-5/config.json");
+  Watcher& watcher = restart ? u.second : u.first;
+
+  CHECK(u.look_with(watcher).size() == 1);  // after a pause it is waited for, at least
+  (void)u.look_with(watcher, seconds(60));
+
+  const auto memory = watcher.unfinished().value();
+  CHECK(memory.contains(5) == another);
 }
 
 TEST_CASE("a save that goes on over a restart is complete when it ends") {
@@ -634,7 +654,7 @@ TEST_CASE("a folder made anew while no agent ran has nothing of the one before")
 TEST_CASE("on a file server two saves that seem to be mixed are waited for, no more") {
   Unfinished u;
   u.files.mount("/out", 8, 0x6969);
-  u.put("checkpoint-5/1.pt");
+  u.put("checkpoint-5/1.pt", "whole 2");
   u.put("checkpoint-5/config.json");
   CHECK(u.look_with(u.first) == Told{{5, Verdict::kWaiting}});
   CHECK(u.look_with(u.first, seconds(60)) == Told{{5, Verdict::kComplete}});

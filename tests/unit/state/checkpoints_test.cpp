@@ -44,8 +44,12 @@ TEST_CASE("a folder that went while its delete was looked at is no new generatio
 
 TEST_CASE("what was seen of unfinished folders is there after a restart, until it is ended") {
   Scenario s;
-  const UnfinishedFolder five = {
-      5, {{"0.pt", 11, 100, 7}, {"1.pt", 12, 50, 9}}, {{"0.pt", 11, 100, 7}}, 8};
+  const UnfinishedFolder five = {5,
+                                 {{"0.pt", 11, 100, 7}, {"1.pt", 12, 50, 9}},
+                                 {{"0.pt", 11, 100, 7}},
+                                 8,
+                                 {{"1.pt", 0xffffffffffffffffU}},
+                                 {{"0.pt", 3}}};
   const UnfinishedFolder ten = {10, {{"0.pt", 13, 1, 2}}, {}, std::nullopt};
   must(s.store->set_unfinished(s.run.id, std::vector{five, ten}, {}));
   s.reopen();

@@ -10,10 +10,10 @@ from small_text_models import LLAMA3_ROPE, SmallTextModel
 
 WINDOW = {"use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1}
 
-# Every switch of each family, both generations of files. Seeds are chosen as in test_tokens.py.
+# Every switch of each family, both generations of files; Llama 3's have wavelengths on the ramp. Seeds are chosen as in test_tokens.py.
 MODELS = {
     "llama-3-tied": SmallTextModel("llama", seed=1, tied=True, rope=LLAMA3_ROPE, rope_theta=500000.0),
-    "llama-3-hub-own-head-dim": SmallTextModel("llama", seed=22, generation="4", rope=LLAMA3_ROPE, head_dim=24, max_shard_size="100KB"),
+    "llama-3-hub-own-head-dim": SmallTextModel("llama", seed=42, generation="4", rope=LLAMA3_ROPE, head_dim=24, max_shard_size="100KB"),
     "llama-linear-biases": SmallTextModel(
         "llama", seed=23, generation="4", rope={"rope_type": "linear", "factor": 2.5}, kv_heads=4, hidden=48,
         extra={"attention_bias": True, "mlp_bias": True}),

@@ -9,6 +9,7 @@
 #include "evaluator/engine/gathering.h"
 #include "evaluator/service/anytime.h"
 #include "evaluator/service/task_job.h"
+#include "evaluator/service/wrapper.h"
 #include "store/base/hash.h"
 
 namespace evalcar::service {
@@ -87,6 +88,7 @@ class Evaluation {
         known_(known),
         events_(events),
         stop_(std::move(stop)),
+        wrapper_(wrapper_of(weights)),
         pictures_(processor) {}
 
   Result<protocol::EvaluationResult> run() {
@@ -94,7 +96,7 @@ class Evaluation {
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
-    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_tokens(weights_), common_);
+    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_.most_tokens, common_);
     EVALCAR_RETURN_IF_ERROR(prepare_all());
     settle_fingerprints();
     take_known_answers();
@@ -225,9 +227,7 @@ class Evaluation {
                 const std::vector<std::int64_t>& placeholders) const {
     EVALCAR_ASSIGN_OR_RETURN(
         const std::string text,
-        model_.chat_template.render(
-            prompt.messages, true,
-            weights_.reads_pictures() ? text::ContentForm::kParts : text::ContentForm::kText));
+        model_.chat_template.render(wrapper_.wrapped(prompt.messages), true, wrapper_.content));
     EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, model_.tokenizer.encode(text));
     EVALCAR_ASSIGN_OR_RETURN(request.tokens,
                              expand_placeholders(ids, weights_.image_token_id, placeholders));
@@ -453,6 +453,7 @@ class Evaluation {
   const KnownAnswers& known_;
   const EvaluationEvents& events_;
   std::stop_token stop_;
+  const Wrapper wrapper_;
   PictureSource pictures_;
   engine::RunChoice choice_;
   std::string common_;  // common_identity()
@@ -481,9 +482,9 @@ Result<protocol::EvaluationResult> run_evaluation(
   EVALCAR_RETURN_IF_ERROR(check_fractions(asked.interim_at));
   vision::ProcessorSettings processor;
   if (weights.reads_pictures()) {
-    EVALCAR_ASSIGN_OR_RETURN(
-        processor, vision::load_processor_settings(files, model.processor_dir, settings.min_pixels,
-                                                   settings.max_pixels));
+    EVALCAR_ASSIGN_OR_RETURN(processor,
+                             vision::load_processor_settings(files, model.processor_dir,
+                                                             wrapper_of(weights).pixels(settings)));
   }
   return Evaluation(engine, weights, model, files, asked, known, events, std::move(stop), processor)
       .run();

@@ -11,8 +11,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxGenerationConfigBytes = 1U << 20U;
-constexpr std::int64_t kChatWrapperTokens = 128;
-constexpr std::int64_t kTextWrapperTokens = 4096;
 
 /// Keys of generation_config.json that change a greedy answer, with the value that does nothing.
 struct NeutralKey {
@@ -142,10 +140,6 @@ Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults def
     }
   }
   return defaults;
-}
-
-std::int64_t wrapper_tokens(const engine::LoadedWeights& weights) {
-  return weights.reads_pictures() ? kChatWrapperTokens : kTextWrapperTokens;
 }
 
 Result<engine::GenerationSettings> effective_generation(

@@ -31,12 +31,8 @@ Result<GenerationConfig> load_generation_config(const FileSystem& files, const s
 Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults defaults,
                                                    std::string_view gen_kwargs);
 
-/// What lmms-eval's wrapper generates at most where neither task nor user say: the Qwen-VL chat
-/// wrappers 128 tokens, the one that text models go through ("huggingface") 4,096.
-std::int64_t wrapper_tokens(const engine::LoadedWeights& weights);
-
-/// The effective settings of one task; `most_tokens` is wrapper_tokens(). kInvalidArgument where
-/// the tokenizer names no end token.
+/// The effective settings of one task; `most_tokens` is Wrapper::most_tokens. kInvalidArgument
+/// where the tokenizer names no end token.
 Result<engine::GenerationSettings> effective_generation(
     const tasks::GenerationDefaults& task, const protocol::EvaluationSettings& settings,
     const GenerationConfig& config, const text::Tokenizer& tokenizer, std::int64_t most_tokens);

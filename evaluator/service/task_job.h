@@ -52,7 +52,7 @@ struct TaskJob {
 
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
 /// failure. `common`: common_identity(). `measured`: tasks that have their number already.
-/// `most_tokens`: wrapper_tokens().
+/// `most_tokens`: Wrapper::most_tokens.
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,

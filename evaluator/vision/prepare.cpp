@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,11 +10,21 @@ namespace evalcar::vision {
 namespace {
 
 constexpr double kMaxRatio = 200.0;
-// What lmms-eval's chat wrapper leaves qwen_vl_utils at: its default patch of 14 and merge of 2
-// whatever the checkpoint's processor has, and 4 to 16384 tokens a picture.
-constexpr int kUtilsFactor = 14 * 2;
-constexpr std::int64_t kUtilsMinPixels = 4LL * kUtilsFactor * kUtilsFactor;
-constexpr std::int64_t kUtilsMaxPixels = 16384LL * kUtilsFactor * kUtilsFactor;
+// What lmms-eval's chat wrappers leave qwen_vl_utils at, whatever the checkpoint's processor has:
+// the family's patch and a merge of 2, and 4 to 16384 tokens a picture.
+constexpr int kUtilsMerge = 2;
+constexpr int kUtilsFirstPatch = 14;  // Sizing::kUtilsThenProcessor
+constexpr int kUtilsAlonePatch = 16;  // Sizing::kUtils
+
+struct UtilsRule {
+  int factor;
+  std::int64_t min_pixels;
+  std::int64_t max_pixels;
+};
+constexpr UtilsRule utils_rule(int patch) {
+  const int factor = patch * kUtilsMerge;
+  return {factor, std::int64_t{4} * factor * factor, std::int64_t{16384} * factor * factor};
+}
 
 std::string size_text(int height, int width) {
   return std::to_string(width) + "x" + std::to_string(height);
@@ -70,18 +81,41 @@ Result<Size> smart_size(int height, int width, int factor, std::int64_t min_pixe
 }
 
 struct TwoSizes {
-  Size first;   // after qwen_vl_utils
-  Size second;  // after the processor
+  std::optional<Size> first;  // after qwen_vl_utils, where it resizes
+  Size last;                  // after the processor, or the same
 };
+
+Result<Size> size_by_processor(int height, int width, const ProcessorSettings& settings) {
+  return processor_smart_resize(height, width, settings.patch_size * settings.merge_size,
+                                settings.min_pixels, settings.max_pixels);
+}
 
 Result<TwoSizes> sizes_of(int height, int width, const ProcessorSettings& settings) {
   TwoSizes sizes;
+  if (settings.sizing == Sizing::kProcessor) {
+    EVALCAR_ASSIGN_OR_RETURN(sizes.last, size_by_processor(height, width, settings));
+    return sizes;
+  }
+  const bool alone = settings.sizing == Sizing::kUtils;
+  UtilsRule rule = utils_rule(alone ? kUtilsAlonePatch : kUtilsFirstPatch);
+  if (alone) {
+    rule.min_pixels = settings.min_pixels;
+    rule.max_pixels = settings.max_pixels;
+  }
   EVALCAR_ASSIGN_OR_RETURN(
-      sizes.first, smart_resize(height, width, kUtilsFactor, kUtilsMinPixels, kUtilsMaxPixels));
-  EVALCAR_ASSIGN_OR_RETURN(sizes.second,
-                           processor_smart_resize(sizes.first.height, sizes.first.width,
-                                                  settings.patch_size * settings.merge_size,
-                                                  settings.min_pixels, settings.max_pixels));
+      sizes.first, smart_resize(height, width, rule.factor, rule.min_pixels, rule.max_pixels));
+  sizes.last = *sizes.first;
+  if (!alone) {
+    EVALCAR_ASSIGN_OR_RETURN(sizes.last,
+                             size_by_processor(sizes.last.height, sizes.last.width, settings));
+  }
+  const int unit = settings.patch_size * settings.merge_size;
+  if (sizes.last.height % unit != 0 || sizes.last.width % unit != 0)
+    return make_error(
+        ErrorCode::kCorruption,
+        "the processor cuts units of " + std::to_string(unit) +
+            " pixels, and lmms-eval resizes pictures of this family to multiples of " +
+            std::to_string(rule.factor));
   return sizes;
 }
 
@@ -97,27 +131,36 @@ Result<Size> processor_smart_resize(int height, int width, int factor, std::int6
   return smart_size(height, width, factor, min_pixels, max_pixels, 0, factor);
 }
 
+PixelLimits utils_limits() {
+  const UtilsRule rule = utils_rule(kUtilsAlonePatch);
+  return {rule.min_pixels, rule.max_pixels};
+}
+
 Result<PreparedSize> prepared_size(int height, int width, const ProcessorSettings& settings) {
   EVALCAR_ASSIGN_OR_RETURN(const TwoSizes sizes, sizes_of(height, width, settings));
-  return PreparedSize{1, sizes.second.height / settings.patch_size,
-                      sizes.second.width / settings.patch_size};
+  return PreparedSize{1, sizes.last.height / settings.patch_size,
+                      sizes.last.width / settings.patch_size};
 }
 
 Result<PreparedImage> prepare_image(const Image& image, const ProcessorSettings& settings,
                                     ResampleCode code) {
   EVALCAR_ASSIGN_OR_RETURN(const TwoSizes sizes, sizes_of(image.height, image.width, settings));
-  EVALCAR_ASSIGN_OR_RETURN(
-      Image resized,
-      resize_bicubic(image, sizes.first.height, sizes.first.width, Resampler::kPillow, code));
-  if (sizes.second != sizes.first) {
+  Image resized;
+  const Image* source = &image;
+  if (sizes.first) {
+    EVALCAR_ASSIGN_OR_RETURN(resized, resize_bicubic(image, sizes.first->height, sizes.first->width,
+                                                     Resampler::kPillow, code));
+    source = &resized;
+  }
+  if (!sizes.first || sizes.last != *sizes.first) {
     EVALCAR_ASSIGN_OR_RETURN(
         resized, resize_bicubic(
-                     resized, sizes.second.height, sizes.second.width,
+                     *source, sizes.last.height, sizes.last.width,
                      settings.slow_processor ? Resampler::kPillow : Resampler::kTorchvision, code));
   }
   PreparedImage prepared;
-  prepared.grid_h = sizes.second.height / settings.patch_size;
-  prepared.grid_w = sizes.second.width / settings.patch_size;
+  prepared.grid_h = sizes.last.height / settings.patch_size;
+  prepared.grid_w = sizes.last.width / settings.patch_size;
   prepared.width = resized.width;
   prepared.height = resized.height;
   prepared.rgb = std::move(resized.rgb);

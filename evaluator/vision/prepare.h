@@ -1,11 +1,11 @@
 // From a decoded picture to what the Qwen vision towers read, with the sizes and pixels that
-// lmms-eval 0.7.3's chat path gives them: first qwen_vl_utils' smart size by Pillow's bicubic with
-// that package's own limits, then, where the processor's limits give another size, the processor's
-// own resize.
+// lmms-eval 0.7.3's chat path of the family gives them: qwen_vl_utils' smart size by Pillow's
+// bicubic, the processor's by its own resize, or one after the other (Sizing).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +16,18 @@
 
 namespace evalcar::vision {
 
+/// Who resizes a picture, and within which limits.
+enum class Sizing {
+  /// qwen_vl_utils for patches of 14 pixels with its own limits, then the processor with
+  /// min_pixels and max_pixels: lmms-eval's qwen2_5_vl.
+  kUtilsThenProcessor,
+  /// qwen_vl_utils alone, for patches of 16 pixels: lmms-eval's qwen3_vl, which switches the
+  /// processor's resize off, so that the limits are the package's own.
+  kUtils,
+  /// The processor alone, with min_pixels and max_pixels: lmms-eval's huggingface.
+  kProcessor,
+};
+
 /// What preprocessor_config.json (4.x) or processor_config.json (5.x) and the user's settings say.
 struct ProcessorSettings {
   int patch_size = 14;
@@ -24,21 +36,30 @@ struct ProcessorSettings {
   std::array<double, 3> image_mean = {0.48145466, 0.4578275, 0.40821073};
   std::array<double, 3> image_std = {0.26862954, 0.26130258, 0.27577711};
   double rescale_factor = 1.0 / 255.0;
-  std::int64_t min_pixels = 200704;  ///< the user's, applied by the processor's resize
+  Sizing sizing = Sizing::kUtilsThenProcessor;
+  std::int64_t min_pixels = 200704;  ///< of the last resize
   std::int64_t max_pixels = 1605632;
   bool slow_processor =
       false;  ///< resize and arithmetic of the Pillow processor (transformers' backend="pil")
 };
 
+/// Who resizes, and the limits that the caller has; absent ones are those that the family's wrapper
+/// leaves in force: qwen_vl_utils' own (kUtils), the folder's (kProcessor).
+struct PixelRule {
+  Sizing sizing = Sizing::kUtilsThenProcessor;
+  std::optional<std::int64_t> min_pixels = 200704;
+  std::optional<std::int64_t> max_pixels = 1605632;
+};
+
 /// Reads the settings from a checkpoint folder as transformers 5.17 does: `image_processor` of
 /// processor_config.json (5.x), else preprocessor_config.json (4.x), absent keys taking the
-/// processor's defaults; the pixel limits are the caller's, as lmms-eval passes its own.
+/// processor's defaults; the pixel limits are those of `rule`.
 /// slow_processor is false whatever class the folder names: transformers 5.17 loads the torchvision
 /// backend for all of Qwen2VLImageProcessor, …Fast and …Pil. kNotFound naming both files if neither
 /// is there; kCorruption for a file that is not what its place asks for; kUnsupported for a
 /// processor that is not Qwen2-VL's or a step switched off; kInvalidArgument for the limits.
 Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const std::string& dir,
-                                                  std::int64_t min_pixels, std::int64_t max_pixels);
+                                                  const PixelRule& rule);
 
 /// A picture ready for the tower. rgb: (height, width, 3) uint8; height = grid_h·patch, width =
 /// grid_w·patch.
@@ -55,6 +76,13 @@ struct PreparedImage {
     return std::int64_t{grid_t} * grid_h * grid_w / (std::int64_t{merge_size} * merge_size);
   }
 };
+
+/// qwen_vl_utils' own limits under Sizing::kUtils: 4 to 16384 tokens.
+struct PixelLimits {
+  std::int64_t min_pixels = 0;
+  std::int64_t max_pixels = 0;
+};
+PixelLimits utils_limits();
 
 /// The grid that prepare_image() will give a picture of this (oriented) size, without its pixels.
 struct PreparedSize {

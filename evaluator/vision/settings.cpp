@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 constexpr std::int64_t kMaxPixels = std::int64_t{1} << 28;
+constexpr std::int64_t kMostFolderPixels = std::int64_t{1} << 40;
 constexpr int kBicubic = 3;  // PIL.Image.Resampling.BICUBIC
 constexpr std::string_view kNested = "processor_config.json";
 constexpr std::string_view kFlat = "preprocessor_config.json";
@@ -146,20 +147,58 @@ Status check_steps(const Source& source) {
   return {};
 }
 
+// The folder's own: `size`, over which min_pixels and max_pixels beside it go, as transformers has
+// it.
+Result<PixelLimits> folder_limits(const Source& source) {
+  PixelLimits limits{3136, 1003520};
+  const auto read = [&](const Json& object, std::string_view key, std::int64_t& out) -> Status {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) return {};
+    if (!found->is_number_integer() || found->get<std::int64_t>() < 1 ||
+        found->get<std::int64_t>() > kMostFolderPixels)
+      return make_error(ErrorCode::kCorruption, source.place + ": " + std::string(key) + " is " +
+                                                    shown(*found) +
+                                                    ", expected a whole number from 1 to " +
+                                                    std::to_string(kMostFolderPixels));
+    out = found->get<std::int64_t>();
+    return {};
+  };
+  if (const Json* size = value_of(source, "size"); size != nullptr && size->is_object()) {
+    EVALCAR_RETURN_IF_ERROR(read(*size, "shortest_edge", limits.min_pixels));
+    EVALCAR_RETURN_IF_ERROR(read(*size, "longest_edge", limits.max_pixels));
+  }
+  EVALCAR_RETURN_IF_ERROR(read(source.settings, "min_pixels", limits.min_pixels));
+  EVALCAR_RETURN_IF_ERROR(read(source.settings, "max_pixels", limits.max_pixels));
+  return limits;
+}
+
+Result<PixelLimits> limits_of(const Source& source, const PixelRule& rule) {
+  PixelLimits limits = utils_limits();
+  if (rule.sizing == Sizing::kProcessor) {
+    EVALCAR_ASSIGN_OR_RETURN(limits, folder_limits(source));
+  }
+  if (rule.min_pixels) limits.min_pixels = *rule.min_pixels;
+  if (rule.max_pixels) limits.max_pixels = *rule.max_pixels;
+  const bool own = rule.min_pixels || rule.max_pixels;
+  if (limits.min_pixels < 1 || limits.max_pixels < limits.min_pixels ||
+      (own && limits.max_pixels > kMaxPixels)) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "min_pixels " + std::to_string(limits.min_pixels) + ", max_pixels " +
+            std::to_string(limits.max_pixels) +
+            ": expected 1 <= min_pixels <= max_pixels <= " + std::to_string(kMaxPixels));
+  }
+  return limits;
+}
+
 }  // namespace
 
 Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const std::string& dir,
-                                                  std::int64_t min_pixels,
-                                                  std::int64_t max_pixels) {
-  if (min_pixels < 1 || max_pixels < min_pixels || max_pixels > kMaxPixels) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "min_pixels " + std::to_string(min_pixels) + ", max_pixels " +
-                          std::to_string(max_pixels) + ": expected 1 <= min_pixels <= max_pixels " +
-                          "<= " + std::to_string(kMaxPixels));
-  }
+                                                  const PixelRule& rule) {
   EVALCAR_ASSIGN_OR_RETURN(const Source source, find_source(files, dir));
   EVALCAR_RETURN_IF_ERROR(check_class(source));
   EVALCAR_RETURN_IF_ERROR(check_steps(source));
+  EVALCAR_ASSIGN_OR_RETURN(const PixelLimits limits, limits_of(source, rule));
   ProcessorSettings settings;
   EVALCAR_RETURN_IF_ERROR(read_int(source, "patch_size", 256, settings.patch_size));
   EVALCAR_RETURN_IF_ERROR(read_int(source, "merge_size", 16, settings.merge_size));
@@ -174,8 +213,9 @@ Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const
     }
     settings.rescale_factor = factor->get<double>();
   }
-  settings.min_pixels = min_pixels;
-  settings.max_pixels = max_pixels;
+  settings.sizing = rule.sizing;
+  settings.min_pixels = limits.min_pixels;
+  settings.max_pixels = limits.max_pixels;
   return settings;
 }
 

@@ -50,7 +50,7 @@ def reference(image, processor):
     return inputs["pixel_values"].numpy(), inputs["image_grid_thw"][0].tolist()
 
 
-def check(probe, size, folder, limits, processor, slow=False, code="fastest"):
+def check(probe, size, folder, limits, processor, slow=False, code="fastest", reference=reference):
     array = pictures.pixels(*size, seed=size[0])
     expected, grid = reference(Image.fromarray(array), processor)
     source, target = probe.folder / "in", probe.folder / "out"
@@ -107,6 +107,57 @@ def test_the_slow_processor_is_equal_too(probe, tmp_path, size):
 def test_the_portable_code_is_equal_too(probe, tmp_path):
     folder = write_folder(tmp_path / "m", 5)
     check(probe, (333, 210), folder, DEFAULTS, load(folder, DEFAULTS), code="portable")
+
+
+HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+
+
+def by_the_qwen3_wrapper(limits):
+    """lmms-eval's qwen3_vl: the package alone resizes, for patches of 16. A user's limits go where its simple mode puts them."""
+    low, high = limits
+    own = {**({"min_pixels": low} if low != "-" else {}), **({"max_pixels": high} if high != "-" else {})}
+
+    def reference(image, processor):
+        message = [{"role": "user", "content": [{"type": "image", "image": image, **own}]}]
+        images, _, _ = process_vision_info([message], return_video_kwargs=True, image_patch_size=16, return_video_metadata=True)
+        inputs = processor(images=images, do_resize=False, return_tensors="pt")
+        return inputs["pixel_values"].numpy(), inputs["image_grid_thw"][0].tolist()
+
+    return reference
+
+
+@pytest.mark.parametrize("limits", [("-", "-"), (4096, 200704), ("-", 65536), (1605632, "-")])
+@pytest.mark.parametrize("size", [(1, 1), (31, 33), (333, 777), (1700, 2200), (1000, 50)])
+def test_qwen3_vl_is_resized_by_the_package_alone_unless_the_user_sets_limits(probe, tmp_path, size, limits):
+    folder = write_folder(tmp_path / "m", 4, patch_size=16, **HALVES)
+    processor = AutoImageProcessor.from_pretrained(folder)
+    check(probe, size, folder, (f"utils:{limits[0]}", limits[1]), processor, reference=by_the_qwen3_wrapper(limits))
+
+
+def by_the_processor(image, processor):
+    """lmms-eval's huggingface: the processor as the folder has it."""
+    inputs = processor(images=[image], return_tensors="pt")
+    return inputs["pixel_values"].numpy(), inputs["image_grid_thw"][0].tolist()
+
+
+@pytest.mark.parametrize("generation", [4, 5])
+@pytest.mark.parametrize("changes", [{}, {"min_pixels": 784, "max_pixels": 50176}, {"size": {"shortest_edge": 12544, "longest_edge": 200704}}])
+@pytest.mark.parametrize("size", [(1, 1), (333, 777), (1700, 2200)])
+def test_the_processor_alone_resizes_within_the_folders_limits(probe, tmp_path, size, generation, changes):
+    folder = write_folder(tmp_path / "m", generation, **changes)
+    check(probe, size, folder, ("processor:-", "-"), AutoImageProcessor.from_pretrained(folder), reference=by_the_processor)
+
+
+@pytest.mark.parametrize("limits", [(3136, 65536), (200704, 1605632)])
+def test_the_users_limits_go_over_the_folders(probe, tmp_path, limits):
+    folder = write_folder(tmp_path / "m", 4)
+    check(probe, (640, 480), folder, (f"processor:{limits[0]}", limits[1]), load(folder, limits), reference=by_the_processor)
+
+
+def test_a_processor_that_does_not_cut_what_the_package_leaves_is_refused(probe, tmp_path):
+    folder = write_folder(tmp_path / "m", 4, patch_size=14)
+    ok, words = probe.ask("prepared_size", 333, 210, folder, "utils:-", "-")
+    assert not ok and "multiples of 32" in words
 
 
 @pytest.mark.parametrize("size", [(1, 201), (6001, 30), (30, 6000), (5, 1001)])

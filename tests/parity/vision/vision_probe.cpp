@@ -85,9 +85,23 @@ std::size_t floats_of(const PreparedImage& prepared, const ProcessorSettings& se
                                   settings.patch_size);
 }
 
+// A limit is a number, or "-" for none. "utils:" or "processor:" before the first says who resizes.
+PixelRule rule_of(std::string low, const std::string& high) {
+  PixelRule rule;
+  if (low.starts_with("utils:")) rule.sizing = Sizing::kUtils;
+  if (low.starts_with("processor:")) rule.sizing = Sizing::kProcessor;
+  low = low.substr(low.find(':') == std::string::npos ? 0 : low.find(':') + 1);
+  const auto limit = [](const std::string& word) {
+    return word == "-" ? std::nullopt : std::optional<std::int64_t>(std::stoll(word));
+  };
+  rule.min_pixels = limit(low);
+  rule.max_pixels = limit(high);
+  return rule;
+}
+
 Result<ProcessorSettings> settings_of(const Words& words, std::size_t at) {
-  return load_processor_settings(RealFileSystem(), words.at(at), std::stoll(words.at(at + 1)),
-                                 std::stoll(words.at(at + 2)));
+  return load_processor_settings(RealFileSystem(), words.at(at),
+                                 rule_of(words.at(at + 1), words.at(at + 2)));
 }
 
 Result<std::string> prepare(const Words& words) {

@@ -20,7 +20,7 @@ class Folder {
     return *this;
   }
   Result<ProcessorSettings> load(std::int64_t low = kMin, std::int64_t high = kMax) {
-    return load_processor_settings(files_, "/m", low, high);
+    return load_processor_settings(files_, "/m", {.min_pixels = low, .max_pixels = high});
   }
 
  private:

@@ -1,0 +1,43 @@
+#include "evaluator/service/wrapper.h"
+
+#include <optional>
+#include <utility>
+
+namespace evalcar::service {
+namespace {
+
+constexpr std::int64_t kHuggingfaceTokens = 4096;
+
+/// A limit that the user set.
+std::optional<std::int64_t> own_limit(std::int64_t value, std::int64_t by_default) {
+  return value == by_default ? std::nullopt : std::optional(value);
+}
+
+}  // namespace
+
+std::vector<text::Message> Wrapper::wrapped(std::vector<text::Message> messages) const {
+  if (!system_prompt.empty())
+    messages.insert(messages.begin(), {"system", {{text::Content::Type::kText, system_prompt}}});
+  return messages;
+}
+
+vision::PixelRule Wrapper::pixels(const protocol::EvaluationSettings& settings) const {
+  if (sizing == vision::Sizing::kUtilsThenProcessor)
+    return {.sizing = sizing, .min_pixels = settings.min_pixels, .max_pixels = settings.max_pixels};
+  const protocol::EvaluationSettings defaults;
+  return {.sizing = sizing,
+          .min_pixels = own_limit(settings.min_pixels, defaults.min_pixels),
+          .max_pixels = own_limit(settings.max_pixels, defaults.max_pixels)};
+}
+
+Wrapper wrapper_of(const engine::LoadedWeights& weights) {
+  if (weights.architecture == "qwen2_5_vl") return {};
+  if (weights.architecture == "qwen3_vl")
+    return {.system_prompt = "You are a helpful assistant.", .sizing = vision::Sizing::kUtils};
+  return {
+      .most_tokens = kHuggingfaceTokens,
+      .sizing = vision::Sizing::kProcessor,
+      .content = weights.reads_pictures() ? text::ContentForm::kParts : text::ContentForm::kText};
+}
+
+}  // namespace evalcar::service

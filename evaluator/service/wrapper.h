@@ -1,0 +1,32 @@
+// How lmms-eval 0.7.3 asks a model of this family: what its wrapper adds to the task's prompt, who
+// resizes the pictures, and what it generates at most.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/text/chat_template.h"
+#include "evaluator/vision/prepare.h"
+#include "store/protocol/messages.h"
+
+namespace evalcar::service {
+
+struct Wrapper {
+  std::int64_t most_tokens = 128;  ///< of an answer, where neither task nor user say
+  std::string system_prompt;       ///< put before the task's messages; empty: the template's own
+  vision::Sizing sizing = vision::Sizing::kUtilsThenProcessor;
+  text::ContentForm content = text::ContentForm::kParts;
+
+  /// The task's messages as the wrapper hands them to the template.
+  std::vector<text::Message> wrapped(std::vector<text::Message> messages) const;
+  /// Who resizes, within the user's limits. A limit that is the configuration's default counts as
+  /// not set, but for qwen2_5_vl, whose wrapper has the same default.
+  vision::PixelRule pixels(const protocol::EvaluationSettings& settings) const;
+};
+
+/// qwen2_5_vl and qwen3_vl have a chat wrapper of their own; all others go through "huggingface".
+Wrapper wrapper_of(const engine::LoadedWeights& weights);
+
+}  // namespace evalcar::service

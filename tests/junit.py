@@ -45,8 +45,10 @@ def tally(states):
 # The evidence lines of the work and the Python tests that prove them; the first prefix that fits counts.
 EVIDENCE = (
     ("tests.parity.models.test_tokens", "Tokens: generated ids and logits are transformers'"),
+    ("tests.parity.models.test_vlm_families", "Tokens: generated ids and logits are transformers'"),
     ("tests.parity.models.test_text_families", "Tokens: generated ids and logits are transformers'"),
     ("tests.parity.models", "Engine: batches, sharing, swaps, refused weights"),
+    ("tests.e2e.test_answers_vlm", "Answers: every sample and metric is lmms-eval's"),
     ("tests.e2e.test_answers", "Answers: every sample and metric is lmms-eval's"),
     ("tests.e2e.test_text_models", "Answers of text models: transformers', in every layout of weights"),
     ("tests.parity.tasks.test_real_run", "Answers: every sample and metric is lmms-eval's"),

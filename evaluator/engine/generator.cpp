@@ -9,6 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <optional>
@@ -249,23 +250,28 @@ at::Tensor Generator::read_batch(std::span<const Reading> batch,
   }
   const models::CachedAttention attention(segments, cache_, options_.attention,
                                           model_.info().window);
-  return model_.forward({.embeddings = embeddings(batch, segments),
-                         .positions = int64_tensor(positions).view({3, -1}),
-                         .wanted = int64_tensor(rows_wanted)},
-                        attention, on_layer_);
+  models::TextBatch text = embed(batch, segments);
+  text.positions = int64_tensor(positions).view({3, -1});
+  text.wanted = int64_tensor(rows_wanted);
+  return model_.forward(text, attention, on_layer_);
 }
 
 // Words from the table, then each picture's features over its placeholders (or the part of them
 // that lies in this batch).
-at::Tensor Generator::embeddings(std::span<const Reading> batch,
-                                 std::span<const models::Segment> segments) {
+models::TextBatch Generator::embed(std::span<const Reading> batch,
+                                   std::span<const models::Segment> segments) {
   std::vector<std::int64_t> ids;
   for (const Reading& reading : batch) {
     const Request& request = requests_[sequences_[static_cast<std::size_t>(reading.slot)].request];
     ids.insert(ids.end(), request.tokens.begin() + reading.begin,
                request.tokens.begin() + reading.end);
   }
-  at::Tensor rows = model_.embed(int64_tensor(ids));
+  const std::int64_t hidden = model_.info().hidden;
+  const std::int64_t deeper = model_.info().deepstack * hidden;
+  models::TextBatch text{.embeddings = model_.embed(int64_tensor(ids))};
+  const auto place = [&](at::Tensor& rows, std::int64_t row, const at::Tensor& features) {
+    rows.narrow(0, row, features.size(0)).copy_(features);
+  };
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const std::size_t request = sequences_[static_cast<std::size_t>(batch[i].slot)].request;
     const auto& spans = prepared_[request].positions.images;
@@ -273,12 +279,17 @@ at::Tensor Generator::embeddings(std::span<const Reading> batch,
       const std::int64_t first = std::max(spans[image].first, batch[i].begin);
       const std::int64_t last = std::min(spans[image].first + spans[image].count, batch[i].end);
       if (first >= last) continue;
-      rows.narrow(0, segments[i].row + first - batch[i].begin, last - first)
-          .copy_(images_.features(requests_[request].images[image])
-                     .narrow(0, first - spans[image].first, last - first));
+      const std::int64_t row = segments[i].row + first - batch[i].begin;
+      const at::Tensor features = images_.features(requests_[request].images[image])
+                                      .narrow(0, first - spans[image].first, last - first);
+      place(text.embeddings, row, features.narrow(1, 0, hidden));
+      if (deeper == 0) continue;
+      if (!text.deepstack.defined())
+        text.deepstack = at::zeros({text.embeddings.size(0), deeper}, text.embeddings.options());
+      place(text.deepstack, row, features.narrow(1, hidden, deeper));
     }
   }
-  return rows;
+  return text;
 }
 
 // Feeds every sequence's last token. Returns the scores, (sequences, vocab).

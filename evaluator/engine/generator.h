@@ -71,7 +71,9 @@ class Generator {
   Status read_prompts(const Pack& pack);
   Result<at::Tensor> read(std::vector<Reading> work);
   at::Tensor read_batch(std::span<const Reading> batch, std::span<const models::Segment> segments);
-  at::Tensor embeddings(std::span<const Reading> batch, std::span<const models::Segment> segments);
+  /// The batch without positions and wanted rows.
+  models::TextBatch embed(std::span<const Reading> batch,
+                          std::span<const models::Segment> segments);
   void copy_prefix(std::int64_t from, std::int64_t to, std::int64_t length);
   at::Tensor decode_step();
   void accept(const at::Tensor& scores);

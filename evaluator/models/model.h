@@ -31,6 +31,7 @@ struct ModelInfo {
   std::int64_t patch_size = 14;
   std::int64_t temporal_patch = 2;
   std::int64_t patch_elements = 0;
+  std::int64_t deepstack = 0;  ///< layers that a picture's features are added to, too
 };
 
 /// Called after each layer, on the thread that computes. False: the result is not wanted any more
@@ -40,8 +41,11 @@ using OnLayer = std::function<bool()>;
 /// New tokens for the text model, several sequences packed without padding.
 struct TextBatch {
   at::Tensor embeddings;  ///< (rows, hidden)
-  at::Tensor positions;   ///< (3, rows) int64: time, height, width
-  at::Tensor wanted;      ///< (k) int64: rows whose final hidden state is asked for
+  /// (rows, deepstack · hidden): what is added to the rows after each of the first layers, 0 for
+  /// words; undefined where the rows show no picture.
+  at::Tensor deepstack;
+  at::Tensor positions;  ///< (3, rows) int64: time, height, width
+  at::Tensor wanted;     ///< (k) int64: rows whose final hidden state is asked for
 };
 
 /// One architecture with its numbers; computes once weights are bound. One thread at a time. All
@@ -59,7 +63,7 @@ class Model {
   virtual Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
                                             std::span<const ImageGrid> grids) const = 0;
   /// patches: (sum of patches, patch_elements) float32 on the device. Returns (sum of tokens,
-  /// hidden).
+  /// hidden · (1 + deepstack)): the tokens' embeddings, and what is added after the first layers.
   virtual at::Tensor encode_images(const at::Tensor& patches, std::span<const ImageGrid> grids,
                                    const OnLayer& on_layer) const = 0;
   /// ids: (rows) int64 on the device. Returns (rows, hidden).

@@ -16,21 +16,22 @@ namespace evalcar::testing {
 /// `images`: [{"rgb": FILE, "height": H, "width": W, "key": K}, …]; relative files lie in `folder`.
 class RawImages final : public engine::ImageSource {
  public:
-  explicit RawImages(nlohmann::json images, std::filesystem::path folder = {})
-      : images_(std::move(images)), folder_(std::move(folder)) {}
+  explicit RawImages(nlohmann::json images, std::filesystem::path folder = {}, int patch = 14)
+      : images_(std::move(images)), folder_(std::move(folder)), patch_(patch) {}
   std::size_t size() const override { return images_.size(); }
   std::uint64_t key_of(std::size_t index) const override {
     return images_[index].value("key", std::uint64_t{index});
   }
   vision::PreparedSize size_of(std::size_t index) const override {
-    return {1, images_[index]["height"].get<int>() / 14, images_[index]["width"].get<int>() / 14};
+    return {1, images_[index]["height"].get<int>() / patch_,
+            images_[index]["width"].get<int>() / patch_};
   }
   Result<vision::PreparedImage> load(std::size_t index) const override {
     const auto size = size_of(index);
     vision::PreparedImage image{.grid_h = size.grid_h,
                                 .grid_w = size.grid_w,
-                                .width = size.grid_w * 14,
-                                .height = size.grid_h * 14};
+                                .width = size.grid_w * patch_,
+                                .height = size.grid_h * patch_};
     std::ifstream file(folder_ / images_[index]["rgb"].get<std::string>(), std::ios::binary);
     image.rgb.assign(std::istreambuf_iterator<char>(file), {});
     return image;
@@ -39,6 +40,7 @@ class RawImages final : public engine::ImageSource {
  private:
   nlohmann::json images_;
   std::filesystem::path folder_;
+  int patch_;
 };
 
 }  // namespace evalcar::testing

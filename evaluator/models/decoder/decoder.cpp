@@ -69,6 +69,11 @@ at::Tensor Decoder::forward(const TextBatch& batch, const CachedAttention& atten
     }
     x = x + linear(mixed, layer.o_weight, layer.o_bias);
     x = x + mlp(layer, norm(x, layer.post_norm));
+    const auto column = static_cast<std::int64_t>(i) * config_.hidden;
+    if (batch.deepstack.defined() && column < batch.deepstack.size(1)) {
+      const at::Tensor seen = batch.deepstack.narrow(1, column, config_.hidden);
+      x = x + (i + 1 == layers_.size() ? seen.index_select(0, batch.wanted) : seen);
+    }
     if (on_layer && !on_layer()) break;
   }
   return x;

@@ -3,29 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluator/models/config_fields.h"
+#include "evaluator/models/qwen_vl.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
-
-// The frequencies turn with time, height and width, one section after the other.
-Status read_sections(const ConfigFields& fields, decoder::Config& text) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rope, rotary_object(fields));
-  std::vector<std::int64_t> section = {16, 24, 24};
-  if (rope) {
-    EVALCAR_ASSIGN_OR_RETURN(section, rope->integers("mrope_section", 0, kMostWidth, 3, section));
-  }
-  if (section.size() != 3 || (section[0] + section[1] + section[2]) * 2 != text.head_dim)
-    return make_error(ErrorCode::kCorruption,
-                      fields.place() +
-                          ": mrope_section must be three numbers whose sum is half "
-                          "the head dimension of " +
-                          std::to_string(text.head_dim));
-  text.position_axis.clear();
-  for (std::size_t axis = 0; axis < section.size(); ++axis)
-    text.position_axis.insert(text.position_axis.end(), static_cast<std::size_t>(section[axis]),
-                              static_cast<std::int64_t>(axis));
-  return {};
-}
 
 // Qwen2.5: biases on queries, keys and values.
 Result<decoder::Config> parse_text(const ConfigFields& fields) {
@@ -35,7 +16,8 @@ Result<decoder::Config> parse_text(const ConfigFields& fields) {
           fields, {.kv_heads = 8, .rms_norm_eps = 1e-5, .rope_theta = 1e6, .plain_rope = "mrope"}));
   text.qkv_bias = true;
   EVALCAR_RETURN_IF_ERROR(decoder::read_layer_windows(fields, /*first_windowed=*/80, text));
-  EVALCAR_RETURN_IF_ERROR(read_sections(fields, text));
+  EVALCAR_RETURN_IF_ERROR(
+      qwen_vl::read_sections(fields, qwen_vl::Sections::kBlocks, {16, 24, 24}, text));
   return text;
 }
 
@@ -83,22 +65,14 @@ Result<VisionConfig> parse_vision(const ConfigFields& fields, const decoder::Con
 
 Result<Config> parse_config(const nlohmann::json& json, const std::string& place) {
   const ConfigFields root(json, place);
-  EVALCAR_ASSIGN_OR_RETURN(const auto nested, root.object("text_config"));
-  EVALCAR_ASSIGN_OR_RETURN(const auto vision, root.object("vision_config"));
-  if (!vision) return root.unexpected("vision_config", "expected an object");
-  const ConfigFields& text = nested ? *nested : root;
+  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields text, qwen_vl::text_fields(root));
+  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields vision, qwen_vl::vision_fields(root));
   Config config;
   EVALCAR_ASSIGN_OR_RETURN(config.text, parse_text(text));
-  EVALCAR_ASSIGN_OR_RETURN(config.vision, parse_vision(*vision, config.text));
-  // transformers ties if either place says so (before 5.x the key was in text_config).
-  EVALCAR_ASSIGN_OR_RETURN(const bool outer_tie, root.boolean("tie_word_embeddings", false));
-  config.text.tied_head = config.text.tied_head || outer_tie;
-  EVALCAR_ASSIGN_OR_RETURN(
-      const std::int64_t image_token,
-      root.integer("image_token_id", 0, config.text.vocab - 1,
-                   config.text.vocab > 151655 ? std::optional<std::int64_t>(151655)
-                                              : std::optional<std::int64_t>()));
-  config.image_token_id = static_cast<int>(image_token);
+  EVALCAR_ASSIGN_OR_RETURN(config.vision, parse_vision(vision, config.text));
+  EVALCAR_ASSIGN_OR_RETURN(const auto common, qwen_vl::read_common(root, config.text));
+  config.text.tied_head = common.tied_head;
+  config.image_token_id = common.image_token_id;
   return config;
 }
 

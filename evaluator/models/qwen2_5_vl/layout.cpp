@@ -1,6 +1,7 @@
 #include "evaluator/models/qwen2_5_vl/layout.h"
 
 #include "evaluator/models/decoder/layout.h"
+#include "evaluator/models/qwen_vl.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
@@ -35,17 +36,9 @@ void add_vision(WeightLayout& layout, const VisionConfig& c) {
 
 }  // namespace
 
-std::string canonical_name(std::string_view stored) {
-  constexpr std::string_view kText = "model.language_model.";
-  constexpr std::string_view kVision = "model.visual.";
-  if (stored.starts_with(kText)) return "model." + std::string(stored.substr(kText.size()));
-  if (stored.starts_with(kVision)) return "visual." + std::string(stored.substr(kVision.size()));
-  return std::string(stored);
-}
-
 WeightLayout weight_layout(const Config& config) {
   WeightLayout layout;
-  layout.canonical_name = &canonical_name;
+  layout.canonical_name = &qwen_vl::canonical_name;
   decoder::add_tensors(layout, config.text);
   add_vision(layout, config.vision);
   return layout;

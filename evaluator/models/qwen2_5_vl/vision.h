@@ -11,8 +11,8 @@
 #include "evaluator/models/attention.h"
 #include "evaluator/models/model.h"
 #include "evaluator/models/qwen2_5_vl/config.h"
-#include "evaluator/models/qwen2_5_vl/tower_order.h"
 #include "evaluator/models/rotary.h"
+#include "evaluator/models/tower_order.h"
 #include "evaluator/weights/arena.h"
 
 namespace evalcar::models::qwen2_5_vl {

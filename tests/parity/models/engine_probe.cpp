@@ -1,7 +1,8 @@
 // engine_probe JOB.json: runs the engine for the Python tests and prints one JSON document.
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
-// share_prefixes, out_of_memory_from: N (as if packs of N and more sequences did not fit)},
+// share_prefixes, patch_size, image_mean, image_std, out_of_memory_from: N (as if packs of N and
+// more sequences did not fit)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]   raw uint8 RGB of the
 //       exact grid; with "file" in place of "rgb" an encoded picture that is prepared to that size;
 //       "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
@@ -61,7 +62,8 @@ std::uint64_t peak_resident_bytes() {
 
 class Probe {
  public:
-  Probe(const json& job, const json& images) : job_(job), images_(images) {}
+  Probe(const json& job, const json& images)
+      : job_(job), images_(images, {}, processor(job).patch_size) {}
 
   json run() {
     engine::EngineOptions options;
@@ -102,6 +104,15 @@ class Probe {
   }
 
  private:
+  static vision::ProcessorSettings processor(const json& job) {
+    vision::ProcessorSettings settings;
+    const json& given = job.at("options");
+    settings.patch_size = given.value("patch_size", settings.patch_size);
+    settings.image_mean = given.value("image_mean", settings.image_mean);
+    settings.image_std = given.value("image_std", settings.image_std);
+    return settings;
+  }
+
   static json error_json(const evalcar::Error& error) {
     return {{"code", evalcar::error_code_name(error.code)}, {"message", error.message}};
   }
@@ -150,7 +161,6 @@ class Probe {
   }
 
   Status generate(const std::vector<engine::Request>& requests, int cancel_after, json& result) {
-    vision::ProcessorSettings processor;
     std::stop_source stop;
     int answered = 0;
     result["order"] = json::array();
@@ -170,7 +180,7 @@ class Probe {
     events.shrunk = [&](std::int64_t most, const std::string&) {
       result["shrunk"].push_back(most);
     };
-    return engine_->generate(requests, images_, processor, events, stop.get_token());
+    return engine_->generate(requests, images_, processor(job_), events, stop.get_token());
   }
 
   void write_logits(const std::string& path) {

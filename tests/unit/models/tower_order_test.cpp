@@ -1,10 +1,9 @@
-#include "evaluator/models/qwen2_5_vl/tower_order.h"
+#include "evaluator/models/tower_order.h"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 using namespace evalcar::models;
-using namespace evalcar::models::qwen2_5_vl;
 
 TEST_CASE("windows of equal size stand together and every unit is restored") {
   const std::vector<ImageGrid> grids = {{1, 10, 6}};  // 5 by 3 units, windows of 2 by 2

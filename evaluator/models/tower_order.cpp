@@ -1,8 +1,8 @@
-#include "evaluator/models/qwen2_5_vl/tower_order.h"
+#include "evaluator/models/tower_order.h"
 
 #include <algorithm>
 
-namespace evalcar::models::qwen2_5_vl {
+namespace evalcar::models {
 namespace {
 
 // The windows of one picture's frame: rectangles of units, cut at the right and bottom edge.
@@ -75,4 +75,4 @@ TowerOrder tower_order(std::span<const ImageGrid> grids, std::int64_t merge,
   return order;
 }
 
-}  // namespace evalcar::models::qwen2_5_vl
+}  // namespace evalcar::models

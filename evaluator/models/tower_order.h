@@ -1,5 +1,6 @@
-// The order in which the vision tower takes the patches of a batch of pictures: window by window.
-// Pure arithmetic, without libtorch.
+// The order in which a vision tower takes the patches of a batch of pictures: window by window.
+// With windows larger than any picture it is the order of the processor. Pure arithmetic, without
+// libtorch.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 #include "evaluator/models/positions.h"
 
-namespace evalcar::models::qwen2_5_vl {
+namespace evalcar::models {
 
 /// A run of equally long attention blocks: rows [first, first + count · length).
 struct BlockRun {
@@ -33,4 +34,4 @@ struct TowerOrder {
 TowerOrder tower_order(std::span<const ImageGrid> grids, std::int64_t merge,
                        std::int64_t window_tokens);
 
-}  // namespace evalcar::models::qwen2_5_vl
+}  // namespace evalcar::models

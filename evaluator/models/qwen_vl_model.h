@@ -1,0 +1,67 @@
+// A Qwen-VL model behind the interface: a tower, a decoder, and a config of both. The families
+// differ in their towers and in the numbers alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "evaluator/models/decoder/decoder.h"
+#include "evaluator/models/decoder/text_model.h"
+#include "evaluator/models/model.h"
+
+namespace evalcar::models {
+
+/// Config: `text` (decoder::Config), `vision` (merge, patch, temporal_patch, patch_elements()) and
+/// `image_token_id`. Tower: made of (vision, arena, attention), encode(patches, grids, on_layer).
+template <typename Config, typename Tower>
+class QwenVlModel final : public Model {
+ public:
+  using Layout = weights::WeightLayout (*)(const Config&);
+
+  /// `deepstack`: how many layers of the decoder the tower's features are added to.
+  QwenVlModel(const std::string& model_type, Config config, Layout make_layout,
+              std::int64_t deepstack = 0)
+      : config_(std::move(config)), layout_(make_layout) {
+    info_ = decoder::describe(model_type, config_.text);
+    info_.image_token_id = config_.image_token_id;
+    info_.merge = config_.vision.merge;
+    info_.patch_size = config_.vision.patch;
+    info_.temporal_patch = config_.vision.temporal_patch;
+    info_.patch_elements = config_.vision.patch_elements();
+    info_.deepstack = deepstack;
+  }
+
+  const ModelInfo& info() const override { return info_; }
+  weights::WeightLayout layout() const override { return layout_(config_); }
+
+  void bind(const weights::Arena& arena, AttentionKind attention) override {
+    vision_.emplace(config_.vision, arena, attention);
+    text_.emplace(config_.text, arena);
+  }
+
+  Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
+                                    std::span<const ImageGrid> grids) const override {
+    return mrope_positions(tokens, grids, config_.image_token_id, config_.vision.merge);
+  }
+  at::Tensor encode_images(const at::Tensor& patches, std::span<const ImageGrid> grids,
+                           const OnLayer& on_layer) const override {
+    return vision_->encode(patches, grids, on_layer);
+  }
+  at::Tensor embed(const at::Tensor& ids) const override { return text_->embed(ids); }
+  at::Tensor forward(const TextBatch& batch, const CachedAttention& attention,
+                     const OnLayer& on_layer) const override {
+    return text_->forward(batch, attention, on_layer);
+  }
+  at::Tensor logits(const at::Tensor& hidden) const override { return text_->logits(hidden); }
+
+ private:
+  Config config_;
+  Layout layout_;
+  ModelInfo info_;
+  std::optional<Tower> vision_;
+  std::optional<decoder::Decoder> text_;
+};
+
+}  // namespace evalcar::models

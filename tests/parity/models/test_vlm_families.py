@@ -1,0 +1,71 @@
+"""Qwen2-VL and Qwen3-VL: the engine's tokens are transformers' tokens, in float32 on the CPU, on random models of the real
+architecture (test_tokens.py has Qwen2.5-VL's)."""
+
+import engine_cases as cases
+import pytest
+import small_vlms
+from small_vlms import SmallVlm
+
+# Seeds are chosen as in test_tokens.py.
+MODELS = {
+    "qwen2-vl-hub": SmallVlm("qwen2_vl", seed=1, generation="hub", names="hub"),
+    "qwen2-vl-5-untied": SmallVlm("qwen2_vl", seed=2, tied=False, heads=6, hidden=96, vision_heads=4, vision_hidden=64),
+    "qwen2-vl-bfloat16-file": SmallVlm("qwen2_vl", seed=3, kv_heads=4, mrope_section=(4, 2, 2), dtype="bfloat16", rope_theta=10000.0),
+    "qwen2-vl-one-key-head": SmallVlm("qwen2_vl", seed=24, kv_heads=1, vision_depth=2, layers=4, names="hub"),
+    "qwen3-vl-5": SmallVlm("qwen3_vl", seed=85),
+    "qwen3-vl-4.57-untied": SmallVlm("qwen3_vl", seed=86, generation="4.57", tied=False, head_dim=32, mrope_section=(6, 5, 5)),
+    "qwen3-vl-three-levels": SmallVlm("qwen3_vl", seed=107, deepstack=(0, 1, 3), mrope_section=(4, 2, 2), vision_heads=4, positions=16),
+    "qwen3-vl-bfloat16-file": SmallVlm("qwen3_vl", seed=228, dtype="bfloat16", tied=False, kv_heads=4, deepstack=(3,), names="hub"),
+}  # fmt: skip
+QUICK = ("qwen2-vl-hub", "qwen3-vl-5")
+SIZES = [(5, 3), (3, 11), (1, 7)]  # in merged tokens: taller, wider, one row
+IMAGES = [[0], [1], [2], [1, 0], []]  # of each prompt
+
+_settings = {}
+
+
+def setting_of(name, tmp_path_factory, cache_dir):
+    if name not in _settings:
+        folder, spec = tmp_path_factory.mktemp(name), MODELS[name]
+        model, ids = small_vlms.write_model(folder / "checkpoint", spec, cache_dir=cache_dir)
+        grid, vocab = 2 * spec.patch, model.config.get_text_config().vocab_size
+        sizes = [(grid * height, grid * width) for height, width in SIZES]
+        pictures = cases.Pictures(folder)
+        for i, size in enumerate(sizes):
+            pictures.add(cases.picture(100 * spec.seed + i, *size))
+        prompts = [cases.prompt(ids, vocab, 10 * spec.seed + i, [sizes[j] for j in chosen], before=3 + 5 * i, grid=grid)
+                   for i, chosen in enumerate(IMAGES)]  # fmt: skip
+        own = {} if spec.family == "qwen2_vl" else {"patch_size": 16, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+        _settings[name] = cases.Setting(model, ids, folder, pictures, prompts, IMAGES, own)
+    return _settings[name]
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in MODELS])
+def test_tokens_and_scores_equal_transformers(name, tmp_path_factory, cache_dir, bin_dir, figures):
+    setting = setting_of(name, tmp_path_factory, cache_dir)
+    report = cases.check_answers(setting, bin_dir, 1) + cases.check_answers(setting, bin_dir, 5, threads=2)
+    figures(f"{name}: {cases.summary(report)}")
+
+
+OPTIONS = [
+    {"batch_size": 1, "share_prefixes": False},
+    {"batch_size": 6},
+    {"batch_size": 6, "prefill_tokens": 7},  # prompts and pictures are cut anywhere
+    {"batch_size": 6, "attn_implementation": "eager"},
+]
+
+
+@pytest.mark.parametrize("name", ["qwen3-vl-5"])
+def test_packed_shared_and_cut_prompts_give_the_same_tokens_and_the_same_run_the_same_bits(name, tmp_path_factory, cache_dir, bin_dir):
+    setting = setting_of(name, tmp_path_factory, cache_dir)
+    head = setting.requests()[1]  # four questions on one picture
+    requests = [{**head, "tokens": head["tokens"] + [7 + i, 8, 9], "max_new_tokens": 16} for i in range(4)] + setting.requests()[3:]
+    folder = str(setting.folder / "checkpoint")
+    files = [setting.folder / f"bits-{i}.bin" for i in range(2)]
+    sessions = [({**options, **setting.processor}, [{"folder": folder, "requests": requests}]) for options in OPTIONS]
+    twice = [{"folder": folder, "requests": requests, "logits": str(file)} for file in files]
+    sessions.append(({"batch_size": 6, **setting.processor}, twice))
+    runs = [run for document in cases.run_sessions(bin_dir, setting.folder, sessions, setting.pictures) for run in document["runs"]]
+    for run, options in zip(runs, [*OPTIONS, "first", "second"], strict=True):
+        assert run["answers"] == runs[0]["answers"], options
+    assert files[0].read_bytes() == files[1].read_bytes()

@@ -122,7 +122,7 @@ Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const Checkpoint
             seen.inode));
       }
     } else {
-      observed.replaces = *last_id;
+      observed.replaces = last_id;
       generation = known.generation + 1;
     }
   }

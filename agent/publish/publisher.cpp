@@ -121,15 +121,25 @@ struct Publisher::State {
 
   Result<ResultsFiles> write_results(const Evaluation& evaluation,
                                      const protocol::EvaluationResult& result) {
-    const std::string dir = join_path(
-        options.dir, "results/" + std::to_string(evaluation.step) + "/" + evaluation.kind);
+    const std::string dir = results_dir(evaluation);
     EVALCAR_ASSIGN_OR_RETURN(RunFacts facts, run_facts(evaluation, result));
+    return write_results_in(dir, std::move(facts), evaluation, result, options.log_samples);
+  }
+  std::string results_dir(const Evaluation& evaluation) const {
+    return join_path(options.dir,
+                     "results/" + std::to_string(evaluation.step) + "/" + evaluation.kind);
+  }
+
+  Result<ResultsFiles> write_results_in(const std::string& dir, RunFacts facts,
+                                        const Evaluation& evaluation,
+                                        const protocol::EvaluationResult& result,
+                                        bool with_samples) {
     remove_stale_temporaries(files, join_path(dir, sanitized_model_name(facts.checkpoint)));
     EVALCAR_ASSIGN_OR_RETURN(const WallTime date, free_date(dir, facts));
     facts.started += date - facts.finished;
     facts.finished = date;
     SampleSource samples;
-    if (options.log_samples) {
+    if (with_samples) {
       samples = [&](const std::string& task, const std::function<Status(std::string_view)>& line) {
         return store.read().for_each_sample(evaluation.id, task, line);
       };
@@ -291,12 +301,16 @@ Result<Published> Publisher::publish_one(std::int64_t evaluation_id,
                           std::string(state::state_name(evaluation.state)) +
                           ", only a scored one can be published");
   }
+  Published published;
+  if (evaluation.settings.requested != 0) {  // its files are written for whoever asked for it
+    EVALCAR_RETURN_IF_ERROR(s.store.finish_unlisted(evaluation_id));
+    return published;
+  }
   EVALCAR_ASSIGN_OR_RETURN(const protocol::EvaluationResult result,
                            s.store.read().result(evaluation_id));
   EVALCAR_RETURN_IF_ERROR(s.ask_fence());
   EVALCAR_RETURN_IF_ERROR(make_directories(s.files, s.options.dir));
 
-  Published published;
   EVALCAR_ASSIGN_OR_RETURN(const ResultsFiles results, s.write_results(evaluation, result));
   published.results_file = results.results;
   const std::string relative = results.results.substr(s.options.dir.size() + 1);
@@ -319,6 +333,21 @@ Result<Published> Publisher::publish_one(std::int64_t evaluation_id,
   EVALCAR_ASSIGN_OR_RETURN(const auto best, best_evaluation(evaluation.run_id, evaluation.kind));
   published.is_best = best == evaluation_id;
   return published;
+}
+
+std::string Publisher::results_dir(const Evaluation& evaluation) const {
+  return state_->results_dir(evaluation);
+}
+
+Result<ResultsFiles> Publisher::write_files_for(std::int64_t evaluation_id,
+                                                const protocol::EvaluationResult& part,
+                                                const std::string& dir, bool with_samples) {
+  State& s = *state_;
+  EVALCAR_RETURN_IF_ERROR(s.ask_fence());
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, s.store.read().evaluation(evaluation_id));
+  EVALCAR_ASSIGN_OR_RETURN(RunFacts facts, s.run_facts(evaluation, part));
+  facts.record.clear();  // no rows are ever made of it
+  return s.write_results_in(dir, std::move(facts), evaluation, part, with_samples);
 }
 
 namespace {

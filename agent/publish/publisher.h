@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/publish/results_files.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -62,6 +63,13 @@ class Publisher {
   /// line cannot be written, no other is; what was scored before it of the same step and kind goes
   /// first. Repeating is harmless.
   Result<Published> publish(std::int64_t evaluation_id, std::optional<std::int64_t> lag_steps);
+  /// Results files of some tasks of an evaluation that has numbers, in a folder of their own: for
+  /// whoever asked for them. Repeating writes the same files.
+  Result<ResultsFiles> write_files_for(std::int64_t evaluation_id,
+                                       const protocol::EvaluationResult& part,
+                                       const std::string& dir, bool with_samples);
+  /// `<dir>/results/<step>/<kind>`.
+  std::string results_dir(const state::Evaluation& evaluation) const;
   /// Whether that score's line is decided already: it is not judged again then.
   Result<bool> knows_interim(std::int64_t evaluation_id, protocol::Interim interim) const;
   /// Tells the score of a part of an evaluation that runs: one line of metrics.jsonl, and nothing

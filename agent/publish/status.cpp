@@ -45,6 +45,7 @@ Json evaluation_json(const Evaluation& evaluation) {
   json["generation"] = evaluation.generation;
   json["evaluation_id"] = evaluation.id;
   json["tasks"] = evaluation.settings.tasks;
+  if (evaluation.settings.requested != 0) json["requested"] = true;
   json["stage"] = evaluation.stage.empty() ? Json(nullptr) : Json(evaluation.stage);
   json["attempts"] = evaluation.attempts;
   if (!evaluation.next_try_at.empty()) json["next_try_at"] = evaluation.next_try_at;

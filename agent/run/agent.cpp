@@ -18,7 +18,8 @@ constexpr seconds kSchedulePause{1};
 constexpr seconds kJobRetryPause{5};  ///< limits.retry_delay, if that is shorter
 constexpr milliseconds kLeastRetryPause{100};
 constexpr int kMostTriesToStart = 20;
-constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
+constexpr std::size_t kMostServed = 64;  ///< directories that jobs may bring
+constexpr seconds kIdleTurn{30};         ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
 /// A fault around the checkpoints is repaired by a person: it costs a start of the evaluator, maybe
 /// a load, to see whether it is.
@@ -51,6 +52,11 @@ Result<std::unique_ptr<Agent>> Agent::create(const Surroundings& around,
     EVALCAR_ASSIGN_OR_RETURN(auto directory, OutputDirectory::open(around, settings, path));
     agent->directories_.push_back(std::move(directory));
   }
+  if (around.desk != nullptr) {
+    agent->jobs_ = std::make_unique<JobList>(
+        around, *around.desk,
+        [self = agent.get()](const std::string& path) { return self->open_directory(path); });
+  }
   return agent;
 }
 
@@ -58,6 +64,7 @@ void Agent::step() {
   if (exit_code_.has_value()) return;
   step_directories();
   if (exit_code_.has_value()) return;
+  step_jobs();
   look_at_data();
   step_job();
   if (exit_code_.has_value()) return;
@@ -92,9 +99,37 @@ void Agent::step_directories() {
   }
 }
 
+/// What was asked for over HTTP.
+void Agent::step_jobs() {
+  if (jobs_ == nullptr) return;
+  complain("the jobs", jobs_->step(directories_));
+  if (job_ == nullptr || !jobs_->is_cancelled(job_->directory(), job_->row().id)) return;
+  OutputDirectory& directory = job_->directory();
+  const std::int64_t evaluation = job_->row().id;
+  job_->abandon();
+  complain(directory.path(), directory.drop_requested(evaluation));
+  end_job();
+}
+
+Result<OutputDirectory*> Agent::open_directory(const std::string& path) {
+  if (!options_.serve) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      path + ": is not an output directory of this agent (watch.output_dir)");
+  }
+  if (directories_.size() >= kMostServed) {
+    return make_error(ErrorCode::kUnavailable,
+                      path + ": jobs of " + std::to_string(kMostServed) +
+                          " other directories were served already; start the server again");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(auto directory, OutputDirectory::open(around_, settings_, path));
+  directories_.push_back(std::move(directory));
+  return directories_.back().get();
+}
+
 /// An evaluation asks for itself whether its data are there. The look is for people, at the start,
 /// and for what waits.
 void Agent::look_at_data() {
+  if (settings_.evaluate.tasks.empty()) return;  // jobs bring theirs
   const bool first = data_.looks() == 0 && !options_.once;
   if (!data_.step(first || waits_for_completion())) return;
   schedule_again_at_ = around_.clock.monotonic_now();
@@ -194,6 +229,7 @@ bool Agent::only_data_are_missing() const {
 void Agent::end_job() {
   job_->directory().set_active(std::nullopt);
   job_.reset();
+  if (jobs_ != nullptr) jobs_->hurry();
   schedule_again_at_ = job_retry_at_ = around_.clock.monotonic_now();
   write_status(true);
 }
@@ -234,6 +270,7 @@ void Agent::start_next() {
   }
   if (started) {
     next_directory_ = (next_directory_ + 1) % directories_.size();
+    if (jobs_ != nullptr) jobs_->hurry();
     write_status(true);
   } else {
     schedule_again_at_ = now + kSchedulePause;
@@ -294,7 +331,7 @@ bool Agent::may_end(const OutputDirectory& directory) const {
 }
 
 void Agent::end_when_quiet() {
-  if (job_ != nullptr || supervisor_.busy()) return;
+  if (job_ != nullptr || supervisor_.busy() || options_.serve) return;
   for (const auto& directory : directories_) {
     if (!may_end(*directory)) return;
     const auto quiet = directory->quiet();
@@ -361,6 +398,7 @@ milliseconds Agent::until_due() const {
   // A child's end shows on no descriptor.
   if (job_ != nullptr && job_->hashing()) due = std::min(due, milliseconds(50));
   due = std::min(due, data_.until_due(waits_for_completion()));
+  if (jobs_ != nullptr && jobs_->due().has_value()) due = std::min(due, until(*jobs_->due()));
   if (job_ != nullptr && job_retry_at_ > now) due = std::min(due, until(job_retry_at_));
   if (job_ == nullptr && supervisor_.ready()) {
     bool waiting = options_.once;
@@ -382,6 +420,7 @@ void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {
   supervisor_.add_descriptors(descriptors);
   if (job_ != nullptr) job_->add_descriptors(descriptors);
   data_.add_descriptors(descriptors);
+  if (jobs_ != nullptr) descriptors.push_back({jobs_->descriptor(), POLLIN, 0});
 }
 
 std::string Agent::progress() const {

@@ -14,13 +14,15 @@
 
 #include "agent/run/data_watch.h"
 #include "agent/run/job.h"
+#include "agent/run/job_list.h"
 #include "agent/run/output_directory.h"
 #include "agent/supervise/supervisor.h"
 
 namespace evalcar::run {
 
 struct AgentOptions {
-  bool once = false;  ///< stop when everything that is there is done
+  bool once = false;   ///< stop when everything that is there is done
+  bool serve = false;  ///< directories are opened as jobs ask for them, and it never ends by itself
 };
 
 /// Exit codes of `evalcar run` (design.md, "Command line").
@@ -65,6 +67,8 @@ class Agent {
         std::unique_ptr<supervise::Evaluator> evaluator);
 
   void step_directories();
+  void step_jobs();
+  Result<OutputDirectory*> open_directory(const std::string& path);
   void step_job();
   void make_way();
   void start_next();
@@ -95,6 +99,7 @@ class Agent {
   supervise::Supervisor supervisor_;
   DataWatch data_;
   std::vector<std::unique_ptr<OutputDirectory>> directories_;
+  std::unique_ptr<JobList> jobs_;  ///< null: there is no HTTP API
   std::unique_ptr<Job> job_;
   std::size_t next_directory_ = 0;
   std::optional<int> exit_code_;

@@ -56,6 +56,12 @@ std::int64_t batch_size_of(std::int64_t configured, const state::Evaluation& row
   return std::max<std::int64_t>(1, base >> std::min<std::int64_t>(2 * out_of_memory, 62));
 }
 
+/// Of the configured number and what a job allows; 0: as many as fit.
+std::int64_t bounded_batch_size(std::int64_t configured, std::int64_t allowed) {
+  if (configured == 0 || allowed == 0) return std::max(configured, allowed);
+  return std::min(configured, allowed);
+}
+
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
 }  // namespace
@@ -83,16 +89,19 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   EVALCAR_ASSIGN_OR_RETURN(const auto attempts, directory.store().read().attempts(row.id));
   EVALCAR_ASSIGN_OR_RETURN(const auto told, directory.store().read().interim_fraction(row.id));
   EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
-  job.interim_at = settings.evaluate.anytime;
+  const bool requested = row.settings.requested != 0;
+  if (!requested) job.interim_at = settings.evaluate.anytime;
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
   job.load.weights = row.kind;
   job.load.dtype = row.dtype;
   job.load.base_model = settings.evaluate.base_model;
   job.settings = row.settings;
-  job.settings.batch_size =
-      batch_size_of(settings.evaluate.batch_size, row, attempts, settings.limits.attempts);
-  if (job.settings.batch_size != settings.evaluate.batch_size) {
+  job.settings.requested = 0;  // the evaluator knows nothing of it
+  const std::int64_t batch_size =
+      bounded_batch_size(settings.evaluate.batch_size, requested ? row.settings.batch_size : 0);
+  job.settings.batch_size = batch_size_of(batch_size, row, attempts, settings.limits.attempts);
+  if (job.settings.batch_size != batch_size) {
     spdlog::warn("{}: memory ran out before: {} at once", title(row), job.settings.batch_size);
   }
   spdlog::info("{}: evaluating (attempt {})", title(row), row.attempts + 1);

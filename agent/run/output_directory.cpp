@@ -91,6 +91,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
                 links_to_results(settings.publish, path_)),
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
+      requested_(*store_, run_, wanted_, leases_, publishing_, view_),
       end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
              request::folder_of(store_->path())),
@@ -186,7 +187,7 @@ Status OutputDirectory::end_unwanted() {
                            store_->read().evaluations({.run_id = run_.id(), .states = kOpen}));
   Slice slice(around_);
   for (const state::Evaluation& row : rows) {
-    if (wanted_.matches(row)) continue;
+    if (wanted_.matches(row) || row.settings.requested != 0) continue;
     if (slice.was_cut()) return {};
     EVALCAR_RETURN_IF_ERROR(end_unwanted(row));
     (void)slice.over();
@@ -477,7 +478,9 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   filter.states = kOpen;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
-    if (!wanted_.matches(row)) {
+    const bool requested = row.settings.requested != 0;
+    if (requested && !requested_.is_open(row.id)) continue;
+    if (!requested && !wanted_.matches(row)) {
       unwanted_ended_ = false;  // the next turn ends it
       continue;
     }
@@ -486,12 +489,50 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
     if (rests && without_data_.contains(row.id)) ++waiting_without_data_;
     const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
-    candidates.push_back({row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0});
+    // No newer checkpoint takes the place of what a job asks for.
+    const std::string series = requested ? "job " + std::to_string(row.id) : series_of(row);
+    candidates.push_back({row.id, row.step, row.kind, ready, series, row.attempts > 0});
   }
   waiting_count_ = candidates.size();
   // So that an idle agent does not read all rows at each poll.
   if (candidates.empty() && unwanted_ended_) nothing_waits_at_ = changes;
   return candidates;
+}
+
+Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(const request::JobPlan& plan,
+                                                                     bool first) {
+  if (!run_.known() || run_.unsure() || silent_since_.has_value() || !untold_.empty() ||
+      is_beginning()) {
+    return std::optional<request::JobNews>();
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, requested_.knows(plan));
+  if (!checkpoint) return std::optional<request::JobNews>();
+  EVALCAR_ASSIGN_OR_RETURN(auto news, requested_.look(plan, first));
+  if (first) last_news_ = around_.clock.monotonic_now();  // something may wait now
+  return std::optional(std::move(news));
+}
+
+Result<std::optional<state::Evaluation>> OutputDirectory::requested_row(
+    const request::JobPlan& plan) const {
+  return requested_.own_row(plan);
+}
+
+Status OutputDirectory::keep_requested(std::set<std::int64_t> wanted,
+                                       const std::set<std::int64_t>& given_up) {
+  if (requested_.keep_open(std::move(wanted))) {
+    nothing_waits_at_.reset();  // it waits since a job asks for it
+    last_news_ = around_.clock.monotonic_now();
+  }
+  for (const std::int64_t evaluation : given_up) {
+    if (in_flight_.active == evaluation) continue;
+    EVALCAR_RETURN_IF_ERROR(drop_requested(evaluation));
+  }
+  return {};
+}
+
+Status OutputDirectory::drop_requested(std::int64_t evaluation) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(evaluation));
+  return requested_.drop(row);
 }
 
 /// Before the `failures`-th try after a failure.
@@ -588,8 +629,9 @@ Result<bool> OutputDirectory::quiet() {
   if (!run_.known()) return true;
   bool open = false;
   EVALCAR_RETURN_IF_ERROR(store_->read().for_each_evaluation(
-      {.run_id = run_.id()}, [given_up, &open](const state::Evaluation& row) {
+      {.run_id = run_.id()}, [this, given_up, &open](const state::Evaluation& row) {
         if (row.state == EvaluationState::kScored && given_up) return;
+        if (row.settings.requested != 0 && !requested_.is_open(row.id)) return;
         open |= !state::is_end_state(row.state) && row.state != EvaluationState::kFound;
       }));
   return !open;

@@ -33,6 +33,7 @@
 #include "agent/run/leases.h"
 #include "agent/run/publishing.h"
 #include "agent/run/recorder.h"
+#include "agent/run/requested.h"
 #include "agent/run/surroundings.h"
 #include "agent/run/training_end.h"
 #include "agent/run/unfinished.h"
@@ -75,6 +76,16 @@ class OutputDirectory {
   /// Evaluations that wait for their turn. Those given up by the policy are marked here.
   Result<std::vector<schedule::Candidate>> waiting();
   Status supersede(const std::vector<std::int64_t>& evaluations);
+  /// How a job on it stands (Requested::look); absent: there is no such checkpoint, or the
+  /// directory cannot tell now.
+  Result<std::optional<request::JobNews>> look_at_job(const request::JobPlan& plan, bool first);
+  /// The evaluation that only jobs of this plan want; absent: the configured one answers it.
+  Result<std::optional<state::Evaluation>> requested_row(const request::JobPlan& plan) const;
+  /// The evaluations that open jobs want, and those that no job wants any more, which end; but not
+  /// the one that runs.
+  Status keep_requested(std::set<std::int64_t> wanted, const std::set<std::int64_t>& given_up);
+  /// Nobody wants the evaluation that ran.
+  Status drop_requested(std::int64_t evaluation);
   /// How many waited at the last look.
   std::size_t waiting_count() const { return waiting_count_; }
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
@@ -198,6 +209,7 @@ class OutputDirectory {
   Recorder recorder_;
   Unfinished unfinished_;
   Publishing publishing_;
+  Requested requested_;
   TrainingEnd end_;
   request::Inbox inbox_;
 

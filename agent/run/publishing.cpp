@@ -64,6 +64,10 @@ Status Publishing::publish(const state::Evaluation& row) {
     failures_ = 0;  // a new result gets all its tries
     return not_published(published.error());
   }
+  if (row.settings.requested != 0) {
+    spdlog::info("{}: measured for a job, besides what is configured", title(row));
+    return {};
+  }
   spdlog::info("{}: published{} ({})", title(row), published->is_best ? ", the best so far" : "",
                published->results_file);
   return {};
@@ -80,6 +84,45 @@ Result<bool> Publishing::publish_interim(const state::Evaluation& row,
   EVALCAR_ASSIGN_OR_RETURN(const auto seq,
                            publisher_.publish_interim(row.id, interim, lag_of(row)));
   return seq.has_value();
+}
+
+namespace {
+
+/// What was published of an evaluation, by the names of its files.
+publish::ResultsFiles published_files(const state::Publication& publication) {
+  publish::ResultsFiles files;
+  for (const std::string& path : publication.files) {
+    if (path.ends_with("_results.json")) files.results = path;
+    if (path.ends_with(".jsonl")) files.samples.push_back(path);
+    if (path.ends_with("_table.md")) files.table = path;
+  }
+  return files;
+}
+
+}  // namespace
+
+Result<publish::ResultsFiles> Publishing::files_for(const request::JobPlan& plan,
+                                                    const state::Evaluation& row,
+                                                    const protocol::EvaluationResult& part) {
+  if (plan.output_dir.empty() && part.tasks.size() == row.settings.tasks.size() &&
+      plan.log_samples) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto publication, store_.read().publication(row.id));
+    if (publication.has_value()) {
+      publish::ResultsFiles files = published_files(*publication);
+      const bool there =
+          !files.results.empty() && around_.files.info_followed(files.results).has_value();
+      if (there) return files;
+    }
+  }
+  if (!run_.still_there()) {
+    return make_error(ErrorCode::kUnavailable,
+                      parent_path(run_.home()) + ": is not what it was; nothing is written");
+  }
+  EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
+  const std::string dir = plan.output_dir.empty() ? join_path(publisher_.results_dir(row),
+                                                              "job-" + plan.id.substr(0, 8))
+                                                  : plan.output_dir;
+  return publisher_.write_files_for(row.id, part, dir, plan.log_samples);
 }
 
 /// How far training is ahead, if known.

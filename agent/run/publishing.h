@@ -7,6 +7,7 @@
 
 #include "agent/config/settings.h"
 #include "agent/publish/publisher.h"
+#include "agent/request/desk.h"
 #include "agent/run/current_run.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/slice.h"
@@ -29,6 +30,11 @@ class Publishing {
   Result<bool> knows_interim(const state::Evaluation& row, const protocol::Interim& interim) const {
     return publisher_.knows_interim(row.id, interim);
   }
+  /// The files that a job is answered with: those that are published, if they are of just its tasks
+  /// and lie where it wants them; else others of their own.
+  Result<publish::ResultsFiles> files_for(const request::JobPlan& plan,
+                                          const state::Evaluation& row,
+                                          const protocol::EvaluationResult& part);
   /// Publishes what is left over, if that is due. There is a run.
   Status step();
   /// best.json once more, where it may say something else.

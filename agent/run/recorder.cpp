@@ -134,7 +134,7 @@ Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::str
 }
 
 Result<bool> Recorder::end_if_unwanted(const state::Evaluation& row) {
-  if (row.asked) return false;
+  if (row.asked || row.settings.requested != 0) return false;  // no configuration wants it
   EVALCAR_ASSIGN_OR_RETURN(const std::string reason, wanted_.why_not(row));
   if (reason.empty()) return false;
   if (is_open(row.state) && row.id != in_flight_.active) {

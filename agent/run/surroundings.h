@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/request/desk.h"
 #include "agent/watch/notifier.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
@@ -23,6 +24,7 @@ struct Surroundings {
   /// Other names of a task's metrics; may be null.
   std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
       aliases;
+  request::JobDesk* desk = nullptr;    ///< of the HTTP API; null: there is none
   std::string evaluator_program = {};  ///< its path; "": nothing is asked of it but evaluations
 };
 

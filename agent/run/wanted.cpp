@@ -46,7 +46,7 @@ Wanted::Wanted(const FileSystem& files, const config::EvaluateSettings& settings
     group.tasks.push_back(task);
   }
   for (auto& [cadence, group] : groups) groups_.push_back(std::move(group));
-  if (groups_.empty()) groups_.emplace_back();  // the store says that there have to be tasks
+  // Without tasks (`evalcar serve`) nothing is wanted but what jobs ask for.
 }
 
 const Wanted::Group* Wanted::group_of(const std::vector<std::string>& tasks) const {

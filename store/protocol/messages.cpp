@@ -40,6 +40,7 @@ void visit(V& v, EvaluationSettings& m) {
       v("seed", m.seed);
   v("bootstrap_iters", m.bootstrap_iters);
   v.unless_zero("average_last", m.average_last);
+  v.unless_zero("requested", m.requested);
 }
 template <typename V>
 void visit(V& v, Answered& m) {

@@ -56,6 +56,9 @@ struct EvaluationSettings {
   std::int64_t seed = 0;
   std::int64_t bootstrap_iters = 100000;
   std::int64_t average_last = 0;  ///< of kind "average": over how many checkpoints; 0 = not one
+  /// 1: somebody asked for exactly this (HTTP), besides what is configured. The evaluator is not
+  /// told; rows and numbers of it are never those of the configured series.
+  std::int64_t requested = 0;
   bool operator==(const EvaluationSettings&) const = default;
 };
 

@@ -96,6 +96,18 @@ Status Store::finish_publication(std::int64_t evaluation_id,
   return {};
 }
 
+Status Store::finish_unlisted(std::int64_t evaluation_id) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, reader_.evaluation(evaluation_id));
+  if (evaluation.settings.requested == 0) {
+    return make_error(ErrorCode::kInternal, "evaluation " + std::to_string(evaluation_id) +
+                                                " is of the configured series: it has a line");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string failed, failed_tasks(evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kPublished, failed));
+  return transaction.commit();
+}
+
 Result<std::int64_t> Store::prune(std::int64_t evaluation_id, std::span<const std::int64_t> with) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_RETURN_IF_ERROR(

@@ -253,7 +253,9 @@ Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
 
 Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
                         std::int64_t position, std::optional<std::int64_t> result_id) {
-  if (result_id.has_value()) {
+  // What was asked for besides is no number of the step's series, and takes none's place.
+  const bool counts = result_id.has_value() && evaluation.settings.requested == 0;
+  if (counts) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(
         "UPDATE evaluation_task SET current = 0 WHERE run_id = ?1 AND step = ?2 AND kind = ?3 AND "
         "task = ?4 AND current = 1",
@@ -269,7 +271,7 @@ Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult
       "error_kind = excluded.error_kind, circumstances = excluded.circumstances "
       "WHERE excluded.result_id IS NOT NULL OR result_id IS NULL",
       evaluation.id, task.task, position, result_id, task.error, evaluation.run_id, evaluation.step,
-      evaluation.kind, result_id.has_value(), task.error_kind, task.circumstances);
+      evaluation.kind, counts, task.error_kind, task.circumstances);
 }
 
 Status Store::record_result(std::int64_t evaluation_id, const protocol::EvaluationResult& result) {

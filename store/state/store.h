@@ -214,6 +214,9 @@ class Store {
       std::optional<std::int64_t> written_seq = std::nullopt);
   /// scored → published: line and files are on disk. `files` are recorded.
   Status finish_publication(std::int64_t evaluation_id, const std::vector<std::string>& files);
+  /// scored → published without a line: of what was asked for besides the configured series
+  /// (settings.requested).
+  Status finish_unlisted(std::int64_t evaluation_id);
   /// In state published: its scored samples go, except those that numbers of evaluations other than
   /// `with` show too, and its files are not to be written again. Numbers, answers' counts and the
   /// line stay. `with`: what is pruned together, this one included. Returns how many samples went.

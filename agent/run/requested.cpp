@@ -1,0 +1,240 @@
+#include "agent/run/requested.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "agent/run/rows.h"
+
+namespace evalcar::run {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using request::JobNews;
+using request::JobPlan;
+using state::EvaluationState;
+
+bool holds_all(const std::vector<std::string>& tasks, const std::vector<std::string>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& task) {
+    return std::find(tasks.begin(), tasks.end(), task) != tasks.end();
+  });
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// What a client reads without opening a file.
+Json details_of(const state::Evaluation& row, const protocol::EvaluationResult& part) {
+  Json metrics = Json::object();
+  Json samples = Json::object();
+  Json missing = Json::object();
+  for (const protocol::TaskResult& task : part.tasks) {
+    if (!task.error.empty()) {
+      missing[task.task] = task.error;
+      continue;
+    }
+    samples[task.task] = task.n;
+    Json& of_task = metrics[task.task] = Json::object();
+    for (const protocol::Metric& metric : task.metrics) {
+      if (!metric.value.has_value()) {
+        missing[task.task + "/" + metric.name] = metric.missing;
+        continue;
+      }
+      of_task[metric.name] = *metric.value;
+      if (metric.stderr_value.has_value()) of_task[metric.name + "_stderr"] = *metric.stderr_value;
+    }
+  }
+  Json details = {{"metrics", std::move(metrics)},
+                  {"samples", std::move(samples)},
+                  {"weights_sha256", part.weights_sha256},
+                  {"checkpoint_type", row.kind},
+                  {"global_step", row.step},
+                  {"seconds", part.seconds},
+                  {"evaluation_id", row.id}};
+  if (!missing.empty()) details["missing"] = std::move(missing);
+  return details;
+}
+
+JobNews news_of(const JobPlan& plan, const char* status, std::string reason = {}) {
+  JobNews news;
+  news.id = plan.id;
+  news.status = status;
+  news.reason = std::move(reason);
+  return news;
+}
+
+}  // namespace
+
+Result<std::optional<state::Checkpoint>> Requested::checkpoint_of(const JobPlan& plan) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, store_.read().checkpoints(run_.id()));
+  std::optional<state::Checkpoint> newest;
+  for (const state::Checkpoint& checkpoint : all) {
+    if (checkpoint.name != base_name(plan.checkpoint)) continue;
+    if (!newest.has_value() || checkpoint.generation > newest->generation) newest = checkpoint;
+  }
+  return newest;
+}
+
+/// That of the configuration if it measures just this, maybe among other tasks.
+state::NewEvaluation Requested::row_for(const JobPlan& plan, std::int64_t checkpoint_id) const {
+  for (state::NewEvaluation& configured : wanted_.evaluations_of(checkpoint_id, plan.kind)) {
+    const bool same_settings = state::settings_sha256(configured.settings, configured.dtype) ==
+                               state::settings_sha256(plan.settings, plan.dtype);
+    if (same_settings && holds_all(configured.settings.tasks, plan.settings.tasks)) {
+      return std::move(configured);
+    }
+  }
+  state::NewEvaluation own;
+  own.checkpoint_id = checkpoint_id;
+  own.kind = plan.kind;
+  own.dtype = plan.dtype;
+  own.settings = plan.settings;
+  own.settings.requested = 1;
+  return own;
+}
+
+Result<std::optional<state::Evaluation>> Requested::own_row(const JobPlan& plan) const {
+  if (!run_.known()) return std::optional<state::Evaluation>();
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(plan));
+  if (!checkpoint.has_value()) return std::optional<state::Evaluation>();
+  const state::NewEvaluation wanted = row_for(plan, checkpoint->id);
+  if (wanted.settings.requested == 0) return std::optional<state::Evaluation>();
+  EVALCAR_ASSIGN_OR_RETURN(auto row, store_.plan_evaluation(wanted));
+  return std::optional(std::move(row));
+}
+
+Result<JobNews> Requested::look(const JobPlan& plan, bool first) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(plan));
+  if (!checkpoint.has_value()) return news_of(plan, "queued", "its checkpoint was not seen yet");
+  EVALCAR_ASSIGN_OR_RETURN(state::Evaluation row,
+                           store_.plan_evaluation(row_for(plan, checkpoint->id)));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string never, begin(row, *checkpoint, first));
+  if (!never.empty()) return news_of(plan, "failed", never);
+  JobNews news = news_of(plan, "queued", row.reason);
+  switch (row.state) {
+    case EvaluationState::kPublished:
+      return finished(plan, row);
+    case EvaluationState::kSuperseded:
+      return of_twin(plan, row);
+    case EvaluationState::kQuarantined:
+    case EvaluationState::kSkipped:
+    case EvaluationState::kLost:
+      return news_of(
+          plan, "failed",
+          "the evaluation is " + std::string(state::state_name(row.state)) + ": " + row.reason);
+    case EvaluationState::kFound: {
+      EVALCAR_ASSIGN_OR_RETURN(const std::string lacks,
+                               store_.read().incomplete_reason(checkpoint->id, plan.kind));
+      news.reason = "the " + plan.kind +
+                    " weights are not complete: " + (lacks.empty() ? "none were seen" : lacks);
+      break;
+    }
+    case EvaluationState::kLoading:
+    case EvaluationState::kEvaluating:
+    case EvaluationState::kScored:
+      news.status = "running";
+      news.stage = row.state == EvaluationState::kScored ? "publishing" : row.stage;
+      news.done = row.progress_done;
+      news.total = row.progress_total;
+      break;
+    case EvaluationState::kComplete:
+    case EvaluationState::kLeased:
+    case EvaluationState::kFailed:
+      break;
+  }
+  return news;
+}
+
+Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
+                                     bool first) {
+  const bool has_not_begun = row.state == EvaluationState::kFound;
+  const bool ended_without = state::is_end_state(row.state) &&
+                             row.state != EvaluationState::kPublished &&
+                             row.state != EvaluationState::kSuperseded;
+  if (!has_not_begun && !(first && ended_without)) return std::string();
+  const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  const auto seen =
+      kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
+  if (seen == view_.complete.end()) {
+    if (!checkpoint.gone_at.empty()) {
+      return std::string("its checkpoint is gone, and so are its files");
+    }
+    const auto newest = view_.newest_step();
+    const bool overtaken = newest.has_value() && *newest > row.step;
+    const bool other_is_whole =
+        view_.complete.contains({row.step, checkpoint::WeightsKind::kRegular});
+    if (row.kind == "ema" && overtaken && other_is_whole) {
+      return std::string("the checkpoint holds no EMA weights");
+    }
+    return std::string();
+  }
+  if (has_not_begun) {
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+  } else {
+    EVALCAR_RETURN_IF_ERROR(store_.ask_again(row.id, "a job asks for it"));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(row, store_.read().evaluation(row.id));
+  EVALCAR_RETURN_IF_ERROR(leases_.take(row, seen->second));
+  EVALCAR_ASSIGN_OR_RETURN(row, store_.read().evaluation(row.id));
+  return std::string();
+}
+
+/// The same weights were measured at this step already.
+Result<JobNews> Requested::of_twin(const JobPlan& plan, const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
+                           store_.read().evaluations({.run_id = row.run_id, .step = row.step}));
+  for (const state::Evaluation& other : rows) {
+    if (other.state == EvaluationState::kPublished && other.kind == row.kind &&
+        other.weights_sha256 == row.weights_sha256 && !row.weights_sha256.empty() &&
+        other.settings_sha256 == row.settings_sha256 &&
+        holds_all(other.settings.tasks, plan.settings.tasks)) {
+      return finished(plan, other);
+    }
+  }
+  return news_of(plan, "failed", row.reason);
+}
+
+Result<JobNews> Requested::finished(const JobPlan& plan, const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(protocol::EvaluationResult part, store_.read().result(row.id));
+  std::erase_if(part.tasks, [&](const protocol::TaskResult& task) {
+    return !holds_all(plan.settings.tasks, {task.task});
+  });
+  std::string errors;
+  bool any = false;
+  for (const protocol::TaskResult& task : part.tasks) {
+    any |= task.error.empty();
+    if (!task.error.empty()) errors += (errors.empty() ? "" : "; ") + task.task + ": " + task.error;
+  }
+  if (!any) return news_of(plan, "failed", errors.empty() ? "nothing was measured" : errors);
+  auto written = publishing_.files_for(plan, row, part);
+  std::string not_there;
+  if (!written.has_value() && !plan.output_dir.empty()) {  // then where this run's results are
+    not_there = written.error().message;
+    JobPlan here = plan;
+    here.output_dir.clear();
+    written = publishing_.files_for(here, row, part);
+  }
+  if (!written.has_value()) return std::move(written).error();
+  const publish::ResultsFiles& files = *written;
+  JobNews news = news_of(plan, "completed");
+  Json result = Json::object();
+  result[publish::sanitized_model_name(row.checkpoint_path)] = {{"results", files.results},
+                                                                {"samples", files.samples}};
+  news.result = dump(result);
+  Json details = details_of(row, part);
+  if (!not_there.empty()) details["output_dir_error"] = not_there;
+  news.details = dump(details);
+  return news;
+}
+
+Status Requested::drop(const state::Evaluation& row) {
+  if (!run::is_open(row.state)) return {};
+  EVALCAR_RETURN_IF_ERROR(
+      end_evaluation(store_, row.id, EvaluationState::kSkipped, "cancelled: no job asks for it"));
+  leases_.release(row);
+  return {};
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,74 @@
+// What jobs ask of one output directory: which evaluation measures it, and how it stands.
+//
+// A job that asks for what the configuration measures anyway is answered by that evaluation. Any
+// other is an evaluation of its own (settings.requested): nothing of it enters the configured
+// series, its line, its best or its views.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "agent/request/desk.h"
+#include "agent/run/current_run.h"
+#include "agent/run/disk_view.h"
+#include "agent/run/leases.h"
+#include "agent/run/publishing.h"
+#include "agent/run/wanted.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Requested {
+ public:
+  Requested(state::Store& store, const CurrentRun& run, const Wanted& wanted, Leases& leases,
+            Publishing& publishing, const DiskView& view)
+      : store_(store),
+        run_(run),
+        wanted_(wanted),
+        leases_(leases),
+        publishing_(publishing),
+        view_(view) {}
+
+  /// Whether its checkpoint was ever seen.
+  Result<bool> knows(const request::JobPlan& plan) const {
+    EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(plan));
+    return checkpoint.has_value();
+  }
+  /// How a job stands; what it needs is begun. `first`: it was not asked about before, so that an
+  /// evaluation that ended without numbers gets another chance.
+  Result<request::JobNews> look(const request::JobPlan& plan, bool first);
+  /// The evaluation that measures a job, if it is one that nobody else wants.
+  Result<std::optional<state::Evaluation>> own_row(const request::JobPlan& plan) const;
+
+  /// The evaluations of jobs that are open: what nobody asks for any more does not run.
+  /// True: they are others than before.
+  bool keep_open(std::set<std::int64_t> evaluations) {
+    return std::exchange(open_, std::move(evaluations)) != open_;
+  }
+  bool is_open(std::int64_t evaluation) const { return open_.contains(evaluation); }
+  /// Nobody asks for it any more.
+  Status drop(const state::Evaluation& row);
+
+ private:
+  Result<std::optional<state::Checkpoint>> checkpoint_of(const request::JobPlan& plan) const;
+  state::NewEvaluation row_for(const request::JobPlan& plan, std::int64_t checkpoint_id) const;
+  /// Brings it on its way; "" or why it can never go there.
+  Result<std::string> begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
+                            bool first);
+  Result<request::JobNews> finished(const request::JobPlan& plan, const state::Evaluation& row);
+  Result<request::JobNews> of_twin(const request::JobPlan& plan, const state::Evaluation& row);
+
+  state::Store& store_;
+  const CurrentRun& run_;
+  const Wanted& wanted_;
+  Leases& leases_;
+  Publishing& publishing_;
+  const DiskView& view_;
+  std::set<std::int64_t> open_;
+};
+
+}  // namespace evalcar::run

@@ -111,7 +111,7 @@ TEST_CASE("all problems of a file are told at once") {
 }
 
 TEST_CASE("what this version cannot do is refused or warned about, never quietly ignored") {
-  CHECK(contains(problem_of("[server]\nlisten = \"127.0.0.1:8000\"\n"), "cannot do that yet"));
+  CHECK(contains(problem_of("[evaluate]\nnum_gpus = 2\n"), "cannot do that yet"));
   CHECK(
       contains(problem_of("[evaluate]\naverage_last = 1\n"), "0, or a whole number from 2 to 64"));
   CHECK(load_text("[evaluate]\naverage_last = 3\n").has_value());

@@ -58,6 +58,28 @@ void add_run(CLI::App& app, Action& action) {
   });
 }
 
+void add_serve(CLI::App& app, Action& action) {
+  auto* const command =
+      app.add_subcommand("serve", "The HTTP API alone: evaluates what is asked for");
+  auto options = std::make_shared<RunOptions>();
+  auto overrides = std::make_shared<Overrides>();
+  options->serve = true;
+  command->add_option("--config", options->config_file, "Configuration file (TOML)");
+  command->add_option("--host", options->host, "Address to listen on (127.0.0.1)");
+  command->add_option("--port", options->port, "Port to listen on (8000)")
+      ->check(CLI::Range(1, 65535));
+  command->add_option("--root", options->roots,
+                      "Folder below which requests may name checkpoints; may be repeated");
+  add_evaluation_flags(command, *overrides);
+  command->callback([&action, options, overrides] {
+    action = [options, overrides](FileSystem& files) {
+      RunOptions serve = *options;
+      serve.overrides = overrides->list();
+      return run_run(serve, files, std::cout, std::cerr);
+    };
+  });
+}
+
 void add_eval(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("eval", "Evaluate one checkpoint, without a daemon");
   auto options = std::make_shared<EvalOptions>();
@@ -112,6 +134,13 @@ void add_merge(CLI::App& app, Action& action) {
       options->weights = kind_of(*weights);
       return run_merge(*options, files, std::cout, std::cerr);
     };
+  });
+}
+
+/// Not for people.
+void add_merge_request(CLI::App& app, Action& action) {
+  app.add_subcommand("merge-request", "")->group("")->callback([&action] {
+    action = [](FileSystem& files) { return run_merge_request(files); };
   });
 }
 
@@ -364,8 +393,10 @@ std::optional<int> parse(int argc, char** argv, Action& action, LogOptions& log)
   app.fallthrough();
   add_log_flags(app, log);
   add_run(app, action);
+  add_serve(app, action);
   add_eval(app, action);
   add_merge(app, action);
+  add_merge_request(app, action);
   add_inspect(app, action);
   add_results(app, action);
   add_database_commands(app, action);

@@ -169,6 +169,7 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
            "tie them (tie_word_embeddings = false)\n";
   }
   print_report(*request, *report, options.dry_run, out);
+  if (options.on_written && !options.dry_run) options.on_written(request->output_dir);
   return kDone;
 }
 

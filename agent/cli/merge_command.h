@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -33,7 +34,8 @@ struct MergeOptions {
   std::string model_name_or_class;
   std::string data_dir;  ///< --data: may hold that model, too; or empty
   bool dry_run = false;  ///< --dry-run: says what would be written
-  int threads = 0;       ///< 0: as many as the machine has, at most 8
+  std::function<void(const std::string& path)> on_written;  ///< told the folder; may be empty
+  int threads = 0;  ///< 0: as many as the machine has, at most 8
 };
 
 /// Says on `out` what was written (or would be), on `err` the progress and what went wrong. While

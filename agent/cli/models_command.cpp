@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +36,13 @@ std::vector<std::string_view> layouts() {
 }
 
 }  // namespace
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const Model& model : kModels) names.emplace_back(model.model_type);
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 int run_models(bool json, std::ostream& out) {
   if (json) {

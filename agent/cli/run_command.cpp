@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -12,8 +13,10 @@
 #include <vector>
 
 #include "agent/cli/exit_code.h"
+#include "agent/cli/http_api.h"
 #include "agent/cli/signals.h"
 #include "agent/cli/watch_loop.h"
+#include "agent/config/run_config.h"
 #include "agent/run/agent.h"
 #include "agent/run/evaluation_settings.h"
 #include "agent/service/init_process.h"
@@ -26,6 +29,7 @@
 #include "store/base/timed_file_system.h"
 #include "store/checkpoint/hub_cache.h"
 #include "store/checkpoint/output_place.h"
+#include "store/state/location.h"
 
 namespace evalcar::cli {
 namespace {
@@ -39,9 +43,32 @@ std::string absolute_path(const std::string& path) {
   return result;
 }
 
+/// Without tasks of its own it takes up what the trainer wrote beside its checkpoints.
+Result<config::Config> with_run_config(const RunOptions& options, const FileSystem& files,
+                                       config::Config config) {
+  const auto run = config::read_run_config(files, config.settings.watch.output_dir.front());
+  if (!run.has_value()) {
+    if (run.error().code != ErrorCode::kNotFound) return run.error();
+    spdlog::info("no tasks are named, and none are taken from the run: {}", run.error().message);
+    return config;
+  }
+  const auto taken = config::overrides_left_open(config, *run);
+  std::vector<config::Override> all = taken;
+  all.insert(all.end(), options.overrides.begin(), options.overrides.end());
+  for (const config::Override& one : taken) {
+    spdlog::info("{}: {} = {}", one.source, one.key, one.text);
+  }
+  for (const std::string& note : run->notes) spdlog::info("{}", note);
+  return config::load(files, options.config_file, all);
+}
+
 Result<config::Config> load_settings(const RunOptions& options, const FileSystem& files) {
   EVALCAR_ASSIGN_OR_RETURN(auto config,
                            config::load(files, options.config_file, options.overrides));
+  const std::vector<std::string>& dirs = config.settings.watch.output_dir;
+  if (config.settings.evaluate.tasks.empty() && dirs.size() == 1 && !options.serve) {
+    EVALCAR_ASSIGN_OR_RETURN(config, with_run_config(options, files, std::move(config)));
+  }
   for (const std::string& warning : config.warnings) spdlog::warn("{}", warning);
   return config;
 }
@@ -86,6 +113,28 @@ void guard_places(TimedFileSystem& files, const config::Settings& settings) {
   if (const std::string& marker = settings.watch.exit_marker; marker.starts_with('/')) {
     files.guard(parent_path(marker));
   }
+  for (const std::string& root : settings.server.allowed_roots) files.guard(absolute_path(root));
+}
+
+/// The API alone: what is evaluated is what jobs ask for, wherever under the roots it lies.
+void serve_only(const RunOptions& options, config::Settings& settings) {
+  config::ServerSettings& server = settings.server;
+  const bool nowhere = server.listen.empty() && server.unix_socket.empty();
+  if (nowhere || !options.host.empty() || options.port != 0) {
+    std::string host = options.host.empty() ? "127.0.0.1" : options.host;
+    if (host.find(':') != std::string::npos && !host.starts_with('[')) host = "[" + host + "]";
+    server.listen = host + ":" + std::to_string(options.port == 0 ? 8000 : options.port);
+  }
+  if (!options.roots.empty()) server.allowed_roots = options.roots;
+  if (server.allowed_roots.empty()) server.allowed_roots = settings.watch.output_dir;
+  if (server.allowed_roots.empty()) {
+    server.allowed_roots = {absolute_path(".")};
+    spdlog::info("requests may name what is below {} (--root, server.allowed_roots)",
+                 server.allowed_roots.front());
+  }
+  settings.watch.output_dir.clear();
+  settings.evaluate.tasks.clear();
+  settings.evaluate.eval_strategy = config::EvalStrategy::kNo;
 }
 
 /// What SIGHUP asks for: a whole configuration that can take the place of `now`.
@@ -93,7 +142,9 @@ Result<config::Config> reread(const RunOptions& options, TimedFileSystem& files,
                               const config::Config& now) {
   EVALCAR_ASSIGN_OR_RETURN(auto config, load_settings(options, files));
   guard_places(files, config.settings);
-  EVALCAR_RETURN_IF_ERROR(complete_settings(files, config.settings, Use::kWatch));
+  if (options.serve) serve_only(options, config.settings);
+  EVALCAR_RETURN_IF_ERROR(
+      complete_settings(files, config.settings, options.serve ? Use::kServe : Use::kWatch));
   guard_places(files, config.settings);  // a hub's id has become a folder
   EVALCAR_RETURN_IF_ERROR(agent_service::check_reload(now.settings, config.settings));
   if (config.settings.evaluate.data_dir != now.settings.evaluate.data_dir) {
@@ -122,6 +173,28 @@ mode_t umask_of(const std::string& file_mode) {
   return 0777U & ~(mode | ((mode & 0444U) >> 2U));
 }
 
+/// Where this agent's jobs are remembered.
+Result<std::string> job_book_path(const RunOptions& options, const FileSystem& files,
+                                  const config::Settings& settings) {
+  if (!settings.store.path.empty()) return settings.store.path + ".jobs";
+  if (options.serve) {
+    std::string place = settings.server.listen + settings.server.unix_socket;
+    for (char& c : place) {
+      if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '-';
+    }
+    return join_path(state::state_directory(), "serve-" + place + ".jobs");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string database,
+                           state::default_database_path(files, settings.watch.output_dir.front()));
+  return database + ".jobs";
+}
+
+Result<std::unique_ptr<HttpApi>> start_api(const RunOptions& options, FileSystem& files,
+                                           const Clock& clock, const config::Settings& settings) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string book, job_book_path(options, files, settings));
+  return HttpApi::start(files, clock, settings, book);
+}
+
 /// None of the output directories exists.
 bool nothing_there(const FileSystem& files, const std::vector<std::string>& output_dirs) {
   return std::ranges::none_of(output_dirs, [&](const std::string& path) {
@@ -135,9 +208,11 @@ bool nothing_there(const FileSystem& files, const std::vector<std::string>& outp
 void make_paths_absolute(config::Settings& settings) {
   config::EvaluateSettings& e = settings.evaluate;
   for (std::string* const path :
-       {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path, &settings.publish.dir}) {
+       {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path, &settings.publish.dir,
+        &settings.server.token_file, &settings.server.unix_socket}) {
     *path = absolute_path(*path);
   }
+  for (std::string& dir : settings.server.allowed_roots) dir = absolute_path(dir);
   for (std::string& dir : settings.watch.output_dir) dir = absolute_path(dir);
 }
 
@@ -160,7 +235,8 @@ Status complete_settings(const FileSystem& files, config::Settings& settings, Us
   const auto bad = [](std::string message) {
     return make_error(ErrorCode::kInvalidArgument, std::move(message));
   };
-  if (use != Use::kOneCheckpoint && settings.watch.output_dir.empty()) {
+  const bool watches = use == Use::kWatch || use == Use::kOnce;
+  if (watches && settings.watch.output_dir.empty()) {
     return bad("no output directory: give it as an argument, or as watch.output_dir");
   }
   if (settings.watch.output_dir.size() > 1 &&
@@ -178,7 +254,7 @@ Status complete_settings(const FileSystem& files, config::Settings& settings, Us
                                                         checkpoint::OutputUse::kReplaced);
     if (!place.has_value()) return bad("store.path: " + place.error().message);
   }
-  if (e.tasks.empty()) {
+  if (e.tasks.empty() && use != Use::kServe) {
     return bad("no tasks: give --tasks a,b or evaluate.tasks (`evalcar tasks` lists them)");
   }
   for (const std::string& name : e.tasks) {
@@ -189,7 +265,8 @@ Status complete_settings(const FileSystem& files, config::Settings& settings, Us
   if (data.has_value()) return {};
   // Nobody is there to start an unattended run again, and its trainer does not wait.
   const bool may_come = data.error().code == ErrorCode::kNotFound;
-  if (use != Use::kWatch || !may_come) return bad(data.error().message);
+  if (use == Use::kOnce || use == Use::kOneCheckpoint || !may_come)
+    return bad(data.error().message);
   spdlog::error("{}; checkpoints are watched and leased, and measured once it is there",
                 data.error().message);
   return {};
@@ -205,13 +282,15 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     return kExitDone;
   }
   if (config.has_value()) guard_places(files, config->settings);
-  const Use use = options.once ? Use::kOnce : Use::kWatch;
+  const Use use = options.serve ? Use::kServe : options.once ? Use::kOnce : Use::kWatch;
+  if (options.serve && config.has_value()) serve_only(options, config->settings);
+  const auto complain = [&](const Error& error) {
+    err << (options.serve ? "evalcar serve: " : "evalcar run: ") << error.message << '\n';
+    return exit_code_of(error);
+  };
   const Status complete =
       config.has_value() ? complete_settings(files, config->settings, use) : Status(config.error());
-  if (!complete.has_value()) {
-    err << "evalcar run: " << complete.error().message << '\n';
-    return exit_code_of(complete.error());
-  }
+  if (!complete.has_value()) return complain(complete.error());
   guard_places(files, config->settings);  // a hub's id has become a folder
   if (options.once && nothing_there(files, config->settings.watch.output_dir)) {
     err << "evalcar run: " << config->settings.watch.output_dir.front()
@@ -227,7 +306,7 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
   const SystemClock clock;
   agent_service::ServiceManager manager(clock, agent_service::take_manager_address());
   Signals signals;
-  run::Surroundings around{files, clock, {}, EVALCAR_VERSION, {}, {}, {}, {}};
+  run::Surroundings around{files, clock, {}, EVALCAR_VERSION, {}, {}, {}, nullptr, {}};
   around.stopping = [&manager, loop = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == loop) manager.alive();  // long work goes on
     return Signals::stop_pending();
@@ -240,10 +319,13 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     // Whoever trains reads what is published, whatever umask this was started with.
     (void)::umask(umask_of(settings.publish.file_mode));
     around.aliases = alias_finder(files, settings);
-    return run::Agent::create(around, settings, {.once = options.once},
+    return run::Agent::create(around, settings, {.once = options.once, .serve = options.serve},
                               std::make_unique<supervise::EvaluatorProcess>(
                                   run::evaluator_command(*evaluator, settings.evaluate)));
   };
+  const auto api = start_api(options, files, clock, config->settings);
+  if (!api.has_value()) return complain(api.error());
+  if (*api != nullptr) around.desk = &(*api)->desk();
   WatchLoop loop(signals, manager, clock,
                  [&](const config::Config& now) { return reread(options, files, now); });
   config::Config current = std::move(*config);
@@ -260,7 +342,10 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     if (!end.next.has_value()) return end.exit_code;
     config::Config before = std::exchange(current, std::move(*end.next));
     agent = patiently(make_agent, current.settings);
-    if (agent.has_value()) continue;
+    if (agent.has_value()) {
+      if (*api != nullptr) (*api)->take_up(files, clock, current.settings);
+      continue;
+    }
     spdlog::error("the configuration stays as it was: {}", agent.error().message);
     current = std::move(before);
     agent = patiently(make_agent, current.settings);

@@ -1,6 +1,7 @@
 // `evalcar run`: the sidecar.
 #pragma once
 
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ struct RunOptions {
   std::vector<config::Override> overrides;
   bool once = false;
   bool print_config = false;
+  bool serve = false;     ///< `evalcar serve`: the HTTP API alone, nothing is watched for by itself
+  std::string host;       ///< of `serve`: --host; "": as configured, else 127.0.0.1
+  std::int64_t port = 0;  ///< of `serve`: --port; 0: as configured, else 8000
+  std::vector<std::string> roots;  ///< of `serve`: --root
 };
 
 /// SIGTERM and SIGINT end it cleanly, SIGHUP reads the configuration again. Returns the exit code.
@@ -25,6 +30,7 @@ enum class Use {
   kWatch,  ///< run: an output directory must be named; a data folder that is not there is waited
            ///< for
   kOnce,   ///< run --once: the data folder must be there too
+  kServe,  ///< serve: jobs bring directories and tasks
   kOneCheckpoint,  ///< eval: no output directory is named
 };
 

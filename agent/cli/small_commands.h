@@ -37,6 +37,12 @@ int run_tasks(const TasksOptions& options, FileSystem& files, std::ostream& out,
 
 /// The models and checkpoint layouts that can be evaluated.
 int run_models(bool json, std::ostream& out);
+/// Their names, sorted: "qwen2_5_vl".
+std::vector<std::string> model_names();
+
+/// `evalcar merge-request`: one merge, as descriptor 3 asks for it; of the HTTP API
+/// (http/merges.h).
+int run_merge_request(FileSystem& files);
 
 struct DoctorOptions {
   std::string config_file;

@@ -248,17 +248,8 @@ Status accept_text(Settings&, const Value& v) {
   EVALCAR_RETURN_IF_ERROR(text(v));
   return {};
 }
-Status accept_text_list(Settings&, const Value& v) {
-  EVALCAR_RETURN_IF_ERROR(text_list(v));
-  return {};
-}
 Status accept_count(Settings&, const Value& v) {
   EVALCAR_RETURN_IF_ERROR(integer(v, 0));
   return {};
 }
-Status accept_duration(Settings&, const Value& v) {
-  EVALCAR_RETURN_IF_ERROR(duration(v));
-  return {};
-}
-
 }  // namespace evalcar::config

@@ -33,8 +33,6 @@ Status assign_stage_timeouts(Settings& settings, const Value& value);
 
 // For keys of later versions: the value is checked for its type, and not kept.
 Status accept_text(Settings& settings, const Value& value);
-Status accept_text_list(Settings& settings, const Value& value);
 Status accept_count(Settings& settings, const Value& value);
-Status accept_duration(Settings& settings, const Value& value);
 
 }  // namespace evalcar::config

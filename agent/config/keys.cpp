@@ -175,20 +175,30 @@ const Key kKeys[] = {
     {"publish.webhook_url", "\"\"", "", "A URL to which each result is posted.", accept_text,
      Effect::kRefused},
 
-    // ---- server
-    {"server.listen", "\"\"", "\"127.0.0.1:8000\"", "Address of the HTTP API; empty: off.",
-     accept_text, Effect::kRefused},
-    {"server.token_file", "\"\"", "", "File with the API's secret.", accept_text, Effect::kRefused},
-    {"server.allow_from", "[]", "", "Networks that may connect.", accept_text_list,
-     Effect::kRefused},
-    {"server.allowed_hosts", "[]", "", "Host names that requests may carry.", accept_text_list,
-     Effect::kRefused},
-    {"server.allowed_roots", "[]", "", "Folders that requests may name.", accept_text_list,
-     Effect::kRefused},
-    {"server.unix_socket", "\"\"", "", "Path of a UNIX socket for the API.", accept_text,
-     Effect::kRefused},
-    {"server.idle_timeout", "\"10min\"", "", "Idle connections are closed after this.",
-     accept_duration, Effect::kRefused},
+    // ---- server: the HTTP API, as lmms-eval's evaluation server has it
+    {"server.listen", "\"\"", "\"127.0.0.1:8000\"",
+     "Address and port of the HTTP API; empty: off. Other addresses than loopback need a token.",
+     ASSIGN(server.listen, text(v))},
+    {"server.token_file", "\"\"", "",
+     "File whose first line is the secret that requests carry: as bearer token, or as the password "
+     "in http://evalcar:TOKEN@host:8000.",
+     ASSIGN(server.token_file, text(v))},
+    {"server.allow_from", "[]", "[\"10.0.0.0/8\"]", "Networks whose requests need no token.",
+     ASSIGN(server.allow_from, text_list(v))},
+    {"server.allowed_hosts", "[]", "[\"gpu7.example.org\"]",
+     "Names and addresses of this machine that requests may carry in their Host field, besides "
+     "localhost and the address that was asked.",
+     ASSIGN(server.allowed_hosts, text_list(v))},
+    {"server.allowed_roots", "[]", "[\"/data/runs\"]",
+     "Folders whose checkpoints requests may name, and to which they may have results written; "
+     "empty: the output directories.",
+     ASSIGN(server.allowed_roots, text_list(v))},
+    {"server.unix_socket", "\"\"", "",
+     "Path of a unix-domain socket for the same API; it answers the own user and root.",
+     ASSIGN(server.unix_socket, text(v))},
+    {"server.idle_timeout", "\"10min\"", "",
+     "Connections without a request are closed after this; longer than a trainer's poll interval.",
+     ASSIGN(server.idle_timeout, duration(v))},
 
     // ---- limits
     {"limits.lease_budget", "\"unlimited\"", "",

@@ -95,6 +95,17 @@ struct PublishSettings {
   bool aliases = false;
 };
 
+struct ServerSettings {
+  std::string listen;       ///< "127.0.0.1:8000"; empty: off
+  std::string unix_socket;  ///< a path; empty: off
+  std::string token_file;
+  std::vector<std::string> allow_from;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> allowed_roots;
+  Duration idle_timeout{};
+  bool operator==(const ServerSettings&) const = default;
+};
+
 struct LimitSettings {
   std::optional<std::uint64_t> lease_budget;  ///< bytes; absent = unlimited above min_free
   std::optional<std::uint64_t> min_free;      ///< bytes; absent = 2 x the newest whole checkpoint
@@ -109,6 +120,7 @@ struct Settings {
   EvaluateSettings evaluate;
   StoreSettings store;
   PublishSettings publish;
+  ServerSettings server;
   LimitSettings limits;
 };
 

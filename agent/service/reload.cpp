@@ -35,6 +35,9 @@ Status check_reload(const config::Settings& now, const config::Settings& next) {
   if (now.store.path != next.store.path) {
     refuse(refusal("store.path", now.store.path, next.store.path));
   }
+  if (now.server != next.server) {
+    refuse("a key of [server] is another one now");
+  }
   if (refused.empty()) return {};
   return make_error(ErrorCode::kInvalidArgument, refused + "; only a restart changes it");
 }

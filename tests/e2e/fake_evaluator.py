@@ -178,7 +178,7 @@ class Fake:
     def evaluate(self, message):
         job = message["id"]
         tasks = [task for task in message["settings"]["tasks"] if task not in message.get("measured", [])]
-        samples = settings().get("samples", 6)
+        samples = min(settings().get("samples", 6), int(message["settings"].get("limit") or 1e9))
         self.batch_size = message["settings"]["batch_size"]
         self.log("batch", self.batch_size)
         total = samples * len(tasks)
@@ -341,6 +341,8 @@ def main():
         print(settings()["refuse"], file=sys.stderr)
         return 2
     fake = Fake(arguments.fd)
+    if settings().get("log_arguments"):
+        fake.log("arguments", json.dumps(sys.argv))
     tell_of_birth(fake)
     fake.serve()
     return 0

@@ -1,0 +1,287 @@
+#include "agent/http/evaluate_request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "agent/http/fields.h"
+#include "store/base/text.h"
+#include "store/checkpoint/output_place.h"
+
+namespace evalcar::http {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxTasks = 200;
+constexpr std::size_t kMaxWord = 1'000;
+constexpr const char* kCheckpointKeys[] = {"pretrained", "model", "model_path"};
+
+Response response_of(const Error& error) {
+  const unsigned status = error.code == ErrorCode::kUnsupported   ? 403
+                          : error.code == ErrorCode::kUnavailable ? 503
+                                                                  : 422;
+  return error_response(status, error.message);
+}
+
+/// Which folder the request is about.
+class CheckpointChoice {
+ public:
+  explicit CheckpointChoice(const Places& places) : places_(places) {}
+
+  /// A text that may name it. Names of models on a hub name no folder, and say nothing.
+  void consider(const Json& value) {
+    if (!value.is_string()) return;
+    const auto& text = value.get_ref<const std::string&>();
+    const bool is_path =
+        text.starts_with('/') || text.starts_with('.') || text.find("..") != std::string::npos;
+    if (!is_path) return;
+    const auto folder = places_.folder(text);
+    if (folder.has_value()) {
+      found_.insert(*folder);
+    } else if (!refused_.has_value() || folder.error().code == ErrorCode::kUnsupported) {
+      refused_ = folder.error();
+    }
+  }
+  bool found() const { return !found_.empty(); }
+  /// A path was named that may not be, even if another one may.
+  const std::optional<Error>& refused() const { return refused_; }
+
+  Result<std::string> result() const {
+    if (refused_.has_value() && (found_.empty() || refused_->code == ErrorCode::kUnsupported)) {
+      return *refused_;
+    }
+    if (found_.size() == 1) return *found_.begin();
+    if (found_.empty()) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "no checkpoint: name its folder in lmms_engine_kwargs.model_path, or in "
+                        "model_args as pretrained, model or model_path");
+    }
+    std::string all;
+    for (const std::string& folder : found_) all.append(all.empty() ? "" : ", ").append(folder);
+    return make_error(ErrorCode::kInvalidArgument, "different checkpoints are named: " + all);
+  }
+
+ private:
+  const Places& places_;
+  std::set<std::string> found_;
+  std::optional<Error> refused_;
+};
+
+Result<std::string> checkpoint_of(const Places& places, const Json& model_args,
+                                  const Json& engine_kwargs) {
+  CheckpointChoice choice(places);
+  if (engine_kwargs.contains("model_path")) choice.consider(engine_kwargs["model_path"]);
+  for (const char* const key : kCheckpointKeys) {
+    if (model_args.contains(key)) choice.consider(model_args[key]);
+  }
+  if (choice.found() || choice.refused().has_value()) return choice.result();
+  for (const auto& [key, value] : model_args.items()) choice.consider(value);
+  return choice.result();
+}
+
+/// model_args, some of which also stand beside them.
+class Arguments {
+ public:
+  Arguments(Fields& fields, const EvaluateRules& rules, Wish& wish)
+      : fields_(fields), rules_(rules), wish_(wish) {}
+
+  void take_all(const Json& arguments) {
+    for (const auto& [key, value] : arguments.items()) take(key, value);
+  }
+  void take(const std::string& key, const Json& value) {
+    protocol::EvaluationSettings& settings = wish_.plan.settings;
+    if (std::ranges::find(kCheckpointKeys, key) != std::end(kCheckpointKeys)) return;
+    if (key == "max_pixels") {
+      number(key, value, settings.max_pixels);
+    } else if (key == "min_pixels") {
+      number(key, value, settings.min_pixels);
+    } else if (key == "batch_size") {
+      batch_size(value);
+    } else if (key == "attn_implementation") {
+      word(key, value, {"flash_attention_2", "sdpa", "eager"}, settings.attn_implementation);
+    } else if (key == "dtype" || key == "torch_dtype") {
+      word(key, value, {"auto", "float32", "bfloat16"}, wish_.plan.dtype);
+    } else if (key == "num_gpus" || key == "tensor_parallel_size" || key == "data_parallel_size") {
+      if (value != 1) note(key, value, "runs on the configured device");
+    } else if (key == "max_length" || key == "max_model_len") {
+      note(key, value, "prompts are not cut here");
+    } else if (key == "gpu_memory_utilization") {
+      const bool same = value.is_number() && value == rules_.gpu_memory_utilization;
+      if (!same) note(key, value, "as configured for the evaluator");
+    } else if (!holds_checkpoint(value)) {
+      note(key, value, "not known here");
+    }
+  }
+
+ private:
+  bool holds_checkpoint(const Json& value) const {
+    if (!value.is_string() || !value.get_ref<const std::string&>().starts_with('/')) return false;
+    const auto folder = rules_.places.folder(value.get_ref<const std::string&>());
+    return folder.has_value() && *folder == wish_.plan.checkpoint;
+  }
+  void number(const std::string& key, const Json& value, std::int64_t& place) {
+    if (value.is_number_integer() && value > 0 && value < 1'000'000'000'000) {
+      place = value.get<std::int64_t>();
+    } else if (!value.is_null()) {
+      fields_.refuse("model_args", key + ": expected a positive whole number");
+    }
+  }
+  void batch_size(const Json& value) {
+    std::int64_t& bound = wish_.plan.settings.batch_size;
+    if (value.is_null() || value == "auto") return;
+    if (value.is_number_integer() && value > 0 && value < 1'000'000) {
+      bound = bound == 0 ? value.get<std::int64_t>() : std::min(bound, value.get<std::int64_t>());
+    } else {
+      fields_.refuse("batch_size", "expected a positive whole number or \"auto\"");
+    }
+  }
+  void word(const std::string& key, const Json& value, std::initializer_list<const char*> words,
+            std::string& place) {
+    if (value.is_null()) return;
+    for (const char* const known : words) {
+      if (value == known) place = known;
+    }
+    if (value != place) note(key, value, "not one that is known here");
+  }
+  void note(const std::string& key, const Json& value, const char* why) {
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    wish_.notes.push_back(printable(key.substr(0, 80)) + "=" + printable(text.substr(0, 80)) +
+                          ": " + why);
+  }
+
+  Fields& fields_;
+  const EvaluateRules& rules_;
+  Wish& wish_;
+};
+
+void check_tasks(Fields& fields, const EvaluateRules& rules,
+                 const std::vector<std::string>& tasks) {
+  if (tasks.empty()) fields.refuse("tasks", "no task is named");
+  if (tasks.size() > kMaxTasks) return fields.refuse("tasks", "more than 200 tasks");
+  std::string unknown;
+  for (const std::string& task : tasks) {
+    if (std::ranges::find(rules.tasks, task) != rules.tasks.end()) continue;
+    unknown.append(unknown.empty() ? "\"" : ", \"").append(printable(task.substr(0, 80))) += '"';
+  }
+  if (!unknown.empty())
+    fields.refuse("tasks", "not known here (GET /tasks lists them): " + unknown);
+}
+
+/// 0 is all documents, as in lmms-eval's server.
+void take_limit(Fields& fields, const Json& limit, protocol::EvaluationSettings& settings) {
+  settings.limit.reset();
+  if (limit.is_null() || limit == 0) return;
+  const double value = limit.get<double>();
+  const bool whole = value == static_cast<double>(static_cast<std::int64_t>(std::min(value, 1e9)));
+  if (value > 0 && (value < 1 || (whole && value < 1e9))) {
+    settings.limit = value;
+  } else {
+    fields.refuse("limit", "expected a count, or a fraction below 1");
+  }
+}
+
+/// Where the trainer asks for results inside the checkpoint, nothing is written there.
+Result<std::string> output_of(const EvaluateRules& rules, const FileSystem& files,
+                              const std::string& wanted, const std::string& checkpoint) {
+  // lmms-engine's own place; it may be there, as the link that leads to our results.
+  if (base_name(wanted) == "eval") {
+    const auto parent = rules.places.folder(parent_path(wanted));
+    if (parent.has_value() && *parent == checkpoint) return std::string();
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string place, rules.places.output(wanted));
+  const Status allowed =
+      checkpoint::check_output_place(files, place, checkpoint::OutputUse::kFilled);
+  if (!allowed.has_value()) return make_error(ErrorCode::kUnsupported, allowed.error().message);
+  return place;
+}
+
+}  // namespace
+
+std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, const Json& body) {
+  Fields fields(body);
+  Wish wish;
+  wish.plan.settings = rules.configured;
+  wish.plan.settings.batch_size = 0;  // the configured one bounds it when it runs
+  wish.plan.dtype = rules.dtype;
+  protocol::EvaluationSettings& settings = wish.plan.settings;
+
+  const std::string model = fields.text("model");
+  settings.tasks = fields.text_list("tasks");
+  const Json model_args = fields.optional_object("model_args");
+  const auto num_fewshot = fields.optional_integer("num_fewshot");
+  const Json batch_size = fields.optional_integer_or_text("batch_size");
+  const auto device = fields.optional_text("device");
+  const Json limit = fields.optional_number("limit");
+  const auto gen_kwargs = fields.optional_text("gen_kwargs");
+  wish.plan.log_samples = fields.boolean("log_samples", true);
+  const bool predict_only = fields.boolean("predict_only", false);
+  const std::int64_t num_gpus = fields.integer("num_gpus", 1);
+  const auto output_dir = fields.optional_text("output_dir");
+  const Json engine_kwargs = fields.optional_object("lmms_engine_kwargs");
+  if (!fields.good()) return fields.response();
+
+  check_tasks(fields, rules, settings.tasks);
+  take_limit(fields, limit, settings);
+  if (gen_kwargs.value_or("").size() > kMaxWord) fields.refuse("gen_kwargs", "too long");
+  settings.gen_kwargs = gen_kwargs.value_or("");
+  if (num_fewshot.value_or(0) != 0) {
+    fields.refuse("num_fewshot", "prompts with examples are not known here");
+  }
+  if (engine_kwargs.contains("checkpoint_type")) {
+    const Json& kind = engine_kwargs["checkpoint_type"];
+    if (kind != "regular" && kind != "ema") {
+      fields.refuse("lmms_engine_kwargs", "checkpoint_type: expected \"regular\" or \"ema\"");
+    } else {
+      wish.plan.kind = kind.get<std::string>();
+    }
+  }
+  if (!fields.good()) return fields.response();
+
+  auto checkpoint = checkpoint_of(rules.places, model_args, engine_kwargs);
+  if (!checkpoint.has_value()) return response_of(checkpoint.error());
+  wish.plan.checkpoint = std::move(checkpoint).value();
+  std::optional<std::string> output = output_dir;
+  if (const auto kwarg = engine_kwargs.find("output_path");
+      !output.has_value() && kwarg != engine_kwargs.end() && kwarg->is_string()) {
+    output = kwarg->get<std::string>();
+  }
+  if (output.has_value() && !output->empty()) {
+    auto place = output_of(rules, rules.places.files(), *output, wish.plan.checkpoint);
+    if (!place.has_value()) return response_of(place.error());
+    wish.plan.output_dir = std::move(place).value();
+  }
+
+  Arguments arguments(fields, rules, wish);
+  arguments.take_all(model_args);
+  for (const char* const key :
+       {"max_length", "max_pixels", "attn_implementation", "dtype", "gpu_memory_utilization"}) {
+    if (body.contains(key)) arguments.take(key, body[key]);
+  }
+  arguments.take("batch_size", batch_size);
+  arguments.take("num_gpus", num_gpus);
+  if (device.has_value()) {
+    wish.notes.push_back("device=" + printable(device->substr(0, 80)) +
+                         ": runs on the configured device");
+  }
+  if (predict_only) wish.notes.push_back("predict_only=true: the answers are scored all the same");
+  if (!fields.good()) return fields.response();
+
+  wish.request = Json{{"model", model},
+                      {"tasks", settings.tasks},
+                      {"model_args", body.contains("model_args") ? body["model_args"] : Json()},
+                      {"num_fewshot", num_fewshot.has_value() ? Json(*num_fewshot) : Json()},
+                      {"batch_size", batch_size},
+                      {"device", device.has_value() ? Json(*device) : Json()},
+                      {"limit", limit},
+                      {"gen_kwargs", gen_kwargs.has_value() ? Json(*gen_kwargs) : Json()},
+                      {"log_samples", wish.plan.log_samples},
+                      {"predict_only", predict_only},
+                      {"num_gpus", num_gpus},
+                      {"output_dir", output_dir.has_value() ? Json(*output_dir) : Json()}}
+                     .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return wish;
+}
+
+}  // namespace evalcar::http

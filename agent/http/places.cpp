@@ -1,0 +1,60 @@
+#include "agent/http/places.h"
+
+#include <algorithm>
+
+#include "store/checkpoint/output_place.h"
+
+namespace evalcar::http {
+namespace {
+
+constexpr std::size_t kMaxPath = 4'000;
+
+bool is_inside(const std::string& path, const std::string& folder) {
+  return path == folder || folder == "/" || path.starts_with(folder + "/");
+}
+
+}  // namespace
+
+Status Places::check_text(std::string_view text) const {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+  });
+  if (text.starts_with('/') && text.size() <= kMaxPath && plain && !text.ends_with(' ')) return {};
+  return make_error(ErrorCode::kInvalidArgument, "expected an absolute path");
+}
+
+Status Places::check_inside(const std::string& real) const {
+  for (const std::string& root : roots_) {
+    const auto place = files_->real_path(root);
+    if (place.has_value() && is_inside(real, *place)) return {};
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "the path is outside of the folders that requests may name "
+                    "(server.allowed_roots)");
+}
+
+Result<std::string> Places::folder(std::string_view text) const {
+  EVALCAR_RETURN_IF_ERROR(check_text(text));
+  const auto real = files_->real_path(std::string(text));
+  if (!real.has_value()) {
+    // Whether something is there is nobody's business outside of the roots.
+    EVALCAR_RETURN_IF_ERROR(output(text));
+    return make_error(ErrorCode::kNotFound, std::string(text) + ": no such folder");
+  }
+  EVALCAR_RETURN_IF_ERROR(check_inside(*real));
+  const auto info = files_->info_followed(*real);
+  if (!info.has_value() || info->type != FileType::kDirectory) {
+    return make_error(ErrorCode::kNotFound, std::string(text) + ": no such folder");
+  }
+  return *real;
+}
+
+Result<std::string> Places::output(std::string_view text) const {
+  EVALCAR_RETURN_IF_ERROR(check_text(text));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string place,
+                           checkpoint::resolve_output(*files_, std::string(text)));
+  EVALCAR_RETURN_IF_ERROR(check_inside(place));
+  return place;
+}
+
+}  // namespace evalcar::http

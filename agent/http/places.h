@@ -1,0 +1,35 @@
+// Which places on the disk a request may name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "store/base/file_system.h"
+
+namespace evalcar::http {
+
+/// kInvalidArgument: no absolute path, or characters that no path of ours has (then 422);
+/// kUnsupported: outside of the roots (then 403). Links are followed before it is judged where a
+/// path leads, so that none leads out. `files` must outlive it.
+class Places {
+ public:
+  /// `roots`: absolute paths; those that are not there yet hold nothing.
+  Places(const FileSystem& files, std::vector<std::string> roots)
+      : files_(&files), roots_(std::move(roots)) {}
+
+  /// The real path of a folder that is there. kNotFound if it is not.
+  Result<std::string> folder(std::string_view text) const;
+  /// The path that something made there will have: what is there of it without its links.
+  Result<std::string> output(std::string_view text) const;
+  const FileSystem& files() const { return *files_; }
+
+ private:
+  Status check_text(std::string_view text) const;
+  Status check_inside(const std::string& real) const;
+  const FileSystem* files_;
+  std::vector<std::string> roots_;
+};
+
+}  // namespace evalcar::http

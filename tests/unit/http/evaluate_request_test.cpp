@@ -1,0 +1,211 @@
+#include "agent/http/evaluate_request.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "store/base/file_system.h"
+#include "tests/unit/support/temporary_directory.h"
+
+using namespace evalcar;
+using namespace evalcar::http;
+using test::TemporaryDirectory;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+/// Two run folders under a root, and something beside it.
+struct Disk {
+  TemporaryDirectory folder;
+  RealFileSystem files;
+  std::string root = folder / "runs";
+  std::string checkpoint = root + "/a/checkpoint-5";
+
+  Disk() {
+    for (const std::string& dir : {checkpoint, root + "/b/checkpoint-7", folder / "secret"}) {
+      std::filesystem::create_directories(dir);
+    }
+    std::ofstream(checkpoint + "/model.safetensors") << "x";
+    std::filesystem::create_directory_symlink(folder / "secret", root + "/out");
+    std::filesystem::create_directory_symlink(checkpoint, root + "/newest");
+  }
+  EvaluateRules rules() const {
+    EvaluateRules rules{.places = Places(files, {root}), .tasks = {"docvqa_val", "mmmu_val"}};
+    rules.configured.data_dir = "/data";
+    rules.configured.limit = 100;
+    rules.configured.max_pixels = 1000;
+    return rules;
+  }
+  Json body() const {
+    return {{"model", "qwen2_5_vl"},
+            {"tasks", {"docvqa_val"}},
+            {"model_args", {{"model", checkpoint}}}};
+  }
+  std::variant<Wish, Response> read(const Json& json) const {
+    return read_evaluate_request(rules(), json);
+  }
+  Wish wish(const Json& json) const {
+    auto read_as = read(json);
+    if (const auto* const refused = std::get_if<Response>(&read_as)) FAIL(refused->body);
+    return std::get<Wish>(read_as);
+  }
+  unsigned status(const Json& json) const {
+    const auto read_as = read(json);
+    const auto* const refused = std::get_if<Response>(&read_as);
+    return refused == nullptr ? 200 : refused->status;
+  }
+  unsigned status_with(const char* key, const Json& value) const {
+    Json json = body();
+    json[key] = value;
+    return status(json);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a plain request becomes a plan, and is echoed with its defaults") {
+  const Disk disk;
+  const Wish wish = disk.wish(disk.body());
+
+  CHECK(wish.plan.checkpoint == disk.checkpoint);
+  CHECK(wish.plan.kind == "regular");
+  CHECK(wish.plan.settings.tasks == std::vector<std::string>{"docvqa_val"});
+  CHECK(wish.plan.settings.data_dir == "/data");
+  CHECK(wish.plan.settings.max_pixels == 1000);
+  CHECK_FALSE(wish.plan.settings.limit.has_value());  // a request's limit is its own
+  CHECK(wish.plan.output_dir.empty());
+  CHECK(wish.notes.empty());
+  const Json echo = Json::parse(wish.request);
+  CHECK(echo["log_samples"] == true);
+  CHECK(echo["predict_only"] == false);
+  CHECK(echo["num_gpus"] == 1);
+  CHECK(echo["limit"].is_null());
+  CHECK(echo["model_args"]["model"] == disk.checkpoint);
+}
+
+TEST_CASE("what lmms-engine sends is understood") {
+  const Disk disk;
+  Json json = disk.body();
+  json["limit"] = 8;
+  json["num_fewshot"] = 0;
+  json["batch_size"] = 4;
+  json["device"] = "cuda";
+  json["output_dir"] = disk.checkpoint + "/eval";
+  json["lmms_engine_kwargs"] = {
+      {"model_path", disk.checkpoint}, {"checkpoint_type", "ema"}, {"output_path", nullptr}};
+  json["model_args"]["max_pixels"] = 2000;
+  json["model_args"]["attn_implementation"] = "sdpa";
+  json["model_args"]["tensor_parallel_size"] = 2;
+  json["model_args"]["max_length"] = 2048;
+  json["model_args"]["disable_log_stats"] = true;
+  const Wish wish = disk.wish(json);
+
+  CHECK(wish.plan.kind == "ema");
+  CHECK(wish.plan.settings.limit == 8);
+  CHECK(wish.plan.settings.batch_size == 4);
+  CHECK(wish.plan.settings.max_pixels == 2000);
+  CHECK(wish.plan.settings.attn_implementation == "sdpa");
+  CHECK(wish.plan.output_dir.empty());  // never inside the checkpoint
+  CHECK_FALSE(std::filesystem::exists(disk.checkpoint + "/eval"));
+  CHECK(wish.notes.size() == 4);  // what has no effect is told
+}
+
+TEST_CASE("the checkpoint is found wherever it is named, and must be one") {
+  const Disk disk;
+  const auto with = [&](const Json& arguments) {
+    Json json = disk.body();
+    json["model_args"] = arguments;
+    return json;
+  };
+  const std::string other = disk.root + "/b/checkpoint-7";
+
+  CHECK(disk.wish(with({{"pretrained", disk.checkpoint}})).plan.checkpoint == disk.checkpoint);
+  CHECK(disk.wish(with({{"model_path", disk.checkpoint}})).plan.checkpoint == disk.checkpoint);
+  CHECK(disk.wish(with({{"whatever", disk.checkpoint}})).plan.checkpoint == disk.checkpoint);
+  CHECK(disk.wish(with({{"pretrained", disk.root + "/newest"}})).plan.checkpoint ==
+        disk.checkpoint);
+  CHECK(disk.wish(with({{"model", "Qwen/Qwen2.5-VL"}, {"pretrained", disk.checkpoint}}))
+            .plan.checkpoint == disk.checkpoint);
+  CHECK(disk.status(with({{"model", disk.checkpoint}, {"pretrained", other}})) == 422);
+  CHECK(disk.status(with({{"model", "Qwen/Qwen2.5-VL"}})) == 422);
+  CHECK(disk.status(with({{"model", "http://169.254.169.254/latest"}})) == 422);
+  CHECK(disk.status(with({{"model", disk.root + "/a/checkpoint-6"}})) == 422);
+  CHECK(disk.status(with(Json::object())) == 422);
+}
+
+TEST_CASE("no path leads out of the roots") {
+  const Disk disk;
+  for (const std::string& path :
+       {std::string("/etc"), disk.folder / "secret", disk.root + "/../secret", disk.root + "/out",
+        disk.root + "/out/../secret", disk.folder / "nothing"}) {
+    CAPTURE(path);
+    Json json = disk.body();
+    json["model_args"] = {{"pretrained", path}};
+    CHECK(disk.status(json) == 403);
+    json = disk.body();
+    json["lmms_engine_kwargs"] = {{"model_path", path}};
+    CHECK(disk.status(json) == 403);
+    CHECK(disk.status_with("output_dir", path + "/new") == 403);
+  }
+  CHECK(disk.status_with("model_args", {{"pretrained", "../secret"}}) == 422);
+  CHECK(disk.status_with("model_args", {{"pretrained", disk.checkpoint + " "}}) == 422);
+  CHECK(disk.status_with("model_args", {{"pretrained", disk.checkpoint + std::string(1, '\0')}}) ==
+        422);
+  CHECK(disk.status_with("model_args", {{"pretrained", disk.root + "/%2e%2e/secret"}}) == 422);
+}
+
+TEST_CASE("results may go anywhere under the roots but into a checkpoint") {
+  const Disk disk;
+  Json json = disk.body();
+  json["output_dir"] = disk.root + "/results/x";
+  CHECK(disk.wish(json).plan.output_dir == disk.root + "/results/x");
+  CHECK_FALSE(std::filesystem::exists(disk.root + "/results"));
+  CHECK(disk.status_with("output_dir", disk.checkpoint) == 403);
+  CHECK(disk.status_with("output_dir", disk.checkpoint + "/other") == 403);
+  CHECK(disk.status_with("output_dir", disk.checkpoint + "/eval/deeper") == 403);
+  CHECK(disk.status_with("output_dir", disk.root + "/a/checkpoint-5-results") == 403);
+  CHECK(disk.status_with("output_dir", "relative") == 422);
+}
+
+TEST_CASE("fields of the wrong kind are answered as pydantic answers them") {
+  const Disk disk;
+  const auto refused = std::get<Response>(
+      disk.read({{"tasks", "docvqa_val"}, {"model_args", 7}, {"batch_size", 1.5}}));
+  const Json detail = Json::parse(refused.body)["detail"];
+
+  CHECK(refused.status == 422);
+  REQUIRE(detail.size() == 4);
+  CHECK(detail[0]["type"] == "missing");
+  CHECK(detail[0]["loc"] == Json{"body", "model"});
+  CHECK(detail[0]["msg"] == "Field required");
+  CHECK(detail[1]["type"] == "list_type");
+  CHECK(detail[2]["type"] == "dict_type");
+  CHECK(disk.status(Json::array()) == 422);
+  CHECK(disk.status("text") == 422);
+  for (const auto& [key, value] : std::map<const char*, Json>{{"num_fewshot", "x"},
+                                                              {"num_fewshot", 3},
+                                                              {"limit", -1},
+                                                              {"limit", 2.5},
+                                                              {"log_samples", "perhaps"},
+                                                              {"gen_kwargs", 1},
+                                                              {"output_dir", 1}}) {
+    CAPTURE(key, value.dump());
+    CHECK(disk.status_with(key, value) == 422);
+  }
+  CHECK(disk.status_with("num_fewshot", 3) == 422);
+  CHECK(disk.status_with("unknown_field", 3) == 200);
+}
+
+TEST_CASE("nothing is smuggled in through the name of a task") {
+  const Disk disk;
+  for (const char* const task : {"docvqa_val,mmmu_val", "docvqa_val --x", "$(touch x)", "/x/y.yaml",
+                                 "`id`", "docvqa_val\nmmmu_val", "", "-h"}) {
+    CAPTURE(task);
+    CHECK(disk.status_with("tasks", Json::array({task})) == 422);
+  }
+  CHECK(disk.status_with("tasks", Json::array()) == 422);
+  const auto refused = std::get<Response>(
+      disk.read({{"model", "m"}, {"tasks", Json::array({std::string(60'000, 'x')})}}));
+  CHECK(refused.body.size() < 2'000);
+}

@@ -1,0 +1,317 @@
+// The real listener on real sockets.
+#include "agent/http/listener.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "agent/supervise/child_process.h"
+#include "tests/unit/support/temporary_directory.h"
+
+using namespace evalcar;
+using namespace evalcar::http;
+using supervise::OwnedFd;
+using test::TemporaryDirectory;
+
+namespace {
+
+void echo(const Request& request, const Respond& respond) {
+  Response response;
+  response.body = request.head.method + " " + request.path + " " + request.body;
+  respond(std::move(response));
+}
+
+/// A listener in its own thread.
+class Running {
+ public:
+  explicit Running(ListenerLimits limits = {}, Handler handler = echo, AccessRules rules = {})
+      : listener(std::move(rules), limits, std::move(handler)) {}
+  ~Running() {
+    listener.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  void start() {
+    thread_ = std::thread([this] { listener.run(); });
+  }
+  Listener listener;
+
+ private:
+  std::thread thread_;
+};
+
+OwnedFd connect_to(std::uint16_t port) {
+  OwnedFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval patience{30, 0};
+  (void)::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+void send_text(const OwnedFd& fd, const std::string& text) {
+  (void)!::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+/// Until the other side has nothing more to say.
+std::string receive_all(const OwnedFd& fd) {
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (true) {
+    const ssize_t n = ::recv(fd.get(), piece.data(), piece.size(), 0);
+    if (n <= 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+  }
+}
+
+std::string ask(std::uint16_t port, const std::string& text) {
+  const OwnedFd fd = connect_to(port);
+  send_text(fd, text);
+  return receive_all(fd);
+}
+
+std::string get(const std::string& path, const std::string& more = "") {
+  return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n";
+}
+
+constexpr Endpoint any_port() {
+  return {.address = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}, .port = 0};
+}
+
+}  // namespace
+
+TEST_CASE("a request is answered, and another one on the same connection") {
+  Running server;
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+
+  const std::string answer =
+      ask(server.listener.port(),
+          "POST /a%20b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi" + get("/next"));
+
+  CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(answer.find("POST /a b hi") != std::string::npos);
+  CHECK(answer.find("GET /next ") != std::string::npos);
+  CHECK(answer.find("X-Content-Type-Options: nosniff") != std::string::npos);
+  CHECK(answer.find("Access-Control") == std::string::npos);
+}
+
+TEST_CASE("a handler may answer later and from another thread") {
+  std::thread worker;
+  Running server({}, [&worker](const Request&, const Respond& respond) {
+    worker = std::thread([respond] { respond({.body = "later"}); });
+  });
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+
+  CHECK(ask(server.listener.port(), get("/")).find("later") != std::string::npos);
+  worker.join();
+}
+
+TEST_CASE("what is too large is refused at its limit") {
+  ListenerLimits limits;
+  limits.body_bytes = 100;
+  limits.head_bytes = 1'000;
+  Running server(limits);
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+  const auto port = server.listener.port();
+  const std::string post = "POST / HTTP/1.1\r\nHost: localhost\r\n";
+
+  CHECK(ask(port, post + "Content-Length: 10737418240\r\n\r\nx").starts_with("HTTP/1.1 413"));
+  CHECK(ask(port, post + "Transfer-Encoding: chunked\r\n\r\n1000\r\n" + std::string(4096, 'x'))
+            .starts_with("HTTP/1.1 413"));
+  CHECK(ask(port, get("/", "X: " + std::string(2'000, 'x') + "\r\n")).starts_with("HTTP/1.1 431"));
+  CHECK(ask(port, "G " + std::string(5'000, 'x')).substr(0, 12) != "HTTP/1.1 200");
+  CHECK(ask(port, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+  CHECK(ask(port, post + "Content-Length: 100\r\nConnection: close\r\n\r\n" + std::string(100, 'x'))
+            .starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a refusal does not get lost behind a body that is still being sent") {
+  AccessRules rules;
+  rules.token = "0123456789abcdef";
+  Running server({}, echo, rules);
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+
+  const std::string answer = ask(
+      server.listener.port(),
+      "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 50000\r\n\r\n" +
+          std::string(50'000, 'x'));
+
+  CHECK(answer.starts_with("HTTP/1.1 401"));
+  CHECK(answer.find("WWW-Authenticate: Basic") != std::string::npos);
+}
+
+TEST_CASE("a head that does not come to its end closes its connection") {
+  ListenerLimits limits;
+  limits.head_time = std::chrono::milliseconds(200);
+  Running server(limits);
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+  const OwnedFd slow = connect_to(server.listener.port());
+  send_text(slow, "GET / HTTP/1.1\r\nHost: loc");
+
+  CHECK(receive_all(slow).empty());  // it ends, without an answer
+}
+
+TEST_CASE("connections that dawdle make room for one that asks") {
+  ListenerLimits limits;
+  limits.connections = 8;
+  Running server(limits);
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+  std::vector<OwnedFd> slow;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(connect_to(server.listener.port()));
+    send_text(slow.back(), "GET / HT");
+  }
+
+  CHECK(ask(server.listener.port(), get("/")).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("without descriptors nothing is accepted, and with them again everything is") {
+  Running server;
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const OwnedFd early = connect_to(server.listener.port());
+  OwnedFd late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::vector<OwnedFd> hoard;
+  const rlimit few{static_cast<rlim_t>(late.get() + 20), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) hoard.emplace_back(fd);
+
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server.listener.port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int connected =
+      ::connect(late.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  send_text(late, get("/"));
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto cpu = used.ru_utime.tv_sec;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ::getrusage(RUSAGE_SELF, &used);
+  hoard.clear();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+
+  REQUIRE(connected == 0);
+  CHECK(used.ru_utime.tv_sec - cpu < 5);
+  CHECK(receive_all(late).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a peer that goes away before its answer ends nothing") {
+  Running server({}, [](const Request&, const Respond& respond) {
+    respond({.body = std::string(1'000'000, 'x')});
+  });
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+  for (int i = 0; i < 20; ++i) {
+    const OwnedFd fd = connect_to(server.listener.port());
+    const linger at_once{1, 0};
+    (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    send_text(fd, get("/"));
+  }
+
+  CHECK(ask(server.listener.port(), get("/")).size() > 1'000'000);
+}
+
+TEST_CASE("a port that somebody else has is told as that") {
+  Running server;
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  Endpoint taken = any_port();
+  taken.port = server.listener.port();
+  Running other;
+  const Status refused = other.listener.listen_tcp(taken);
+
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code == ErrorCode::kUnavailable);
+}
+
+namespace {
+
+OwnedFd connect_local(const std::string& path) {
+  OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+}  // namespace
+
+TEST_CASE("a unix socket answers its own user without a token") {
+  const TemporaryDirectory folder;
+  const std::string path = folder / "api.sock";
+  AccessRules rules;
+  rules.token = "0123456789abcdef";
+  rules.uids = {static_cast<std::uint32_t>(::getuid())};
+  {
+    Running server({}, echo, rules);
+    REQUIRE(server.listener.listen_unix(path).has_value());
+    server.start();
+    const OwnedFd fd = connect_local(path);
+    send_text(fd, get("/local"));
+    CHECK(receive_all(fd).find("GET /local") != std::string::npos);
+
+    Running second;
+    const Status taken = second.listener.listen_unix(path);
+    REQUIRE_FALSE(taken.has_value());
+    CHECK(taken.error().code == ErrorCode::kUnavailable);
+    CHECK(connect_local(path).get() >= 0);  // it was left alone
+  }
+  CHECK(::access(path.c_str(), F_OK) != 0);
+}
+
+TEST_CASE("a unix socket refuses users that were not named") {
+  const TemporaryDirectory folder;
+  AccessRules rules;
+  rules.uids = {static_cast<std::uint32_t>(::getuid()) + 1};
+  Running server({}, echo, rules);
+  REQUIRE(server.listener.listen_unix(folder / "api.sock").has_value());
+  server.start();
+  const OwnedFd fd = connect_local(folder / "api.sock");
+  send_text(fd, get("/"));
+
+  CHECK(receive_all(fd).starts_with("HTTP/1.1 403"));
+}
+
+TEST_CASE("a stale socket file is replaced, another kind of file stays") {
+  const TemporaryDirectory folder;
+  const std::string path = folder / "api.sock";
+  {
+    const OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.c_str(), path.size());
+    REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  Running server;
+  CHECK(server.listener.listen_unix(path).has_value());
+
+  const std::string file = folder / "notes";
+  std::ofstream(file) << "keep";
+  Running other;
+  CHECK_FALSE(other.listener.listen_unix(file).has_value());
+  CHECK(::access(file.c_str(), F_OK) == 0);
+
+  REQUIRE(::mkdir((folder / "open").c_str(), 0700) == 0);
+  REQUIRE(::chmod((folder / "open").c_str(), 0777) == 0);
+  CHECK_FALSE(other.listener.listen_unix(folder / "open/api.sock").has_value());
+}

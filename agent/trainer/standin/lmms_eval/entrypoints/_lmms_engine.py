@@ -1,0 +1,107 @@
+"""What lmms-engine 0.1.4's EvalServerBackend does with an answer, mended for as long as its class is what it was then:
+
+- metrics are logged as its documentation says, `eval/<task>/<metric>`, not `eval/<task>_<metric>`;
+- they are taken from the answer itself, so that trainer and server need no common file system;
+- a job leaves the pending ones only when its numbers are taken (those of the last one were lost), and an error of the moment
+  (the server is restarted) is tried again at the next look instead of dropping the job.
+
+An lmms-engine whose class has other parts is left as it is."""
+
+import collections
+import json
+import logging
+import math
+import sys
+import time
+
+log = logging.getLogger("evalcar")
+PARTS = ("_poll_results", "_parse_eval_results", "check_and_get_completed", "submit_eval")
+_metrics = collections.OrderedDict()  # path of a results file → {task: {metric: value}}
+_KEPT = 1000
+_handed_over = set()  # ids of jobs whose numbers wait to be taken
+
+
+def remember(job):
+    """The numbers of a completed job, by the file that it names."""
+    for files in (job.get("result") or {}).values():
+        if job.get("metrics") and isinstance(files, dict) and files.get("results"):
+            _metrics[files["results"]] = job["metrics"]
+            while len(_metrics) > _KEPT:
+                _metrics.popitem(last=False)
+
+
+def parse_results(_backend, result_data):
+    metrics = {}
+    for files in (result_data or {}).values():
+        path = files.get("results")
+        tasks = _metrics.get(path)
+        if tasks is None and path:
+            tasks = _from_file(path)
+        for task, values in (tasks or {}).items():
+            for name, value in values.items():
+                if isinstance(value, (int, float)) and math.isfinite(value) and not name.endswith("_stderr"):
+                    metrics[f"eval/{task}/{name}"] = float(value)
+    return metrics
+
+
+def _from_file(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            tasks = json.load(file)["results"]
+    except (OSError, ValueError, KeyError) as error:
+        log.error("%s: %s", path, error)
+        return {}
+    return {task: {key.split(",")[0]: value for key, value in values.items() if "_stderr," not in key and "," in key}
+            for task, values in tasks.items()}  # fmt: skip
+
+
+def poll_results(backend):
+    """In place of the loop of the backend's thread. A completed job stays among the pending ones until its numbers were taken."""
+    failures = collections.Counter()
+    while True:
+        time.sleep(backend.poll_interval)
+        for job_id, step in list(backend.pending_evals.items()):
+            if job_id in _handed_over:
+                continue
+            try:
+                job = backend.client.get_job(job_id)
+            except Exception as error:  # noqa: BLE001: of whatever kind, training goes on
+                gone = getattr(error, "status", None) == 404
+                failures[job_id] += 1
+                if failures[job_id] == 1 or gone:
+                    log.warning("evaluation of step %s: %s", step, error)
+                if gone:
+                    backend.pending_evals.pop(job_id, None)
+                continue
+            failures.pop(job_id, None)
+            status = job.get("status")
+            if status in ("queued", "running"):
+                continue
+            metrics = backend._parse_eval_results(job.get("result") or {}) if status == "completed" else {}
+            if metrics:
+                log.info("evaluation of step %s: %s", step, metrics)
+                _handed_over.add(job_id)
+                backend.results_queue.put((job_id, step, metrics))
+            else:
+                log.error("evaluation of step %s: %s: %s", step, status, job.get("error") or "no metrics")
+                backend.pending_evals.pop(job_id, None)
+
+
+def take_completed(backend):
+    taken = []
+    while not backend.results_queue.empty():
+        job_id, step, metrics = backend.results_queue.get_nowait()
+        taken.append((step, metrics))
+        backend.pending_evals.pop(job_id, None)
+        _handed_over.discard(job_id)
+    return taken
+
+
+def mend():
+    module = sys.modules.get("lmms_engine.eval.backends")
+    backend = getattr(module, "EvalServerBackend", None)
+    if backend is None or not all(hasattr(backend, name) for name in PARTS):
+        return
+    backend._parse_eval_results = parse_results
+    backend._poll_results = poll_results
+    backend.check_and_get_completed = take_completed

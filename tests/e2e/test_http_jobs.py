@@ -40,7 +40,8 @@ def test_a_job_for_what_the_watcher_measures_is_answered_from_the_database(bench
 def test_a_job_with_other_settings_leaves_the_configured_series_alone(bench):
     folder = checkpoints.write_hugging_face(bench.run, 5)
     sidecar, api = serving(bench)
-    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the watcher's result")
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")} and (bench.run / "_evalcar" / "best.json").exists(),
+                     what="the watcher's result")
     before = (sidecar.metrics_lines(), best_of(bench), sidecar.query("SELECT * FROM metrics"))
 
     limited = api.wait_for(api.submit(folder, limit=2), "completed")
@@ -51,7 +52,6 @@ def test_a_job_with_other_settings_leaves_the_configured_series_alone(bench):
     assert other_task["metrics"]["textvqa_val"]["anls"] == pytest.approx(value_of(bench, folder, "textvqa_val"))
     paths = {next(iter(job["result"].values()))["results"] for job in (limited, other_task)}
     assert len(paths) == 2 and all("/job-" in path for path in paths)
-    (bench.home / "again").mkdir()
     assert (sidecar.metrics_lines(), best_of(bench), sidecar.query("SELECT * FROM metrics")) == before
     # Nor after a restart, which looks at everything again.
     sidecar.stop()
@@ -73,6 +73,7 @@ def test_a_job_with_other_settings_that_comes_first_takes_nothing_from_the_watch
     job = api.wait_for(job_id, "completed")
     sidecar.wait_for(lambda s: len(s.metrics_lines()) == 1, what="the watcher's line")
 
+    sidecar.wait_for(lambda s: (bench.run / "_evalcar" / "best.json").exists(), what="best.json")
     (line,) = sidecar.metrics_lines()
     assert line["samples"] == 6
     assert line["metrics"]["eval/docvqa_val/anls"] == pytest.approx(value_of(bench, folder))

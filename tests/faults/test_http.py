@@ -144,19 +144,14 @@ def test_fd_exhaustion_accept(bench):
     old = resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 20, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
     crowd = [socket.create_connection(("127.0.0.1", api.port)) for _ in range(60)]
     try:
-        before = cpu_seconds(pid)
+        before = tools.cpu_seconds(pid)
         time.sleep(2)
-        assert cpu_seconds(pid) - before < 1  # of two
+        assert tools.cpu_seconds(pid) - before < 1  # of two
     finally:
         for connection in crowd:
             connection.close()
         resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
     tools.eventually(lambda: api.get("/health"), what="an answer")
-
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 ROUTES = [("GET", "/health"), ("GET", "/tasks"), ("GET", "/models"), ("GET", "/queue"), ("GET", "/jobs/x"), ("DELETE", "/jobs/x"),
@@ -283,10 +278,8 @@ def test_xss(bench):
 
 def test_ssrf(bench):
     """No name in a request makes the agent connect anywhere."""
-    tools.need("strace")
     sidecar, api = serving(bench, "--set", "evaluate.eval_strategy=no", start=False)
-    trace = bench.home / "connects"
-    sidecar.command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg", "-o", str(trace), *sidecar.command]
+    trace = tools.strace(sidecar, "connect", follow=True)
     sidecar.start()
     api.wait_until_up(sidecar, timeout=120)
     folder = checkpoints.write_hugging_face(bench.run, 5)

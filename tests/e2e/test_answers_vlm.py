@@ -1,4 +1,5 @@
-"""lmms-eval 0.7.3 itself and `evalcar eval` on Qwen3-VL: same text for every sample, same metrics (test_answers.py has Qwen2.5-VL)."""
+"""lmms-eval 0.7.3 itself and `evalcar eval` on Qwen2-VL and Qwen3-VL: same text for every sample, same metrics (test_answers.py has
+Qwen2.5-VL). Qwen3-VL has a chat wrapper of its own there, Qwen2-VL goes through `huggingface`."""
 
 import pytest
 from fixtures import data_sets, lmms_eval_run, small_vlms
@@ -6,11 +7,12 @@ from test_answers import TASKS, numbers, run_eval, without_set_order
 
 CASES = [
     pytest.param("qwen3_vl", small_vlms.SmallVlm("qwen3_vl", seed=41), 2, id="qwen3_vl"),
+    pytest.param("huggingface", small_vlms.SmallVlm("qwen2_vl", seed=42, generation="hub", names="hub", repetition_penalty=1.05), 2, id="qwen2_vl"),
     pytest.param("qwen3_vl", small_vlms.SmallVlm("qwen3_vl", seed=43, generation="4.57", tied=False, repetition_penalty=1.1), 12,
                  id="qwen3_vl-4.57", marks=pytest.mark.full),
 ]  # fmt: skip
 SIZES = ((60, 33), (500, 420))  # a range of sides: each picture is resized by the family's rule
-LENGTH = "max_new_tokens=24"  # for textvqa_val, which says nothing
+LENGTH = "max_new_tokens=24"  # textvqa_val says nothing, and huggingface's default is 4,096
 
 
 @pytest.mark.parametrize(("wrapper", "spec", "documents"), CASES)

@@ -110,7 +110,9 @@ def in_text(key, value):
 CONFIGS = {
     "architecture": (architecture("GPTNeoForCausalLM"), "unsupported", ["GPTNeoForCausalLM", "known are: qwen2_5_vl", "qwen3 (Qwen3ForCausalLM)"]),
     "layers": (in_text("num_hidden_layers", 10**9), "corruption", ["num_hidden_layers is 1000000000", "from 1 to 1024"]),
-    "more-layers": (in_text("num_hidden_layers", 4), "corruption", ["missing (model.layers.3."]),
+    "more-layers": (lambda c: c["text_config"].update(num_hidden_layers=4, layer_types=["full_attention"] * 4), "corruption",
+                    ["missing (model.layers.3."]),
+    "layer-types": (in_text("num_hidden_layers", 4), "corruption", ["layer_types is a list of 3"]),
     "negative": (in_text("vocab_size", -5), "corruption", ["vocab_size is -5"]),
     "text": (in_text("hidden_size", "64"), "corruption", ["hidden_size is \"64\"", "expected an integer"]),
     "huge": (in_text("intermediate_size", 2**63), "corruption", ["intermediate_size is 9223372036854775808"]),

@@ -20,7 +20,7 @@ MODELS = {
     "llama-plain-bfloat16-file": SmallTextModel("llama", seed=44, dtype="bfloat16", kv_heads=1, rms_norm_eps=1e-5, layers=4),
     "mistral-window": SmallTextModel("mistral", seed=5, extra={"sliding_window": 12}),
     "mistral-no-window-own-head-dim": SmallTextModel("mistral", seed=6, head_dim=32, rope_theta=1e6, extra={"sliding_window": None}),
-    "mistral-hub-window": SmallTextModel("mistral", seed=7, generation="4", tied=True, kv_heads=1, extra={"sliding_window": 1}),
+    "mistral-hub-window": SmallTextModel("mistral", seed=7, generation="4", tied=True, kv_heads=1, extra={"sliding_window": 2}),
     "mistral-hub-wide-window": SmallTextModel("mistral", seed=8, generation="4", heads=6, hidden=96, kv_heads=3, dtype="bfloat16"),
     "qwen2-tied": SmallTextModel("qwen2", seed=69, tied=True, rope_theta=1e6),
     "qwen2-hub": SmallTextModel("qwen2", seed=10, generation="4", kv_heads=1, heads=8, rms_norm_eps=1e-5),

@@ -148,7 +148,10 @@ void add_inspect(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("inspect", "What a checkpoint is and holds");
   auto options = std::make_shared<InspectOptions>();
   auto weights = std::make_shared<std::string>("regular");
-  command->add_option("CHECKPOINT", options->checkpoint, "Folder of the checkpoint")->required();
+  command
+      ->add_option("CHECKPOINT", options->checkpoint,
+                   "Folder of the checkpoint, or of a run: its newest complete one")
+      ->required();
   command
       ->add_option("--weights", *weights,
                    "regular or ema; average: of a folder of several checkpoints")

@@ -93,6 +93,22 @@ Status check_step(const MergeOptions& options, const std::string& folder,
                (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
 }
 
+/// The folder may be one of shards itself, of the usual names or of --state_dict_dirname's.
+Result<NamedFolder> find_input(const FileSystem& files, const std::string& input,
+                               const MergeOptions& options, LayoutOptions layout) {
+  const auto find = [&] {
+    return find_named_folder(
+        files, input, checkpoint_patterns(options.pattern), layout,
+        "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
+  };
+  auto named = find();
+  if (options.state_dict_dirname.empty() || !named.has_value() || !named->shard_folder.empty()) {
+    return named;
+  }
+  layout.shard_folder = options.state_dict_dirname;
+  return find();
+}
+
 /// The folders that --input_dir names. Where those of shards are named, these are what is merged.
 Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptions& options,
                                              LayoutOptions& layout) {
@@ -100,9 +116,7 @@ Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptio
   std::vector<std::string> folders;
   std::optional<std::string> shards;
   for (const std::string& input : options.inputs) {
-    auto named =
-        find_named_folder(files, input, checkpoint_patterns(options.pattern), layout,
-                          "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
+    auto named = find_input(files, input, options, layout);
     if (!named.has_value()) return with_context(named.error(), "--input_dir");
     if (shards.value_or(named->shard_folder) != named->shard_folder) {
       return usage("--input_dir: " + input + " is not of the same folder of shards as the others");

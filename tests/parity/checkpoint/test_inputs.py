@@ -80,6 +80,15 @@ def test_the_folder_that_is_named_comes_before_whole_weights_beside_it(tool, tmp
     assert {each.name: value(each) for each in merged.iterdir()} == {"regular": 1, "other_shards": 2, "third_shards": 3}
 
 
+def test_a_folder_of_another_name_may_be_named_twice_but_not_two_of_them(tool, tmp_path):  # noqa: F811
+    folder = write(tmp_path / "checkpoint-5", 1.0, kinds=(SHARDS, "third_shards"))
+
+    run(tool, "merge", "--input_dir", folder / "third_shards", "--state_dict_dirname", "third_shards")
+    other = run(tool, "merge", "--input_dir", folder / SHARDS, "--state_dict_dirname", "third_shards", code=2)
+
+    assert merged_below(tmp_path) == ["_evalcar/merged/5/third_shards"] and f"--input_dir names {SHARDS}" in other.stderr
+
+
 def test_a_slash_behind_the_name_makes_no_other_weights_of_them(tool, tmp_path):  # noqa: F811
     folder = write(tmp_path / "checkpoint-5", 1.0)
     write(tmp_path / "ema" / "checkpoint-5", 2.0, kinds=(EMA_SHARDS,))
@@ -278,6 +287,8 @@ def test_a_checkpoint_that_was_just_begun_is_not_ready(tool, tmp_path, begin):  
     for arguments in (["inspect", folder], ["inspect", tmp_path], ["merge", "--input_dir", folder], ["merge", "--input_dir", tmp_path]):
         done = run(tool, *arguments, code=3)
         assert "no weights yet" in done.stderr and str(folder) in done.stderr
+    done = run(tool, "eval", folder, "--tasks", "docvqa_val", "--data", tmp_path, "--device", "cpu", code=3)
+    assert "no weights yet" in done.stderr
     assert names_below(tmp_path)[0] == "checkpoint-5" and not (tmp_path / "_evalcar").exists()
 
 

@@ -1,10 +1,14 @@
 """Models that something was wrapped around while they were trained (torch.compile, DistributedDataParallel, FSDP 1, activation
 checkpointing): what is merged has the names of their own modules, which transformers loads. And what modules keep beside weights."""
 
+import lessons
 import pytest
+import small_models
 import torch
 from safetensors.torch import save_file
+from test_bin import write_bin
 from test_checkpoints import assert_same, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
+from test_dcp_runs import run_once
 
 
 class Net(torch.nn.Module):
@@ -82,6 +86,24 @@ def test_transformers_finds_every_weight_of_a_compiled_model(tool, tmp_path):  #
     loaded, found = LlamaForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert_same(dict(loaded.state_dict()), dict(model.state_dict()))
+
+
+def test_a_compiled_models_checkpoint_is_evaluated_as_the_same_weights_without_its_names(bin_dir, cache_dir, tmp_path):
+    """Extra states beside them change nothing."""
+    if not (bin_dir / "evalcar-evaluator").exists():
+        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
+    model, _ = small_models.write_model(tmp_path / "hub", cache_dir=cache_dir, layers=2)
+    data = lessons.write_data(tmp_path / "data", docvqa=2, mmmu=1)
+    states = {"plain": dict(model.state_dict()), "compiled": dict(torch.compile(model).state_dict())}
+    states["compiled"]["_orig_mod.model._extra_state"] = torch.zeros(3, dtype=torch.uint8)
+    lines = {}
+    for name, state in states.items():
+        write_bin(tmp_path / name / "checkpoint-5", tmp_path / "hub", "pytorch_model.bin", state)
+        lines[name] = run_once(bin_dir, tmp_path, tmp_path / name, data)
+
+    assert sorted(states["plain"]) != sorted(states["compiled"])
+    assert lines["compiled"]["weights_sha256"] == lines["plain"]["weights_sha256"]
+    assert lines["compiled"]["metrics"] == lines["plain"]["metrics"]
 
 
 def test_extra_states_are_left_out_and_told(tool, tmp_path):  # noqa: F811

@@ -304,7 +304,8 @@ Status Agent::try_start(OutputDirectory& directory, bool& started) {
   EVALCAR_ASSIGN_OR_RETURN(auto waiting, directory.waiting());
   for (int tries = 0; tries < kMostTriesToStart; ++tries) {
     const schedule::Choice choice = schedule::choose(waiting, settings_.evaluate.policy);
-    EVALCAR_RETURN_IF_ERROR(directory.supersede(choice.superseded));
+    EVALCAR_ASSIGN_OR_RETURN(const bool all, directory.supersede(choice.superseded));
+    if (!all) return {};  // the next choice goes on with it
     if (!choice.next.has_value()) return {};
     EVALCAR_ASSIGN_OR_RETURN(const auto row, directory.store().read().evaluation(*choice.next));
     EVALCAR_ASSIGN_OR_RETURN(auto lease, directory.lease_of(row));

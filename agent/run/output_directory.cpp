@@ -560,10 +560,10 @@ Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
   return taken;
 }
 
-Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
+Result<bool> OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
   Slice slice(around_);
   for (const std::int64_t id : evaluations) {
-    if (slice.was_cut()) return {};  // the others are, at the next choice
+    if (slice.was_cut()) return false;
     EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
     EVALCAR_RETURN_IF_ERROR(
         end_evaluation(*store_, id, EvaluationState::kSuperseded,
@@ -571,7 +571,7 @@ Status OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) 
     leases_.release(row);
     (void)slice.over();
   }
-  return {};
+  return true;
 }
 
 Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptFailure& failure,

@@ -75,7 +75,9 @@ class OutputDirectory {
 
   /// Evaluations that wait for their turn. Those given up by the policy are marked here.
   Result<std::vector<schedule::Candidate>> waiting();
-  Status supersede(const std::vector<std::int64_t>& evaluations);
+  /// False: a slice was cut, and some of them still wait; whoever measured another one now would
+  /// measure them after it.
+  Result<bool> supersede(const std::vector<std::int64_t>& evaluations);
   /// How a job on it stands (Requested::look); absent: there is no such checkpoint, or the
   /// directory cannot tell now.
   Result<std::optional<request::JobNews>> look_at_job(const request::JobPlan& plan, bool first);

@@ -24,7 +24,7 @@ WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
     tell(agent);
     if (agent.finished().has_value()) return stop(agent);
     if (next_.has_value() && agent.between_evaluations()) {
-      (void)agent.stop();
+      agent.hand_over();
       return {0, std::exchange(next_, std::nullopt)};
     }
     line.show(agent.progress());

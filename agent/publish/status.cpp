@@ -19,10 +19,16 @@ Json agent_json(const std::optional<AgentFacts>& agent) {
   if (!agent.has_value()) return nullptr;
   Json json = Json::object();
   json["pid"] = agent->pid;
+  json["state"] = agent->exit_code.has_value() ? "ended" : "running";
+  if (agent->exit_code.has_value()) json["exit_code"] = *agent->exit_code;
   json["version"] = agent->version;
   json["uptime_s"] = agent->uptime_s;
   if (!agent->device.empty()) json["device"] = agent->device;
   if (!agent->warning.empty()) json["warning"] = agent->warning;
+  if (agent->keep_best.has_value()) {
+    json["keep_best"] = *agent->keep_best;
+    json["metric_for_best_model"] = agent->metric_for_best_model;
+  }
   if (agent->watching.has_value()) {
     const WatchFacts& watching = *agent->watching;
     json["watching"] = {{"file_system", watching.file_system},

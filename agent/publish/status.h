@@ -29,6 +29,12 @@ struct AgentFacts {
   std::string warning;                      ///< e.g. "no GPU seen, running on the CPU"
   std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
   std::optional<WatchFacts> watching;
+  /// It has ended in good order, with this exit code; absent while it runs.
+  std::optional<int> exit_code;
+  /// publish.keep_best and publish.metric_for_best_model: whether a trainer that loads its best
+  /// checkpoint at the end will find it. Absent: not known.
+  std::optional<std::int64_t> keep_best;
+  std::string metric_for_best_model;
 };
 
 /// The JSON document of `status` where there is no database yet.

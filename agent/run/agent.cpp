@@ -372,15 +372,27 @@ int Agent::code_of_rows() const {
 }
 
 int Agent::stop() {
+  put_down_work();
+  int code = exit_code_.value_or(kDone);
+  if (!exit_code_.has_value()) {
+    code = code_of_rows();
+    if (code == kNothing) code = kDone;  // told to stop: having found nothing is no failure
+  }
+  write_status(true, code);
+  return code;
+}
+
+void Agent::hand_over() {
+  put_down_work();
+  write_status(true);
+}
+
+void Agent::put_down_work() {
   if (job_ != nullptr) {
     job_->interrupt();
     end_job();
   }
   supervisor_.stop();
-  write_status(true);
-  if (exit_code_.has_value()) return *exit_code_;
-  const int code = code_of_rows();
-  return code == kNothing ? kDone : code;  // told to stop: having found nothing is no failure
 }
 
 milliseconds Agent::until_due() const {
@@ -429,8 +441,11 @@ std::string Agent::progress() const {
   return job_->row().checkpoint + " " + job_->row().kind + ": " + job_->progress();
 }
 
-void Agent::write_status(bool now) {
+void Agent::write_status(bool now, std::optional<int> exit_code) {
   publish::AgentFacts facts;
+  facts.exit_code = exit_code;
+  facts.keep_best = settings_.publish.keep_best;
+  facts.metric_for_best_model = settings_.publish.metric_for_best_model;
   facts.pid = ::getpid();
   facts.version = around_.version;
   facts.uptime_s =

@@ -50,8 +50,12 @@ class Agent {
   /// The exit code, once there is nothing more to do (--once, exit_when_quiet) or nothing can be
   /// done.
   std::optional<int> finished() const { return exit_code_; }
-  /// Interrupts the job, writes the status and ends the evaluator. Returns the exit code.
+  /// Interrupts the job and ends the evaluator; status.json says that and how it ended. Returns the
+  /// exit code.
   int stop();
+  /// The same for another agent in this process, which goes on at once: status.json says nothing of
+  /// an end.
+  void hand_over();
   /// The evaluation that runs goes on to its end, and no other is begun.
   void begin_no_more() { begins_ = false; }
   /// No evaluation runs.
@@ -89,7 +93,8 @@ class Agent {
   /// Nothing more is expected of this directory.
   bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();
-  void write_status(bool now);
+  void put_down_work();
+  void write_status(bool now, std::optional<int> exit_code = {});
   void complain(const std::string& where, const Status& status);
   int code_of_rows() const;
 

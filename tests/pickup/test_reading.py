@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import checkpoints
+import evalcar_trainer
 import pytest
 from evalcar_trainer import EvaluationMissing, Reader, follow, wait_for
 
@@ -124,6 +126,24 @@ def test_wait_for_gives_up_where_no_agent_shows_itself_and_when_its_time_is_over
         wait_for(tmp_path, 5, stale_after=0.2, poll_interval=0.05)
     with pytest.raises(EvaluationMissing, match="step 5: not within 0.1 s"):
         wait_for(tmp_path, 5, timeout=0.1, poll_interval=0.05)
+
+
+def test_an_orderly_end_of_the_agent_shows_in_its_heartbeat(bench):
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), what="the result")
+    heartbeat = evalcar_trainer.Heartbeat(bench.run)
+    heartbeat.look()
+    assert heartbeat.agent()["state"] == "running"
+
+    code = sidecar.stop()
+
+    heartbeat.look()
+    assert (heartbeat.agent()["state"], heartbeat.agent()["exit_code"]) == ("ended", code)
+    assert heartbeat.describe() == f"the agent has ended (exit code {code})"
+    before = heartbeat.age()
+    time.sleep(0.01)
+    assert heartbeat.age() > before
 
 
 def test_the_file_needs_python_3_9_and_nothing_but_its_library(source_dir):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/agent/trainer.h"
@@ -187,4 +188,30 @@ TEST_CASE("a newer checkpoint that fails each time does not keep an older one fr
   w.say_result();
   w.turns(3);
   CHECK(w.states().at("5 docvqa_val") == kPublished);
+}
+
+TEST_CASE("status.json tells an orderly end with its exit code, and none where another goes on") {
+  Working w;
+  w.settings.publish.keep_best = 2;
+  w.settings.publish.metric_for_best_model = "eval/mmmu_val/mmmu_acc";
+  w.save(5);
+  w.begin();
+  w.turns(10);
+  const auto agent = [&w] {
+    const auto text = must(read_file(w.files, "/out/_evalcar/status.json", 1U << 20U));
+    return nlohmann::json::parse(text)["agent"];
+  };
+  CHECK(agent()["state"] == "running");
+  CHECK(agent()["keep_best"] == 2);
+  CHECK(agent()["metric_for_best_model"] == "eval/mmmu_val/mmmu_acc");
+
+  w.agent->hand_over();
+  CHECK(agent()["state"] == "running");
+  w.agent.reset();
+  w.begin();
+  w.turns(3);
+  const int code = w.agent->stop();
+
+  CHECK(agent()["state"] == "ended");
+  CHECK(agent()["exit_code"] == code);
 }

@@ -367,6 +367,8 @@ TEST_CASE("status tells every evaluation, the agent and how far it is behind") {
 
   const json status = d.file("status.json");
   CHECK(status["agent"]["pid"] == 77);
+  CHECK(status["agent"]["state"] == "running");
+  CHECK_FALSE(status["agent"].contains("exit_code"));
   CHECK(status["agent"]["uptime_s"] == 3.5);
   CHECK(status["agent"]["warning"] == "no GPU seen, running on the CPU");
   REQUIRE(status["evaluations"].size() == 3);

@@ -138,9 +138,10 @@ void Jobs::note(const state::JobRow& row) {
 
 Response Jobs::submit(Wish wish, const Peer& client) {
   take_news();
-  if (queued() >= limits_.queued) {
-    Response full =
-        error_response(429, "the queue is full (" + std::to_string(queued()) + " jobs)");
+  // Running ones count: any number of jobs may ask for the numbers that are being measured.
+  const std::int64_t open = queued() + static_cast<std::int64_t>(running_.size());
+  if (open >= limits_.open) {
+    Response full = error_response(429, "the queue is full (" + std::to_string(open) + " jobs)");
     full.fields.emplace_back("Retry-After", "60");
     return full;
   }

@@ -16,7 +16,7 @@
 namespace evalcar::http {
 
 struct JobLimits {
-  std::int64_t queued = 1'000;  ///< further ones are answered with 429
+  std::int64_t open = 1'000;    ///< queued and running; further ones are answered with 429
   std::int64_t ended = 10'000;  ///< that are remembered
 };
 

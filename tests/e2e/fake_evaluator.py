@@ -178,7 +178,9 @@ class Fake:
     def evaluate(self, message):
         job = message["id"]
         tasks = [task for task in message["settings"]["tasks"] if task not in message.get("measured", [])]
-        samples = min(settings().get("samples", 6), int(message["settings"].get("limit") or 1e9))
+        samples, limit = settings().get("samples", 6), message["settings"].get("limit") or 0
+        if limit >= 1:  # of a fraction, `samples` is what is left
+            samples = min(samples, int(limit))
         self.batch_size = message["settings"]["batch_size"]
         self.log("batch", self.batch_size)
         total = samples * len(tasks)

@@ -151,8 +151,8 @@ def test_eval_json_has_the_documented_fields(bench, evalcar):
 
     done = evalcar("eval", folder, "--tasks", "docvqa_val", "--output", "results", "--json", "--limit", "0.5")
 
+    assert done.returncode == 0, done
     document = json.loads(done.stdout)
-    assert done.returncode == 0
     assert document["weights_sha256"] == sha256
     assert document["samples"] == {"docvqa_val": 6}
     assert document["results"]["docvqa_val"]["anls"] == pytest.approx(fake_evaluator.expected_value(sha256, "docvqa_val", 6))

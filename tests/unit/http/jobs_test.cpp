@@ -149,7 +149,7 @@ TEST_CASE("a job can be cancelled while it waits and while it runs, not afterwar
 }
 
 TEST_CASE("a flood is answered with 429 past the cap, and what was accepted stays") {
-  Office office({.queued = 5});
+  Office office({.open = 5});
   for (int i = 0; i < 5; ++i) CHECK(is_job_id(office.submit()));
   CHECK(office.submit() == "429");
   const std::string first = office.desk->open_jobs()[0].plan.id;

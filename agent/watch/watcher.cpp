@@ -122,7 +122,7 @@ std::vector<Sighting> Watcher::step() {
 }
 
 void Watcher::begin_sweep(MonotonicTime now, std::vector<Sighting>& out) {
-  Sweep& sweep = sweep_.emplace();
+  Sweep& sweep = sweep_.emplace(Sweep{});
   sweep.poll = scan_all_ || now - last_poll_ >= options_.poll_interval;
   sweep.hinted = std::exchange(hinted_, {});
   sweep.previous_look = std::exchange(last_look_, now);

@@ -555,6 +555,10 @@ def _log_place(output_dir):
     return os.path.join(state, "%s-%d.log" % (os.path.basename(os.path.normpath(output_dir)) or "run", os.getpid()))
 
 
+# Seconds for an agent that was started here to begin watching; it takes well below one.
+_START_PATIENCE = 30.0
+
+
 class _Agent:
     """`evalcar run`, started by the training, in a session of its own: what is sent to the training's process group, such as
     Ctrl-C, is not sent to it. It is told the training's process: should that die, the agent finishes what is left, and ends."""
@@ -568,7 +572,18 @@ class _Agent:
 
     def start(self):
         with open(self.log, "ab") as log:  # what it says before its own log is open
+            begin = log.tell()
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        # A training whose first checkpoints come and go before the agent looks would miss their scores.
+        until = time.monotonic() + _START_PATIENCE
+        while time.monotonic() < until and self.process.poll() is None and not self._watches(begin):
+            time.sleep(0.02)
+
+    def _watches(self, begin):
+        """Whether its log has said so, behind what was there before."""
+        with open(self.log, "rb") as log:
+            log.seek(begin)
+            return b" watching " in log.read(65536)
 
     def ended(self):
         """How it ended, with the last lines that it said; "" while it runs."""
@@ -725,6 +740,7 @@ class _Training:
             logger.warning("the learning rate follows the evaluations (reduce_lr_on_plateau), so the Trainer's own are not replaced")
         self.saved_steps, self.epochs = set(), {}
         self.handed = {}  # step → how often the heartbeat had changed when its checkpoint was saved
+        self.removed = {}  # step → the same, when its checkpoint was not there and the agent knew nothing of it
         self.results = set()  # steps of which there is a result
         self.held = []  # rows of steps whose checkpoint has not been saved yet: of an earlier training
         self.unlogged = []  # [row, its loggers, those that have it]
@@ -1008,12 +1024,19 @@ class _Training:
             evaluations = self.watch.seen.evaluations(step)
             if _over(evaluations) and self.watch.seen.changes > changes:
                 continue
-            if not evaluations and step in self.results:
+            if not evaluations and (step in self.results or self._is_missed(step)):
                 continue
             states = ", ".join("%s%s" % (row.get("state"), " %.0f %%" % (100 * row["progress"]) if _number(row.get("progress")) else "")
                                for row in evaluations if row.get("state") not in _ENDED)
             found[step] = "step %d (%s)" % (step, states or "the agent has told nothing of it yet")
         return found
+
+    def _is_missed(self, step):
+        """Whether its checkpoint was removed before the agent knew of it: it is not there, and two later states do not tell it."""
+        if os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)):
+            self.removed.pop(step, None)
+            return False
+        return self.watch.seen.changes >= self.removed.setdefault(step, self.watch.seen.changes) + 2
 
     def _has_ended(self, started):
         pending, seen = self._pending(), self.watch.seen
@@ -1026,6 +1049,8 @@ class _Training:
             self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
         for step in sorted(set(self.handed) - set(pending)):
             why = _why(seen.evaluations(step))
+            if not why and step in self.removed:
+                why = "its checkpoint was removed before evalcar knew of it"
             if why and step not in self.results:
                 self._tell("no result of step %d: %s", step, why)
         return self.off or not self.unlogged  # what a logger refuses is given up after some tries

@@ -52,6 +52,21 @@ def test_one_line_in_a_script_is_enough(bench, caplog):
     assert not [record for record in caplog.records if record.name == "evalcar" and record.levelname == "WARNING"]
 
 
+def test_a_checkpoint_that_went_before_the_agent_looked_is_told_of_and_not_waited_for(bench, caplog, monkeypatch):
+    monkeypatch.setattr("evalcar_trainer._START_PATIENCE", 0)
+    late, over = bench.home / "late", bench.home / "over"
+    late.write_text(f'#!/bin/sh\nwhile [ ! -e {over} ]; do sleep 0.1; done\nexec {bench.evalcar} "$@"\n')
+    late.chmod(0o755)
+    look = training.AtSave(then=lambda step: step == 4 and over.touch())
+    callback = EvalcarCallback(start=True, tasks=["docvqa_val"], eval_device="cpu", evalcar=str(late), poll_interval=0.1, stale_after=10_000)
+    trained = trainer(bench.run, [callback, look], max_steps=4, save_steps=2, save_total_limit=1)
+
+    trained.train()  # would wait for ever
+
+    assert [step for step, _ in logged(trained)] == [4]
+    assert "no result of step 2: its checkpoint was removed before evalcar knew of it" in caplog.text
+
+
 def test_an_agent_that_cannot_run_is_told_of_and_not_waited_for(bench, caplog):
     trained = trainer(bench.run, [EvalcarCallback(start=True, tasks=["no_such_task"], poll_interval=0.1, stale_after=10_000)], max_steps=2)
 

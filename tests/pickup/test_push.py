@@ -9,6 +9,7 @@ import checkpoints
 import evalcar_trainer
 import pytest
 import training
+import wandb
 from evalcar_trainer import EvalcarCallback
 from training import has, results_in, trainer
 
@@ -77,6 +78,7 @@ def test_the_command_finds_the_run_and_the_python_that_has_the_loggers(gone):
 def test_late_results_go_to_the_wandb_run_that_is_named(bench, monkeypatch):
     for name, value in (("MODE", "offline"), ("DIR", str(bench.home)), ("SILENT", "true")):
         monkeypatch.setenv("WANDB_" + name, value)
+    wandb.teardown()  # which read its surroundings once for all tests of this process
     checkpoints.write_hugging_face(bench.run, 5)
     assert bench.sidecar().once() == 0
 

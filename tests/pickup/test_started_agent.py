@@ -33,7 +33,13 @@ def is_there(pid):
 
 def test_one_line_in_a_script_is_enough(bench, caplog):
     groups = []
-    look = training.AtSave(then=lambda step: groups.append(os.getpgid(process_of(caplog.text))))
+
+    def known(step):
+        """This training takes milliseconds a step and keeps one checkpoint: any later, and it would be gone before the agent looks."""
+        groups.append(os.getpgid(process_of(caplog.text)))
+        training.wait_until(lambda: step in training.steps_in_status(bench.run), what=f"step {step} in the status")
+
+    look = training.AtSave(then=known)
     bench.tell(values_of_steps={2: 0.3, 4: 0.9, 6: 0.5})
     callback = EvalcarCallback(start=True, tasks=["docvqa_val"], eval_device="cpu", eval_steps=2, poll_interval=0.1)
     trained = trainer(bench.run, [callback, look], save_steps=6, save_total_limit=1, **training.best_by("docvqa_val/anls", eval_steps=6))

@@ -53,6 +53,12 @@ def status_of(run):
     return json.loads((pathlib.Path(run) / "_evalcar" / "status.json").read_text())
 
 
+def steps_in_status(run):
+    """Of the checkpoints that the agent knows."""
+    there = (pathlib.Path(run) / "_evalcar" / "status.json").exists()
+    return {each["step"] for each in status_of(run)["evaluations"]} if there else set()
+
+
 class AtSave(TrainerCallback):
     """After each save: keeps a copy of the checkpoint, calls `then` with its step, and waits until the thread of `pick_up` has
     its result."""

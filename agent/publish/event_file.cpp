@@ -63,6 +63,35 @@ void put_float(std::string& out, unsigned field, float value) {
   put_little_endian(out, std::bit_cast<std::uint32_t>(value));
 }
 
+void put_integer(std::string& out, unsigned field, std::uint64_t value) {
+  put_varint(out, field << 3U);
+  put_varint(out, value);
+}
+
+/// Summary.Value{tag = 1, tensor = 8, metadata = 9}: one string for the plugin "text".
+std::string text_value(const std::string& tag, const std::string& text) {
+  constexpr std::uint64_t kStrings = 7;          // DataType.DT_STRING
+  constexpr std::uint64_t kDataClassTensor = 2;  // DataClass.DATA_CLASS_TENSOR
+  std::string size;                              // TensorShapeProto.Dim{size = 1}
+  put_integer(size, 1, 1);
+  std::string shape;  // TensorShapeProto{dim = 2}
+  put_bytes(shape, 2, size);
+  std::string tensor;  // TensorProto{dtype = 1, tensor_shape = 2, string_val = 8}
+  put_integer(tensor, 1, kStrings);
+  put_bytes(tensor, 2, shape);
+  put_bytes(tensor, 8, text);
+  std::string plugin;  // SummaryMetadata.PluginData{plugin_name = 1}
+  put_bytes(plugin, 1, "text");
+  std::string metadata;  // SummaryMetadata{plugin_data = 1, data_class = 4}
+  put_bytes(metadata, 1, plugin);
+  put_integer(metadata, 4, kDataClassTensor);
+  std::string value;
+  put_bytes(value, 1, tag);
+  put_bytes(value, 8, tensor);
+  put_bytes(value, 9, metadata);
+  return value;
+}
+
 /// The record every file starts with: Event{wall_time = 1, file_version = 3}.
 std::string version_event(double wall_time_s) {
   std::string event;
@@ -91,8 +120,9 @@ std::string record(std::string_view data) {
   return out;
 }
 
-std::string scalar_event(double wall_time_s, std::int64_t step,
-                         const std::map<std::string, double>& values) {
+std::string step_event(double wall_time_s, std::int64_t step,
+                       const std::map<std::string, double>& values,
+                       const std::map<std::string, std::string>& texts) {
   std::string summary;
   for (const auto& [tag, number] : values) {
     std::string value;  // Summary.Value{tag = 1, simple_value = 2}
@@ -100,6 +130,7 @@ std::string scalar_event(double wall_time_s, std::int64_t step,
     put_float(value, 2, static_cast<float>(number));
     put_bytes(summary, 1, value);
   }
+  for (const auto& [tag, text] : texts) put_bytes(summary, 1, text_value(tag, text));
   std::string event;  // Event{wall_time = 1, step = 2, summary = 5}
   put_double(event, 1, wall_time_s);
   put_varint(event, 2U << 3U);

@@ -20,9 +20,11 @@ std::uint32_t crc32c(std::string_view bytes);
 /// One TFRecord: length (8 bytes, little-endian), masked CRC of it, data, masked CRC of the data.
 std::string record(std::string_view data);
 
-/// The Event message with all values as scalars of one step; `wall_time_s` since the epoch.
-std::string scalar_event(double wall_time_s, std::int64_t step,
-                         const std::map<std::string, double>& values);
+/// The Event message of one step: all values as scalars, then the texts (Markdown, as the text
+/// plugin shows it), by tag; `wall_time_s` since the epoch.
+std::string step_event(double wall_time_s, std::int64_t step,
+                       const std::map<std::string, double>& values,
+                       const std::map<std::string, std::string>& texts = {});
 
 /// The data of all whole records from the start, and how many bytes they take; what follows is
 /// torn, or not a record.

@@ -9,6 +9,7 @@
 #include "agent/publish/metrics_log.h"
 #include "agent/publish/recall.h"
 #include "agent/publish/results_files.h"
+#include "agent/publish/table.h"
 #include "agent/publish/utc.h"
 #include "store/base/stale_temporaries.h"
 
@@ -153,7 +154,9 @@ struct Publisher::State {
     EVALCAR_RETURN_IF_ERROR(drop_published(line, values));
     if (values.empty()) return {};
     const double time = seconds_since_epoch(parse_utc(evaluation.finished_at));
-    return append_event(files, event_path(), time, scalar_event(time, evaluation.step, values));
+    const std::string tag = std::string(key_prefix(evaluation.kind)) + "/results";
+    return append_event(files, event_path(), time,
+                        step_event(time, evaluation.step, values, {{tag, results_table(result)}}));
   }
 
   /// Where a line completes an earlier one of the same weights, the numbers of that have an event.

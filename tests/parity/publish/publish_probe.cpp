@@ -1,10 +1,11 @@
 // Lets Python call the writers of agent/publish:
-//   publish_probe results SPEC OUT_DIR   SPEC: {"checkpoint", "limit", "seconds", "tasks":
-//   [{"task",
-//       "version", "n", "n_original", "n_effective", "results", "config", "samples": PATH}]};
-//       prints the files
-//   publish_probe events FILE SPEC       SPEC: [{"time", "step", "values": {tag: number}}]
-//   publish_probe names                  a path a line from stdin; prints sanitized names
+//   publish_probe results SPEC OUT_DIR
+//       SPEC: {"checkpoint", "limit", "seconds", "tasks": [{"task", "version", "n", "n_original",
+//       "n_effective", "results", "config", "samples": PATH}]}; prints the files
+//   publish_probe events FILE SPEC
+//       SPEC: [{"time", "step", "values": {tag: number}, "texts": {tag: text}}]
+//   publish_probe names
+//       a path a line from stdin; prints sanitized names
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -70,8 +71,9 @@ int write_events(const std::string& path, const std::string& spec_path) {
     const double time = event["time"];
     const Status appended = publish::append_event(
         files, path, time,
-        publish::scalar_event(time, event["step"],
-                              event["values"].get<std::map<std::string, double>>()));
+        publish::step_event(
+            time, event["step"], event["values"].get<std::map<std::string, double>>(),
+            event.value("texts", Json::object()).get<std::map<std::string, std::string>>()));
     if (!appended.has_value()) return fail(appended.error());
   }
   return 0;

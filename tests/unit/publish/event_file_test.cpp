@@ -48,8 +48,8 @@ TEST_CASE("an event is appended once, after a file version, and torn tails are c
   test::FakeClock clock;
   test::MemoryFileSystem files(clock);
   files.put_directory("/out");
-  const std::string first = scalar_event(10.5, 500, {{"eval/t/m", 0.5}});
-  const std::string second = scalar_event(11.5, 1000, {{"eval/t/m", 0.75}});
+  const std::string first = step_event(10.5, 500, {{"eval/t/m", 0.5}});
+  const std::string second = step_event(11.5, 1000, {{"eval/t/m", 0.75}});
   REQUIRE(append_event(files, kPath, 10.5, first).has_value());
   const std::string one = files.content(kPath).value();
   REQUIRE(append_event(files, kPath, 10.5, first).has_value());

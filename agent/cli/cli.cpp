@@ -2,6 +2,8 @@
 // CLI11's objects are gone, so that the resident agent does not carry them.
 #include "agent/cli/cli.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
@@ -191,6 +193,8 @@ void add_results(CLI::App& app, Action& action) {
   command->add_option("--tasks-dir", *tasks_dir,
                       "Folder with task files of your own, for their metrics' aliases");
   command->add_option("--plot", options->plot, "Write a picture to this SVG file");
+  command->add_option("--html", options->html,
+                      "Write a page with curves and tables to this file, which needs no server");
   command->callback([&action, options, flags, steps, tasks_dir] {
     action = [options, flags, steps, tasks_dir](FileSystem& files) {
       return with_database(*flags, files, [&](DatabaseChoice choice) {
@@ -204,7 +208,8 @@ void add_results(CLI::App& app, Action& action) {
           if (!file.has_value() || !file->aliases.contains(metric)) return metric;
           return file->aliases.at(metric);
         };
-        return run_results(*options, files, std::cout, std::cerr);
+        const SystemClock clock;
+        return run_results(*options, files, clock, std::cout, std::cerr);
       });
     };
   });
@@ -213,15 +218,20 @@ void add_results(CLI::App& app, Action& action) {
 void add_database_commands(CLI::App& app, Action& action) {
   auto* const status = app.add_subcommand("status", "What the sidecar does now");
   auto flags = std::make_shared<DatabaseFlags>();
-  auto json = std::make_shared<bool>(false);
+  auto options = std::make_shared<StatusOptions>();
   flags->add(status);
-  status->add_flag("--json", *json, "One JSON document");
-  status->callback([&action, flags, json] {
-    action = [flags, json](FileSystem& files) {
+  auto* const json = status->add_flag("--json", options->json, "One JSON document");
+  status
+      ->add_flag("--prometheus", options->prometheus,
+                 "Prometheus' text format, for node_exporter's textfile collector")
+      ->excludes(json);
+  status->callback([&action, flags, options] {
+    action = [flags, options](FileSystem& files) {
       return with_database(*flags, files, [&](DatabaseChoice choice) {
         const SystemClock clock;
-        return run_status({.database = std::move(choice), .json = *json}, files, clock, std::cout,
-                          std::cerr);
+        options->database = std::move(choice);
+        options->bars = ::isatty(STDOUT_FILENO) == 1;
+        return run_status(*options, files, clock, std::cout, std::cerr);
       });
     };
   });

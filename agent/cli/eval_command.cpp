@@ -16,6 +16,7 @@
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/results_files.h"
 #include "agent/publish/table.h"
+#include "agent/report/pace.h"
 #include "agent/run/evaluation_settings.h"
 #include "agent/supervise/evaluator_process.h"
 #include "agent/supervise/find_evaluator.h"
@@ -101,20 +102,12 @@ int exit_code_of_failure(const supervise::JobFailed& failure) {
   return later ? kExitNotReady : kExitFailed;
 }
 
-std::string describe(const protocol::Progress& progress) {
-  std::string text = progress.stage;
-  if (!progress.task.empty()) text += " " + progress.task;
-  if (progress.total > 0) {
-    text += " " + std::to_string(progress.done) + "/" + std::to_string(progress.total);
-  }
-  return text;
-}
-
 /// Drives the evaluator until the job ends.
 std::variant<Outcome, Refusal> evaluate(supervise::Supervisor& supervisor, supervise::Job job,
                                         const Clock& clock) {
   Signals signals(Signals::Hangup::kStops);
   ProgressLine line(clock);
+  report::Pace pace;
   Outcome outcome;
   supervisor.begin(std::move(job));
   while (true) {
@@ -123,7 +116,8 @@ std::variant<Outcome, Refusal> evaluate(supervise::Supervisor& supervisor, super
         outcome.loaded = loaded->loaded;
         supervisor.evaluate({});
       } else if (const auto* progress = std::get_if<protocol::Progress>(&event)) {
-        line.show(describe(*progress));
+        pace.note(*progress, clock.monotonic_now());
+        line.show(report::work_text(*pace.work(), line.terminal()));
       } else if (auto* scored = std::get_if<protocol::Scored>(&event)) {
         outcome.samples[scored->task].push_back(std::move(scored->line));
       } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {

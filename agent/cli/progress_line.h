@@ -14,6 +14,8 @@ class ProgressLine {
   /// `clock` must outlive it.
   explicit ProgressLine(const Clock& clock);
   ~ProgressLine();
+  /// Whether somebody watches: a bar is worth its room.
+  bool terminal() const { return terminal_; }
   /// Shows `text` if it is new; "" clears the line.
   void show(const std::string& text);
 

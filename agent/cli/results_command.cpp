@@ -1,13 +1,16 @@
 #include "agent/cli/results_command.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "agent/cli/plot.h"
+#include "agent/cli/step_comparison.h"
+#include "agent/page/page_data.h"
+#include "agent/page/page_file.h"
 #include "agent/publish/table.h"
+#include "agent/report/sparkline.h"
 #include "store/checkpoint/output_place.h"
 #include "store/state/reader.h"
 
@@ -21,10 +24,6 @@ using state::MetricRow;
 using SeriesKey = std::tuple<std::string, std::string, std::string, std::string>;
 SeriesKey key_of(const MetricRow& row) {
   return {row.task, row.metric, row.filter, row.checkpoint_type};
-}
-
-std::string metric_name(const MetricRow& row) {
-  return row.filter == "none" ? row.metric : row.metric + "," + row.filter;
 }
 
 std::string value_cell(const std::optional<double>& value, const std::optional<double>& error,
@@ -51,7 +50,7 @@ std::string csv_cell(const Json& value) {
   return quoted + "\"";
 }
 
-/// A list of flat objects with the same keys.
+/// A list of objects with the same keys.
 std::string to_csv(const Json& list) {
   std::string text;
   for (const Json& object : list) {
@@ -148,60 +147,23 @@ std::vector<MetricRow> best_of(const std::vector<MetricRow>& rows) {
   return found;
 }
 
-/// Series that have both steps. The error of the difference takes the two as independent; they
-/// share their documents, so the true one is smaller.
-Json comparison(const std::vector<MetricRow>& rows, std::int64_t step_a, std::int64_t step_b) {
-  std::map<SeriesKey, std::pair<const MetricRow*, const MetricRow*>> pairs;
-  for (const MetricRow& row : rows) {
-    if (!row.value.has_value()) continue;
-    if (row.step == step_a) pairs[key_of(row)].first = &row;
-    if (row.step == step_b) pairs[key_of(row)].second = &row;
+/// Where each series has come from and stands: only those with several steps have a trend.
+std::string trend_table(const std::vector<MetricRow>& rows) {
+  std::map<SeriesKey, std::vector<double>> series;
+  for (const MetricRow& row : rows) {  // by step
+    if (row.value.has_value()) series[key_of(row)].push_back(*row.value);
   }
-  Json list = Json::array();
-  for (const auto& [key, pair] : pairs) {
-    if (pair.first == nullptr || pair.second == nullptr) continue;
-    const MetricRow& a = *pair.first;
-    const MetricRow& b = *pair.second;
-    Json json = Json::object();
-    json["run"] = a.run;
-    json["checkpoint_type"] = a.checkpoint_type;
-    json["task"] = a.task;
-    json["metric"] = metric_name(a);
-    json["step_a"] = step_a;
-    json["step_b"] = step_b;
-    json["value_a"] = *a.value;
-    json["value_b"] = *b.value;
-    json["difference"] = *b.value - *a.value;
-    const bool both = a.stderr_value.has_value() && b.stderr_value.has_value();
-    json["stderr"] = both ? Json(std::hypot(*a.stderr_value, *b.stderr_value)) : Json(nullptr);
-    json["better"] =
-        *b.value == *a.value ? Json(nullptr) : Json((*b.value > *a.value) == a.higher_is_better);
-    list.push_back(std::move(json));
-  }
-  return list;
-}
-
-std::string comparison_table(const Json& list) {
   std::vector<std::vector<std::string>> cells;
-  for (const Json& json : list) {
-    std::string difference = publish::format_value(json["difference"].get<double>());
-    if (json["difference"].get<double>() > 0) difference = "+" + difference;
-    if (json["stderr"].is_number()) {
-      difference += " ± " + publish::format_value(json["stderr"].get<double>());
-    }
-    cells.push_back({json["task"].get<std::string>(), json["metric"].get<std::string>(),
-                     json["checkpoint_type"].get<std::string>(),
-                     publish::format_value(json["value_a"].get<double>()),
-                     publish::format_value(json["value_b"].get<double>()), difference,
-                     json["better"].is_null() ? "same"
-                     : json["better"]         ? "better"
-                                              : "worse"});
+  for (const MetricRow& best : best_of(rows)) {
+    const std::vector<double>& values = series[key_of(best)];
+    if (values.size() < 2) continue;
+    cells.push_back({best.task, metric_name(best), best.checkpoint_type, report::sparkline(values),
+                     publish::format_value(values.back()),
+                     publish::format_value(*best.value) + " at step " + std::to_string(best.step)});
   }
   if (cells.empty()) return "";
-  return publish::markdown_table(
-      {"Task", "Metric", "Weights", "step " + std::to_string(list[0]["step_a"].get<std::int64_t>()),
-       "step " + std::to_string(list[0]["step_b"].get<std::int64_t>()), "Difference", ""},
-      cells, {false, false, false, true, true, true, false});
+  return "\n" + publish::markdown_table({"Task", "Metric", "Weights", "Trend", "Latest", "Best"},
+                                        cells, {false, false, false, false, true, true});
 }
 
 std::string plot_of(const std::vector<MetricRow>& rows, const std::string& title) {
@@ -268,9 +230,10 @@ Status check_options(const ResultsOptions& options, const FileSystem& files) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--format " + options.format + ": expected table, json or csv");
   }
-  if (!options.plot.empty()) {
+  for (const std::string& path : {options.plot, options.html}) {
+    if (path.empty()) continue;
     EVALCAR_RETURN_IF_ERROR(
-        checkpoint::check_output_place(files, options.plot, checkpoint::OutputUse::kReplaced));
+        checkpoint::check_output_place(files, path, checkpoint::OutputUse::kReplaced));
   }
   return {};
 }
@@ -295,7 +258,8 @@ Status tell_missing(const state::Reader& reader, const std::string& run,
 
 /// Prints what matches and gives how much that is.
 Result<std::size_t> print_results(const ResultsOptions& options, const std::string& path,
-                                  FileSystem& files, std::ostream& out, std::ostream& err) {
+                                  FileSystem& files, const Clock& clock, std::ostream& out,
+                                  std::ostream& err) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Reader reader, state::Reader::open(path));
   EVALCAR_ASSIGN_OR_RETURN(const std::string run, choose_run(reader, options.run));
   EVALCAR_ASSIGN_OR_RETURN(std::vector<MetricRow> rows, rows_of(reader, run, options));
@@ -303,17 +267,25 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
     EVALCAR_RETURN_IF_ERROR(write_file_atomically(files, options.plot, plot_of(rows, run)));
     err << "plot written to " << options.plot << "\n";
   }
+  if (!options.html.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string data,
+                             page::page_data(reader, clock, run, std::nullopt, false));
+    EVALCAR_RETURN_IF_ERROR(write_file_atomically(files, options.html, page::page_file(data)));
+    err << "page written to " << options.html << "\n";
+  }
   if (options.best) rows = best_of(rows);
   if (options.format == "table") EVALCAR_RETURN_IF_ERROR(tell_missing(reader, run, options, err));
 
   Json list = Json::array();
   std::string table;
   if (options.compare.has_value()) {
-    list = comparison(rows, options.compare->first, options.compare->second);
-    table = comparison_table(list);
+    const auto [step_a, step_b] = *options.compare;
+    EVALCAR_ASSIGN_OR_RETURN(list, compare_steps(reader, rows, step_a, step_b));
+    table = comparison_tables(list);
+    if (options.format == "csv") drop_lists(list);
   } else {
     for (const MetricRow& row : rows) list.push_back(row_json(row));
-    table = rows_table(rows);
+    table = rows_table(rows) + (options.best ? "" : trend_table(rows));
   }
   if (list.empty()) {
     return make_error(ErrorCode::kNotFound,
@@ -325,12 +297,12 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
 
 }  // namespace
 
-int run_results(const ResultsOptions& options, FileSystem& files, std::ostream& out,
-                std::ostream& err) {
+int run_results(const ResultsOptions& options, FileSystem& files, const Clock& clock,
+                std::ostream& out, std::ostream& err) {
   const auto printed = [&]() -> Result<std::size_t> {
     EVALCAR_RETURN_IF_ERROR(check_options(options, files));
     EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
-    return print_results(options, path, files, out, err);
+    return print_results(options, path, files, clock, out, err);
   }();
   if (printed.has_value()) return 0;
   // One document in any case, also where there is nothing yet.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/cli/database_choice.h"
+#include "store/base/clock.h"
 #include "store/base/file_system.h"
 
 namespace evalcar::cli {
@@ -25,13 +26,14 @@ struct ResultsOptions {
   bool best = false;             ///< only the best step of each task, metric and kind
   std::optional<std::pair<std::int64_t, std::int64_t>> compare;
   std::string plot;  ///< path of the SVG file to write; "" = none
+  std::string html;  ///< path of the page to write (page/page_file.h); "" = none
   /// The published name of an alias ("accuracy" → "exact_match"); null = no aliases known.
   std::function<std::string(const std::string& task, const std::string& metric)> resolve_alias;
 };
 
 /// Prints to `out`, complaints to `err`; returns the exit code: 0 done, 1 failed, 2 usage, 3 no
 /// results (yet).
-int run_results(const ResultsOptions& options, FileSystem& files, std::ostream& out,
-                std::ostream& err);
+int run_results(const ResultsOptions& options, FileSystem& files, const Clock& clock,
+                std::ostream& out, std::ostream& err);
 
 }  // namespace evalcar::cli

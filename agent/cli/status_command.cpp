@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "agent/publish/prometheus.h"
 #include "agent/publish/status.h"
 #include "agent/publish/table.h"
+#include "agent/report/pace.h"
+#include "store/base/text.h"
 #include "store/base/timed_file_system.h"
 #include "store/state/store.h"
 
@@ -22,6 +25,30 @@ std::string text_of(const json& object, const char* key) {
 double number_of(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+std::optional<double> optional_number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+std::int64_t integer_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+publish::CurrentFacts current_of(const json& current) {
+  publish::CurrentFacts facts;
+  facts.evaluation_id = integer_of(current, "evaluation_id");
+  facts.step = integer_of(current, "step");
+  facts.checkpoint_type = text_of(current, "checkpoint_type");
+  facts.work.stage = text_of(current, "stage");
+  facts.work.task = text_of(current, "task");
+  facts.work.done = integer_of(current, "done");
+  facts.work.total = integer_of(current, "total");
+  facts.work.per_second = optional_number(current, "per_second");
+  facts.work.seconds_left = optional_number(current, "seconds_left");
+  return facts;
 }
 
 /// What the running agent said of itself in its heartbeat, if one runs.
@@ -51,6 +78,9 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
       facts.watching = {text_of(watching, "file_system"), text_of(watching, "mode"),
                         number_of(watching, "poll_interval_s"), text_of(watching, "trouble")};
     }
+    if (agent.contains("current") && agent["current"].is_object()) {
+      facts.current = current_of(agent["current"]);
+    }
     break;
   }
   return facts;
@@ -62,41 +92,93 @@ std::string percent(double progress) {
   return text.data();
 }
 
-void print_for_people(const std::string& document, const std::string& db, std::ostream& out) {
-  const json status = json::parse(document);
-  if (status["agent"].is_null()) {
+std::string joined(const json& texts) {
+  std::string text;
+  for (const json& item : texts) text += (text.empty() ? "" : ",") + item.get<std::string>();
+  return text;
+}
+
+void print_agent(const json& agent, const std::string& db, std::ostream& out) {
+  if (agent.is_null()) {
     out << "agent: not running (database " << db << ")\n";
-  } else {
-    const json& agent = status["agent"];
-    out << "agent: pid " << agent["pid"] << ", version " << agent["version"].get<std::string>()
-        << ", up " << static_cast<std::int64_t>(agent["uptime_s"].get<double>()) << " s";
-    if (agent.contains("device")) out << ", on " << agent["device"].get<std::string>();
-    out << "\n";
-    if (agent.contains("warning"))
-      out << "warning: " << agent["warning"].get<std::string>() << "\n";
-    if (agent.contains("watching") && agent["watching"].contains("trouble")) {
-      out << "watching by " << agent["watching"]["mode"].get<std::string>() << ": "
-          << agent["watching"]["trouble"].get<std::string>() << "\n";
-    }
+    return;
   }
-  if (status["lag_steps"].is_number()) out << "lag: " << status["lag_steps"] << " steps\n";
+  out << "agent: pid " << agent["pid"] << ", version " << agent["version"].get<std::string>()
+      << ", up " << report::duration_text(agent["uptime_s"].get<double>());
+  if (agent.contains("device")) out << ", on " << agent["device"].get<std::string>();
+  out << "\n";
+  if (agent.contains("warning")) out << "warning: " << agent["warning"].get<std::string>() << "\n";
+  if (agent.contains("watching") && agent["watching"].contains("trouble")) {
+    out << "watching by " << agent["watching"]["mode"].get<std::string>() << ": "
+        << agent["watching"]["trouble"].get<std::string>() << "\n";
+  }
+}
+
+void print_current(const json& agent, bool bars, std::ostream& out) {
+  if (agent.is_null() || !agent.contains("current")) return;
+  const publish::CurrentFacts current = current_of(agent["current"]);
+  out << "now: step " << current.step << " " << printable(current.checkpoint_type) << ": "
+      << printable(report::work_text(current.work, bars)) << "\n";
+}
+
+/// "lag: 40 steps, 3 min 5 s".
+void print_lag(const json& status, std::ostream& out) {
+  if (!status["lag_steps"].is_number()) return;
+  out << "lag: " << status["lag_steps"] << " steps";
+  const json& seconds = status["lag_seconds"];
+  if (seconds.is_number() && seconds.get<double>() >= 1) {
+    out << ", " << report::duration_text(seconds.get<double>());
+  }
+  out << "\n";
+}
+
+/// What waits and runs, what failed, and what ended: people ask in this order.
+enum class Part { kOpen, kFailed, kEnded };
+constexpr std::size_t kShownEnded = 20;
+
+Part part_of(const json& evaluation) {
+  const auto state = state::state_from_name(evaluation["state"].get<std::string>());
+  if (state == state::EvaluationState::kFailed || state == state::EvaluationState::kQuarantined) {
+    return Part::kFailed;
+  }
+  return state.has_value() && state::is_end_state(*state) ? Part::kEnded : Part::kOpen;
+}
+
+void print_part(const json& evaluations, Part part, const char* title, std::ostream& out) {
   std::vector<std::vector<std::string>> rows;
-  for (const json& evaluation : status["evaluations"]) {
-    std::string tasks;
-    for (const json& task : evaluation["tasks"]) {
-      tasks += (tasks.empty() ? "" : ",") + task.get<std::string>();
+  for (const json& evaluation : evaluations) {
+    if (part_of(evaluation) != part) continue;
+    std::string reason = text_of(evaluation, "reason");
+    if (const std::string next = text_of(evaluation, "next_try_at"); !next.empty()) {
+      reason += (reason.empty() ? "" : "; ") + std::string("next try at ") + next;
     }
     rows.push_back({evaluation["step"].dump(), evaluation["checkpoint_type"].get<std::string>(),
                     evaluation["state"].get<std::string>(),
-                    percent(evaluation["progress"].get<double>()), tasks,
-                    evaluation["reason"].is_null() ? "" : evaluation["reason"].get<std::string>()});
+                    percent(evaluation["progress"].get<double>()), joined(evaluation["tasks"]),
+                    reason});
   }
-  if (rows.empty()) {
-    out << "no evaluations yet\n";
-    return;
+  if (rows.empty()) return;
+  out << "\n" << title << ": " << rows.size();
+  if (part == Part::kEnded && rows.size() > kShownEnded) {
+    out << ", the last " << kShownEnded << " of them (--json lists all)";
+    rows.erase(rows.begin(), rows.end() - kShownEnded);
   }
-  out << publish::markdown_table({"Step", "Weights", "State", "Progress", "Tasks", "Reason"}, rows,
+  out << "\n"
+      << publish::markdown_table({"Step", "Weights", "State", "Progress", "Tasks", "Reason"}, rows,
                                  {true, false, false, true, false, false});
+}
+
+void print_for_people(const std::string& document, const std::string& db, bool bars,
+                      std::ostream& out) {
+  const json status = json::parse(document);
+  print_agent(status["agent"], db, out);
+  print_current(status["agent"], bars, out);
+  print_lag(status, out);
+  const json& evaluations = status["evaluations"];
+  if (evaluations.empty()) out << "no evaluations yet\n";
+  print_part(evaluations, Part::kOpen, "queue", out);
+  print_part(evaluations, Part::kFailed, "failed", out);
+  print_part(evaluations, Part::kEnded, "ended", out);
 }
 
 /// Does not wait for an output directory whose file system hangs: that is when people ask.
@@ -111,13 +193,19 @@ Status print_status(const StatusOptions& options, FileSystem& disk, const Clock&
   if (!runs.empty()) run = runs.back();
   if (run.has_value()) files.guard(run->output_dir);
   const auto run_id = run.has_value() ? std::optional<std::int64_t>(run->id) : std::nullopt;
-  EVALCAR_ASSIGN_OR_RETURN(
-      const std::string document,
-      publish::status_json(reader, clock, run_id, running_agent(files, path, run)));
+  const auto agent = running_agent(files, path, run);
+  if (options.prometheus) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string text,
+                             publish::prometheus_text(reader, clock, agent));
+    out << text;
+    return {};
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string document,
+                           publish::status_json(reader, clock, run_id, agent));
   if (options.json) {
     out << document;
   } else {
-    print_for_people(document, path, out);
+    print_for_people(document, path, options.bars, out);
   }
   return {};
 }

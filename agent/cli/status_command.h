@@ -13,6 +13,8 @@ namespace evalcar::cli {
 struct StatusOptions {
   DatabaseChoice database;
   bool json = false;
+  bool bars = false;        ///< for a terminal
+  bool prometheus = false;  ///< instead: publish/prometheus.h, for node_exporter's text files
 };
 
 /// Prints to `out`, complaints to `err`; returns the exit code: 0 done, 1 failed, 2 usage, 3 there

@@ -27,7 +27,7 @@ WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
       agent.hand_over();
       return {0, std::exchange(next_, std::nullopt)};
     }
-    line.show(agent.progress());
+    line.show(agent.progress(line.terminal()));
     wait(agent);
     switch (signals_.take()) {
       case Signals::Told::kNothing:

@@ -15,6 +15,21 @@ using state::Evaluation;
 /// Of those that ended; the heartbeat is written every few seconds, however long the run is.
 constexpr std::size_t kMostEnded = 300;
 
+Json current_json(const CurrentFacts& current) {
+  const report::WorkDone& work = current.work;
+  Json json = Json::object();
+  json["evaluation_id"] = current.evaluation_id;
+  json["step"] = current.step;
+  json["checkpoint_type"] = current.checkpoint_type;
+  json["stage"] = work.stage;
+  json["task"] = work.task.empty() ? Json(nullptr) : Json(work.task);
+  json["done"] = work.done;
+  json["total"] = work.total;
+  json["per_second"] = work.per_second.has_value() ? Json(*work.per_second) : Json(nullptr);
+  json["seconds_left"] = work.seconds_left.has_value() ? Json(*work.seconds_left) : Json(nullptr);
+  return json;
+}
+
 Json agent_json(const std::optional<AgentFacts>& agent) {
   if (!agent.has_value()) return nullptr;
   Json json = Json::object();
@@ -36,6 +51,7 @@ Json agent_json(const std::optional<AgentFacts>& agent) {
                         {"poll_interval_s", watching.poll_interval_s}};
     if (!watching.trouble.empty()) json["watching"]["trouble"] = watching.trouble;
   }
+  if (agent->current.has_value()) json["current"] = current_json(*agent->current);
   return json;
 }
 

@@ -6,13 +6,13 @@
 #include <optional>
 #include <string>
 
+#include "agent/report/pace.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/state/reader.h"
 
 namespace evalcar::publish {
 
-/// What `status` says besides the evaluations.
 /// How the output directory is watched.
 struct WatchFacts {
   std::string file_system;  ///< "ext4", "NFS", …; "" while that is not known
@@ -21,6 +21,15 @@ struct WatchFacts {
   std::string trouble;  ///< why by polling alone, or why not at all; else ""
 };
 
+/// The evaluation that runs now.
+struct CurrentFacts {
+  std::int64_t evaluation_id = 0;
+  std::int64_t step = 0;
+  std::string checkpoint_type;
+  report::WorkDone work;
+};
+
+/// What `status` says besides the evaluations.
 struct AgentFacts {
   std::int64_t pid = 0;
   std::string version;
@@ -35,6 +44,7 @@ struct AgentFacts {
   /// checkpoint at the end will find it. Absent: not known.
   std::optional<std::int64_t> keep_best;
   std::string metric_for_best_model;
+  std::optional<CurrentFacts> current;  ///< absent: no evaluation of this database runs
 };
 
 /// The JSON document of `status` where there is no database yet.

@@ -436,9 +436,9 @@ void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {
   if (jobs_ != nullptr) descriptors.push_back({jobs_->descriptor(), POLLIN, 0});
 }
 
-std::string Agent::progress() const {
+std::string Agent::progress(bool with_bar) const {
   if (job_ == nullptr) return "";
-  return job_->row().checkpoint + " " + job_->row().kind + ": " + job_->progress();
+  return job_->row().checkpoint + " " + job_->row().kind + ": " + job_->progress(with_bar);
 }
 
 void Agent::write_status(bool now, std::optional<int> exit_code) {
@@ -457,7 +457,14 @@ void Agent::write_status(bool now, std::optional<int> exit_code) {
   if (const std::string missing = data_.warning(); !missing.empty()) {
     facts.warning += (facts.warning.empty() ? "" : "; ") + missing;
   }
-  for (const auto& directory : directories_) directory->write_status(facts, now);
+  for (const auto& directory : directories_) {
+    facts.current.reset();
+    if (job_ != nullptr && &job_->directory() == directory.get() && job_->work().has_value()) {
+      const state::Evaluation& row = job_->row();
+      facts.current = {row.id, row.step, row.kind, *job_->work()};
+    }
+    directory->write_status(facts, now);
+  }
 }
 
 /// The same complaint once a minute: a full disk must not fill another one with our log.

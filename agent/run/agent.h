@@ -63,8 +63,9 @@ class Agent {
   /// What was there at the start is known: every output directory has been looked at once, or has
   /// shown that it cannot be.
   bool looked() const;
-  /// "checkpoint-500 ema: evaluating docvqa_val 120/5349", or "": for people.
-  std::string progress() const;
+  /// "checkpoint-500 ema: evaluating docvqa_val 120/5349, 31/s, 2 min 48 s left", or "": for
+  /// people; with a bar if asked for.
+  std::string progress(bool with_bar = false) const;
 
  private:
   Agent(const Surroundings& around, const config::Settings& settings, AgentOptions options,

@@ -122,6 +122,7 @@ void Job::take(supervise::JobEvent event) {
   } else if (auto* scored = std::get_if<protocol::Scored>(&event)) {
     samples_.push_back(std::move(*scored));
   } else if (auto* progress = std::get_if<protocol::Progress>(&event)) {
+    pace_.note(*progress, around_.clock.monotonic_now());
     progress_ = std::move(*progress);
     progress_written_ = false;
   } else if (const auto* loaded = std::get_if<supervise::JobLoaded>(&event)) {
@@ -490,15 +491,14 @@ void Job::abandon() {
   done_ = true;
 }
 
-std::string Job::progress() const {
+const std::optional<report::WorkDone>& Job::work() const {
+  static const std::optional<report::WorkDone> kNothing;
+  return rehash_.has_value() ? kNothing : pace_.work();
+}
+
+std::string Job::progress(bool with_bar) const {
   if (rehash_.has_value()) return "hashing again";
-  if (!progress_.has_value()) return "loading";
-  std::string text = progress_->stage;
-  if (!progress_->task.empty()) text += " " + progress_->task;
-  if (progress_->total > 0) {
-    text += " " + std::to_string(progress_->done) + "/" + std::to_string(progress_->total);
-  }
-  return text;
+  return work().has_value() ? report::work_text(*work(), with_bar) : "loading";
 }
 
 void Job::add_descriptors(std::vector<pollfd>& descriptors) const {

@@ -42,7 +42,7 @@ struct Run {
   Ran run() {
     std::ostringstream out;
     std::ostringstream err;
-    const int code = run_results(options, s.files, out, err);
+    const int code = run_results(options, s.files, s.clock, out, err);
     return {code, out.str(), err.str()};
   }
 };
@@ -58,7 +58,12 @@ TEST_CASE("results as a table have a line a step and a column a kind, with error
         "|---:|----------|------|--:|--------------:|--------------:|\n"
         "| 100|docvqa_val|anls  |  2|0.2000 ± 0.2500|0.1000 ± 0.2500|\n"
         "| 200|docvqa_val|anls  |  2|0.6000 ± 0.2500|0.3000 ± 0.2500|\n"
-        "| 300|docvqa_val|anls  |  2|0.6000 ± 0.2500|0.5000 ± 0.2500|\n");
+        "| 300|docvqa_val|anls  |  2|0.6000 ± 0.2500|0.5000 ± 0.2500|\n"
+        "\n"
+        "|Task      |Metric|Weights|Trend|Latest|Best              |\n"
+        "|----------|------|-------|-----|-----:|-----------------:|\n"
+        "|docvqa_val|anls  |ema    |▁▄█  |0.5000|0.5000 at step 300|\n"
+        "|docvqa_val|anls  |regular|▁██  |0.6000|0.6000 at step 200|\n");
 }
 
 TEST_CASE("results as JSON are one list with the contract's fields") {
@@ -100,18 +105,55 @@ TEST_CASE("the best of equals is the first") {
   CHECK(list[1]["step"] == 200);
 }
 
-TEST_CASE("two steps are compared with the error of their difference") {
+TEST_CASE("two steps are compared by a paired test of their samples") {
   Run r;
   r.options.compare = {100, 200};
   CHECK(r.run().out ==
-        "|Task      |Metric|Weights|step 100|step 200|Difference      |      |\n"
-        "|----------|------|-------|-------:|-------:|---------------:|------|\n"
-        "|docvqa_val|anls  |ema    |  0.1000|  0.3000|+0.2000 ± 0.3536|better|\n"
-        "|docvqa_val|anls  |regular|  0.2000|  0.6000|+0.4000 ± 0.3536|better|\n");
+        "|Task      |Metric|Weights|step 100|step 200|Difference      |      |p     |Test          "
+        "        |\n"
+        "|----------|------|-------|-------:|-------:|---------------:|------|-----:|--------------"
+        "--------|\n"
+        "|docvqa_val|anls  |ema    |  0.1000|  0.3000|+0.2000 ± 0.0000|better|1.0000|exact "
+        "McNemar, 2 pairs|\n"
+        "|docvqa_val|anls  |regular|  0.2000|  0.6000|+0.4000 ± 0.0000|better|1.0000|exact "
+        "McNemar, 2 pairs|\n");
   r.options.compare = {100, 999};
   const Ran none = r.run();
   CHECK(none.code == 3);
   CHECK(none.out.empty());
+}
+
+TEST_CASE("a comparison lists the samples that flipped, CSV only counts them") {
+  Run r;
+  const auto id = r.s.plan(400).id;
+  r.s.bring(id, state::EvaluationState::kEvaluating, "w400");
+  must(r.s.store->record_samples(
+      id, std::vector<protocol::Scored>{
+              {"", "docvqa_val", 0,
+               R"({"doc_id": 0, "target": "['A']", "filtered_resps": "a long\nanswer", "anls": 0})",
+               "f1"}}));
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w400";
+  result.tasks = {test::anls_result("docvqa_val", 0.1)};
+  must(r.s.store->record_result(id, result));
+  r.options.compare = {100, 400};
+  const std::string table = r.run().out;
+  CHECK(table.find("|docvqa_val|regular|  0|wrong |A       |a long answer|['A']   |") !=
+        std::string::npos);
+  // Not every sample has a partner: the error is that of two independent numbers.
+  CHECK(table.find("-0.1000 ± 0.3536|worse|") != std::string::npos);
+  r.options.format = "json";
+  const json list = json::parse(r.run().out);
+  REQUIRE(list.size() == 1);
+  CHECK(list[0]["flipped"].size() == 1);
+  CHECK(list[0]["flipped"][0]["became"] == "wrong");
+  CHECK(list[0]["became_wrong"] == 1);
+  CHECK(list[0]["pairs"] == 1);
+  CHECK(list[0]["note"] == "only 1 samples have a partner");
+  r.options.format = "csv";
+  const std::string csv = r.run().out;
+  CHECK(csv.find("flipped") == std::string::npos);
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 2);
 }
 
 TEST_CASE("an alias names its metric, an unknown one matches nothing") {

@@ -70,6 +70,46 @@ TEST_CASE("status for people is a table with reasons") {
         std::string::npos);
 }
 
+TEST_CASE("status for people tells the work of now, then the queue, failures and what ended") {
+  test::Scenario s;
+  const auto running = s.plan(500).id;
+  s.bring(running, state::EvaluationState::kEvaluating);
+  must(s.store->fail_attempt(s.plan(400).id, {"loading", "corruption", "is torn"},
+                             "2030-01-01T00:00:00.000000Z", false));
+  for (std::int64_t step = 1; step <= 25; ++step) {
+    must(s.store->transition(s.plan(step).id, state::EvaluationState::kLost, "gone"));
+  }
+  must(write_file_atomically(
+      s.files, s.db() + ".status.json",
+      R"({"agent":{"pid":)" + std::to_string(::getpid()) + R"(,"version":"1","uptime_s":3700,
+          "current":{"evaluation_id":1,"step":500,"checkpoint_type":"regular","stage":"evaluating",
+          "task":"docvqa_val","done":50,"total":100,"per_second":2.0,"seconds_left":25.0}}})"));
+  StatusOptions options;
+  options.database.db = s.db();
+  options.bars = true;
+  std::ostringstream out;
+  std::ostringstream err;
+  REQUIRE(run_status(options, s.files, s.clock, out, err) == 0);
+  const std::string text = out.str();
+  CHECK(text.find(", up 1 h 1 min\n") != std::string::npos);
+  CHECK(text.find("now: step 500 regular: evaluating docvqa_val [##########----------] 50 % "
+                  "50/100, 2.00/s, 25 s left\n") != std::string::npos);
+  CHECK(text.find("lag: 500 steps") != std::string::npos);
+  CHECK(text.find("\nqueue: 1\n") != std::string::npos);
+  CHECK(text.find("\nfailed: 1\n") != std::string::npos);
+  CHECK(text.find("is torn; next try at 2030-01-01") != std::string::npos);
+  CHECK(text.find("\nended: 25, the last 20 of them (--json lists all)\n") != std::string::npos);
+  CHECK(text.find("|   5|regular|lost") == std::string::npos);
+  CHECK(text.find("|   6|regular|lost") != std::string::npos);
+
+  options.json = true;
+  out.str("");
+  REQUIRE(run_status(options, s.files, s.clock, out, err) == 0);
+  const json current = json::parse(out.str())["agent"]["current"];
+  CHECK(current["seconds_left"] == 25.0);
+  CHECK(current["task"] == "docvqa_val");
+}
+
 TEST_CASE("the database is the named one, that of the output directory, or the only one") {
   test::FakeClock clock;
   test::MemoryFileSystem files(clock);

@@ -1,0 +1,181 @@
+#include "agent/cli/step_comparison.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "agent/publish/table.h"
+#include "agent/report/comparison.h"
+#include "agent/report/sample_score.h"
+
+namespace evalcar::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using state::MetricRow;
+
+constexpr std::size_t kShownFlips = 20;
+constexpr std::size_t kShownBytes = 48;  ///< of an answer in the table
+
+/// Task, metric, kind.
+using Series = std::tuple<std::string, std::string, std::string>;
+
+void add_flips(Json& list, const std::vector<report::Flip>& flips, bool right) {
+  for (const report::Flip& flip : flips) {
+    list.push_back({{"doc_id", flip.doc_id},
+                    {"became", right ? "right" : "wrong"},
+                    {"score_a", flip.score_a},
+                    {"score_b", flip.score_b},
+                    {"answer_a", flip.answer_a},
+                    {"answer_b", flip.answer_b},
+                    {"expected", flip.expected}});
+  }
+}
+
+Json numbers_of(const MetricRow& a, const MetricRow& b) {
+  Json json = Json::object();
+  json["run"] = a.run;
+  json["checkpoint_type"] = a.checkpoint_type;
+  json["task"] = a.task;
+  json["metric"] = metric_name(a);
+  json["step_a"] = a.step;
+  json["step_b"] = b.step;
+  json["value_a"] = *a.value;
+  json["value_b"] = *b.value;
+  json["difference"] = *b.value - *a.value;
+  const bool both = a.stderr_value.has_value() && b.stderr_value.has_value();
+  json["stderr"] = both ? Json(std::hypot(*a.stderr_value, *b.stderr_value)) : Json(nullptr);
+  json["better"] =
+      *b.value == *a.value ? Json(nullptr) : Json((*b.value > *a.value) == a.higher_is_better);
+  json["stderr_of"] = both ? Json("independent") : Json(nullptr);
+  return json;
+}
+
+void add_samples(Json& json, const report::Comparison& samples, std::int64_t all) {
+  const auto& test = samples.test;
+  json["test"] = test.has_value() ? Json(test->name) : Json(nullptr);
+  json["p"] = test.has_value() ? Json(test->p) : Json(nullptr);
+  json["pairs"] = test.has_value() ? test->n : std::size_t{0};
+  if (test.has_value() && test->stderr_value.has_value() &&
+      test->n == static_cast<std::size_t>(all)) {
+    json["stderr"] = *test->stderr_value;
+    json["stderr_of"] = "pairs";
+  }
+  json["became_right"] = samples.became_right.size();
+  json["became_wrong"] = samples.became_wrong.size();
+  json["flipped"] = Json::array();
+  add_flips(json["flipped"], samples.became_right, true);
+  add_flips(json["flipped"], samples.became_wrong, false);
+  json["note"] = samples.note;
+}
+
+std::string p_text(const Json& p) {
+  if (!p.is_number()) return "";
+  std::array<char, 32> text{};
+  const auto value = p.get<double>();
+  std::snprintf(text.data(), text.size(), value < 0.0001 ? "%.0e" : "%.4f", value);
+  return text.data();
+}
+
+std::string step_title(const Json& list, const char* key) {
+  return "step " + std::to_string(list[0][key].get<std::int64_t>());
+}
+
+std::string series_table(const Json& list) {
+  std::vector<std::vector<std::string>> cells;
+  for (const Json& json : list) {
+    std::string difference = publish::format_value(json["difference"].get<double>());
+    if (json["difference"].get<double>() > 0) difference = "+" + difference;
+    if (json["stderr"].is_number()) {
+      difference += " ± " + publish::format_value(json["stderr"].get<double>());
+    }
+    const std::string test = json["test"].is_string()
+                                 ? json["test"].get<std::string>() + ", " +
+                                       std::to_string(json["pairs"].get<std::size_t>()) + " pairs"
+                                 : json["note"].get<std::string>();
+    cells.push_back({json["task"].get<std::string>(), json["metric"].get<std::string>(),
+                     json["checkpoint_type"].get<std::string>(),
+                     publish::format_value(json["value_a"].get<double>()),
+                     publish::format_value(json["value_b"].get<double>()), difference,
+                     json["better"].is_null() ? "same"
+                     : json["better"]         ? "better"
+                                              : "worse",
+                     p_text(json["p"]), test});
+  }
+  return publish::markdown_table({"Task", "Metric", "Weights", step_title(list, "step_a"),
+                                  step_title(list, "step_b"), "Difference", "", "p", "Test"},
+                                 cells,
+                                 {false, false, false, true, true, true, false, true, false});
+}
+
+std::string flips_table(const Json& list) {
+  std::vector<std::vector<std::string>> cells;
+  std::string below;
+  const auto shortened = [](const Json& text) {
+    return report::answer_text(nlohmann::json(text.get<std::string>()), kShownBytes);
+  };
+  for (const Json& json : list) {
+    const std::string task = json["task"].get<std::string>();
+    const std::string kind = json["checkpoint_type"].get<std::string>();
+    std::size_t shown = 0;
+    for (const Json& flip : json["flipped"]) {
+      if (shown++ == kShownFlips) break;
+      cells.push_back({task, kind, flip["doc_id"].dump(), flip["became"].get<std::string>(),
+                       shortened(flip["answer_a"]), shortened(flip["answer_b"]),
+                       shortened(flip["expected"])});
+    }
+    if (json["flipped"].size() > kShownFlips) {
+      below += task + " " + kind + ": " + std::to_string(json["flipped"].size()) +
+               " samples flipped; --format json lists all\n";
+    }
+  }
+  if (cells.empty()) return "";
+  return "\n" +
+         publish::markdown_table({"Task", "Weights", "Doc", "Became", step_title(list, "step_a"),
+                                  step_title(list, "step_b"), "Expected"},
+                                 cells, {false, false, true, false, false, false, false}) +
+         below;
+}
+
+}  // namespace
+
+std::string metric_name(const MetricRow& row) {
+  return row.filter == "none" ? row.metric : row.metric + "," + row.filter;
+}
+
+Result<Json> compare_steps(const state::Reader& reader, const std::vector<MetricRow>& rows,
+                           std::int64_t step_a, std::int64_t step_b) {
+  std::map<Series, std::pair<const MetricRow*, const MetricRow*>> pairs;
+  for (const MetricRow& row : rows) {
+    if (!row.value.has_value()) continue;
+    auto& pair = pairs[{row.task, metric_name(row), row.checkpoint_type}];
+    if (row.step == step_a) pair.first = &row;
+    if (row.step == step_b) pair.second = &row;
+  }
+  Json list = Json::array();
+  for (const auto& [series, pair] : pairs) {
+    if (pair.first == nullptr || pair.second == nullptr) continue;
+    const auto& [a, b] = pair;
+    EVALCAR_ASSIGN_OR_RETURN(
+        const report::Comparison samples,
+        report::compare_samples(reader, a->evaluation_id, b->evaluation_id, a->task, a->metric));
+    Json json = numbers_of(*a, *b);
+    add_samples(json, samples, std::max(a->n, b->n));
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::string comparison_tables(const Json& list) {
+  return list.empty() ? "" : series_table(list) + flips_table(list);
+}
+
+void drop_lists(Json& list) {
+  for (Json& json : list) json.erase("flipped");
+}
+
+}  // namespace evalcar::cli

@@ -1,0 +1,326 @@
+// The page: curves, scores and evaluations of one run, from one document (page_data.h), which is told by server-sent
+// events where a server tells them, or lies in the page itself. Text from outside goes into the document as text only.
+"use strict";
+
+const KINDS = ["regular", "ema", "average"];
+const KIND_NAMES = {regular: "regular", ema: "EMA", average: "average"};
+const ENDED = ["published", "skipped", "superseded", "lost", "quarantined"];
+const CONFIDENCE = 1.96;
+const MOST_ENDED = 50;
+
+const byId = (id) => document.getElementById(id);
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function duration(seconds) {
+  const whole = Math.round(seconds);
+  if (!Number.isFinite(whole) || whole < 0) return "";
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const parts = [];
+  let rest = whole;
+  for (const [size, name] of units) {
+    if (rest >= size && parts.length < 2) parts.push(Math.floor(rest / size) + " " + name);
+    rest %= size;
+  }
+  return parts.join(" ") || "0 s";
+}
+
+const metricName = (row) => (row.filter === "none" ? row.metric : row.metric + "," + row.filter);
+
+// Task and metric → kind → step → row.
+function seriesOf(metrics) {
+  const all = new Map();
+  for (const row of metrics) {
+    const name = row.task + " · " + metricName(row);
+    if (!all.has(name)) all.set(name, new Map());
+    const kinds = all.get(name);
+    if (!kinds.has(row.checkpoint_type)) kinds.set(row.checkpoint_type, new Map());
+    kinds.get(row.checkpoint_type).set(row.step, row);
+  }
+  return all;
+}
+
+const kindsOf = (series) => KINDS.filter((kind) => series.has(kind));
+
+function stepsOf(series) {
+  const steps = new Set();
+  for (const rows of series.values()) for (const step of rows.keys()) steps.add(step);
+  return [...steps].sort((a, b) => a - b);
+}
+
+function bestStep(rows) {
+  let best = null;
+  for (const row of rows.values()) {
+    if (row.value === null) continue;
+    const better = best === null || (row.higher_is_better ? row.value > best.value : row.value < best.value);
+    if (better) best = row;
+  }
+  return best === null ? null : best.step;
+}
+
+const numberText = (value) => (value === null ? "N/A" : value.toFixed(4));
+
+// Its legend writes inline styles, which our policy forbids; ours is text below the plot.
+Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+
+// ---- curves: one plot a task and metric, kept and fed with new data, so that a zoom stays
+
+const plots = new Map();
+
+function plotData(series) {
+  const kinds = kindsOf(series);
+  return stepsOf(series).map((step) => [step, ...kinds.map((kind) => {
+    const row = series.get(kind).get(step);
+    if (!row || row.value === null) return [null, null, null];
+    const half = CONFIDENCE * (row.stderr || 0);
+    return [row.value - half, row.value, row.value + half];
+  })]);
+}
+
+// The intervals as bars at each point (dygraphs itself fills bands): drawn over the plot, since points are few.
+function drawBars(context, area, plot) {
+  const series = plot.evalcarSeries;
+  kindsOf(series).forEach((kind) => {
+    context.strokeStyle = color(kind);
+    context.lineWidth = 1.2;
+    for (const [step, row] of series.get(kind)) {
+      if (row.value === null || !row.stderr) continue;
+      const half = CONFIDENCE * row.stderr;
+      const x = plot.toDomXCoord(step);
+      const top = plot.toDomYCoord(row.value + half);
+      const bottom = plot.toDomYCoord(row.value - half);
+      context.beginPath();
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+      for (const end of [top, bottom]) {
+        context.moveTo(x - 4, end);
+        context.lineTo(x + 4, end);
+      }
+      context.stroke();
+    }
+  });
+}
+
+// One entry a kind, with its colour; `textOf(kind)` is null where there is nothing to say.
+function showLegend(place, series, before, textOf) {
+  const entries = before ? [element("span", before)] : [];
+  for (const kind of kindsOf(series)) {
+    const text = textOf(series.get(kind));
+    if (text === null) continue;
+    const entry = element("span");
+    entry.append(element("i", "", "mark " + kind), KIND_NAMES[kind] + " " + text);
+    entries.push(entry);
+  }
+  place.replaceChildren(...entries);
+}
+
+const showBest = (place, series) => showLegend(place, series, "", (rows) => {
+  const step = bestStep(rows);
+  return step === null ? "no number" : "best " + numberText(rows.get(step).value) + " at step " + step;
+});
+
+const showStep = (place, series, step) => showLegend(place, series, "step " + step, (rows) => {
+  const row = rows.get(step);
+  if (!row || row.value === null) return null;
+  return numberText(row.value) + (row.stderr === null ? "" : " ± " + row.stderr.toFixed(4)) + " (n " + row.n + ")";
+});
+
+function makePlot(name, series) {
+  const panel = element("div", undefined, "curve");
+  panel.append(element("h3", name));
+  const place = element("div", undefined, "plot");
+  place.setAttribute("role", "img");
+  const text = element("p", "", "legend");
+  panel.append(place, text);
+  byId("curves").append(panel);
+  const kinds = kindsOf(series);
+  const plot = new Dygraph(place, plotData(series), {
+    labels: ["step", ...kinds.map((kind) => KIND_NAMES[kind])],
+    colors: kinds.map(color), customBars: true, fillAlpha: 0.1, drawPoints: true, pointSize: 3, strokeWidth: 2,
+    connectSeparatedPoints: true, gridLineColor: color("grid"), axisLineColor: color("line"),
+    xRangePad: 12, axes: {x: {axisLabelWidth: 60, pixelsPerLabel: 60}, y: {axisLabelWidth: 45}},
+    highlightCallback: (event, x) => { showStep(text, plot.evalcarSeries, x); },
+    unhighlightCallback: () => { showBest(text, plot.evalcarSeries); },
+    underlayCallback: (context, area, of) => { if (of.evalcarSeries) drawBars(context, area, of); },
+  });
+  plot.evalcarKinds = kinds.join();
+  return {plot, panel, place, text};
+}
+
+function showCurves(all) {
+  for (const [name, made] of plots) {
+    if (all.has(name) && made.plot.evalcarKinds === kindsOf(all.get(name)).join()) continue;
+    made.plot.destroy();
+    made.panel.remove();
+    plots.delete(name);
+  }
+  for (const [name, series] of all) {
+    if (!plots.has(name)) plots.set(name, makePlot(name, series));
+    const made = plots.get(name);
+    made.plot.evalcarSeries = series;
+    made.plot.updateOptions({file: plotData(series)});
+    showBest(made.text, series);
+    made.place.setAttribute("aria-label", name + ": " + made.text.textContent);
+  }
+  if (all.size === 0 && !byId("curves").firstChild) byId("curves").append(element("p", "No numbers yet.", "empty"));
+  if (all.size > 0) for (const hint of byId("curves").querySelectorAll(".empty")) hint.remove();
+}
+
+function recolour() {
+  for (const {plot} of plots.values()) {
+    const kinds = kindsOf(plot.evalcarSeries);
+    plot.updateOptions({colors: kinds.map(color), gridLineColor: color("grid"), axisLineColor: color("line")});
+  }
+}
+
+// ---- tables
+
+function fill(table, head, rows) {
+  const thead = element("thead");
+  const line = element("tr");
+  for (const [text, className] of head) {
+    const cell = element("th", text, className);
+    cell.scope = "col";
+    line.append(cell);
+  }
+  thead.append(line);
+  const body = element("tbody");
+  body.append(...rows);
+  table.replaceChildren(thead, body);
+}
+
+function showScores(all) {
+  const columns = [];
+  for (const [name, series] of all) {
+    for (const kind of kindsOf(series)) columns.push({name, kind, rows: series.get(kind), best: bestStep(series.get(kind))});
+  }
+  const steps = new Set();
+  for (const column of columns) for (const step of column.rows.keys()) steps.add(step);
+  const rows = [...steps].sort((a, b) => b - a).map((step) => {
+    const line = element("tr");
+    const head = element("th", String(step));
+    head.scope = "row";
+    line.append(head);
+    for (const column of columns) {
+      const row = column.rows.get(step);
+      const cell = element("td", row ? numberText(row.value) + (column.best === step ? " ★" : "") : "");
+      if (row && row.stderr !== null) cell.append(" ", element("small", "± " + row.stderr.toFixed(4)));
+      if (row && row.missing) cell.title = row.missing;
+      if (column.best === step) cell.className = "best";
+      cell.tabIndex = -1;
+      line.append(cell);
+    }
+    return line;
+  });
+  const table = byId("scores");
+  const held = place(table, document.activeElement);
+  fill(table, [["step"], ...columns.map((c) => [c.name + " · " + KIND_NAMES[c.kind]])], rows);
+  const first = table.querySelector("td");
+  if (first) first.tabIndex = 0;
+  if (held) focusCell(table, held.row, held.column);
+}
+
+function place(table, cell) {
+  const line = cell && cell.closest ? cell.closest("#" + table.id + " tbody tr") : null;
+  return line ? {row: line.sectionRowIndex, column: cell.cellIndex} : null;
+}
+
+function focusCell(table, row, column) {
+  const lines = table.tBodies[0] ? table.tBodies[0].rows : [];
+  const line = lines[Math.max(0, Math.min(row, lines.length - 1))];
+  const cell = line && line.cells[Math.max(1, Math.min(column, line.cells.length - 1))];
+  if (!cell) return;
+  for (const other of table.querySelectorAll("td[tabindex='0']")) other.tabIndex = -1;
+  cell.tabIndex = 0;
+  cell.focus();
+}
+
+function moveByKeys(event) {
+  const moves = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
+  const move = moves[event.key];
+  const at = move && place(event.currentTarget, event.target);
+  if (!at) return;
+  event.preventDefault();
+  focusCell(event.currentTarget, at.row + move[0], at.column + move[1]);
+}
+
+function evaluationLine(row) {
+  const line = element("tr");
+  const head = element("th", String(row.step));
+  head.scope = "row";
+  const state = element("td", row.state, row.state + " text");
+  const progress = element("td", Math.floor(100 * row.progress) + " %");
+  line.append(head, element("td", KIND_NAMES[row.checkpoint_type] || row.checkpoint_type, "text"), state, progress,
+              element("td", row.tasks.join(", "), "text"), element("td", row.reason || "", "text wrap"));
+  return line;
+}
+
+function showQueue(evaluations) {
+  const ended = (row) => ENDED.includes(row.state);
+  const open = evaluations.filter((row) => !ended(row));
+  const rest = evaluations.filter(ended).reverse().slice(0, MOST_ENDED);
+  fill(byId("queue"), [["step"], ["weights", "text"], ["state", "text"], ["progress"], ["tasks", "text"], ["reason", "text"]],
+       [...open, ...rest].map(evaluationLine));
+  if (evaluations.length === 0) byId("queue").replaceChildren(element("caption", "Nothing yet.", "empty"));
+}
+
+function showAgent(status, live) {
+  const agent = status.agent;
+  const facts = [];
+  if (!agent) {
+    facts.push(live ? "no agent runs" : "a copy, not live");
+  } else {
+    facts.push("running for " + duration(agent.uptime_s), "version " + agent.version);
+    if (agent.device) facts.push("on " + agent.device);
+  }
+  if (status.lag_steps !== null && status.lag_steps !== undefined) {
+    const waits = status.lag_seconds >= 1 ? ", " + duration(status.lag_seconds) : "";
+    facts.push("lag " + status.lag_steps + " steps" + waits);
+  }
+  byId("agent").textContent = facts.join(" · ");
+  byId("warning").textContent = (agent && agent.warning) || "";
+  byId("warning").hidden = !(agent && agent.warning);
+  const current = agent && agent.current;
+  byId("now").hidden = !current;
+  if (!current) return;
+  const task = current.task ? " " + current.task : "";
+  const rate = current.per_second && current.stage !== "loading" ? ", " + current.per_second.toFixed(1) + "/s" : "";
+  const left = current.seconds_left === null ? "" : ", " + duration(current.seconds_left) + " left";
+  byId("now-text").textContent = "step " + current.step + " " + (KIND_NAMES[current.checkpoint_type] || current.checkpoint_type) +
+      ": " + current.stage + task + " " + current.done + "/" + current.total + rate + left;
+  byId("now-bar").value = current.total > 0 ? current.done / current.total : 0;
+}
+
+function show(page) {
+  const all = seriesOf(page.metrics);
+  document.title = "evalcar " + (page.run || "");
+  byId("run").textContent = page.run || "";
+  byId("told").textContent = "As of " + page.status.time + ".";
+  showAgent(page.status, page.live);
+  showCurves(all);
+  showScores(all);
+  showQueue(page.status.evaluations);
+}
+
+function start() {
+  byId("scores").addEventListener("keydown", moveByKeys);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  const licence = byId("licence-text");
+  if (licence) byId("licence").textContent = JSON.parse(licence.textContent);
+  const here = byId("page-data");
+  if (here) {
+    show(JSON.parse(here.textContent));
+    return;
+  }
+  const events = new EventSource("page/events");
+  events.onmessage = (event) => show(JSON.parse(event.data));
+  events.onerror = () => { byId("told").textContent = "The server does not answer; trying again."; };
+}
+
+start();

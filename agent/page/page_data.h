@@ -1,0 +1,21 @@
+// The one document that the page shows.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/publish/status.h"
+#include "store/base/clock.h"
+#include "store/base/result.h"
+#include "store/state/reader.h"
+
+namespace evalcar::page {
+
+/// {"run", "live", "status": the document of `status`, "metrics": [{"step", "checkpoint_type",
+/// "task", "metric", "filter", "value", "stderr", "n", "missing", "higher_is_better"}]} of one run;
+/// of evaluations that ended, 300 at most. kNotFound: no run of that name.
+Result<std::string> page_data(const state::Reader& reader, const Clock& clock,
+                              const std::string& run,
+                              const std::optional<publish::AgentFacts>& agent, bool live);
+
+}  // namespace evalcar::page

@@ -1,0 +1,238 @@
+#include "agent/publish/prometheus.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "agent/publish/utc.h"
+
+namespace evalcar::publish {
+namespace {
+
+using state::Evaluation;
+using state::EvaluationState;
+using state::MetricRow;
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+std::string escaped(const std::string& value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') text.push_back('\\');
+    if (c == '\n') {
+      text += "\\n";
+    } else {
+      text.push_back(c);
+    }
+  }
+  return text;
+}
+
+std::string number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+/// Families in the order of their first sample; all samples of a family stand together.
+class Page {
+ public:
+  void family(const std::string& name, const char* type, const char* help) {
+    families_.push_back(
+        {name, "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n"});
+  }
+  /// Of the family that was named last; `suffix`: "_sum" of a summary.
+  void sample(const Labels& labels, double value, const std::string& suffix = "") {
+    Family& family = families_.back();
+    std::string line = family.name + suffix;
+    std::string inside;
+    for (const auto& [key, text] : labels) {
+      inside += (inside.empty() ? "" : ",") + key + "=\"" + escaped(text) + "\"";
+    }
+    if (!inside.empty()) line += "{" + inside + "}";
+    family.text += line + " " + number(value) + "\n";
+    family.empty = false;
+  }
+  std::string text() const {
+    std::string all;
+    for (const Family& family : families_) {
+      if (!family.empty) all += family.text;
+    }
+    return all;
+  }
+
+ private:
+  struct Family {
+    std::string name;
+    std::string text;
+    bool empty = true;
+  };
+  std::vector<Family> families_;
+};
+
+constexpr std::array kStates = {
+    EvaluationState::kFound,     EvaluationState::kComplete,   EvaluationState::kLeased,
+    EvaluationState::kLoading,   EvaluationState::kEvaluating, EvaluationState::kScored,
+    EvaluationState::kPublished, EvaluationState::kFailed,     EvaluationState::kQuarantined,
+    EvaluationState::kSkipped,   EvaluationState::kSuperseded, EvaluationState::kLost};
+
+void add_agent(Page& page, const std::optional<AgentFacts>& agent) {
+  page.family("evalcar_agent_running", "gauge", "Whether an agent has the database.");
+  page.sample({}, agent.has_value() ? 1 : 0);
+  if (!agent.has_value()) return;
+  page.family("evalcar_build_info", "gauge", "The agent's version and device.");
+  page.sample({{"version", agent->version}, {"device", agent->device}}, 1);
+  page.family("evalcar_agent_uptime_seconds", "gauge", "Since the agent started.");
+  page.sample({}, agent->uptime_s);
+  page.family("evalcar_agent_warning", "gauge", "Whether the agent warns of something.");
+  page.sample({}, agent->warning.empty() ? 0 : 1);
+  if (!agent->current.has_value()) return;
+  const CurrentFacts& current = *agent->current;
+  const Labels labels = {{"checkpoint_type", current.checkpoint_type},
+                         {"stage", current.work.stage}};
+  page.family("evalcar_current_step", "gauge", "The step that is evaluated now.");
+  page.sample(labels, static_cast<double>(current.step));
+  if (current.work.total > 0) {
+    page.family("evalcar_current_progress_ratio", "gauge",
+                "How much of its stage is done, 0 to 1.");
+    page.sample(labels,
+                static_cast<double>(current.work.done) / static_cast<double>(current.work.total));
+  }
+  if (current.work.seconds_left.has_value()) {
+    page.family("evalcar_current_remaining_seconds", "gauge", "Expected until its stage ends.");
+    page.sample(labels, *current.work.seconds_left);
+  }
+}
+
+/// What status says of the lag, so that both say the same.
+Status add_lag(Page& page, const state::Reader& reader, const Clock& clock, std::int64_t run_id,
+               const Labels& run, const std::optional<AgentFacts>& agent) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string document,
+                           status_json(reader, clock, run_id, agent, 0));
+  const auto status = nlohmann::json::parse(document, nullptr, false);
+  if (status["lag_steps"].is_number()) {
+    page.family("evalcar_lag_steps", "gauge",
+                "Steps between the newest checkpoint and the newest number.");
+    page.sample(run, status["lag_steps"].get<double>());
+  }
+  if (status["lag_seconds"].is_number()) {
+    page.family("evalcar_lag_seconds", "gauge", "Age of the oldest evaluation that waits.");
+    page.sample(run, status["lag_seconds"].get<double>());
+  }
+  return {};
+}
+
+Status add_evaluations(Page& page, const state::Reader& reader, std::int64_t run_id,
+                       const Labels& run) {
+  std::map<EvaluationState, std::int64_t> states;
+  std::map<std::string, std::pair<double, double>> durations;  // of a kind: seconds, how many
+  std::int64_t attempts = 0;
+  std::string last;
+  state::EvaluationFilter filter;
+  filter.run_id = run_id;
+  EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
+    ++states[row.state];
+    attempts += row.attempts;
+    if (row.state != EvaluationState::kPublished) return;
+    durations[row.kind].first += row.seconds;
+    durations[row.kind].second += 1;
+    last = std::max(last, row.finished_at);
+  }));
+  const auto with = [&run](const char* key, std::string value) {
+    Labels labels = run;
+    labels.emplace_back(key, std::move(value));
+    return labels;
+  };
+  page.family("evalcar_evaluations", "gauge", "Evaluations by their state.");
+  for (const EvaluationState state : kStates) {
+    page.sample(with("state", std::string(state::state_name(state))),
+                static_cast<double>(states[state]));
+  }
+  page.family("evalcar_attempts_total", "counter", "Attempts that were started.");
+  page.sample(run, static_cast<double>(attempts));
+  page.family("evalcar_evaluation_duration_seconds", "summary",
+              "What published evaluations took, loading included.");
+  for (const auto& [kind, duration] : durations) {
+    page.sample(with("checkpoint_type", kind), duration.first, "_sum");
+    page.sample(with("checkpoint_type", kind), duration.second, "_count");
+  }
+  if (!last.empty()) {
+    page.family("evalcar_last_result_timestamp_seconds", "gauge", "When the last number was made.");
+    page.sample(run, static_cast<double>(parse_utc(last).time_since_epoch().count()) / 1e6);
+  }
+  return {};
+}
+
+/// The latest and the best row of a series.
+struct Series {
+  MetricRow latest;
+  MetricRow best;
+};
+
+Status add_scores(Page& page, const state::Reader& reader, const std::string& run) {
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Series> all;
+  state::MetricFilter filter;
+  filter.run = run;
+  EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const MetricRow& row) {  // by step
+    if (!row.value.has_value()) return;
+    const auto [found, is_new] =
+        all.try_emplace({row.task, row.metric, row.filter, row.checkpoint_type});
+    Series& series = found->second;
+    series.latest = row;
+    const bool better = is_new || (row.higher_is_better ? *row.value > *series.best.value
+                                                        : *row.value < *series.best.value);
+    if (better) series.best = row;
+  }));
+  const auto each = [&](const char* name, const char* help, const auto& value_of) {
+    page.family(name, "gauge", help);
+    for (const auto& [key, series] : all) {
+      const std::optional<double> value = value_of(series);
+      if (!value.has_value()) continue;
+      page.sample({{"run", run},
+                   {"task", series.latest.task},
+                   {"metric", series.latest.metric},
+                   {"filter", series.latest.filter},
+                   {"checkpoint_type", series.latest.checkpoint_type}},
+                  *value);
+    }
+  };
+  using Value = std::optional<double>;
+  each("evalcar_score", "The latest number.",
+       [](const Series& s) -> Value { return s.latest.value; });
+  each("evalcar_score_stderr", "Its standard error.",
+       [](const Series& s) -> Value { return s.latest.stderr_value; });
+  each("evalcar_score_step", "The step that it is of.",
+       [](const Series& s) -> Value { return static_cast<double>(s.latest.step); });
+  each("evalcar_score_samples", "The samples that it is of.",
+       [](const Series& s) -> Value { return static_cast<double>(s.latest.n); });
+  each("evalcar_best_score", "The best number so far.",
+       [](const Series& s) -> Value { return s.best.value; });
+  each("evalcar_best_score_step", "The step of the best number.",
+       [](const Series& s) -> Value { return static_cast<double>(s.best.step); });
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> prometheus_text(const state::Reader& reader, const Clock& clock,
+                                    const std::optional<AgentFacts>& agent) {
+  Page page;
+  add_agent(page, agent);
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
+  if (runs.empty()) return page.text();
+  const state::Run& newest = runs.back();
+  const Labels run = {{"run", newest.name}};
+  EVALCAR_RETURN_IF_ERROR(add_lag(page, reader, clock, newest.id, run, agent));
+  EVALCAR_RETURN_IF_ERROR(add_evaluations(page, reader, newest.id, run));
+  EVALCAR_RETURN_IF_ERROR(add_scores(page, reader, newest.name));
+  return page.text();
+}
+
+}  // namespace evalcar::publish

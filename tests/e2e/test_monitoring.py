@@ -1,0 +1,73 @@
+"""What Prometheus and Grafana are given: text that Prometheus' own parser takes, and names that are really there."""
+
+import json
+import pathlib
+import re
+import subprocess
+
+import checkpoints
+import pytest
+import yaml
+
+MONITORING = pathlib.Path(__file__).resolve().parents[2] / "systemd" / "monitoring"
+
+
+@pytest.fixture
+def text(bench):
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 0, sidecar.log()
+    done = subprocess.run([bench.evalcar, "status", "--prometheus", "--db", str(sidecar.database)], capture_output=True, text=True,
+                          timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_prometheus_own_parser_takes_every_family(text, bench):
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
+
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+
+    for name, family in families.items():
+        assert family.documentation, name
+        assert family.type in ("gauge", "counter", "summary"), name
+        assert re.fullmatch(r"evalcar_[a-z_]+", name)
+    assert families["evalcar_attempts"].type == "counter"  # its sample is evalcar_attempts_total
+    published = [s.value for s in families["evalcar_evaluations"].samples if s.labels["state"] == "published"]
+    assert published == [2]
+    (step,) = families["evalcar_score_step"].samples
+    assert step.value == 10 and step.labels["task"] == "docvqa_val"
+    (score,) = families["evalcar_score"].samples
+    lines = map(json.loads, (bench.run / "_evalcar" / "metrics.jsonl").read_text().splitlines())
+    (value,) = [line["metrics"]["eval/docvqa_val/anls"] for line in lines if line["final"] and line["global_step"] == 10]
+    assert score.value == value
+
+
+# Only while an agent runs, or something waits.
+SOMETIMES = {"evalcar_current_progress_ratio", "evalcar_agent_warning", "evalcar_build_info"}
+
+
+def names_in(expression):
+    return set(re.findall(r"\bevalcar_[a-z_]+", expression))
+
+
+def test_dashboard_and_alerts_ask_for_what_is_there(text):
+    told = set(re.findall(r"^(evalcar_[a-z_]+)", text, re.MULTILINE)) | SOMETIMES
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    alerts = yaml.safe_load((MONITORING / "alerts.yml").read_text())
+
+    asked = set()
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            asked |= names_in(target["expr"])
+    for variable in dashboard["templating"]["list"]:
+        asked |= names_in(json.dumps(variable.get("query", "")))
+    for group in alerts["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"]
+            asked |= names_in(rule["expr"])
+
+    assert len(asked) > 8
+    assert asked <= told, asked - told
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

@@ -1,0 +1,116 @@
+#include "agent/report/comparison.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "agent/report/sample_score.h"
+#include "tests/unit/state/scenario.h"
+
+using namespace evalcar;
+using namespace evalcar::report;
+using nlohmann::json;
+using test::must;
+
+namespace {
+
+json sample(std::int64_t doc, double score, const std::string& answer,
+            const std::string& input = "what?") {
+  return {{"doc_id", doc},
+          {"target", {"A", "a"}},
+          {"filtered_resps", {answer}},
+          {"input", input + std::to_string(doc)},
+          {"anls", score}};
+}
+
+struct Pair {
+  test::Scenario s;
+  std::int64_t scored(std::int64_t step, const std::vector<json>& lines) {
+    const std::int64_t id = s.plan(step).id;
+    s.bring(id, state::EvaluationState::kEvaluating, "w" + std::to_string(step));
+    std::vector<protocol::Scored> samples;
+    for (const json& line : lines) {
+      samples.push_back({"", "docvqa_val", line["doc_id"].get<std::int64_t>(), line.dump(), "f1"});
+    }
+    must(s.store->record_samples(id, samples));
+    protocol::EvaluationResult result;
+    result.weights_sha256 = "w" + std::to_string(step);
+    result.tasks = {test::anls_result("docvqa_val", 0.5)};
+    must(s.store->record_result(id, result));
+    return id;
+  }
+  Comparison compare(std::int64_t a, std::int64_t b) {
+    return must(compare_samples(s.store->read(), a, b, "docvqa_val", "anls"));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("samples that became right or wrong are told with both answers") {
+  Pair pair;
+  const auto a = pair.scored(1, {sample(0, 1, "A"), sample(1, 0, "x"), sample(2, 0.7, "a?")});
+  const auto b = pair.scored(2, {sample(0, 0, "y"), sample(1, 1, "A"), sample(2, 0.9, "a")});
+  const Comparison compared = pair.compare(a, b);
+  REQUIRE(compared.became_right.size() == 1);
+  CHECK(compared.became_right[0].doc_id == 1);
+  CHECK(compared.became_right[0].answer_a == "x");
+  CHECK(compared.became_right[0].answer_b == "A");
+  CHECK(compared.became_right[0].expected == "A | a");
+  REQUIRE(compared.became_wrong.size() == 1);
+  CHECK(compared.became_wrong[0].doc_id == 0);
+  REQUIRE(compared.test.has_value());
+  CHECK(compared.test->n == 3);
+  CHECK(compared.test->name == "sign-flip permutation");
+  CHECK(compared.note.empty());
+}
+
+TEST_CASE("only samples of the same question are paired") {
+  Pair pair;
+  const auto a = pair.scored(1, {sample(0, 1, "A"), sample(1, 1, "A")});
+  const auto other = pair.scored(2, {sample(0, 0, "x", "why?"), sample(1, 0, "x", "why?")});
+  const auto part = pair.scored(3, {sample(1, 0, "x"), sample(7, 1, "A")});
+  CHECK_FALSE(pair.compare(a, other).test.has_value());
+  CHECK(pair.compare(a, other).became_wrong.empty());
+  CHECK(pair.compare(a, other).note == "the two were asked other questions");
+  const Comparison some = pair.compare(a, part);
+  REQUIRE(some.test.has_value());
+  CHECK(some.test->n == 1);
+  CHECK(some.note == "only 1 samples have a partner");
+}
+
+TEST_CASE("without samples there is no test, and the note says so") {
+  Pair pair;
+  const auto a = pair.scored(1, {sample(0, 1, "A")});
+  const auto none = pair.scored(2, {});
+  CHECK(pair.compare(a, none).note.starts_with("no samples are stored"));
+  const Comparison unknown =
+      must(compare_samples(pair.s.store->read(), a, a, "docvqa_val", "exact_match"));
+  CHECK(unknown.note == "the samples do not tell this metric");
+}
+
+TEST_CASE("a sample's score is a number, an object's score, or whether MMMU's answer agrees") {
+  const auto mmmu = [](const json& answer, const json& parsed) {
+    return sample_score({{"mmmu_acc", {{"answer", answer}, {"parsed_pred", {parsed}}}}},
+                        "mmmu_acc");
+  };
+  CHECK(sample_score({{"acc", 0.3}}, "acc") == 0.3);
+  CHECK(sample_score({{"acc", true}}, "acc") == 1.0);
+  CHECK(sample_score({{"acc", {{"score", 2}}}}, "acc") == 2.0);
+  CHECK(mmmu("B", "B") == 1.0);
+  CHECK(mmmu("B", "C") == 0.0);
+  CHECK(mmmu(json::array({"A", "B"}), "B") == 1.0);
+  CHECK(mmmu("", "") == 0.0);
+  CHECK(mmmu("3.14", json::array({3.14, "pi"})) == 1.0);
+  CHECK(mmmu("paris", json::array({"in paris"})) == 1.0);
+  CHECK(mmmu("rome", json::array({"in paris"})) == 0.0);
+  CHECK_FALSE(sample_score({{"acc", "high"}}, "acc").has_value());
+  CHECK_FALSE(sample_score({{"acc", {{"x", 1}}}}, "acc").has_value());
+  CHECK_FALSE(sample_score(json::array(), "acc").has_value());
+  CHECK_FALSE(sample_score(json(), "acc").has_value());
+}
+
+TEST_CASE("an answer for people is cut between characters") {
+  CHECK(answer_text("ä", 10) == "ä");
+  CHECK(answer_text("aää", 4) == "aä…");
+  CHECK(answer_text(json::array({"a", 1, json::array({"b"})}), 99) == "a | 1 | b");
+  CHECK(answer_text(json(), 9).empty());
+}

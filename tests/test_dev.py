@@ -29,3 +29,16 @@ def test_tidy_ends_with_0_exactly_if_every_clang_tidy_did(source_dir, tmp_path, 
     assert ("went on" in done.stdout) == (ended == 0)
     assert ("error: too long" in done.stdout) == ("error" in said)
     assert "unbound" not in done.stderr and "warnings generated" not in done.stdout
+
+
+@pytest.mark.parametrize("system, expected", [("ID=debian\nVERSION_CODENAME=bookworm\n", ["chromium"]), ("ID=ubuntu\nID_LIKE=debian\n", [])])
+def test_the_tests_bring_a_browser_where_the_system_has_a_package_of_one(source_dir, tmp_path, system, expected):
+    release = tmp_path / "os-release"
+    release.write_text(system)
+    nothing_installed = "dpkg-query() { :; }\n"
+
+    script = f'{nothing_installed}packages="$fault_packages $(browser_packages {release})"\nmissing_packages\n'
+    done = call(source_dir, script)
+
+    assert done.stdout.split() == ["strace", "bindfs", "util-linux", *expected], done.stderr
+    assert "$(browser_packages)" in (source_dir / "dev").read_text().split("main() {")[1]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 namespace evalcar::models::qwen_vl {
@@ -64,17 +65,29 @@ Result<ConfigFields> vision_fields(const ConfigFields& root) {
   return *vision;
 }
 
-Result<Common> read_common(const ConfigFields& root, const decoder::Config& text) {
-  Common common;
-  // transformers ties if either place says so (before 5.x the key was in text_config).
-  EVALCAR_ASSIGN_OR_RETURN(const bool outer_tie, root.boolean("tie_word_embeddings", false));
-  common.tied_head = text.tied_head || outer_tie;
+Result<decoder::Config> read_qwen2_text(const ConfigFields& fields) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      decoder::Config text,
+      decoder::read_config(
+          fields, {.kv_heads = 8, .rms_norm_eps = 1e-5, .rope_theta = 1e6, .plain_rope = "mrope"}));
+  text.qkv_bias = true;
+  EVALCAR_RETURN_IF_ERROR(decoder::read_layer_windows(fields, /*first_windowed=*/80, text));
+  EVALCAR_RETURN_IF_ERROR(read_sections(fields, Sections::kBlocks, {16, 24, 24}, text));
+  return text;
+}
+
+// transformers ties if either place says so (before 5.x the key was in text_config).
+Result<bool> read_tie(const ConfigFields& root, const decoder::Config& text) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool outer, root.boolean("tie_word_embeddings", false));
+  return text.tied_head || outer;
+}
+
+Result<int> read_image_token_id(const ConfigFields& root, const decoder::Config& text) {
   const auto usual = text.vocab > kUsualImageToken ? std::optional<std::int64_t>(kUsualImageToken)
                                                    : std::optional<std::int64_t>();
-  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t image_token,
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t id,
                            root.integer("image_token_id", 0, text.vocab - 1, usual));
-  common.image_token_id = static_cast<int>(image_token);
-  return common;
+  return static_cast<int>(id);
 }
 
 }  // namespace evalcar::models::qwen_vl

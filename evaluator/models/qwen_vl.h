@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,16 +29,44 @@ enum class Sections {
 Status read_sections(const ConfigFields& fields, Sections sections, std::vector<std::int64_t> usual,
                      decoder::Config& text);
 
+/// The decoder of Qwen2-VL and Qwen2.5-VL: Qwen2's, with biases on queries, keys and values.
+Result<decoder::Config> read_qwen2_text(const ConfigFields& fields);
+
+/// The numbers of a model: its decoder's, its tower's, and the id of a picture's placeholder.
+template <typename Vision>
+struct Config {
+  decoder::Config text;
+  Vision vision;
+  int image_token_id = 0;
+};
+
 /// text_config, or the file itself where it is flat (transformers up to 4.51 and the hub).
 Result<ConfigFields> text_fields(const ConfigFields& root);
 /// vision_config; kCorruption without one.
 Result<ConfigFields> vision_fields(const ConfigFields& root);
+/// Whether the head is tied, which the file or its text_config may say.
+Result<bool> read_tie(const ConfigFields& root, const decoder::Config& text);
+/// An id of the vocabulary.
+Result<int> read_image_token_id(const ConfigFields& root, const decoder::Config& text);
 
-/// The tie, which may be told of in the file or in text_config, and the placeholder's id.
-struct Common {
-  bool tied_head = false;
-  int image_token_id = 0;
-};
-Result<Common> read_common(const ConfigFields& root, const decoder::Config& text);
+/// Reads config.json in any of its forms: flat (transformers up to 4.51 and the hub), nested beside
+/// flat (4.52 to 4.57), nested (5.x). kCorruption for absurd or contradicting numbers, kUnsupported
+/// by name for what is not computed. `place` names the file in messages; `read_text` and
+/// `read_vision` read what the families differ in.
+template <typename Vision>
+Result<Config<Vision>> read_config(const nlohmann::json& json, const std::string& place,
+                                   Result<decoder::Config> (*read_text)(const ConfigFields&),
+                                   Result<Vision> (*read_vision)(const ConfigFields&,
+                                                                 const decoder::Config&)) {
+  const ConfigFields root(json, place);
+  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields text, text_fields(root));
+  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields vision, vision_fields(root));
+  Config<Vision> config;
+  EVALCAR_ASSIGN_OR_RETURN(config.text, read_text(text));
+  EVALCAR_ASSIGN_OR_RETURN(config.vision, read_vision(vision, config.text));
+  EVALCAR_ASSIGN_OR_RETURN(config.text.tied_head, read_tie(root, config.text));
+  EVALCAR_ASSIGN_OR_RETURN(config.image_token_id, read_image_token_id(root, config.text));
+  return config;
+}
 
 }  // namespace evalcar::models::qwen_vl

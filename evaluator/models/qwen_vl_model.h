@@ -8,22 +8,24 @@
 #include <utility>
 
 #include "evaluator/models/decoder/decoder.h"
+#include "evaluator/models/decoder/layout.h"
 #include "evaluator/models/decoder/text_model.h"
 #include "evaluator/models/model.h"
+#include "evaluator/models/qwen_vl.h"
 
 namespace evalcar::models {
 
-/// Config: `text` (decoder::Config), `vision` (merge, patch, temporal_patch, patch_elements()) and
-/// `image_token_id`. Tower: made of (vision, arena, attention), encode(patches, grids, on_layer).
-template <typename Config, typename Tower>
+/// Tower: made of (its Config, arena, attention), with encode(patches, grids, on_layer). The Config
+/// has merge, patch, temporal_patch and patch_elements(), and in its namespace
+/// add_tensors(layout, config).
+template <typename Tower>
 class QwenVlModel final : public Model {
  public:
-  using Layout = weights::WeightLayout (*)(const Config&);
+  using Config = qwen_vl::Config<typename Tower::Config>;
 
   /// `deepstack`: how many layers of the decoder the tower's features are added to.
-  QwenVlModel(const std::string& model_type, Config config, Layout make_layout,
-              std::int64_t deepstack = 0)
-      : config_(std::move(config)), layout_(make_layout) {
+  QwenVlModel(const std::string& model_type, Config config, std::int64_t deepstack = 0)
+      : config_(std::move(config)) {
     info_ = decoder::describe(model_type, config_.text);
     info_.image_token_id = config_.image_token_id;
     info_.merge = config_.vision.merge;
@@ -34,7 +36,13 @@ class QwenVlModel final : public Model {
   }
 
   const ModelInfo& info() const override { return info_; }
-  weights::WeightLayout layout() const override { return layout_(config_); }
+  weights::WeightLayout layout() const override {
+    weights::WeightLayout layout;
+    layout.canonical_name = &qwen_vl::canonical_name;
+    decoder::add_tensors(layout, config_.text);
+    add_tensors(layout, config_.vision);
+    return layout;
+  }
 
   void bind(const weights::Arena& arena, AttentionKind attention) override {
     vision_.emplace(config_.vision, arena, attention);
@@ -58,7 +66,6 @@ class QwenVlModel final : public Model {
 
  private:
   Config config_;
-  Layout layout_;
   ModelInfo info_;
   std::optional<Tower> vision_;
   std::optional<decoder::Decoder> text_;

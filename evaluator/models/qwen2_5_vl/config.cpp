@@ -3,25 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluator/models/config_fields.h"
-#include "evaluator/models/qwen_vl.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
 
-// Qwen2.5: biases on queries, keys and values.
-Result<decoder::Config> parse_text(const ConfigFields& fields) {
-  EVALCAR_ASSIGN_OR_RETURN(
-      decoder::Config text,
-      decoder::read_config(
-          fields, {.kv_heads = 8, .rms_norm_eps = 1e-5, .rope_theta = 1e6, .plain_rope = "mrope"}));
-  text.qkv_bias = true;
-  EVALCAR_RETURN_IF_ERROR(decoder::read_layer_windows(fields, /*first_windowed=*/80, text));
-  EVALCAR_RETURN_IF_ERROR(
-      qwen_vl::read_sections(fields, qwen_vl::Sections::kBlocks, {16, 24, 24}, text));
-  return text;
-}
-
-Result<VisionConfig> parse_vision(const ConfigFields& fields, const decoder::Config& text) {
+Result<VisionConfig> read_vision(const ConfigFields& fields, const decoder::Config& text) {
   VisionConfig vision;
   EVALCAR_ASSIGN_OR_RETURN(vision.depth, fields.integer("depth", 1, kMostLayers, 32));
   EVALCAR_ASSIGN_OR_RETURN(vision.hidden, fields.integer("hidden_size", 4, kMostWidth, 3584));
@@ -64,16 +50,7 @@ Result<VisionConfig> parse_vision(const ConfigFields& fields, const decoder::Con
 }  // namespace
 
 Result<Config> parse_config(const nlohmann::json& json, const std::string& place) {
-  const ConfigFields root(json, place);
-  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields text, qwen_vl::text_fields(root));
-  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields vision, qwen_vl::vision_fields(root));
-  Config config;
-  EVALCAR_ASSIGN_OR_RETURN(config.text, parse_text(text));
-  EVALCAR_ASSIGN_OR_RETURN(config.vision, parse_vision(vision, config.text));
-  EVALCAR_ASSIGN_OR_RETURN(const auto common, qwen_vl::read_common(root, config.text));
-  config.text.tied_head = common.tied_head;
-  config.image_token_id = common.image_token_id;
-  return config;
+  return qwen_vl::read_config(json, place, &qwen_vl::read_qwen2_text, &read_vision);
 }
 
 }  // namespace evalcar::models::qwen2_5_vl

@@ -1,5 +1,4 @@
-// The numbers of a Qwen2.5-VL model, from config.json in any of its forms: flat (transformers up to
-// 4.51 and the hub), nested beside flat (4.52 to 4.57), nested (5.x).
+// The numbers of a Qwen2.5-VL model.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "evaluator/models/decoder/config.h"
+#include "evaluator/models/qwen_vl.h"
 #include "store/base/result.h"
 
 namespace evalcar::models::qwen2_5_vl {
@@ -33,15 +32,9 @@ struct VisionConfig {
   std::int64_t window_tokens() const { return window / merge / patch; }
 };
 
-struct Config {
-  decoder::Config text;
-  VisionConfig vision;
-  int image_token_id = 0;
-};
+using Config = qwen_vl::Config<VisionConfig>;
 
-/// Reads and checks the numbers. kCorruption for absurd or contradicting ones, kUnsupported by name
-/// for what this program does not compute (other rope types, other activations).
-/// `place` names the file in messages.
+/// qwen_vl::read_config() of this family.
 Result<Config> parse_config(const nlohmann::json& json, const std::string& place);
 
 }  // namespace evalcar::models::qwen2_5_vl

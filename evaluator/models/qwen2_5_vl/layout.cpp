@@ -1,7 +1,6 @@
 #include "evaluator/models/qwen2_5_vl/layout.h"
 
-#include "evaluator/models/decoder/layout.h"
-#include "evaluator/models/qwen_vl.h"
+#include <string>
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
@@ -21,7 +20,9 @@ void add_vision_block(WeightLayout& layout, const VisionConfig& c, const std::st
   layout.add(block + "mlp.down_proj.bias", {c.hidden});
 }
 
-void add_vision(WeightLayout& layout, const VisionConfig& c) {
+}  // namespace
+
+void add_tensors(WeightLayout& layout, const VisionConfig& c) {
   layout.add_reshaped("visual.patch_embed.proj.weight", {c.hidden, c.patch_elements()},
                       {c.hidden, c.channels, c.temporal_patch, c.patch, c.patch});
   for (std::int64_t i = 0; i < c.depth; ++i)
@@ -32,16 +33,6 @@ void add_vision(WeightLayout& layout, const VisionConfig& c) {
   layout.add("visual.merger.mlp.0.bias", {merged});
   layout.add("visual.merger.mlp.2.weight", {c.out_hidden, merged});
   layout.add("visual.merger.mlp.2.bias", {c.out_hidden});
-}
-
-}  // namespace
-
-WeightLayout weight_layout(const Config& config) {
-  WeightLayout layout;
-  layout.canonical_name = &qwen_vl::canonical_name;
-  decoder::add_tensors(layout, config.text);
-  add_vision(layout, config.vision);
-  return layout;
 }
 
 }  // namespace evalcar::models::qwen2_5_vl

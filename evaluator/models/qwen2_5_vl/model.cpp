@@ -11,8 +11,8 @@ namespace evalcar::models::qwen2_5_vl {
 
 Result<std::unique_ptr<Model>> make_model(const nlohmann::json& config, const std::string& place) {
   EVALCAR_ASSIGN_OR_RETURN(Config parsed, parse_config(config, place));
-  return std::unique_ptr<Model>(std::make_unique<QwenVlModel<Config, VisionTower>>(
-      "qwen2_5_vl", std::move(parsed), &weight_layout));
+  return std::unique_ptr<Model>(
+      std::make_unique<QwenVlModel<VisionTower>>("qwen2_5_vl", std::move(parsed)));
 }
 
 }  // namespace evalcar::models::qwen2_5_vl

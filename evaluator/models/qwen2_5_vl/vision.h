@@ -19,6 +19,8 @@ namespace evalcar::models::qwen2_5_vl {
 
 class VisionTower {
  public:
+  using Config = VisionConfig;
+
   VisionTower(const VisionConfig& config, const weights::Arena& arena, AttentionKind attention);
 
   /// patches: (P, patch_elements) float32, merge windows first, as the processor orders them.

@@ -5,22 +5,16 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "evaluator/models/decoder/config.h"
 #include "evaluator/models/model.h"
+#include "evaluator/models/qwen_vl.h"
 #include "evaluator/models/vit/config.h"
 #include "store/base/result.h"
 
 namespace evalcar::models::qwen2_vl {
 
-struct Config {
-  decoder::Config text;
-  vit::Config vision;
-  int image_token_id = 0;
-};
+using Config = qwen_vl::Config<vit::Config>;
 
-/// From config.json in any of its forms: flat (transformers up to 4.51 and the hub), nested beside
-/// flat (4.52 to 4.57), nested (5.x). kCorruption for absurd or contradicting numbers, kUnsupported
-/// by name for what is not computed.
+/// qwen_vl::read_config() of this family.
 Result<Config> parse_config(const nlohmann::json& json, const std::string& place);
 
 /// The model of a config.json, without weights. `place` names the file in messages.

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "evaluator/models/decoder/layout.h"
 #include "evaluator/models/qwen_vl.h"
 #include "evaluator/models/qwen_vl_model.h"
 #include "evaluator/models/vit/layout.h"
@@ -15,7 +14,7 @@
 namespace evalcar::models::qwen3_vl {
 namespace {
 
-Result<decoder::Config> parse_text(const ConfigFields& fields) {
+Result<decoder::Config> read_text(const ConfigFields& fields) {
   EVALCAR_ASSIGN_OR_RETURN(
       decoder::Config text,
       decoder::read_config(fields, {.kv_heads = 32, .head_dim = 128, .rope_theta = 500000.0}));
@@ -27,7 +26,7 @@ Result<decoder::Config> parse_text(const ConfigFields& fields) {
   return text;
 }
 
-Result<vit::Config> parse_vision(const ConfigFields& fields, const decoder::Config& text) {
+Result<vit::Config> read_vision(const ConfigFields& fields, const decoder::Config& text) {
   vit::Config vision{.depth = 27,
                      .patch = 16,
                      .activation = vit::Activation::kGeluTanh,
@@ -52,34 +51,17 @@ Result<vit::Config> parse_vision(const ConfigFields& fields, const decoder::Conf
   return vision;
 }
 
-weights::WeightLayout layout_of(const Config& config) {
-  weights::WeightLayout layout;
-  layout.canonical_name = &qwen_vl::canonical_name;
-  decoder::add_tensors(layout, config.text);
-  vit::add_tensors(layout, config.vision);
-  return layout;
-}
-
 }  // namespace
 
 Result<Config> parse_config(const nlohmann::json& json, const std::string& place) {
-  const ConfigFields root(json, place);
-  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields text, qwen_vl::text_fields(root));
-  EVALCAR_ASSIGN_OR_RETURN(const ConfigFields vision, qwen_vl::vision_fields(root));
-  Config config;
-  EVALCAR_ASSIGN_OR_RETURN(config.text, parse_text(text));
-  EVALCAR_ASSIGN_OR_RETURN(config.vision, parse_vision(vision, config.text));
-  EVALCAR_ASSIGN_OR_RETURN(const auto common, qwen_vl::read_common(root, config.text));
-  config.text.tied_head = common.tied_head;
-  config.image_token_id = common.image_token_id;
-  return config;
+  return qwen_vl::read_config(json, place, &read_text, &read_vision);
 }
 
 Result<std::unique_ptr<Model>> make_model(const nlohmann::json& config, const std::string& place) {
   EVALCAR_ASSIGN_OR_RETURN(Config parsed, parse_config(config, place));
   const auto levels = static_cast<std::int64_t>(parsed.vision.deepstack.size());
-  return std::unique_ptr<Model>(std::make_unique<QwenVlModel<Config, vit::Tower>>(
-      "qwen3_vl", std::move(parsed), &layout_of, levels));
+  return std::unique_ptr<Model>(
+      std::make_unique<QwenVlModel<vit::Tower>>("qwen3_vl", std::move(parsed), levels));
 }
 
 }  // namespace evalcar::models::qwen3_vl

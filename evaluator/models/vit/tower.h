@@ -18,6 +18,8 @@ namespace evalcar::models::vit {
 
 class Tower {
  public:
+  using Config = vit::Config;
+
   Tower(const Config& config, const weights::Arena& arena, AttentionKind attention);
 
   /// patches: (P, patch_elements) float32, merge windows first, as the processor orders them.

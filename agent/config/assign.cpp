@@ -27,6 +27,15 @@ Status assign_end_marker(Settings& s, const Value& v) {
   return {};
 }
 
+Status assign_snapshot_dir(Settings& s, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string folder, text(v));
+  if (!folder.empty() && !folder.starts_with('/')) {
+    return expected("a folder's whole path, such as \"/dev/shm/evalcar\"");
+  }
+  s.watch.snapshot_dir = std::move(folder);
+  return {};
+}
+
 Status assign_exit_when_quiet(Settings& s, const Value& v) {
   s.watch.exit_when_quiet.reset();
   if (is_word(v, "off")) return {};

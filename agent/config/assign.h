@@ -9,6 +9,7 @@ namespace evalcar::config {
 
 Status assign_pattern(Settings& settings, const Value& value);
 Status assign_end_marker(Settings& settings, const Value& value);
+Status assign_snapshot_dir(Settings& settings, const Value& value);
 Status assign_exit_when_quiet(Settings& settings, const Value& value);
 Status assign_exit_marker(Settings& settings, const Value& value);
 Status assign_poll_interval(Settings& settings, const Value& value);

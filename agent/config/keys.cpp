@@ -52,6 +52,11 @@ const Key kKeys[] = {
     {"watch.exit_at_max_steps", "false", "",
      "Training is over when trainer_state.json says that its last step was reached.",
      ASSIGN(watch.exit_at_max_steps, boolean(v))},
+    {"watch.snapshot_dir", "\"\"", "\"/dev/shm/evalcar\"",
+     "Where EvalcarCallback(snapshot_dir=…) puts weights between two checkpoints, by its whole "
+     "path: "
+     "they are evaluated, and removed.",
+     assign_snapshot_dir},
 
     // ---- evaluate: what is measured, and how
     {"evaluate.tasks", "[]", "",

@@ -24,6 +24,7 @@ struct WatchSettings {
   std::string exit_marker;         ///< a file in the output directory, or absolute; empty: none
   std::int64_t exit_with_pid = 0;  ///< 0: none
   bool exit_at_max_steps = false;
+  std::string snapshot_dir;  ///< absolute; empty: none
 };
 
 enum class Policy { kEvery, kLatest, kNewestFirst };

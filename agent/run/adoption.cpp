@@ -33,13 +33,6 @@ std::optional<LeaseName> parse_lease_name(const std::string& name) {
   return lease;
 }
 
-std::string folder_name(const std::string& pattern, std::int64_t step) {
-  constexpr std::string_view kStep = "{step}";
-  std::string name = pattern;
-  const std::size_t at = name.find(kStep);
-  return at == std::string::npos ? name : name.replace(at, kStep.size(), std::to_string(step));
-}
-
 /// What a sighting of the folder would have told; absent if the lease is not whole.
 std::optional<state::CheckpointObservation> observe_lease(const FileSystem& files,
                                                           const std::string& dir,

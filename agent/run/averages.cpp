@@ -44,7 +44,9 @@ Result<std::vector<Averages::Known>> Averages::known(std::int64_t run_id) const 
   for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
   std::vector<Known> found;
   for (state::KnownKind& kind : kinds) {
-    if (kind.kind == kRegular) found.push_back({*newest.at(kind.name), std::move(kind.files)});
+    const state::Checkpoint& checkpoint = *newest.at(kind.name);
+    if (kind.kind != kRegular || is_snapshot(checkpoint)) continue;
+    found.push_back({checkpoint, std::move(kind.files)});
   }
   return found;
 }

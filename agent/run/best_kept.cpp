@@ -93,6 +93,7 @@ Result<std::string> BestKept::place_of(const state::Evaluation& row) {
                              store_.read().files_of(bearer.checkpoint_id, bearer.kind));
     if (files.empty()) continue;
     const std::string dir = stage_.dir_of(lease_name(bearer));
+    if (stage_.is_reference(dir)) continue;  // what it refers to goes
     if (stage_.holds(dir) && stage_.check_against(dir, files).has_value()) return dir;
     const bool there = seen != view_.complete.end() &&
                        seen->second.fingerprint == state::content_fingerprint(files);

@@ -74,6 +74,12 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
   return lease.error();
 }
 
+Status Leases::refer(const state::Evaluation& row, const std::string& dir) {
+  const std::string name = lease_name_of(row.step, row.generation, row.kind);
+  EVALCAR_RETURN_IF_ERROR(stage_.refer(name, dir));
+  return store_.mark_leased(row.id, stage_.dir_of(name));
+}
+
 /// After `evalcar retry` a row is complete again and still has its lease.
 Result<std::optional<stage::Lease>> Leases::take_up(const state::Evaluation& row,
                                                     stage::Lease lease) {

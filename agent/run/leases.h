@@ -24,6 +24,8 @@ class Leases {
   /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
   /// they are not what was seen, the watcher looks again and the row waits.
   Status take(const state::Evaluation& row, const watch::Sighting& seen);
+  /// Leases a complete row's files by a link to the folder `dir`, which nobody but us removes.
+  Status refer(const state::Evaluation& row, const std::string& dir);
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
   /// why.
   Result<std::optional<stage::Lease>> of(const state::Evaluation& row);

@@ -89,6 +89,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
            settings.publish.dir),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, path_)),
+      snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
       requested_(*store_, run_, wanted_, leases_, publishing_, view_),
@@ -138,6 +139,7 @@ Status OutputDirectory::step() {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
+    EVALCAR_RETURN_IF_ERROR(take_snapshots());
     EVALCAR_RETURN_IF_ERROR(unfinished_.step(run_.id()));
     const Status kept = keep_leases();
     // Only now can anything be chosen.
@@ -350,6 +352,14 @@ Status OutputDirectory::record_sightings() {
   return {};
 }
 
+/// Once the checkpoints are known, which go before them.
+Status OutputDirectory::take_snapshots() {
+  if (is_beginning()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool news, snapshots_.step(end_.since().has_value()));
+  if (news) last_news_ = around_.clock.monotonic_now();
+  return {};
+}
+
 /// What is there at the start is not all known yet: who is chosen now would be out of order.
 bool OutputDirectory::is_beginning() const {
   if (!run_.known() || run_.unsure()) return false;
@@ -382,6 +392,9 @@ milliseconds OutputDirectory::until_due() const {
   if (end_.watches()) due = std::min<milliseconds>(due, kEndPause);
   if (const auto renewal = run_.renewal_due(); renewal.has_value()) {
     due = std::min(due, until(std::max(retry_at_, *renewal)));
+  }
+  if (const auto look = snapshots_.due(); look.has_value()) {
+    due = std::min(due, until(std::max(retry_at_, *look)));
   }
   if (publishing_.pending() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
@@ -440,6 +453,7 @@ void OutputDirectory::forget_run() {
   untold_.clear();
   view_ = {};
   recorder_.forget();
+  snapshots_.forget();
   unfinished_.forget();
   completion_.look_again();
   leases_.forget();
@@ -622,6 +636,8 @@ Status OutputDirectory::publish(const state::Evaluation& row) {
 
 Result<bool> OutputDirectory::quiet() {
   if (silent_since_.has_value()) return false;
+  const auto snapshots = snapshots_.due();
+  if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
   if (!untold_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
       !watcher_.settled())

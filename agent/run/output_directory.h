@@ -34,6 +34,7 @@
 #include "agent/run/publishing.h"
 #include "agent/run/recorder.h"
 #include "agent/run/requested.h"
+#include "agent/run/snapshots.h"
 #include "agent/run/surroundings.h"
 #include "agent/run/training_end.h"
 #include "agent/run/unfinished.h"
@@ -179,6 +180,7 @@ class OutputDirectory {
   void interrupt_active(const std::string& why);
   void note(watch::Sighting seen);
   Status record_sightings();
+  Status take_snapshots();
   Status keep_leases();
   Status end_unwanted();
   Status end_unwanted(const state::Evaluation& row);
@@ -209,6 +211,7 @@ class OutputDirectory {
   Completion completion_;
   CurrentRun run_;
   Recorder recorder_;
+  Snapshots snapshots_;
   Unfinished unfinished_;
   Publishing publishing_;
   Requested requested_;

@@ -179,6 +179,15 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
   return {};
 }
 
+Result<std::int64_t> Recorder::record_snapshot(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
+  for (const state::Evaluation& row : rows) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool waits, make_complete(row, seen));
+    if (waits) EVALCAR_RETURN_IF_ERROR(leases_.refer(row, seen.path));
+  }
+  return checkpoint_of_step_.at(seen.step);
+}
+
 /// True: it is to be leased.
 Result<bool> Recorder::make_complete(const state::Evaluation& row, const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));

@@ -35,6 +35,9 @@ class Recorder {
   Status take_up_run(Slice& slice);
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
+  /// The same of weights that lie whole in a place of their own (snapshots.h), which the lease
+  /// refers to. Returns their checkpoint's row.
+  Result<std::int64_t> record_snapshot(const watch::Sighting& seen);
   /// What went while no agent was there to see it: nothing will ever tell of it again. Once after a
   /// run was entered and everything that is there was recorded; again where the slice was cut.
   Status end_vanished(Slice& slice);

@@ -12,6 +12,17 @@ std::string kind_of(const watch::Sighting& seen) {
 
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
+std::string folder_name(const std::string& pattern, std::int64_t step) {
+  constexpr std::string_view kStep = "{step}";
+  std::string name = pattern;
+  const std::size_t at = name.find(kStep);
+  return at == std::string::npos ? name : name.replace(at, kStep.size(), std::to_string(step));
+}
+
+bool is_snapshot(const state::Checkpoint& checkpoint) {
+  return base_name(checkpoint.path) != checkpoint.name;
+}
+
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind) {
   return std::to_string(step) + "-" + std::to_string(generation) + "-" + kind;
 }

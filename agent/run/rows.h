@@ -20,6 +20,10 @@ inline constexpr std::string_view kEmaNotStarted = "EMA has not started";
 std::string kind_of(const watch::Sighting& seen);
 /// "checkpoint-500 ema", for the log.
 std::string title(const state::Evaluation& row);
+/// "checkpoint-500", by `pattern` (watch.pattern).
+std::string folder_name(const std::string& pattern, std::int64_t step);
+/// Weights alone, that lay elsewhere than the checkpoint of their step would (snapshots.h).
+bool is_snapshot(const state::Checkpoint& checkpoint);
 /// "500-1-ema": the folder's name of a lease.
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind);
 /// Neither ended nor measured.

@@ -154,7 +154,7 @@ Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t
   std::set<std::int64_t> earlier;
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, rows_.checkpoints(run_id));
   for (const state::Checkpoint& c : checkpoints) {
-    if (c.step < step) earlier.insert(c.step);
+    if (c.step < step && !is_snapshot(c)) earlier.insert(c.step);
   }
   for (const auto& [there, path] : view_.present) {
     if (there < step) earlier.insert(there);

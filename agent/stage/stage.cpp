@@ -144,6 +144,19 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
   return lease;
 }
 
+Status Stage::refer(const std::string& name, const std::string& dir) {
+  const std::string lease = dir_of(name);
+  leftovers_.erase(name);
+  EVALCAR_RETURN_IF_ERROR(make_directories(files_, leases_dir_));
+  EVALCAR_RETURN_IF_ERROR(remove_tree(files_, lease));
+  return files_.symbolic_link(dir, lease);
+}
+
+bool Stage::is_reference(const std::string& dir) const {
+  const auto info = files_.info(dir);
+  return info.has_value() && info->type == FileType::kSymlink;
+}
+
 Status Stage::link_files(const std::string& dir, const std::string& checkpoint_dir,
                          std::span<const watch::WatchedFile> wanted, Lease& lease) {
   EVALCAR_RETURN_IF_ERROR(make_directories(files_, dir));
@@ -360,6 +373,7 @@ Held Stage::held() const {
   Held held;
   for (const std::string& name : names()) {
     std::vector<std::string> paths;
+    if (is_reference(dir_of(name))) continue;
     if (!list_files(files_, dir_of(name), kMaxDepth, paths).has_value()) continue;
     for (const std::string& path : paths) {
       const auto info = files_.info(path);

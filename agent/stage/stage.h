@@ -77,6 +77,11 @@ class Stage {
   /// last one's configuration is that of the average. Errors as acquire(), or why they cannot be
   /// linked.
   Result<Lease> acquire_members(const std::string& name, std::span<const Member> members);
+  /// Makes the lease a link to `dir`, a folder elsewhere that stays until the lease is released. It
+  /// keeps nothing on this disk.
+  Status refer(const std::string& name, const std::string& dir);
+  /// Whether a lease is such a link.
+  bool is_reference(const std::string& dir) const;
   /// A lease taken by an earlier process, as it is on disk now. `judged`: its files when they were
   /// judged complete (empty: not known). kNotFound: it, or one of them, is not there; kCorruption:
   /// one is not what it was (rewritten in place while nobody watched).

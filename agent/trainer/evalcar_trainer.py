@@ -18,12 +18,14 @@ the trainer's own thread, takes what the thread found from a queue. What was log
 import argparse
 import collections
 import copy
+import hashlib
 import json
 import logging
 import math
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -606,11 +608,13 @@ class _Agent:
             self.process.wait()
 
 
-def _agent_settings(args, eval_steps, given):
+def _agent_settings(args, eval_steps, snapshot_dir, given):
     """What follows from the training's own arguments, for the agent that it starts; `given` goes first."""
     settings = {}
     if eval_steps:
         settings["evaluate.eval_steps"] = eval_steps
+    if snapshot_dir:
+        settings["watch.snapshot_dir"] = os.path.abspath(os.fspath(snapshot_dir))
     if args.metric_for_best_model is not None and args.metric_for_best_model not in ("loss", "eval_loss"):
         name = args.metric_for_best_model
         for prefix in ("eval_ema/", "eval_avg/", "eval_", "eval/"):
@@ -620,6 +624,131 @@ def _agent_settings(args, eval_steps, given):
     if args.load_best_model_at_end:
         settings["publish.keep_best"] = 1
     return {**settings, **(given or {})}
+
+
+# ---- weights between two checkpoints ------------------------------------------------------------------------------------------
+
+
+def _is_memory(folder):
+    """Whether the file system of this folder is a part of the memory."""
+    folder, longest, kind = os.path.realpath(folder), "", ""
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+        for line in mounts:
+            place = line.split(" ")[1].replace("\\040", " ")
+            if (folder + "/").startswith(place.rstrip("/") + "/") and len(place) >= len(longest):
+                longest, kind = place, line.split(" ")[2]
+    return kind in ("tmpfs", "ramfs")
+
+
+def _free_memory():
+    """Bytes of memory that the machine has left, or this container, if that has less."""
+    with open("/proc/meminfo") as file:
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+    try:
+        group = "/sys/fs/cgroup/memory."
+        with open(group + "max") as most, open(group + "current") as used, open(group + "stat") as parts:
+            given_back = next(int(line.split()[1]) for line in parts if line.startswith("inactive_file "))
+            return min(free, int(most.read()) - int(used.read()) + given_back)
+    except (OSError, ValueError, StopIteration):  # there is no limit
+        return free
+
+
+def _room(folder):
+    """Bytes that may be written there."""
+    info = os.statvfs(folder)
+    room = info.f_bavail * info.f_frsize
+    try:
+        return min(room, _free_memory()) if _is_memory(folder) else room
+    except (OSError, StopIteration):  # no Linux
+        return room
+
+
+class _Snapshots:
+    """Weights alone, for evaluations between two checkpoints: at most two, each whole by a rename, which the agent takes and
+    removes. Their folder bears the name of the output directory and a hash of its real path, as the agent's database does."""
+
+    MOST = 2
+    _NAME, _WRITING = "weights-of-step-", ".writing-"
+
+    def __init__(self, place, output_dir):
+        real = os.path.realpath(output_dir)
+        name = "%s-%s" % (os.path.basename(real), hashlib.sha256(os.fsencode(real)).hexdigest()[:8])
+        self.folder = os.path.join(os.path.abspath(os.fspath(place)), name)
+
+    @staticmethod
+    def refusal(args, model):
+        """Why there can be none, in words; "" if nothing stands in the way. The same on every rank."""
+        if args.load_best_model_at_end:
+            return "load_best_model_at_end needs checkpoints that stay"
+        if not hasattr(_bare(model), "save_pretrained"):
+            return "the model has no save_pretrained"
+        sharded = ("placements", "ds_id", "_is_flat_param")  # of DTensor (FSDP2, tensor parallelism), DeepSpeed ZeRO-3, FSDP
+        if any(hasattr(each, name) for each in model.parameters() for name in sharded):
+            return "the model is sharded, no rank has all of its weights"
+        return ""
+
+    def place_of(self, step):
+        return os.path.join(self.folder, "%s%d" % (self._NAME, step))
+
+    def steps(self):
+        """Of those that are there."""
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        ends = [name[len(self._NAME) :] for name in names if name.startswith(self._NAME)]
+        return sorted(int(end) for end in ends if end.isdecimal())
+
+    def begin(self, start_step):
+        """Removes what a killed training left: what is not whole, and what this one writes again."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        info = os.lstat(self.folder)
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+            raise PermissionError("%s is not a folder of this user" % self.folder)
+        for name in os.listdir(self.folder):
+            if name.startswith(self._WRITING):
+                shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+        for step in self.steps():
+            if step > start_step:
+                self.remove(step)
+
+    def write(self, step, model, processor):
+        """Why it was not written; "" if it was. Raises what goes wrong, and leaves nothing then."""
+        model, there = _bare(model), self.steps()
+        if len(there) >= self.MOST:
+            return "the weights of steps %s wait in %s (watch.snapshot_dir)" % (" and ".join(map(str, there)), self.folder)
+        needed = sum(each.numel() * each.element_size() for each in model.parameters())
+        if _room(self.folder) < 2 * needed:  # as much again stays free
+            return "%s has no room for twice %.1f GB" % (self.folder, needed / 1e9)
+        scratch = os.path.join(self.folder, "%s%d-%d" % (self._WRITING, os.getpid(), step))
+        try:
+            model.save_pretrained(scratch)
+            if hasattr(processor, "save_pretrained"):
+                processor.save_pretrained(scratch)
+            os.rename(scratch, self.place_of(step))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return ""
+
+    def remove(self, step):
+        """It is not there after a rename; the agent may be removing it, too."""
+        scratch = os.path.join(self.folder, "%s%d-%d" % (self._WRITING, os.getpid(), step))
+        try:
+            os.rename(self.place_of(step), scratch)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _bare(model):
+    """Without what torch.compile and DDP put around it."""
+    while True:
+        if _is_a(model, "OptimizedModule"):
+            model = model._orig_mod
+        elif _is_a(model, "DistributedDataParallel") or _is_a(model, "DataParallel"):
+            model = model.module
+        else:
+            return model
 
 
 # ---- the Hugging Face Trainer -------------------------------------------------------------------------------------------------
@@ -672,19 +801,23 @@ class EvalcarCallback:
     start                 True: `evalcar run` is started with the training, on the first rank, and ended when everything is evaluated.
                           `tasks` (a list), `data` (the data sets' folder), `eval_device` ("cuda:1"; numbered as the training's own are),
                           `evalcar` (the program), `config` (a file) and `settings` ({"evaluate.max_new_tokens": 8}) are for it
+    snapshot_dir          "/dev/shm/evalcar": where an evaluation is due and no save, the weights alone are written there instead of a
+                          checkpoint (but for the first one), for the agent to take and remove; at most two, and none where there is no
+                          room. With start=True the agent is told; else it needs the same as `watch.snapshot_dir`
 
     All of it is done on the first rank alone. Where there are several, what was decided is told to the others when a
     checkpoint is saved, so that all of them stop, and load the same, at the same step."""
 
     def __init__(self, output_dir=None, *, folder=None, poll_interval=10.0, timeout=None, stale_after=STALE_AFTER, replace_evaluations=True,
                  eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0, start=False, tasks=None, data=None,
-                 eval_device=None, evalcar=None, config=None, settings=None):  # fmt: skip
+                 eval_device=None, evalcar=None, config=None, settings=None, snapshot_dir=None):  # fmt: skip
         self.output_dir, self.folder = output_dir, folder
         self.poll_interval, self.timeout, self.stale_after = poll_interval, timeout, stale_after
         self.replace_evaluations, self.eval_steps = replace_evaluations, eval_steps
         self.early_stopping_patience, self.early_stopping_threshold = early_stopping_patience, early_stopping_threshold
         self.start, self.tasks, self.data, self.eval_device = start, tasks, data, eval_device
         self.evalcar, self.config, self.settings = evalcar, config, settings
+        self.snapshot_dir = snapshot_dir
         self._training = None
 
     def __getattr__(self, name):
@@ -693,17 +826,17 @@ class EvalcarCallback:
             return _nothing
         raise AttributeError(name)
 
-    def on_train_begin(self, args, state, control, **_):
+    def on_train_begin(self, args, state, control, model=None, **_):
         self._training = _Training(self, args, state, _handler_calling(self))
-        self._training.begin(args)
+        self._training.begin(args, model)
 
-    def on_step_end(self, args, state, control, **_):
+    def on_step_end(self, args, state, control, **parts):
         if self._training is not None:
-            self._training.step(args, state, control)
+            self._training.step(args, state, control, parts)
 
-    def on_epoch_end(self, args, state, control, **_):
+    def on_epoch_end(self, args, state, control, **parts):
         if self._training is not None:
-            self._training.epoch(args, state, control)
+            self._training.epoch(args, state, control, parts)
 
     def on_save(self, args, state, control, **_):
         if self._training is not None:
@@ -729,7 +862,7 @@ class _Training:
         self.first, self.several = state.is_world_process_zero, args.world_size > 1
         self.start_step = state.global_step
         self.loggers = _Loggers(handler)
-        self.watch = self.agent = None
+        self.watch = self.agent = self.snapshots = None
         self.scores = None
         if args.metric_for_best_model is not None:
             self.scores = _Scores(args.metric_for_best_model, args.greater_is_better is not False)
@@ -753,9 +886,16 @@ class _Training:
         self.ending = self.waited = self.agent_is_gone = False
         self.save_total_limit = None
 
-    def begin(self, args):
+    def begin(self, args, model):
+        if self.options.snapshot_dir:
+            refused = _Snapshots.refusal(args, model)
+            self.snapshots = None if refused else _Snapshots(self.options.snapshot_dir, self.output_dir)
+            if refused and self.first:
+                logger.warning("snapshot_dir is not used: %s; a checkpoint is saved where an evaluation is due", refused)
         if not self.first:
             return
+        if self.snapshots is not None:
+            self._safely(self.snapshots.begin, self.start_step)
         if self.options.start:
             self._safely(self._start_agent, args)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
@@ -773,7 +913,7 @@ class _Training:
             flags += ["--data", os.path.abspath(os.fspath(options.data))]
         if options.eval_device:
             flags += ["--device", options.eval_device]
-        agent = _Agent(options.evalcar, self.output_dir, flags, _agent_settings(args, options.eval_steps, options.settings))
+        agent = _Agent(options.evalcar, self.output_dir, flags, _agent_settings(args, options.eval_steps, options.snapshot_dir, options.settings))
         agent.start()
         self.agent = agent
         logger.info("evalcar was started (process %d, log %s)", agent.process.pid, agent.log)
@@ -788,19 +928,34 @@ class _Training:
         else:
             self.agent.stop()
 
+    def _end_snapshots(self):
+        """Nobody takes them any more: those that are over, or all of them, if the agent is gone."""
+        left, pending = self.snapshots.steps(), self._pending()
+        agent_is_gone = self.watch.seen.age() >= self.options.stale_after or (self.agent is not None and self.agent.ended())
+        for step in left:
+            if step not in pending or agent_is_gone:
+                self.snapshots.remove(step)
+        lost = [str(step) for step in left if step in pending]
+        if lost and agent_is_gone:
+            self._tell("the weights of step %s are removed from %s: nobody takes them", ", ".join(lost), self.snapshots.folder)
+        try:
+            os.rmdir(self.snapshots.folder)
+        except OSError:  # some are left, or the agent removed it
+            pass
+
     # -- events
 
-    def step(self, args, state, control):
+    def step(self, args, state, control, parts):
         due = bool(self.options.eval_steps) and state.global_step % self.options.eval_steps == 0
-        self._replace(state, control, due)
+        self._replace(state, control, due, parts)
         if not self.first or not (self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
             return
         self._safely(self._take, args, state, control)
         if not self.several:
             self._decide(args, state, control)
 
-    def epoch(self, args, state, control):
-        self._replace(state, control, False)
+    def epoch(self, args, state, control, parts):
+        self._replace(state, control, False, parts)
         epochs = getattr(state, "num_train_epochs", 0) or 0
         last = bool(epochs) and state.epoch is not None and round(state.epoch, 6) >= epochs
         self.ending = control.should_training_stop or last or 0 < state.max_steps <= state.global_step
@@ -811,9 +966,9 @@ class _Training:
         step = state.global_step
         self.saved_steps.add(step)
         if self.first:
-            self.epochs[step] = state.epoch
-            self.handed[step] = self.watch.seen.changes
-            self.held = [row for row in self.held if row["global_step"] != step]
+            self._hand_over(step, state.epoch)
+            if self.snapshots is not None:
+                self._safely(self.snapshots.remove, step)  # the checkpoint came after it
             self._safely(self._tell_places, args)  # its results may come when nobody is there any more
             logger.info("checkpoint-%d is handed over to evalcar", step)
             self._safely(self._take, args, state, control)
@@ -830,6 +985,8 @@ class _Training:
             return
         if self.agent is not None:
             self._safely(self._end_agent)
+        if self.snapshots is not None:
+            self._safely(self._end_snapshots)
         self.watch.end()
         self._safely(self._take, args, state, control)
         if self.watch.marks:
@@ -839,13 +996,32 @@ class _Training:
 
     # -- the Trainer's own evaluations
 
-    def _replace(self, state, control, due):
-        """On every rank alike."""
+    def _replace(self, state, control, due, parts):
+        """On every rank alike, but that the first one writes the snapshot. The first evaluation gets a checkpoint: before there is
+        one the agent makes nothing in the output directory, and takes nothing."""
         if control.should_evaluate and self.replaces:
             control.should_evaluate = False
             due = True
-        if due and state.global_step not in self.saved_steps:
+        if not due or state.global_step in self.saved_steps:
+            return
+        if self.snapshots is None or control.should_save or not (self.saved_steps or self.start_step):
             control.should_save = True
+        elif self.first and state.global_step not in self.handed:
+            self._safely(self._write_snapshot, state, parts)
+
+    def _write_snapshot(self, state, parts):
+        step = state.global_step
+        why_not = self.snapshots.write(step, parts.get("model"), parts.get("processing_class", parts.get("tokenizer")))
+        if why_not:
+            logger.info("step %d is not evaluated: %s", step, why_not)
+            return
+        self._hand_over(step, state.epoch)
+        logger.info("the weights of step %d are handed over to evalcar", step)
+
+    def _hand_over(self, step, epoch):
+        self.epochs[step] = epoch
+        self.handed[step] = self.watch.seen.changes
+        self.held = [row for row in self.held if row["global_step"] != step]
 
     # -- results
 
@@ -1033,7 +1209,8 @@ class _Training:
 
     def _is_missed(self, step):
         """Whether its checkpoint was removed before the agent knew of it: it is not there, and two later states do not tell it."""
-        if os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)):
+        place = "" if self.snapshots is None else self.snapshots.place_of(step)
+        if os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)) or os.path.isdir(place):
             self.removed.pop(step, None)
             return False
         return self.watch.seen.changes >= self.removed.setdefault(step, self.watch.seen.changes) + 2

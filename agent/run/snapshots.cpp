@@ -1,0 +1,167 @@
+#include "agent/run/snapshots.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "agent/run/rows.h"
+#include "store/base/text.h"
+#include "store/checkpoint/layout.h"
+#include "store/state/location.h"
+
+namespace evalcar::run {
+namespace {
+
+constexpr std::chrono::seconds kPause{1};
+constexpr std::size_t kMostEntries = 1000;
+constexpr std::string_view kPattern = "weights-of-step-{step}";
+/// A rename first: what a kill leaves of a folder that is being removed is nobody's weights.
+constexpr std::string_view kGoing = ".gone-";
+/// evalcar_trainer.py's, until the rename.
+constexpr std::string_view kWriting = ".writing-";
+
+/// What lies there as the watcher would tell of a checkpoint; absent: it is not whole.
+Result<watch::Sighting> sighting_of(const FileSystem& files, const config::Settings& settings,
+                                    std::int64_t step, const std::string& path) {
+  checkpoint::LayoutOptions options;
+  options.base_model = settings.evaluate.base_model;
+  EVALCAR_ASSIGN_OR_RETURN(const auto report, checkpoint::inspect_layout(files, path, options));
+  watch::Sighting seen;
+  seen.step = step;
+  seen.folder = folder_name(settings.watch.pattern, step);
+  seen.path = path;
+  seen.layout = report.layout;
+  seen.verdict = watch::Verdict::kComplete;
+  for (const checkpoint::KindState& kind : report.kinds) {
+    if (kind.kind != checkpoint::WeightsKind::kRegular) continue;
+    if (kind.completeness != checkpoint::Completeness::kComplete) {
+      return make_error(ErrorCode::kCorruption, kind.reason);
+    }
+    std::vector<state::FileIdentity> identities;
+    for (const std::string& file : kind.files) {
+      EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files.info(join_path(path, file)));
+      if (info.type != FileType::kRegular) {
+        return make_error(ErrorCode::kCorruption, file + " is no file");
+      }
+      seen.files.push_back({file, info});
+      identities.push_back({file, info.inode, info.size_bytes, info.mtime_ns});
+    }
+    seen.fingerprint = state::content_fingerprint(identities);
+    return seen;
+  }
+  return make_error(ErrorCode::kCorruption, "no weights");
+}
+
+}  // namespace
+
+Snapshots::Snapshots(const Surroundings& around, const config::Settings& settings,
+                     state::Store& store, const CurrentRun& run, Recorder& recorder, Leases& leases,
+                     const DiskView& view)
+    : around_(around),
+      settings_(settings),
+      store_(store),
+      run_(run),
+      recorder_(recorder),
+      leases_(leases),
+      view_(view) {}
+
+void Snapshots::forget() {
+  place_.clear();
+  taken_.clear();
+}
+
+std::optional<MonotonicTime> Snapshots::due() const {
+  if (settings_.watch.snapshot_dir.empty() || !run_.known() || !run_.home_ready()) {
+    return std::nullopt;
+  }
+  return due_;
+}
+
+Result<bool> Snapshots::step(bool training_over) {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (!due().has_value() || now < due_) return false;
+  due_ = now + kPause;
+  if (place_.empty()) {
+    const std::string stem = state::database_stem(run_.run().output_dir);
+    place_ = join_path(settings_.watch.snapshot_dir, stem);
+  }
+  const auto entries = around_.files.list(place_, kMostEntries);
+  if (!entries.has_value()) {
+    if (entries.error().code == ErrorCode::kNotFound) return false;
+    return entries.error();
+  }
+  bool news = false;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string path = join_path(place_, entry.name);
+    const bool left = entry.name.starts_with(kWriting) && training_over;
+    if (left || entry.name.starts_with(kGoing)) {
+      EVALCAR_RETURN_IF_ERROR(remove_tree(around_.files, path));
+    }
+    const auto step = checkpoint::step_of_name(entry.name, kPattern);
+    if (!step.has_value() || entry.type != FileType::kDirectory) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool taken, look(*step, path));
+    news |= taken;
+  }
+  if (training_over) (void)around_.files.remove_directory(place_);  // fails until it is empty
+  return news;
+}
+
+Result<bool> Snapshots::look(std::int64_t step, const std::string& path) {
+  const auto info = around_.files.info(path);
+  if (!info.has_value()) return false;  // taken back by its writer
+  bool news = false;
+  const auto known = taken_.find(step);
+  if (known == taken_.end() || known->second.inode != info->inode) {
+    EVALCAR_ASSIGN_OR_RETURN(news, take(step, path, info->inode));
+    if (!news) return false;
+  }
+  EVALCAR_RETURN_IF_ERROR(remove_if_over(step, path));
+  return news;
+}
+
+Result<bool> Snapshots::take(std::int64_t step, const std::string& path, std::uint64_t inode) {
+  if (view_.present.contains(step)) {
+    spdlog::info("{}: not needed, {} is there", path, base_name(view_.present.at(step)));
+    EVALCAR_RETURN_IF_ERROR(remove(path));
+    return false;
+  }
+  const auto seen = sighting_of(around_.files, settings_, step, path);
+  if (!seen.has_value()) {
+    if (!around_.files.info(path).has_value()) return false;
+    spdlog::warn("{}: removed, it cannot be evaluated: {}", path, printable(seen.error().message));
+    EVALCAR_RETURN_IF_ERROR(remove(path));
+    return false;
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t checkpoint, recorder_.record_snapshot(*seen));
+  taken_[step] = {inode, checkpoint};
+  return true;
+}
+
+/// Its rows hold it while something can still be measured of it. What failed for some of its tasks
+/// stays so: the room is for the next one.
+Status Snapshots::remove_if_over(std::int64_t step, const std::string& path) {
+  const std::int64_t checkpoint = taken_.at(step).checkpoint_id;
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
+                           store_.read().evaluations({.checkpoint_id = checkpoint}));
+  const bool needed = std::any_of(rows.begin(), rows.end(), [](const state::Evaluation& row) {
+    return !state::is_end_state(row.state);
+  });
+  if (needed) return {};
+  for (const state::Evaluation& row : rows) {
+    if (!is_partial(row) || row.lease_path.empty()) continue;
+    EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, "its snapshot was removed"));
+    leases_.release(row);
+  }
+  EVALCAR_RETURN_IF_ERROR(remove(path));
+  taken_.erase(step);
+  return store_.mark_checkpoint_gone(checkpoint);
+}
+
+Status Snapshots::remove(const std::string& path) {
+  const std::string going = join_path(place_, std::string(kGoing) + base_name(path));
+  EVALCAR_RETURN_IF_ERROR(remove_tree(around_.files, going));
+  EVALCAR_RETURN_IF_ERROR(around_.files.rename(path, going));
+  return remove_tree(around_.files, going);
+}
+
+}  // namespace evalcar::run

@@ -1,0 +1,216 @@
+"""EvalcarCallback(snapshot_dir=…): weights alone, between two checkpoints, are evaluated like those of any checkpoint, and are gone then."""
+
+import logging
+import os
+import pathlib
+import tempfile
+
+import checkpoints
+import fake_evaluator
+import pytest
+import training
+from evalcar_trainer import EvalcarCallback, _Snapshots
+from harness import HERE, hash_of, leases
+from training import logged, results_in, trainer
+from transformers import TrainerCallback
+
+ANLS = "eval/docvqa_val/anls"
+
+
+@pytest.fixture(autouse=True)
+def log(caplog):
+    caplog.set_level(logging.INFO, logger="evalcar")
+    return caplog
+
+
+@pytest.fixture
+def memory():
+    """A folder on another file system than the output directory, if there is one."""
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="evalcar-test-", dir=shared) as folder:
+        yield pathlib.Path(folder)
+
+
+class EachEvaluation(TrainerCallback):
+    """After each step where an evaluation is due: keeps the weights, and waits for the result."""
+
+    def __init__(self, bench, every, archive=None, pause=True):
+        self.run, self.every, self.archive, self.pause = bench.run, every, archive, pause
+        self.saves = []
+
+    def on_save(self, args, state, control, **_):
+        self.saves.append(state.global_step)
+
+    def on_step_end(self, args, state, control, model=None, **_):
+        if state.global_step % self.every == 0 and self.archive:
+            model.save_pretrained(self.archive / str(state.global_step))
+
+    def on_step_begin(self, args, state, control, **_):
+        if self.pause and state.global_step and state.global_step % self.every == 0:
+            steps = lambda: [row["global_step"] for row in results_in(self.run)]  # noqa: E731
+            training.wait_until(lambda: state.global_step in steps(), what=f"the result of step {state.global_step}")
+
+
+def folder_of(memory, bench):
+    return pathlib.Path(_Snapshots(memory, bench.run).folder)
+
+
+def put(memory, bench, step):
+    """Weights alone as the callback puts them there; their digest."""
+    folder = folder_of(memory, bench)
+    made = checkpoints.write_hugging_face(bench.home / "scratch", step)
+    (made / "trainer_state.json").unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    sha256 = hash_of(bench.evalcar, made, "regular")
+    os.system(f"cp -r '{made}' '{folder}/.writing-1-{step}'")
+    (folder / f".writing-1-{step}").rename(folder / f"weights-of-step-{step}")
+    return sha256
+
+
+def test_a_run_is_evaluated_more_often_than_it_saves(bench, memory, log, monkeypatch):
+    for name, value in (("EVALCAR", bench.evalcar), ("EVALCAR_EVALUATOR", str(HERE / "fake_evaluator.py")), ("FAKE_EVALUATOR", str(bench.script)),
+                        ("XDG_STATE_HOME", str(bench.home / "state"))):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    look = EachEvaluation(bench, 2, bench.home / "archive")
+    callback = EvalcarCallback(start=True, tasks=["docvqa_val"], eval_device="cpu", eval_steps=2, poll_interval=0.1, snapshot_dir=memory)
+    trained = trainer(bench.run, [look, callback], max_steps=10, save_steps=10)
+
+    trained.train()
+
+    assert look.saves == [2, 10]  # before there is a checkpoint, nothing may be made in the output directory
+    assert [step for step, _ in logged(trained)] == [2, 4, 6, 8, 10]
+    for row in results_in(bench.run):
+        assert row["weights_sha256"] == hash_of(bench.evalcar, bench.home / "archive" / str(row["global_step"]), "regular")
+        assert row["metrics"][ANLS] == pytest.approx(fake_evaluator.expected_value(row["weights_sha256"], "docvqa_val", 6))
+    assert not folder_of(memory, bench).exists() and list(memory.iterdir()) == []
+    assert sorted(path.name for path in bench.run.glob("checkpoint*")) == ["checkpoint-10", "checkpoint-2"]
+    assert not [record for record in log.records if record.name == "evalcar" and record.levelname == "WARNING"]
+
+
+def test_without_an_agent_two_are_written_nobody_waits_and_nothing_is_left(bench, memory, log):
+    callback = EvalcarCallback(eval_steps=2, poll_interval=0.1, stale_after=1, snapshot_dir=memory)
+    look = EachEvaluation(bench, 2, pause=False)
+    trained = trainer(bench.run, [look, callback], max_steps=10, save_steps=10)
+
+    trained.train()
+
+    assert look.saves == [2, 10]
+    assert f"step 8 is not evaluated: the weights of steps 4 and 6 wait in {folder_of(memory, bench)} (watch.snapshot_dir)" in log.text
+    assert "the weights of step 4, 6 are removed" in log.text
+    assert list(memory.iterdir()) == []
+
+
+def test_where_there_is_no_room_nothing_is_written(bench, memory, log, monkeypatch):
+    monkeypatch.setattr("evalcar_trainer._room", lambda folder: 10_000)
+    callback = EvalcarCallback(eval_steps=2, poll_interval=0.1, stale_after=0.5, snapshot_dir=memory)
+    look = EachEvaluation(bench, 2, pause=False)
+
+    trainer(bench.run, [look, callback], max_steps=4, save_steps=5).train()
+
+    assert "step 4 is not evaluated" not in log.text  # the last one is saved
+    trainer(bench.run, [look, callback], max_steps=8, save_steps=8).train(resume_from_checkpoint=True)
+    assert "step 6 is not evaluated" in log.text and "has no room" in log.text
+    assert list(memory.iterdir()) == []
+
+
+def test_the_checkpoint_of_the_same_step_takes_the_place_of_its_snapshot(bench, memory, log):
+    """Saved at the end of an epoch, after the step's own evaluation was due."""
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}").start()
+    callback = EvalcarCallback(eval_steps=4, poll_interval=0.1, snapshot_dir=memory)
+    look = EachEvaluation(bench, 4, bench.home / "archive")
+    trained = trainer(bench.run, [look, callback], max_steps=-1, num_train_epochs=2, save_strategy="epoch", per_device_train_batch_size=8)
+
+    trained.train()
+
+    sidecar.wait_for(lambda s: not list(memory.glob("*/weights*")), what="the snapshots' end")
+    assert sidecar.stop() == 0
+    assert look.saves == [4, 8, 16]
+    rows = sidecar.query("SELECT step, weights_sha256 FROM metrics WHERE metric = 'anls' ORDER BY step")
+    assert rows == [(step, hash_of(bench.evalcar, bench.home / "archive" / str(step), "regular")) for step in (4, 8, 12, 16)]
+    assert {step for step, _ in logged(trained)} == {4, 8, 12, 16}
+
+
+def test_an_agent_that_is_killed_goes_on_with_it_and_removes_it(bench, memory):
+    checkpoints.write_hugging_face(bench.run, 2)
+    gate = bench.home / "gate"
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}").start()
+    sidecar.wait_for(lambda s: s.published() == {(2, "regular")}, what="the checkpoint's result")
+    bench.tell(at_sample={"doc": 3, "do": "wait", "until": str(gate)})
+    sha256 = put(memory, bench, 5)
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "evaluating", what="the evaluation")
+    sidecar.kill()
+    assert (folder_of(memory, bench) / "weights-of-step-5").exists()
+
+    gate.write_text("")
+    sidecar.start()
+    sidecar.wait_for(lambda s: s.published() == {(2, "regular"), (5, "regular")} and not list(memory.glob("*/*")), what="the results")
+
+    assert sidecar.stop() == 0
+    line = next(line for line in sidecar.metrics_lines() if line["global_step"] == 5)
+    assert (line["weights_sha256"], line["checkpoint"], line["checkpoint_type"]) == (sha256, "checkpoint-5", "regular")
+    assert line["metrics"][ANLS] == pytest.approx(fake_evaluator.expected_value(sha256, "docvqa_val", 6))
+    assert leases(bench.run) == []
+
+
+def test_what_is_no_snapshot_is_not_evaluated(bench, memory):
+    """Torn, of a step whose checkpoint is there, a link, another run's, and one that is still being written."""
+    checkpoints.write_hugging_face(bench.run, 2)
+    folder = folder_of(memory, bench)
+    put(memory, bench, 2)
+    put(memory, bench, 3)
+    weights = folder / "weights-of-step-3" / "model.safetensors"
+    os.truncate(weights, 100)
+    put(memory, bench, 4)
+    (folder / "weights-of-step-4").rename(folder / ".writing-1-4")
+    (folder / "weights-of-step-7").symlink_to(bench.run / "checkpoint-2")
+    (memory / "another-0123abcd").mkdir()
+    (folder / ".writing-1-4").rename(memory / "another-0123abcd" / "weights-of-step-9")
+    (folder / ".writing-1-6").mkdir()
+
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}")
+    assert sidecar.once() == 0
+
+    assert sidecar.published() == set(sidecar.states()) == {(2, "regular")}
+    assert sorted(path.name for path in folder.iterdir()) == [".writing-1-6", "weights-of-step-7"]
+    assert "weights-of-step-3: removed, it cannot be evaluated: " in sidecar.log()
+    assert "weights-of-step-2: not needed, checkpoint-2 is there" in sidecar.log()
+    assert (memory / "another-0123abcd" / "weights-of-step-9").exists()
+
+
+def test_what_a_killed_training_left_is_removed_before_the_steps_come_again(bench, memory):
+    put(memory, bench, 4)
+    put(memory, bench, 6)
+    snapshots = _Snapshots(memory, bench.run)
+    (pathlib.Path(snapshots.folder) / ".writing-12345-8").mkdir()
+
+    snapshots.begin(4)
+
+    assert os.listdir(snapshots.folder) == ["weights-of-step-4"]
+    assert snapshots.folder != _Snapshots(memory, bench.home / "other" / bench.run.name).folder
+
+
+def test_a_best_checkpoint_to_load_is_no_snapshot(bench, memory, log):
+    look = EachEvaluation(bench, 2, pause=False)
+    callback = EvalcarCallback(poll_interval=0.1, stale_after=0.5, snapshot_dir=memory)
+    trained = trainer(bench.run, [look, callback], save_steps=6, **training.best_by("docvqa_val/anls"))
+
+    trained.train()
+
+    assert look.saves == [2, 4, 6]
+    assert log.text.count("snapshot_dir is not used: load_best_model_at_end needs checkpoints that stay") == 1
+    assert list(memory.iterdir()) == []
+
+
+def test_a_sharded_model_has_no_snapshots(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    arguments = training.TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    model = training.small_model()
+    assert _Snapshots.refusal(arguments, model) == ""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=dist.init_device_mesh("cpu", (1,)))
+        assert "sharded" in _Snapshots.refusal(arguments, model)
+    finally:
+        dist.destroy_process_group()

@@ -2,7 +2,10 @@
 
 import logging
 import os
+import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 import training
@@ -90,3 +93,36 @@ def test_without_the_program_the_training_goes_on(bench, caplog):
 
     assert trained.state.global_step == 2
     assert "FileNotFoundError" in caplog.text and "nothing" in caplog.text
+
+
+def processes_of(bench):
+    """{process: command} of those that were born with this test's script, and have not ended."""
+    found = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FAKE_EVALUATOR={bench.script}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes()
+        except OSError:  # it has ended, or is another user's
+            continue
+    return {pid: command for pid, command in found.items() if pid != os.getpid() and is_there(pid)}
+
+
+@pytest.mark.parametrize(("moment", "steps"), [("before", []), ("after", [2, 4]), ("in", [2, 4])])
+def test_after_a_killed_training_the_agent_finishes_what_is_left_and_ends(bench, moment, steps):
+    gate = bench.home / "gate"
+    bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)})
+    program = training.__file__.replace("training.py", "killed_program.py")
+
+    killed = subprocess.run([sys.executable, program, str(bench.run), moment], capture_output=True, text=True, timeout=300)
+
+    assert killed.returncode == -9, killed.stderr[-2000:]
+    if steps:
+        assert processes_of(bench), "the agent did not outlive the training"
+    assert training.results_in(bench.run) == []
+    gate.touch()
+    training.wait_until(lambda: not processes_of(bench), what="the agent's end")
+    assert sorted(row["global_step"] for row in training.results_in(bench.run)) == steps
+    log = next((bench.home / "state" / "evalcar").glob("*.log")).read_text()
+    assert log.count("training is over: process ") == 1
+    if steps:
+        assert training.status_of(bench.run)["agent"]["state"] == "ended"

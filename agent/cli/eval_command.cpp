@@ -202,9 +202,10 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
   }
 
   const SystemClock clock;
-  supervise::Supervisor supervisor(std::make_unique<supervise::EvaluatorProcess>(
-                                       run::evaluator_command(*program, settings.evaluate)),
-                                   clock, run::supervisor_options(settings.limits));
+  supervise::Supervisor supervisor(
+      std::make_unique<supervise::EvaluatorProcess>(
+          run::evaluator_command(*program, settings.evaluate, settings.limits)),
+      clock, run::supervisor_options(settings.limits));
   supervise::Job job;
   job.load.id = "eval";
   job.load.dir = absolute.checkpoint;

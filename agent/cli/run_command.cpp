@@ -320,8 +320,8 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     (void)::umask(umask_of(settings.publish.file_mode));
     around.aliases = alias_finder(files, settings);
     return run::Agent::create(around, settings, {.once = options.once, .serve = options.serve},
-                              std::make_unique<supervise::EvaluatorProcess>(
-                                  run::evaluator_command(*evaluator, settings.evaluate)));
+                              std::make_unique<supervise::EvaluatorProcess>(run::evaluator_command(
+                                  *evaluator, settings.evaluate, settings.limits)));
   };
   const auto api = start_api(options, files, clock, config->settings);
   if (!api.has_value()) return complain(api.error());

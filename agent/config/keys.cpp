@@ -213,6 +213,10 @@ const Key kKeys[] = {
      "Free space below which leases are given up, oldest first; \"auto\": 2 x the newest "
      "checkpoint.",
      assign_min_free},
+    {"limits.picture_cache", "\"20GiB\"", "",
+     "Disk space for prepared pictures, which all checkpoints of all runs share, in the state "
+     "directory; it leaves min_free to others (16 GiB where that is \"auto\"). 0: none are kept.",
+     ASSIGN(limits.picture_cache, bytes(v))},
     {"limits.attempts", "3", "", "Tries for one evaluation before it is quarantined.",
      ASSIGN(limits.attempts, integer(v, 1))},
     {"limits.retry_delay", "\"10s\"", "", "Pause before the second try; doubles each time.",

@@ -1,5 +1,7 @@
 #include "agent/run/evaluation_settings.h"
 
+#include "store/state/location.h"
+
 namespace evalcar::run {
 
 protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings& evaluate) {
@@ -23,11 +25,20 @@ protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings&
 }
 
 std::vector<std::string> evaluator_command(const std::string& program,
-                                           const config::EvaluateSettings& evaluate) {
+                                           const config::EvaluateSettings& evaluate,
+                                           const config::LimitSettings& limits) {
   std::vector<std::string> command = {program, "--device", evaluate.device,
                                       "--gpu-memory-utilization",
                                       std::to_string(evaluate.gpu_memory_utilization)};
   if (evaluate.share_gpu) command.emplace_back("--share-gpu");
+  if (limits.picture_cache > 0) {
+    const auto keep_free = limits.min_free.value_or(std::uint64_t{16} << 30U);
+    for (const std::string& word :
+         {std::string("--picture-cache"), join_path(state::state_directory(), "pictures"),
+          std::string("--picture-cache-bytes"), std::to_string(limits.picture_cache),
+          std::string("--picture-cache-keep-free"), std::to_string(keep_free)})
+      command.push_back(word);
+  }
   return command;
 }
 

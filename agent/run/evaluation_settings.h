@@ -14,7 +14,8 @@ protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings&
 
 /// The command line of the evaluator, less its descriptor.
 std::vector<std::string> evaluator_command(const std::string& program,
-                                           const config::EvaluateSettings& evaluate);
+                                           const config::EvaluateSettings& evaluate,
+                                           const config::LimitSettings& limits);
 
 /// The time-outs of the stages, by limits.stage_timeouts.
 supervise::SupervisorOptions supervisor_options(const config::LimitSettings& limits);

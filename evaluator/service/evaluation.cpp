@@ -75,7 +75,8 @@ Result<std::vector<std::int32_t>> expand_placeholders(const std::vector<std::int
 class Evaluation {
  public:
   Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-             const FileSystem& files, const protocol::Evaluate& asked, const KnownAnswers& known,
+             const FileSystem& files, vision::PictureCache* pictures,
+             const protocol::Evaluate& asked, const KnownAnswers& known,
              const EvaluationEvents& events, std::stop_token stop,
              vision::ProcessorSettings processor)
       : engine_(engine),
@@ -89,7 +90,7 @@ class Evaluation {
         events_(events),
         stop_(std::move(stop)),
         wrapper_(wrapper_of(weights)),
-        pictures_(processor) {}
+        pictures_(processor, pictures) {}
 
   Result<protocol::EvaluationResult> run() {
     EVALCAR_ASSIGN_OR_RETURN(choice_,
@@ -467,8 +468,8 @@ class Evaluation {
 
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, const protocol::Evaluate& asked, const KnownAnswers& known,
-    const EvaluationEvents& events, std::stop_token stop) {
+    const FileSystem& files, vision::PictureCache* pictures, const protocol::Evaluate& asked,
+    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop) {
   const protocol::EvaluationSettings& settings = asked.settings;
   if (settings.compat != "lmms-eval" && settings.compat != "strict") {
     return make_error(ErrorCode::kInvalidArgument,
@@ -486,7 +487,8 @@ Result<protocol::EvaluationResult> run_evaluation(
                              vision::load_processor_settings(files, model.processor_dir,
                                                              wrapper_of(weights).pixels(settings)));
   }
-  return Evaluation(engine, weights, model, files, asked, known, events, std::move(stop), processor)
+  return Evaluation(engine, weights, model, files, pictures, asked, known, events, std::move(stop),
+                    processor)
       .run();
 }
 

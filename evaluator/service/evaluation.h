@@ -45,9 +45,10 @@ struct EvaluationEvents {
 /// TaskResult::error and the others stand; the result may have none that does. A known answer is
 /// taken if its task still has the same fingerprint: then it is what would be generated again. An
 /// error: of the whole evaluation (cancelled, the device, the settings). `engine` holds `weights`.
+/// `pictures`: prepared ones that are kept from one checkpoint to the next; may be nullptr.
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, const protocol::Evaluate& asked, const KnownAnswers& known,
-    const EvaluationEvents& events, std::stop_token stop);
+    const FileSystem& files, vision::PictureCache* pictures, const protocol::Evaluate& asked,
+    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop);
 
 }  // namespace evalcar::service

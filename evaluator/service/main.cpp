@@ -7,7 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/devices.h"
@@ -15,6 +17,8 @@
 #include "evaluator/service/session.h"
 #include "evaluator/tasks/data_check.h"
 #include "evaluator/tasks/score_command.h"
+#include "evaluator/vision/picture_cache.h"
+#include "evaluator/vision/pixel_makers.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/open_files.h"
@@ -27,6 +31,7 @@ struct ServeOptions {
   int fd = -1;
   bool share_gpu = false;
   evalcar::engine::EngineOptions engine;
+  evalcar::vision::PictureCacheOptions pictures;
 };
 
 /// Said to the agent in place of a hello, and to whoever reads the log. `kind`: where the error
@@ -51,7 +56,7 @@ int refuse(int fd, std::string_view otherwise, const evalcar::Error& error) {
 int serve(const ServeOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing outlives the agent, not even when it is killed
-  const evalcar::RealFileSystem files;
+  evalcar::RealFileSystem files;
   const evalcar::SystemClock clock;
   const auto rank = evalcar::service::read_rank([](const char* name) { return std::getenv(name); });
   if (!rank.has_value()) {
@@ -69,8 +74,14 @@ int serve(const ServeOptions& options) {
   if (!engine.has_value()) {
     return refuse(options.fd, evalcar::error_code_name(engine.error().code), engine.error());
   }
+  std::optional<evalcar::vision::PictureCache> pictures;
+  if (!options.pictures.folder.empty()) {
+    auto cache = options.pictures;
+    cache.made_by = evalcar::vision::pixel_makers(files);
+    pictures.emplace(files, clock, std::move(cache));
+  }
   evalcar::service::Session session(options.fd, std::move(*engine), std::move(*device), files,
-                                    clock);
+                                    clock, pictures.has_value() ? &*pictures : nullptr);
   return session.run();
 }
 
@@ -92,6 +103,11 @@ int main(int argc, char** argv) {
                  "Share of the device's memory");
   app.add_flag("--share-gpu", serve_options.share_gpu,
                "Also take a GPU that other processes use, or one behind MPS");
+  app.add_option("--picture-cache", serve_options.pictures.folder,
+                 "Folder for prepared pictures; empty = none");
+  app.add_option("--picture-cache-bytes", serve_options.pictures.bytes, "What it may hold");
+  app.add_option("--picture-cache-keep-free", serve_options.pictures.keep_free,
+                 "Bytes of its disk that it leaves to others");
   app.add_option("--threads", serve_options.engine.threads, "CPU threads; 0 = all");
 
   evalcar::tasks::ScoreCommandOptions score_options;

@@ -1,6 +1,8 @@
 #include "evaluator/service/picture_source.h"
 
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "evaluator/vision/image.h"
 
@@ -11,14 +13,18 @@ std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
+Sha256Digest digest_of_bytes(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.finish();
+}
+
 }  // namespace
 
 Result<std::size_t> PictureSource::add(const tasks::Task& task, std::int64_t doc_id,
                                        std::size_t position, std::string_view model_family,
                                        std::string_view bytes, std::string_view name) {
-  Sha256 hash;
-  hash.update(bytes);
-  const Sha256Digest digest = hash.finish();
+  const Sha256Digest digest = digest_of_bytes(bytes);
   if (const auto known = by_content_.find(digest); known != by_content_.end()) return known->second;
   EVALCAR_ASSIGN_OR_RETURN(const vision::ImageSize size,
                            vision::read_image_size(as_bytes(bytes), name));
@@ -33,21 +39,36 @@ Result<std::size_t> PictureSource::add(const tasks::Task& task, std::int64_t doc
 
 Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
   const Place& place = places_[index];
+  std::optional<vision::PreparedImage> prepared;
+  if (cache_ != nullptr) prepared = cache_->find(place.digest, settings_);
+  const bool kept = prepared.has_value();
+  if (!kept) {
+    EVALCAR_ASSIGN_OR_RETURN(prepared, prepare(place));
+  }
+  if (prepared->grid_h != place.size.grid_h || prepared->grid_w != place.size.grid_w) {
+    return make_error(ErrorCode::kInternal,
+                      place.name + ": its pixels have another size than its header told");
+  }
+  if (!kept && cache_ != nullptr) cache_->keep(place.digest, settings_, *prepared);
+  return std::move(*prepared);
+}
+
+Result<vision::PreparedImage> PictureSource::prepare(const Place& place) const {
   EVALCAR_ASSIGN_OR_RETURN(const tasks::Prompt prompt,
                            place.task->prompt(place.doc_id, place.model_family));
   if (place.position >= prompt.images.size()) {
     return make_error(ErrorCode::kInternal,
                       place.name + ": the document lost its picture since it was planned");
   }
-  EVALCAR_ASSIGN_OR_RETURN(
-      const vision::Image image,
-      vision::decode_image(as_bytes(prompt.images[place.position]), place.name));
+  const std::string_view bytes = prompt.images[place.position];
+  if (digest_of_bytes(bytes) != place.digest) {
+    return make_error(ErrorCode::kCorruption,
+                      place.name + ": its bytes changed since the evaluation was planned");
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const vision::Image image,
+                           vision::decode_image(as_bytes(bytes), place.name));
   auto prepared = vision::prepare_image(image, settings_);
   if (!prepared.has_value()) return with_context(std::move(prepared).error(), place.name);
-  if (prepared->grid_h != place.size.grid_h || prepared->grid_w != place.size.grid_w) {
-    return make_error(ErrorCode::kInternal,
-                      place.name + ": its pixels have another size than its header told");
-  }
   return prepared;
 }
 

@@ -11,6 +11,7 @@
 
 #include "evaluator/engine/engine.h"
 #include "evaluator/tasks/task.h"
+#include "evaluator/vision/picture_cache.h"
 #include "store/base/hash.h"
 #include "store/base/result.h"
 
@@ -21,7 +22,9 @@ namespace evalcar::service {
 /// Tasks outlive it.
 class PictureSource final : public engine::ImageSource {
  public:
-  explicit PictureSource(vision::ProcessorSettings settings) : settings_(settings) {}
+  /// `cache` may be nullptr.
+  PictureSource(vision::ProcessorSettings settings, vision::PictureCache* cache)
+      : settings_(settings), cache_(cache) {}
 
   /// The index of this picture, which is picture number `position` of the document's prompt. `name`
   /// is for messages.
@@ -47,7 +50,10 @@ class PictureSource final : public engine::ImageSource {
     Sha256Digest digest = {};
   };
 
+  Result<vision::PreparedImage> prepare(const Place& place) const;
+
   vision::ProcessorSettings settings_;
+  vision::PictureCache* cache_;
   std::map<Sha256Digest, std::size_t> by_content_;
   std::vector<Place> places_;
 };

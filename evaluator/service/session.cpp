@@ -73,11 +73,12 @@ std::string job_error_kind(const Error& error) {
 }
 
 Session::Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
-                 const FileSystem& files, const Clock& clock)
+                 const FileSystem& files, const Clock& clock, vision::PictureCache* pictures)
     : engine_(std::move(engine)),
       device_(std::move(device)),
       files_(files, pulse_),
       clock_(clock),
+      pictures_(pictures),
       channel_(fd, [this](const protocol::Message& message) { on_urgent(message); }) {}
 
 int Session::run() {
@@ -308,8 +309,8 @@ void Session::handle(const protocol::Evaluate& evaluate) {
     channel_.send(interim);
   };
   events.advanced = [&] { pulse_.beat(); };
-  auto result =
-      run_evaluation(*engine_, *weights_, *model_, files_, evaluate, known_, events, stop);
+  auto result = run_evaluation(*engine_, *weights_, *model_, files_, pictures_, evaluate, known_,
+                               events, stop);
   end();
   if (!result.has_value()) return send_error(evaluate.id, "evaluating", result.error());
   const bool any_stands = std::ranges::any_of(result->tasks, has_no_error);

@@ -334,6 +334,8 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gpu-memory-utilization", default="")
     parser.add_argument("--share-gpu", action="store_true")
+    for name in ("folder", "bytes", "keep-free"):
+        parser.add_argument("--picture-cache" + ("" if name == "folder" else f"-{name}"), default="")
     parser.add_argument("--version", action="store_true")
     arguments = parser.parse_args()
     if arguments.version:

@@ -85,6 +85,11 @@ def main(arguments=None):
             (ours,) = ask("time_decode", folder / "file", options.repeats)
             pillow = least_seconds(lambda: Image.open(io.BytesIO(data)).convert("RGB"), options.repeats)
             print(f"{kind + ', 1.6 Mpixel':36}{pillow * 1e3:9.2f} ms{ours * 1e3:9.2f} ms{pillow / ours:8.1f}")
+        print(f"\n{'JPEG file -> prepared pixels':36}{'made':>12}{'kept':>12}{'ratio':>8}   (kept: out of the page cache, compared with what was made)")
+        for width, height, what in SIZES:
+            (folder / "file").write_bytes(pictures.save(pictures.picture("RGB", (width, height)), "JPEG", quality=90))
+            made, kept = ask("time_kept", folder / "file", folder, *LIMITS, folder / "pictures", options.repeats)
+            print(f"{what:36}{made * 1e3:9.2f} ms{kept * 1e3:9.2f} ms{made / kept:8.1f}")
     probe.stdin.close()
     probe.wait(timeout=10)
 

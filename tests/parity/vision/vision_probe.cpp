@@ -10,6 +10,8 @@
 //   settings DIR MIN MAX                  -> ok the settings
 //   time    IN W H DIR MIN MAX REPEATS    -> ok microseconds of prepare_image, of write_patches
 //   (least) time_decode IN REPEATS                -> ok microseconds (least)
+//   time_kept IN DIR MIN MAX CACHE REPEATS -> ok microseconds (least) of decode_image and
+//                                            prepare_image, of finding the same in the cache
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "evaluator/vision/image.h"
+#include "evaluator/vision/picture_cache.h"
 #include "evaluator/vision/prepare.h"
 
 using namespace evalcar;
@@ -170,6 +173,33 @@ Result<std::string> time_decode(const Words& words) {
   }));
 }
 
+Result<std::string> time_kept(const Words& words) {
+  const std::vector<std::byte> bytes = read_bytes(words.at(1));
+  EVALCAR_ASSIGN_OR_RETURN(const ProcessorSettings settings, settings_of(words, 2));
+  RealFileSystem files;
+  const SystemClock clock;
+  PictureCache cache(files, clock,
+                     {.folder = words.at(5), .bytes = std::uint64_t{1} << 30U, .made_by = "probe"});
+  Sha256 hash;
+  hash.update(bytes);
+  const Sha256Digest digest = hash.finish();
+  const int repeats = std::stoi(words.at(6));
+  Result<PreparedImage> made = PreparedImage{};
+  const double make_us = least_microseconds(repeats, [&] {
+    const auto image = decode_image(bytes, words[1]);
+    if (image) made = prepare_image(*image, settings);
+  });
+  EVALCAR_RETURN_IF_ERROR(made);
+  cache.keep(digest, settings, *made);
+  bool same = true;
+  const double find_us = least_microseconds(repeats, [&] {
+    const auto found = cache.find(digest, settings);
+    same = same && found.has_value() && found->rgb == made->rgb;
+  });
+  if (!same) return make_error(ErrorCode::kInternal, "the cache gave something else");
+  return std::to_string(make_us) + " " + std::to_string(find_us);
+}
+
 Result<std::string> answer(const Words& words) {
   const std::string& command = words.at(0);
   if (command == "decode") return decode(words);
@@ -180,6 +210,7 @@ Result<std::string> answer(const Words& words) {
   if (command == "settings") return show_settings(words);
   if (command == "time") return time_prepare(words);
   if (command == "time_decode") return time_decode(words);
+  if (command == "time_kept") return time_kept(words);
   return make_error(ErrorCode::kInvalidArgument, "unknown command " + command);
 }
 

@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxTasks = 200;
 constexpr std::size_t kMaxWord = 1'000;
+constexpr std::uint64_t kMaxConfig = std::uint64_t{4} << 20U;
 constexpr const char* kCheckpointKeys[] = {"pretrained", "model", "model_path"};
 
 Response response_of(const Error& error) {
@@ -197,6 +198,24 @@ Result<std::string> output_of(const EvaluateRules& rules, const FileSystem& file
   return place;
 }
 
+/// The prompt and the architecture are always the checkpoint's own. "" where the request means the
+/// same: names of engines (vllm, sglang) mean no family, nor does one that is not known yet.
+std::string family_note(const FileSystem& files, const std::string& model,
+                        const std::string& checkpoint) {
+  for (const char* const engine : {"vllm", "sglang", "hf"}) {
+    if (model.starts_with(engine)) return "";
+  }
+  const auto text = read_file(files, join_path(checkpoint, "config.json"), kMaxConfig);
+  const Json config = Json::parse(text.value_or(""), nullptr, false);
+  if (!config.is_object() || !config.contains("model_type")) return "";
+  const Json& family = config["model_type"];
+  if (!family.is_string() || family == model || family.get<std::string>() + "_chat" == model) {
+    return "";
+  }
+  return "model=" + printable(model.substr(0, 80)) + ": the checkpoint is of the family " +
+         printable(family.get<std::string>().substr(0, 80)) + ", whose own prompt is used";
+}
+
 }  // namespace
 
 std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, const Json& body) {
@@ -253,6 +272,8 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
     wish.plan.output_dir = std::move(place).value();
   }
 
+  std::string family = family_note(rules.places.files(), model, wish.plan.checkpoint);
+  if (!family.empty()) wish.notes.push_back(std::move(family));
   Arguments arguments(fields, rules, wish);
   arguments.take_all(model_args);
   for (const char* const key :

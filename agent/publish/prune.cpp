@@ -19,6 +19,7 @@ constexpr std::size_t kMaxEntries = 10'000;  ///< of one folder of results
 struct Step {
   std::vector<Evaluation> published;
   std::vector<state::Publication> publications;  ///< of these, with files
+  std::vector<std::string> of_jobs;              ///< folders with the files of jobs over HTTP
   std::string newest_at;                         ///< when the last of them was published
   bool stays = false;
 };
@@ -95,6 +96,37 @@ std::set<std::string> folders_of(const Step& step) {
   return folders;
 }
 
+/// Where results lie, and best.json: told by any path that was published. "" where none is known.
+std::string publish_dir(const std::map<std::int64_t, Step>& steps) {
+  for (const auto& [number, step] : steps) {
+    for (const state::Publication& publication : step.publications) {
+      for (const std::string& path : publication.files) {  // event files are elsewhere
+        const std::size_t end = path.rfind("/results/" + std::to_string(number) + "/");
+        if (end != std::string::npos) return path.substr(0, end);
+      }
+    }
+  }
+  return "";
+}
+
+/// `results/<step>/<kind>/job-<id>/`: no row names them, since the same evaluation may answer many.
+std::vector<std::string> folders_of_jobs(const FileSystem& files, const std::string& dir,
+                                         std::int64_t number, const Step& step) {
+  std::vector<std::string> folders;
+  std::set<std::string> kinds;
+  for (const Evaluation& row : step.published) kinds.insert(row.kind);
+  for (const std::string& kind : kinds) {
+    const std::string of_kind = join_path(dir, "results/" + std::to_string(number) + "/" + kind);
+    const auto entries = files.list(of_kind, kMaxEntries);
+    if (!entries.has_value()) continue;
+    for (const DirectoryEntry& entry : *entries) {
+      const bool is_job = entry.type == FileType::kDirectory && entry.name.starts_with("job-");
+      if (is_job) folders.push_back(join_path(of_kind, entry.name));
+    }
+  }
+  return folders;
+}
+
 Status remove_folder(FileSystem& files, const std::string& folder, const Step& step,
                      PrunedStep& pruned, bool dry_run) {
   const auto entries = files.list(folder, kMaxEntries);
@@ -124,6 +156,9 @@ Result<PrunedStep> prune_step(FileSystem& files, state::Store& store, std::int64
   PrunedStep pruned;
   pruned.step = number;
   // The files first: what is left of them after a kill is found again by the rows.
+  for (const std::string& folder : step.of_jobs) {
+    EVALCAR_RETURN_IF_ERROR(remove_folder(files, folder, step, pruned, dry_run));
+  }
   for (const std::string& folder : folders_of(step)) {
     EVALCAR_RETURN_IF_ERROR(remove_folder(files, folder, step, pruned, dry_run));
   }
@@ -151,16 +186,12 @@ std::string plural(std::int64_t count, const std::string& what) {
 
 Result<Pruned> prune(FileSystem& files, const Clock& clock, state::Store& store,
                      std::int64_t run_id, const PruneOptions& options) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto steps, look_at(store.read(), run_id));
+  EVALCAR_ASSIGN_OR_RETURN(auto steps, look_at(store.read(), run_id));
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, store.read().runs());
   EVALCAR_ASSIGN_OR_RETURN(auto best, best_steps(store.read(), name_of_run(runs, run_id)));
-  for (const auto& [number, step] : steps) {
-    if (step.publications.empty()) continue;
-    const std::string& path = step.publications.front().files.back();
-    const std::size_t end = path.rfind("/results/");
-    if (end == std::string::npos) continue;
-    add_best_of_file(files, join_path(path.substr(0, end), "best.json"), best);
-    break;  // one file for all
+  if (const std::string dir = publish_dir(steps); !dir.empty()) {
+    add_best_of_file(files, join_path(dir, "best.json"), best);
+    for (auto& [number, step] : steps) step.of_jobs = folders_of_jobs(files, dir, number, step);
   }
   const std::string limit =
       options.older_than.has_value() ? format_utc(clock.wall_now() - *options.older_than) : "";
@@ -169,8 +200,9 @@ Result<Pruned> prune(FileSystem& files, const Clock& clock, state::Store& store,
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
     const auto& [number, step] = *entry;
     const bool kept = options.keep.has_value() && newer++ < *options.keep;
-    const bool young = options.older_than.has_value() && step.newest_at >= limit;
-    const bool pruned_before = step.publications.empty();
+    const bool undated = step.newest_at.empty();  // jobs alone
+    const bool young = options.older_than.has_value() && (undated || step.newest_at >= limit);
+    const bool pruned_before = step.publications.empty() && step.of_jobs.empty();
     if (kept || young || step.stays || pruned_before) continue;
     if (best.contains(number)) {
       pruned.best.push_back(number);

@@ -5,6 +5,7 @@ import subprocess
 import checkpoints
 import pytest
 from harness import check_published_once, hash_of
+from http_server import serving
 
 STEPS = (5, 10, 15, 20, 25)
 
@@ -87,3 +88,35 @@ def test_a_rule_that_is_none_is_refused(bench, measured, words, said):
     assert done.returncode == 2 and said in done.stderr + done.stdout
     assert with_results(bench) == set(STEPS)
     assert measured.stop() == 0
+
+
+def test_the_folders_of_jobs_go_with_the_step(bench):
+    sidecar, api = serving(bench, "--set", "evaluate.policy=every")
+    for step in (5, 10):
+        folder = checkpoints.write_hugging_face(bench.run, step)
+        sidecar.wait_for(lambda s: (step, "regular") in s.published(), what="the result")
+        api.wait_for(api.submit(folder, limit=2), "completed")
+    values = dict(sidecar.query("SELECT step, value FROM metrics WHERE metric = 'anls'"))
+    checkpoints.write_hugging_face(bench.run, 15)
+    sidecar.wait_for(lambda s: (15, "regular") in s.published(), what="the newest result")
+    best = best_step(sidecar)
+    jobs = {step: list((bench.run / "_evalcar" / "results" / str(step)).rglob("job-*")) for step in values}
+    assert all(len(found) == 1 for found in jobs.values()), jobs
+
+    assert prune(sidecar, "--keep", "1").returncode == 0
+
+    assert {step for step, (folder,) in jobs.items() if folder.exists()} == {best} - {15}
+    assert with_results(bench) == {15, best}
+
+
+def test_the_best_of_best_json_stays_where_it_is_not_the_metrics_own(bench):
+    """It goes by publish.greater_is_better."""
+    for step in STEPS:
+        checkpoints.write_hugging_face(bench.run, step)
+    bench.tell(values_of_steps={5: 0.9, 10: 0.1, 15: 0.5, 20: 0.6, 25: 0.7})
+    sidecar = bench.sidecar("--set", "publish.metric_for_best_model=eval/docvqa_val/anls", "--set", "publish.greater_is_better=false")
+    assert sidecar.once() == 0
+
+    assert prune(sidecar, "--keep", "1").returncode == 0
+
+    assert with_results(bench) == {5, 10, 25}

@@ -111,6 +111,28 @@ TEST_CASE("what lmms-engine sends is understood") {
   CHECK(wish.notes.size() == 4);  // what has no effect is told
 }
 
+TEST_CASE(
+    "a request that means another family than the checkpoint's is told whose prompt is used") {
+  const Disk disk;
+  const auto notes_for = [&](const char* model, const char* config) {
+    std::ofstream(disk.checkpoint + "/config.json") << config;
+    Json json = disk.body();
+    json["model"] = model;
+    return disk.wish(json).notes;
+  };
+  const char* const qwen3 = R"({"model_type": "qwen3_vl"})";
+
+  REQUIRE(notes_for("qwen_vl", qwen3).size() == 1);
+  CHECK(notes_for("qwen_vl", qwen3)[0] ==
+        "model=qwen_vl: the checkpoint is of the family qwen3_vl, whose own prompt is used");
+  for (const char* const same : {"qwen3_vl", "qwen3_vl_chat", "vllm", "vllm_chat", "sglang"}) {
+    CHECK(notes_for(same, qwen3).empty());
+  }
+  for (const char* const unknown : {"{", "[]", "{}", R"({"model_type": 3})"}) {
+    CHECK(notes_for("qwen_vl", unknown).empty());
+  }
+}
+
 TEST_CASE("the checkpoint is found wherever it is named, and must be one") {
   const Disk disk;
   const auto with = [&](const Json& arguments) {

@@ -5,6 +5,8 @@ same questions to lmms-eval's own server in the same minute.
 
 import http.client
 import pathlib
+import random
+import sqlite3
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from http_server import serving  # noqa: E402
 
 CLIENTS = 50
 REQUESTS = 2_000
+STORED = 10_000  # jobs that ended: as many as are kept
 
 
 def rss_mb(pid):
@@ -59,6 +62,38 @@ def hammer(host, port, paths):
     for thread in threads:
         thread.join()
     return sorted(spent), errors, time.perf_counter() - start
+
+
+def fill_book(path, job_id):
+    """Ended jobs like that one, until there are STORED; their ids."""
+    with sqlite3.connect(path) as book:
+        columns = [row[1] for row in book.execute("PRAGMA table_info(job)") if row[1] not in ("number", "job_id")]
+        names = ", ".join(columns)
+        ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(1, STORED)]
+        book.executemany(f"INSERT INTO job(job_id, {names}) SELECT ?, {names} FROM job WHERE job_id = ?", ((each, job_id) for each in ids))
+    return ids
+
+
+def measure_results(bench):
+    """Prints how long the results of a stored evaluation take among 10,000; gives the answers that were not as the first one's."""
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    sidecar, api = serving(bench)
+    job = api.submit(folder, limit=3)
+    told = api.wait_for(job, "completed")
+    assert sidecar.stop() == 0
+    ids = fill_book(f"{sidecar.database}.jobs", job)
+    sidecar.start()
+    api.wait_until_up(sidecar)
+    spent, wrong = [], []
+    for each in random.Random(1).sample(ids, 500):
+        start = time.perf_counter()
+        answer = api.job(each)
+        spent.append(time.perf_counter() - start)
+        if {**answer, "job_id": job} != told:
+            wrong.append(answer)
+    spent.sort()
+    print(f"results of one of {STORED} stored evaluations (GET /jobs/ID, a connection each): p50 {at(spent, 0.5):.2f} ms  p99 {at(spent, 0.99):.2f} ms")
+    return wrong
 
 
 def at(spent, share):

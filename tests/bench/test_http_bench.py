@@ -30,3 +30,8 @@ def test_two_thousand_requests_from_fifty_clients_while_an_evaluation_runs(bench
         real.end()
     assert errors == []
     assert growth <= 10
+
+
+@pytest.mark.full
+def test_the_results_of_one_of_ten_thousand_stored_evaluations(bench, figures_printed_by):
+    assert figures_printed_by(http_bench.measure_results, bench) == []

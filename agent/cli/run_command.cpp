@@ -207,9 +207,9 @@ bool nothing_there(const FileSystem& files, const std::vector<std::string>& outp
 
 void make_paths_absolute(config::Settings& settings) {
   config::EvaluateSettings& e = settings.evaluate;
-  for (std::string* const path :
-       {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path, &settings.publish.dir,
-        &settings.server.token_file, &settings.server.unix_socket}) {
+  for (std::string* const path : {&e.data_dir, &e.tasks_dir, &e.base_model, &settings.store.path,
+                                  &settings.publish.dir, &settings.publish.webhook_secret_file,
+                                  &settings.server.token_file, &settings.server.unix_socket}) {
     *path = absolute_path(*path);
   }
   for (std::string& dir : settings.server.allowed_roots) dir = absolute_path(dir);

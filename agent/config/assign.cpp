@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "agent/config/url.h"
+
 namespace evalcar::config {
 
 Status assign_pattern(Settings& s, const Value& v) {
@@ -214,6 +216,13 @@ Status assign_greater_is_better(Settings& s, const Value& v) {
   const auto b = boolean(v);
   if (!b.has_value()) return expected("\"auto\", true or false");
   s.publish.greater_is_better = *b;
+  return {};
+}
+
+Status assign_webhook_url(Settings& settings, const Value& v) {
+  EVALCAR_ASSIGN_OR_RETURN(std::string url, text(v));
+  if (!url.empty()) EVALCAR_RETURN_IF_ERROR(check_http_url(url));
+  settings.publish.webhook_url = std::move(url);
   return {};
 }
 

@@ -28,6 +28,7 @@ Status assign_strategy(Settings& settings, const Value& value);
 Status assign_gpu_memory(Settings& settings, const Value& value);
 Status assign_link(Settings& settings, const Value& value);
 Status assign_greater_is_better(Settings& settings, const Value& value);
+Status assign_webhook_url(Settings& settings, const Value& value);
 Status assign_lease_budget(Settings& settings, const Value& value);
 Status assign_min_free(Settings& settings, const Value& value);
 Status assign_stage_timeouts(Settings& settings, const Value& value);

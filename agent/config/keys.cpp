@@ -177,8 +177,12 @@ const Key kKeys[] = {
      ASSIGN(publish.tensorboard, boolean(v))},
     {"publish.aliases", "false", "", "Also log metrics under the task's other names.",
      ASSIGN(publish.aliases, boolean(v))},
-    {"publish.webhook_url", "\"\"", "", "A URL to which each result is posted.", accept_text,
-     Effect::kRefused},
+    {"publish.webhook_url", "\"\"", "\"https://example.org/hooks/evalcar\"",
+     "Each result is posted there as JSON: its line of metrics.jsonl, again until it is taken.",
+     assign_webhook_url},
+    {"publish.webhook_secret_file", "\"\"", "",
+     "File with the secret that signs what is posted (HMAC-SHA256, X-Evalcar-Signature-256).",
+     ASSIGN(publish.webhook_secret_file, text(v))},
 
     // ---- server: the HTTP API, as lmms-eval's evaluation server has it
     {"server.listen", "\"\"", "\"127.0.0.1:8000\"",

@@ -94,6 +94,8 @@ struct PublishSettings {
   std::optional<bool> greater_is_better;  ///< absent: what the metric says
   bool tensorboard = true;
   bool aliases = false;
+  std::string webhook_url;          ///< empty: nothing is posted
+  std::string webhook_secret_file;  ///< empty: what is posted is not signed
 };
 
 struct ServerSettings {

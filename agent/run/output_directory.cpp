@@ -70,7 +70,8 @@ Recorder::Links links_to_results(const config::PublishSettings& settings, const 
 }  // namespace
 
 OutputDirectory::OutputDirectory(const Surroundings& around, const config::Settings& settings,
-                                 std::string path, std::unique_ptr<state::Store> store)
+                                 std::string path, std::unique_ptr<state::Store> store,
+                                 std::unique_ptr<Posting> posting)
     : around_(around),
       settings_(settings),
       path_(std::move(path)),
@@ -92,6 +93,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
+      posting_(std::move(posting)),
       requested_(*store_, run_, wanted_, leases_, publishing_, view_),
       end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
@@ -117,8 +119,9 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t recovered, store->recover());
   spdlog::info("watching {} (database {})", path, database);
   if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
+  EVALCAR_ASSIGN_OR_RETURN(auto posting, Posting::open(around, settings, *store));
   return std::unique_ptr<OutputDirectory>(
-      new OutputDirectory(around, settings, path, std::move(store)));
+      new OutputDirectory(around, settings, path, std::move(store), std::move(posting)));
 }
 
 // ---- one turn
@@ -126,6 +129,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
 Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
   take_requests();
+  posting_->step(run_.known());
   if (silent()) return {};
   look_at_end();
   // Before the first look: it needs what an earlier process knew.
@@ -399,6 +403,7 @@ milliseconds OutputDirectory::until_due() const {
   if (publishing_.pending() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, publishing_.due())));
   }
+  if (const auto post = posting_->until_due(); post.has_value()) due = std::min(due, *post);
   return std::max(milliseconds(0), due);
 }
 
@@ -635,6 +640,11 @@ Status OutputDirectory::publish(const state::Evaluation& row) {
 // ---- the whole
 
 Result<bool> OutputDirectory::quiet() {
+  EVALCAR_ASSIGN_OR_RETURN(const bool nothing_else, nothing_left());
+  return posting_->may_end(nothing_else);
+}
+
+Result<bool> OutputDirectory::nothing_left() {
   if (silent_since_.has_value()) return false;
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
@@ -700,6 +710,7 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
          " published evaluations were taken from the files, since the database did not know them");
   }
   warn(turn_trouble_);
+  warn(posting_->trouble());
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
   // Until the first checkpoint is there, the output directory stays as the trainer made it.

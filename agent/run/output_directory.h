@@ -31,6 +31,7 @@
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/leases.h"
+#include "agent/run/posting.h"
 #include "agent/run/publishing.h"
 #include "agent/run/recorder.h"
 #include "agent/run/requested.h"
@@ -168,8 +169,9 @@ class OutputDirectory {
 
  private:
   OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path,
-                  std::unique_ptr<state::Store> store);
+                  std::unique_ptr<state::Store> store, std::unique_ptr<Posting> posting);
 
+  Result<bool> nothing_left();
   bool silent();
   void take_requests();
   void look_at_end();
@@ -214,6 +216,7 @@ class OutputDirectory {
   Snapshots snapshots_;
   Unfinished unfinished_;
   Publishing publishing_;
+  std::unique_ptr<Posting> posting_;
   Requested requested_;
   TrainingEnd end_;
   request::Inbox inbox_;

@@ -8,6 +8,7 @@
 
 #include "agent/request/desk.h"
 #include "agent/watch/notifier.h"
+#include "agent/webhook/post.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 
@@ -24,8 +25,10 @@ struct Surroundings {
   /// Other names of a task's metrics; may be null.
   std::function<std::vector<std::string>(const std::string& task, const std::string& metric)>
       aliases;
-  request::JobDesk* desk = nullptr;    ///< of the HTTP API; null: there is none
-  std::string evaluator_program = {};  ///< its path; "": nothing is asked of it but evaluations
+  request::JobDesk* desk = nullptr;     ///< of the HTTP API; null: there is none
+  std::string evaluator_program = {};   ///< its path; "": nothing is asked of it but evaluations
+  /// Asked only where results are posted somewhere.
+  std::function<Result<std::unique_ptr<webhook::Poster>>()> make_poster = webhook::make_poster;
 };
 
 }  // namespace evalcar::run

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/webhook/signature.h"
+#include "store/base/text.h"
 
 namespace evalcar::webhook {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr double kLongestRetryAfter_s = 3600;
+constexpr std::size_t kMostShown = 300;  ///< of what the receiver says
 
 /// The receiver says that this very body is wrong: another try with it cannot help for ever.
 bool refuses_body(int status) { return status == 400 || status == 413 || status == 422; }
@@ -19,7 +21,23 @@ bool refuses_body(int status) { return status == 400 || status == 413 || status 
 std::string describe(const Answer& answer) {
   std::string text = "the receiver answered " + std::to_string(answer.status);
   if (!answer.location.empty()) {
-    text += " and points to " + answer.location + "; redirects are not followed: name that address";
+    const std::string place = printable(answer.location.substr(0, kMostShown));
+    text += " and points to " + place + "; redirects are not followed: name that address";
+  }
+  return text;
+}
+
+/// A run is named after a folder, whose name may hold anything, and a header's value may not.
+std::string header_text(const std::string& name) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte > 0x20 && byte < 0x7F && c != '%' && c != '"' && c != '\\') {
+      text.push_back(c);
+    } else {
+      text += {'%', kHex[byte >> 4U], kHex[byte & 0xFU]};
+    }
   }
   return text;
 }
@@ -31,9 +49,11 @@ Courier::Courier(CourierOptions options, std::unique_ptr<Poster> poster)
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
-Courier::~Courier() {
+Courier::~Courier() { stop(); }  // before the members go that its thread uses
+
+void Courier::stop() {
   thread_.request_stop();
-  thread_.join();  // before the members that it uses go
+  if (thread_.joinable()) thread_.join();
 }
 
 bool Courier::take(Parcel parcel) {
@@ -74,11 +94,13 @@ void Courier::run(const std::stop_token& stop) {
 }
 
 void Courier::deliver(const Parcel& parcel, const std::stop_token& stop) {
+  const std::string name = header_text(parcel.run) + "/" + std::to_string(parcel.seq);
   std::vector<std::pair<std::string, std::string>> headers = {
       {"Content-Type", "application/json"},
       {"User-Agent", "evalcar/" + options_.version},
       {"X-Evalcar-Event", "result"},
-      {"X-Evalcar-Delivery", parcel.run + "/" + std::to_string(parcel.seq)}};
+      {"X-Evalcar-Delivery", name},
+      {"Idempotency-Key", "\"" + name + "\""}};
   if (!options_.secret.empty()) {
     headers.emplace_back("X-Evalcar-Signature-256",
                          "sha256=" + hmac_sha256_hex(options_.secret, parcel.body));

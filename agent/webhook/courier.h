@@ -32,9 +32,9 @@ struct CourierOptions {
       3;  ///< a body that the receiver calls wrong is given up after so many
 };
 
-/// Thread-safe. What it holds is bounded (kMostParcels); whoever has more asks again later. The
-/// destructor gives up what is under way within about a second, and nothing is lost by that: what
-/// was not `delivered` is handed in again after the next start.
+/// Thread-safe. What it holds is bounded (kMostParcels); whoever has more asks again later. Its end
+/// gives up what is under way within about a second, and nothing is lost by that: what was not
+/// `done` is handed in again after the next start.
 class Courier {
  public:
   static constexpr std::size_t kMostParcels = 16;
@@ -44,6 +44,8 @@ class Courier {
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
+  /// Nothing is posted after it; `done` is final. Not from several threads at once.
+  void stop();
   /// False: it holds as many as it may.
   bool take(Parcel parcel);
   /// The largest seq that is done with: taken by the receiver, or given up (which is in `trouble`).

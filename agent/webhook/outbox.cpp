@@ -31,42 +31,53 @@ std::optional<std::int64_t> delivered_in(const FileSystem& files, const std::str
 }  // namespace
 
 Outbox::Outbox(FileSystem& files, state::PublishedLines lines, std::string path,
-               CourierOptions options, std::unique_ptr<Poster> poster, std::int64_t delivered)
+               CourierOptions options, std::unique_ptr<Poster> poster)
     : files_(files),
       lines_(std::move(lines)),
       path_(std::move(path)),
       url_sha256_(sha256_hex(options.url)),
-      delivered_(delivered),
-      handed_out_(delivered),
       courier_(std::move(options), std::move(poster)) {}
+
+Outbox::~Outbox() {
+  courier_.stop();
+  (void)note_delivered();  // else that one is posted once more, under its name
+}
 
 Result<std::unique_ptr<Outbox>> Outbox::open(FileSystem& files, const std::string& database,
                                              CourierOptions options,
                                              std::unique_ptr<Poster> poster) {
-  const std::string path = database + ".webhook.json";
   EVALCAR_ASSIGN_OR_RETURN(state::PublishedLines lines, state::PublishedLines::open(database));
-  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t last, lines.last());
-  const auto known = delivered_in(files, path, sha256_hex(options.url));
-  // More than there is: the database was lost and made anew since.
+  return std::unique_ptr<Outbox>(new Outbox(files, std::move(lines), database + ".webhook.json",
+                                            std::move(options), std::move(poster)));
+}
+
+Status Outbox::begin() {
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t last, lines_.last());
+  const auto known = delivered_in(files_, path_, url_sha256_);
+  // More than there is: the database and the files were lost, and seq began anew since.
   const std::int64_t delivered = std::min(known.value_or(last), last);
-  auto outbox = std::unique_ptr<Outbox>(
-      new Outbox(files, std::move(lines), path, std::move(options), std::move(poster), delivered));
-  if (known != delivered) EVALCAR_RETURN_IF_ERROR(outbox->remember(delivered));
-  return outbox;
+  if (known != delivered) EVALCAR_RETURN_IF_ERROR(remember(delivered));
+  delivered_ = handed_out_ = delivered;
+  begun_ = true;
+  return {};
 }
 
 Status Outbox::step() {
-  if (const auto done = courier_.done(); done.has_value() && *done > delivered_) {
-    EVALCAR_RETURN_IF_ERROR(remember(*done));
-    delivered_ = *done;
-  }
+  if (!begun_) EVALCAR_RETURN_IF_ERROR(begin());
+  EVALCAR_RETURN_IF_ERROR(note_delivered());
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const auto next, lines_.after(handed_out_));
-    if (!next.has_value()) break;
-    if (!courier_.take({next->seq, next->run, next->line})) break;
+    if (!next.has_value()) return {};
+    if (!courier_.take({next->seq, next->run, next->line})) return {};
     handed_out_ = next->seq;
   }
-  pending_ = handed_out_ > delivered_;
+}
+
+Status Outbox::note_delivered() {
+  const auto done = courier_.done();
+  if (!done.has_value() || *done <= delivered_) return {};
+  EVALCAR_RETURN_IF_ERROR(remember(*done));
+  delivered_ = *done;
   return {};
 }
 

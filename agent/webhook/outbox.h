@@ -19,31 +19,40 @@ namespace evalcar::webhook {
 class Outbox {
  public:
   /// Goes on from `<database>.webhook.json`. Where that is not there, or is of another URL: from
-  /// what is published from now on, since nobody wants years of results at once. `files` must
-  /// outlive it.
+  /// what is published after the first step(), since nobody wants years of results at once. `files`
+  /// must outlive it.
   static Result<std::unique_ptr<Outbox>> open(FileSystem& files, const std::string& database,
                                               CourierOptions options,
                                               std::unique_ptr<Poster> poster);
 
-  /// Notes what was delivered and hands out what is next. An error is of the moment.
+  /// Notes what was taken in its last moment.
+  ~Outbox();
+  Outbox(const Outbox&) = delete;
+  Outbox& operator=(const Outbox&) = delete;
+
+  /// Notes what was delivered and hands out what is next. An error is of the moment. The first time
+  /// when the database knows what was published before (a lost one is filled from the files).
   Status step();
+  bool begun() const { return begun_; }
   /// As of the last step(): results wait to be taken by the receiver.
-  bool pending() const { return pending_; }
+  bool pending() const { return handed_out_ > delivered_; }
   std::string trouble() const { return courier_.trouble(); }
   std::int64_t failures() const { return courier_.failures(); }
 
  private:
   Outbox(FileSystem& files, state::PublishedLines lines, std::string path, CourierOptions options,
-         std::unique_ptr<Poster> poster, std::int64_t delivered);
+         std::unique_ptr<Poster> poster);
+  Status begin();
+  Status note_delivered();
   Status remember(std::int64_t seq);
 
   FileSystem& files_;
   state::PublishedLines lines_;
   std::string path_;
   std::string url_sha256_;
-  std::int64_t delivered_;  ///< as the file says
-  std::int64_t handed_out_;
-  bool pending_ = true;
+  bool begun_ = false;
+  std::int64_t delivered_ = 0;  ///< as the file says
+  std::int64_t handed_out_ = 0;
   Courier courier_;
 };
 

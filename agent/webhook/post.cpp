@@ -61,7 +61,8 @@ Result<Library> load_library() {
   return library;
 }
 
-/// Counts what comes and keeps nothing of it; more than the limit ends the transfer.
+/// Counts what comes, fields and body, and keeps nothing of it; more than the limit ends the
+/// transfer.
 std::size_t take_answer(char* /*bytes*/, std::size_t size, std::size_t count, void* seen) {
   auto& total = *static_cast<std::size_t*>(seen);
   total += size * count;
@@ -115,9 +116,12 @@ class CurlPoster final : public Poster {
     set(handle, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
     set(handle, CURLOPT_TIMEOUT, kTotalSeconds);
     set(handle, CURLOPT_NOSIGNAL, 1L);
+    set(handle, CURLOPT_QUICK_EXIT, 1L);  // a name service that hangs is not waited for
     set(handle, CURLOPT_ERRORBUFFER, words.data());
     set(handle, CURLOPT_WRITEFUNCTION, &take_answer);
     set(handle, CURLOPT_WRITEDATA, &seen);
+    set(handle, CURLOPT_HEADERFUNCTION, &take_answer);
+    set(handle, CURLOPT_HEADERDATA, &seen);
     set(handle, CURLOPT_NOPROGRESS, 0L);
     set(handle, CURLOPT_XFERINFOFUNCTION, &ask_stop);
     set(handle, CURLOPT_XFERINFODATA, &stop);

@@ -32,7 +32,8 @@ class Poster {
 
 /// http and https, certificates checked against the system's (or those of
 /// SSL_CERT_FILE), proxies as the environment says, no
-/// redirect followed, at most 64 KiB of an answer read. kUnsupported: libcurl.so.4 is not there.
+/// redirect followed, at most 64 KiB of an answer read, fields included. kUnsupported: libcurl.so.4
+/// is not there.
 Result<std::unique_ptr<Poster>> make_poster();
 
 }  // namespace evalcar::webhook

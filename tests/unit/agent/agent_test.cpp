@@ -9,6 +9,7 @@
 
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/agent/trainer.h"
+#include "tests/unit/webhook/fake_poster.h"
 
 using namespace evalcar;
 using evalcar::test::must;
@@ -125,6 +126,35 @@ struct WithoutMmmu : Working {
   }
 };
 
+/// Results go to a receiver in memory.
+struct Posted : Working {
+  test::Receiver receiver;
+
+  Posted() {
+    settings.publish.webhook_url = "http://127.0.0.1/hook";
+    settings.limits.attempts = 1;
+    around.make_poster = [this]() -> Result<std::unique_ptr<webhook::Poster>> {
+      return std::unique_ptr<webhook::Poster>(std::make_unique<test::FakePoster>(receiver));
+    };
+    begin({.once = true});
+  }
+  void end() { agent.reset(); }
+  /// The clock stands still meanwhile: nobody's patience ends.
+  bool ends() {
+    return test::comes_true([this] {
+      turn(seconds(0));
+      return agent->finished().has_value();
+    });
+  }
+  std::vector<std::int64_t> steps() {
+    std::vector<std::int64_t> posted;
+    for (const std::string& body : receiver.book.with([](auto& book) { return book.bodies; })) {
+      posted.push_back(nlohmann::json::parse(body)["global_step"].get<std::int64_t>());
+    }
+    return posted;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a seldom task without its data keeps no older checkpoint of the others waiting") {
@@ -214,4 +244,61 @@ TEST_CASE("status.json tells an orderly end with its exit code, and none where a
 
   CHECK(agent()["state"] == "ended");
   CHECK(agent()["exit_code"] == code);
+}
+
+TEST_CASE("run --once gives a slow receiver the time to take what is left") {
+  Posted p;
+  p.receiver.hangs = true;
+  p.save(5);
+  p.turns(15);
+  REQUIRE(p.states().at("5 docvqa_val") == kPublished);
+  CHECK_FALSE(p.agent->finished().has_value());
+
+  p.receiver.hangs = false;
+
+  REQUIRE(p.ends());
+  CHECK(p.agent->finished() == run::kDone);
+  CHECK(p.steps() == std::vector<std::int64_t>{5});
+}
+
+TEST_CASE("a receiver that never answers keeps no run from its end, and gets the rest after it") {
+  Posted p;
+  p.receiver.hangs = true;
+  p.save(5);
+  p.turns(60);
+  CHECK(p.agent->finished() == run::kDone);
+  CHECK(p.steps().empty());
+  p.end();
+  p.receiver.hangs = false;
+  p.save(10);
+
+  p.begin({.once = true});
+
+  REQUIRE(p.ends());
+  CHECK(p.steps() == std::vector<std::int64_t>{5, 10});
+}
+
+TEST_CASE("a receiver that fails again and again keeps no run from its end") {
+  Posted p;
+  for (int i = 0; i < 1000; ++i) p.receiver.answer(webhook::Answer{.status = 500});
+  p.save(5);
+  CHECK(p.ends());
+}
+
+TEST_CASE("what a lost database learns again from the files is not posted again") {
+  Posted p;
+  p.save(5);
+  REQUIRE(p.ends());
+  p.end();
+  const std::string before = p.settings.store.path;
+  p.settings.store.path = p.folder / "new.db";
+  p.files.put_file(p.settings.store.path + ".webhook.json",
+                   must(read_file(p.files, before + ".webhook.json", 4096)));
+  p.save(10);
+
+  p.begin({.once = true});
+
+  REQUIRE(p.ends());
+  CHECK(p.states().at("5 docvqa_val") == kPublished);
+  CHECK(p.steps() == std::vector<std::int64_t>{5, 10});
 }

@@ -44,6 +44,7 @@ TEST_CASE("results are posted in their order, named and signed") {
   CHECK(route.receiver.book.with([](auto& book) { return book.bodies; }) ==
         std::vector<std::string>{"{\"seq\":1}", "{\"seq\":2}"});
   CHECK(route.header(0, "X-Evalcar-Delivery") == "run-1/1");
+  CHECK(route.header(1, "Idempotency-Key") == "\"run-1/2\"");
   CHECK(route.header(1, "X-Evalcar-Signature-256") ==
         "sha256=" + hmac_sha256_hex("key", "{\"seq\":2}"));
   CHECK(route.header(0, "Content-Type") == "application/json");
@@ -56,6 +57,20 @@ TEST_CASE("without a secret nothing is signed") {
   REQUIRE(route.courier->take({1, "run-1", "{}"}));
   REQUIRE(comes_true([&] { return route.courier->done() == 1; }));
   CHECK(route.header(0, "X-Evalcar-Signature-256").empty());
+}
+
+TEST_CASE("a folder's name cannot add fields to a post, nor a receiver's answer lines to the log") {
+  Route route;
+  REQUIRE(route.courier->take({1, "out\r\nX-Forged: \"1%", "{}"}));
+  REQUIRE(comes_true([&] { return route.courier->done() == 1; }));
+  CHECK(route.header(0, "X-Evalcar-Delivery") == "out%0D%0AX-Forged:%20%221%25/1");
+
+  for (int i = 0; i < 10000; ++i) {
+    route.receiver.answer(Answer{.status = 302, .location = "http://x/\nforged\x1b[2J"});
+  }
+  REQUIRE(route.courier->take({2, "r", "{}"}));
+  REQUIRE(comes_true([&] { return route.courier->failures() > 0; }));
+  CHECK(route.courier->trouble().find_first_of("\n\x1b") == std::string::npos);
 }
 
 TEST_CASE("what is not taken is posted again, and the next one waits for it") {

@@ -28,6 +28,7 @@ struct Post {
     options.longest_pause = std::chrono::milliseconds(2);
     outbox =
         must(Outbox::open(s.files, s.db(), options, std::make_unique<test::FakePoster>(receiver)));
+    must(outbox->step());  // before anything is published
   }
   /// Its line is "line N"; finished: its files are written.
   std::int64_t result(std::int64_t step, bool finished = true) {
@@ -89,6 +90,18 @@ TEST_CASE("a new receiver gets what is published from then on") {
   post.result(3);
   REQUIRE(post.delivered());
   CHECK(post.bodies() == std::vector<std::string>{"line 2", "line 3"});
+}
+
+TEST_CASE("what was taken in the last moment before an end is noted") {
+  Post post;
+  post.open();
+  post.result(1);
+  must(post.outbox->step());
+  REQUIRE(comes_true([&] { return post.receiver.count() == 1; }));
+  post.open();
+  post.result(2);
+  REQUIRE(post.delivered());
+  CHECK(post.bodies() == std::vector<std::string>{"line 1", "line 2"});
 }
 
 TEST_CASE("a result whose files are not all written goes before those after it") {

@@ -22,7 +22,7 @@ Result<std::vector<std::string>> task_names(const FileSystem& files, const std::
 }
 
 http::Sources sources(const FileSystem& files, const Clock& clock, const config::Settings& settings,
-                      http::Jobs* jobs, http::Merges* merges) {
+                      http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read) {
   const auto names = task_names(files, settings.evaluate.tasks_dir);
   http::EvaluateRules rules{.places = http::Places(files, settings.server.allowed_roots.empty()
                                                               ? settings.watch.output_dir
@@ -31,7 +31,7 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
                             .configured = run::evaluation_settings(settings.evaluate),
                             .dtype = settings.evaluate.dtype,
                             .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization};
-  return {clock, [names] { return names; }, model_names(), jobs, merges, std::move(rules)};
+  return {clock, [names] { return names; }, model_names(), jobs, merges, std::move(rules), read};
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
                                                 const std::string& book) {
   EVALCAR_ASSIGN_OR_RETURN(const http::ServerPlan plan, http::plan_server(files, settings.server));
   if (!plan.serves()) return std::unique_ptr<HttpApi>();
-  std::unique_ptr<HttpApi> api(new HttpApi);
+  std::unique_ptr<HttpApi> api(new HttpApi(clock));
   EVALCAR_ASSIGN_OR_RETURN(auto opened, state::JobBook::open(files, book));
   if (!opened->set_aside().empty())
     spdlog::error("jobs of before are lost: {}", opened->set_aside());
@@ -49,7 +49,7 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
   api->merges_ = std::make_unique<http::Merges>(std::vector<std::string>{
       files.real_path("/proc/self/exe").value_or("evalcar"), "merge-request"});
   api->routes_ = std::make_unique<http::Routes>(
-      sources(files, clock, settings, api->jobs_.get(), api->merges_.get()));
+      sources(files, clock, settings, api->jobs_.get(), api->merges_.get(), &api->read_));
   EVALCAR_ASSIGN_OR_RETURN(
       api->server_,
       http::Server::start(plan, [routes = api->routes_.get()](const http::Request& request,
@@ -68,7 +68,7 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
 
 void HttpApi::take_up(const FileSystem& files, const Clock& clock,
                       const config::Settings& settings) {
-  server_->post([this, next = sources(files, clock, settings, jobs_.get(), merges_.get())] {
+  server_->post([this, next = sources(files, clock, settings, jobs_.get(), merges_.get(), &read_)] {
     routes_->take_up(next);
   });
 }

@@ -7,6 +7,8 @@
 
 #include "agent/config/settings.h"
 #include "agent/http/jobs.h"
+#include "agent/http/live_runs.h"
+#include "agent/http/read_routes.h"
 #include "agent/http/routes.h"
 #include "agent/http/server.h"
 #include "agent/request/desk.h"
@@ -15,9 +17,10 @@
 
 namespace evalcar::cli {
 
-/// What of the API the loop sees is the desk.
+/// What of the API the loop sees is the desk and the board.
 class HttpApi {
  public:
+  static constexpr std::size_t kMostQuestions = 64;  ///< that wait for an answer of a database
   /// Serves by the section [server]; null where that names no place to serve at. The jobs are
   /// remembered in `book`. `files` and `clock` must outlive it. To be called with the signals
   /// blocked: its thread must not take them.
@@ -28,17 +31,22 @@ class HttpApi {
   HttpApi(const HttpApi&) = delete;
   HttpApi& operator=(const HttpApi&) = delete;
   request::JobDesk& desk() { return desk_; }
+  publish::LiveBoard& board() { return board_; }
   /// Requests are read against another configuration from now on; [server] stays as it was.
   void take_up(const FileSystem& files, const Clock& clock, const config::Settings& settings);
 
  private:
-  HttpApi() = default;
+  explicit HttpApi(const Clock& clock) : runs_(clock, board_) {}
   request::JobDesk desk_;
+  publish::LiveBoard board_;
+  http::LiveRuns runs_;
+  http::ReadRoutes read_{worker_, runs_};
   std::unique_ptr<http::Jobs> jobs_;
   std::unique_ptr<http::Merges> merges_;
   std::unique_ptr<http::Routes> routes_;
   std::unique_ptr<http::Server> server_;
   std::atomic<bool> told_ = false;  ///< the server's thread will take the news
+  http::Worker worker_{kMostQuestions};  ///< last: what it does uses all of the above
 };
 
 }  // namespace evalcar::cli

@@ -325,7 +325,10 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
   };
   const auto api = start_api(options, files, clock, config->settings);
   if (!api.has_value()) return complain(api.error());
-  if (*api != nullptr) around.desk = &(*api)->desk();
+  if (*api != nullptr) {
+    around.desk = &(*api)->desk();
+    around.board = &(*api)->board();
+  }
   WatchLoop loop(signals, manager, clock,
                  [&](const config::Config& now) { return reread(options, files, now); });
   config::Config current = std::move(*config);

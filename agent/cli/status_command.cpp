@@ -196,7 +196,7 @@ Status print_status(const StatusOptions& options, FileSystem& disk, const Clock&
   const auto agent = running_agent(files, path, run);
   if (options.prometheus) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string text,
-                             publish::prometheus_text(reader, clock, agent));
+                             publish::prometheus_text({{&reader, agent}}, clock));
     out << text;
     return {};
   }

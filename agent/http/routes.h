@@ -1,5 +1,5 @@
 // The routes of lmms-eval's evaluation server (lmms-eval 0.7.3, "Eval as a service"): same paths,
-// same JSON, same codes.
+// same JSON, same codes; and, besides them, what read_routes.h has.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "agent/http/jobs.h"
 #include "agent/http/merges.h"
 #include "agent/http/message.h"
+#include "agent/http/read_routes.h"
 #include "store/base/clock.h"
 
 namespace evalcar::http {
@@ -25,6 +26,7 @@ struct Sources {
   Jobs* jobs = nullptr;      ///< outlives it
   Merges* merges = nullptr;  ///< as that
   EvaluateRules rules;
+  ReadRoutes* read = nullptr;  ///< as those; null: no such routes
 };
 
 /// Answers every request. Not thread-safe.

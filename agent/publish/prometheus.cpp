@@ -45,12 +45,15 @@ std::string number(double value) {
 class Page {
  public:
   void family(const std::string& name, const char* type, const char* help) {
+    const auto known = std::ranges::find(families_, name, &Family::name);
+    current_ = static_cast<std::size_t>(known - families_.begin());
+    if (known != families_.end()) return;
     families_.push_back(
         {name, "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n"});
   }
   /// Of the family that was named last; `suffix`: "_sum" of a summary.
   void sample(const Labels& labels, double value, const std::string& suffix = "") {
-    Family& family = families_.back();
+    Family& family = families_[current_];
     std::string line = family.name + suffix;
     std::string inside;
     for (const auto& [key, text] : labels) {
@@ -75,6 +78,7 @@ class Page {
     bool empty = true;
   };
   std::vector<Family> families_;
+  std::size_t current_ = 0;
 };
 
 constexpr std::array kStates = {
@@ -109,6 +113,18 @@ void add_agent(Page& page, const std::optional<AgentFacts>& agent) {
     page.family("evalcar_current_remaining_seconds", "gauge", "Expected until its stage ends.");
     page.sample(labels, *current.work.seconds_left);
   }
+}
+
+/// One agent has all of them: it warns if any of them does, and evaluates in one of them.
+std::optional<AgentFacts> agent_of(const std::vector<PrometheusSource>& sources) {
+  std::optional<AgentFacts> agent;
+  for (const PrometheusSource& source : sources) {
+    if (!source.agent.has_value()) continue;
+    if (!agent.has_value()) agent = source.agent;
+    if (agent->warning.empty()) agent->warning = source.agent->warning;
+    if (!agent->current.has_value()) agent->current = source.agent->current;
+  }
+  return agent;
 }
 
 /// What status says of the lag, so that both say the same.
@@ -221,17 +237,20 @@ Status add_scores(Page& page, const state::Reader& reader, const std::string& ru
 
 }  // namespace
 
-Result<std::string> prometheus_text(const state::Reader& reader, const Clock& clock,
-                                    const std::optional<AgentFacts>& agent) {
+Result<std::string> prometheus_text(const std::vector<PrometheusSource>& sources,
+                                    const Clock& clock) {
   Page page;
-  add_agent(page, agent);
-  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
-  if (runs.empty()) return page.text();
-  const state::Run& newest = runs.back();
-  const Labels run = {{"run", newest.name}};
-  EVALCAR_RETURN_IF_ERROR(add_lag(page, reader, clock, newest.id, run, agent));
-  EVALCAR_RETURN_IF_ERROR(add_evaluations(page, reader, newest.id, run));
-  EVALCAR_RETURN_IF_ERROR(add_scores(page, reader, newest.name));
+  add_agent(page, agent_of(sources));
+  for (const PrometheusSource& source : sources) {
+    const state::Reader& reader = *source.reader;
+    EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
+    if (runs.empty()) continue;
+    const state::Run& newest = runs.back();
+    const Labels run = {{"run", newest.name}};
+    EVALCAR_RETURN_IF_ERROR(add_lag(page, reader, clock, newest.id, run, source.agent));
+    EVALCAR_RETURN_IF_ERROR(add_evaluations(page, reader, newest.id, run));
+    EVALCAR_RETURN_IF_ERROR(add_scores(page, reader, newest.name));
+  }
   return page.text();
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/publish/status.h"
 #include "store/base/clock.h"
@@ -11,10 +12,16 @@
 
 namespace evalcar::publish {
 
-/// What the newest run of the database says: how its evaluations stand, how far behind they are,
-/// the latest and the best number of each series. `agent` absent: none runs. Labels have no step,
-/// so that a long run has no more series than a short one.
-Result<std::string> prometheus_text(const state::Reader& reader, const Clock& clock,
-                                    const std::optional<AgentFacts>& agent);
+/// A database, and what the agent that has it says of itself; absent: none runs.
+struct PrometheusSource {
+  const state::Reader* reader = nullptr;
+  std::optional<AgentFacts> agent = {};
+};
+
+/// What the newest run of each database says: how its evaluations stand, how far behind they are,
+/// the latest and the best number of each series. The agent is the same for all of them. Labels
+/// have no step, so that a long run has no more series than a short one.
+Result<std::string> prometheus_text(const std::vector<PrometheusSource>& sources,
+                                    const Clock& clock);
 
 }  // namespace evalcar::publish

@@ -713,6 +713,9 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   warn(posting_->trouble());
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
+  if (around_.board != nullptr) {
+    around_.board->tell({path_, store_->path(), run_.known() ? run_.run().name : "", mine});
+  }
   // Until the first checkpoint is there, the output directory stays as the trainer made it.
   std::string trouble;
   std::vector<std::string> places = {store_->path() + ".status.json"};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/publish/live_board.h"
 #include "agent/request/desk.h"
 #include "agent/watch/notifier.h"
 #include "agent/webhook/post.h"
@@ -27,6 +28,7 @@ struct Surroundings {
       aliases;
   request::JobDesk* desk = nullptr;     ///< of the HTTP API; null: there is none
   std::string evaluator_program = {};   ///< its path; "": nothing is asked of it but evaluations
+  publish::LiveBoard* board = nullptr;  ///< of the HTTP API; null: there is none
   /// Asked only where results are posted somewhere.
   std::function<Result<std::unique_ptr<webhook::Poster>>()> make_poster = webhook::make_poster;
 };

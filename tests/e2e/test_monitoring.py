@@ -4,10 +4,12 @@ import json
 import pathlib
 import re
 import subprocess
+import urllib.request
 
 import checkpoints
 import pytest
 import yaml
+from http_server import serving
 
 MONITORING = pathlib.Path(__file__).resolve().parents[2] / "systemd" / "monitoring"
 
@@ -42,6 +44,31 @@ def test_prometheus_own_parser_takes_every_family(text, bench):
     lines = map(json.loads, (bench.run / "_evalcar" / "metrics.jsonl").read_text().splitlines())
     (value,) = [line["metrics"]["eval/docvqa_val/anls"] for line in lines if line["final"] and line["global_step"] == 10]
     assert score.value == value
+
+
+def test_metrics_are_served_while_the_agent_runs(bench):
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
+    sidecar, api = serving(bench)
+
+    def families():
+        with urllib.request.urlopen(api.url + "/metrics", timeout=60) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            return {family.name: family for family in parser.text_string_to_metric_families(answer.read().decode())}
+
+    def counts():
+        found = families().get("evalcar_evaluations")
+        return {s.labels["state"]: s.value for s in found.samples} if found else {}
+
+    assert api.ask("POST", "/metrics", {})[0] == 405
+    sidecar.wait_for(lambda _: "evalcar_agent_uptime_seconds" in families(), what="the agent's first word")
+    assert counts() == {}
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar.wait_for(lambda _: counts().get("published") == 1, what="the first result")
+    checkpoints.write_hugging_face(bench.run, 10)
+    sidecar.wait_for(lambda _: counts().get("published") == 2, what="the second result")
+    last = families()
+    assert [s.value for s in last["evalcar_agent_running"].samples] == [1]
+    assert [s.value for s in last["evalcar_score_step"].samples] == [10]
 
 
 # Only while an agent runs, or something waits.

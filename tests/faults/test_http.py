@@ -157,7 +157,7 @@ def test_fd_exhaustion_accept(bench):
 
 
 ROUTES = [("GET", "/health"), ("GET", "/tasks"), ("GET", "/models"), ("GET", "/queue"), ("GET", "/jobs/x"), ("DELETE", "/jobs/x"),
-          ("POST", "/evaluate"), ("POST", "/merge"), ("GET", "/"), ("GET", "/nothing")]  # fmt: skip
+          ("POST", "/evaluate"), ("POST", "/merge"), ("GET", "/metrics"), ("GET", "/"), ("GET", "/nothing")]  # fmt: skip
 
 
 def test_host_rebinding(bench):

@@ -28,7 +28,7 @@ TEST_CASE("Prometheus sees how evaluations stand, the lag, and latest and best o
   s.plan(400);
   s.clock.advance(std::chrono::seconds{30});
 
-  const std::string text = must(publish::prometheus_text(s.store->read(), s.clock, std::nullopt));
+  const std::string text = must(publish::prometheus_text({{&s.store->read()}}, s.clock));
 
   const std::string run = "run=\"run-01234567-1\"";
   const std::string series =
@@ -59,7 +59,7 @@ TEST_CASE("Prometheus' labels are escaped, and an agent tells its work") {
   agent.uptime_s = 12.5;
   agent.warning = "slow";
   agent.current = {1, 500, "ema", {"evaluating", "docvqa_val", 25, 100, 2.0, 37.5}};
-  const std::string text = must(publish::prometheus_text(s.store->read(), s.clock, agent));
+  const std::string text = must(publish::prometheus_text({{&s.store->read(), agent}}, s.clock));
   CHECK(has_line(text, R"(evalcar_build_info{version="1\"2\\3\n4",device=""} 1)"));
   CHECK(has_line(text, "evalcar_agent_uptime_seconds 12.5"));
   CHECK(has_line(text, "evalcar_agent_warning 1"));
@@ -68,4 +68,32 @@ TEST_CASE("Prometheus' labels are escaped, and an agent tells its work") {
   CHECK(has_line(text, "evalcar_current_progress_ratio" + now + " 0.25"));
   CHECK(has_line(text, "evalcar_current_remaining_seconds" + now + " 37.5"));
   CHECK(text.find("nan") == std::string::npos);
+}
+
+TEST_CASE("several databases are one page, whose agent is told once") {
+  test::Scenario first;
+  test::Scenario second;
+  first.plan(100);
+  second.plan(200);
+  publish::AgentFacts one;
+  publish::AgentFacts other;
+  other.warning = "slow";
+  other.current = {1, 200, "regular", {"evaluating", "docvqa_val", 1, 2, {}, {}}};
+
+  const std::string text = must(publish::prometheus_text(
+      {{&first.store->read(), one}, {&second.store->read(), other}}, first.clock));
+
+  const auto count = [&text](const std::string& part) {
+    std::size_t found = 0;
+    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  CHECK(count("# TYPE evalcar_evaluations gauge") == 1);
+  CHECK(count("\nevalcar_evaluations{") == 24);
+  CHECK(count("evalcar_agent_running 1") == 1);
+  CHECK(has_line(text, "evalcar_agent_warning 1"));
+  CHECK(count("\nevalcar_current_step{") == 1);
+  const auto begin = text.find("\nevalcar_evaluations{");
+  const auto end = text.rfind("\nevalcar_evaluations{");
+  CHECK(text.substr(begin, end - begin).find('#') == std::string::npos);  // they stand together
 }

@@ -76,6 +76,7 @@ EVIDENCE = (
     ("tests.e2e.test_webhook", "Webhook: every result, in order, signed, over restarts"),
     ("tests.e2e.test_comparison", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e.test_monitoring", "People: comparisons, monitoring, the page in a real browser"),
+    ("tests.e2e.test_live_page", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e.test_page", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
     ("tests.bench", "Figures"),

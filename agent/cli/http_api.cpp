@@ -3,9 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "agent/cli/small_commands.h"
+#include "agent/request/outbox.h"
 #include "agent/run/evaluation_settings.h"
 #include "evaluator/tasks/task_file.h"
 
@@ -22,7 +25,8 @@ Result<std::vector<std::string>> task_names(const FileSystem& files, const std::
 }
 
 http::Sources sources(const FileSystem& files, const Clock& clock, const config::Settings& settings,
-                      http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read) {
+                      http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read,
+                      http::PageRoutes* page) {
   const auto names = task_names(files, settings.evaluate.tasks_dir);
   http::EvaluateRules rules{.places = http::Places(files, settings.server.allowed_roots.empty()
                                                               ? settings.watch.output_dir
@@ -31,25 +35,62 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
                             .configured = run::evaluation_settings(settings.evaluate),
                             .dtype = settings.evaluate.dtype,
                             .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization};
-  return {clock, [names] { return names; }, model_names(), jobs, merges, std::move(rules), read};
+  return {clock,  [names] { return names; }, model_names(), jobs,
+          merges, std::move(rules),          read,          page};
 }
 
 }  // namespace
+
+HttpApi::HttpApi(FileSystem& files, const Clock& clock)
+    : runs_(clock, board_),
+      page_({worker_, runs_,
+             [this, &files, &clock](const std::string& database, const request::Request& asked) {
+               return ask_loop(files, clock, database, asked);
+             }}) {}
+
+/// The loop of this process has the database; it is woken by the file. In the worker's thread.
+Result<request::Answer> HttpApi::ask_loop(FileSystem& files, const Clock& clock,
+                                          const std::string& database,
+                                          const request::Request& asked) {
+  request::AskOptions options;
+  options.patience = std::chrono::seconds(5);
+  options.agent_there = [this] {  // not once it ends
+    return audience_.with([](const http::Server* server) { return server != nullptr; });
+  };
+  options.pause = [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); };
+  return request::ask(files, clock, request::folder_of(database), asked, options);
+}
+
+/// The numbers are read by the worker, and only while somebody listens.
+void HttpApi::tell_pages() {
+  const bool listened = audience_.with(
+      [](http::Server* server) { return server != nullptr && server->streams() > 0; });
+  if (!listened || telling_.exchange(true)) return;
+  const bool taken = worker_.take([this] {
+    telling_ = false;
+    for (http::LiveRuns::News& news : runs_.all_news()) {
+      audience_.with([&news](http::Server* server) {
+        if (server != nullptr) server->broadcast(news.run, http::event_text(news.json));
+      });
+    }
+  });
+  if (!taken) telling_ = false;  // the next heartbeat tries again
+}
 
 Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& clock,
                                                 const config::Settings& settings,
                                                 const std::string& book) {
   EVALCAR_ASSIGN_OR_RETURN(const http::ServerPlan plan, http::plan_server(files, settings.server));
   if (!plan.serves()) return std::unique_ptr<HttpApi>();
-  std::unique_ptr<HttpApi> api(new HttpApi(clock));
+  std::unique_ptr<HttpApi> api(new HttpApi(files, clock));
   EVALCAR_ASSIGN_OR_RETURN(auto opened, state::JobBook::open(files, book));
   if (!opened->set_aside().empty())
     spdlog::error("jobs of before are lost: {}", opened->set_aside());
   EVALCAR_ASSIGN_OR_RETURN(api->jobs_, http::Jobs::begin(clock, api->desk_, std::move(opened)));
   api->merges_ = std::make_unique<http::Merges>(std::vector<std::string>{
       files.real_path("/proc/self/exe").value_or("evalcar"), "merge-request"});
-  api->routes_ = std::make_unique<http::Routes>(
-      sources(files, clock, settings, api->jobs_.get(), api->merges_.get(), &api->read_));
+  api->routes_ = std::make_unique<http::Routes>(sources(
+      files, clock, settings, api->jobs_.get(), api->merges_.get(), &api->read_, &api->page_));
   EVALCAR_ASSIGN_OR_RETURN(
       api->server_,
       http::Server::start(plan, [routes = api->routes_.get()](const http::Request& request,
@@ -63,18 +104,21 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
       self->jobs_->take_news();
     });
   });
+  api->audience_.with([&api](http::Server*& server) { server = api->server_.get(); });
+  api->board_.on_news([self = api.get()] { self->tell_pages(); });
   return api;
 }
 
 void HttpApi::take_up(const FileSystem& files, const Clock& clock,
                       const config::Settings& settings) {
-  server_->post([this, next = sources(files, clock, settings, jobs_.get(), merges_.get(), &read_)] {
-    routes_->take_up(next);
-  });
+  server_->post([this, next = sources(files, clock, settings, jobs_.get(), merges_.get(), &read_,
+                                      &page_)] { routes_->take_up(next); });
 }
 
 HttpApi::~HttpApi() {
   desk_.on_news(nullptr);
+  board_.on_news(nullptr);
+  audience_.with([](http::Server*& server) { server = nullptr; });
   server_.reset();  // before whom it asks
 }
 

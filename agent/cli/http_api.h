@@ -8,12 +8,14 @@
 #include "agent/config/settings.h"
 #include "agent/http/jobs.h"
 #include "agent/http/live_runs.h"
+#include "agent/http/page_routes.h"
 #include "agent/http/read_routes.h"
 #include "agent/http/routes.h"
 #include "agent/http/server.h"
 #include "agent/request/desk.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
+#include "store/base/guarded.h"
 
 namespace evalcar::cli {
 
@@ -36,16 +38,23 @@ class HttpApi {
   void take_up(const FileSystem& files, const Clock& clock, const config::Settings& settings);
 
  private:
-  explicit HttpApi(const Clock& clock) : runs_(clock, board_) {}
+  HttpApi(FileSystem& files, const Clock& clock);
+  Result<request::Answer> ask_loop(FileSystem& files, const Clock& clock,
+                                   const std::string& database, const request::Request& asked);
+  void tell_pages();
   request::JobDesk desk_;
   publish::LiveBoard board_;
   http::LiveRuns runs_;
   http::ReadRoutes read_{worker_, runs_};
+  http::PageRoutes page_;
   std::unique_ptr<http::Jobs> jobs_;
   std::unique_ptr<http::Merges> merges_;
   std::unique_ptr<http::Routes> routes_;
   std::unique_ptr<http::Server> server_;
   std::atomic<bool> told_ = false;  ///< the server's thread will take the news
+  /// Whom pages are told through; null once the server ends.
+  Guarded<http::Server*> audience_{nullptr};
+  std::atomic<bool> telling_ = false;    ///< the worker will tell the pages
   http::Worker worker_{kMostQuestions};  ///< last: what it does uses all of the above
 };
 

@@ -9,11 +9,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
@@ -52,6 +54,9 @@ struct Listener::State : std::enable_shared_from_this<Listener::State> {
   ListenerLimits limits;
   Handler handler;
   std::map<std::uint64_t, std::weak_ptr<Session>> sessions;  ///< outlives all that io holds
+  std::map<std::uint64_t, std::weak_ptr<Session>>
+      streams;  ///< as that; of those, the ones that go on
+  std::atomic<std::size_t> stream_count = 0;
   std::uint64_t next_session = 0;
   asio::io_context io{1};
   /// Those whose handler has not answered yet.
@@ -77,7 +82,10 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(Listener::State& state, std::uint64_t id, Stream stream, Peer peer)
       : state_(state), id_(id), stream_(std::move(stream)), peer_(std::move(peer)) {}
-  ~Session() { state_.sessions.erase(id_); }
+  ~Session() {
+    leave_streams();
+    state_.sessions.erase(id_);
+  }
 
   void wait_for_request() {
     since_ = std::chrono::steady_clock::now();
@@ -98,9 +106,26 @@ class Session : public std::enable_shared_from_this<Session> {
   bool dawdles() const { return waiting_; }
   std::chrono::steady_clock::time_point since() const { return since_; }
   void close() {
+    leave_streams();
     beast::error_code ignored;
     stream_.socket().shutdown(asio::socket_base::shutdown_both, ignored);
     stream_.close();
+  }
+  const std::string& topic() const { return topic_; }
+  /// The next event; those that were not begun yet make way for it.
+  void send(std::shared_ptr<const std::string> event) {
+    if (sending_ != nullptr) {
+      next_ = std::move(event);
+      return;
+    }
+    sending_ = std::move(event);
+    stream_.expires_after(state_.limits.write_time);
+    asio::async_write(stream_, asio::buffer(*sending_),
+                      [self = shared_from_this()](beast::error_code error, std::size_t) {
+                        self->sending_.reset();
+                        if (error) return self->close();
+                        if (self->next_ != nullptr) self->send(std::exchange(self->next_, nullptr));
+                      });
   }
 
  private:
@@ -198,8 +223,43 @@ class Session : public std::enable_shared_from_this<Session> {
     answer(error_response(400, "not an HTTP request: " + error.message()), false);
   }
 
+  /// An answer that goes on until the peer goes, or reads too slowly.
+  void stream(const Response& response) {
+    if (state_.streams.size() >= state_.limits.streams) {
+      Response full = error_response(503, "enough pages are being told already");
+      full.fields.emplace_back("Retry-After", "60");
+      return answer(std::move(full), keep_alive_);
+    }
+    topic_ = response.topic;
+    state_.streams[id_] = weak_from_this();
+    state_.stream_count = state_.streams.size();
+    stream_.expires_never();  // for reading; each event has its own time
+    watch_peer();
+    send(std::make_shared<const std::string>(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+        "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n" +
+        response.body));
+  }
+  /// It has nothing more to say: what it sends is passed over, and its end is noticed.
+  void watch_peer() {
+    buffer_.clear();
+    stream_.async_read_some(buffer_.prepare(512),
+                            [self = shared_from_this()](beast::error_code error, std::size_t n) {
+                              self->drained_ += n;
+                              if (error || self->drained_ > self->state_.limits.body_bytes)
+                                return self->close();
+                              self->watch_peer();
+                            });
+  }
+  void leave_streams() {
+    if (topic_.empty()) return;
+    state_.streams.erase(id_);
+    state_.stream_count = state_.streams.size();
+  }
+
   void answer(Response response, bool keep_alive) {
     waiting_ = false;
+    if (!response.topic.empty()) return stream(response);
     auto message = std::make_shared<bhttp::response<bhttp::string_body>>();
     message->result(response.status);
     message->version(11);
@@ -252,6 +312,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Request request_;
   std::optional<Response> refusal_;
   std::uint64_t drained_ = 0;
+  std::string topic_;                           ///< of a stream
+  std::shared_ptr<const std::string> sending_;  ///< the event that is under way
+  std::shared_ptr<const std::string> next_;     ///< and the newest that waits for its end
   bool keep_alive_ = false;
   bool waiting_ = false;
   std::chrono::steady_clock::time_point since_;
@@ -455,5 +518,18 @@ Status Listener::listen_unix(const std::string& path) {
 void Listener::run() { state_->io.run(); }
 void Listener::stop() { state_->io.stop(); }
 void Listener::post(std::function<void()> work) { asio::post(state_->io, std::move(work)); }
+
+void Listener::broadcast(const std::string& topic, std::string event) {
+  auto shared = std::make_shared<const std::string>(std::move(event));
+  asio::post(state_->io, [state = state_.get(), topic, shared] {
+    const auto streams = state->streams;  // sending may end one
+    for (const auto& [id, weak] : streams) {
+      const auto session = weak.lock();
+      if (session != nullptr && session->topic() == topic) session->send(shared);
+    }
+  });
+}
+
+std::size_t Listener::streams() const { return state_->stream_count; }
 
 }  // namespace evalcar::http

@@ -26,9 +26,10 @@ struct ListenerLimits {
   std::chrono::milliseconds body_time{30'000};
   std::chrono::milliseconds write_time{30'000};
   std::chrono::milliseconds idle_time{600'000};  ///< between two requests
+  std::size_t streams = 16;                      ///< that are told events; further ones get a 503
 };
 
-/// Not thread-safe but for stop().
+/// Not thread-safe but for stop(), post(), broadcast() and streams().
 class Listener {
  public:
   Listener(AccessRules rules, ListenerLimits limits, Handler handler);
@@ -47,6 +48,11 @@ class Listener {
   void stop();
   /// In the thread of run(), soon; from any thread.
   void post(std::function<void()> work);
+  /// An event for each stream of this topic. Each event tells all there is, so that a reader who is
+  /// slow misses those between; one who takes none for `write_time` is dropped.
+  void broadcast(const std::string& topic, std::string event);
+  /// How many are listening.
+  std::size_t streams() const;
 
   struct State;  ///< of listener.cpp
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "agent/page/page_data.h"
 #include "agent/publish/prometheus.h"
 
 namespace evalcar::http {
@@ -13,6 +14,20 @@ Result<const state::Reader*> LiveRuns::reader_of(const std::string& database) {
   return &readers_.emplace(database, std::move(reader)).first->second;
 }
 
+Result<publish::LiveDirectory> LiveRuns::find(const std::string& run) const {
+  for (publish::LiveDirectory& directory : board_.directories()) {
+    const bool asked = run.empty() || directory.run == run;
+    if (asked && !directory.run.empty()) return std::move(directory);
+  }
+  return make_error(ErrorCode::kNotFound,
+                    run.empty() ? "there is no run yet" : "no such run is served");
+}
+
+Result<std::string> LiveRuns::database_of(const std::string& run) {
+  EVALCAR_ASSIGN_OR_RETURN(publish::LiveDirectory directory, find(run));
+  return std::move(directory.database);
+}
+
 Result<std::string> LiveRuns::prometheus() {
   std::vector<publish::PrometheusSource> sources;
   for (publish::LiveDirectory& directory : board_.directories()) {
@@ -20,6 +35,43 @@ Result<std::string> LiveRuns::prometheus() {
     sources.push_back({reader, std::move(directory.facts)});
   }
   return publish::prometheus_text(sources, clock_);
+}
+
+Result<std::string> LiveRuns::document(const publish::LiveDirectory& directory, bool with_metrics) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Reader* reader, reader_of(directory.database));
+  page::LivePart part;
+  part.with_metrics = with_metrics;
+  for (const publish::LiveDirectory& other : board_.directories()) {
+    if (!other.run.empty()) part.runs.push_back(other.run);
+  }
+  return page::live_page_data(*reader, clock_, directory.run, directory.facts, part);
+}
+
+Result<std::string> LiveRuns::page_data(const std::string& run) {
+  EVALCAR_ASSIGN_OR_RETURN(const publish::LiveDirectory directory, find(run));
+  return document(directory, true);
+}
+
+Result<LiveRuns::News> LiveRuns::page_news(const std::string& run) {
+  EVALCAR_ASSIGN_OR_RETURN(const publish::LiveDirectory directory, find(run));
+  EVALCAR_ASSIGN_OR_RETURN(std::string json, document(directory, false));
+  return News{directory.run, std::move(json)};
+}
+
+std::vector<LiveRuns::News> LiveRuns::all_news() {
+  std::vector<News> all;
+  for (const publish::LiveDirectory& directory : board_.directories()) {
+    if (directory.run.empty()) continue;
+    auto json = document(directory, false);
+    if (json.has_value()) all.push_back({directory.run, std::move(*json)});
+  }
+  return all;
+}
+
+Result<std::string> LiveRuns::samples(const page::SampleQuery& query) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string database, database_of(query.run));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Reader* reader, reader_of(database));
+  return page::sample_list(*reader, query);
 }
 
 }  // namespace evalcar::http

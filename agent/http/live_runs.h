@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/page/sample_list.h"
 #include "agent/publish/live_board.h"
 #include "store/base/clock.h"
 #include "store/base/result.h"
@@ -14,7 +15,8 @@
 
 namespace evalcar::http {
 
-/// Not thread-safe: the worker's thread.
+/// Not thread-safe: the worker's thread. A run is asked for by its name; "" is the first one. Each
+/// call may fail as Reader::open does; kNotFound: there is no run of that name (now).
 class LiveRuns {
  public:
   /// Both must outlive it.
@@ -22,9 +24,23 @@ class LiveRuns {
 
   /// Prometheus' text of all of them.
   Result<std::string> prometheus();
+  /// What the page shows (page::live_page_data).
+  Result<std::string> page_data(const std::string& run);
+  struct News {
+    std::string run;
+    std::string json;
+  };
+  /// The same without the numbers.
+  Result<News> page_news(const std::string& run);
+  /// The news of all runs.
+  std::vector<News> all_news();
+  Result<std::string> samples(const page::SampleQuery& query);
+  Result<std::string> database_of(const std::string& run);
 
  private:
-  /// A connection is opened once. kNotFound and others as Reader::open.
+  Result<publish::LiveDirectory> find(const std::string& run) const;
+  Result<std::string> document(const publish::LiveDirectory& directory, bool with_metrics);
+  /// A connection is opened once.
   Result<const state::Reader*> reader_of(const std::string& database);
 
   const Clock& clock_;

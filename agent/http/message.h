@@ -46,6 +46,9 @@ struct Response {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> fields;
+  /// Not "": the body is the first of the events that the listener is given for this topic
+  /// (Listener::broadcast), and they follow until the peer goes.
+  std::string topic = {};
 };
 
 /// May be called once, from any thread; a peer that has gone does not matter.

@@ -46,6 +46,7 @@ Routes::Routes(Sources sources) : sources_(std::move(sources)) {
 
 void Routes::handle(const Request& request, const Respond& respond) {
   if (sources_.read != nullptr && sources_.read->handle(request, respond)) return;
+  if (sources_.page != nullptr && sources_.page->handle(request, respond)) return;
   constexpr std::string_view kJob = "/jobs/";
   if (request.path.starts_with(kJob) && request.path.size() > kJob.size() &&
       request.path.find('/', kJob.size()) == std::string::npos) {

@@ -1,5 +1,5 @@
 // The routes of lmms-eval's evaluation server (lmms-eval 0.7.3, "Eval as a service"): same paths,
-// same JSON, same codes; and, besides them, what read_routes.h has.
+// same JSON, same codes; and, besides them, what read_routes.h and page_routes.h have.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "agent/http/jobs.h"
 #include "agent/http/merges.h"
 #include "agent/http/message.h"
+#include "agent/http/page_routes.h"
 #include "agent/http/read_routes.h"
 #include "store/base/clock.h"
 
@@ -27,6 +28,7 @@ struct Sources {
   Merges* merges = nullptr;  ///< as that
   EvaluateRules rules;
   ReadRoutes* read = nullptr;  ///< as those; null: no such routes
+  PageRoutes* page = nullptr;  ///< as that
 };
 
 /// Answers every request. Not thread-safe.

@@ -33,6 +33,11 @@ class Server {
   Server& operator=(const Server&) = delete;
   /// In the server's thread, soon; from any thread.
   void post(std::function<void()> work) { listener_.post(std::move(work)); }
+  /// From any thread.
+  void broadcast(const std::string& topic, std::string event) {
+    listener_.broadcast(topic, std::move(event));
+  }
+  std::size_t streams() const { return listener_.streams(); }
   std::uint16_t port() const { return listener_.port(); }
 
  private:

@@ -42,6 +42,27 @@ void put(std::string& page, std::string_view mark, const std::string& text) {
   if (at != std::string::npos) page.replace(at, mark.size(), text);
 }
 
+std::string policy(const std::string& more) {
+  using namespace assets;
+  return "default-src 'none'; script-src " + source_hash(kPlotScript) + " " + source_hash(kScript) +
+         "; style-src " + source_hash(kPlotStyle) + " " + source_hash(kStyle) +
+         "; base-uri 'none'; form-action 'none'" + more;
+}
+
+std::string assembled(const std::string& with_policy, const std::string& data) {
+  using namespace assets;
+  const std::string licence =
+      nlohmann::json(kPlotLicence).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string page(kIndex);
+  put(page, "<!--head-->",
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"" + with_policy + "\">\n" +
+          element("style", kPlotStyle) + element("style", kStyle));
+  put(page, "<!--scripts-->",
+      data_block("licence-text", licence) + data + element("script", kPlotScript) +
+          element("script", kScript));
+  return page;
+}
+
 }  // namespace
 
 std::string base64(std::string_view bytes) {
@@ -64,20 +85,15 @@ std::string base64(std::string_view bytes) {
 }
 
 std::string page_file(std::string_view data) {
-  using namespace assets;
-  const std::string policy = "default-src 'none'; script-src " + source_hash(kPlotScript) + " " +
-                             source_hash(kScript) + "; style-src " + source_hash(kPlotStyle) + " " +
-                             source_hash(kStyle) + "; base-uri 'none'; form-action 'none'";
-  const std::string licence =
-      nlohmann::json(kPlotLicence).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  std::string page(kIndex);
-  put(page, "<!--head-->",
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"" + policy + "\">\n" +
-          element("style", kPlotStyle) + element("style", kStyle));
-  put(page, "<!--scripts-->",
-      data_block("licence-text", licence) + data_block("page-data", data) +
-          element("script", kPlotScript) + element("script", kScript));
-  return page;
+  return assembled(policy(""), data_block("page-data", data));
+}
+
+const LivePage& live_page() {
+  static const LivePage kPage = [] {
+    const std::string asks = policy("; connect-src 'self'");
+    return LivePage{assembled(asks, ""), asks + "; frame-ancestors 'none'"};
+  }();
+  return kPage;
 }
 
 }  // namespace evalcar::page

@@ -11,6 +11,14 @@ namespace evalcar::page {
 /// as text.
 std::string page_file(std::string_view data);
 
+/// The page that asks its server for what it shows (page/data, page/events).
+struct LivePage {
+  std::string html;
+  std::string
+      policy;  ///< its Content-Security-Policy: its own scripts, styles and server, no frames
+};
+const LivePage& live_page();
+
 /// RFC 4648, with padding. Exposed for its test.
 std::string base64(std::string_view bytes);
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 
 import checkpoints
 import pytest
@@ -157,7 +158,8 @@ def test_fd_exhaustion_accept(bench):
 
 
 ROUTES = [("GET", "/health"), ("GET", "/tasks"), ("GET", "/models"), ("GET", "/queue"), ("GET", "/jobs/x"), ("DELETE", "/jobs/x"),
-          ("POST", "/evaluate"), ("POST", "/merge"), ("GET", "/metrics"), ("GET", "/"), ("GET", "/nothing")]  # fmt: skip
+          ("POST", "/evaluate"), ("POST", "/merge"), ("GET", "/metrics"), ("GET", "/"), ("GET", "/page/data"), ("GET", "/page/events"), ("GET", "/page/samples"),
+          ("POST", "/page/retry"), ("GET", "/nothing")]  # fmt: skip
 
 
 def test_host_rebinding(bench):
@@ -276,6 +278,54 @@ def test_xss(bench):
         answer = raw(api.port, head("GET", path))
         assert code(answer) == 404
         assert b"Content-Type: application/json" in answer and b"X-Content-Type-Options: nosniff" in answer
+
+
+def test_page_questions(bench):
+    """What no page asks is refused in JSON, and nothing of it reaches a file or a statement; a flood is answered or refused."""
+    sidecar, api = quiet(bench)
+    checkpoints.write_hugging_face(bench.run, 5)
+    tools.eventually(lambda: api.ask("GET", "/page/data")[0] == 200, timeout=60, what="the run")
+    run = api.get("/page/data")["run"]
+    for value in ("<script>alert(1)</script>", "../../etc/passwd", "x'--", "%", "y" * 4_000, "\u2028", "1;DROP TABLE run"):
+        text = urllib.parse.quote(value)
+        for path in (f"/page/data?run={text}", f"/page/events?run={text}", f"/page/samples?run={text}&evaluation=1",
+                     f"/page/samples?run={run}&evaluation=99&task={text}&metric={text}"):  # fmt: skip
+            answer = raw(api.port, head("GET", path))
+            assert code(answer) == 404, (path, answer[:300])
+            assert b"Content-Type: application/json" in answer and b"nosniff" in answer
+        for name in ("evaluation", "offset", "filter"):
+            assert code(raw(api.port, head("GET", f"/page/samples?run={run}&{name}={text}"))) == 422, (name, value)
+        assert api.ask("POST", "/page/retry", {"run": value, "step": 5})[0] == 404
+    for step in (-1, "5; x", None, 1e300, [5], {}):
+        assert api.ask("POST", "/page/retry", {"run": run, "step": step})[0] == 422, step
+    for number in ("-1", "1e9", "0x1", "99999999999999999999", "1" * 4_000):
+        assert code(raw(api.port, head("GET", f"/page/samples?run={run}&evaluation=1&offset={number}"))) == 422
+    assert code(raw(api.port, head("GET", "/page/data?run=a%00b"))) == 400
+    with concurrent.futures.ThreadPoolExecutor(40) as crowd:
+        codes = list(crowd.map(lambda _: api.ask("GET", f"/page/data?run={run}", timeout=120)[0], range(400)))
+    assert set(codes) <= {200, 503} and 200 in codes
+    assert api.get("/health") and sidecar.process.poll() is None
+
+
+def test_page_streams_that_nobody_reads(bench):
+    """Streams of events whose readers read nothing, or have gone, cost no memory and make room."""
+    sidecar, api = quiet(bench)
+    checkpoints.write_hugging_face(bench.run, 5)
+    tools.eventually(lambda: api.ask("GET", "/page/data")[0] == 200, timeout=60, what="the run")
+    before = tools.rss_bytes(sidecar.process.pid)
+    ask = head("GET", "/page/events").replace(b"Connection: close\r\n", b"")
+    for _ in range(10):
+        for _ in range(16):
+            connection = socket.create_connection(("127.0.0.1", api.port))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.sendall(ask)
+            connection.close()
+    with concurrent.futures.ThreadPoolExecutor(40) as crowd:
+        answers = list(crowd.map(lambda _: raw(api.port, ask, patience=2), range(40)))
+    assert {code(answer) for answer in answers} <= {200, 503}
+    tools.eventually(lambda: code(raw(api.port, ask, patience=2)) == 200, what="room for a page")
+    assert tools.rss_bytes(sidecar.process.pid) - before < 8 << 20
+    assert b"text/event-stream" in raw(api.port, ask, patience=2)
 
 
 def test_ssrf(bench):

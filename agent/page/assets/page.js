@@ -1,10 +1,12 @@
-// The page: curves, scores and evaluations of one run, from one document (page_data.h), which is told by server-sent
-// events where a server tells them, or lies in the page itself. Text from outside goes into the document as text only.
+// The page: curves, scores and evaluations of one run, from one document (page_data.h), which lies in the page itself, or is
+// asked for where a server tells by events what is new. Text from outside goes into the document as text only.
 "use strict";
 
 const KINDS = ["regular", "ema", "average"];
 const KIND_NAMES = {regular: "regular", ema: "EMA", average: "average"};
 const ENDED = ["published", "skipped", "superseded", "lost", "quarantined"];
+const RETRIED = ["failed", "quarantined"];
+const SAMPLES_A_PAGE = 20;
 const CONFIDENCE = 1.96;
 const MOST_ENDED = 50;
 
@@ -195,6 +197,8 @@ function fill(table, head, rows) {
   table.replaceChildren(thead, body);
 }
 
+const rowOfCell = new WeakMap();
+
 function showScores(all) {
   const columns = [];
   for (const [name, series] of all) {
@@ -214,6 +218,7 @@ function showScores(all) {
       if (row && row.missing) cell.title = row.missing;
       if (column.best === step) cell.className = "best";
       cell.tabIndex = -1;
+      if (row) rowOfCell.set(cell, row);
       line.append(cell);
     }
     return line;
@@ -250,14 +255,25 @@ function moveByKeys(event) {
   focusCell(event.currentTarget, at.row + move[0], at.column + move[1]);
 }
 
+// In words what a person may do about it; only where a server does it.
+function retryButton(row) {
+  const button = element("button", "retry");
+  button.type = "button";
+  button.setAttribute("aria-label", "retry step " + row.step + " " + (KIND_NAMES[row.checkpoint_type] || row.checkpoint_type));
+  button.addEventListener("click", () => retry(row.step));
+  return button;
+}
+
 function evaluationLine(row) {
   const line = element("tr");
   const head = element("th", String(row.step));
   head.scope = "row";
   const state = element("td", row.state, row.state + " text");
   const progress = element("td", Math.floor(100 * row.progress) + " %");
+  const reason = element("td", row.reason || "", "text wrap");
+  if (live.on && RETRIED.includes(row.state)) reason.append(" ", retryButton(row));
   line.append(head, element("td", KIND_NAMES[row.checkpoint_type] || row.checkpoint_type, "text"), state, progress,
-              element("td", row.tasks.join(", "), "text"), element("td", row.reason || "", "text wrap"));
+              element("td", row.tasks.join(", "), "text"), reason);
   return line;
 }
 
@@ -297,15 +313,176 @@ function showAgent(status, live) {
   byId("now-bar").value = current.total > 0 ? current.done / current.total : 0;
 }
 
-function show(page) {
-  const all = seriesOf(page.metrics);
+function showStatus(page) {
   document.title = "evalcar " + (page.run || "");
   byId("run").textContent = page.run || "";
   byId("told").textContent = "As of " + page.status.time + ".";
   showAgent(page.status, page.live);
+  const focused = document.activeElement && document.activeElement.getAttribute("aria-label");
+  showQueue(page.status.evaluations);
+  const again = focused && [...byId("queue").querySelectorAll("button")].find((b) => b.getAttribute("aria-label") === focused);
+  if (again) again.focus();
+}
+
+function show(page) {
+  const all = seriesOf(page.metrics);
+  showStatus(page);
   showCurves(all);
   showScores(all);
-  showQueue(page.status.evaluations);
+}
+
+// ---- the server: what is new, samples, and what may be asked of it
+
+const live = {on: false, run: "", version: null, asking: false, events: null};
+const samples = {row: null, offset: 0, asked: 0};
+
+const query = (fields) => "?" + new URLSearchParams(fields).toString();
+
+async function ask(path, options) {
+  const answer = await fetch(path, options);
+  const document_ = await answer.json().catch(() => ({}));
+  if (answer.ok) return document_;
+  throw new Error(typeof document_.detail === "string" ? document_.detail : "the server answered " + answer.status);
+}
+
+function tell(text) {
+  byId("told").textContent = text;
+}
+
+async function refresh() {
+  if (live.asking) return;
+  live.asking = true;
+  try {
+    const page = await ask("page/data" + query({run: live.run}));
+    live.version = page.version;
+    live.run = page.run;
+    showRuns(page.runs);
+    show(page);
+  } finally {
+    live.asking = false;
+  }
+}
+
+function showRuns(runs) {
+  byId("runs-label").hidden = runs.length < 2;
+  const choice = byId("runs");
+  choice.replaceChildren(...runs.map((run) => new Option(run, run, false, run === live.run)));
+}
+
+function listen() {
+  if (live.events) live.events.close();
+  live.events = new EventSource("page/events" + query({run: live.run}));
+  live.events.onmessage = (event) => {
+    const news = JSON.parse(event.data);
+    if (news.version === live.version) showStatus(news);
+    else refresh().catch((error) => tell(error.message));
+  };
+  live.events.onerror = () => {
+    tell("The server tells nothing; trying again.");
+    if (live.events.readyState === EventSource.CLOSED) setTimeout(begin, 15000);
+  };
+}
+
+async function begin() {
+  try {
+    await refresh();
+    listen();
+  } catch (error) {
+    tell(error.message + "; trying again.");
+    setTimeout(begin, 5000);
+  }
+}
+
+async function retry(step) {
+  try {
+    const headers = {"Content-Type": "application/json"};
+    const answer = await ask("page/retry", {method: "POST", headers, body: JSON.stringify({run: live.run, step})});
+    tell(answer.text);
+  } catch (error) {
+    tell(error.message);
+  }
+}
+
+function sampleItem(sample, before) {
+  const item = element("li", undefined, sample.right === null ? "" : sample.right ? "right" : "wrong");
+  const score = sample.score === null ? "no score" : "score " + numberText(sample.score);
+  item.append(element("h3", "document " + sample.doc_id + " · " + score));
+  const list = element("dl");
+  const parts = [["prompt", sample.prompt], ["answer", sample.answer], ["expected", sample.expected]];
+  if (sample.answer_before !== undefined) parts.push(["at step " + before, sample.answer_before + " (score " + numberText(sample.score_before) + ")"]);
+  for (const [name, text] of parts) {
+    if (text !== "" || name === "answer") list.append(element("dt", name), element("dd", text));
+  }
+  item.append(list);
+  return item;
+}
+
+function showSamples(page) {
+  const kind = KIND_NAMES[page.checkpoint_type] || page.checkpoint_type;
+  byId("samples-title").textContent = "Samples of step " + page.step + " " + kind + ", " + page.task + " · " + page.metric;
+  const end = page.offset + page.samples.length;
+  const range = page.matching === 0 ? "none" : (page.offset + 1) + " to " + end + " of " + page.matching;
+  const against = page.before === null ? "" : ", flipped since step " + page.before;
+  byId("samples-range").textContent = range + against + (page.note ? " (" + page.note + ")" : "");
+  byId("samples-list").replaceChildren(...page.samples.map((sample) => sampleItem(sample, page.before)));
+  const focused = document.activeElement;
+  byId("samples-earlier").disabled = page.offset === 0;
+  byId("samples-later").disabled = end >= page.matching;
+  if (focused && focused.disabled) byId("samples-title").focus();  // or the focus would be nowhere
+}
+
+async function leaf(offset) {
+  const row = samples.row;
+  if (!row) return;
+  samples.offset = Math.max(0, offset);
+  const asked = ++samples.asked;
+  const fields = {run: live.run, evaluation: row.evaluation, task: row.task, metric: row.metric,
+                  filter: byId("samples-filter").value, offset: samples.offset};
+  try {
+    const page = await ask("page/samples" + query(fields));
+    if (asked === samples.asked) showSamples(page);
+  } catch (error) {
+    byId("samples-range").textContent = error.message;
+    byId("samples-list").replaceChildren();
+  }
+}
+
+function openSamples(cell) {
+  const row = rowOfCell.get(cell.closest("td"));
+  if (!row || !live.on) return;
+  samples.row = row;
+  const at = place(byId("scores"), cell);
+  focusCell(byId("scores"), at.row, at.column);
+  byId("samples").hidden = false;
+  leaf(0).then(() => byId("samples-title").focus());
+}
+
+function closeSamples() {
+  samples.row = null;
+  byId("samples").hidden = true;
+  const cell = byId("scores").querySelector("td[tabindex='0']");
+  if (cell) cell.focus();
+}
+
+function startLive() {
+  live.on = true;
+  document.body.classList.add("live");
+  byId("samples-hint").hidden = false;
+  const table = byId("scores");
+  table.addEventListener("click", (event) => { if (event.target.closest("td")) openSamples(event.target); });
+  table.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.closest("td")) openSamples(event.target); });
+  byId("samples-filter").addEventListener("change", () => leaf(0));
+  byId("samples-earlier").addEventListener("click", () => leaf(samples.offset - SAMPLES_A_PAGE));
+  byId("samples-later").addEventListener("click", () => leaf(samples.offset + SAMPLES_A_PAGE));
+  byId("samples-close").addEventListener("click", closeSamples);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && samples.row) closeSamples(); });
+  byId("runs").addEventListener("change", (event) => {
+    live.run = event.target.value;
+    live.version = null;
+    closeSamples();
+    begin();
+  });
+  begin();
 }
 
 function start() {
@@ -314,13 +491,8 @@ function start() {
   const licence = byId("licence-text");
   if (licence) byId("licence").textContent = JSON.parse(licence.textContent);
   const here = byId("page-data");
-  if (here) {
-    show(JSON.parse(here.textContent));
-    return;
-  }
-  const events = new EventSource("page/events");
-  events.onmessage = (event) => show(JSON.parse(event.data));
-  events.onerror = () => { byId("told").textContent = "The server does not answer; trying again."; };
+  if (here) show(JSON.parse(here.textContent));
+  else startLive();
 }
 
 start();

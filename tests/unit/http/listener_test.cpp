@@ -322,3 +322,107 @@ TEST_CASE("a stale socket file is replaced, another kind of file stays") {
   REQUIRE(::chmod((folder / "open").c_str(), 0777) == 0);
   CHECK_FALSE(other.listener.listen_unix(folder / "open/api.sock").has_value());
 }
+
+// ---- events
+
+namespace {
+
+/// Every answer is a stream of the topic that its path names.
+void tell(const Request& request, const Respond& respond) {
+  Response response;
+  response.topic = request.path.substr(1);
+  response.body = "data: first\n\n";
+  respond(std::move(response));
+}
+
+const std::string kListen = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Until `end` came, or nothing comes any more.
+std::string receive_until(const OwnedFd& fd, const std::string& end) {
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (text.find(end) == std::string::npos) {
+    const ssize_t n = ::recv(fd.get(), piece.data(), piece.size(), 0);
+    if (n <= 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+/// As many are listening; false after a minute.
+bool come_to_be(const Listener& listener, std::size_t streams) {
+  for (int i = 0; i < 12'000 && listener.streams() != streams; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return listener.streams() == streams;
+}
+
+}  // namespace
+
+TEST_CASE("events of a topic reach those who listen to it, until they go") {
+  Running running({}, tell);
+  REQUIRE(running.listener.listen_tcp(any_port()).has_value());
+  running.start();
+  OwnedFd one = connect_to(running.listener.port());
+  const OwnedFd other = connect_to(running.listener.port());
+  send_text(one, kListen);
+  send_text(other, "GET /b HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const std::string head = receive_until(one, "first\n\n");
+  CHECK(head.find("Content-Type: text/event-stream\r\n") != std::string::npos);
+  CHECK(head.find("nosniff") != std::string::npos);
+  receive_until(other, "first\n\n");
+  REQUIRE(come_to_be(running.listener, 2));
+
+  running.listener.broadcast("a", "data: for a\n\n");
+  running.listener.broadcast("b", "data: for b\n\n");
+
+  CHECK(receive_until(one, "\n\n") == "data: for a\n\n");
+  CHECK(receive_until(other, "\n\n") == "data: for b\n\n");
+  one.reset();
+  CHECK(come_to_be(running.listener, 1));
+}
+
+TEST_CASE("only so many are told events, and each one that goes makes room") {
+  Running running({.streams = 1}, tell);
+  REQUIRE(running.listener.listen_tcp(any_port()).has_value());
+  running.start();
+  OwnedFd one = connect_to(running.listener.port());
+  send_text(one, kListen);
+  receive_until(one, "first\n\n");
+  const OwnedFd other = connect_to(running.listener.port());
+  send_text(other, kListen);
+  CHECK(receive_until(other, "\r\n\r\n").starts_with("HTTP/1.1 503"));
+  one.reset();
+  REQUIRE(come_to_be(running.listener, 0));
+
+  send_text(other, kListen);  // its connection goes on after the 503
+
+  CHECK(receive_until(other, "first\n\n").find("HTTP/1.1 200 OK") != std::string::npos);
+}
+
+TEST_CASE("who reads no events is dropped, and what waits for him is one event") {
+  Running running({.write_time = std::chrono::milliseconds(300)}, tell);
+  REQUIRE(running.listener.listen_tcp(any_port()).has_value());
+  running.start();
+  const OwnedFd idle = connect_to(running.listener.port());
+  send_text(idle, kListen);
+  REQUIRE(come_to_be(running.listener, 1));
+  const std::string big = "data: " + std::string(16 << 20, 'x') + "\n\n";
+
+  for (int i = 0; i < 4; ++i) running.listener.broadcast("a", big);
+
+  CHECK(come_to_be(running.listener, 0));
+}
+
+TEST_CASE("who talks into his stream of events is dropped") {
+  Running running({.body_bytes = 1000}, tell);
+  REQUIRE(running.listener.listen_tcp(any_port()).has_value());
+  running.start();
+  const OwnedFd loud = connect_to(running.listener.port());
+  send_text(loud, kListen);
+  REQUIRE(come_to_be(running.listener, 1));
+
+  send_text(loud, std::string(100'000, 'x'));
+
+  CHECK(come_to_be(running.listener, 0));
+}

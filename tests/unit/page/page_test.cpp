@@ -50,3 +50,39 @@ TEST_CASE("nothing in the data can end its element, and all parts are in the pag
     CHECK(page.find(part) != std::string::npos);
   }
 }
+
+TEST_CASE(
+    "a page that is served holds no data, may ask its server alone, and be framed by nobody") {
+  const page::LivePage& live = page::live_page();
+  CHECK(live.html.find("id=\"page-data\"") == std::string::npos);
+  for (const char* part : {"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"}) {
+    INFO(part);
+    CHECK(live.policy.find(part) != std::string::npos);
+  }
+  CHECK(live.policy.find("unsafe") == std::string::npos);
+  CHECK(live.html.find("connect-src 'self'") != std::string::npos);
+  CHECK(page::page_file("{}").find("connect-src") == std::string::npos);
+}
+
+TEST_CASE("the version of a live page's data changes exactly with its numbers") {
+  test::Scenario s;
+  s.bring(s.plan(100).id, state::EvaluationState::kScored, "w", 0.75);
+  const auto ask = [&](bool with_metrics) {
+    return json::parse(must(page::live_page_data(s.store->read(), s.clock, s.run.name, std::nullopt,
+                                                 {{s.run.name}, with_metrics})));
+  };
+  const json whole = ask(true);
+  CHECK(whole["live"] == true);
+  CHECK(whole["runs"] == json::array({s.run.name}));
+  CHECK(whole["metrics"].size() == 1);
+  s.clock.advance(std::chrono::seconds{30});
+  s.plan(200);
+  const json news = ask(false);
+  CHECK_FALSE(news.contains("metrics"));
+  CHECK(news["status"]["evaluations"].size() == 2);
+  CHECK(news["version"] == whole["version"]);
+
+  s.bring(s.plan(200).id, state::EvaluationState::kScored, "v", 0.5);
+
+  CHECK(ask(false)["version"] != whole["version"]);
+}

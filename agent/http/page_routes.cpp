@@ -1,0 +1,160 @@
+#include "agent/http/page_routes.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "agent/http/fields.h"
+#include "agent/http/json_body.h"
+#include "agent/page/page_file.h"
+#include "agent/page/sample_list.h"
+
+namespace evalcar::http {
+namespace {
+
+constexpr std::int64_t kMostOffset = 1'000'000'000;
+
+Response page_response() {
+  const page::LivePage& page = page::live_page();
+  Response response;
+  response.body = page.html;
+  response.content_type = "text/html; charset=utf-8";
+  response.fields = {{"Content-Security-Policy", page.policy},
+                     {"Referrer-Policy", "no-referrer"},
+                     {"Cross-Origin-Opener-Policy", "same-origin"},
+                     {"Cross-Origin-Resource-Policy", "same-origin"}};
+  return response;
+}
+
+/// A question that cannot be answered now (the database is busy or damaged) is no fault of the
+/// asker.
+Response json_response(Result<std::string> json) {
+  if (json.has_value()) return {.body = std::move(*json)};
+  const bool none = json.error().code == ErrorCode::kNotFound;
+  return error_response(none ? 404 : 503, json.error().message);
+}
+
+std::string field(const Request& request, const char* name) {
+  const auto found = request.query.find(name);
+  return found == request.query.end() ? "" : found->second;
+}
+
+/// "" is 0.
+std::optional<std::int64_t> number(const std::string& text, std::int64_t most) {
+  std::int64_t value = 0;
+  if (text.empty()) return value;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc{} || parsed.ptr != end || value < 0 || value > most) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<page::SampleFilter> filter_of(const std::string& text) {
+  if (text.empty() || text == "all") return page::SampleFilter::kAll;
+  if (text == "wrong") return page::SampleFilter::kWrong;
+  if (text == "flipped") return page::SampleFilter::kFlipped;
+  return std::nullopt;
+}
+
+Response wrong(const std::string& what) { return error_response(422, what); }
+
+Response retry_response(Result<request::Answer> answer) {
+  if (!answer.has_value()) return error_response(503, answer.error().message);
+  const char* const outcome = answer->outcome == request::Outcome::kDone      ? "done"
+                              : answer->outcome == request::Outcome::kNothing ? "nothing"
+                                                                              : "failed";
+  const nlohmann::json json = {{"outcome", outcome}, {"text", answer->text}};
+  return {.body = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+}
+
+}  // namespace
+
+std::string event_text(const std::string& json) { return "data: " + json + "\n\n"; }
+
+bool PageRoutes::handle(const Request& request, const Respond& respond) {
+  const std::string& path = request.path;
+  const bool changes = path == "/page/retry";
+  const bool shows =
+      path == "/" || path == "/page/data" || path == "/page/events" || path == "/page/samples";
+  if (!changes && !shows) return false;
+  const char* const method = changes ? "POST" : "GET";
+  if (request.head.method != method) {
+    Response response = error_response(405, "Method Not Allowed");
+    response.fields.emplace_back("Allow", method);
+    respond(std::move(response));
+  } else if (path == "/") {
+    respond(page_response());
+  } else if (path == "/page/data") {
+    data(request, respond);
+  } else if (path == "/page/events") {
+    events(request, respond);
+  } else if (path == "/page/samples") {
+    samples(request, respond);
+  } else {
+    retry(request, respond);
+  }
+  return true;
+}
+
+void PageRoutes::later(const Respond& respond, std::function<Response()> make) {
+  const bool taken = parts_.worker.take([respond, make = std::move(make)] { respond(make()); });
+  if (!taken) respond(error_response(503, "too many questions wait already"));
+}
+
+void PageRoutes::data(const Request& request, const Respond& respond) {
+  later(respond,
+        [this, run = field(request, "run")] { return json_response(parts_.runs.page_data(run)); });
+}
+
+void PageRoutes::events(const Request& request, const Respond& respond) {
+  later(respond, [this, run = field(request, "run")] {
+    auto news = parts_.runs.page_news(run);
+    if (!news.has_value()) return json_response(news.error());
+    Response response;
+    response.topic = news->run;
+    response.body = event_text(news->json);
+    return response;
+  });
+}
+
+void PageRoutes::samples(const Request& request, const Respond& respond) {
+  page::SampleQuery query;
+  query.run = field(request, "run");
+  query.task = field(request, "task");
+  query.metric = field(request, "metric");
+  const auto evaluation = number(field(request, "evaluation"), INT64_MAX);
+  const auto offset = number(field(request, "offset"), kMostOffset);
+  const auto filter = filter_of(field(request, "filter"));
+  if (!evaluation.has_value()) return respond(wrong("evaluation: expected its number"));
+  if (!offset.has_value()) return respond(wrong("offset: expected a number up to 1000000000"));
+  if (!filter.has_value()) return respond(wrong("filter: expected all, wrong or flipped"));
+  query.evaluation = *evaluation;
+  query.offset = *offset;
+  query.filter = *filter;
+  later(respond, [this, query] { return json_response(parts_.runs.samples(query)); });
+}
+
+/// Only what says that it is JSON: a page of another site can send anything else without asking.
+void PageRoutes::retry(const Request& request, const Respond& respond) {
+  if (!request.head.content_type.starts_with("application/json")) {
+    return respond(not_json(
+        make_error(ErrorCode::kInvalidArgument, "the Content-Type has to be application/json")));
+  }
+  const auto body = parse_body(request.body);
+  if (!body.has_value()) return respond(not_json(body.error()));
+  Fields fields(*body);
+  const std::string run = fields.text("run");
+  const std::int64_t step = fields.integer("step", -1);
+  if (fields.good() && step < 0) fields.refuse("step", "expected a step");
+  if (!fields.good()) return respond(fields.response());
+  later(respond, [this, run, step] {
+    const auto database = parts_.runs.database_of(run);
+    if (!database.has_value()) return json_response(database.error());
+    return retry_response(parts_.ask_agent(*database, request::Retry{step}));
+  });
+}
+
+}  // namespace evalcar::http

@@ -1,0 +1,49 @@
+// The page for people at `/`, what it shows, and the one thing that it changes.
+//
+//   GET  /                the page: one file, nothing from outside
+//   GET  /page/data       a run: its numbers and how its evaluations stand   ?run=NAME
+//   GET  /page/events     the same without numbers, as server-sent events    ?run=NAME
+//   GET  /page/samples    samples of one evaluation ?run&evaluation&task&metric&filter&offset POST
+//   /page/retry      {"run", "step"}: as `evalcar retry STEP`
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "agent/http/live_runs.h"
+#include "agent/http/message.h"
+#include "agent/http/worker.h"
+#include "agent/request/request.h"
+
+namespace evalcar::http {
+
+/// Not thread-safe: the server's thread. Whatever asks a database is answered by the worker.
+class PageRoutes {
+ public:
+  struct Parts {
+    Worker& worker;
+    LiveRuns& runs;  ///< used by work of the worker alone
+    /// Asks the agent that holds this database; called in the worker's thread, where it may wait.
+    std::function<Result<request::Answer>(const std::string& database, const request::Request&)>
+        ask_agent;
+  };
+  /// All of it outlives this.
+  explicit PageRoutes(Parts parts) : parts_(std::move(parts)) {}
+
+  /// False: none of these paths; nothing was answered.
+  bool handle(const Request& request, const Respond& respond);
+
+ private:
+  void data(const Request& request, const Respond& respond);
+  void events(const Request& request, const Respond& respond);
+  void samples(const Request& request, const Respond& respond);
+  void retry(const Request& request, const Respond& respond);
+  void later(const Respond& respond, std::function<Response()> make);
+
+  Parts parts_;
+};
+
+/// One server-sent event with this JSON, which has no line breaks.
+std::string event_text(const std::string& json);
+
+}  // namespace evalcar::http

@@ -1,0 +1,179 @@
+"""The page that the agent serves at `/`, in a real Chromium: what is new without a reload, samples, retry, and nothing from outside."""
+
+import contextlib
+import json
+import socket
+import sqlite3
+import time
+
+import checkpoints
+import pytest
+from http_server import serving
+from test_page import CHROMIUM, PHONE, browser  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
+
+TOKEN = "0123456789abcdef0123"
+EVIL = "</script><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u2028'\"&amp;"
+SAMPLES = 45
+
+
+@contextlib.contextmanager
+def opened(browser, api, **options):  # noqa: F811
+    """The page; on leaving, nothing was asked of anybody but the agent, and the browser had nothing to complain of."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    complaints, requests = [], []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(api.url + "/")
+    page.wait_for_selector("#told:not(:empty)")
+    yield page
+    context.close()
+    assert complaints == []
+    assert all(url.startswith(api.url + "/") for url in requests), requests
+
+
+def shows(page, expression, timeout=60):
+    """Waits until this is true in the page, whose policy lets nothing evaluate strings inside."""
+    end = time.monotonic() + timeout
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"{expression} did not become true:\n{page.locator('body').inner_text()[:3000]}"
+        page.wait_for_timeout(50)
+
+
+SCORES = "document.querySelectorAll('#scores tbody tr').length"
+
+
+def test_a_result_appears_without_a_reload(browser, bench):  # noqa: F811
+    sidecar, api = serving(bench)
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the first result")
+    with opened(browser, api) as page:
+        shows(page, f"{SCORES} === 1")
+        page.evaluate("window.same = true")
+        checkpoints.write_hugging_face(bench.run, 10)
+        shows(page, f"{SCORES} === 2")
+        assert page.evaluate("window.same")
+        ((value,),) = sidecar.query("SELECT value FROM metrics WHERE step = 10 AND metric = 'anls'")
+        assert page.locator("#scores tbody tr").first.inner_text().split()[:2] == ["10", f"{value:.4f}"]
+        assert "running for" in page.locator("#agent").inner_text()
+        assert page.locator("#queue tbody tr").count() == 2
+
+
+@pytest.fixture
+def measured(bench):
+    """Two steps with samples that flip, with hostile texts, in a database that is served afterwards: {doc: (before, after)}."""
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step)
+    bench.tell(samples=SAMPLES)
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 0, sidecar.log()
+    scores = {doc: (float(doc % 3 == 0), float(doc % 2 == 0)) for doc in range(SAMPLES)}
+    connection = sqlite3.connect(sidecar.database)
+    rows = connection.execute("SELECT s.evaluation_id, s.doc_id, s.line, e.step FROM scored_sample s JOIN evaluation e "
+                              "USING (evaluation_id)").fetchall()  # fmt: skip
+    for evaluation, doc, line, step in rows:
+        score = scores[doc][0 if step == 5 else 1]
+        changed = json.loads(line) | {"anls": score, "input": f"What is {doc}? {EVIL}", "filtered_resps": [f"{step}:{doc} {EVIL}"],
+                                      "target": [EVIL, "other"]}  # fmt: skip
+        connection.execute("UPDATE scored_sample SET line = ? WHERE evaluation_id = ? AND doc_id = ?",
+                           (json.dumps(changed), evaluation, doc))  # fmt: skip
+    connection.commit()
+    connection.close()
+    return scores
+
+
+def documents(page):
+    return [int(text.split()[1]) for text in page.locator("#samples-list h3").all_inner_texts()]
+
+
+def test_samples_are_filtered_and_leafed_through_by_keys_and_are_text(browser, bench, measured):  # noqa: F811
+    _, api = serving(bench)
+    wrong = [doc for doc, (_, after) in measured.items() if not after]
+    flipped = [doc for doc, (before, after) in measured.items() if before != after]
+    with opened(browser, api) as page:
+        shows(page, f"{SCORES} === 2")
+        page.locator("#scores td[tabindex='0']").focus()
+        page.keyboard.press("Enter")
+        shows(page, "document.querySelectorAll('#samples-list li').length === 20")
+        assert documents(page) == list(range(20))
+        first = page.locator("#samples-list li").first
+        texts = first.locator("dd").all_inner_texts()
+        assert texts == [f"What is 0? {EVIL}", f"10:0 {EVIL}", f"{EVIL} | other"]
+        assert page.locator("main img").count() == 0 and page.title().startswith("evalcar ")
+        page.get_by_role("button", name="later").click()
+        shows(page, "document.querySelector('#samples-list h3').textContent.startsWith('document 20 ')")
+        page.get_by_role("button", name="later").click()
+        shows(page, "document.querySelectorAll('#samples-list li').length === 5")
+        assert page.get_by_role("button", name="later").is_disabled()
+        assert page.evaluate("document.activeElement.id") == "samples-title"
+        page.locator("#samples-filter").select_option("wrong")
+        shows(page, f"document.getElementById('samples-range').textContent.endsWith('of {len(wrong)}')")
+        assert documents(page) == wrong[:20]
+        page.locator("#samples-filter").select_option("flipped")
+        shows(page, f"document.getElementById('samples-range').textContent.includes('of {len(flipped)}, flipped since step 5')")
+        assert documents(page) == flipped[:20]
+        assert f"5:{flipped[0]} {EVIL} (score" in page.locator("#samples-list li").first.inner_text()
+        page.keyboard.press("Escape")
+        assert page.locator("#samples").is_hidden()
+        assert page.evaluate("document.activeElement.tagName") == "TD"
+
+
+@pytest.mark.parametrize("options", [PHONE, {"color_scheme": "dark"}], ids=["phone", "dark"])
+def test_it_fits_a_phone_and_is_dark_where_it_is_asked_to(browser, bench, measured, options, tmp_path):  # noqa: F811
+    _, api = serving(bench)
+    with opened(browser, api, **options) as page:
+        shows(page, f"{SCORES} === 2")
+        page.locator("#scores td").first.click()
+        shows(page, "document.querySelectorAll('#samples-list li').length === 20")
+        page.screenshot(path=tmp_path / "page.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        back = page.evaluate("getComputedStyle(document.getElementById('samples-filter')).backgroundColor")
+        assert back == ("rgb(28, 33, 40)" if options.get("color_scheme") else "rgb(246, 247, 249)")
+
+
+def test_retry_by_whoever_has_the_token(browser, bench):  # noqa: F811
+    token = bench.home / "token"
+    token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
+    bench.tell(error={"kind": "checkpoint", "message": EVIL, "retryable": False})
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar, api = serving(bench, "--set", f"server.token_file={token}", token=TOKEN)
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "quarantined", what="the failure")
+    body = {"run": api.get("/page/data")["run"], "step": 5}
+    assert api.ask("POST", "/page/retry", body, headers={"Origin": "http://evil.example"})[0] == 403
+    assert api.ask("POST", "/page/retry", body, headers={"Content-Type": "text/plain"})[0] == 422
+    assert api.ask("POST", "/page/retry", {"run": "other", "step": 5})[0] == 404
+    assert sidecar.states()[5, "regular"][0] == "quarantined"
+    bench.tell()
+    with opened(browser, api, http_credentials={"username": "me", "password": TOKEN}) as page:
+        shows(page, "document.querySelector('#queue button')")
+        assert EVIL.replace("\u2028", "") in page.locator("#queue").inner_text().replace("\u2028", "")
+        page.get_by_role("button", name="retry step 5").click()
+        shows(page, f"{SCORES} === 1")
+        assert page.locator("#queue button").count() == 0
+    assert sidecar.published() == {(5, "regular")}
+
+
+def test_only_so_many_pages_are_told_and_each_one_that_closes_makes_room(bench):
+    sidecar, api = serving(bench)
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
+    sidecar.wait_for(lambda _: api.ask("GET", "/page/data")[0] == 200, what="the run")
+
+    def listen():
+        connection = socket.create_connection(("127.0.0.1", api.port), timeout=60)
+        connection.sendall(b"GET /page/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return connection, connection.recv(65536).split(b" ")[1]
+
+    pages = [listen() for _ in range(16)]
+    assert [code for _, code in pages] == [b"200"] * 16
+    late, code = listen()
+    assert code == b"503"
+    late.close()
+    pages[0][0].close()
+    sidecar.wait_for(lambda _: listen()[1] == b"200", what="room")
+    for connection, _ in pages[1:]:
+        connection.close()

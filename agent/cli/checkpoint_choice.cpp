@@ -149,7 +149,8 @@ CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::str
 std::string merged_place(const FileSystem& files, const std::string& folder,
                          const std::vector<std::string>& patterns, const std::string& kind) {
   const std::string outermost = checkpoint::outermost_checkpoint(files, folder);
-  const std::string place = join_path(parent_path(outermost), "_evalcar/merged");
+  const std::string place =
+      join_path(checkpoint::home_of_run(files, parent_path(outermost)), "merged");
   const std::string name = base_name(folder);
   auto step = step_in_name(folder, patterns);
   if (!step) step = checkpoint::step_of_name(name, kPartitions);

@@ -104,12 +104,29 @@ void add_eval(CLI::App& app, Action& action) {
   });
 }
 
+/// Commas separate, but where something lies there by its whole name ("lr=1,bs=8").
+std::vector<std::string> split_inputs(const FileSystem& files,
+                                      const std::vector<std::string>& given) {
+  std::vector<std::string> inputs;
+  for (const std::string& whole : given) {
+    std::string_view rest = whole;
+    while (rest.find(',') != std::string_view::npos && !files.info(std::string(rest)).has_value()) {
+      const std::size_t comma = rest.find(',');
+      inputs.emplace_back(rest.substr(0, comma));
+      rest.remove_prefix(comma + 1);
+    }
+    inputs.emplace_back(rest);
+  }
+  return inputs;
+}
+
 void add_merge(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("merge", "Shards into one Hugging Face folder");
   auto options = std::make_shared<MergeOptions>();
   auto weights = std::make_shared<std::string>("regular");
-  command->add_option("--input_dir,--input-dir", options->inputs, "Run folder, or checkpoints")
-      ->delimiter(',')
+  command
+      ->add_option("--input_dir,--input-dir", options->inputs,
+                   "Run folder, or checkpoints, with commas between them")
       ->required();
   command->add_option("--output_dir,--output-dir", options->output_dir, "Where the folder goes");
   command->add_option("--type", options->type, "hf, fsdp2, dcp or auto");
@@ -134,6 +151,7 @@ void add_merge(CLI::App& app, Action& action) {
   command->callback([&action, options, weights] {
     action = [options, weights](FileSystem& files) {
       options->weights = kind_of(*weights);
+      options->inputs = split_inputs(files, options->inputs);
       return run_merge(*options, files, std::cout, std::cerr);
     };
   });

@@ -27,8 +27,9 @@ constexpr int kNotReady = 3;
 
 std::atomic<bool> stop_requested{false};
 
-/// SIGINT, SIGTERM and SIGHUP (a closed terminal) set stop_requested as long as this lives; a
-/// SIGHUP that is ignored (nohup) stays ignored.
+/// SIGINT, SIGQUIT, SIGTERM and SIGHUP (a closed terminal) set stop_requested as long as this
+/// lives; a SIGHUP that is ignored (nohup) stays ignored. Nobody who reads the progress any more
+/// (SIGPIPE) and a limit for files (SIGXFSZ) are errors of a write, and end nothing half way.
 class StopSignals {
  public:
   StopSignals() {
@@ -41,16 +42,23 @@ class StopSignals {
         ::sigaction(SIGHUP, &old_[i], nullptr);
       }
     }
+    action.sa_handler = SIG_IGN;
+    for (std::size_t i = 0; i < kErrors.size(); ++i)
+      ::sigaction(kErrors[i], &action, &old_errors_[i]);
   }
   ~StopSignals() {
     for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &old_[i], nullptr);
+    for (std::size_t i = 0; i < kErrors.size(); ++i)
+      ::sigaction(kErrors[i], &old_errors_[i], nullptr);
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
-  std::array<struct sigaction, 3> old_ = {};
+  static constexpr std::array<int, 4> kSignals = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+  static constexpr std::array<int, 2> kErrors = {SIGPIPE, SIGXFSZ};
+  std::array<struct sigaction, 4> old_ = {};
+  std::array<struct sigaction, 2> old_errors_ = {};
 };
 
 int exit_code(const Error& error) {

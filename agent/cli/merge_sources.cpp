@@ -9,6 +9,7 @@
 #include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/hub_cache.h"
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/plan_warnings.h"
 
 namespace evalcar::cli {
@@ -212,8 +213,9 @@ bool is_class_name(std::string_view name) {
 
 /// Whether config.json names the class in `architectures`; true where it says nothing.
 bool is_architecture(const FileSystem& files, const std::string& folder, const std::string& name) {
-  const auto text = read_file(files, join_path(folder, "config.json"), kMaxConfigBytes);
+  auto text = read_file(files, join_path(folder, "config.json"), kMaxConfigBytes);
   if (!text.has_value()) return true;
+  checkpoint::replace_non_finite(*text);
   const auto config = nlohmann::json::parse(*text, nullptr, false);
   if (!config.is_object() || !config.contains("architectures")) return true;
   const auto& named = config["architectures"];

@@ -11,18 +11,26 @@ namespace evalcar::checkpoint {
 namespace {
 
 // What `save_pretrained` of models, tokenizers and processors writes, transformers 4.x and 5.x.
-constexpr std::array<std::string_view, 17> kSideFiles = {"added_tokens.json",
+constexpr std::array<std::string_view, 25> kSideFiles = {"added_tokens.json",
+                                                         "bpe.codes",
+                                                         "bpe.model",
                                                          "chat_template.jinja",
                                                          "chat_template.json",
                                                          "config.json",
                                                          "generation_config.json",
                                                          "image_processor_config.json",
                                                          "merges.txt",
+                                                         "normalizer.json",
                                                          "preprocessor_config.json",
                                                          "processor_config.json",
                                                          "sentencepiece.bpe.model",
+                                                         "source.spm",
+                                                         "spk_dict.pt",
                                                          "special_tokens_map.json",
                                                          "spiece.model",
+                                                         "spm.model",
+                                                         "target.spm",
+                                                         "tekken.json",
                                                          "tokenizer.json",
                                                          "tokenizer.model",
                                                          "tokenizer_config.json",
@@ -31,7 +39,9 @@ constexpr std::array<std::string_view, 17> kSideFiles = {"added_tokens.json",
 
 bool is_side_file(std::string_view name) {
   return std::find(kSideFiles.begin(), kSideFiles.end(), name) != kSideFiles.end() ||
-         name == "vocab.txt" || (name.starts_with("chat_template") && name.ends_with(".jinja")) ||
+         name == "vocab.txt" ||
+         // A model's own code, which its configuration names: copied, never run.
+         name.ends_with(".py") || (name.starts_with("chat_template") && name.ends_with(".jinja")) ||
          name.ends_with(".tiktoken");
 }
 

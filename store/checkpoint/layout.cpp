@@ -39,7 +39,7 @@ struct Inspection {
 bool is_early_folder(std::string_view name, const LayoutOptions& options) {
   return name == options.shard_folder || name == options.ema_shard_folder ||
          name.starts_with("optimizer") || name == "extra_state" || name == "dataloader_state" ||
-         name == "sharded";
+         name == "additional_chat_templates" || name == "sharded";
 }
 
 /// Whether the folder holds nothing but what trainers write before weights: configuration and

@@ -58,6 +58,7 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
 
 void finish(const LayoutScene& scene, LayoutReport& report) {
   if (!scene.folder.has("dataloader_state")) return;
+  if (!check_folder_inside(scene.files, scene.folder.path, "dataloader_state").has_value()) return;
   int world_size = 0;
   for (const KindState& state : report.kinds) world_size = std::max(world_size, state.world_size);
   const ShardSet set = judge_shards(scene.files, join_path(scene.folder.path, "dataloader_state"),

@@ -203,8 +203,11 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
   for (const SideFile& side : sides) {
     EVALCAR_ASSIGN_OR_RETURN(const SideFileContent content,
                              side_file_content(files, side, request, differ));
-    EVALCAR_RETURN_IF_ERROR(
-        write_synced(files, join_path(staging.path(), side.name), content.text));
+    const std::string path = join_path(staging.path(), side.name);
+    EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
+    EVALCAR_RETURN_IF_ERROR(write_synced(files, path, content.text));
+    if (parent_path(path) != staging.path())
+      EVALCAR_RETURN_IF_ERROR(files.sync_directory(parent_path(path)));
     report.untied = report.untied || content.untied;
   }
   if (report.files.size() > 1) {

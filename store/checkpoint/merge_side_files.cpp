@@ -10,6 +10,8 @@ namespace evalcar::checkpoint {
 namespace {
 
 constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
+constexpr std::string_view kTemplates = "additional_chat_templates";
+constexpr std::size_t kMostTemplates = 1000;
 constexpr std::string_view kTies = "tie_word_embeddings";
 
 /// config.json names the dtype in which from_pretrained loads; after a cast it has to be the new
@@ -44,6 +46,18 @@ bool untie_config(nlohmann::ordered_json& config) {
   return true;
 }
 
+/// A tokenizer's further chat templates, which transformers keeps in a folder.
+void add_templates(const FileSystem& files, const Folder& folder, std::vector<SideFile>& found) {
+  if (!folder.has(kTemplates)) return;
+  if (!check_folder_inside(files, folder.path, std::string(kTemplates)).has_value()) return;
+  const auto entries = files.list(join_path(folder.path, kTemplates), kMostTemplates);
+  if (!entries.has_value()) return;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.type != FileType::kDirectory && entry.name.ends_with(".jinja"))
+      found.push_back({folder.path, join_path(kTemplates, entry.name)});
+  }
+}
+
 }  // namespace
 
 Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
@@ -51,12 +65,14 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
   std::vector<SideFile> found;
   EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
   for (std::string& name : side_files(source)) found.push_back({source.path, std::move(name)});
+  add_templates(files, source, found);
   if (request.side_file_fallback_dir.empty()) return found;
   EVALCAR_ASSIGN_OR_RETURN(const Folder fallback,
                            open_folder(files, request.side_file_fallback_dir));
   for (std::string& name : side_files(fallback)) {
     if (!source.has(name)) found.push_back({fallback.path, std::move(name)});
   }
+  if (!source.has(kTemplates)) add_templates(files, fallback, found);
   return found;
 }
 
@@ -70,13 +86,18 @@ Result<SideFileContent> side_file_content(const FileSystem& files, const SideFil
   // The checkpoint's own was judged with it, another model's was not; what is deep is written by
   // recursion.
   EVALCAR_RETURN_IF_ERROR(check_json_object(content.text, path));
-  auto config = nlohmann::ordered_json::parse(content.text, nullptr, false);
+  std::string text = content.text;
+  quote_non_finite(text);
+  auto config = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!config.is_object()) {
     return make_error(ErrorCode::kCorruption, path + ": is not a JSON object");
   }
   content.untied = differ && untie_config(config);
   if (request.dtype) set_config_dtype(config, dtype_name(*request.dtype), 0);
-  if (request.dtype || content.untied) content.text = config.dump(2) + "\n";
+  if (request.dtype || content.untied) {
+    content.text = config.dump(2) + "\n";
+    unquote_non_finite(content.text);
+  }
   return content;
 }
 

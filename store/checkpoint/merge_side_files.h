@@ -12,7 +12,7 @@ namespace evalcar::checkpoint {
 
 struct SideFile {
   std::string folder;  ///< that it is taken from
-  std::string name;
+  std::string name;    ///< may lead through one inner folder
 };
 
 /// The last checkpoint's own files, and from `side_file_fallback_dir` those that it has not.

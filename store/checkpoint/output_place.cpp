@@ -1,6 +1,9 @@
 #include "store/checkpoint/output_place.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
 
 #include "store/checkpoint/layout.h"
 
@@ -11,13 +14,35 @@ Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-bool holds_checkpoints(const FileSystem& files, const std::string& folder) {
+constexpr std::string_view kTorchtitan = "step-{step}";
+constexpr std::string_view kAccelerate = "checkpoint_{step}";
+constexpr std::array<std::string_view, 3> kPatterns = {"checkpoint-{step}", kTorchtitan,
+                                                       kAccelerate};
+
+bool holds(const FileSystem& files, const std::string& folder,
+           std::span<const std::string_view> patterns) {
   const auto entries = files.list(folder);
   if (!entries.has_value()) return false;
-  return std::any_of(entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
-    return step_of_name(entry.name).has_value() ||
-           step_of_name(entry.name, "step-{step}").has_value();
+  return std::any_of(entries->begin(), entries->end(), [&](const DirectoryEntry& entry) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
+      return step_of_name(entry.name, pattern).has_value();
+    });
   });
+}
+
+bool holds_checkpoints(const FileSystem& files, const std::string& folder) {
+  return holds(files, folder, kPatterns);
+}
+
+/// torchtitan looks for "step-" and a digit anywhere in a name.
+bool has_step_anywhere(std::string_view name) {
+  constexpr std::string_view kStep = "step-";
+  for (std::size_t at = name.find(kStep); at != std::string_view::npos;
+       at = name.find(kStep, at + 1)) {
+    const std::size_t next = at + kStep.size();
+    if (next < name.size() && name[next] >= '0' && name[next] <= '9') return true;
+  }
+  return false;
 }
 
 bool has_name_of_checkpoint(const FileSystem& files, const std::string& folder) {
@@ -70,14 +95,33 @@ Status check_output_place(const FileSystem& files, const std::string& path, Outp
       return usage(output + ": lies inside the checkpoint " + folder +
                    "; nothing is ever written there: choose a folder outside of it");
     }
-    if (base_name(folder).starts_with("checkpoint") &&
-        holds_checkpoints(files, parent_path(folder))) {
+    const std::string around = parent_path(folder);
+    if (has_step_anywhere(base_name(folder)) && holds(files, around, std::span(&kTorchtitan, 1))) {
+      return usage(
+          output + ": \"" + base_name(folder) +
+          "\" is a name that torchtitan, whose checkpoints lie beside it, takes for one of "
+          "them; choose one without \"step-\"");
+    }
+    if (holds(files, around, std::span(&kAccelerate, 1))) {
+      return usage(output +
+                   ": lies beside the checkpoints of accelerate, which takes a number out "
+                   "of every name in " +
+                   around +
+                   " and ends the training where it finds none; choose a folder outside "
+                   "of it");
+    }
+    if (base_name(folder).starts_with("checkpoint") && holds_checkpoints(files, around)) {
       return usage(output + ": \"" + base_name(folder) +
                    "\" is a name that the trainer beside it takes for a checkpoint; choose one "
                    "that does not begin with \"checkpoint\"");
     }
   }
   return {};
+}
+
+std::string home_of_run(const FileSystem& files, const std::string& run) {
+  const bool numbered = holds(files, run, std::span(&kAccelerate, 1));
+  return join_path(numbered ? parent_path(run) : run, "_evalcar");
 }
 
 }  // namespace evalcar::checkpoint

@@ -29,6 +29,13 @@ enum class OutputUse {
 /// another one deleted; its recursive delete fails if something appears meanwhile; and it counts,
 /// parses and resumes whatever begins with "checkpoint" beside its checkpoints. A run folder into
 /// which the final model was saved is no checkpoint: it holds some.
+///
+/// torchtitan looks for "step-N" anywhere in a name, and resumes from and purges what has it, so
+/// none beside its step-N. accelerate's automatic naming (checkpoint_N) takes a number out of every
+/// name in its folder, and the training dies of one that has none: nothing at all goes there.
 Status check_output_place(const FileSystem& files, const std::string& path, OutputUse use);
+
+/// "_evalcar" of a run folder: in it, or around it where accelerate's checkpoint_N lie.
+std::string home_of_run(const FileSystem& files, const std::string& run);
 
 }  // namespace evalcar::checkpoint

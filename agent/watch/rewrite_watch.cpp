@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
+
+#include "store/base/hash.h"
 
 namespace evalcar::watch {
 namespace {
@@ -10,6 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kTailsPerLook = 64;
+constexpr std::size_t kTailBytes = 4096;
 
 bool written_again(const state::FileIdentity& before, const state::FileIdentity& now) {
   return before.inode != now.inode || now.size_bytes < before.size_bytes ||
@@ -37,6 +41,17 @@ std::optional<std::int64_t> end_of_save(const FilesSeen& all) {
     end = std::max(end.value_or(info.mtime_ns), info.mtime_ns);
   }
   return end;
+}
+
+std::optional<std::uint64_t> hash_of_tail(const FileSystem& files, const std::string& path,
+                                          std::uint64_t size) {
+  const auto file = files.open_readable(path);
+  if (!file.has_value()) return std::nullopt;
+  std::array<std::byte, kTailBytes> bytes{};
+  const std::uint64_t wanted = std::min<std::uint64_t>(size, bytes.size());
+  const auto n = (*file)->read_at(size - wanted, std::span(bytes.data(), wanted));
+  if (!n.has_value() || *n != wanted) return std::nullopt;
+  return xxh3_64(std::span<const std::byte>(bytes.data(), wanted));
 }
 
 void RewriteWatch::remember(const KnownContent& complete) {

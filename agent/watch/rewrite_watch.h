@@ -23,6 +23,10 @@ using FilesSeen = std::map<std::string, FileInfo>;
 /// nothing is there.
 std::optional<std::int64_t> end_of_save(const FilesSeen& all);
 
+/// Of the last bytes of a file's first `size`; absent where it cannot be read.
+std::optional<std::uint64_t> hash_of_tail(const FileSystem& files, const std::string& path,
+                                          std::uint64_t size);
+
 /// Weights that were there before others were written again, and still are.
 struct LeftFromBefore {
   std::string doubt;   ///< names the first of them; "" if there are none

@@ -1,0 +1,100 @@
+#include "agent/watch/kind_look.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "agent/watch/one_save.h"
+
+namespace evalcar::watch {
+namespace {
+
+/// When the last of the weights was written.
+std::int64_t weights_written_ns(const std::vector<WatchedFile>& files) {
+  std::int64_t written_ns = std::numeric_limits<std::int64_t>::min();
+  for (const WatchedFile& file : files) {
+    if (holds_weights(file.relative)) written_ns = std::max(written_ns, file.identity.mtime_ns);
+  }
+  return written_ns;
+}
+
+/// Who the files of the kind are now; one that is not there makes it incomplete.
+std::vector<WatchedFile> identify(const KindInFolder& kind, Evidence& e) {
+  std::vector<WatchedFile> files;
+  for (const std::string& relative : kind.state.files) {
+    const auto info = kind.files.info_followed(join_path(kind.path, relative));
+    if (!info.has_value()) {
+      e.completeness = checkpoint::Completeness::kIncomplete;
+      e.reason = info.error().message;
+      break;
+    }
+    files.push_back({relative, *info});
+  }
+  return files;
+}
+
+/// Whether the files may be of two saves, or are beyond doubt.
+void judge_saves(const KindInFolder& kind, const KindLook& look, Evidence& e) {
+  const LeftFromBefore left = kind.rewrite.left_from_before(look.content, kind.tail_of);
+  e.doubt = left.doubt;
+  if (e.doubt.empty()) {
+    e.doubt = doubt_by_order(kind.report.layout, kind.state.kind, look.files, kind.all,
+                             longest_pause_of_a_save(kind.options.settle_time));
+  }
+  e.rewrite_done = ends_the_save(kind.report.layout, look.content, kind.all,
+                                 /*weights_alone=*/e.replaced == Replaced::kAll);
+  // Where sizes and times are the server's, or the client's memory of it, a file may seem to be
+  // written again; and lmms-engine's last file is written while other ranks still write.
+  const bool end_is_behind_all = kind.report.layout != checkpoint::Layout::kLmmsEngineFsdp2;
+  e.mixed = left.mixed && kind.place == Place::kLocal && !(e.rewrite_done && end_is_behind_all);
+}
+
+/// The end marker, if the configuration names one.
+void look_for_marker(const KindInFolder& kind, std::int64_t written_ns, Evidence& e) {
+  e.marker_wanted = !kind.options.end_marker.empty();
+  const auto marker = kind.files.info_followed(join_path(kind.path, kind.options.end_marker));
+  e.marker_there = e.marker_wanted && marker.has_value();
+  if (e.marker_there && e.doubt.empty() && marker->mtime_ns < written_ns) {
+    e.doubt = "the end marker is older than the weights";
+  }
+}
+
+}  // namespace
+
+KindLook look_at_kind(const KindInFolder& kind) {
+  KindLook look;
+  Evidence& e = look.evidence;
+  e.layout = kind.report.layout;
+  e.completeness = kind.state.completeness;
+  e.reason = kind.state.reason;
+  look.files = identify(kind, e);
+  look.content = content_of(look.files);
+
+  e.writer_done = kind.report.writer_done;
+  e.trainer_state =
+      kind.files.info_followed(join_path(kind.path, "trainer_state.json")).has_value();
+  const std::int64_t written_ns = weights_written_ns(look.files);
+  e.newer_complete = kind.newer_complete(std::numeric_limits<std::int64_t>::min());
+  e.newer_written_later = kind.newer_complete(written_ns);
+  e.rewritten =
+      !kind.before.fingerprint.empty() && kind.before.fingerprint != look.content.fingerprint;
+  // Where only the fingerprint is known, which files are other ones is not.
+  e.replaced =
+      kind.before.files.empty() ? Replaced::kNone : weights_replaced(kind.before, look.content);
+  e.before_may_be_stale = kind.place == Place::kRemote && !kind.stood;
+  judge_saves(kind, look, e);
+  look_for_marker(kind, written_ns, e);
+  e.unchanged_for = kind.unchanged_for;
+  e.settle_time = kind.options.settle_time;
+  // What a delete has left of a checkpoint is whole as long as the weights are there: the small
+  // files may go first. It is not another checkpoint, however long it stays so.
+  const bool whole = e.completeness == checkpoint::Completeness::kComplete;
+  if (const auto missing = missing_of(kind.before, look.content); whole && missing.has_value()) {
+    e.completeness = checkpoint::Completeness::kIncomplete;
+    e.reason = *missing + " was there and is gone; the checkpoint is being deleted";
+  }
+  return look;
+}
+
+}  // namespace evalcar::watch

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <set>
 #include <utility>
 
 namespace evalcar::supervise {
@@ -34,41 +33,6 @@ std::string_view id_of(const protocol::Message& message) {
       message);
 }
 
-bool is_sha256(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-/// "docvqa_val, 120 of 5349": how far it had come.
-std::string describe(const protocol::Progress& progress) {
-  return (progress.task.empty() ? "" : progress.task + ", ") + std::to_string(progress.done) +
-         " of " + std::to_string(progress.total);
-}
-
-/// The tasks of a job that have no number yet, as named.
-std::vector<std::string> tasks_to_measure(const Job& job) {
-  std::vector<std::string> rest = job.settings.tasks;
-  std::erase_if(rest, [&job](const std::string& task) {
-    return std::find(job.measured.begin(), job.measured.end(), task) != job.measured.end();
-  });
-  return rest;
-}
-
-/// Each task that was asked for exactly once, and no other.
-bool same_tasks(const std::vector<protocol::TaskResult>& results, std::vector<std::string> asked) {
-  std::vector<std::string> given;
-  for (const protocol::TaskResult& result : results) given.push_back(result.task);
-  std::sort(given.begin(), given.end());
-  std::sort(asked.begin(), asked.end());
-  return given == asked;
-}
-
-/// Each task that has a result says of what it is.
-bool all_named(const std::vector<protocol::TaskResult>& results) {
-  return std::all_of(results.begin(), results.end(), [](const protocol::TaskResult& result) {
-    return !result.error.empty() || is_sha256(result.fingerprint);
-  });
-}
-
 }  // namespace
 
 Supervisor::Supervisor(std::unique_ptr<Evaluator> evaluator, const Clock& clock,
@@ -76,6 +40,7 @@ Supervisor::Supervisor(std::unique_ptr<Evaluator> evaluator, const Clock& clock,
     : evaluator_(std::move(evaluator)),
       clock_(clock),
       options_(std::move(options)),
+      patience_(clock, options_.stage_timeouts, options_.cancel_grace),
       not_before_(clock.monotonic_now()) {}
 
 bool Supervisor::ready() const {
@@ -101,7 +66,7 @@ void Supervisor::begin(Job job) {
 
 void Supervisor::send_load() {
   enter(State::kLoading, "loading");
-  expect_advance();
+  patience_.expect_advance();
   evaluator_->send(job_.load);
 }
 
@@ -112,7 +77,7 @@ void Supervisor::evaluate(std::vector<protocol::Answered> known) {
     evaluator_->send(answer);
   }
   enter(State::kEvaluating, "preparing");
-  expect_advance();
+  patience_.expect_advance();
   evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings, job_.measured, job_.interim_at});
 }
 
@@ -152,7 +117,7 @@ std::vector<JobEvent> Supervisor::step() {
   }
   for (const EvaluatorEvent& event : evaluator_->poll()) {
     if (const auto* message = std::get_if<protocol::Message>(&event)) {
-      heard_at_ = clock_.monotonic_now();
+      patience_.heard();
       take(*message, events);
     } else if (const auto* garbage = std::get_if<Garbage>(&event)) {
       fail_and_kill("corruption", "the evaluator does not speak the protocol: " + garbage->what,
@@ -161,7 +126,9 @@ std::vector<JobEvent> Supervisor::step() {
       take_death(std::get<Exited>(event), events);
     }
   }
-  check_deadlines(events);
+  if (auto lost = patience_.lost(); lost.has_value()) {
+    fail_and_kill("timeout", std::move(*lost), events);
+  }
   return events;
 }
 
@@ -216,75 +183,42 @@ void Supervisor::take_hello(const protocol::Hello& hello, std::vector<JobEvent>&
 
 void Supervisor::take_progress(const protocol::Progress& progress, std::vector<JobEvent>& events) {
   if (state_ == State::kIdle) return;
-  if (progress.stage != stage_) enter(state_, progress.stage);
-  if (progress.tick > progress_.tick) advanced_at_ = clock_.monotonic_now();
-  const std::uint64_t highest = std::max(progress.tick, progress_.tick);
-  progress_ = progress;
-  progress_.tick = highest;
+  patience_.note(progress);
   events.emplace_back(progress);
 }
 
+/// In its turn, and without a mistake; else the evaluator is ended.
+bool Supervisor::accept(std::string_view what, State turn, std::string mistake,
+                        std::vector<JobEvent>& events) {
+  if (state_ != turn) mistake = "the evaluator sent " + std::string(what) + " out of turn";
+  if (mistake.empty()) return true;
+  fail_and_kill("corruption", std::move(mistake), events);
+  return false;
+}
+
 void Supervisor::take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events) {
-  if (state_ != State::kLoading || !is_sha256(loaded.weights_sha256)) {
-    return fail_and_kill("corruption",
-                         "the evaluator sent \"loaded\" out of turn or without a hash", events);
-  }
+  if (!accept("\"loaded\"", State::kLoading, mistake_in(loaded), events)) return;
   weights_sha256_ = loaded.weights_sha256;
   enter(State::kLoaded, "loaded");
   events.emplace_back(JobLoaded{loaded});
 }
 
 void Supervisor::take_prepared(const protocol::Prepared& prepared, std::vector<JobEvent>& events) {
-  const bool named = std::all_of(prepared.tasks.begin(), prepared.tasks.end(),
-                                 [](const auto& task) { return is_sha256(task.sha256); });
-  if (state_ != State::kEvaluating || !named) {
-    return fail_and_kill("corruption",
-                         "the evaluator sent \"prepared\" out of turn or without fingerprints",
-                         events);
-  }
-  events.emplace_back(prepared);
+  if (accept("\"prepared\"", State::kEvaluating, mistake_in(prepared), events))
+    events.emplace_back(prepared);
 }
 
 void Supervisor::take_interim(const protocol::Interim& interim, std::vector<JobEvent>& events) {
-  const std::vector<std::string> asked = tasks_to_measure(job_);
-  std::set<std::string> seen;
-  const bool fits = state_ == State::kEvaluating && interim.weights_sha256 == weights_sha256_ &&
-                    !interim.tasks.empty() && interim.fraction > 0 && interim.fraction < 1 &&
-                    std::all_of(
-                        interim.tasks.begin(), interim.tasks.end(),
-                        [&](const protocol::InterimScore& score) {
-                          return std::find(asked.begin(), asked.end(), score.task) != asked.end() &&
-                                 seen.insert(score.task).second && is_sha256(score.fingerprint) &&
-                                 score.n > 0 && score.n < score.documents;
-                        });
-  if (!fits) {
-    return fail_and_kill("corruption",
-                         "the evaluator sent an interim score out of turn, of other weights or of "
-                         "other tasks than those that were asked for",
-                         events);
+  if (accept("an interim score", State::kEvaluating, mistake_in(interim, job_, weights_sha256_),
+             events)) {
+    events.emplace_back(interim);
   }
-  events.emplace_back(interim);
 }
 
 void Supervisor::take_result(const protocol::EvaluationResult& result,
                              std::vector<JobEvent>& events) {
-  if (state_ != State::kEvaluating) {
-    return fail_and_kill("corruption", "the evaluator sent a result out of turn", events);
-  }
-  if (result.weights_sha256 != weights_sha256_) {
-    return fail_and_kill("corruption",
-                         "the evaluator measured weights " + result.weights_sha256.substr(0, 16) +
-                             "…, but had loaded " + weights_sha256_.substr(0, 16) + "…",
-                         events);
-  }
-  if (!same_tasks(result.tasks, tasks_to_measure(job_))) {
-    return fail_and_kill("corruption", "the evaluator's result is not of the tasks asked for",
-                         events);
-  }
-  if (!all_named(result.tasks)) {
-    return fail_and_kill("corruption", "the evaluator's result has a task without a fingerprint",
-                         events);
-  }
+  if (!accept("a result", State::kEvaluating, mistake_in(result, job_, weights_sha256_), events))
+    return;
   deaths_ = 0;
   enter(State::kIdle, "");
   events.emplace_back(result);
@@ -298,7 +232,7 @@ void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEven
   if (state_ == State::kCancelling) {
     enter(State::kIdle, "");
   } else if (state_ != State::kIdle) {
-    fail({error.kind, error.stage.empty() ? stage_ : error.stage, error.message,
+    fail({error.kind, error.stage.empty() ? patience_.stage() : error.stage, error.message,
           error.retryable || is_worth_another_try(error.kind)},
          events);
   }
@@ -321,14 +255,14 @@ void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events)
 JobFailed Supervisor::failure_of(const Exited& exited, bool killed_by_us) const {
   // It looked at its own command line and refused: the configuration must change.
   if (!greeted_ && exited.exit_code == kUsageExit) {
-    return {std::string(error_code_name(ErrorCode::kInvalidArgument)), stage_,
+    return {std::string(error_code_name(ErrorCode::kInvalidArgument)), patience_.stage(),
             "the evaluator ended: " + exited.evidence, false};
   }
   // Nobody else sends that signal of its own accord: the kernel takes who has most when memory
   // runs out, and says nothing to anyone but its log.
   if (exited.signal == SIGKILL && !killed_by_us) {
     return {
-        std::string(protocol::kOutOfMemory), stage_,
+        std::string(protocol::kOutOfMemory), patience_.stage(),
         "the evaluator ended: " + exited.evidence +
             "; this agent did not send that signal: most likely memory ran out (of the machine "
             "or of the control group) and the kernel took it. The next try has a smaller batch; "
@@ -337,7 +271,7 @@ JobFailed Supervisor::failure_of(const Exited& exited, bool killed_by_us) const 
   }
   const bool quiet_end = exited.exit_code == 0;
   return {
-      std::string(kDied), stage_,
+      std::string(kDied), patience_.stage(),
       std::string(quiet_end ? "the evaluator ended without a result: " : "the evaluator ended: ") +
           exited.evidence,
       true};
@@ -363,7 +297,7 @@ void Supervisor::fail_and_kill(std::string kind, std::string message,
   if (state_ == State::kIdle) return;
   if (state_ == State::kCancelling) return enter(State::kIdle, "");
   const bool retryable = kind == "timeout";
-  fail({std::move(kind), stage_, std::move(message), retryable}, events);
+  fail({std::move(kind), patience_.stage(), std::move(message), retryable}, events);
 }
 
 void Supervisor::kill_evaluator() {
@@ -374,70 +308,15 @@ void Supervisor::kill_evaluator() {
 
 void Supervisor::enter(State state, std::string stage) {
   state_ = state;
-  stage_ = std::move(stage);
-  stage_since_ = clock_.monotonic_now();
-}
-
-void Supervisor::expect_advance() {
-  heard_at_ = advanced_at_ = clock_.monotonic_now();
-  progress_ = {};  // the ticks of another process began anew
-}
-
-milliseconds Supervisor::timeout(const std::string& name) const {
-  const auto found = options_.stage_timeouts.find(name);
-  return found == options_.stage_timeouts.end() ? std::chrono::hours(24) : found->second;
-}
-
-std::optional<MonotonicTime> Supervisor::stage_deadline() const {
-  if (state_ == State::kIdle || state_ == State::kLoaded) return std::nullopt;
-  if (state_ == State::kCancelling) return stage_since_ + options_.cancel_grace;
-  return stage_since_ + timeout(stage_);
-}
-
-std::optional<MonotonicTime> Supervisor::silence_deadline() const {
-  if (state_ != State::kLoading && state_ != State::kEvaluating) return std::nullopt;
-  return heard_at_ + timeout("heartbeat");
-}
-
-std::optional<MonotonicTime> Supervisor::stuck_deadline() const {
-  if (state_ != State::kLoading && state_ != State::kEvaluating) return std::nullopt;
-  return advanced_at_ + timeout("stuck");
-}
-
-void Supervisor::check_deadlines(std::vector<JobEvent>& events) {
-  const MonotonicTime now = clock_.monotonic_now();
-  if (const auto deadline = stage_deadline(); deadline.has_value() && now >= *deadline) {
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(now - stage_since_).count();
-    fail_and_kill("timeout",
-                  "the evaluator spent " + std::to_string(seconds) + " s on stage \"" + stage_ +
-                      "\" (limits.stage_timeouts)",
-                  events);
-  } else if (const auto silence = silence_deadline(); silence.has_value() && now >= *silence) {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - heard_at_).count();
-    fail_and_kill("timeout",
-                  "the evaluator was silent for " + std::to_string(seconds) + " s at stage \"" +
-                      stage_ + "\" (limits.stage_timeouts, heartbeat)",
-                  events);
-  } else if (const auto stuck = stuck_deadline(); stuck.has_value() && now >= *stuck) {
-    const auto seconds =
-        std::chrono::duration_cast<std::chrono::seconds>(now - advanced_at_).count();
-    fail_and_kill("timeout",
-                  "the evaluator is alive, but has not advanced for " + std::to_string(seconds) +
-                      " s at stage \"" + stage_ + "\" (" + describe(progress_) +
-                      "): does the device or a file system hang? (limits.stage_timeouts, stuck)",
-                  events);
-  }
+  Awaited awaited = Awaited::kNothing;
+  if (state == State::kStarting) awaited = Awaited::kStage;
+  if (state == State::kLoading || state == State::kEvaluating) awaited = Awaited::kWork;
+  if (state == State::kCancelling) awaited = Awaited::kCancel;
+  patience_.enter(awaited, std::move(stage));
 }
 
 std::optional<milliseconds> Supervisor::until_deadline() const {
-  std::optional<MonotonicTime> next = stage_deadline();
-  if (const auto silence = silence_deadline(); silence.has_value()) {
-    next = std::min(*silence, next.value_or(*silence));
-  }
-  if (const auto stuck = stuck_deadline(); stuck.has_value()) {
-    next = std::min(*stuck, next.value_or(*stuck));
-  }
+  std::optional<MonotonicTime> next = patience_.deadline();
   const MonotonicTime now = clock_.monotonic_now();
   if (!next.has_value() && !evaluator_->running() && not_before_ > now) next = not_before_;
   if (!next.has_value()) return std::nullopt;

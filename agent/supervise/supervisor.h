@@ -10,24 +10,19 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "agent/supervise/evaluator.h"
+#include "agent/supervise/patience.h"
+#include "agent/supervise/supervised_job.h"
 #include "store/base/clock.h"
 
 namespace evalcar::supervise {
-
-struct Job {
-  protocol::Load load;  ///< its id is the job's
-  protocol::EvaluationSettings settings;
-  std::vector<std::string> measured = {};  ///< tasks of `settings` that the result is not to have
-  std::vector<double> interim_at = {};     ///< protocol::Evaluate's
-};
 
 /// The weights are resident. The caller answers with evaluate() or cancel().
 struct JobLoaded {
@@ -47,7 +42,7 @@ using JobEvent =
                  protocol::Scored, protocol::Interim, protocol::EvaluationResult, JobFailed>;
 
 struct SupervisorOptions {
-  std::map<std::string, std::chrono::milliseconds> stage_timeouts;  ///< as in the configuration
+  Patience::Timeouts stage_timeouts;            ///< as in the configuration
   std::chrono::milliseconds first_pause{1000};  ///< after a death; doubles with each
   std::chrono::milliseconds longest_pause{60000};
   std::chrono::milliseconds cancel_grace{10000};  ///< then it is killed
@@ -87,13 +82,14 @@ class Supervisor {
 
   void take(const protocol::Message& message, std::vector<JobEvent>& events);
   void take_hello(const protocol::Hello& hello, std::vector<JobEvent>& events);
+  bool accept(std::string_view what, State turn, std::string mistake,
+              std::vector<JobEvent>& events);
   void take_loaded(const protocol::Loaded& loaded, std::vector<JobEvent>& events);
   void take_prepared(const protocol::Prepared& prepared, std::vector<JobEvent>& events);
   void take_interim(const protocol::Interim& interim, std::vector<JobEvent>& events);
   void take_result(const protocol::EvaluationResult& result, std::vector<JobEvent>& events);
   void take_error(const protocol::JobError& error, std::vector<JobEvent>& events);
   void take_death(const Exited& exited, std::vector<JobEvent>& events);
-  void check_deadlines(std::vector<JobEvent>& events);
   void fail(JobFailed failure, std::vector<JobEvent>& events);
   void kill_evaluator();
   JobFailed failure_of(const Exited& exited, bool killed_by_us) const;
@@ -101,30 +97,20 @@ class Supervisor {
   void fail_and_kill(std::string kind, std::string message, std::vector<JobEvent>& events);
   void take_progress(const protocol::Progress& progress, std::vector<JobEvent>& events);
   void enter(State state, std::string stage);
-  /// From now on the evaluator has work to do: it has to speak and to advance.
-  void expect_advance();
   void send_load();
-  std::optional<MonotonicTime> stage_deadline() const;
-  std::optional<MonotonicTime> silence_deadline() const;
-  std::optional<MonotonicTime> stuck_deadline() const;
-  std::chrono::milliseconds timeout(const std::string& name) const;
 
   std::unique_ptr<Evaluator> evaluator_;
   const Clock& clock_;
   SupervisorOptions options_;
   State state_ = State::kIdle;
   Job job_;
-  std::string stage_;
-  MonotonicTime stage_since_{};
-  MonotonicTime heard_at_{};
-  MonotonicTime advanced_at_{};  ///< when its tick last rose
-  protocol::Progress progress_;  ///< the last of this job
-  MonotonicTime not_before_{};   ///< of the next start
-  int deaths_ = 0;               ///< since the last job that ended well
-  bool greeted_ = false;         ///< this process said hello
-  bool doomed_ = false;          ///< killed, and not yet seen to end
-  bool dismissed_ = false;       ///< by stop(), and not yet seen to end
-  std::string start_error_;      ///< why it could not be started
+  Patience patience_;
+  MonotonicTime not_before_{};  ///< of the next start
+  int deaths_ = 0;              ///< since the last job that ended well
+  bool greeted_ = false;        ///< this process said hello
+  bool doomed_ = false;         ///< killed, and not yet seen to end
+  bool dismissed_ = false;      ///< by stop(), and not yet seen to end
+  std::string start_error_;     ///< why it could not be started
   std::optional<protocol::Hello> hello_;
   std::string weights_sha256_;
 };

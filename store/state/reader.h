@@ -56,12 +56,12 @@ class Reader {
   Result<Checkpoint> checkpoint(std::int64_t checkpoint_id) const;
   /// Why a kind of a checkpoint is not complete; "" if it is complete or not known.
   Result<std::string> incomplete_reason(std::int64_t checkpoint_id, std::string_view kind) const;
-  /// What was complete of the newest generation of each checkpoint, there or gone.
   /// Another number after each change through this connection: of the store's own reader, after
   /// each change of the database.
   std::int64_t changes() const;
   /// As Store::set_unfinished() was told.
   Result<std::vector<UnfinishedFolder>> unfinished(std::int64_t run_id) const;
+  /// What was complete of the newest generation of each checkpoint, there or gone.
   Result<std::vector<KnownKind>> known_kinds(std::int64_t run_id) const;
   /// The files of a kind of a checkpoint, as they were when it was judged complete; empty if it was
   /// not, or the row is of a schema before version 2.

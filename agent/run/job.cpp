@@ -6,18 +6,13 @@
 #include <atomic>
 
 #include "agent/publish/metrics_line.h"
+#include "agent/run/batch_size.h"
 
 namespace evalcar::run {
 namespace {
 
 using std::chrono::milliseconds;
 
-/// A restart redoes what came since the last flush. So what came is written at once, unless that
-/// takes long: then so seldom that the disk is busy with it for one part in kFlushShare.
-constexpr milliseconds kLongestFlushPause{1000};
-constexpr int kFlushShare = 20;
-constexpr std::size_t kFlushAnswers = 64;
-constexpr std::size_t kFlushSamples = 256;
 constexpr milliseconds kProgressPause{2000};
 
 /// Unlike any other of this process: each output directory's database counts its evaluations from
@@ -35,48 +30,23 @@ milliseconds rehash_limit(const config::LimitSettings& limits) {
                                                 : milliseconds(loading->second);
 }
 
-/// What the evaluator takes on its own on a CPU (engine.cpp).
-constexpr std::int64_t kAutoBatch = 32;
-
-/// How many prompts at once; 0: as many as fit. A process that was killed for its memory could not
-/// settle that itself: each such failure in a row of tries quarters it, and the last try has 1.
-std::int64_t batch_size_of(std::int64_t configured, const state::Evaluation& row,
-                           const std::vector<state::Attempt>& attempts,
-                           std::int64_t most_attempts) {
-  std::int64_t out_of_memory = 0;
-  std::int64_t failures = row.failures;
-  for (auto attempt = attempts.rbegin(); attempt != attempts.rend() && failures > 0; ++attempt) {
-    if (attempt->outcome != "failed" || protocol::is_of_surroundings(attempt->error_kind)) continue;
-    --failures;
-    out_of_memory += attempt->error_kind == protocol::kOutOfMemory ? 1 : 0;
-  }
-  if (out_of_memory == 0) return configured;
-  if (row.failures + 1 >= most_attempts) return 1;
-  const std::int64_t base = configured > 0 ? configured : kAutoBatch;
-  return std::max<std::int64_t>(1, base >> std::min<std::int64_t>(2 * out_of_memory, 62));
-}
-
-/// Of the configured number and what a job allows; 0: as many as fit.
-std::int64_t bounded_batch_size(std::int64_t configured, std::int64_t allowed) {
-  if (configured == 0 || allowed == 0) return std::max(configured, allowed);
-  return std::min(configured, allowed);
-}
-
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
 }  // namespace
 
 Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
-         const config::Settings& settings, state::Evaluation row, stage::Lease lease)
+         const config::Settings& settings, state::Evaluation row, stage::Lease lease,
+         bool interim_told)
     : around_(around),
       directory_(directory),
       supervisor_(supervisor),
       row_(std::move(row)),
       lease_(std::move(lease)),
       base_model_(settings.evaluate.base_model),
+      answers_(around.clock),
+      interims_(directory, interim_told),
       rehash_limit_(rehash_limit(settings.limits)),
-      flushed_at_(around.clock.monotonic_now()),
-      progress_at_(flushed_at_) {}
+      progress_at_(around.clock.monotonic_now()) {}
 
 Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirectory& directory,
                                         supervise::Supervisor& supervisor,
@@ -89,8 +59,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   EVALCAR_ASSIGN_OR_RETURN(const auto attempts, directory.store().read().attempts(row.id));
   EVALCAR_ASSIGN_OR_RETURN(const auto told, directory.store().read().interim_fraction(row.id));
   EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
-  const bool requested = row.settings.requested != 0;
-  if (!requested) job.interim_at = settings.evaluate.anytime;
+  if (row.settings.requested == 0) job.interim_at = settings.evaluate.anytime;
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
   job.load.weights = row.kind;
@@ -98,18 +67,16 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   job.load.base_model = settings.evaluate.base_model;
   job.settings = row.settings;
   job.settings.requested = 0;  // the evaluator knows nothing of it
-  const std::int64_t batch_size =
-      bounded_batch_size(settings.evaluate.batch_size, requested ? row.settings.batch_size : 0);
-  job.settings.batch_size = batch_size_of(batch_size, row, attempts, settings.limits.attempts);
-  if (job.settings.batch_size != batch_size) {
+  const std::int64_t asked = asked_batch_size(settings, row);
+  job.settings.batch_size = next_batch_size(asked, row, attempts, settings.limits.attempts);
+  if (job.settings.batch_size != asked) {
     spdlog::warn("{}: memory ran out before: {} at once", title(row), job.settings.batch_size);
   }
   spdlog::info("{}: evaluating (attempt {})", title(row), row.attempts + 1);
   directory.set_active(row.id);
-  std::unique_ptr<Job> made(
-      new Job(around, directory, supervisor, settings, std::move(row), std::move(lease)));
+  std::unique_ptr<Job> made(new Job(around, directory, supervisor, settings, std::move(row),
+                                    std::move(lease), told.has_value()));
   made->evaluator_ = std::move(evaluator);
-  made->interim_told_ = told.has_value();
   supervisor.begin(std::move(job));
   return made;
 }
@@ -118,9 +85,9 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
 
 void Job::take(supervise::JobEvent event) {
   if (auto* sample = std::get_if<protocol::Sample>(&event)) {
-    answers_.push_back(std::move(*sample));
+    answers_.take(std::move(*sample));
   } else if (auto* scored = std::get_if<protocol::Scored>(&event)) {
-    samples_.push_back(std::move(*scored));
+    answers_.take(std::move(*scored));
   } else if (auto* progress = std::get_if<protocol::Progress>(&event)) {
     pace_.note(*progress, around_.clock.monotonic_now());
     progress_ = std::move(*progress);
@@ -130,7 +97,7 @@ void Job::take(supervise::JobEvent event) {
   } else if (auto* prepared = std::get_if<protocol::Prepared>(&event)) {
     prepared_ = std::move(*prepared);
   } else if (auto* interim = std::get_if<protocol::Interim>(&event)) {
-    interims_.push_back(std::move(*interim));
+    interims_.take(std::move(*interim));
   } else if (auto* result = std::get_if<protocol::EvaluationResult>(&event)) {
     take_result(std::move(*result));
   } else {
@@ -242,30 +209,8 @@ void Job::fail(supervise::JobFailed failure) {
 
 // ---- what is written down
 
-Status Job::flush(bool all) {
-  const MonotonicTime now = around_.clock.monotonic_now();
-  const bool due = all || now - flushed_at_ >= flush_pause_;
-  const bool answers_due = !answers_.empty() && (due || answers_.size() >= kFlushAnswers);
-  const bool samples_due = !samples_.empty() && (due || samples_.size() >= kFlushSamples);
-  if (answers_due) {
-    EVALCAR_RETURN_IF_ERROR(directory_.store().record_answers(row_.id, answers_));
-    answers_.clear();
-  }
-  if (samples_due) {
-    EVALCAR_RETURN_IF_ERROR(directory_.store().record_samples(row_.id, samples_));
-    samples_.clear();
-  }
-  if (answers_due || samples_due) {
-    flushed_at_ = around_.clock.monotonic_now();
-    flush_pause_ =
-        std::min<MonotonicTime::duration>(kLongestFlushPause, kFlushShare * (flushed_at_ - now));
-  }
-  return {};
-}
-
 std::optional<MonotonicTime> Job::flush_due() const {
-  if (weights_sha256_.empty() || (answers_.empty() && samples_.empty())) return std::nullopt;
-  return flushed_at_ + flush_pause_;
+  return weights_sha256_.empty() ? std::nullopt : answers_.due();
 }
 
 Status Job::write_progress() {
@@ -285,8 +230,8 @@ Status Job::step() {
   // Only an evaluation whose weights are known has answers; a failure before that has none.
   const bool believed = !failure_.has_value() || !protocol::is_device_fault(failure_->kind);
   if (!weights_sha256_.empty() && believed) {
-    EVALCAR_RETURN_IF_ERROR(
-        flush(result_.has_value() || failure_.has_value() || !interims_.empty()));
+    const bool all = result_.has_value() || failure_.has_value() || interims_.any_wait();
+    EVALCAR_RETURN_IF_ERROR(answers_.write(directory_.store(), row_.id, all));
   }
   if (failure_.has_value()) return finish_failed();
   if (result_.has_value()) return finish();
@@ -294,83 +239,10 @@ Status Job::step() {
   return tell_interims();
 }
 
-/// The answers that they are of are stored.
 Status Job::tell_interims() {
-  if (interims_.empty()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const bool stand, interim_stands());
-  while (stand && !interims_.empty()) EVALCAR_RETURN_IF_ERROR(tell_interim());
-  return {};
-}
-
-/// The first of them; its files were judged.
-Status Job::tell_interim() {
-  const protocol::Interim& interim = interims_.front();
-  EVALCAR_ASSIGN_OR_RETURN(const bool told, directory_.publish_interim(row_, interim));
-  interim_told_ |= told;
-  for (const protocol::InterimScore& score : interim.tasks) {
-    for (const protocol::Metric& metric : score.metrics) {
-      if (!told || !metric.value.has_value()) continue;
-      spdlog::info("{}: {} of {} of {}: {} {:.4f} ± {:.4f}", title(row_), score.n, score.documents,
-                   score.task, metric.name, *metric.value, metric.stderr_value.value_or(0));
-    }
-  }
-  interims_.pop_front();
-  interim_judged_ = false;
-  return {};
-}
-
-/// Whether it may go out: the files must be the ones that were leased, as for a result. If they are
-/// not it is dropped, and the result will be judged by itself.
-Result<bool> Job::interim_stands() {
-  const auto drop = [this](const std::string& why) {
-    spdlog::warn("{}: its interim score is not told: {}", title(row_), why);
-    interims_.clear();
-    interim_rehash_.reset();
-    interim_judged_ = false;
-    return false;
-  };
-  if (!interim_judged_) {
-    std::string which;
-    auto as_now = directory_.stage().with_ctimes_of_now(lease_);  // before they are looked at
-    switch (directory_.stage().check(lease_, &which)) {
-      case stage::Integrity::kUnchanged:
-        break;
-      case stage::Integrity::kOnlyCtime: {
-        EVALCAR_ASSIGN_OR_RETURN(const bool known, all_interims_known());
-        if (known) return true;
-        if (!as_now.has_value()) return false;
-        rehashed_ = std::move(as_now).value();
-        EVALCAR_ASSIGN_OR_RETURN(
-            interim_rehash_,
-            Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_}, around_.clock,
-                          rehash_limit_));
-        break;
-      }
-      case stage::Integrity::kUnknown:
-        return false;  // the next turn asks again
-      case stage::Integrity::kChanged:
-      case stage::Integrity::kVanished:
-        return drop(which + ": changed while it was measured");
-    }
-    interim_judged_ = true;
-  }
-  if (!interim_rehash_.has_value()) return true;
-  const auto hash = interim_rehash_->poll();
-  if (!hash.has_value()) return false;
-  interim_rehash_.reset();
-  if (!hash->has_value()) return drop(hash->error().message);
-  if (**hash != weights_sha256_) return drop("the weights were rewritten while it was measured");
-  lease_ = std::move(*rehashed_);
-  return true;
-}
-
-/// Their lines were judged when they were decided: by an attempt before this one.
-Result<bool> Job::all_interims_known() const {
-  for (const protocol::Interim& interim : interims_) {
-    EVALCAR_ASSIGN_OR_RETURN(const bool known, directory_.knows_interim(row_, interim));
-    if (!known) return false;
-  }
-  return true;
+  return interims_.tell({.row = row_, .sha256 = weights_sha256_, .lease = lease_, .rehash = [this] {
+                           return start_rehash();
+                         }});
 }
 
 Status Job::finish_failed() {
@@ -387,7 +259,7 @@ Status Job::finish_failed() {
 }
 
 Status Job::finish() {
-  interim_rehash_.reset();  // what the result's files are found to be goes for the scores before it
+  interims_.leave_judging_to_result();
   if (!recorded_ && !lease_judged_) EVALCAR_RETURN_IF_ERROR(judge_lease());
   if (rehash_.has_value()) EVALCAR_RETURN_IF_ERROR(check_rehash());
   if (failure_.has_value()) return finish_failed();
@@ -402,9 +274,7 @@ Status Job::judge_lease() {
     case stage::Integrity::kUnchanged:
       break;
     case stage::Integrity::kOnlyCtime: {
-      EVALCAR_ASSIGN_OR_RETURN(
-          rehash_, Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_},
-                                 around_.clock, rehash_limit_));
+      EVALCAR_ASSIGN_OR_RETURN(rehash_, start_rehash());
       break;
     }
     case stage::Integrity::kUnknown:
@@ -418,6 +288,11 @@ Status Job::judge_lease() {
   }
   lease_judged_ = true;
   return {};
+}
+
+Result<Rehash> Job::start_rehash() const {
+  return Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_}, around_.clock,
+                       rehash_limit_);
 }
 
 Status Job::check_rehash() {
@@ -437,12 +312,7 @@ Status Job::check_rehash() {
 
 Status Job::record_and_publish() {
   if (!recorded_) {
-    while (!interims_.empty()) {  // so that the same lines are there whenever it was looked
-      if (const Status told = tell_interim(); !told.has_value()) {
-        spdlog::warn("{}: its interim score is not told: {}", title(row_), told.error().message);
-        interims_.pop_front();
-      }
-    }
+    interims_.tell_with_result(row_);
     EVALCAR_RETURN_IF_ERROR(directory_.store().record_result(row_.id, *result_));
     recorded_ = true;
     spdlog::info("{}: scored in {:.1f} s", title(row_), result_->seconds);
@@ -458,7 +328,7 @@ void Job::interrupt() {
   if (done_) return;
   supervisor_.stop();
   if (!weights_sha256_.empty()) {
-    if (const Status kept = flush(true); !kept.has_value()) {
+    if (const Status kept = answers_.write(directory_.store(), row_.id, true); !kept.has_value()) {
       spdlog::warn("{}: {}", title(row_), kept.error().message);
     }
   }
@@ -469,7 +339,7 @@ void Job::interrupt() {
 }
 
 bool Job::may_yield() const {
-  if (!interim_told_ || done_ || failure_.has_value() || result_.has_value()) return false;
+  if (!interims_.told() || done_ || failure_.has_value() || result_.has_value()) return false;
   if (!progress_.has_value()) return true;
   // With all answers there, what is left takes less than the next start of it would.
   const bool answered = progress_->total > 0 && progress_->done >= progress_->total;
@@ -477,7 +347,9 @@ bool Job::may_yield() const {
 }
 
 Status Job::yield(const std::string& reason) {
-  if (!weights_sha256_.empty()) EVALCAR_RETURN_IF_ERROR(flush(true));
+  if (!weights_sha256_.empty()) {
+    EVALCAR_RETURN_IF_ERROR(answers_.write(directory_.store(), row_.id, true));
+  }
   EVALCAR_RETURN_IF_ERROR(
       directory_.store().transition(row_.id, state::EvaluationState::kLeased, reason));
   supervisor_.cancel();
@@ -503,7 +375,7 @@ std::string Job::progress(bool with_bar) const {
 
 void Job::add_descriptors(std::vector<pollfd>& descriptors) const {
   if (rehash_.has_value()) rehash_->add_descriptors(descriptors);
-  if (interim_rehash_.has_value()) interim_rehash_->add_descriptors(descriptors);
+  interims_.add_descriptors(descriptors);
 }
 
 }  // namespace evalcar::run

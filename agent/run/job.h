@@ -5,12 +5,13 @@
 // job keeps what it has and tries again: nothing that was computed is lost.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/report/pace.h"
+#include "agent/run/fresh_answers.h"
+#include "agent/run/interim_scores.h"
 #include "agent/run/output_directory.h"
 #include "agent/run/rehash.h"
 #include "agent/supervise/supervisor.h"
@@ -55,27 +56,25 @@ class Job {
   /// "evaluating docvqa_val 120/5349, 31/s, 2 min 48 s left": for people.
   std::string progress(bool with_bar) const;
   void add_descriptors(std::vector<pollfd>& descriptors) const;
-  bool hashing() const { return rehash_.has_value() || interim_rehash_.has_value(); }
+  bool hashing() const { return rehash_.has_value() || interims_.hashing(); }
   /// When answers that came are to be written; absent: there are none.
   std::optional<MonotonicTime> flush_due() const;
 
  private:
   Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
-      const config::Settings& settings, state::Evaluation row, stage::Lease lease);
+      const config::Settings& settings, state::Evaluation row, stage::Lease lease,
+      bool interim_told);
 
   Status record_loaded();
   Status record_prepared();
   Status take_numbers_of(std::int64_t earlier);
   void take_result(protocol::EvaluationResult result);
-  Status flush(bool all);
   Status write_progress();
   Status tell_interims();
-  Status tell_interim();
-  Result<bool> interim_stands();
-  Result<bool> all_interims_known() const;
   Status finish();
   Status finish_failed();
   Status judge_lease();
+  Result<Rehash> start_rehash() const;
   Status check_rehash();
   Status record_and_publish();
   void fail(supervise::JobFailed failure);
@@ -86,8 +85,7 @@ class Job {
   state::Evaluation row_;
   stage::Lease lease_;
   std::string base_model_;
-  std::vector<protocol::Sample> answers_;
-  std::vector<protocol::Scored> samples_;
+  FreshAnswers answers_;
   std::optional<protocol::Progress> progress_;
   bool progress_written_ = true;
   report::Pace pace_;
@@ -95,11 +93,7 @@ class Job {
   std::string weights_sha256_;                  ///< once recorded
   std::optional<protocol::Prepared> prepared_;  ///< told, not yet recorded
   std::int64_t known_answers_ = 0;              ///< sent along
-  std::deque<protocol::Interim> interims_;      ///< not yet published, in their order
-  bool interim_judged_ = false;  ///< their files are those of the lease, or are hashed
-  std::optional<Rehash> interim_rehash_;
-  std::optional<stage::Lease> rehashed_;  ///< the lease, as it was before that began
-  bool interim_told_ = false;             ///< one was published, now or in an earlier attempt
+  InterimScores interims_;
   std::optional<protocol::EvaluationResult> result_;
   std::optional<supervise::JobFailed> failure_;
   std::optional<supervise::JobFailed> obstacle_;
@@ -111,8 +105,6 @@ class Job {
   bool lease_judged_ = false;
   bool recorded_ = false;
   bool done_ = false;
-  MonotonicTime flushed_at_{};
-  MonotonicTime::duration flush_pause_{};
   MonotonicTime progress_at_{};
 };
 

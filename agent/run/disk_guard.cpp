@@ -1,21 +1,34 @@
 #include "agent/run/disk_guard.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/config/units.h"
 #include "agent/run/rows.h"
+#include "agent/schedule/schedule.h"
 
 namespace evalcar::run {
 namespace {
+
 constexpr std::chrono::seconds kPause{5};
+
+/// For its turn to be measured.
+bool waits(const state::Evaluation& row) {
+  return row.state == state::EvaluationState::kComplete ||
+         row.state == state::EvaluationState::kLeased ||
+         row.state == state::EvaluationState::kFailed;
 }
 
+}  // namespace
+
 DiskGuard::DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
-                     const DiskSpace& space, const InFlight& in_flight, Averages& averages,
-                     BestKept& best, Leases& leases)
+                     const config::Policy& policy, const Wanted& wanted, const DiskSpace& space,
+                     const InFlight& in_flight, Averages& averages, BestKept& best, Leases& leases)
     : clock_(clock),
       store_(store),
       stage_(stage),
+      policy_(policy),
+      wanted_(wanted),
       space_(space),
       in_flight_(in_flight),
       averages_(averages),
@@ -40,7 +53,7 @@ Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
   const MonotonicTime now = clock_.monotonic_now();
   if (!cut_ && now - guarded_at_ < kPause) return {};
   guarded_at_ = now;
-  cut_ = false;
+  if (!std::exchange(cut_, false)) wanted_rows_.clear();
   Shortage shortage;
   shortage.held = stage_.held();
   shortage.before = shortage.held.bytes();
@@ -50,6 +63,9 @@ Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
   shortage.budget = space_.lease_budget();
   shortage.keep = space_.min_free();
   if (shortage.ends()) return {};
+  EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, shortage, slice));
+  cut_ = slice.was_cut() && !shortage.ends();
+  if (cut_ || shortage.ends()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const bool window, averages_.give_up_window(run_id));
   if (window) shortage.held = stage_.held();
   EVALCAR_RETURN_IF_ERROR(give_up_rows(run_id, shortage, slice));
@@ -61,6 +77,52 @@ Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
     shortage.held = stage_.held();
   }
   return {};
+}
+
+/// What would never be measured, or would be dropped when its turn came: it ends as it would then,
+/// and is not lost.
+Status DiskGuard::end_unwanted(std::int64_t run_id, Shortage& shortage, Slice& slice) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
+  const std::set<std::int64_t> passed_over = this->passed_over(rows);
+  for (const state::Evaluation& row : rows) {
+    if (shortage.ends() || slice.was_cut()) return {};
+    const std::string lease = stage_.own(row.lease_path);
+    const bool holds = shortage.held.bytes_of(base_name(lease)) > 0;
+    if (!holds || !waits(row) || row.id == in_flight_.active) continue;
+    if (!passed_over.contains(row.id) && wanted_rows_.contains(row.id)) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const std::optional<End> end, end_of(row, passed_over));
+    if (!end.has_value()) {
+      wanted_rows_.insert(row.id);
+    } else {
+      EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, end->state, end->reason));
+      leases_.release(row);
+      if (!stage_.holds(lease)) shortage.held.drop(base_name(lease));
+    }
+    (void)slice.over();
+  }
+  return {};
+}
+
+/// Absent: somebody wants it. As the recorder and the schedule judge it.
+Result<std::optional<DiskGuard::End>> DiskGuard::end_of(
+    const state::Evaluation& row, const std::set<std::int64_t>& passed_over) const {
+  if (passed_over.contains(row.id)) {
+    return std::optional(End{state::EvaluationState::kSuperseded, std::string(kNewerCame)});
+  }
+  if (row.asked || row.settings.requested != 0) return std::optional<End>();
+  EVALCAR_ASSIGN_OR_RETURN(const std::string reason, wanted_.why_not(row));
+  if (reason.empty()) return std::optional<End>();
+  return std::optional(End{state::EvaluationState::kSkipped, std::string(kNotWanted) + reason});
+}
+
+/// By the policy, in favour of newer ones.
+std::set<std::int64_t> DiskGuard::passed_over(const std::vector<state::Evaluation>& rows) const {
+  std::vector<schedule::Candidate> waiting;
+  for (const state::Evaluation& row : rows) {
+    if (waits(row)) waiting.push_back({row.id, row.step, row.kind, true, series_of(row)});
+  }
+  const auto superseded = schedule::choose(waiting, policy_).superseded;
+  return {superseded.begin(), superseded.end()};
 }
 
 /// The oldest first, but before them those that have numbers already, for some of their tasks.

@@ -1,15 +1,20 @@
 // Leases keep the disk space of weights that the trainer deleted. Where that runs out, or is more
-// than was allowed, they are given up and say so: those for averages to come, those of rows that
-// have numbers, the oldest, and last those that are kept as the best. Rows that the configuration
-// does not want any more have ended before.
+// than was allowed, they are given up and say so: those of rows that nobody wants any more, those
+// for averages to come, those of rows that have numbers, the oldest, and last those that are kept
+// as the best. Rows of another configuration have ended before.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "agent/config/settings.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/leases.h"
 #include "agent/run/slice.h"
+#include "agent/run/wanted.h"
 #include "store/base/clock.h"
 
 namespace evalcar::run {
@@ -18,8 +23,8 @@ namespace evalcar::run {
 class DiskGuard {
  public:
   DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
-            const DiskSpace& space, const InFlight& in_flight, Averages& averages, BestKept& best,
-            Leases& leases);
+            const config::Policy& policy, const Wanted& wanted, const DiskSpace& space,
+            const InFlight& in_flight, Averages& averages, BestKept& best, Leases& leases);
 
   /// Every few seconds; cheap in between. Goes on at once where the slice was cut.
   Status step(std::int64_t run_id, Slice& slice);
@@ -38,12 +43,23 @@ class DiskGuard {
     bool ends() const;
     std::string reason() const;
   };
+  /// How a row that nobody wants any more ends.
+  struct End {
+    state::EvaluationState state = state::EvaluationState::kSkipped;
+    std::string reason;
+  };
+  Status end_unwanted(std::int64_t run_id, Shortage& shortage, Slice& slice);
+  Result<std::optional<End>> end_of(const state::Evaluation& row,
+                                    const std::set<std::int64_t>& passed_over) const;
+  std::set<std::int64_t> passed_over(const std::vector<state::Evaluation>& rows) const;
   Status give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& slice);
   Status give_up(const state::Evaluation& row, const std::string& why);
 
   const Clock& clock_;
   state::Store& store_;
   const stage::Stage& stage_;
+  const config::Policy& policy_;
+  const Wanted& wanted_;
   const DiskSpace& space_;
   const InFlight& in_flight_;
   Averages& averages_;
@@ -51,6 +67,8 @@ class DiskGuard {
   Leases& leases_;
   MonotonicTime guarded_at_{};
   bool cut_ = false;
+  /// Somebody wants these, an earlier slice of this shortage found.
+  std::set<std::int64_t> wanted_rows_;
 };
 
 }  // namespace evalcar::run

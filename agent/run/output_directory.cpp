@@ -51,15 +51,6 @@ watch::WatchOptions watch_options(const config::Settings& all, const std::string
   return options;
 }
 
-/// Evaluations of one checkpoint and kind differ by their tasks alone.
-std::string series_of(const state::Evaluation& row) {
-  std::vector<std::string> tasks = row.settings.tasks;
-  std::sort(tasks.begin(), tasks.end());
-  std::string series;
-  for (const std::string& task : tasks) series += task + " ";
-  return series;
-}
-
 Recorder::Links links_to_results(const config::PublishSettings& settings, const std::string& path) {
   const bool ours = settings.dir.empty();
   return {settings.link_in_checkpoint,
@@ -84,7 +75,8 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       averages_(*store_, stage_, wanted_, space_, view_, kept_),
       best_(around, settings.publish, *store_, stage_, space_, averages_, view_, kept_),
       leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
-      guard_(around.clock, *store_, stage_, space_, in_flight_, averages_, best_, leases_),
+      guard_(around.clock, *store_, stage_, settings.evaluate.policy, wanted_, space_, in_flight_,
+             averages_, best_, leases_),
       completion_(*store_, settings.evaluate, wanted_, leases_, view_),
       run_(around, *store_, stage_, averages_, best_, path_, settings.watch.pattern,
            settings.publish.dir),
@@ -181,9 +173,11 @@ Status OutputDirectory::keep_leases() {
     EVALCAR_RETURN_IF_ERROR(end_unwanted());
     if (!unwanted_ended_) return {};
   }
+  // Before the guard: what nobody needs makes room, too.
+  EVALCAR_RETURN_IF_ERROR(remove_leftovers());
+  if (stage_.has_leftovers() && around_.clock.monotonic_now() >= leftovers_at_) return {};  // cut
   Slice slice(around_);
-  EVALCAR_RETURN_IF_ERROR(guard_.step(run_.id(), slice));
-  return remove_leftovers();
+  return guard_.step(run_.id(), slice);
 }
 
 /// Rows of another configuration. Before any lease is given up for lack of space: theirs go first,
@@ -508,9 +502,7 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
     if (rests && without_data_.contains(row.id)) ++waiting_without_data_;
     const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
-    // No newer checkpoint takes the place of what a job asks for.
-    const std::string series = requested ? "job " + std::to_string(row.id) : series_of(row);
-    candidates.push_back({row.id, row.step, row.kind, ready, series, row.attempts > 0});
+    candidates.push_back({row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0});
   }
   waiting_count_ = candidates.size();
   // So that an idle agent does not read all rows at each poll.
@@ -585,8 +577,7 @@ Result<bool> OutputDirectory::supersede(const std::vector<std::int64_t>& evaluat
     if (slice.was_cut()) return false;
     EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
     EVALCAR_RETURN_IF_ERROR(
-        end_evaluation(*store_, id, EvaluationState::kSuperseded,
-                       "a newer checkpoint came (evaluate.policy = \"latest\")"));
+        end_evaluation(*store_, id, EvaluationState::kSuperseded, std::string(kNewerCame)));
     leases_.release(row);
     (void)slice.over();
   }

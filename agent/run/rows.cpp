@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 namespace evalcar::run {
 
 using state::EvaluationState;
@@ -25,6 +27,15 @@ bool is_snapshot(const state::Checkpoint& checkpoint) {
 
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind) {
   return std::to_string(step) + "-" + std::to_string(generation) + "-" + kind;
+}
+
+std::string series_of(const state::Evaluation& row) {
+  if (row.settings.requested != 0) return "job " + std::to_string(row.id);
+  std::vector<std::string> tasks = row.settings.tasks;
+  std::sort(tasks.begin(), tasks.end());
+  std::string series;
+  for (const std::string& task : tasks) series += task + " ";
+  return series;
 }
 
 bool is_open(EvaluationState state) {

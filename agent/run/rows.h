@@ -26,6 +26,12 @@ std::string folder_name(const std::string& pattern, std::int64_t step);
 bool is_snapshot(const state::Checkpoint& checkpoint);
 /// "500-1-ema": the folder's name of a lease.
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind);
+/// What takes each other's place under the policy `latest`: evaluations of one kind with the same
+/// tasks. No newer checkpoint takes the place of what a job asks for.
+std::string series_of(const state::Evaluation& row);
+/// Why that ended one.
+inline constexpr std::string_view kNewerCame =
+    "a newer checkpoint came (evaluate.policy = \"latest\")";
 /// Neither ended nor measured.
 bool is_open(state::EvaluationState state);
 /// Published without some of its tasks: the rest may still be measured.

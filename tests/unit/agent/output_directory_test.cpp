@@ -283,6 +283,58 @@ TEST_CASE("no more leases are given up in one turn than are needed") {
   }
 }
 
+TEST_CASE("where space is short, what the cadence leaves out goes before what it wants") {
+  Trainer t;
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  for (int i = 0; i < 3; ++i) must(t.turn());
+  for (const std::int64_t step : {5, 10, 15, 20}) t.remove(step);
+  t.settings.limits.lease_budget = t.directory->stage().held().bytes() / 2;
+  t.settings.evaluate.eval_steps = 10;
+  t.start();
+
+  must(t.turn(seconds(10)));
+
+  for (const std::int64_t step : {5, 15}) {
+    CHECK(t.row(step).state == state::EvaluationState::kSkipped);
+    CHECK(t.row(step).reason.find("evaluate.eval_steps = 10") != std::string::npos);
+  }
+  for (const std::int64_t step : {10, 20}) {
+    CHECK(t.row(step).state == state::EvaluationState::kLeased);
+  }
+}
+
+TEST_CASE("where space is short, what the policy passes over is superseded and not lost") {
+  Trainer t;
+  t.settings.evaluate.policy = config::Policy::kLatest;
+  for (const std::int64_t step : {5, 10, 15}) t.save(step);
+  for (int i = 0; i < 3; ++i) must(t.turn());
+  for (const std::int64_t step : {5, 10, 15}) t.remove(step);
+  t.settings.limits.lease_budget = t.directory->stage().held().bytes() / 3;
+  t.start();
+
+  must(t.turn(seconds(10)));
+
+  for (const std::int64_t step : {5, 10}) {
+    CHECK(t.row(step).state == state::EvaluationState::kSuperseded);
+  }
+  CHECK(t.row(15).state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("where space is short, what nobody needs goes before what waits") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.remove(5);
+  t.settings.limits.lease_budget = t.directory->stage().held().bytes();
+  t.files.put_file("/out/_evalcar/leases/7-1-average/members/5/w.safetensors", "w");
+  must(t.directory->stage().leave_others({"/out/_evalcar/leases/5-1-regular"}));
+
+  must(t.turn(seconds(10)));
+
+  CHECK(t.directory->stage().names() == std::vector<std::string>{"5-1-regular"});
+  CHECK(t.row(5).state == state::EvaluationState::kLeased);
+}
+
 TEST_CASE("a lease that nobody needs and that could not be removed is removed in a later turn") {
   Trainer t;
   t.save(5);

@@ -133,20 +133,22 @@ def test_a_kill_at_any_time_gives_the_same_lines(bench):
 
 
 def test_files_that_are_rewritten_give_no_interim_score(bench):
-    """In place, through the hard link, before the score comes: what was measured is not what the folder holds any more."""
+    """In place, through the hard link, before the score comes: what was measured is not what the folder holds any more. The
+    save's last file follows when that was judged: until then the folder is being written, however slow everything is."""
     rewritten = bench.home / "rewritten"
     bench.tell(samples=SAMPLES, at_sample={"doc": sorted(PARTS[0][1])[3], "do": "wait", "until": str(rewritten), "once": str(bench.home / "waits")})
     folder = checkpoints.write_hugging_face(bench.run, 5, seed="first")
-    sidecar = bench.sidecar(*ANYTIME, "--set", "watch.settle_time=1s", "--set", "watch.poll_interval=60s").start()
+    sidecar = bench.sidecar(*ANYTIME, "--set", "watch.settle_time=10min").start()
     sidecar.wait_for(lambda s: (bench.home / "waits").exists(), what="the first answers")
     first = hash_of(bench.evalcar, folder, "regular")
     checkpoints.write_safetensors(folder / "model.safetensors", "other")
-    rewritten.touch()
     other = hash_of(bench.evalcar, folder, "regular")
+    rewritten.touch()
+    sidecar.wait_for(lambda s: "its interim score is not told" in s.log(), what="the score of the first weights")
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": 5}))
     sidecar.wait_for(lambda s: s.published(), timeout=90, what="the result of the other weights")
     assert sidecar.stop() == 0
     assert any(line.split()[1] == first[:12] for line in bench.heard("interim")), "the score of the first weights was sent"
-    assert "its interim score is not told" in sidecar.log()
     assert {line["weights_sha256"] for line in sidecar.metrics_lines()} == {other}
 
 
@@ -202,17 +204,26 @@ def slow(bench, **script):
     bench.tell(samples=SAMPLES, delay=0.04, **script)
 
 
+def hold(bench):
+    """The first evaluation stands still behind its first interim score, until the file that is returned is there."""
+    goes_on = bench.home / "goes-on"
+    behind = sorted(set(PARTS[1][1]) - set(PARTS[0][1]))
+    slow(bench, at_sample={"doc": behind[3], "do": "wait", "until": str(goes_on), "once": str(bench.home / "stands")})
+    return goes_on
+
+
 def test_a_newer_checkpoint_goes_first_once_something_is_known_of_the_older_and_no_answer_is_made_twice(bench):
-    slow(bench)
+    goes_on = hold(bench)
     folders = {5: checkpoints.write_hugging_face(bench.run, 5)}
     sidecar = bench.sidecar(*ANYTIME, "--set", "evaluate.preempt=true").start()
     sidecar.wait_for(lambda s: len(s.metrics_lines()) == 1, what="the first interim score")
     folders[10] = checkpoints.write_hugging_face(bench.run, 10)
     hashes = {step: hash_of(bench.evalcar, folder, "regular") for step, folder in folders.items()}
-    sidecar.wait_for(lambda s: bench.heard("generate " + hashes[10][:12]), what="the newer one")
+    sidecar.wait_for(lambda s: s.states()[5, "regular"][0] != "evaluating", what="that it makes way")
     state, reason = sidecar.states()[5, "regular"]
     assert state == "leased" and "step 10 goes first (evaluate.preempt)" in reason
     assert "5-1-regular" in leases(bench.run)
+    goes_on.touch()
     sidecar.wait_for(lambda s: len(s.published()) == 2, what="both results")
     assert sidecar.stop() == 0
 
@@ -232,11 +243,13 @@ def test_a_newer_checkpoint_goes_first_once_something_is_known_of_the_older_and_
 
 @pytest.mark.parametrize("arguments", [(), ("--set", "evaluate.preempt=true", "--set", "evaluate.policy=every")])
 def test_without_the_setting_and_under_every_what_runs_is_let_finish(bench, arguments):
-    slow(bench)
+    goes_on = hold(bench)
     checkpoints.write_hugging_face(bench.run, 5)
     sidecar = bench.sidecar(*ANYTIME, *arguments).start()
     sidecar.wait_for(lambda s: len(s.metrics_lines()) == 1, what="the first interim score")
     checkpoints.write_hugging_face(bench.run, 10)
+    sidecar.wait_for(lambda s: s.states().get((10, "regular"), ("",))[0] == "leased", what="the newer one's lease")
+    goes_on.touch()
     sidecar.wait_for(lambda s: len(s.published()) == 2, what="both results")
     assert sidecar.stop() == 0
     assert [line["global_step"] for line in finals(sidecar.metrics_lines())] == [5, 10]
@@ -254,11 +267,13 @@ def test_before_anything_is_known_of_it_an_evaluation_makes_no_way(bench):
 
 
 def test_under_latest_what_makes_way_is_given_up_with_its_reason_and_its_interim_score_stands(bench):
-    slow(bench)
+    goes_on = hold(bench)
     checkpoints.write_hugging_face(bench.run, 5)
     sidecar = bench.sidecar(*ANYTIME, "--set", "evaluate.preempt=true", "--set", "evaluate.policy=latest").start()
     sidecar.wait_for(lambda s: len(s.metrics_lines()) == 1, what="the first interim score")
     checkpoints.write_hugging_face(bench.run, 10)
+    sidecar.wait_for(lambda s: s.states()[5, "regular"][0] != "evaluating", what="that it makes way")
+    goes_on.touch()
     sidecar.wait_for(lambda s: (10, "regular") in s.published(), what="the newer result")
     assert sidecar.stop() == 0
     assert sidecar.states()[5, "regular"][0] == "superseded"

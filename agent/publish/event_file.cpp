@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <set>
 
 namespace evalcar::publish {
 namespace {
@@ -170,6 +171,12 @@ std::string_view without_time(std::string_view event) {
 
 Status append_event(FileSystem& files, const std::string& path, double wall_time_s,
                     const std::string& event) {
+  return append_events(files, path, {{wall_time_s, event}});
+}
+
+Status append_events(FileSystem& files, const std::string& path,
+                     const std::vector<TimedEvent>& events) {
+  if (events.empty()) return {};
   EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
   std::string content;
   bool is_new = false;
@@ -184,12 +191,15 @@ Status append_event(FileSystem& files, const std::string& path, double wall_time
   if (known.whole_bytes != content.size()) {
     EVALCAR_RETURN_IF_ERROR(files.truncate(path, known.whole_bytes));
   }
-  const auto is_same = [values = without_time(event)](const std::string& other) {
-    return without_time(other) == values;
-  };
-  if (std::any_of(known.data.begin(), known.data.end(), is_same)) return {};
-  std::string bytes = record(event);
-  if (known.data.empty()) bytes = record(version_event(wall_time_s)) + bytes;
+  std::set<std::string_view> there;
+  for (const std::string& event : known.data) there.insert(without_time(event));
+  std::string bytes;
+  if (known.data.empty()) bytes = record(version_event(events.front().wall_time_s));
+  const std::size_t before = bytes.size();
+  for (const TimedEvent& one : events) {
+    if (there.insert(without_time(one.event)).second) bytes += record(one.event);
+  }
+  if (bytes.size() == before) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto file, files.open_appendable(path));
   EVALCAR_RETURN_IF_ERROR(file->append(bytes));
   EVALCAR_RETURN_IF_ERROR(file->sync());

@@ -34,8 +34,16 @@ struct Records {
 };
 Records read_records(std::string_view content);
 
-/// Appends `event` to the file (made with its folder and first record if missing), synced. A torn
-/// tail is cut first; an equal event that is already there is not written again.
+struct TimedEvent {
+  double wall_time_s = 0;
+  std::string event;
+};
+
+/// Appends those of `events` that are not there, in their order and in one write, synced (the file
+/// is made with its folder and first record if missing). A torn tail is cut first.
+Status append_events(FileSystem& files, const std::string& path,
+                     const std::vector<TimedEvent>& events);
+/// One of them.
 Status append_event(FileSystem& files, const std::string& path, double wall_time_s,
                     const std::string& event);
 

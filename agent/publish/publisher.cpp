@@ -61,6 +61,13 @@ struct Publisher::State {
   MetricsLog log;
   /// The run whose decided lines are all in the file, and at which look; absent: not known.
   std::optional<std::pair<std::int64_t, std::int64_t>> whole;
+  /// A look at what was published that was cut; absent: the next one begins anew.
+  struct Restoring {
+    std::int64_t run_id = 0;
+    std::int64_t through = 0;  ///< the last seq that was looked at
+    bool events_gone = false;  ///< the event file lacks some
+  };
+  std::optional<Restoring> restoring;
 
   Status ask_fence() const { return options.fence ? options.fence() : Status(); }
   /// kCancelled where a turn has worked long enough.
@@ -148,15 +155,24 @@ struct Publisher::State {
     return write_results_files(files, dir, facts, result, samples);
   }
 
-  Status append_event_of(const Evaluation& evaluation, const protocol::EvaluationResult& result,
-                         const std::string& line = "") {
+  /// Absent where it would hold no number.
+  Result<std::optional<TimedEvent>> event_of(const Evaluation& evaluation,
+                                             const protocol::EvaluationResult& result,
+                                             const std::string& line = "") const {
     auto values = metric_values(evaluation.kind, result, published_aliases());
     EVALCAR_RETURN_IF_ERROR(drop_published(line, values));
-    if (values.empty()) return {};
+    if (values.empty()) return std::optional<TimedEvent>();
     const double time = seconds_since_epoch(parse_utc(evaluation.finished_at));
     const std::string tag = std::string(key_prefix(evaluation.kind)) + "/results";
-    return append_event(files, event_path(), time,
-                        step_event(time, evaluation.step, values, {{tag, results_table(result)}}));
+    return std::optional(TimedEvent{
+        time, step_event(time, evaluation.step, values, {{tag, results_table(result)}})});
+  }
+
+  Status append_event_of(const Evaluation& evaluation, const protocol::EvaluationResult& result,
+                         const std::string& line) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto event, event_of(evaluation, result, line));
+    if (!event.has_value()) return {};
+    return append_events(files, event_path(), {*event});
   }
 
   /// Where a line completes an earlier one of the same weights, the numbers of that have an event.
@@ -211,27 +227,48 @@ struct Publisher::State {
     return {};
   }
 
-  /// What somebody deleted of the files of published evaluations is written again, as it was.
+  /// What somebody deleted of the files of published evaluations is written again, as it was; a
+  /// look at thousands of them goes on where it was cut.
   Status restore_files(std::int64_t run_id) {
     EVALCAR_ASSIGN_OR_RETURN(const auto publications, store.read().publications(run_id));
-    const bool events_gone = options.tensorboard && known_events() < publications.size();
-    for (const state::Publication& publication : publications) {
-      if (publication.published_at.empty()) continue;
-      const std::string results = results_of(publication.line);
-      const bool results_gone = !results.empty() && !publication.pruned() &&
-                                !files.info_followed(join_path(options.dir, results)).has_value();
-      if (!results_gone && !events_gone) continue;
-      EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
-                               store.read().evaluation(publication.evaluation_id));
-      EVALCAR_ASSIGN_OR_RETURN(const protocol::EvaluationResult result,
-                               store.read().result(evaluation.id));
-      if (results_gone) {
-        EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const ResultsFiles again,
-                                 write_results(evaluation, result));
-      }
-      if (events_gone) EVALCAR_RETURN_IF_ERROR(append_event_of(evaluation, result));
-      if (!events_gone) EVALCAR_RETURN_IF_ERROR(ask_enough());
+    if (!restoring.has_value() || restoring->run_id != run_id) {
+      restoring = Restoring{run_id, 0, false};
+      restoring->events_gone = options.tensorboard && known_events() < publications.size();
     }
+    std::vector<TimedEvent> events;  // one write for all: each reads the whole file
+    std::int64_t through = restoring->through;
+    Status looked;
+    for (const state::Publication& publication : publications) {
+      if (publication.seq <= through || publication.published_at.empty()) continue;
+      looked = restore_one(publication, restoring->events_gone, events);
+      if (!looked.has_value()) break;
+      through = publication.seq;
+      if (&publication != &publications.back()) looked = ask_enough();
+      if (!looked.has_value()) break;
+    }
+    EVALCAR_RETURN_IF_ERROR(append_events(files, event_path(), events));
+    restoring->through = through;
+    if (looked.has_value()) restoring.reset();
+    return looked;
+  }
+
+  Status restore_one(const state::Publication& publication, bool events_gone,
+                     std::vector<TimedEvent>& events) {
+    const std::string results = results_of(publication.line);
+    const bool results_gone = !results.empty() && !publication.pruned() &&
+                              !files.info_followed(join_path(options.dir, results)).has_value();
+    if (!results_gone && !events_gone) return {};
+    EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation,
+                             store.read().evaluation(publication.evaluation_id));
+    EVALCAR_ASSIGN_OR_RETURN(const protocol::EvaluationResult result,
+                             store.read().result(evaluation.id));
+    if (results_gone) {
+      EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const ResultsFiles again,
+                               write_results(evaluation, result));
+    }
+    if (!events_gone) return {};
+    EVALCAR_ASSIGN_OR_RETURN(auto event, event_of(evaluation, result));
+    if (event.has_value()) events.push_back(std::move(*event));
     return {};
   }
 

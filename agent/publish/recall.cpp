@@ -58,24 +58,35 @@ struct Line {
   std::int64_t seq = 0;
 };
 
-/// The whole lines that are objects with a seq; a torn tail is left alone.
-std::vector<Line> lines_of(const FileSystem& files, const std::string& dir) {
-  std::vector<Line> lines;
-  const auto content = read_file(files, join_path(dir, "metrics.jsonl"), kMaxLog);
-  if (!content.has_value()) return lines;
-  for (std::size_t start = 0, end = 0; (end = content->find('\n', start)) != std::string::npos;
-       start = end + 1) {
+/// The whole lines of metrics.jsonl that are objects with a seq; a torn tail is left alone.
+class Lines {
+ public:
+  Lines(const FileSystem& files, const std::string& dir)
+      : content_(read_file(files, join_path(dir, "metrics.jsonl"), kMaxLog).value_or("")) {}
+
+  /// The next one; absent behind the last. It may be none of ours: without a seq.
+  struct Next {
     Line line;
-    line.text = content->substr(start, end - start);
-    line.json = parse_shallow(line.text);
-    if (!line.json.is_object()) continue;
-    const auto seq = integer_of(line.json, "seq");
-    if (!seq.has_value()) continue;
-    line.seq = *seq;
-    lines.push_back(std::move(line));
+    bool is_ours = false;
+  };
+  std::optional<Next> next() {
+    const std::size_t end = content_.find('\n', start_);
+    if (end == std::string::npos) return std::nullopt;
+    Next next;
+    next.line.text = content_.substr(start_, end - start_);
+    start_ = end + 1;
+    next.line.json = parse_shallow(next.line.text);
+    if (!next.line.json.is_object()) return next;
+    const auto seq = integer_of(next.line.json, "seq");
+    next.is_ours = seq.has_value();
+    next.line.seq = seq.value_or(0);
+    return next;
   }
-  return lines;
-}
+
+ private:
+  std::string content_;
+  std::size_t start_ = 0;
+};
 
 /// Below `dir`, whatever a line says.
 Result<std::string> path_below(const std::string& dir, const std::string& relative) {
@@ -148,9 +159,12 @@ bool numbers_agree(const Json& line, const std::string& kind,
   });
 }
 
-/// Absent samples files are no fault: evaluate.log_samples may be off.
-Status read_samples(const FileSystem& files, const std::string& stem,
-                    PublishedEvaluation& published) {
+/// Those of the results file, which is the only one of its files yet. Absent samples files are no
+/// fault: evaluate.log_samples may be off.
+Status read_samples(const FileSystem& files, PublishedEvaluation& published) {
+  const std::string results = published.files.front();
+  const std::string stem = without_results(results);
+  published.files.clear();
   for (const protocol::TaskResult& task : published.result.tasks) {
     if (!task.error.empty()) continue;
     std::string path = stem;
@@ -173,9 +187,11 @@ Status read_samples(const FileSystem& files, const std::string& stem,
       published.samples.push_back(std::move(sample));
     }
   }
+  published.files.push_back(results);
   return {};
 }
 
+/// Without its samples.
 Result<PublishedEvaluation> published_of(const FileSystem& files, const std::string& dir,
                                          const state::Run& run, const Line& line) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string path, path_below(dir, text_of(line.json, "results")));
@@ -220,7 +236,6 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
                     numbers_agree(line.json, published.kind, published.result);
   if (!same) return unfit(path + ": says something else than the line");
 
-  EVALCAR_RETURN_IF_ERROR(read_samples(files, without_results(path), published));
   published.files.push_back(path);
   published.publication.seq = line.seq;
   published.publication.line = line.text;
@@ -272,48 +287,125 @@ Result<std::string> record_of(const state::Reader& reader, const state::Evaluati
   return record.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Result<Recalled> recall_published(const FileSystem& files, const std::string& dir,
-                                  state::Store& store, const state::Run& run) {
-  const std::vector<Line> lines = lines_of(files, dir);
+/// First all lines are read, then those that the database lacks are judged, newest first, since a
+/// later one stands for an earlier one; then they are taken, oldest first: the newest number is the
+/// current. Samples are read last: those of one evaluation may be a gigabyte.
+struct Recall::State {
+  const FileSystem& files;
+  std::string dir;
+  state::Store& store;
+  state::Run run;
+  Recalled recalled = {};
+
+  std::optional<Lines> unread = {};
+  std::vector<Line> lines = {};
+  std::set<std::int64_t> replaced = {};            ///< lines that a later one stands for
+  std::optional<std::set<std::string>> keys = {};  ///< of lines that are known
+  std::size_t judged = 0;                          ///< of `lines`, from the end
+  std::set<std::string> identities = {};
+  std::map<std::int64_t, PublishedEvaluation> found = {};  ///< by seq; not yet taken
+
+  /// One piece of work; false: there is none left.
+  Result<bool> work();
+  bool read_one();
+  Status read_keys();
+  void judge_one();
+  Status take_one();
+  void leave(std::int64_t seq, const Error& why);
+};
+
+Result<bool> Recall::State::work() {
+  if (!unread.has_value()) unread.emplace(files, dir);
+  if (read_one()) return true;
+  if (!keys.has_value()) EVALCAR_RETURN_IF_ERROR(read_keys());
+  if (judged < lines.size()) {
+    judge_one();
+    return true;
+  }
+  if (found.empty()) return false;
+  EVALCAR_RETURN_IF_ERROR(take_one());
+  return true;
+}
+
+bool Recall::State::read_one() {
+  auto next = unread->next();
+  if (!next.has_value()) return false;
+  if (!next->is_ours) return true;
+  if (const auto seq = integer_of(next->line.json, "supersedes")) replaced.insert(*seq);
+  lines.push_back(std::move(next->line));
+  return true;
+}
+
+Status Recall::State::read_keys() {
   EVALCAR_ASSIGN_OR_RETURN(const auto known, store.read().publications(run.id));
-  std::set<std::string> keys;
+  keys.emplace();
   for (const state::Publication& publication : known) {
-    keys.insert(text_of(Json::parse(publication.line, nullptr, false), "evaluation"));
+    keys->insert(text_of(Json::parse(publication.line, nullptr, false), "evaluation"));
   }
-  Recalled recalled;
-  std::set<std::int64_t> replaced;  // lines that a later one stands for
-  for (const Line& line : lines) {
-    if (const auto seq = integer_of(line.json, "supersedes")) replaced.insert(*seq);
-  }
-  std::set<std::string> identities;
-  std::map<std::int64_t, PublishedEvaluation> found;  // by seq
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const std::string key = text_of(line->json, "evaluation");
-    const auto is_final = line->json.find("final");
-    if (is_final != line->json.end() && *is_final == false) continue;  // the score of a part
-    if (text_of(line->json, "run") != run.name || key.empty() || !keys.insert(key).second) continue;
-    auto published = published_of(files, dir, run, *line);
-    if (!published.has_value()) {
-      if (replaced.contains(line->seq)) continue;
-      recalled.left.push_back("line " + std::to_string(line->seq) + ": " +
-                              published.error().message);
-      continue;
-    }
-    if (!identities.insert(identity_of(*published)).second) continue;
-    found.emplace(line->seq, std::move(published).value());
-  }
-  for (const auto& [seq, published] : found) {  // oldest first: the newest number is the current
+  return {};
+}
+
+void Recall::State::leave(std::int64_t seq, const Error& why) {
+  if (replaced.contains(seq)) return;
+  recalled.left.push_back("line " + std::to_string(seq) + ": " + why.message);
+}
+
+void Recall::State::judge_one() {
+  const Line& line = lines[lines.size() - ++judged];
+  const std::string key = text_of(line.json, "evaluation");
+  const auto is_final = line.json.find("final");
+  if (is_final != line.json.end() && *is_final == false) return;  // the score of a part
+  if (text_of(line.json, "run") != run.name || key.empty() || !keys->insert(key).second) return;
+  auto published = published_of(files, dir, run, line);
+  if (!published.has_value()) return leave(line.seq, published.error());
+  if (!identities.insert(identity_of(*published)).second) return;
+  found.emplace(line.seq, std::move(published).value());
+}
+
+Status Recall::State::take_one() {
+  const std::int64_t seq = found.begin()->first;
+  PublishedEvaluation& published = found.begin()->second;
+  const Status read = read_samples(files, published);
+  if (!read.has_value()) {
+    leave(seq, read.error());
+  } else {
     EVALCAR_ASSIGN_OR_RETURN(const bool taken, store.take_published(run.id, published));
     recalled.taken += taken ? 1 : 0;
   }
-  return recalled;
+  found.erase(found.begin());
+  return {};
+}
+
+Recall::Recall(const FileSystem& files, std::string dir, state::Store& store, state::Run run)
+    : state_(std::make_unique<State>(State{files, std::move(dir), store, std::move(run)})) {}
+Recall::~Recall() = default;
+Recall::Recall(Recall&&) noexcept = default;
+Recall& Recall::operator=(Recall&&) noexcept = default;
+
+const Recalled& Recall::recalled() const { return state_->recalled; }
+
+Result<bool> Recall::step(const std::function<bool()>& enough) {
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool more, state_->work());
+    if (!more) return true;
+    if (enough()) return false;
+  }
+}
+
+Result<Recalled> recall_published(const FileSystem& files, const std::string& dir,
+                                  state::Store& store, const state::Run& run) {
+  Recall recall(files, dir, store, run);
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool done, recall.step([] { return false; }));
+  return recall.recalled();
 }
 
 std::int64_t published_generation(const FileSystem& files, const std::string& dir,
                                   const std::string& stem) {
-  const std::vector<Line> lines = lines_of(files, dir);
-  if (lines.empty()) return 0;
-  const std::string name = text_of(lines.back().json, "run");
+  Lines lines(files, dir);
+  std::string name;
+  while (const auto next = lines.next()) {
+    if (next->is_ours) name = text_of(next->line.json, "run");
+  }
   if (!name.starts_with(stem + "-")) return 0;
   std::int64_t generation = 0;
   const char* const end = name.data() + name.size();

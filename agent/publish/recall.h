@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,9 +27,30 @@ struct Recalled {
   std::vector<std::string> left;
 };
 
-/// Gives the store what metrics.jsonl and the results files in `dir` know of `run` and it
-/// does not. Only reads files. A line is taken only if its results file says the same: its key over
-/// weights, settings, tasks and fingerprints, and each of its numbers. Errors: the store's.
+/// Gives the store what metrics.jsonl and the results files in a folder know of a run and it does
+/// not. Only reads files. A line is taken only if its results file says the same: its key over
+/// weights, settings, tasks and fingerprints, and each of its numbers. A folder of thousands of
+/// results is recalled in slices. Not thread-safe.
+class Recall {
+ public:
+  /// `files` and `store` must outlive it.
+  Recall(const FileSystem& files, std::string dir, state::Store& store, state::Run run);
+  ~Recall();
+  Recall(Recall&&) noexcept;
+  Recall& operator=(Recall&&) noexcept;
+
+  /// Goes on until all is recalled (true), or until `enough` says so behind a line. Errors: the
+  /// store's; what was taken stays so.
+  Result<bool> step(const std::function<bool()>& enough);
+  /// So far.
+  const Recalled& recalled() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The same at once.
 Result<Recalled> recall_published(const FileSystem& files, const std::string& dir,
                                   state::Store& store, const state::Run& run);
 

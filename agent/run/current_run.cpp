@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "agent/publish/recall.h"
 #include "agent/run/rows.h"
 #include "agent/run/run_identity.h"
 #include "agent/run/warn_once.h"
@@ -37,15 +36,20 @@ CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::S
 
 // ---- which run
 
-Result<CurrentRun::Change> CurrentRun::look() {
+Result<CurrentRun::Change> CurrentRun::look(Slice& slice) {
   const auto root = around_.files.info_followed(path_);
   if (!root.has_value()) return Change::kSame;  // gone again: the watcher will tell
   const std::string mark = read_mark(around_.files, home());
   if (run_.has_value() && root->inode == root_inode_ && mark == run_->mark) {
     unmarked_since_.reset();
+    entering_.reset();
     return Change::kSame;
   }
   if (silent()) return Change::kSame;
+  const bool goes_on =
+      entering_.has_value() && root->inode == entering_->inode && mark == entering_->mark;
+  if (goes_on) return go_on_entering(slice);
+  entering_.reset();
   if (wait_for_mark(mark)) return Change::kUnsure;
   const bool empty = mark.empty() && !holds_checkpoints(around_.files, path_, pattern_);
   if (silent()) return Change::kSame;
@@ -69,22 +73,40 @@ Result<CurrentRun::Change> CurrentRun::look() {
     EVALCAR_ASSIGN_OR_RETURN(run,
                              store_.ensure_run(stem, real, root->device, root->inode, mark, hint));
   }
-  const bool another = !run_.has_value() || run->id != run_->id;
-  if (another) {
-    EVALCAR_RETURN_IF_ERROR(recall(*run));
-    EVALCAR_ASSIGN_OR_RETURN(auto known, read_known_contents(run->id));
-    if (run_.has_value()) spdlog::info("{} was recreated: this is run {}", path_, run->name);
-    leave();
-    known_contents_ = std::move(known);
+  if (run_.has_value() && run->id == run_->id) {
+    take(std::move(*run), root->inode, home_deleted);
+    return Change::kBack;
   }
+  const std::string dir = publish_dir_.empty() ? home() : publish_dir_;
+  publish::Recall recall(around_.files, dir, store_, *run);
+  entering_.emplace(Entering{std::move(*run), root->inode, mark, home_deleted, std::move(recall)});
+  return go_on_entering(slice);
+}
+
+/// Before anything is planned: a database that was lost knows less than the files.
+Result<CurrentRun::Change> CurrentRun::go_on_entering(Slice& slice) {
+  auto done = entering_->recall.step([&slice] { return slice.over(); });
+  if (done.has_value() && !*done) return Change::kRecalls;
+  Entering entered = std::move(*entering_);
+  entering_.reset();
+  if (!done.has_value()) return std::move(done).error();
+  tell_recalled(entered.recall.recalled());
+  EVALCAR_ASSIGN_OR_RETURN(auto known, read_known_contents(entered.run.id));
+  if (run_.has_value()) spdlog::info("{} was recreated: this is run {}", path_, entered.run.name);
+  leave();
+  known_contents_ = std::move(known);
+  take(std::move(entered.run), entered.inode, entered.home_deleted);
+  return Change::kEntered;
+}
+
+void CurrentRun::take(state::Run run, std::uint64_t inode, bool home_deleted) {
   if (home_deleted) {
     forget_home();
     begun_ = true;  // a checkpoint that is known is there
   }
   run_ = std::move(run);
-  root_inode_ = root->inode;
+  root_inode_ = inode;
   unmarked_since_.reset();
-  return another ? Change::kEntered : Change::kBack;
 }
 
 /// Its file system does not answer, or did not a moment ago: what was not found may be there.
@@ -120,11 +142,8 @@ Result<watch::KnownContents> CurrentRun::read_known_contents(std::int64_t run_id
   return known;
 }
 
-/// Before anything is planned: a database that was lost knows less than the files.
-Status CurrentRun::recall(const state::Run& run) {
+void CurrentRun::tell_recalled(const publish::Recalled& found) {
   const std::string dir = publish_dir_.empty() ? home() : publish_dir_;
-  EVALCAR_ASSIGN_OR_RETURN(const publish::Recalled found,
-                           publish::recall_published(around_.files, dir, store_, run));
   constexpr std::size_t kTold = 5;
   for (std::size_t i = 0; i < found.left.size() && i < kTold; ++i) {
     spdlog::warn("{}: not taken into the database: {}", dir, found.left[i]);
@@ -137,7 +156,6 @@ Status CurrentRun::recall(const state::Run& run) {
                  dir, found.taken);
   }
   recalled_ += found.taken;
-  return {};
 }
 
 bool CurrentRun::still_there() const {
@@ -162,6 +180,7 @@ void CurrentRun::forget_home() {
 void CurrentRun::leave() {
   forget_home();
   unmarked_since_.reset();
+  entering_.reset();
   run_.reset();
 }
 

@@ -9,9 +9,11 @@
 #include <optional>
 #include <string>
 
+#include "agent/publish/recall.h"
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
 #include "agent/run/output_lock.h"
+#include "agent/run/slice.h"
 #include "agent/run/surroundings.h"
 #include "agent/stage/stage.h"
 #include "agent/watch/watcher.h"
@@ -25,6 +27,7 @@ class CurrentRun {
   enum class Change {
     kSame,     ///< as at the last look
     kUnsure,   ///< the mark is missing: too short a time to conclude anything, look again soon
+    kRecalls,  ///< another run is entered: what was published of it is being read, go on at once
     kLeft,     ///< there is no run: whatever is remembered of one is void
     kEntered,  ///< another run than at the last look; known_contents() is what is known of it
     kBack,     ///< the same run; what lies in our folder may be gone, and the folder with it
@@ -38,7 +41,7 @@ class CurrentRun {
   CurrentRun& operator=(const CurrentRun&) = delete;
 
   /// Looks at the directory. An error changes nothing.
-  Result<Change> look();
+  Result<Change> look(Slice& slice);
   /// What earlier processes saw in the run that was entered, for watch::Watcher::begin.
   watch::KnownContents known_contents() { return std::exchange(known_contents_, {}); }
   /// Makes our folder, takes the lock in it, and drops leases that no row knows. Where it cannot be
@@ -53,7 +56,10 @@ class CurrentRun {
   /// Only while known().
   const state::Run& run() const { return *run_; }
   std::int64_t id() const { return run_->id; }
-  bool unsure() const { return unmarked_since_.has_value(); }
+  /// It may be another run than that.
+  bool unsure() const { return unmarked_since_.has_value() || entering_.has_value(); }
+  /// The last look() said kRecalls.
+  bool recalls() const { return entering_.has_value(); }
   /// Whether the directory is there, and at this moment the run that it was at the last look.
   bool still_there() const;
   bool home_ready() const { return home_ready_; }
@@ -77,7 +83,17 @@ class CurrentRun {
   bool wait_for_mark(const std::string& mark);
   Result<std::optional<state::Run>> run_with_this_content(const std::string& stem);
   Result<watch::KnownContents> read_known_contents(std::int64_t run_id) const;
-  Status recall(const state::Run& run);
+  /// A run whose published files are being read, before anything of it is planned.
+  struct Entering {
+    state::Run run;
+    std::uint64_t inode = 0;
+    std::string mark;  ///< as it was found
+    bool home_deleted = false;
+    publish::Recall recall;
+  };
+  Result<Change> go_on_entering(Slice& slice);
+  void tell_recalled(const publish::Recalled& found);
+  void take(state::Run run, std::uint64_t inode, bool home_deleted);
   void forget_home();
   void leave();
   Status make_home();
@@ -96,6 +112,7 @@ class CurrentRun {
   std::string pattern_;
   std::string publish_dir_;  ///< "": our folder
   std::optional<state::Run> run_;
+  std::optional<Entering> entering_;
   watch::KnownContents known_contents_;
   std::uint64_t root_inode_ = 0;
   std::int64_t recalled_ = 0;

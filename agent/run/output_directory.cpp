@@ -126,6 +126,7 @@ Status OutputDirectory::step() {
   look_at_end();
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
+  if (!run_.known() && run_.recalls()) return {};  // goes on in the next turn
   for (watch::Sighting& seen : watcher_.step()) {
     last_news_ = now;
     note(std::move(seen));
@@ -360,6 +361,7 @@ Status OutputDirectory::take_snapshots() {
 
 /// What is there at the start is not all known yet: who is chosen now would be out of order.
 bool OutputDirectory::is_beginning() const {
+  if (run_.recalls()) return true;
   if (!run_.known() || run_.unsure()) return false;
   if (recording_backlog_) return true;
   return watcher_.trouble().empty() && !(taken_up_ && vanished_ended_ && unwanted_ended_);
@@ -411,10 +413,13 @@ void OutputDirectory::add_descriptors(std::vector<pollfd>& descriptors) const {
 // ---- which run it is
 
 Status OutputDirectory::follow_run() {
-  EVALCAR_ASSIGN_OR_RETURN(const CurrentRun::Change change, run_.look());
+  Slice look_slice(around_);
+  EVALCAR_ASSIGN_OR_RETURN(const CurrentRun::Change change, run_.look(look_slice));
   switch (change) {
     case CurrentRun::Change::kSame:
       break;
+    case CurrentRun::Change::kRecalls:
+      return {};
     case CurrentRun::Change::kUnsure:
       retry_at_ = around_.clock.monotonic_now() + kUnsurePause;
       publishing_.look_again_at(retry_at_);

@@ -225,6 +225,22 @@ TEST_CASE("leases that the database lost are taken back in slices, and none is r
   }
 }
 
+TEST_CASE("what was published is recalled in slices, before anything is planned") {
+  Slow t;
+  t.save(5);
+  t.turns_at_once();
+  t.files.put_file("/out/_evalcar/metrics.jsonl", "{\"seq\":1}\n{\"seq\":2}\n{\"seq\":3}\n");
+  t.lose_database();
+
+  must(t.turn());
+  CHECK(must(t.directory->store().read().evaluations()).empty());
+  CHECK(t.directory->until_due() == seconds(0));
+  CHECK_FALSE(must(t.directory->quiet()));
+  t.turns_at_once();
+
+  CHECK(t.count(state::EvaluationState::kLeased) == 1);
+}
+
 TEST_CASE("rows of another configuration end in slices, before leases are given up for room") {
   Slow t;
   for (const std::int64_t step : {5, 10, 15}) t.save(step);

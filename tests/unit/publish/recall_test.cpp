@@ -64,6 +64,18 @@ TEST_CASE("a lost database has all numbers, samples and lines again, and publish
   CHECK(d.recall().taken == 0);
 }
 
+TEST_CASE("a large folder is recalled in slices, a line at least in each") {
+  Lost d;
+  Recall recall(d.files, kDir, *d.s.store, d.s.run);
+
+  int cut = 0;
+  while (cut < 100 && !must(recall.step([] { return true; }))) ++cut;
+
+  CHECK(cut == 6);  // two lines were read, judged and taken
+  CHECK(recall.recalled().taken == 2);
+  CHECK(must(d.s.store->read().metrics()).size() == d.before.size());
+}
+
 TEST_CASE("a lost database knows that weights came back after others") {
   Desk d;
   must(d.publisher->publish(d.rewritten(5, "a", "A", 0.5), 0));

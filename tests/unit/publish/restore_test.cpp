@@ -102,6 +102,24 @@ TEST_CASE("deleted event files come back with every scalar") {
   CHECK(d.everything() == d.before);
 }
 
+TEST_CASE("what was deleted comes back in slices, each of which goes on where the last was cut") {
+  Published3 d;
+  SECTION("event files") { must(remove_tree(d.files, std::string(kDir) + "/tensorboard")); }
+  SECTION("results") { must(remove_tree(d.files, std::string(kDir) + "/results")); }
+  d.options.enough = [] { return true; };
+  d.reopen();
+
+  int cut = 0;
+  for (; cut < 10; ++cut) {
+    const auto slice = d.publisher->publish_pending(d.s.run.id, 0);
+    if (slice.has_value()) break;
+    REQUIRE(slice.error().code == ErrorCode::kCancelled);
+  }
+
+  CHECK(cut == 2);  // of three evaluations
+  CHECK(d.everything() == d.before);
+}
+
 TEST_CASE("a kill at any call of a restoration is healed by the next start") {
   std::size_t calls = 0;
   {

@@ -73,7 +73,7 @@ EVIDENCE = (
     ("tests.faults.test_lifecycle", "Faults: signals, readiness, reload, limits, leaks, logs, upgrades"),
     ("tests.faults", "Faults: crashes, disks, watching, evaluators"),
     ("tests.parity.webhook", "Webhook: every result, in order, signed, over restarts"),
-    ("tests.e2e.test_webhook", "Webhook: every result, in order, signed, over restarts"),
+    ("tests.e2e.test_posted_results", "Webhook: every result, in order, signed, over restarts"),
     ("tests.e2e.test_comparison", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e.test_monitoring", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e.test_live_page", "People: comparisons, monitoring, the page in a real browser"),

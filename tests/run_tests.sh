@@ -59,7 +59,7 @@ run_full_unit_tests() {
 
 # run_pytest FOLDER [OPTION…]
 run_pytest() {
-  local status=0 started=$SECONDS file=build/logs/pytest.xml limit=1800
+  local status=0 started=$SECONDS file=build/logs/pytest.xml limit=3000
   [[ " $* " != *" --all "* ]] || limit=14400
   rm -f $file
   EVALCAR_BUILD_DIR=build/dev timeout $limit $venv/bin/python -m pytest -qq --tb=short -o junit_family=xunit1 --junitxml=$file "$@" </dev/null || status=$?

@@ -15,6 +15,7 @@ namespace {
 
 /// An average is of several checkpoints: evalcar merge makes it again from those.
 constexpr std::array<const char*, 2> kKinds = {"regular", "ema"};
+constexpr std::size_t kMostPassedOver = 100;
 
 bool is_kept_kind(const std::string& kind) {
   return std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end();
@@ -113,14 +114,18 @@ Status BestKept::rank(std::int64_t run_id) {
   bool any = false;
   for (const char* const kind : kKinds) {
     if (settings_.keep_best == 0) break;
+    // Weights that are gone (of a snapshot, at once) must not push out those that are there.
+    const auto wanted = static_cast<std::size_t>(settings_.keep_best);
     EVALCAR_ASSIGN_OR_RETURN(
-        const auto best, publish::best_evaluations(store_.read(), options_, run_id, kind,
-                                                   static_cast<std::size_t>(settings_.keep_best)));
+        const auto best,
+        publish::best_evaluations(store_.read(), options_, run_id, kind, wanted + kMostPassedOver));
     any |= !best.empty();
-    for (std::size_t i = 0; i < best.size(); ++i) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < best.size() && kept < wanted; ++i) {
       EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_.read().evaluation(best[i]));
       EVALCAR_ASSIGN_OR_RETURN(std::string dir, place_of(row));
       if (dir.empty()) continue;
+      ++kept;
       places.push_back({i, {row.checkpoint_id, kind}, title(row), std::move(dir)});
     }
   }

@@ -136,7 +136,7 @@ Status OutputDirectory::step() {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
-    EVALCAR_RETURN_IF_ERROR(take_snapshots());
+    take_snapshots();
     EVALCAR_RETURN_IF_ERROR(unfinished_.step(run_.id()));
     const Status kept = keep_leases();
     // Only now can anything be chosen.
@@ -351,12 +351,13 @@ Status OutputDirectory::record_sightings() {
   return {};
 }
 
-/// Once the checkpoints are known, which go before them.
-Status OutputDirectory::take_snapshots() {
-  if (is_beginning()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const bool news, snapshots_.step(end_.since().has_value()));
-  if (news) last_news_ = around_.clock.monotonic_now();
-  return {};
+/// Once the checkpoints are known, which go before them. Their trouble is theirs alone: the guard
+/// of the trainer's disk comes after them.
+void OutputDirectory::take_snapshots() {
+  if (is_beginning()) return;
+  const auto news = snapshots_.step(end_.since().has_value());
+  warn_once(snapshot_trouble_, news.has_value() ? "" : news.error().message);
+  if (news.has_value() && *news) last_news_ = around_.clock.monotonic_now();
 }
 
 /// What is there at the start is not all known yet: who is chosen now would be out of order.

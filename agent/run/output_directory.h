@@ -182,7 +182,7 @@ class OutputDirectory {
   void interrupt_active(const std::string& why);
   void note(watch::Sighting seen);
   Status record_sightings();
-  Status take_snapshots();
+  void take_snapshots();
   Status keep_leases();
   Status end_unwanted();
   Status end_unwanted(const state::Evaluation& row);
@@ -214,6 +214,7 @@ class OutputDirectory {
   CurrentRun run_;
   Recorder recorder_;
   Snapshots snapshots_;
+  std::string snapshot_trouble_;
   Unfinished unfinished_;
   Publishing publishing_;
   std::unique_ptr<Posting> posting_;

@@ -15,6 +15,8 @@ constexpr std::chrono::seconds kPatience{20};
 /// Between looks at what was taken: a receiver that fails may do so for days.
 constexpr std::chrono::milliseconds kPause{500};
 constexpr std::chrono::milliseconds kPauseOfFailing{5000};
+/// About an hour: a proxy in front of a receiver that is being replaced may say 400, too.
+constexpr std::int64_t kTriesOfRefused = 20;
 
 Result<std::unique_ptr<webhook::Outbox>> open_outbox(const Surroundings& around,
                                                      const config::Settings& settings,
@@ -27,7 +29,7 @@ Result<std::unique_ptr<webhook::Outbox>> open_outbox(const Surroundings& around,
   webhook::CourierOptions options;
   options.url = publish.webhook_url;
   options.version = around.version;
-  options.tries_of_refused = settings.limits.attempts;
+  options.tries_of_refused = kTriesOfRefused;
   if (!publish.webhook_secret_file.empty()) {
     auto secret = webhook::read_secret(around.files, publish.webhook_secret_file);
     if (!secret.has_value()) return with_context(secret.error(), "publish.webhook_secret_file");

@@ -1,8 +1,13 @@
 #include "agent/run/snapshots.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
 
 #include "agent/run/rows.h"
 #include "store/base/text.h"
@@ -19,6 +24,34 @@ constexpr std::string_view kPattern = "weights-of-step-{step}";
 constexpr std::string_view kGoing = ".gone-";
 /// evalcar_trainer.py's, until the rename.
 constexpr std::string_view kWriting = ".writing-";
+
+/// Weights that anybody else could put there would be measured as this run's. Its name is easily
+/// guessed, and /dev/shm is everybody's.
+Status check_owner(const FileSystem& files, const std::string& folder) {
+  return files.perform(folder, [folder]() -> Status {
+    struct stat info = {};
+    if (::lstat(folder.c_str(), &info) != 0) return {};  // gone, or not of this machine's files
+    if (S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+        (info.st_mode & (S_IWGRP | S_IWOTH)) == 0)
+      return {};
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        folder + ": is not used for snapshots: expected a folder of user " +
+            std::to_string(::geteuid()) +
+            " that nobody else may write to; evalcar and the training must run as the "
+            "same user");
+  });
+}
+
+/// ".writing-<pid>-<step>" of a process that is not there any more.
+bool is_orphan(std::string_view name) {
+  name.remove_prefix(kWriting.size());
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (error != std::errc{} || end == name.data() + name.size() || *end != '-' || pid <= 0)
+    return false;
+  return ::kill(pid, 0) != 0 && errno == ESRCH;
+}
 
 /// What lies there as the watcher would tell of a checkpoint; absent: it is not whole.
 Result<watch::Sighting> sighting_of(const FileSystem& files, const config::Settings& settings,
@@ -90,10 +123,11 @@ Result<bool> Snapshots::step(bool training_over) {
     if (entries.error().code == ErrorCode::kNotFound) return false;
     return entries.error();
   }
+  EVALCAR_RETURN_IF_ERROR(check_owner(around_.files, place_));
   bool news = false;
   for (const DirectoryEntry& entry : *entries) {
     const std::string path = join_path(place_, entry.name);
-    const bool left = entry.name.starts_with(kWriting) && training_over;
+    const bool left = entry.name.starts_with(kWriting) && (training_over || is_orphan(entry.name));
     if (left || entry.name.starts_with(kGoing)) {
       EVALCAR_RETURN_IF_ERROR(remove_tree(around_.files, path));
     }
@@ -128,6 +162,9 @@ Result<bool> Snapshots::take(std::int64_t step, const std::string& path, std::ui
   const auto seen = sighting_of(around_.files, settings_, step, path);
   if (!seen.has_value()) {
     if (!around_.files.info(path).has_value()) return false;
+    const ErrorCode code = seen.error().code;
+    // What passes, as a lack of descriptors, is no word about the weights.
+    if (code != ErrorCode::kCorruption && code != ErrorCode::kUnsupported) return seen.error();
     spdlog::warn("{}: removed, it cannot be evaluated: {}", path, printable(seen.error().message));
     EVALCAR_RETURN_IF_ERROR(remove(path));
     return false;
@@ -160,7 +197,10 @@ Status Snapshots::remove_if_over(std::int64_t step, const std::string& path) {
 Status Snapshots::remove(const std::string& path) {
   const std::string going = join_path(place_, std::string(kGoing) + base_name(path));
   EVALCAR_RETURN_IF_ERROR(remove_tree(around_.files, going));
-  EVALCAR_RETURN_IF_ERROR(around_.files.rename(path, going));
+  const Status renamed = around_.files.rename(path, going);
+  if (!renamed.has_value()) {  // its writer takes it back, too
+    return renamed.error().code == ErrorCode::kNotFound ? Status{} : renamed;
+  }
   return remove_tree(around_.files, going);
 }
 

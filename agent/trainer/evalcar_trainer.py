@@ -640,17 +640,33 @@ def _is_memory(folder):
     return kind in ("tmpfs", "ramfs")
 
 
+def _memory_groups():
+    """(folder, names of its files) of each control group, of versions 1 and 2, that limits this process's memory: its own and all
+    around it."""
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as groups:
+        for line in groups:
+            _, kinds, path = line.rstrip("\n").split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top = "/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup"
+            names = ("limit_in_bytes", "usage_in_bytes", "total_inactive_file ") if kinds else ("max", "current", "inactive_file ")
+            parts = [part for part in path.split("/") if part not in ("", "..")]
+            for end in range(len(parts) + 1):
+                yield os.path.join(top, *parts[:end]), names
+
+
 def _free_memory():
-    """Bytes of memory that the machine has left, or this container, if that has less."""
+    """Bytes of memory that the machine has left, or the control groups of this process, if they have less."""
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
-    try:
-        group = "/sys/fs/cgroup/memory."
-        with open(group + "max") as most, open(group + "current") as used, open(group + "stat") as parts:
-            given_back = next(int(line.split()[1]) for line in parts if line.startswith("inactive_file "))
-            return min(free, int(most.read()) - int(used.read()) + given_back)
-    except (OSError, ValueError, StopIteration):  # there is no limit
-        return free
+    for folder, (most, used, unneeded) in _memory_groups():
+        try:
+            with open(folder + "/memory." + most) as limit, open(folder + "/memory." + used) as now, open(folder + "/memory.stat") as stat_file:
+                given_back = next(int(line.split()[1]) for line in stat_file if line.startswith(unneeded))
+                free = min(free, int(limit.read()) - int(now.read()) + given_back)
+        except (OSError, ValueError, StopIteration):  # there is no limit, or none that is shown here
+            continue
+    return free
 
 
 def _room(folder):
@@ -674,6 +690,7 @@ class _Snapshots:
         real = os.path.realpath(output_dir)
         name = "%s-%s" % (os.path.basename(real), hashlib.sha256(os.fsencode(real)).hexdigest()[:8])
         self.folder = os.path.join(os.path.abspath(os.fspath(place)), name)
+        self.unusable = ""  # why nothing is written
 
     @staticmethod
     def refusal(args, model):
@@ -682,8 +699,12 @@ class _Snapshots:
             return "load_best_model_at_end needs checkpoints that stay"
         if not hasattr(_bare(model), "save_pretrained"):
             return "the model has no save_pretrained"
-        sharded = ("placements", "ds_id", "_is_flat_param")  # of DTensor (FSDP2, tensor parallelism), DeepSpeed ZeRO-3, FSDP
-        if any(hasattr(each, name) for each in model.parameters() for name in sharded):
+        # Of DTensor (FSDP2, tensor parallelism), DeepSpeed ZeRO-3, FSDP without and with use_orig_params.
+        sharded = ("placements", "ds_id", "_is_flat_param", "_fsdp_flattened")
+        wrapped = ("FullyShardedDataParallel", "XlaFullyShardedDataParallel", "SpmdFullyShardedDataParallel")
+        if any(hasattr(each, name) for each in model.parameters() for name in sharded) or any(
+            _is_a(each, name) for each in model.modules() for name in wrapped
+        ):
             return "the model is sharded, no rank has all of its weights"
         return ""
 
@@ -714,15 +735,18 @@ class _Snapshots:
 
     def write(self, step, model, processor):
         """Why it was not written; "" if it was. Raises what goes wrong, and leaves nothing then."""
+        if self.unusable:
+            return self.unusable
         model, there = _bare(model), self.steps()
         if len(there) >= self.MOST:
             return "the weights of steps %s wait in %s (watch.snapshot_dir)" % (" and ".join(map(str, there)), self.folder)
         needed = sum(each.numel() * each.element_size() for each in model.parameters())
-        if _room(self.folder) < 2 * needed:  # as much again stays free
-            return "%s has no room for twice %.1f GB" % (self.folder, needed / 1e9)
+        # Itself, the host's copies of what is being written, and as much again that stays free.
+        if _room(self.folder) < 3 * needed:
+            return "%s has no room for three times %.1f GB" % (self.folder, needed / 1e9)
         scratch = os.path.join(self.folder, "%s%d-%d" % (self._WRITING, os.getpid(), step))
         try:
-            model.save_pretrained(scratch)
+            model.save_pretrained(scratch, max_shard_size="2GB")
             if hasattr(processor, "save_pretrained"):
                 processor.save_pretrained(scratch)
             os.rename(scratch, self.place_of(step))
@@ -895,13 +919,21 @@ class _Training:
         if not self.first:
             return
         if self.snapshots is not None:
-            self._safely(self.snapshots.begin, self.start_step)
+            self._safely(self._begin_snapshots)
         if self.options.start:
             self._safely(self._start_agent, args)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
         self.watch.start()
         if self.loggers.handler is None:
             logger.warning("the Trainer's other callbacks were not found: results go to state.log_history alone")
+
+    def _begin_snapshots(self):
+        """A folder that is not ours is never written to. All ranks go on as if it were: this one says why nothing is written."""
+        try:
+            self.snapshots.begin(self.start_step)
+        except OSError as error:
+            self.snapshots.unusable = str(error)
+            raise
 
     def _start_agent(self, args):
         options, flags = self.options, []

@@ -1,5 +1,7 @@
 #include "agent/webhook/courier.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -118,6 +120,7 @@ void Courier::deliver(const Parcel& parcel, const std::stop_token& stop) {
     trouble = "webhook: result " + std::to_string(parcel.seq) + ": " + trouble;
     if (answer.has_value() && refuses_body(answer->status) &&
         ++refused >= options_.tries_of_refused) {
+      spdlog::error("{}; it is given up", trouble);
       return finish(parcel.seq, trouble + "; it is given up");
     }
     milliseconds wait = pause;

@@ -3,6 +3,8 @@
 import logging
 import os
 import pathlib
+import shutil
+import subprocess
 import tempfile
 
 import checkpoints
@@ -203,7 +205,7 @@ def test_a_best_checkpoint_to_load_is_no_snapshot(bench, memory, log):
 
 def test_a_sharded_model_has_no_snapshots(tmp_path):
     import torch.distributed as dist
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
     arguments = training.TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     model = training.small_model()
@@ -212,5 +214,71 @@ def test_a_sharded_model_has_no_snapshots(tmp_path):
     try:
         fully_shard(model, mesh=dist.init_device_mesh("cpu", (1,)))
         assert "sharded" in _Snapshots.refusal(arguments, model)
+        for original in (True, False):  # transformers' default is True
+            wrapped = FullyShardedDataParallel(training.small_model(), use_orig_params=original, device_id=training.torch.device("cpu"))
+            assert "sharded" in _Snapshots.refusal(arguments, wrapped)
     finally:
         dist.destroy_process_group()
+
+
+def test_a_folder_that_others_may_write_to_is_not_used_and_keeps_nothing_else_back(bench, memory):
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}")
+    put(memory, bench, 4)
+    folder_of(memory, bench).chmod(0o777)
+    checkpoints.write_hugging_face(bench.run, 2)
+    sidecar.start()
+    sidecar.wait_for(lambda s: "is not used for snapshots" in s.log(), what="the word about the folder")
+    sidecar.wait_for(lambda s: s.published() == {(2, "regular")}, what="the checkpoint's result")
+    sidecar.wait_for(lambda s: leases(bench.run) == [], what="the end of its lease")  # of the same turn, after the snapshots
+    assert (folder_of(memory, bench) / "weights-of-step-4").exists()
+
+    folder_of(memory, bench).chmod(0o700)
+
+    sidecar.wait_for(lambda s: s.published() == {(2, "regular"), (4, "regular")}, what="the result")
+    assert sidecar.stop() == 0
+
+
+def test_the_callback_writes_nothing_through_a_link(bench, memory, log):
+    elsewhere = bench.home / "elsewhere"
+    elsewhere.mkdir()
+    folder_of(memory, bench).symlink_to(elsewhere)
+    callback = EvalcarCallback(eval_steps=2, poll_interval=0.1, stale_after=0.5, snapshot_dir=memory)
+
+    there = []
+    look = training.AtSave(then=lambda step: there.append(os.listdir(elsewhere)))
+    trainer(bench.run, [look, callback], max_steps=8, save_steps=8).train()
+
+    assert there == [[], []] and os.listdir(elsewhere) == []
+    assert "is not a folder of this user" in log.text
+
+
+def test_what_a_dead_writer_left_goes_and_what_a_living_one_writes_stays(bench, memory):
+    checkpoints.write_hugging_face(bench.run, 2)
+    folder = folder_of(memory, bench)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for pid in (dead.pid, os.getpid()):
+        (folder / f".writing-{pid}-6").mkdir(parents=True)
+
+    assert bench.sidecar("--set", f"watch.snapshot_dir={memory}").once() == 0
+
+    assert [path.name for path in folder.iterdir()] == [f".writing-{os.getpid()}-6"]
+
+
+def test_a_better_snapshot_does_not_push_out_the_best_checkpoint_that_is_kept(bench, memory):
+    bench.tell(values_of_steps={2: 0.3, 4: 0.9, 6: 0.95})
+    folder = checkpoints.write_hugging_face(bench.run, 2)
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}", "--set", "publish.keep_best=1", tasks="docvqa_val").start()
+    sidecar.wait_for(lambda s: s.published() == {(2, "regular")} and leases(bench.run), what="the best one's lease")
+    kept = leases(bench.run)
+    shutil.rmtree(folder)
+
+    put(memory, bench, 4)
+    sidecar.wait_for(lambda s: (4, "regular") in s.published() and not list(memory.glob("*/weights*")), what="the better one's end")
+    put(memory, bench, 6)
+    sidecar.wait_for(lambda s: (6, "regular") in s.published() and not list(memory.glob("*/weights*")), what="the best one's end")
+
+    assert sidecar.stop() == 0
+    assert leases(bench.run) == kept
+    assert bench.sidecar("--set", f"watch.snapshot_dir={memory}", "--set", "publish.keep_best=1", tasks="docvqa_val").once() == 0
+    assert leases(bench.run) == kept

@@ -319,6 +319,20 @@ void OutputDirectory::note(watch::Sighting seen) {
   of_kind.push_back(std::move(seen));
 }
 
+/// This kind began another generation of its checkpoint. What was recorded in the last one a moment
+/// ago was seen together with it, and belongs to the new one.
+void OutputDirectory::record_again(std::int64_t step, checkpoint::WeightsKind but) {
+  for (auto other = recorded_.begin(); other != recorded_.end();) {
+    if (other->first.first != step || other->first.second == but) {
+      ++other;
+      continue;
+    }
+    auto& untold = untold_[other->first];
+    if (untold.empty()) untold.push_back(std::move(other->second));
+    other = recorded_.erase(other);
+  }
+}
+
 /// Newest first: what comes later in the turn may fail, and the newest matters most.
 Status OutputDirectory::record_sightings() {
   Slice slice(around_);
@@ -335,9 +349,14 @@ Status OutputDirectory::record_sightings() {
       if (rewritten) newest = kind;
       if (rewritten) break;
     }
+    const auto [step, kind] = newest->first;
     auto& sightings = newest->second;
     for (; !sightings.empty(); sightings.erase(sightings.begin())) {
+      const std::int64_t before = recorder_.checkpoint_of(step);
       EVALCAR_RETURN_IF_ERROR(recorder_.record(sightings.front()));
+      if (recorder_.checkpoint_of(step) != before) record_again(step, kind);
+      if (sightings.front().verdict == watch::Verdict::kComplete)
+        recorded_[newest->first] = sightings.front();
       averages_.look_again();
       best_.look_again();
     }
@@ -345,6 +364,7 @@ Status OutputDirectory::record_sightings() {
     last_news_ = around_.clock.monotonic_now();
     (void)slice.over();
   }
+  recorded_.clear();
   if (vanished_ended_ || !watcher_.looked() || !watcher_.trouble().empty()) return {};
   EVALCAR_RETURN_IF_ERROR(recorder_.end_vanished(slice));
   vanished_ended_ = !slice.was_cut();
@@ -456,6 +476,7 @@ Status OutputDirectory::follow_run() {
 void OutputDirectory::forget_run() {
   interrupt_active("its output directory went");
   untold_.clear();
+  recorded_.clear();
   view_ = {};
   recorder_.forget();
   snapshots_.forget();

@@ -181,6 +181,7 @@ class OutputDirectory {
   void forget_run();
   void interrupt_active(const std::string& why);
   void note(watch::Sighting seen);
+  void record_again(std::int64_t step, checkpoint::WeightsKind but);
   Status record_sightings();
   void take_snapshots();
   Status keep_leases();
@@ -225,15 +226,16 @@ class OutputDirectory {
   /// Seen, not yet recorded: of each kind what it is now, and before that what it was until it
   /// went.
   std::map<DiskView::Key, std::vector<watch::Sighting>> untold_;
-  bool beginning_ = true;                          ///< is_beginning(), after the last turn
-  bool recording_backlog_ = false;                 ///< the last turn could not record all of it
-  bool taken_up_ = false;                          ///< Recorder::take_up_run was done
-  std::set<std::string> adopted_;                  ///< leases that adopt_leases() has judged
-  bool vanished_ended_ = false;                    ///< Recorder::end_vanished was done
-  bool unwanted_ended_ = false;                    ///< no open row is of another configuration
-  MonotonicTime leftovers_at_{};                   ///< not before
-  std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
-  std::set<std::int64_t> without_data_;            ///< why some of them rest
+  std::map<DiskView::Key, watch::Sighting> recorded_;  ///< complete, since untold_ was empty last
+  bool beginning_ = true;                              ///< is_beginning(), after the last turn
+  bool recording_backlog_ = false;                     ///< the last turn could not record all of it
+  bool taken_up_ = false;                              ///< Recorder::take_up_run was done
+  std::set<std::string> adopted_;                      ///< leases that adopt_leases() has judged
+  bool vanished_ended_ = false;                        ///< Recorder::end_vanished was done
+  bool unwanted_ended_ = false;                        ///< no open row is of another configuration
+  MonotonicTime leftovers_at_{};                       ///< not before
+  std::map<std::int64_t, MonotonicTime> resting_;      ///< evaluation → not before
+  std::set<std::int64_t> without_data_;                ///< why some of them rest
   std::size_t waiting_count_ = 0;
   std::optional<std::int64_t> nothing_waits_at_;  ///< Reader::changes() of a look that found none
   std::size_t waiting_without_data_ = 0;

@@ -43,6 +43,11 @@ class Recorder {
   Status end_vanished(Slice& slice);
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn();
+  /// The row of the checkpoint that this step was last recorded in; 0: of none yet.
+  std::int64_t checkpoint_of(std::int64_t step) const {
+    const auto found = checkpoint_of_step_.find(step);
+    return found == checkpoint_of_step_.end() ? 0 : found->second;
+  }
   /// True: the configuration leaves it out, and the row says so. What runs now is let finish.
   Result<bool> end_if_unwanted(const state::Evaluation& row);
   /// Steps whose regular weights are not whole, and will not become so by waiting.

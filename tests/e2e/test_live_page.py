@@ -1,6 +1,5 @@
 """The page that the agent serves at `/`, in a real Chromium: what is new without a reload, samples, retry, and nothing from outside."""
 
-import contextlib
 import json
 import socket
 import sqlite3
@@ -9,7 +8,7 @@ import time
 import checkpoints
 import pytest
 from http_server import serving
-from test_page import CHROMIUM, PHONE, browser  # noqa: F401  (a fixture)
+from test_page import CHROMIUM, PHONE, browser, opened_at  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
 
@@ -18,21 +17,9 @@ EVIL = "</script><img src=x onerror=\"document.title='taken'\"><script>document.
 SAMPLES = 45
 
 
-@contextlib.contextmanager
 def opened(browser, api, **options):  # noqa: F811
-    """The page; on leaving, nothing was asked of anybody but the agent, and the browser had nothing to complain of."""
-    context = browser.new_context(**options)
-    page = context.new_page()
-    complaints, requests = [], []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(api.url + "/")
-    page.wait_for_selector("#told:not(:empty)")
-    yield page
-    context.close()
-    assert complaints == []
-    assert all(url.startswith(api.url + "/") for url in requests), requests
+    """The agent's page, which asks nobody but the agent."""
+    return opened_at(browser, api.url + "/", "#told:not(:empty)", lambda urls: all(url.startswith(api.url + "/") for url in urls), **options)
 
 
 def shows(page, expression, timeout=60):

@@ -38,20 +38,25 @@ def run(bench, shards):
 
 
 @contextlib.contextmanager
-def opened(browser, path, **options):
-    """The page; on leaving, nothing was asked of anybody, and the browser had nothing to complain of."""
+def opened_at(browser, url, ready, asked, **options):
+    """The page; on leaving, `asked` holds for the addresses that it asked for, in order, and the browser had nothing to complain of."""
     context = browser.new_context(**options)
     page = context.new_page()
     complaints, requests = [], []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("#scores tbody tr", timeout=60000)
+    page.goto(url)
+    page.wait_for_selector(ready, timeout=60000)
     yield page
     context.close()
     assert complaints == []
-    assert requests == [path.as_uri()]
+    assert asked(requests), requests
+
+
+def opened(browser, path, **options):
+    """The file, which asks for itself alone."""
+    return opened_at(browser, path.as_uri(), "#scores tbody tr", lambda urls: urls == [path.as_uri()], **options)
 
 
 def numbers(sidecar):

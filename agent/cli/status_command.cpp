@@ -181,25 +181,45 @@ void print_for_people(const std::string& document, const std::string& db, bool b
   print_part(evaluations, Part::kEnded, "ended", out);
 }
 
+/// Its folder is asked with patience only for a moment from now on.
+Result<std::optional<state::Run>> newest_run(const state::Reader& reader, TimedFileSystem& files) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
+  if (runs.empty()) return std::optional<state::Run>();
+  files.guard(runs.back().output_dir);
+  return std::optional(runs.back());
+}
+
+/// A database that cannot be read is a number, too, and no failure of the command: whoever keeps
+/// the text of the last one that went well would never see it.
+Status print_prometheus(TimedFileSystem& files, const std::string& path, const Clock& clock,
+                        std::ostream& out, std::ostream& err) {
+  const auto cannot_read = [&err](const Error& why) {
+    err << "evalcar status: " << why.message << "\n";
+  };
+  const auto reader = state::Reader::open(path);
+  if (!reader.has_value()) cannot_read(reader.error());
+  std::optional<state::Run> run;
+  if (reader.has_value()) run = newest_run(*reader, files).value_or(std::nullopt);
+  out << publish::prometheus_text({{.reader = reader.has_value() ? &*reader : nullptr,
+                                    .agent = running_agent(files, path, run),
+                                    .run = run.has_value() ? run->name : "",
+                                    .database = path,
+                                    .failed = cannot_read}},
+                                  clock);
+  return {};
+}
+
 /// Does not wait for an output directory whose file system hangs: that is when people ask.
 Status print_status(const StatusOptions& options, FileSystem& disk, const Clock& clock,
-                    std::ostream& out) {
+                    std::ostream& out, std::ostream& err) {
   TimedFileSystem files(disk);
   files.guard(options.database.output_dir);
   EVALCAR_ASSIGN_OR_RETURN(const std::string path, choose_database(files, options.database));
+  if (options.prometheus) return print_prometheus(files, path, clock, out, err);
   EVALCAR_ASSIGN_OR_RETURN(const state::Reader reader, state::Reader::open(path));
-  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
-  std::optional<state::Run> run;
-  if (!runs.empty()) run = runs.back();
-  if (run.has_value()) files.guard(run->output_dir);
+  EVALCAR_ASSIGN_OR_RETURN(const auto run, newest_run(reader, files));
   const auto run_id = run.has_value() ? std::optional<std::int64_t>(run->id) : std::nullopt;
   const auto agent = running_agent(files, path, run);
-  if (options.prometheus) {
-    EVALCAR_ASSIGN_OR_RETURN(const std::string text,
-                             publish::prometheus_text({{&reader, agent}}, clock));
-    out << text;
-    return {};
-  }
   EVALCAR_ASSIGN_OR_RETURN(const std::string document,
                            publish::status_json(reader, clock, run_id, agent));
   if (options.json) {
@@ -214,7 +234,7 @@ Status print_status(const StatusOptions& options, FileSystem& disk, const Clock&
 
 int run_status(const StatusOptions& options, FileSystem& files, const Clock& clock,
                std::ostream& out, std::ostream& err) {
-  const Status printed = print_status(options, files, clock, out);
+  const Status printed = print_status(options, files, clock, out, err);
   if (printed.has_value()) return 0;
   err << "evalcar status: " << printed.error().message << "\n";
   if (printed.error().code == ErrorCode::kInvalidArgument) return 2;

@@ -1,5 +1,8 @@
 #include "agent/http/live_runs.h"
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "agent/page/page_data.h"
@@ -28,13 +31,43 @@ Result<std::string> LiveRuns::database_of(const std::string& run) {
   return std::move(directory.database);
 }
 
-Result<std::string> LiveRuns::prometheus() {
+void LiveRuns::cannot_read(const std::string& database, const Error& why) {
+  readers_.erase(database);
+  std::string& said = troubles_[database];
+  if (said == why.message) return;
+  said = why.message;
+  spdlog::warn("/metrics: {}", why.message);
+}
+
+void LiveRuns::forget_others(const std::vector<publish::LiveDirectory>& directories) {
+  const auto gone = [&directories](const auto& kept) {
+    return std::ranges::find(directories, kept.first, &publish::LiveDirectory::database) ==
+           directories.end();
+  };
+  std::erase_if(readers_, gone);
+  std::erase_if(troubles_, gone);
+}
+
+std::string LiveRuns::prometheus() {
+  const auto directories = board_.directories();
+  forget_others(directories);
   std::vector<publish::PrometheusSource> sources;
-  for (publish::LiveDirectory& directory : board_.directories()) {
-    EVALCAR_ASSIGN_OR_RETURN(const state::Reader* reader, reader_of(directory.database));
-    sources.push_back({reader, std::move(directory.facts)});
+  std::map<std::string, Error> failed;
+  for (const publish::LiveDirectory& directory : directories) {
+    const auto reader = reader_of(directory.database);
+    if (!reader.has_value()) failed.emplace(directory.database, reader.error());
+    sources.push_back({.reader = reader.has_value() ? *reader : nullptr,
+                       .agent = directory.facts,
+                       .run = directory.run,
+                       .database = directory.database,
+                       .failed = [&failed, &directory](const Error& error) {
+                         failed.emplace(directory.database, error);
+                       }});
   }
-  return publish::prometheus_text(sources, clock_);
+  std::string text = publish::prometheus_text(sources, clock_);
+  std::erase_if(troubles_, [&failed](const auto& said) { return !failed.contains(said.first); });
+  for (const auto& [database, error] : failed) cannot_read(database, error);
+  return text;
 }
 
 Result<std::string> LiveRuns::document(const publish::LiveDirectory& directory, bool with_metrics) {

@@ -22,8 +22,8 @@ class LiveRuns {
   /// Both must outlive it.
   LiveRuns(const Clock& clock, const publish::LiveBoard& board) : clock_(clock), board_(board) {}
 
-  /// Prometheus' text of all of them.
-  Result<std::string> prometheus();
+  /// Prometheus' text of all of them; a database that cannot be read fails alone.
+  std::string prometheus();
   /// What the page shows (page::live_page_data).
   Result<std::string> page_data(const std::string& run);
   struct News {
@@ -40,12 +40,17 @@ class LiveRuns {
  private:
   Result<publish::LiveDirectory> find(const std::string& run) const;
   Result<std::string> document(const publish::LiveDirectory& directory, bool with_metrics);
-  /// A connection is opened once.
+  /// A connection is opened once, and anew after a question to it failed.
   Result<const state::Reader*> reader_of(const std::string& database);
+  /// Says it once, until the database can be read again, and drops its connection.
+  void cannot_read(const std::string& database, const Error& why);
+  /// What is kept of databases that the board does not name any more goes.
+  void forget_others(const std::vector<publish::LiveDirectory>& directories);
 
   const Clock& clock_;
   const publish::LiveBoard& board_;
   std::map<std::string, state::Reader> readers_;  ///< by database
+  std::map<std::string, std::string> troubles_;   ///< that were said, by database
 };
 
 }  // namespace evalcar::http

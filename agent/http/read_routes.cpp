@@ -5,11 +5,10 @@
 namespace evalcar::http {
 namespace {
 
-Response text_response(Result<std::string> text, const char* content_type) {
-  if (!text.has_value()) return error_response(503, text.error().message);
+Response metrics_response(std::string text) {
   Response response;
-  response.body = std::move(*text);
-  response.content_type = content_type;
+  response.body = std::move(text);
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return response;
 }
 
@@ -23,9 +22,8 @@ bool ReadRoutes::handle(const Request& request, const Respond& respond) {
     respond(std::move(response));
     return true;
   }
-  const bool taken = worker_.take([this, respond] {
-    respond(text_response(runs_.prometheus(), "text/plain; version=0.0.4; charset=utf-8"));
-  });
+  const bool taken =
+      worker_.take([this, respond] { respond(metrics_response(runs_.prometheus())); });
   if (!taken) respond(error_response(503, "too many questions wait already"));
   return true;
 }

@@ -6,11 +6,14 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "agent/publish/utc.h"
+#include "store/base/file_system.h"
+#include "store/base/text.h"
 
 namespace evalcar::publish {
 namespace {
@@ -20,17 +23,20 @@ using state::EvaluationState;
 using state::MetricRow;
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-std::string escaped(const std::string& value) {
+/// A label's text: one that is no UTF-8, or holds control characters, would make Prometheus refuse
+/// all of the page. Different bytes stay different texts.
+std::string label_text(std::string_view value) {
   std::string text;
-  for (const char c : value) {
-    if (c == '\\' || c == '"') text.push_back('\\');
-    if (c == '\n') {
-      text += "\\n";
-    } else {
+  while (true) {
+    const std::size_t end = value.find('\n');
+    for (const char c : printable(value.substr(0, end))) {
+      if (c == '\\' || c == '"') text.push_back('\\');
       text.push_back(c);
     }
+    if (end == std::string_view::npos) return text;
+    text += "\\n";
+    value.remove_prefix(end + 1);
   }
-  return text;
 }
 
 std::string number(double value) {
@@ -49,7 +55,7 @@ class Page {
     current_ = static_cast<std::size_t>(known - families_.begin());
     if (known != families_.end()) return;
     families_.push_back(
-        {name, "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n"});
+        {name, "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n", ""});
   }
   /// Of the family that was named last; `suffix`: "_sum" of a summary.
   void sample(const Labels& labels, double value, const std::string& suffix = "") {
@@ -57,16 +63,26 @@ class Page {
     std::string line = family.name + suffix;
     std::string inside;
     for (const auto& [key, text] : labels) {
-      inside += (inside.empty() ? "" : ",") + key + "=\"" + escaped(text) + "\"";
+      inside += (inside.empty() ? "" : ",") + key + "=\"" + label_text(text) + "\"";
     }
     if (!inside.empty()) line += "{" + inside + "}";
-    family.text += line + " " + number(value) + "\n";
-    family.empty = false;
+    family.samples += line + " " + number(value) + "\n";
+  }
+  /// The other one's samples, after those that are here.
+  void append(const Page& other) {
+    for (const Family& more : other.families_) {
+      const auto known = std::ranges::find(families_, more.name, &Family::name);
+      if (known == families_.end()) {
+        families_.push_back(more);
+        continue;
+      }
+      known->samples += more.samples;
+    }
   }
   std::string text() const {
     std::string all;
     for (const Family& family : families_) {
-      if (!family.empty) all += family.text;
+      if (!family.samples.empty()) all += family.head + family.samples;
     }
     return all;
   }
@@ -74,8 +90,8 @@ class Page {
  private:
   struct Family {
     std::string name;
-    std::string text;
-    bool empty = true;
+    std::string head;
+    std::string samples;
   };
   std::vector<Family> families_;
   std::size_t current_ = 0;
@@ -97,10 +113,14 @@ void add_agent(Page& page, const std::optional<AgentFacts>& agent) {
   page.sample({}, agent->uptime_s);
   page.family("evalcar_agent_warning", "gauge", "Whether the agent warns of something.");
   page.sample({}, agent->warning.empty() ? 0 : 1);
-  if (!agent->current.has_value()) return;
+}
+
+/// What is evaluated now, of whichever run it is.
+void add_current(Page& page, const std::optional<AgentFacts>& agent, const std::string& run) {
+  if (!agent.has_value() || !agent->current.has_value()) return;
   const CurrentFacts& current = *agent->current;
-  const Labels labels = {{"checkpoint_type", current.checkpoint_type},
-                         {"stage", current.work.stage}};
+  const Labels labels = {
+      {"run", run}, {"checkpoint_type", current.checkpoint_type}, {"stage", current.work.stage}};
   page.family("evalcar_current_step", "gauge", "The step that is evaluated now.");
   page.sample(labels, static_cast<double>(current.step));
   if (current.work.total > 0) {
@@ -115,14 +135,13 @@ void add_agent(Page& page, const std::optional<AgentFacts>& agent) {
   }
 }
 
-/// One agent has all of them: it warns if any of them does, and evaluates in one of them.
+/// One agent has all of them: it warns if any of them does.
 std::optional<AgentFacts> agent_of(const std::vector<PrometheusSource>& sources) {
   std::optional<AgentFacts> agent;
   for (const PrometheusSource& source : sources) {
     if (!source.agent.has_value()) continue;
     if (!agent.has_value()) agent = source.agent;
     if (agent->warning.empty()) agent->warning = source.agent->warning;
-    if (!agent->current.has_value()) agent->current = source.agent->current;
   }
   return agent;
 }
@@ -235,21 +254,45 @@ Status add_scores(Page& page, const state::Reader& reader, const std::string& ru
   return {};
 }
 
+constexpr const char* kUp = "Whether the numbers of the run can be read; 0: it has no others.";
+
+/// All that a database says of its newest run; nothing before it has one.
+Status add_run(Page& page, const PrometheusSource& source, const Clock& clock) {
+  const state::Reader& reader = *source.reader;
+  EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
+  if (runs.empty()) return {};
+  const state::Run& newest = runs.back();
+  const Labels run = {{"run", newest.name}};
+  page.family("evalcar_up", "gauge", kUp);
+  page.sample(run, 1);
+  add_current(page, source.agent, newest.name);
+  EVALCAR_RETURN_IF_ERROR(add_lag(page, reader, clock, newest.id, run, source.agent));
+  EVALCAR_RETURN_IF_ERROR(add_evaluations(page, reader, newest.id, run));
+  return add_scores(page, reader, newest.name);
+}
+
+/// Of a run that cannot be read: its name, else its database's, which begins it.
+Page unreadable(const PrometheusSource& source) {
+  Page page;
+  page.family("evalcar_up", "gauge", kUp);
+  const std::string file = base_name(source.database);
+  const std::string run = source.run.empty() ? file.substr(0, file.rfind(".db")) : source.run;
+  page.sample({{"run", run}}, 0);
+  add_current(page, source.agent, run);
+  return page;
+}
+
 }  // namespace
 
-Result<std::string> prometheus_text(const std::vector<PrometheusSource>& sources,
-                                    const Clock& clock) {
+std::string prometheus_text(const std::vector<PrometheusSource>& sources, const Clock& clock) {
   Page page;
   add_agent(page, agent_of(sources));
   for (const PrometheusSource& source : sources) {
-    const state::Reader& reader = *source.reader;
-    EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
-    if (runs.empty()) continue;
-    const state::Run& newest = runs.back();
-    const Labels run = {{"run", newest.name}};
-    EVALCAR_RETURN_IF_ERROR(add_lag(page, reader, clock, newest.id, run, source.agent));
-    EVALCAR_RETURN_IF_ERROR(add_evaluations(page, reader, newest.id, run));
-    EVALCAR_RETURN_IF_ERROR(add_scores(page, reader, newest.name));
+    Page part;
+    Status told;
+    if (source.reader != nullptr) told = add_run(part, source, clock);
+    if (!told.has_value() && source.failed) source.failed(told.error());
+    page.append(source.reader == nullptr || !told.has_value() ? unreadable(source) : part);
   }
   return page.text();
 }

@@ -71,6 +71,42 @@ def test_metrics_are_served_while_the_agent_runs(bench):
     assert [s.value for s in last["evalcar_score_step"].samples] == [10]
 
 
+def test_a_run_whose_database_cannot_be_read_fails_alone(bench):
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
+    sidecar, api = serving(bench, start=False)
+    runs = [bench.home / "good", bench.home / "torn"]
+    listed = ", ".join(f'"{run}"' for run in runs)
+    sidecar.command = [sidecar.evalcar, "run", *sidecar.command[3:], "--set", f"watch.output_dir=[{listed}]", "--set", 'store.path=""']
+    sidecar.start()
+    api.wait_until_up(sidecar)
+    for run in runs:
+        checkpoints.write_hugging_face(run, 5)
+    sidecar.wait_for(lambda _: all((run / "_evalcar" / "metrics.jsonl").exists() for run in runs), what="the results")
+    (torn,) = [path for path in (bench.home / "state").rglob("torn-*.db")]
+    kept = torn.rename(torn.with_suffix(".kept"))
+    torn.write_bytes(b"no database at all " * 1000)
+
+    def families(text):
+        return {family.name: family for family in parser.text_string_to_metric_families(text)}
+
+    def served():
+        with urllib.request.urlopen(api.url + "/metrics", timeout=60) as answer:
+            return families(answer.read().decode())
+
+    def up(found):
+        told = found["evalcar_up"].samples if "evalcar_up" in found else []
+        return {sample.labels["run"].split("-")[0]: sample.value for sample in told}
+
+    sidecar.wait_for(lambda _: up(served()) == {"good": 1, "torn": 0}, what="both runs")
+    found = served()
+    assert {s.labels["run"].split("-")[0] for s in found["evalcar_evaluations"].samples} == {"good"}
+    done = subprocess.run([bench.evalcar, "status", "--prometheus", "--db", str(torn)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and str(torn) in done.stderr
+    assert up(families(done.stdout)) == {"torn": 0}
+    kept.rename(torn)
+    assert up(served()) == {"good": 1, "torn": 1}  # asked anew once it can be read
+
+
 # Only while an agent runs, or something waits.
 SOMETIMES = {"evalcar_current_progress_ratio", "evalcar_agent_warning", "evalcar_build_info"}
 

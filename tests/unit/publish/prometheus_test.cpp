@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "store/state/sqlite.h"
 #include "tests/unit/state/scenario.h"
 
 using namespace evalcar;
@@ -28,7 +29,7 @@ TEST_CASE("Prometheus sees how evaluations stand, the lag, and latest and best o
   s.plan(400);
   s.clock.advance(std::chrono::seconds{30});
 
-  const std::string text = must(publish::prometheus_text({{&s.store->read()}}, s.clock));
+  const std::string text = publish::prometheus_text({{&s.store->read()}}, s.clock);
 
   const std::string run = "run=\"run-01234567-1\"";
   const std::string series =
@@ -54,16 +55,17 @@ TEST_CASE("Prometheus sees how evaluations stand, the lag, and latest and best o
 
 TEST_CASE("Prometheus' labels are escaped, and an agent tells its work") {
   test::Scenario s;
+  s.plan(100);
   publish::AgentFacts agent;
   agent.version = "1\"2\\3\n4";
   agent.uptime_s = 12.5;
   agent.warning = "slow";
   agent.current = {1, 500, "ema", {"evaluating", "docvqa_val", 25, 100, 2.0, 37.5}};
-  const std::string text = must(publish::prometheus_text({{&s.store->read(), agent}}, s.clock));
+  const std::string text = publish::prometheus_text({{&s.store->read(), agent}}, s.clock);
   CHECK(has_line(text, R"(evalcar_build_info{version="1\"2\\3\n4",device=""} 1)"));
   CHECK(has_line(text, "evalcar_agent_uptime_seconds 12.5"));
   CHECK(has_line(text, "evalcar_agent_warning 1"));
-  const std::string now = R"({checkpoint_type="ema",stage="evaluating"})";
+  const std::string now = R"({run="run-01234567-1",checkpoint_type="ema",stage="evaluating"})";
   CHECK(has_line(text, "evalcar_current_step" + now + " 500"));
   CHECK(has_line(text, "evalcar_current_progress_ratio" + now + " 0.25"));
   CHECK(has_line(text, "evalcar_current_remaining_seconds" + now + " 37.5"));
@@ -80,8 +82,8 @@ TEST_CASE("several databases are one page, whose agent is told once") {
   other.warning = "slow";
   other.current = {1, 200, "regular", {"evaluating", "docvqa_val", 1, 2, {}, {}}};
 
-  const std::string text = must(publish::prometheus_text(
-      {{&first.store->read(), one}, {&second.store->read(), other}}, first.clock));
+  const std::string text = publish::prometheus_text(
+      {{&first.store->read(), one}, {&second.store->read(), other}}, first.clock);
 
   const auto count = [&text](const std::string& part) {
     std::size_t found = 0;
@@ -92,8 +94,57 @@ TEST_CASE("several databases are one page, whose agent is told once") {
   CHECK(count("\nevalcar_evaluations{") == 24);
   CHECK(count("evalcar_agent_running 1") == 1);
   CHECK(has_line(text, "evalcar_agent_warning 1"));
-  CHECK(count("\nevalcar_current_step{") == 1);
+  CHECK(count("\nevalcar_current_step{run=") == 1);
   const auto begin = text.find("\nevalcar_evaluations{");
   const auto end = text.rfind("\nevalcar_evaluations{");
   CHECK(text.substr(begin, end - begin).find('#') == std::string::npos);  // they stand together
+}
+
+TEST_CASE("a database that cannot be read fails alone, and says so") {
+  test::Scenario good;
+  good.plan(100);
+  test::Scenario torn;
+  torn.plan(200);
+  const std::string damaged = torn.db();
+  torn.store.reset();
+  {
+    auto connection = must(state::Connection::open_existing(damaged, 1));
+    must(connection->execute("ALTER TABLE evaluation RENAME TO elsewhere"));
+  }
+  const auto opened = must(state::Reader::open(damaged));
+  publish::AgentFacts busy;
+  busy.current = {1, 300, "regular", {"loading", "", 0, 0, {}, {}}};
+  std::string why;
+
+  const std::string text = publish::prometheus_text(
+      {{.reader = nullptr, .agent = busy, .run = "", .database = "/state/lost-89abcdef.db"},
+       {.reader = &opened,
+        .run = "torn-1",
+        .database = damaged,
+        .failed = [&why](const Error& error) { why = error.message; }},
+       {.reader = &good.store->read()}},
+      good.clock);
+
+  CHECK(has_line(text, R"(evalcar_up{run="lost-89abcdef"} 0)"));
+  CHECK(has_line(text, R"(evalcar_current_step{run="lost-89abcdef",checkpoint_type="regular",)"
+                       R"(stage="loading"} 300)"));
+  CHECK(has_line(text, R"(evalcar_up{run="torn-1"} 0)"));
+  CHECK_FALSE(why.empty());
+  CHECK(text.find(R"({run="torn-1",)") == std::string::npos);  // nothing of it is told by halves
+  CHECK(has_line(text, R"(evalcar_up{run="run-01234567-1"} 1)"));
+  CHECK(has_line(text, R"(evalcar_evaluations{run="run-01234567-1",state="found"} 1)"));
+}
+
+TEST_CASE("names that are no UTF-8 make labels that are, each its own") {
+  test::Scenario s;
+  s.run = must(s.store->ensure_run("run-\xff\x01", "/out/\xff", 1, 11));
+  publish::AgentFacts agent;
+  agent.device = "cuda:\xc3\xa9\xc3";
+
+  const std::string text = publish::prometheus_text(
+      {{&s.store->read(), agent}, {.reader = nullptr, .run = "run-\xfe"}}, s.clock);
+
+  CHECK(has_line(text, R"(evalcar_up{run="run-\\xff\\x01-1"} 1)"));
+  CHECK(has_line(text, R"(evalcar_up{run="run-\\xfe"} 0)"));
+  CHECK(has_line(text, "evalcar_build_info{version=\"\",device=\"cuda:\xc3\xa9\\\\xc3\"} 1"));
 }

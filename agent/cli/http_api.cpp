@@ -43,12 +43,12 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
 
 HttpApi::HttpApi(FileSystem& files, const Clock& clock)
     : runs_(clock, board_),
-      page_({worker_, runs_,
+      page_({worker_, runs_, asker_,
              [this, &files, &clock](const std::string& database, const request::Request& asked) {
                return ask_loop(files, clock, database, asked);
              }}) {}
 
-/// The loop of this process has the database; it is woken by the file. In the worker's thread.
+/// The loop of this process has the database; it is woken by the file. In the asker's thread.
 Result<request::Answer> HttpApi::ask_loop(FileSystem& files, const Clock& clock,
                                           const std::string& database,
                                           const request::Request& asked) {

@@ -23,6 +23,7 @@ namespace evalcar::cli {
 class HttpApi {
  public:
   static constexpr std::size_t kMostQuestions = 64;  ///< that wait for an answer of a database
+  static constexpr std::size_t kMostRetries = 16;    ///< that wait for the loop
   /// Serves by the section [server]; null where that names no place to serve at. The jobs are
   /// remembered in `book`. `files` and `clock` must outlive it. To be called with the signals
   /// blocked: its thread must not take them.
@@ -55,7 +56,8 @@ class HttpApi {
   /// Whom pages are told through; null once the server ends.
   Guarded<http::Server*> audience_{nullptr};
   std::atomic<bool> telling_ = false;    ///< the worker will tell the pages
-  http::Worker worker_{kMostQuestions};  ///< last: what it does uses all of the above
+  http::Worker worker_{kMostQuestions};  ///< last, as the next: what it does uses all of the above
+  http::Worker asker_{kMostRetries};
 };
 
 }  // namespace evalcar::cli

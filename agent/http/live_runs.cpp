@@ -26,7 +26,7 @@ Result<publish::LiveDirectory> LiveRuns::find(const std::string& run) const {
                     run.empty() ? "there is no run yet" : "no such run is served");
 }
 
-Result<std::string> LiveRuns::database_of(const std::string& run) {
+Result<std::string> LiveRuns::database_of(const std::string& run) const {
   EVALCAR_ASSIGN_OR_RETURN(publish::LiveDirectory directory, find(run));
   return std::move(directory.database);
 }

@@ -15,8 +15,9 @@
 
 namespace evalcar::http {
 
-/// Not thread-safe: the worker's thread. A run is asked for by its name; "" is the first one. Each
-/// call may fail as Reader::open does; kNotFound: there is no run of that name (now).
+/// Not thread-safe, but for database_of(): the worker's thread. A run is asked for by its name; ""
+/// is the first one. Each call may fail as Reader::open does; kNotFound: there is no run of that
+/// name (now).
 class LiveRuns {
  public:
   /// Both must outlive it.
@@ -35,7 +36,8 @@ class LiveRuns {
   /// The news of all runs.
   std::vector<News> all_news();
   Result<std::string> samples(const page::SampleQuery& query);
-  Result<std::string> database_of(const std::string& run);
+  /// Thread-safe: the board knows it.
+  Result<std::string> database_of(const std::string& run) const;
 
  private:
   Result<publish::LiveDirectory> find(const std::string& run) const;

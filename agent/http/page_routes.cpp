@@ -99,18 +99,18 @@ bool PageRoutes::handle(const Request& request, const Respond& respond) {
   return true;
 }
 
-void PageRoutes::later(const Respond& respond, std::function<Response()> make) {
-  const bool taken = parts_.worker.take([respond, make = std::move(make)] { respond(make()); });
+void PageRoutes::later(Worker& worker, const Respond& respond, std::function<Response()> make) {
+  const bool taken = worker.take([respond, make = std::move(make)] { respond(make()); });
   if (!taken) respond(error_response(503, "too many questions wait already"));
 }
 
 void PageRoutes::data(const Request& request, const Respond& respond) {
-  later(respond,
+  later(parts_.worker, respond,
         [this, run = field(request, "run")] { return json_response(parts_.runs.page_data(run)); });
 }
 
 void PageRoutes::events(const Request& request, const Respond& respond) {
-  later(respond, [this, run = field(request, "run")] {
+  later(parts_.worker, respond, [this, run = field(request, "run")] {
     auto news = parts_.runs.page_news(run);
     if (!news.has_value()) return json_response(news.error());
     Response response;
@@ -134,7 +134,8 @@ void PageRoutes::samples(const Request& request, const Respond& respond) {
   query.evaluation = *evaluation;
   query.offset = *offset;
   query.filter = *filter;
-  later(respond, [this, query] { return json_response(parts_.runs.samples(query)); });
+  later(parts_.worker, respond,
+        [this, query] { return json_response(parts_.runs.samples(query)); });
 }
 
 /// Only what says that it is JSON: a page of another site can send anything else without asking.
@@ -150,7 +151,7 @@ void PageRoutes::retry(const Request& request, const Respond& respond) {
   const std::int64_t step = fields.integer("step", -1);
   if (fields.good() && step < 0) fields.refuse("step", "expected a step");
   if (!fields.good()) return respond(fields.response());
-  later(respond, [this, run, step] {
+  later(parts_.asker, respond, [this, run, step] {
     const auto database = parts_.runs.database_of(run);
     if (!database.has_value()) return json_response(database.error());
     return retry_response(parts_.ask_agent(*database, request::Retry{step}));

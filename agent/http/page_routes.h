@@ -3,8 +3,8 @@
 //   GET  /                the page: one file, nothing from outside
 //   GET  /page/data       a run: its numbers and how its evaluations stand   ?run=NAME
 //   GET  /page/events     the same without numbers, as server-sent events    ?run=NAME
-//   GET  /page/samples    samples of one evaluation ?run&evaluation&task&metric&filter&offset POST
-//   /page/retry      {"run", "step"}: as `evalcar retry STEP`
+//   GET  /page/samples    samples of one evaluation   ?run&evaluation&task&metric&filter&offset
+//   POST /page/retry      {"run", "step"}: as `evalcar retry STEP`
 #pragma once
 
 #include <functional>
@@ -17,13 +17,17 @@
 
 namespace evalcar::http {
 
-/// Not thread-safe: the server's thread. Whatever asks a database is answered by the worker.
+/// Not thread-safe: the server's thread. Whatever asks a database is answered by the worker, what
+/// asks the agent by the asker.
 class PageRoutes {
  public:
   struct Parts {
     Worker& worker;
-    LiveRuns& runs;  ///< used by work of the worker alone
-    /// Asks the agent that holds this database; called in the worker's thread, where it may wait.
+    LiveRuns& runs;  ///< used by work of the worker alone, but for what is thread-safe of it
+    /// What waits for the agent's loop is done here: it may take seconds, and nobody who only wants
+    /// to read waits for it.
+    Worker& asker;
+    /// Asks the agent that holds this database; called in the asker's thread, where it may wait.
     std::function<Result<request::Answer>(const std::string& database, const request::Request&)>
         ask_agent;
   };
@@ -38,7 +42,7 @@ class PageRoutes {
   void events(const Request& request, const Respond& respond);
   void samples(const Request& request, const Respond& respond);
   void retry(const Request& request, const Respond& respond);
-  void later(const Respond& respond, std::function<Response()> make);
+  static void later(Worker& worker, const Respond& respond, std::function<Response()> make);
 
   Parts parts_;
 };

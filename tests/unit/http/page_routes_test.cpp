@@ -1,0 +1,86 @@
+#include "agent/http/page_routes.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <future>
+
+#include "tests/unit/support/fake_clock.h"
+
+using namespace evalcar;
+using namespace evalcar::http;
+
+namespace {
+
+Request post(const std::string& path, const std::string& body) {
+  Request request;
+  request.head.method = "POST";
+  request.head.content_type = "application/json";
+  request.path = path;
+  request.body = body;
+  return request;
+}
+
+Request get(const std::string& path) {
+  Request request;
+  request.head.method = "GET";
+  request.path = path;
+  return request;
+}
+
+/// The routes over a board, with an agent that answers when it is told to.
+struct Page {
+  test::FakeClock clock;
+  publish::LiveBoard board;
+  LiveRuns runs{clock, board};
+  std::promise<void> let_go;
+  std::shared_future<void> gone{let_go.get_future()};
+  Worker worker{4};
+  Worker asker{1};
+  PageRoutes routes{{worker, runs, asker, [this](const std::string&, const request::Request&) {
+                       gone.wait();
+                       return Result<request::Answer>(
+                           request::Answer{request::Outcome::kDone, "again"});
+                     }}};
+  std::future<Response> ask(const Request& request) {
+    auto answer = std::make_shared<std::promise<Response>>();
+    REQUIRE(routes.handle(request,
+                          [answer](Response response) { answer->set_value(std::move(response)); }));
+    return answer->get_future();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("who reads the page does not wait for a retry that the agent has not answered") {
+  Page page;
+  page.board.tell({"/out", "/state/run.db", "run-1", {}});
+
+  auto retried = page.ask(post("/page/retry", R"({"run":"run-1","step":5})"));
+  auto read = page.ask(get("/page/data"));
+
+  const bool answered = read.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  const bool still_asked = retried.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  page.let_go.set_value();
+  CHECK(answered);
+  CHECK(still_asked);
+  CHECK(read.get().status == 503);  // there is no such database, and that is said at once
+  const Response response = retried.get();
+  CHECK(response.status == 200);
+  CHECK(response.body == R"({"outcome":"done","text":"again"})");
+}
+
+TEST_CASE("retries that wait for the agent are bounded") {
+  Page page;
+  page.board.tell({"/out", "/state/run.db", "run-1", {}});
+  std::vector<std::future<Response>> asked;
+  for (int i = 0; i < 8; ++i) {
+    asked.push_back(page.ask(post("/page/retry", R"({"run":"run-1","step":5})")));
+  }
+
+  page.let_go.set_value();
+
+  int full = 0;
+  for (auto& answer : asked) full += answer.get().status == 503 ? 1 : 0;
+  CHECK(full >= 6);  // one is asked, one waits
+  CHECK(full <= 7);
+}

@@ -172,6 +172,7 @@ bool CheckpointFolder::see_rewrites(const FolderSurroundings& around, const File
 bool CheckpointFolder::settle(const FolderSurroundings& around) {
   unsettled_ = kinds_.empty();
   for (const auto& [kind, memory] : kinds_) {
+    if (memory.verdict == Verdict::kComplete) rewrite_.complete(content_of(memory.files));
     unsettled_ |= memory.verdict != Verdict::kComplete && memory.verdict != Verdict::kNotStarted;
   }
   if (unsettled_) return rewrite_.note_tails(tail_of(around));

@@ -54,9 +54,16 @@ std::optional<std::uint64_t> hash_of_tail(const FileSystem& files, const std::st
   return xxh3_64(std::span<const std::byte>(bytes.data(), wanted));
 }
 
-void RewriteWatch::remember(const KnownContent& complete) {
-  for (const state::FileIdentity& file : complete.files) {
+void RewriteWatch::remember(const KnownContent& complete_before) {
+  for (const state::FileIdentity& file : complete_before.files) {
     if (is_of_the_model(file.path)) last_.try_emplace(file.path, file);
+  }
+  complete(complete_before);
+}
+
+void RewriteWatch::complete(const KnownContent& weights) {
+  for (const state::FileIdentity& file : weights.files) {
+    if (is_of_the_model(file.path)) whole_.insert_or_assign(file.path, file);
   }
 }
 
@@ -94,10 +101,13 @@ bool RewriteWatch::note_tails(const TailOf& tail_of) {
 }
 
 bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause, const TailOf& tail_of) {
-  const auto another_tail = [&](const state::FileIdentity& before,
-                                const state::FileIdentity& file) {
+  const auto longer_than_a_save_leaves_it = [&](const state::FileIdentity& before,
+                                                const state::FileIdentity& file) {
+    if (file.size_bytes <= before.size_bytes) return false;
+    const auto whole = whole_.find(before.path);
+    if (whole != whole_.end() && whole->second == before) return true;
     const auto known = tails_.find(before.path);
-    if (known == tails_.end() || file.size_bytes <= before.size_bytes) return false;
+    if (known == tails_.end()) return false;
     const auto tail = tail_of(before.path, before.size_bytes);
     return tail.has_value() && *tail != known->second;
   };
@@ -113,7 +123,8 @@ bool RewriteWatch::see(const FilesSeen& now, milliseconds longest_pause, const T
     if (before != last_.end() && before->second == file) continue;
     changed = true;
     if (before == last_.end()) continue;
-    const bool again = written_again(before->second, file) || another_tail(before->second, file);
+    const bool again =
+        written_again(before->second, file) || longer_than_a_save_leaves_it(before->second, file);
     tails_.erase(path);
     if (!again) continue;
     // One that the rewrite which is known has changed is changed by the next one.

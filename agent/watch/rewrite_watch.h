@@ -36,15 +36,15 @@ struct LeftFromBefore {
 /// Not thread-safe.
 ///
 /// A file that became another inode, became shorter, or is as long as before and newer is written
-/// for the second time; and one that is longer than it was, if what stood at its end is another: a
-/// save that goes on adds to it.
+/// for the second time; and one that is longer than it was, if it was complete, or what stood at
+/// its end is another: a save that goes on adds to it.
 class RewriteWatch {
  public:
   /// A hash of the last bytes of a file's first `size`; absent where they are not asked for.
   using TailOf =
       std::function<std::optional<std::uint64_t>(const std::string& path, std::uint64_t size)>;
   /// Weights that were complete before the first look; none are forgotten.
-  void remember(const KnownContent& complete);
+  void remember(const KnownContent& complete_before);
   /// What another process saw of this folder at its last look, before the first one here.
   void remember(const state::UnfinishedFolder& earlier);
   /// What is known now, for a process after this one. Its step is the caller's.
@@ -62,6 +62,8 @@ class RewriteWatch {
     older_.files.clear();
     older_tails_.clear();
   }
+  /// These weights are complete as they are: no save adds to one of them.
+  void complete(const KnownContent& weights);
   LeftFromBefore left_from_before(const KnownContent& content, const TailOf& tail_of) const;
 
  private:
@@ -71,6 +73,7 @@ class RewriteWatch {
   KnownContent older_;
   using Tails = std::map<std::string, std::uint64_t>;
   bool is_another(const state::FileIdentity& older, const TailOf& tail_of) const;
+  Identities whole_;   ///< files of complete weights, as they were then
   Tails tails_;        ///< of files in last_
   Tails older_tails_;  ///< of files in older_
 };

@@ -9,6 +9,9 @@
 #include <string>
 #include <thread>
 
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
 #include "agent/webhook/courier.h"
 
 using namespace evalcar;
@@ -18,6 +21,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: webhook_probe URL SECRET COUNT\n";
     return 2;
   }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("webhook"));  // stdout is the answer
   constexpr std::int64_t kMostFailures = 10;
   webhook::CourierOptions options;
   options.url = argv[1];

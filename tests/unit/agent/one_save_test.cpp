@@ -177,6 +177,22 @@ TEST_CASE("a file that is shorter, another, or newer in its length is written ag
   }
 }
 
+TEST_CASE("a file of complete weights that is longer was written again, right after them or not") {
+  for (const bool complete : {false, true}) {
+    Looks looks;
+    const FilesSeen first = {{"0.pt", written_at(1)}, {"1.pt", written_at(1)}};
+    (void)looks.see(first);
+    looks.watch.complete();
+    if (complete) {
+      looks.watch.complete(content_of({{"0.pt", first.at("0.pt")}, {"1.pt", first.at("1.pt")}}));
+    }
+    CHECK(looks.see({{"0.pt", written_at(2, 12)}, {"1.pt", written_at(1)}}).empty() != complete);
+    (void)looks.see({{"0.pt", written_at(2, 12)}, {"1.pt", written_at(3, 0)}});
+    CHECK(looks.see({{"0.pt", written_at(2, 12)}, {"1.pt", written_at(3, 12)}}).empty() ==
+          complete);
+  }
+}
+
 TEST_CASE("a file whose time was put back, or that came anew, is judged by what it is") {
   Looks looks;
   (void)looks.see({{"0.pt", written_at(5)}, {"1.pt", written_at(5)}});

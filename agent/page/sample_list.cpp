@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/report/comparison.h"
+#include "agent/report/direction.h"
 #include "agent/report/sample_score.h"
 
 namespace evalcar::page {
@@ -66,10 +67,10 @@ Result<Flips> flips_of(const state::Reader& reader, const SampleQuery& query,
 }
 
 Json sample_json(const Line& line, std::int64_t doc, const std::optional<double>& score,
-                 const report::Flip* flip) {
+                 const std::optional<bool>& right, const report::Flip* flip) {
   Json json = {{"doc_id", doc},
                {"score", score.has_value() ? Json(*score) : Json(nullptr)},
-               {"right", score.has_value() ? Json(report::counts_as_right(*score)) : Json(nullptr)},
+               {"right", right.has_value() ? Json(*right) : Json(nullptr)},
                {"prompt", text_of(line, "input", kMostPromptBytes)},
                {"answer", text_of(line, "filtered_resps", kMostAnswerBytes)},
                {"expected", text_of(line, "target", kMostAnswerBytes)}};
@@ -89,6 +90,8 @@ Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& 
   if (only_flipped) {
     EVALCAR_ASSIGN_OR_RETURN(flips, flips_of(reader, query, now));
   }
+  EVALCAR_ASSIGN_OR_RETURN(const bool more_is_better,
+                           report::higher_is_better(reader, now.id, query.task, query.metric));
   std::int64_t total = 0;
   std::int64_t matching = 0;
   Json samples = Json::array();
@@ -102,14 +105,15 @@ Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& 
         const auto doc = line["doc_id"].get<std::int64_t>();
         const auto score = report::sample_score(line, query.metric);
         const auto flip = flips.of.find(doc);
-        const bool wrong = score.has_value() && !report::counts_as_right(*score);
-        if (query.filter == SampleFilter::kWrong && !wrong) return {};
+        std::optional<bool> right;
+        if (score.has_value()) right = report::counts_as_right(*score, more_is_better);
+        if (query.filter == SampleFilter::kWrong && right.value_or(true)) return {};
         if (only_flipped && flip == flips.of.end()) return {};
         const bool shown = matching >= query.offset && matching < end;
         ++matching;
         if (shown) {
-          samples.push_back(
-              sample_json(line, doc, score, flip == flips.of.end() ? nullptr : &flip->second));
+          samples.push_back(sample_json(line, doc, score, right,
+                                        flip == flips.of.end() ? nullptr : &flip->second));
         }
         return {};
       }));

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "agent/report/direction.h"
 #include "agent/report/sample_score.h"
 #include "store/base/hash.h"
 
@@ -57,6 +58,7 @@ Result<std::size_t> each_score(const state::Reader& reader, std::int64_t evaluat
 
 Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, std::int64_t b,
                                    const std::string& task, const std::string& metric) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool more_is_better, higher_is_better(reader, b, task, metric));
   std::map<std::int64_t, Seen> of_a;
   EVALCAR_ASSIGN_OR_RETURN(
       const std::size_t samples_a,
@@ -78,8 +80,8 @@ Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, 
         }
         scores_a.push_back(partner->second.score);
         scores_b.push_back(score);
-        const bool now_right = counts_as_right(score);
-        if (counts_as_right(partner->second.score) == now_right) return;
+        const bool now_right = counts_as_right(score, more_is_better);
+        if (counts_as_right(partner->second.score, more_is_better) == now_right) return;
         const auto target = line.find("target");
         (now_right ? comparison.became_right : comparison.became_wrong)
             .push_back({doc, partner->second.score, score, partner->second.answer, answer_of(line),

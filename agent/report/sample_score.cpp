@@ -61,7 +61,9 @@ std::optional<double> sample_score(const json& line, const std::string& metric) 
   return found->get<double>();
 }
 
-bool counts_as_right(double score) { return score >= 0.5; }
+bool counts_as_right(double score, bool higher_is_better) {
+  return higher_is_better ? score >= 0.5 : score <= 0.5;
+}
 
 std::string answer_text(const json& value, std::size_t most_bytes) {
   std::string text;

@@ -14,8 +14,9 @@ namespace evalcar::report {
 std::optional<double> sample_score(const nlohmann::json& line, const std::string& metric);
 
 /// Whether a score counts as right: at least half of the most that a question gives (ANLS' own
-/// threshold; the VQA score of two of three people).
-bool counts_as_right(double score);
+/// threshold; the VQA score of two of three people). Where less is better (an error rate, a loss):
+/// at most one half.
+bool counts_as_right(double score, bool higher_is_better);
 
 /// The model's answer and the expected one of a line as people read them: texts as they are, lists
 /// joined by " | ", anything else as JSON; at most `most_bytes`, cut between characters with "…".

@@ -3,6 +3,7 @@
 import json
 import socket
 import sqlite3
+import subprocess
 import time
 
 import checkpoints
@@ -106,6 +107,39 @@ def test_samples_are_filtered_and_leafed_through_by_keys_and_are_text(browser, b
         page.keyboard.press("Escape")
         assert page.locator("#samples").is_hidden()
         assert page.evaluate("document.activeElement.tagName") == "TD"
+
+
+def test_where_less_is_better_low_scores_are_right_and_best(browser, bench, measured):  # noqa: F811
+    database = bench.sidecar().database
+    connection = sqlite3.connect(database)
+    connection.execute("UPDATE metric SET higher_is_better = 0")
+    connection.commit()
+    values = dict(connection.execute("SELECT step, value FROM metrics WHERE metric = 'anls'").fetchall())
+    connection.close()
+    _, api = serving(bench)
+    wrong = [doc for doc, (_, after) in measured.items() if after]  # an error rate
+    with opened(browser, api) as page:
+        shows(page, f"{SCORES} === 2")
+        assert page.locator("#scores td.best").inner_text().startswith(f"{min(values.values()):.4f} ★")
+        assert f"best {min(values.values()):.4f}" in page.locator("#curves .legend").first.inner_text()
+        page.locator("#scores td").first.click()
+        shows(page, "document.querySelectorAll('#samples-list li').length === 20")
+        classes = page.evaluate("[...document.querySelectorAll('#samples-list li')].map((item) => item.className)")
+        assert classes == ["wrong" if doc in wrong else "right" for doc in range(20)]
+        page.locator("#samples-filter").select_option("wrong")
+        shows(page, f"document.getElementById('samples-range').textContent.endsWith('of {len(wrong)}')")
+        assert documents(page) == wrong[:20]
+        page.locator("#samples-filter").select_option("flipped")
+        shows(page, "document.getElementById('samples-range').textContent.includes('flipped since step 5')")
+        became = page.evaluate("[...document.querySelectorAll('#samples-list li')].map((item) => item.className)")
+        flipped = [doc for doc, (before, after) in measured.items() if before != after]
+        assert became == ["wrong" if doc in wrong else "right" for doc in flipped[:20]]
+    done = subprocess.run([bench.evalcar, "results", "--db", str(database), "--compare", "5", "10", "--format", "json"],
+                          capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    (series,) = json.loads(done.stdout)
+    assert series["better"] is (values[10] < values[5])
+    assert (series["became_right"], series["became_wrong"]) == (
+        sum(before > after for before, after in measured.values()), sum(before < after for before, after in measured.values()))
 
 
 @pytest.mark.parametrize("options", [PHONE, {"color_scheme": "dark"}], ids=["phone", "dark"])

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
+#include "agent/report/direction.h"
 #include "agent/report/sample_score.h"
 #include "tests/unit/state/scenario.h"
 
@@ -24,6 +25,7 @@ json sample(std::int64_t doc, double score, const std::string& answer,
 
 struct Pair {
   test::Scenario s;
+  bool higher_is_better = true;
   std::int64_t scored(std::int64_t step, const std::vector<json>& lines) {
     const std::int64_t id = s.plan(step).id;
     s.bring(id, state::EvaluationState::kEvaluating, "w" + std::to_string(step));
@@ -35,6 +37,7 @@ struct Pair {
     protocol::EvaluationResult result;
     result.weights_sha256 = "w" + std::to_string(step);
     result.tasks = {test::anls_result("docvqa_val", 0.5)};
+    result.tasks[0].metrics[0].higher_is_better = higher_is_better;
     must(s.store->record_result(id, result));
     return id;
   }
@@ -61,6 +64,31 @@ TEST_CASE("samples that became right or wrong are told with both answers") {
   CHECK(compared.test->n == 3);
   CHECK(compared.test->name == "sign-flip permutation");
   CHECK(compared.note.empty());
+}
+
+TEST_CASE("where less is better, a question became right whose number fell") {
+  Pair pair{.higher_is_better = false};
+  const auto a = pair.scored(1, {sample(0, 1, "x"), sample(1, 0, "A"), sample(2, 3.5, "?")});
+  const auto b = pair.scored(2, {sample(0, 0.25, "A"), sample(1, 2, "x"), sample(2, 1.5, "!")});
+
+  const Comparison compared = pair.compare(a, b);
+
+  REQUIRE(compared.became_right.size() == 1);
+  CHECK(compared.became_right[0].doc_id == 0);
+  REQUIRE(compared.became_wrong.size() == 1);
+  CHECK(compared.became_wrong[0].doc_id == 1);
+}
+
+TEST_CASE("which way is better is known by the numbers of the evaluation, or of its run") {
+  Pair pair{.higher_is_better = false};
+  const auto a = pair.scored(1, {sample(0, 1, "x")});
+  const auto open = pair.s.plan(2).id;
+  const state::Reader& reader = pair.s.store->read();
+
+  CHECK_FALSE(must(higher_is_better(reader, a, "docvqa_val", "anls")));
+  CHECK_FALSE(must(higher_is_better(reader, open, "docvqa_val", "anls")));
+  CHECK(must(higher_is_better(reader, a, "docvqa_val", "other")));
+  CHECK(higher_is_better(reader, 99, "docvqa_val", "anls").error().code == ErrorCode::kNotFound);
 }
 
 TEST_CASE("only samples of the same question are paired") {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/cli/doctor.h"
+#include "agent/run/home_place.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout.h"
 
@@ -108,18 +109,17 @@ std::string file_of(const FileSystem& files, const std::string& folder, int dept
 
 /// The very link that a lease is made of: a checkpoint's file into our folder. Nothing is made
 /// before there is a checkpoint, and nothing stays.
-Finding try_hard_link(FileSystem& files, const std::string& dir,
+Finding try_hard_link(FileSystem& files, const std::string& dir, const std::string& home,
                       const std::map<std::int64_t, std::string>& checkpoints) {
   const std::string file = checkpoints.empty() ? "" : file_of(files, checkpoints.rbegin()->second);
   if (file.empty()) {
     return {"hard links", Level::kOk, dir + ": tried once there is a checkpoint"};
   }
-  const std::string home = join_path(dir, "_evalcar");
   const bool was_there = files.info(home).has_value();
   if (!was_there) {
     if (const Status made = files.make_directory(home); !made.has_value()) {
       return {"hard links", Level::kProblem, made.error().message,
-              "the folder _evalcar must be made in the output directory; or set publish.dir"};
+              "evalcar's folder must be made there, on the file system of the checkpoints"};
     }
   }
   const std::string link = join_path(home, "doctor." + std::to_string(::getpid()));
@@ -177,12 +177,16 @@ Findings check_output_directory(FileSystem& files, const config::Settings& setti
              "set watch.output_dir to the trainer's output directory"}};
   }
   const auto checkpoints = checkpoints_in(files, dir, settings.watch.pattern);
+  const run::HomePlace home = run::home_place(files, dir, settings.watch.pattern);
+  if (const Status place = run::check_home_place(files, dir, home); !place.has_value()) {
+    return {{"output directory", Level::kProblem, place.error().message}};
+  }
   return {{"output directory", Level::kOk,
            dir + ": " + std::to_string(checkpoints.size()) + " checkpoints"},
           check_space(files, settings, dir),
           check_type(files, settings, dir),
           check_permissions(dir),
-          try_hard_link(files, dir, checkpoints),
+          try_hard_link(files, dir, home.path, checkpoints),
           judge_steps(settings.evaluate.eval_steps, save_steps_of(files, checkpoints))};
 }
 

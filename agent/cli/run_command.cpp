@@ -19,6 +19,7 @@
 #include "agent/config/run_config.h"
 #include "agent/run/agent.h"
 #include "agent/run/evaluation_settings.h"
+#include "agent/run/home_place.h"
 #include "agent/service/init_process.h"
 #include "agent/service/reload.h"
 #include "agent/service/service_manager.h"
@@ -104,7 +105,10 @@ Status check_data_dir(const FileSystem& files, const std::string& data_dir) {
 void guard_places(TimedFileSystem& files, const config::Settings& settings) {
   for (const std::string& dir : settings.watch.output_dir) {
     files.guard(absolute_path(dir));
-    files.read_through_links(absolute_path(dir), join_path(absolute_path(dir), "_evalcar"));
+    const std::string home =
+        run::home_place(files, absolute_path(dir), settings.watch.pattern).path;
+    files.guard(home);  // it may lie beside the directory
+    files.read_through_links(absolute_path(dir), home);
   }
   for (const std::string& dir :
        {settings.publish.dir, settings.evaluate.base_model, settings.evaluate.data_dir}) {

@@ -59,7 +59,11 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
   publish::AgentFacts facts;
   facts.pid = *pid;
   std::vector<std::string> places;
-  if (run.has_value()) places.push_back(join_path(run->output_dir, "_evalcar/status.json"));
+  if (run.has_value()) {
+    places.push_back(join_path(run->output_dir, "_evalcar/status.json"));
+    // Beside it where accelerate keeps it (run/home_place.h). The agent's pid tells which it is.
+    places.push_back(join_path(parent_path(run->output_dir), "_evalcar/status.json"));
+  }
   // Until there is a checkpoint, and where publish.dir names another folder.
   places.push_back(db + ".status.json");
   for (const std::string& place : places) {

@@ -23,6 +23,10 @@ WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
     agent.step();
     tell(agent);
     if (agent.finished().has_value()) return stop(agent);
+    if (agent.must_begin_anew() && !next_.has_value()) {
+      next_ = now;
+      agent.begin_no_more();
+    }
     if (next_.has_value() && agent.between_evaluations()) {
       agent.hand_over();
       return {0, std::exchange(next_, std::nullopt)};

@@ -44,6 +44,11 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
 
 Agent::~Agent() { supervisor_.stop(); }
 
+bool Agent::must_begin_anew() const {
+  return std::ranges::any_of(directories_,
+                             [](const auto& each) { return each->must_begin_anew(); });
+}
+
 Result<std::unique_ptr<Agent>> Agent::create(const Surroundings& around,
                                              const config::Settings& settings, AgentOptions options,
                                              std::unique_ptr<supervise::Evaluator> evaluator) {

@@ -58,6 +58,8 @@ class Agent {
   void hand_over();
   /// The evaluation that runs goes on to its end, and no other is begun.
   void begin_no_more() { begins_ = false; }
+  /// Only another agent of the same settings can go on (OutputDirectory::must_begin_anew).
+  bool must_begin_anew() const;
   /// No evaluation runs.
   bool between_evaluations() const { return job_ == nullptr; }
   /// What was there at the start is known: every output directory has been looked at once, or has

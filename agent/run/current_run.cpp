@@ -24,13 +24,14 @@ constexpr std::chrono::seconds kUnmarkedPause{2};
 
 CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
                        const Averages& averages, const BestKept& best, std::string path,
-                       std::string pattern, std::string publish_dir)
+                       HomePlace home, std::string pattern, std::string publish_dir)
     : around_(around),
       store_(store),
       stage_(stage),
       averages_(averages),
       best_(best),
       path_(std::move(path)),
+      home_(std::move(home)),
       pattern_(std::move(pattern)),
       publish_dir_(std::move(publish_dir)) {}
 
@@ -283,10 +284,17 @@ std::optional<MonotonicTime> CurrentRun::renewal_due() const {
 
 /// Never the output directory itself, which somebody may be removing.
 Status CurrentRun::make_home() {
+  if (!home_.beside() && is_kept_by_accelerate(around_.files, path_, pattern_)) {
+    return make_error(ErrorCode::kUnavailable,
+                      home() + ": is not made, accelerate would take it for a checkpoint");
+  }
+  EVALCAR_RETURN_IF_ERROR(check_home_place(around_.files, path_, home_));
   const auto there = around_.files.info_followed(home());
-  if (there.has_value() && there->type == FileType::kDirectory) return {};
-  EVALCAR_RETURN_IF_ERROR(around_.files.make_directory(home()));
-  return around_.files.sync_directory(path_);
+  if (!there.has_value() || there->type != FileType::kDirectory) {
+    EVALCAR_RETURN_IF_ERROR(around_.files.make_directory(home()));
+    EVALCAR_RETURN_IF_ERROR(around_.files.sync_directory(parent_path(home())));
+  }
+  return sign_home(around_.files, home_);
 }
 
 Status CurrentRun::remove_unknown_leases() {

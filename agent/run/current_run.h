@@ -1,5 +1,6 @@
-// Which run an output directory holds now, and our folder `_evalcar` in it: made once there is a
-// checkpoint folder, locked against a second agent, and marked, so that the run is known again.
+// Which run an output directory holds now, and our folder `_evalcar` in it or beside it: made once
+// there is a checkpoint folder, locked against a second agent, and marked, so that the run is known
+// again.
 //
 // A directory can be removed and made anew (another run), moved away and back (the same run), be a
 // mount point that is not mounted (no run), and lose our folder alone (the same run).
@@ -12,6 +13,7 @@
 #include "agent/publish/recall.h"
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
+#include "agent/run/home_place.h"
 #include "agent/run/output_lock.h"
 #include "agent/run/slice.h"
 #include "agent/run/surroundings.h"
@@ -34,8 +36,8 @@ class CurrentRun {
   };
 
   CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
-             const Averages& averages, const BestKept& best, std::string path, std::string pattern,
-             std::string publish_dir);
+             const Averages& averages, const BestKept& best, std::string path, HomePlace home,
+             std::string pattern, std::string publish_dir);
   ~CurrentRun() { drop_lock(); }
   CurrentRun(const CurrentRun&) = delete;
   CurrentRun& operator=(const CurrentRun&) = delete;
@@ -75,8 +77,11 @@ class CurrentRun {
   void settle_takeover() { took_over_ = false; }
   /// When the ownership has to be renewed; absent: never.
   std::optional<MonotonicTime> renewal_due() const;
-  /// `<output_dir>/_evalcar`.
-  std::string home() const { return join_path(path_, "_evalcar"); }
+  /// Our folder: `<output_dir>/_evalcar`, or beside it (home_place.h).
+  const std::string& home() const { return home_.path; }
+  const std::string& output_dir() const { return path_; }
+  /// Why our folder, or the lock in it, could not be made at the last try; "" where it was.
+  const std::string& home_trouble() const { return home_trouble_; }
 
  private:
   bool silent() const;
@@ -109,6 +114,7 @@ class CurrentRun {
   const Averages& averages_;
   const BestKept& best_;
   std::string path_;
+  HomePlace home_;
   std::string pattern_;
   std::string publish_dir_;  ///< "": our folder
   std::optional<state::Run> run_;

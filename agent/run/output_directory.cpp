@@ -51,25 +51,28 @@ watch::WatchOptions watch_options(const config::Settings& all, const std::string
   return options;
 }
 
-Recorder::Links links_to_results(const config::PublishSettings& settings, const std::string& path) {
+Recorder::Links links_to_results(const config::PublishSettings& settings, const HomePlace& home) {
   const bool ours = settings.dir.empty();
+  const std::string up = home.beside() ? "../../" : "../";
   return {settings.link_in_checkpoint,
-          {join_path(ours ? join_path(path, "_evalcar") : settings.dir, "results"),
-           ours ? "../_evalcar/results" : join_path(settings.dir, "results")}};
+          {join_path(ours ? home.path : settings.dir, "results"),
+           ours ? up + base_name(home.path) + "/results" : join_path(settings.dir, "results")}};
 }
 
 }  // namespace
 
 OutputDirectory::OutputDirectory(const Surroundings& around, const config::Settings& settings,
-                                 std::string path, std::unique_ptr<state::Store> store,
+                                 std::string path, HomePlace home,
+                                 std::unique_ptr<state::Store> store,
                                  std::unique_ptr<Posting> posting)
     : around_(around),
       settings_(settings),
       path_(std::move(path)),
+      home_(std::move(home)),
       store_(std::move(store)),
       notifier_(around.make_notifier()),
       watcher_(around.files, around.clock, *notifier_, watch_options(settings, path_)),
-      stage_(around.files, join_path(path_, "_evalcar/leases"), around.stopping),
+      stage_(around.files, join_path(home_.path, "leases"), around.stopping),
       wanted_(around.files, settings.evaluate, store_->read(), view_),
       space_(around.files, settings.limits, view_, path_),
       averages_(*store_, stage_, wanted_, space_, view_, kept_),
@@ -78,10 +81,10 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       guard_(around.clock, *store_, stage_, settings.evaluate.policy, wanted_, space_, in_flight_,
              averages_, best_, leases_),
       completion_(*store_, settings.evaluate, wanted_, leases_, view_),
-      run_(around, *store_, stage_, averages_, best_, path_, settings.watch.pattern,
+      run_(around, *store_, stage_, averages_, best_, path_, home_, settings.watch.pattern,
            settings.publish.dir),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
-                links_to_results(settings.publish, path_)),
+                links_to_results(settings.publish, home_)),
       snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
@@ -109,11 +112,19 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
   }
   remove_stale_temporaries(around.files, parent_path(database));
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t recovered, store->recover());
+  // The database is ours alone now: nobody else who knows these leases is at work.
+  const HomePlace home = home_place(around.files, path, settings.watch.pattern);
+  EVALCAR_RETURN_IF_ERROR(check_home_place(around.files, path, home));
+  const Status moved = move_home_beside(around.files, path, home);
+  if (!moved.has_value()) spdlog::error("{}", moved.error().message);
   spdlog::info("watching {} (database {})", path, database);
+  if (home.beside()) spdlog::info("what belongs to it is kept in {}", home.path);
   if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
   EVALCAR_ASSIGN_OR_RETURN(auto posting, Posting::open(around, settings, *store));
-  return std::unique_ptr<OutputDirectory>(
-      new OutputDirectory(around, settings, path, std::move(store), std::move(posting)));
+  std::unique_ptr<OutputDirectory> directory(new OutputDirectory(
+      around, settings, path, home, std::move(store), std::move(posting)));
+  if (!moved.has_value()) directory->misplaced_ = moved.error().message;
+  return directory;
 }
 
 // ---- one turn
@@ -124,6 +135,8 @@ Status OutputDirectory::step() {
   posting_->step(run_.known());
   if (silent()) return {};
   look_at_end();
+  look_at_home();
+  if (must_begin_anew_) return {};
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
   if (!run_.known() && run_.recalls()) return {};  // goes on in the next turn
@@ -232,6 +245,22 @@ void OutputDirectory::look_at_end() {
                             wanted_.ends_training(view_.complete.rbegin()->first.first);
   end_.step(at_last_step);
   if (end_.since().has_value()) watcher_.rescan();  // for what it wrote last
+}
+
+/// A training that began to save with accelerate's own names where we were at home already. Only a
+/// start can move: whoever reads a lease must have let go of it.
+void OutputDirectory::look_at_home() {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  if (home_.beside() || must_begin_anew_ || now < home_look_at_) return;
+  home_look_at_ = now + settings_.watch.poll_interval;
+  if (!is_kept_by_accelerate(around_.files, path_, settings_.watch.pattern) || silent()) return;
+  misplaced_ = home_.path +
+               ": accelerate began to keep its checkpoints beside it, and fails on every other "
+               "entry; it is moved out of the way";
+  spdlog::error("{}", misplaced_);
+  interrupt_active("evalcar's folder is moved");
+  must_begin_anew_ = true;
+  last_news_ = now;
 }
 
 bool OutputDirectory::training_over() const {
@@ -727,6 +756,8 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
     warn(std::to_string(run_.recalled()) +
          " published evaluations were taken from the files, since the database did not know them");
   }
+  warn(misplaced_);
+  warn(run_.home_trouble());
   warn(turn_trouble_);
   warn(posting_->trouble());
   std::optional<std::int64_t> run;

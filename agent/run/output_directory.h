@@ -162,6 +162,9 @@ class OutputDirectory {
   state::Store& store() { return *store_; }
   stage::Stage& stage() { return stage_; }
   const std::string& path() const { return path_; }
+  /// Our folder has to move to where another agent, made anew, finds it: this one does nothing
+  /// more.
+  bool must_begin_anew() const { return must_begin_anew_; }
   /// The evaluation that runs now: its lease is not given up for disk space.
   void set_active(std::optional<std::int64_t> evaluation) { in_flight_.active = evaluation; }
   /// Monotonic time of the last change that was seen.
@@ -169,12 +172,14 @@ class OutputDirectory {
 
  private:
   OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path,
-                  std::unique_ptr<state::Store> store, std::unique_ptr<Posting> posting);
+                  HomePlace home, std::unique_ptr<state::Store> store,
+                  std::unique_ptr<Posting> posting);
 
   Result<bool> nothing_left();
   bool silent();
   void take_requests();
   void look_at_end();
+  void look_at_home();
   request::Answer answer(const request::Retry& retry);
   request::Answer answer(const request::Prune& prune);
   Status follow_run();
@@ -197,6 +202,7 @@ class OutputDirectory {
   const Surroundings& around_;
   const config::Settings& settings_;
   std::string path_;
+  HomePlace home_;
   std::unique_ptr<state::Store> store_;
   std::unique_ptr<watch::Notifier> notifier_;
   watch::Watcher watcher_;
@@ -245,6 +251,9 @@ class OutputDirectory {
   std::string silence_;
   std::string status_trouble_;
   publish::StatusRows status_rows_;
+  std::string misplaced_;  ///< why our folder lies where it must not
+  MonotonicTime home_look_at_{};
+  bool must_begin_anew_ = false;
   std::string turn_trouble_;  ///< why the last turn could not do what it had to
   MonotonicTime retry_at_{};
   MonotonicTime status_at_{};

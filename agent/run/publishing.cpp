@@ -52,7 +52,7 @@ Publishing::Publishing(const Surroundings& around, const config::Settings& setti
 Status Publishing::publish(const state::Evaluation& row) {
   if (!run_.still_there()) {
     return not_published(make_error(ErrorCode::kUnavailable,
-                                    parent_path(run_.home()) +
+                                    run_.output_dir() +
                                         ": is not what it was; nothing is published before that is "
                                         "clear"));
   }
@@ -77,7 +77,7 @@ Result<bool> Publishing::publish_interim(const state::Evaluation& row,
                                          const protocol::Interim& interim) {
   if (!run_.still_there()) {
     return make_error(ErrorCode::kUnavailable,
-                      parent_path(run_.home()) + ": is not what it was; nothing is published");
+                      run_.output_dir() + ": is not what it was; nothing is published");
   }
   EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
   EVALCAR_RETURN_IF_ERROR(settle_takeover());
@@ -116,7 +116,7 @@ Result<publish::ResultsFiles> Publishing::files_for(const request::JobPlan& plan
   }
   if (!run_.still_there()) {
     return make_error(ErrorCode::kUnavailable,
-                      parent_path(run_.home()) + ": is not what it was; nothing is written");
+                      run_.output_dir() + ": is not what it was; nothing is written");
   }
   EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
   const std::string dir = plan.output_dir.empty() ? join_path(publisher_.results_dir(row),

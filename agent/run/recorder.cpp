@@ -304,7 +304,7 @@ Status Recorder::end_other_run(const state::Run& other, Slice& slice) {
 }
 
 bool Recorder::is_there(const std::string& folder) const {
-  const auto info = files_.info_followed(join_path(parent_path(run_.home()), folder));
+  const auto info = files_.info_followed(join_path(run_.output_dir(), folder));
   return info.has_value() || info.error().code != ErrorCode::kNotFound;
 }
 

@@ -45,8 +45,18 @@ _ENDED = frozenset(("published", "quarantined", "lost", "skipped", "superseded")
 
 
 def _folder_of(output_dir, folder=None):
-    """Where the agent publishes: `publish.dir` if that is set, else `_evalcar` in the output directory."""
-    return os.path.abspath(os.fspath(folder) if folder else os.path.join(os.fspath(output_dir), "_evalcar"))
+    """Where the agent publishes: `publish.dir` if that is set, else `_evalcar` in the output directory, or beside it where accelerate
+    takes every entry of that for a checkpoint; its file `watched` names the directory then."""
+    if folder:
+        return os.path.abspath(os.fspath(folder))
+    place, name = os.path.split(os.path.realpath(output_dir))
+    try:
+        with open(os.path.join(place, "_evalcar", "watched"), "rb") as file:
+            if file.read(4097).removesuffix(b"\n") == os.fsencode(name):
+                return os.path.join(place, "_evalcar")
+    except OSError:
+        pass
+    return os.path.abspath(os.path.join(os.fspath(output_dir), "_evalcar"))
 
 
 def _number(value):
@@ -90,11 +100,16 @@ class Reader:
     start, and what was seen before is passed over. `interim`: also the scores of a part of the documents."""
 
     def __init__(self, output_dir, interim=False, folder=None):
-        self.path = os.path.join(_folder_of(output_dir, folder), "metrics.jsonl")
+        self._place = (output_dir, folder)
         self._interim = interim
         self._file = None  # (device, inode)
         self._offset = 0
         self._seen = set()
+
+    @property
+    def path(self):
+        """Asked for anew: the agent's folder comes with the first checkpoint, and may move."""
+        return os.path.join(_folder_of(*self._place), "metrics.jsonl")
 
     def poll(self):
         """The rows that are new. No file is no error: the first result makes it. Raises OSError or ValueError."""
@@ -135,11 +150,15 @@ class Heartbeat:
     Its age is taken by this machine's own clock, from when the file was seen to change: the agent may run elsewhere."""
 
     def __init__(self, output_dir, folder=None):
-        self.path = os.path.join(_folder_of(output_dir, folder), "status.json")
+        self._place = (output_dir, folder)
         self.status = {}
         self.changes = 0
         self._text = b""
         self._changed_at = time.monotonic()
+
+    @property
+    def path(self):
+        return os.path.join(_folder_of(*self._place), "status.json")
 
     def look(self):
         """Reads the file. No file is no error. Raises OSError or ValueError."""

@@ -56,6 +56,12 @@ std::string allowed_root(const std::string& real_folder) {
                                              : real_folder;
 }
 
+/// `…/models--org--name/blobs/<file>`
+bool is_hub_blob(const std::string& real) {
+  const std::string blobs = parent_path(real);
+  return base_name(blobs) == "blobs" && base_name(parent_path(blobs)).starts_with("models--");
+}
+
 Error not_there_yet(const std::string& path) {
   return make_error(ErrorCode::kUnavailable, path + ": is missing");
 }
@@ -104,6 +110,12 @@ Status check_side_files(const FileSystem& files, const Folder& folder,
 Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
                                                   const std::string& folder,
                                                   const std::string& name) {
+  return open_inside(files, Folder{folder, {}}, name);
+}
+
+Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files, const Folder& where,
+                                                  const std::string& name) {
+  const std::string& folder = where.path;
   const std::string path = join_path(folder, name);
   const auto info = files.info(path);
   if (!info.has_value()) {
@@ -117,7 +129,10 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
     if (!target.has_value()) {
       return make_error(ErrorCode::kCorruption, path + ": a link that leads nowhere");
     }
-    if (!is_within(*target, *real_folder) && !is_within(*target, allowed_root(*real_folder))) {
+    const bool allowed = is_within(*target, *real_folder) ||
+                         is_within(*target, allowed_root(*real_folder)) ||
+                         (where.is_kept_model && is_hub_blob(*target));
+    if (!allowed) {
       return make_error(ErrorCode::kCorruption,
                         path + ": a link out of the checkpoint's folder, which is not followed");
     }

@@ -17,6 +17,9 @@ namespace evalcar::checkpoint {
 struct Folder {
   std::string path;
   std::vector<DirectoryEntry> entries;
+  /// A model that a person keeps, not what a trainer wrote: its files may be links to the blobs of
+  /// a hub cache (`models--…/blobs/`), wherever that is.
+  bool is_kept_model = false;
 
   bool has(std::string_view name) const;
 };
@@ -38,6 +41,10 @@ Status check_side_files(const FileSystem& files, const Folder& folder,
 /// kCorruption else, and for anything but a regular file. A missing file is kUnavailable.
 Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
                                                   const std::string& folder,
+                                                  const std::string& name);
+
+/// The same; links of a kept model may lead to a hub cache's blobs besides.
+Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files, const Folder& folder,
                                                   const std::string& name);
 
 /// Whether the folder `folder/name` may be looked into: kCorruption for a link that leads out of

@@ -16,7 +16,7 @@ namespace evalcar::checkpoint {
 Status add_safetensors_file(const FileSystem& files, const Folder& folder, const std::string& name,
                             Plan& plan) {
   const std::string path = join_path(folder.path, name);
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, name));
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
   EVALCAR_ASSIGN_OR_RETURN(SafetensorsFile parsed, read_safetensors(*file, path));
   EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
@@ -91,7 +91,7 @@ Status add_file(const FileSystem& files, const Folder& folder, const std::string
 Status add_indexed(const FileSystem& files, const Folder& folder, const std::string& index_name,
                    Plan& plan) {
   const std::string path = join_path(folder.path, index_name);
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, index_name));
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, index_name));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxIndexBytes));
   if (text.find_last_not_of(" \t\r\n") == std::string::npos ||
       text[text.find_last_not_of(" \t\r\n")] != '}') {

@@ -33,7 +33,8 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind) {
 Result<Plan> plan(const LayoutScene& scene, WeightsKind) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string base,
                            adapter_base(scene.files, scene.folder.path, scene.options.base_model));
-  EVALCAR_ASSIGN_OR_RETURN(const Folder folder, open_folder(scene.files, base));
+  EVALCAR_ASSIGN_OR_RETURN(Folder folder, open_folder(scene.files, base));
+  folder.is_kept_model = true;
   return plan_lora(scene.files, scene.folder, folder);
 }
 

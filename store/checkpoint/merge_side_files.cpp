@@ -54,7 +54,7 @@ void add_templates(const FileSystem& files, const Folder& folder, std::vector<Si
   if (!entries.has_value()) return;
   for (const DirectoryEntry& entry : *entries) {
     if (entry.type != FileType::kDirectory && entry.name.ends_with(".jinja"))
-      found.push_back({folder.path, join_path(kTemplates, entry.name)});
+      found.push_back({folder.path, join_path(kTemplates, entry.name), folder.is_kept_model});
   }
 }
 
@@ -64,13 +64,16 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
                                               const MergeRequest& request) {
   std::vector<SideFile> found;
   EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
-  for (std::string& name : side_files(source)) found.push_back({source.path, std::move(name)});
+  for (std::string& name : side_files(source)) {
+    found.push_back({source.path, std::move(name), source.is_kept_model});
+  }
   add_templates(files, source, found);
   if (request.side_file_fallback_dir.empty()) return found;
-  EVALCAR_ASSIGN_OR_RETURN(const Folder fallback,
-                           open_folder(files, request.side_file_fallback_dir));
+  EVALCAR_ASSIGN_OR_RETURN(Folder fallback, open_folder(files, request.side_file_fallback_dir));
+  fallback.is_kept_model = true;
   for (std::string& name : side_files(fallback)) {
-    if (!source.has(name)) found.push_back({fallback.path, std::move(name)});
+    if (!source.has(name))
+      found.push_back({fallback.path, std::move(name), fallback.is_kept_model});
   }
   if (!source.has(kTemplates)) add_templates(files, fallback, found);
   return found;
@@ -78,7 +81,9 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
 
 Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
                                           const MergeRequest& request, bool differ) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_inside(files, file.folder, file.name));
+  EVALCAR_ASSIGN_OR_RETURN(
+      const auto opened,
+      open_inside(files, Folder{file.folder, {}, file.of_kept_model}, file.name));
   const std::string path = join_path(file.folder, file.name);
   SideFileContent content;
   EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));

@@ -11,8 +11,9 @@
 namespace evalcar::checkpoint {
 
 struct SideFile {
-  std::string folder;  ///< that it is taken from
-  std::string name;    ///< may lead through one inner folder
+  std::string folder;          ///< that it is taken from
+  std::string name;            ///< may lead through one inner folder
+  bool of_kept_model = false;  ///< Folder::is_kept_model
 };
 
 /// The last checkpoint's own files, and from `side_file_fallback_dir` those that it has not.

@@ -13,7 +13,7 @@ namespace evalcar::checkpoint {
 Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
                       Plan& plan) {
   const std::string path = join_path(folder.path, name);
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, name));
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
   EVALCAR_ASSIGN_OR_RETURN(const TorchFile torch_file, TorchFile::read(*file, path));
   const Pickle& pickle = torch_file.pickle;

@@ -55,6 +55,39 @@ def test_a_folder_that_is_a_link_is_followed_only_inside_the_checkpoint(tool, tm
         assert reason in done.stderr, done.stderr
 
 
+def test_files_of_a_named_model_may_be_links_to_a_hub_cache_those_of_a_checkpoint_not(tool, tmp_path):  # noqa: F811
+    blobs = tmp_path / "hub" / "models--org--name" / "blobs"
+    blobs.mkdir(parents=True)
+    model = tmp_path / "model"
+    model.mkdir()
+    save_file(WEIGHTS, blobs / "0a")
+    for blob, name, text in (("0b", "config.json", '{"model_type": "x"}'), ("0c", "tokenizer.json", '{"tok": 1}')):
+        (blobs / blob).write_text(text)
+        (model / name).symlink_to(blobs / blob)
+    checkpoint = tmp_path / "checkpoint-5"
+    accelerate_dcp(checkpoint)
+    run(tool, "merge", "--input_dir", checkpoint, "--model_name_or_class", model, "--output_dir", tmp_path / "out")
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == '{"tok": 1}' and (tmp_path / "out" / "config.json").exists()
+
+    (model / "chat_template.json").symlink_to(checkpoint / SHARDS / ".metadata")  # no blob
+    done = run(tool, "merge", "--input_dir", checkpoint, "--model_name_or_class", model, "--output_dir", tmp_path / "out2", code=1)
+    assert "chat_template.json: a link out of" in done.stderr and not (tmp_path / "out2").exists()
+    (model / "chat_template.json").unlink()
+
+    (model / "model.safetensors").symlink_to(blobs / "0a")
+    adapter = tmp_path / "adapter" / "checkpoint-5"
+    adapter.mkdir(parents=True)
+    save_file({"base_model.model.w": 2 * WEIGHTS["w"]}, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "base_model_name_or_path": str(model)}))
+    run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "merged")
+    assert torch.equal(load_file(tmp_path / "merged" / "model.safetensors")["w"], 2 * WEIGHTS["w"])
+
+    copied = tmp_path / "checkpoint-6"  # the same links, in what a trainer wrote
+    shutil.copytree(model, copied, symlinks=True)
+    done = run(tool, "merge", "--input_dir", copied, "--output_dir", tmp_path / "refused", code=1)
+    assert "a link out of the checkpoint's folder" in done.stderr
+
+
 def test_the_checkpoint_itself_may_be_a_link(tool, tmp_path):  # noqa: F811
     fsdp2(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "config.json").write_text("{}")

@@ -65,14 +65,20 @@ Status check_same(const Plan& last, const Plan& other, std::size_t position) {
   return {};
 }
 
+void shift_files(TensorPlan& tensor, std::size_t by);
+
+std::shared_ptr<const LowRankUpdate> shifted(LowRankUpdate update, std::size_t by) {
+  shift_files(update.a, by);
+  shift_files(update.b, by);
+  if (update.before != nullptr) update.before = shifted(*update.before, by);
+  return std::make_shared<const LowRankUpdate>(std::move(update));
+}
+
 /// Points a tensor of one plan at files that were appended to those of others.
 void shift_files(TensorPlan& tensor, std::size_t by) {
   for (Piece& piece : tensor.pieces) piece.file += by;
   if (tensor.update == nullptr) return;
-  LowRankUpdate update = *tensor.update;
-  shift_files(update.a, by);
-  shift_files(update.b, by);
-  tensor.update = std::make_shared<const LowRankUpdate>(std::move(update));
+  tensor.update = shifted(*tensor.update, by);
 }
 
 }  // namespace

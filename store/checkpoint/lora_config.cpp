@@ -91,6 +91,7 @@ class Reader {
     EVALCAR_ASSIGN_OR_RETURN(config.alpha, real(find("lora_alpha"), "lora_alpha"));
     EVALCAR_ASSIGN_OR_RETURN(config.rank_stabilised, flag("use_rslora"));
     EVALCAR_ASSIGN_OR_RETURN(config.fan_in_fan_out, flag("fan_in_fan_out"));
+    EVALCAR_ASSIGN_OR_RETURN(config.ties_adapters, flag("ensure_weight_tying"));
     EVALCAR_RETURN_IF_ERROR(read_bias(config));
     EVALCAR_RETURN_IF_ERROR(read_patterns(config));
     if (const Json* targets = find("target_modules"); targets != nullptr && targets->is_array()) {

@@ -24,7 +24,8 @@ struct LoraConfig {
   double alpha = 0;
   bool rank_stabilised = false;  ///< use_rslora: alpha/√r
   bool fan_in_fan_out = false;
-  bool bias = false;  ///< "all" or "lora_only": the adapter holds biases too
+  bool ties_adapters = false;  ///< ensure_weight_tying: what shares a weight is updated alike
+  bool bias = false;           ///< "all" or "lora_only": the adapter holds biases too
   /// In the order of the file: the first that matches a module's name counts.
   std::vector<std::pair<NamePattern, std::int64_t>> ranks;
   std::vector<std::pair<NamePattern, double>> alphas;

@@ -8,6 +8,7 @@
 #include "store/checkpoint/convert.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/lora_names.h"
+#include "store/checkpoint/lora_ties.h"
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/tensor_names.h"
@@ -25,34 +26,6 @@ struct Pair {
   bool embedding = false;
 };
 
-/// Whether config.json, or its text_config, says that the output head is the embedding.
-class TieFinder final : public JsonVisitor {
- public:
-  bool tied = false;
-
- private:
-  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    const bool here = path.size() == 1 || (path.size() == 2 && path[0] == "text_config");
-    if (here && path.back() == "tie_word_embeddings" && value.kind == JsonScalar::Kind::kBool) {
-      tied = tied || value.boolean;
-    }
-    return {};
-  }
-  std::string open(const JsonPath&, bool) override { return {}; }
-  std::string close(const JsonPath&) override { return {}; }
-};
-
-Result<bool> config_ties(const FileSystem& files, const Folder& base) {
-  if (!base.has("config.json")) return false;
-  const std::string path = join_path(base.path, "config.json");
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, base.path, "config.json"));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxConfigBytes));
-  TieFinder finder;
-  constexpr std::size_t kMaxDepth = 64;
-  EVALCAR_RETURN_IF_ERROR(scan_json(text, path, kMaxDepth, finder));
-  return finder.tied;
-}
-
 /// Lays an adapter over the plan of its base.
 class Overlay {
  public:
@@ -62,14 +35,19 @@ class Overlay {
         plan_(plan),
         names_(plan) {}
 
-  Status run(std::vector<TensorPlan> tensors, bool config_ties) {
+  Status run(std::vector<TensorPlan> tensors, const BaseTies& ties) {
     EVALCAR_RETURN_IF_ERROR(sort_out(std::move(tensors)));
+    EVALCAR_RETURN_IF_ERROR(settle_ties(ties));
     EVALCAR_RETURN_IF_ERROR(choose_orientation());
-    EVALCAR_RETURN_IF_ERROR(check_ties(config_ties));
     for (auto& [target, tensor] : replacements_) {
       EVALCAR_RETURN_IF_ERROR(replace(target, std::move(tensor)));
     }
-    for (auto& [module, pair] : pairs_) EVALCAR_RETURN_IF_ERROR(update(module, std::move(pair)));
+    for (const bool of_head : {false, true}) {  // in the order of the modules: the head is the last
+      for (auto& [module, pair] : pairs_) {
+        if (is_output_head(module + ".weight") != of_head) continue;
+        EVALCAR_RETURN_IF_ERROR(update(module, std::move(pair)));
+      }
+    }
     for (TensorPlan& tensor : added_) plan_.tensors.push_back(std::move(tensor));
     EVALCAR_RETURN_IF_ERROR(settle_names(plan_));
     find_ties(plan_);
@@ -122,12 +100,10 @@ class Overlay {
     auto found = names_.find(module + ".weight");
     if (!found.has_value()) return error(found.error().code, found.error().message);
     if (*found) return **found;
-    const bool head = is_output_head(module + ".weight");
-    return error(head ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
+    if (tied_ && is_output_head(module + ".weight")) return tied_->embedding;
+    return error(ErrorCode::kInvalidArgument,
                  "updates module " + quote_name(module) +
-                     (head ? ", which the base model ties to its embedding: a merge would change "
-                             "both"
-                           : ", which the base model does not have; is it the right one?"));
+                     ", which the base model does not have; is it the right one?");
   }
 
   /// A square weight tells nothing about its own orientation, the others of the adapter do.
@@ -164,62 +140,93 @@ class Overlay {
     return transposed_;
   }
 
-  /// An update or a replacement of one of two tied tensors is two in a model, one in a merge.
-  Status check_ties(bool config_ties) const {
-    bool stored_head = false;
-    for (const TensorPlan& tensor : plan_.tensors) {
-      stored_head = stored_head || is_output_head(tensor.name);
+  static bool may_be_tied(const std::string& weight) {
+    return is_input_embedding(weight) || is_output_head(weight);
+  }
+
+  /// Finds the parameter that embedding and head share in a model, if they do, and has what is
+  /// replaced of it replaced wherever PEFT would (lora_ties.h).
+  Status settle_ties(const BaseTies& ties) {
+    std::map<std::string, TensorPlan>::iterator embedding = replacements_.end();
+    std::map<std::string, TensorPlan>::iterator head = replacements_.end();
+    for (auto each = replacements_.begin(); each != replacements_.end(); ++each) {
+      if (is_input_embedding(each->first)) embedding = each;
+      if (is_output_head(each->first)) head = each;
     }
-    const bool tied = config_ties || !stored_head;
-    bool embedding = false;
-    bool head = false;
-    for (const auto& [target, tensor] : replacements_) {
-      embedding = embedding || is_input_embedding(target);
-      head = head || is_output_head(target);
+    const bool replaced = embedding != replacements_.end() || head != replacements_.end();
+    const bool updated = std::ranges::any_of(
+        pairs_, [](const auto& each) { return may_be_tied(each.first + ".weight"); });
+    if (!replaced && !updated) return {};
+    auto found = find_tied_weights(plan_, ties);
+    if (!found.has_value()) return error(found.error().code, found.error().message);
+    tied_ = *found;
+    if (!tied_ || !replaced) return {};
+    const bool both = embedding != replacements_.end() && head != replacements_.end();
+    embedding_is_own_ = embedding != replacements_.end() && is_saved(embedding->first);
+    head_is_own_ = head != replacements_.end() && is_saved(head->first);
+    if (both || head_is_own_) return {};
+    if (embedding_is_own_) return keep_head();
+    // The shared parameter itself.
+    const TensorPlan tensor =
+        embedding != replacements_.end() ? embedding->second : std::move(head->second);
+    if (head != replacements_.end()) replacements_.erase(head);
+    replacements_.insert_or_assign(plan_.tensors[tied_->embedding].name, tensor);
+    if (embedding != replacements_.end() &&
+        embedding->first != plan_.tensors[tied_->embedding].name) {
+      replacements_.erase(embedding);
     }
-    const std::string why =
-        ", which the base model ties to its output head: a merge would change both, and the "
-        "adapter one";
-    for (const auto& [module, pair] : pairs_) {
-      const std::string weight = module + ".weight";
-      if (tied && is_input_embedding(weight)) {
-        return error(ErrorCode::kUnsupported, "updates " + quote_name(module) + why);
-      }
-      if (config_ties && is_output_head(weight)) {
-        return error(ErrorCode::kUnsupported,
-                     "updates " + quote_name(module) +
-                         ", which the base model ties to its "
-                         "embedding: a merge would change both, and the adapter one");
-      }
-    }
-    if (tied && embedding != head) {
-      return error(ErrorCode::kUnsupported,
-                   std::string("replaces ") + (embedding ? "the embedding" : "the output head") +
-                       " alone, but the base model ties the two: the result is a model with two "
-                       "tensors, of which one is not in the adapter");
-    }
+    if (tied_->head) replacements_.insert_or_assign(tied_->head_name, tensor);
     return {};
+  }
+
+  /// The embedding becomes another, the head stays what the embedding was.
+  Status keep_head() {
+    if (tied_->head) return {};
+    if (tied_->head_name.empty()) {
+      return error(ErrorCode::kUnsupported,
+                   "replaces the embedding alone, and it cannot be told what the output head is "
+                   "called that the base model ties to it; merge it with peft (merge_and_unload)");
+    }
+    TensorPlan head = plan_.tensors[tied_->embedding];
+    head.name = tied_->head_name;
+    head.tied_to.reset();
+    added_.push_back(std::move(head));
+    return {};
+  }
+
+  /// Whether PEFT keeps a copy of this module.
+  bool is_saved(const std::string& weight) const {
+    const std::size_t dot = weight.rfind('.');
+    return dot != std::string::npos && config_.saves(weight.substr(0, dot));
   }
 
   Status replace(const std::string& target, TensorPlan tensor) {
     EVALCAR_ASSIGN_OR_RETURN(const std::optional<std::size_t> found, names_.find(target));
     if (!found) {
-      const std::size_t dot = target.rfind('.');
-      const bool saved = dot != std::string::npos && config_.saves(target.substr(0, dot));
-      const bool new_head = is_output_head(target);  // beside its embedding: check_ties
-      if (!saved && !new_head) {
+      const bool new_head = tied_ && is_output_head(target);
+      if (!is_saved(target) && !new_head) {
         return error(ErrorCode::kInvalidArgument,
                      "replaces tensor " + quote_name(target) +
                          ", which the base model does not have; is it the right one?");
+      }
+      if (new_head) {
+        TensorPlan head = plan_.tensors[tied_->embedding];
+        EVALCAR_RETURN_IF_ERROR(put_in_place(head, target, std::move(tensor)));
+        tensor = std::move(head);
+        tensor.tied_to.reset();
       }
       tensor.name = target;
       added_.push_back(std::move(tensor));
       return {};
     }
-    TensorPlan& old = plan_.tensors[*found];
     if (!touched_.insert(*found).second) {
-      return corrupt("tensor " + quote_name(old.name) + " is replaced twice");
+      return corrupt("tensor " + quote_name(plan_.tensors[*found].name) + " is replaced twice");
     }
+    return put_in_place(plan_.tensors[*found], target, std::move(tensor));
+  }
+
+  /// Gives a tensor of the base the values of the adapter's.
+  Status put_in_place(TensorPlan& old, const std::string& target, TensorPlan tensor) const {
     if (tensor.shape != old.shape) {
       return error(ErrorCode::kInvalidArgument,
                    "replaces tensor " + quote_name(target) + " by one of shape " +
@@ -234,18 +241,42 @@ class Overlay {
                                                   std::string(dtype_name(tensor.dtype)));
       }
       old.stored_dtype = tensor.dtype;
+    } else {
+      old.stored_dtype.reset();
     }
     old.pieces = std::move(tensor.pieces);
     return {};
   }
 
-  Status update(const std::string& module, Pair pair) {
+  /// The tensors that are the parameter which an update of this module changes.
+  Result<std::vector<TensorPlan*>> changed_by(const std::string& module) {
     EVALCAR_ASSIGN_OR_RETURN(const std::size_t index, target_of(module));
-    TensorPlan& tensor = plan_.tensors[index];
-    if (tensor.update != nullptr) {
-      return corrupt("tensor " + quote_name(tensor.name) + " is updated twice");
+    const std::string weight = module + ".weight";
+    if (!tied_ || !may_be_tied(weight)) {
+      if (is_tied(index)) {
+        return error(ErrorCode::kUnsupported, "updates tensor " +
+                                                  quote_name(plan_.tensors[index].name) +
+                                                  ", which the base model ties to another one");
+      }
+      return std::vector<TensorPlan*>{&plan_.tensors[index]};
     }
-    if (!config_.targets(module)) {
+    if (is_output_head(weight) ? head_is_own_ : embedding_is_own_) {
+      return corrupt("both replaces and updates " + quote_name(module));
+    }
+    std::vector<TensorPlan*> shared;
+    if (!embedding_is_own_) shared.push_back(&plan_.tensors[tied_->embedding]);
+    if (tied_->head && !head_is_own_) shared.push_back(&plan_.tensors[*tied_->head]);
+    for (TensorPlan& tensor : added_) {
+      if (is_output_head(tensor.name) && !head_is_own_) shared.push_back(&tensor);
+    }
+    return shared;
+  }
+
+  Status update(const std::string& module, Pair pair) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::vector<TensorPlan*> tensors, changed_by(module));
+    const bool may_share = tied_ && may_be_tied(module + ".weight");
+    const bool targeted = config_.targets(module) || (may_share && config_.ties_adapters);
+    if (!targeted) {
       return corrupt("updates module " + quote_name(module) +
                      ", which adapter_config.json does not target: they do not belong together");
     }
@@ -254,17 +285,18 @@ class Overlay {
       return corrupt("lora_A of " + quote_name(module) + " has shape " + shape_text(pair.a->shape) +
                      ", but its rank in adapter_config.json is " + std::to_string(r));
     }
-    EVALCAR_ASSIGN_OR_RETURN(const bool transposed, is_transposed(module, tensor, pair));
-    LowRankUpdate update{std::move(*pair.a), std::move(*pair.b), config_.scale_of(module),
-                         transposed, pair.embedding};
-    if (const std::string why = low_rank_mismatch(tensor, update); !why.empty()) {
-      return corrupt("the update of module " + quote_name(module) + ": " + why);
+    for (TensorPlan* const tensor : tensors) {
+      if (tensor->update != nullptr && !may_share) {
+        return corrupt("tensor " + quote_name(tensor->name) + " is updated twice");
+      }
+      EVALCAR_ASSIGN_OR_RETURN(const bool transposed, is_transposed(module, *tensor, pair));
+      LowRankUpdate update{*pair.a,    *pair.b,        config_.scale_of(module),
+                           transposed, pair.embedding, tensor->update};
+      if (const std::string why = low_rank_mismatch(*tensor, update); !why.empty()) {
+        return corrupt("the update of module " + quote_name(module) + ": " + why);
+      }
+      tensor->update = std::make_shared<const LowRankUpdate>(std::move(update));
     }
-    if (is_tied(index)) {
-      return error(ErrorCode::kUnsupported, "updates tensor " + quote_name(tensor.name) +
-                                                ", which the base model ties to another one");
-    }
-    tensor.update = std::make_shared<const LowRankUpdate>(std::move(update));
     return {};
   }
 
@@ -282,6 +314,9 @@ class Overlay {
   std::map<std::string, TensorPlan> replacements_;  // by tensor
   std::vector<TensorPlan> added_;
   std::set<std::size_t> touched_;
+  std::optional<TiedWeights> tied_;
+  bool embedding_is_own_ = false;  ///< of a tied pair: a copy is trained (modules_to_save)
+  bool head_is_own_ = false;
   bool transposed_ = false;
   bool some_plain_ = false;
   bool some_turned_ = false;
@@ -324,7 +359,7 @@ Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Fol
   }
   Plan plan = std::move(base_plan).value();
   plan.layout = Layout::kLoraAdapter;
-  EVALCAR_ASSIGN_OR_RETURN(const bool ties, config_ties(files, base));
+  EVALCAR_ASSIGN_OR_RETURN(const BaseTies ties, read_base_ties(files, base));
 
   Plan own;  // its pieces count the base's files too
   own.files = plan.files;

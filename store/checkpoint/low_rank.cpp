@@ -85,9 +85,9 @@ constexpr DType kComputeType = std::is_same_v<T, double> ? DType::kFloat64 : DTy
 template <typename T>
 class Adder {
  public:
-  Adder(const TensorPlan& tensor, const Box& box, const BoxReader& read,
-        std::span<std::byte> values)
-      : tensor_(tensor), update_(*tensor.update), box_(box), read_(read), values_(values) {
+  Adder(const TensorPlan& tensor, const LowRankUpdate& update, const Box& box,
+        const BoxReader& read, std::span<std::byte> values)
+      : tensor_(tensor), update_(update), box_(box), read_(read), values_(values) {
     for (std::size_t d = 2; d < box.size.size(); ++d)
       inner_ *= static_cast<std::size_t>(box.size[d]);
     r_ = static_cast<std::size_t>(update_.a.shape[0]);
@@ -242,11 +242,23 @@ std::string low_rank_mismatch(const TensorPlan& tensor, const LowRankUpdate& upd
   return w[0] == b[0] && std::equal(w.begin() + 1, w.end(), a.begin() + 1) ? "" : unfit();
 }
 
+namespace {
+
+/// At most two: a weight is shared by no more modules.
+Status add(const TensorPlan& tensor, const LowRankUpdate& update, const Box& box,
+           const BoxReader& read, std::span<std::byte> values) {
+  if (update.before != nullptr) {
+    EVALCAR_RETURN_IF_ERROR(add(tensor, *update.before, box, read, values));
+  }
+  return tensor.dtype == DType::kFloat64 ? Adder<double>(tensor, update, box, read, values).run()
+                                         : Adder<float>(tensor, update, box, read, values).run();
+}
+
+}  // namespace
+
 Status add_low_rank(const TensorPlan& tensor, const Box& box, const BoxReader& read,
                     std::span<std::byte> values) {
-  if (values.empty()) return {};
-  return tensor.dtype == DType::kFloat64 ? Adder<double>(tensor, box, read, values).run()
-                                         : Adder<float>(tensor, box, read, values).run();
+  return values.empty() ? Status() : add(tensor, *tensor.update, box, read, values);
 }
 
 }  // namespace evalcar::checkpoint

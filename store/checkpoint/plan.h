@@ -68,6 +68,8 @@ struct LowRankUpdate {
   double scale = 0;
   bool transposed = false;    ///< W is [in, out]: W + scale · (B·A)ᵀ
   bool round_update = false;  ///< the update is rounded to W's dtype before it is added
+  /// Added to W, and rounded, before this one: of a weight that two modules share.
+  std::shared_ptr<const LowRankUpdate> before = nullptr;
 };
 
 struct PlanFile {

@@ -53,9 +53,10 @@ void RecordChecksums::mark_planned(const TensorPlan& tensor) {
       records_[i].planned = true;
     }
   }
-  if (tensor.update != nullptr) {
-    mark_planned(tensor.update->a);
-    mark_planned(tensor.update->b);
+  for (const LowRankUpdate* update = tensor.update.get(); update != nullptr;
+       update = update->before.get()) {
+    mark_planned(update->a);
+    mark_planned(update->b);
   }
   if (tensor.mean_of == nullptr) return;
   for (const TensorPlan& member : *tensor.mean_of) mark_planned(member);

@@ -154,6 +154,38 @@ def test_bin_adapters_and_adapters_with_wrapped_names_are_read(tool, tmp_path, l
     check_hashes(tool, adapter, expected, "lora_adapter")
 
 
+QV = dict(target_modules=["q_proj", "v_proj"], r=4, lora_alpha=6)
+TIED = {
+    "saved-head": dict(QV, modules_to_save=["lm_head"]),
+    "saved-embedding": dict(QV, modules_to_save=["embed_tokens"]),
+    "saved-both": dict(QV, modules_to_save=["embed_tokens", "lm_head"]),
+    "saved-embedding-ensured": dict(QV, modules_to_save=["embed_tokens"], ensure_weight_tying=True),
+    "embedding": dict(QV, target_modules=["q_proj", "embed_tokens"]),
+    "head": dict(QV, target_modules=["q_proj", "lm_head"]),
+    "both": dict(QV, target_modules=["q_proj", "embed_tokens", "lm_head"]),
+    "embedding-ensured": dict(QV, target_modules=["q_proj", "embed_tokens"], ensure_weight_tying=True),
+    "head-ensured": dict(QV, target_modules=["q_proj", "lm_head"], ensure_weight_tying=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.full)], ids=str)
+def test_over_a_base_with_a_tied_head_embedding_and_head_become_what_peft_makes_of_them(tool, tmp_path, in_order, dtype):  # noqa: F811
+    base = tmp_path / "base"
+    model_class = lora_adapters.llama(base, dtype, tied=True)
+    for name, settings in TIED.items():
+        adapter = lora_adapters.write(tmp_path / name / "checkpoint-5", base, model_class, **settings)
+        expected = lora_adapters.merged_by_peft(adapter, base, model_class)
+        run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / name / "out")
+
+        merged = load_folder(tmp_path / name / "out")
+        is_one = torch.equal(expected["lm_head.weight"], expected["model.embed_tokens.weight"])
+        assert is_one == (name not in ("saved-head", "saved-embedding", "saved-both")), name
+        if "lm_head.weight" not in merged and is_one:
+            merged["lm_head.weight"] = merged["model.embed_tokens.weight"]  # as transformers ties them
+        assert_same(merged, expected)
+        assert_same(model_class.from_pretrained(tmp_path / name / "out", dtype="auto").state_dict(), expected)
+
+
 def test_merge_writes_a_model_that_transformers_loads(tool, tmp_path, llama, in_order):  # noqa: F811
     base, model_class = llama(torch.bfloat16)
     adapter = lora_adapters.write(tmp_path / "run" / "checkpoint-5", base, model_class, **LLAMA["patterns"])

@@ -185,45 +185,67 @@ TEST_CASE("an adapter of another model is refused") {
   }
 }
 
-TEST_CASE("an update of one of two tied tensors is refused: a merge would change both") {
-  const auto with_update_of = [](Adapter& adapter, const std::string& module) {
+TEST_CASE("what changes one of two tied weights changes both, but for a copy that is trained") {
+  const auto with_update_of = [](Adapter& adapter, const std::string& module, bool embedding) {
     adapter.config.erase("target_modules");
-    adapter.tensors = {{Adapter::named(module + ".lora_embedding_A"), {2, 6}},
-                       {Adapter::named(module + ".lora_embedding_B"), {4, 2}}};
+    adapter.tensors = {
+        {Adapter::named(module + (embedding ? ".lora_embedding_A" : ".lora_A.weight")),
+         embedding ? std::vector<std::int64_t>{2, 6} : std::vector<std::int64_t>{2, 4}},
+        {Adapter::named(module + (embedding ? ".lora_embedding_B" : ".lora_B.weight")),
+         embedding ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{6, 2}}};
   };
-  {
-    Adapter adapter;  // tied because no head is stored
-    adapter.base.pop_back();
-    with_update_of(adapter, "model.embed_tokens");
-    says(adapter.refusal(), "unsupported", "ties to its output head");
-  }
-  {
-    Adapter adapter;  // tied because config.json says so
+  const auto is_updated = [](const Plan& plan, const char* name) {
+    const TensorPlan* const tensor = plan.find(name);
+    return tensor != nullptr && tensor->update != nullptr;
+  };
+  for (const bool embedding : {true, false}) {
+    Adapter adapter;  // both are stored, and config.json ties them
     adapter.base_config["text_config"] = {{"tie_word_embeddings", true}};
-    with_update_of(adapter, "model.embed_tokens");
-    says(adapter.refusal(), "unsupported", "ties to its output head");
+    with_update_of(adapter, embedding ? "model.embed_tokens" : "lm_head", embedding);
+    const auto plan = adapter.plan();
+    REQUIRE(plan.has_value());
+    CHECK(is_updated(*plan, "model.embed_tokens.weight"));
+    CHECK(is_updated(*plan, "lm_head.weight"));
+
+    adapter.base.pop_back();  // the embedding alone is
+    const auto alone = adapter.plan();
+    REQUIRE(alone.has_value());
+    CHECK(is_updated(*alone, "model.embed_tokens.weight"));
+    CHECK(alone->find("lm_head.weight") == nullptr);
   }
   {
-    Adapter adapter;
-    with_update_of(adapter, "model.embed_tokens");
+    Adapter adapter;  // not tied
+    with_update_of(adapter, "model.embed_tokens", true);
+    const auto plan = adapter.plan();
+    REQUIRE(plan.has_value());
+    CHECK_FALSE(is_updated(*plan, "lm_head.weight"));
+    adapter.base.pop_back();  // nor is there a head
     CHECK(adapter.refusal() == "accepted");
+    with_update_of(adapter, "lm_head", false);
+    says(adapter.refusal(), "invalid", "which the base model does not have");
   }
   {
-    Adapter adapter;
+    Adapter adapter;  // a copy: the head keeps what the embedding was
     adapter.base.pop_back();
-    adapter.tensors = {{Adapter::named("lm_head.lora_A.weight"), {2, 4}},
-                       {Adapter::named("lm_head.lora_B.weight"), {6, 2}}};
-    adapter.config.erase("target_modules");
-    says(adapter.refusal(), "unsupported", "ties to its embedding");
-  }
-  {
-    Adapter adapter;
-    adapter.base.pop_back();
+    adapter.base_config["tie_word_embeddings"] = true;
     adapter.config["modules_to_save"] = {"embed_tokens"};
     adapter.tensors.push_back({Adapter::named("model.embed_tokens.weight"), {6, 4}});
-    says(adapter.refusal(), "unsupported", "ties the two");
+    const auto plan = adapter.plan();
+    REQUIRE(plan.has_value());
+    REQUIRE(plan->find("lm_head.weight") != nullptr);
+    CHECK(plan->find("lm_head.weight")->pieces[0].file !=
+          plan->find("model.embed_tokens.weight")->pieces[0].file);
+    adapter.base_config.erase("tie_word_embeddings");  // is there a head at all?
+    says(adapter.refusal(), "unsupported", "cannot be told what the output head");
     adapter.tensors.push_back({Adapter::named("lm_head.weight"), {6, 4}});
     CHECK(adapter.refusal() == "accepted");
+  }
+  {
+    Adapter adapter;  // which of two is tied?
+    adapter.base_config["tie_word_embeddings"] = true;
+    adapter.base.insert(adapter.base.begin(), {"decoder.embed_tokens.weight", {6, 4}});
+    with_update_of(adapter, "model.embed_tokens", true);
+    says(adapter.refusal(), "unsupported", "cannot be told");
   }
 }
 

@@ -1,0 +1,37 @@
+// Which weights of an adapter's base model are one: the input embedding and the output head.
+//
+// PEFT changes the modules of a model in memory, where tied weights are one parameter. So an update
+// of either changes both, one after the other where there are two of them; and a module that
+// modules_to_save names is a copy from then on: it alone is replaced, the other keeps the base's
+// values (peft 0.21, merge_and_unload).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "store/checkpoint/folder.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::checkpoint {
+
+/// What config.json says of it, its text_config included.
+struct BaseTies {
+  bool tied = false;           ///< tie_word_embeddings is true
+  bool untied = false;         ///< it is false, and nowhere true
+  bool language_head = false;  ///< its architecture has an output head
+};
+
+/// No config.json says nothing.
+Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base);
+
+struct TiedWeights {
+  std::size_t embedding = 0;        ///< index in the plan
+  std::optional<std::size_t> head;  ///< absent: the files hold the embedding alone
+  /// The name that an output head would have; "" where it cannot be told that there is one.
+  std::string head_name;
+};
+
+/// Absent: nothing is tied. kUnsupported: it cannot be told what is.
+Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const BaseTies& ties);
+
+}  // namespace evalcar::checkpoint

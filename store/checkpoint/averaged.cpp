@@ -118,6 +118,7 @@ Result<Plan> mean_of(std::vector<Plan> plans) {
   mean.kind = last.kind;
   mean.world_size = last.world_size;
   mean.extra_states = last.extra_states;
+  mean.left_out = last.left_out;
   std::vector<std::vector<TensorPlan>> members(last.tensors.size());
   for (Plan& plan : plans) {
     const std::size_t first = mean.files.size();

@@ -120,7 +120,7 @@ void DcpEntries::choose(const DcpSource& source) {
   std::vector<DcpPath> paths;
   paths.reserve(source.tensors.size());
   for (const auto& [index, value] : source.tensors) paths.push_back(path_of(entries_[index]));
-  const auto names = dcp_weight_names(paths);
+  const auto names = dcp_weight_names(paths).of;
   for (std::size_t i = 0; i < names.size(); ++i) {
     entries_[source.tensors[i].first].is_wanted = names[i].has_value();
   }

@@ -246,7 +246,8 @@ Result<DcpMetadata> DcpMetadataReader::finish() {
     tensors.push_back(i);
     paths.push_back(entries_.path_of(entries_[i]));
   }
-  auto names = dcp_weight_names(paths);
+  auto [names, left_out] = dcp_weight_names(paths);
+  metadata.left_out = std::move(left_out);
   paths = {};
   std::map<std::string_view, std::size_t> seen;
   for (std::size_t i = 0; i < tensors.size(); ++i) {

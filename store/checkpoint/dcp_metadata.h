@@ -39,6 +39,7 @@ struct DcpMetadata {
   /// its `file_offset` that of its item (not of its elements), its strides are not known.
   std::vector<TensorPlan> weights;
   std::vector<std::string> extra_states;  ///< keys, as Plan::extra_states
+  std::vector<std::string> left_out;      ///< as Plan::left_out
 };
 
 /// Reads one or several metadata files. Peak memory: six times their size while one is parsed (real

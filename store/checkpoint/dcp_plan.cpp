@@ -117,6 +117,7 @@ Result<Plan> plan_dcp(const FileSystem& files, const Folder& folder, WeightsKind
   // First, so that PlanReader sees when they are replaced: another save.
   plan.files = std::move(read.metadata_files);
   plan.extra_states = std::move(read.metadata.extra_states);
+  plan.left_out = std::move(read.metadata.left_out);
   ChunkReader reader(files, folder, std::move(read.metadata), plan);
   EVALCAR_RETURN_IF_ERROR(reader.read_all());
   if (Status settled = settle_names(plan); !settled.has_value()) {

@@ -17,6 +17,17 @@ std::string about_extra_states(const std::vector<std::string>& names) {
          quote_name(names[0]);
 }
 
+std::string about_left_out(const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  constexpr std::size_t kTold = 5;
+  std::string text = "left out, since only the tree of the model is read: ";
+  for (std::size_t i = 0; i < std::min(names.size(), kTold); ++i) {
+    text += (i == 0 ? "" : ", ") + quote_name(names[i]);
+  }
+  if (names.size() > kTold) text += " and " + std::to_string(names.size() - kTold) + " more";
+  return text;
+}
+
 /// torchtitan's names are the original Llama's. Another model may share some; together they are
 /// theirs alone.
 std::string about_native_names(const Plan& plan) {
@@ -39,7 +50,7 @@ std::vector<std::string> warnings_of(const FileSystem& files, const Plan& plan) 
   std::vector<std::string> warnings;
   for (const std::string& text :
        {doubt_of_one_save(files, plan), about_extra_states(plan.extra_states),
-        about_native_names(plan)}) {
+        about_left_out(plan.left_out), about_native_names(plan)}) {
     if (!text.empty()) warnings.push_back(text);
   }
   return warnings;

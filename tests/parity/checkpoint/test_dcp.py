@@ -46,6 +46,28 @@ def test_a_save_is_read_as_dcp_itself_reads_it(tool, saves, save, tmp_path):  # 
     assert_same({name: value for name, value in reference.items() if "complex" not in name}, expected)
 
 
+def test_what_lies_beside_the_model_is_known_by_its_content_and_nothing_vanishes_unsaid(tool, tmp_path):  # noqa: F811
+    """Trees as people's programs nest them: the optimizer under any name, a second model, the model several levels down."""
+    weights = {"l.weight": torch.arange(12.0).reshape(3, 4), "l.bias": torch.ones(3)}
+    head = {"weight": torch.full((1, 4), 5.0)}
+    optimizer = {"state": {"l.weight": {"exp_avg": torch.ones(3, 4), "step": torch.tensor(3.0)}},
+                 "param_groups": [{"lr": 0.1, "params": ["l.weight"]}]}  # fmt: skip
+    named = {f"network.{name}": tensor for name, tensor in weights.items()}
+    cases = {
+        "renamed optimizer": ({"network": weights, "adam": optimizer, "epoch": 3}, named, []),
+        "two models": ({"model": weights, "ema": weights, "value_head": head, "optimizer": optimizer}, weights, ["ema", "value_head"]),
+        "deep": ({"app": {"state": {"model": weights, "optimizer": optimizer}}}, weights, []),
+        "like a trainer's": ({"rng_proj": head, "optimal": head}, {"rng_proj.weight": head["weight"], "optimal.weight": head["weight"]}, []),
+    }
+    for name, (state, expected, left_out) in cases.items():
+        dcp.save(state, checkpoint_id=tmp_path / name, no_dist=True)
+        done = run(tool, "merge", "--input_dir", tmp_path / name, "--output_dir", tmp_path / f"{name}-out")
+
+        assert_same(load_folder(tmp_path / f"{name}-out"), expected)
+        told = "left out, since only the tree of the model is read: " + ", ".join(f'"{tree}"' for tree in left_out)
+        assert (told in done.stderr) == bool(left_out) and (left_out or "left out" not in done.stderr), done.stderr
+
+
 def test_ranks_that_saved_alone_are_put_together(tool, saves, tmp_path):  # noqa: F811
     """use_collectives=False: a metadata file for each rank, of its own chunks, and replicated tensors in all of them."""
     folder = shutil.copytree(saves / "alone", tmp_path / "alone")

@@ -131,13 +131,17 @@ std::string existing_parent(const FileSystem& files, const std::string& path) {
 }
 
 Status check_free_space(const FileSystem& files, const std::string& output, std::uint64_t bytes) {
+  // A folder that is there may be a disk of its own.
+  const bool is_there = files.info_followed(output).has_value();
   EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t available,
-                           files.free_bytes(existing_parent(files, output)));
+                           files.free_bytes(is_there ? output : existing_parent(files, output)));
   if (available >= bytes + kSpaceSlack) return {};
-  return make_error(ErrorCode::kUnavailable, output + ": " + std::to_string(available >> 20U) +
-                                                 " MiB free, the merged weights need " +
-                                                 std::to_string((bytes + kSpaceSlack) >> 20U) +
-                                                 " MiB");
+  return make_error(ErrorCode::kIo,
+                    output + ": " + std::to_string(available >> 20U) +
+                        " MiB free, the merged weights need " +
+                        std::to_string((bytes + kSpaceSlack) >> 20U) +
+                        " MiB; make room, give an --output_dir on another disk, or a smaller "
+                        "--dtype");
 }
 
 }  // namespace
@@ -155,8 +159,7 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
   EVALCAR_RETURN_IF_ERROR(check_output_place(files, request.output_dir, OutputUse::kReplaced));
   EVALCAR_RETURN_IF_ERROR(check_apart(files, output, request.source_dirs));
   if (const auto info = files.info(output); info.has_value() && !request.replace_output) {
-    const auto entries = files.list(output);
-    if (info->type != FileType::kDirectory || !entries.has_value() || !entries->empty()) {
+    if (info->type != FileType::kDirectory || !MergeStaging::is_free(files, output)) {
       return usage(output + ": exists already; give an empty or a new folder");
     }
   }

@@ -55,7 +55,7 @@ struct MergeReport {
   bool untied = false;
 };
 
-/// What a merge would write, without reading any tensor. kUnavailable when there is too little free
+/// What a merge would write, without reading any tensor. kIo when there is too little free
 /// space; kUnsupported where safetensors cannot hold a tensor; kInvalidArgument where the plans do
 /// not hold the same tensors, or where the output may not be: inside a checkpoint, or (its trainer
 /// prunes and resumes by such names) named `checkpoint…` beside checkpoints.

@@ -246,3 +246,31 @@ def test_a_merge_shows_on_a_terminal_how_far_it_is(tool, tmp_path):  # noqa: F81
     os.close(terminal)
 
     assert re.search(rb"\r\x1b\[Kmerge \[#*-*\] +\d+ %  \d\.\d of 0\.5 GB, \d+\.\d\d GB/s, \d+ s left", shown), shown
+
+
+def in_a_mount_namespace(*commands):
+    """A shell that may mount; skipped where the machine allows none."""
+    probe = subprocess.run(["unshare", "-rm", "true"], capture_output=True)
+    if probe.returncode != 0:
+        pytest.skip("no user namespace may mount here")
+    return subprocess.run(["unshare", "-rm", "sh", "-ec", " && ".join(commands)], capture_output=True, text=True, timeout=300)
+
+
+def test_an_empty_output_folder_that_is_a_mount_point_is_filled(tool, tmp_path):  # noqa: F811
+    """A volume of a container: a disk of its own, or a folder of the same disk (its device tells nothing)."""
+    source = write(tmp_path / "run" / "checkpoint-5", 7.0)
+    disk, volume = tmp_path / "disk", tmp_path / "volume"
+    disk.mkdir(), volume.mkdir()
+    merge = f"{tool} merge --input_dir {source} --output_dir {volume}"
+    done = in_a_mount_namespace(f"mount --bind {disk} {volume}", merge)
+    assert done.returncode == 0, done.stderr
+    assert value(disk) == 7 and sorted(os.listdir(disk)) == ["config.json", "model.safetensors"]
+    assert sorted(os.listdir(tmp_path)) == ["disk", "run", "volume"] and os.listdir(volume) == []
+
+    copy = tmp_path / "copy"
+    done = in_a_mount_namespace(f"mount -t tmpfs tmpfs {volume}", merge, f"cp -a {volume} {copy}")
+    assert done.returncode == 0, done.stderr
+    assert value(copy) == 7 and sorted(os.listdir(copy)) == ["config.json", "model.safetensors"]
+
+    done = in_a_mount_namespace(f"mount -t tmpfs -o size=1m tmpfs {volume}", f"{merge} || exit 10$?")  # its own free space counts
+    assert done.returncode == 101 and "MiB free" in done.stderr and "give an --output_dir on another disk" in done.stderr, done.stderr

@@ -21,6 +21,7 @@ using checkpoint::Plan;
 using checkpoint::WeightsKind;
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
+constexpr std::uint64_t kMaxTrainerStateBytes = std::uint64_t{512} << 20U;
 constexpr std::string_view kStepPlace = "{step}";
 
 Error usage(std::string message) {
@@ -75,6 +76,17 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
     err << "evalcar merge: left out: " << printable(why) << "\n";
   }
   if (!complete.folders.empty()) return std::move(complete.folders);
+  const bool has_ema = std::ranges::any_of(found.steps, [&](std::int64_t step) {
+    return files.info_followed(join_path(folder(step), layout.ema_shard_folder)).has_value();
+  });
+  if (options.weights == WeightsKind::kEma && !has_ema && !layout.shard_folders_only) {
+    return make_error(
+        ErrorCode::kUnavailable,
+        "--weights ema: " + run + ": none of its " + std::to_string(found.steps.size()) +
+            " checkpoints holds EMA weights (" + layout.ema_shard_folder +
+            "/): was EMA enabled in that training? Without --weights the regular ones are "
+            "merged");
+  }
   // The newest one's own reason says most.
   const std::string newest = folder(found.steps[0]);
   const auto plan = checkpoint::make_plan(files, newest, options.weights, layout);
@@ -92,6 +104,18 @@ Status check_step(const MergeOptions& options, const std::string& folder,
   return usage("--step " + std::to_string(*options.step) + ": " + folder +
                " is a checkpoint itself, " +
                (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
+}
+
+/// By its name the folder is of one step, by the trainer's own record of another.
+void warn_of_two_steps(const MergeOptions& options, const FileSystem& files,
+                       const std::string& folder, std::ostream& err) {
+  const auto named = step_in_name(folder, checkpoint_patterns(options.pattern));
+  const auto told = checkpoint::top_level_number(files, join_path(folder, "trainer_state.json"),
+                                                 "global_step", kMaxTrainerStateBytes);
+  if (!named || !told.has_value() || !told->has_value()) return;
+  if (static_cast<std::uint64_t>(*named) == **told) return;
+  err << "evalcar merge: warning: " << printable(folder) << " is of step " << *named
+      << " by its name, but of step " << **told << " by its trainer_state.json\n";
 }
 
 /// The folder may be one of shards itself, of the usual names or of --state_dict_dirname's.
@@ -320,6 +344,7 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
     if (!made.has_value()) return explain_missing(files, folder, made.error(), layout);
     Plan plan = std::move(made).value();
     EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
+    warn_of_two_steps(options, files, folder, err);
     for (const std::string& warning : checkpoint::warnings_of(files, plan)) {
       err << "evalcar merge: warning: " << printable(warning) << "\n";
     }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/torch_tensor.h"
 #include "store/checkpoint/torch_zip.h"
 
 namespace evalcar::checkpoint {
@@ -80,6 +81,17 @@ Result<std::vector<std::string>> in_order(const std::map<int, std::string>& by_r
   return names;
 }
 
+/// Under ZeRO each rank's optimizer has a file of its own, and its place here holds None.
+bool holds_optimizer(const FileSystem& files, const std::string& folder, const std::string& name) {
+  const auto file = open_inside(files, folder, name);
+  if (!file.has_value()) return false;
+  const auto read = TorchFile::read(**file, join_path(folder, name), PickleNames::kDeepspeed);
+  if (!read.has_value()) return false;
+  const Pickle& pickle = read->pickle;
+  const auto optimizer = pickle.find(pickle.root(), "optimizer");
+  return optimizer && pickle.kind(*optimizer) != PickleKind::kNone;
+}
+
 }  // namespace
 
 bool looks_like_deepspeed(const Folder& folder) {
@@ -123,6 +135,14 @@ Result<DeepspeedFiles> list_deepspeed(const FileSystem& files, const Folder& fol
     }
     EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, path, entry.name));
     EVALCAR_RETURN_IF_ERROR(check_zip_is_whole(*file, join_path(path, entry.name)));
+  }
+  if (optimizers.empty() && !found.model.empty() &&
+      holds_optimizer(files, path, base_name(found.model))) {
+    return make_error(ErrorCode::kUnsupported,
+                      join_path(folder.path, found.model) +
+                          ": is of DeepSpeed without ZeRO (stage 0: the optimizer lies in the same "
+                          "file), which is not read; let the trainer save the model itself "
+                          "(save_pretrained), or train with ZeRO stage 1 to 3");
   }
   if (optimizers.empty()) {
     return make_error(ErrorCode::kUnavailable, path + ": holds no *_optim_states.pt");

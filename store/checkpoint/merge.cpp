@@ -53,6 +53,14 @@ Status check_same_tensors(const Plan& first, const Plan& other, const std::strin
     const TensorPlan& b = other.tensors[i];
     if (is_scaled(a.dtype)) return with_context(not_averaged(a), where);
     if (a.name != b.name) return differs("has no tensor " + quote_name(a.name));
+    if (a.shape == b.shape && a.dtype != b.dtype && is_convertible(a.dtype) &&
+        is_convertible(b.dtype)) {
+      return usage(where + ": tensor " + quote_name(a.name) + " is " +
+                   std::string(dtype_name(b.dtype)) + ", in the first checkpoint " +
+                   std::string(dtype_name(a.dtype)) +
+                   "; weights of one dtype are averaged: first `evalcar merge --dtype "
+                   "float32` each checkpoint to a folder of its own, then --merge these");
+    }
     if (a.shape != b.shape || a.dtype != b.dtype) {
       return differs("tensor " + quote_name(a.name) + " is " + std::string(dtype_name(b.dtype)) +
                      " " + shape_text(b.shape) + ", expected " + std::string(dtype_name(a.dtype)) +
@@ -64,11 +72,13 @@ Status check_same_tensors(const Plan& first, const Plan& other, const std::strin
 
 Status check_weights(const MergeRequest& request) {
   if (request.weights.size() != request.plans.size()) {
-    return usage(std::to_string(request.weights.size()) + " weights are given for " +
-                 std::to_string(request.plans.size()) + " checkpoints");
+    return usage("--merge-weights: " + std::to_string(request.weights.size()) +
+                 " weights are given for " + std::to_string(request.plans.size()) + " checkpoints");
   }
   for (const double weight : request.weights) {
-    if (!std::isfinite(weight) || weight <= 0) return usage("a weight has to be a positive number");
+    if (std::isfinite(weight) && weight > 0) continue;
+    return usage("--merge-weights: " + nlohmann::json(weight).dump() +
+                 ": expected a positive number");
   }
   return {};
 }

@@ -22,10 +22,13 @@ RUNS = {
 }
 
 
+WITHOUT_ZERO = {"stage0": {"stage": 0}}
+
+
 @pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)])
 def written(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("deepspeed")
-    deepspeed_checkpoints.write(folder, request.param, RUNS)
+    deepspeed_checkpoints.write(folder, request.param, RUNS | WITHOUT_ZERO)
     for name in RUNS:  # as the Hugging Face Trainer leaves them
         (folder / name / "config.json").write_text("{}")
         (folder / name / "trainer_state.json").write_text('{"global_step": 2}')
@@ -90,6 +93,11 @@ def test_whole_weights_beside_the_partitions_win(tool, written, tmp_path):  # no
     weights = {"a": torch.arange(6.0).bfloat16()}
     save_file(weights, folder / "model.safetensors")
     check_hashes(tool, folder, weights, "hugging_face")
+
+
+def test_a_checkpoint_without_zero_is_refused_by_its_name_not_waited_for(tool, written, tmp_path):  # noqa: F811
+    done = run(tool, "merge", "--input_dir", written[0] / "stage0", "--output_dir", tmp_path / "out", code=1)
+    assert "is of DeepSpeed without ZeRO (stage 0" in done.stderr, done.stderr
 
 
 def test_a_missing_or_torn_rank_is_incomplete_and_a_foreign_one_is_refused(tool, written, tmp_path):  # noqa: F811

@@ -274,3 +274,39 @@ def test_an_empty_output_folder_that_is_a_mount_point_is_filled(tool, tmp_path):
 
     done = in_a_mount_namespace(f"mount -t tmpfs -o size=1m tmpfs {volume}", f"{merge} || exit 10$?")  # its own free space counts
     assert done.returncode == 101 and "MiB free" in done.stderr and "give an --output_dir on another disk" in done.stderr, done.stderr
+
+
+def test_a_run_without_ema_says_so(tool, tmp_path):  # noqa: F811
+    write(tmp_path / "checkpoint-5")
+    done = run(tool, "merge", "--input_dir", tmp_path, "--weights", "ema", code=3)
+    assert "none of its 1 checkpoints holds EMA weights" in done.stderr
+
+
+def test_checkpoints_of_two_dtypes_are_not_averaged_and_the_way_out_works(tool, tmp_path):  # noqa: F811
+    for step, dtype in ((1, torch.float32), (2, torch.bfloat16)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        save_file({"w": torch.full((4,), float(step), dtype=dtype)}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+    done = run(tool, "merge", "--input_dir", tmp_path, "--merge", code=2)
+    assert "is bfloat16, in the first checkpoint float32" in done.stderr and "evalcar merge --dtype float32" in done.stderr
+
+    for step in (1, 2):
+        run(tool, "merge", "--input_dir", tmp_path / f"checkpoint-{step}", "--dtype", "float32", "--output_dir", tmp_path / f"f{step}")
+    run(tool, "merge", "--input_dir", f"{tmp_path}/f1,{tmp_path}/f2", "--merge", "--output_dir", tmp_path / "mean")
+    assert value(tmp_path / "mean") == 1.5
+
+
+def test_wrong_merge_weights_are_told_with_their_flag(tool, tmp_path):  # noqa: F811
+    for step in (1, 2):
+        write(tmp_path / f"checkpoint-{step}")
+    for weights, said in (("1,-2", "--merge-weights: -2.0: expected a positive"), ("1,2,3", "--merge-weights: 3 weights are given for 2")):
+        done = run(tool, "merge", "--input_dir", tmp_path, "--merge", f"--merge-weights={weights}", code=2)
+        assert said in done.stderr, done.stderr
+
+
+def test_a_step_that_name_and_trainer_tell_differently_is_told(tool, tmp_path):  # noqa: F811
+    folder = write(tmp_path / "checkpoint-500")
+    (folder / "trainer_state.json").write_text('{"global_step": 499}')
+    done = run(tool, "merge", "--input_dir", tmp_path)
+    assert "is of step 500 by its name, but of step 499 by its trainer_state.json" in done.stderr

@@ -2,6 +2,7 @@
 lies beside that one, whatever comes first."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -137,3 +138,18 @@ def test_the_folder_of_another_training_is_not_taken(bench, training):
     assert sidecar.once() == 2
     assert f"which is that of {bench.run.parent} itself" in sidecar.log()
     assert list(home.iterdir()) == [home / "run_id"] and training.names() == ["checkpoint_0"]
+
+
+def test_checkpoints_on_a_disk_of_their_own_are_refused_with_a_hint(bench):
+    """No hard link leads from beside the folder into it."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
+        pytest.skip("no user namespace may mount here")
+    bench.run = bench.home / "project" / "checkpoints"
+    bench.run.mkdir(parents=True)
+    sidecar = bench.sidecar(*QUICK, "--set", "watch.pattern=checkpoint_{step}", "--once")
+    inside = f"mount -t tmpfs tmpfs {bench.run} && exec {shlex.join(sidecar.command)}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-ec", inside], env=sidecar.environment, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 2, done.stderr
+    assert "is a file system of its own" in done.stderr and "mount the folder above it instead" in done.stderr
+    assert [path.name for path in bench.run.parent.iterdir()] == ["checkpoints"]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "store/checkpoint/home_place.h"
 #include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
@@ -55,7 +56,7 @@ Result<std::string> real_checkpoint_path(const FileSystem& files, const std::str
 
 std::vector<std::string> checkpoint_patterns(const std::string& pattern) {
   if (!pattern.empty()) return {pattern};
-  return {"checkpoint-{step}", "step-{step}"};
+  return {"checkpoint-{step}", "step-{step}", "checkpoint_{step}"};
 }
 
 std::optional<std::int64_t> step_in_name(const std::string& folder,
@@ -146,11 +147,13 @@ CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::str
   return {};
 }
 
-std::string merged_place(const FileSystem& files, const std::string& folder,
-                         const std::vector<std::string>& patterns, const std::string& kind) {
+Result<std::string> merged_place(const FileSystem& files, const std::string& folder,
+                                 const std::vector<std::string>& patterns,
+                                 const std::string& kind) {
   const std::string outermost = checkpoint::outermost_checkpoint(files, folder);
-  const std::string place =
-      join_path(checkpoint::home_of_run(files, parent_path(outermost)), "merged");
+  const auto home = checkpoint::home_place(files, parent_path(outermost), patterns.front());
+  EVALCAR_RETURN_IF_ERROR(checkpoint::check_home_owner(files, parent_path(outermost), home));
+  const std::string place = join_path(home.path, "merged");
   const std::string name = base_name(folder);
   auto step = step_in_name(folder, patterns);
   if (!step) step = checkpoint::step_of_name(name, kPartitions);

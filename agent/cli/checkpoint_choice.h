@@ -27,7 +27,7 @@ struct NamedFolder {
 };
 
 /// What names of checkpoints are looked for in a run folder, in this order: `pattern` if it is not
-/// empty, else the Hugging Face Trainer's and torchtitan's.
+/// empty, else the Hugging Face Trainer's, torchtitan's and accelerate's.
 std::vector<std::string> checkpoint_patterns(const std::string& pattern);
 
 /// The step that a checkpoint's folder has in its name.
@@ -71,10 +71,11 @@ CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::str
                                          const checkpoint::LayoutOptions& layout, bool all);
 
 /// <run>/_evalcar/merged/<step>/<kind>: where what is merged of a checkpoint goes by default. The
-/// run is the folder around the outermost checkpoint that `folder` lies in; without a step that
-/// one's name stands in its place. A checkpoint within one (a named adapter) has its name before
-/// the kind.
-std::string merged_place(const FileSystem& files, const std::string& folder,
-                         const std::vector<std::string>& patterns, const std::string& kind);
+/// run is the folder around the outermost checkpoint that `folder` lies in (`_evalcar` may lie
+/// beside it: home_place.h); without a step that one's name stands in its place. A checkpoint
+/// within one (a named adapter) has its name before the kind. kInvalidArgument: that `_evalcar` is
+/// another training's.
+Result<std::string> merged_place(const FileSystem& files, const std::string& folder,
+                                 const std::vector<std::string>& patterns, const std::string& kind);
 
 }  // namespace evalcar::cli

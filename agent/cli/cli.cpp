@@ -131,8 +131,9 @@ void add_merge(CLI::App& app, Action& action) {
   command->add_option("--output_dir,--output-dir", options->output_dir, "Where the folder goes");
   command->add_option("--type", options->type, "hf, fsdp2, dcp or auto");
   command->add_option("--step", options->step, "This checkpoint of a run folder");
-  command->add_option("--pattern", options->pattern,
-                      "Names of a run folder's checkpoints (checkpoint-{step}, else step-{step})");
+  command->add_option(
+      "--pattern", options->pattern,
+      "Names of a run folder's checkpoints (checkpoint-{step}, step-{step} or checkpoint_{step})");
   command->add_option("--state_dict_dirname,--state-dict-dirname", options->state_dict_dirname,
                       "The shards' folder");
   command->add_option("--weights", *weights, "regular or ema")

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "agent/cli/doctor.h"
-#include "agent/run/home_place.h"
+#include "agent/run/home_move.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout.h"
 
@@ -177,7 +177,7 @@ Findings check_output_directory(FileSystem& files, const config::Settings& setti
              "set watch.output_dir to the trainer's output directory"}};
   }
   const auto checkpoints = checkpoints_in(files, dir, settings.watch.pattern);
-  const run::HomePlace home = run::home_place(files, dir, settings.watch.pattern);
+  const checkpoint::HomePlace home = checkpoint::home_place(files, dir, settings.watch.pattern);
   if (const Status place = run::check_home_place(files, dir, home); !place.has_value()) {
     return {{"output directory", Level::kProblem, place.error().message}};
   }

@@ -351,7 +351,10 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
     sources.plans.push_back(std::move(plan));
   }
   if (options.average) kind = kind == "regular" ? "average" : "average_" + kind;
-  sources.default_output = merged_place(files, last, checkpoint_patterns(options.pattern), kind);
+  if (!options.output_dir.empty()) return sources;
+  auto place = merged_place(files, last, checkpoint_patterns(options.pattern), kind);
+  if (!place.has_value()) return usage(place.error().message + "; or give --output_dir");
+  sources.default_output = std::move(place).value();
   return sources;
 }
 

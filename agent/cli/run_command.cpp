@@ -19,7 +19,6 @@
 #include "agent/config/run_config.h"
 #include "agent/run/agent.h"
 #include "agent/run/evaluation_settings.h"
-#include "agent/run/home_place.h"
 #include "agent/service/init_process.h"
 #include "agent/service/reload.h"
 #include "agent/service/service_manager.h"
@@ -28,6 +27,7 @@
 #include "agent/watch/inotify.h"
 #include "evaluator/tasks/task_file.h"
 #include "store/base/timed_file_system.h"
+#include "store/checkpoint/home_place.h"
 #include "store/checkpoint/hub_cache.h"
 #include "store/checkpoint/output_place.h"
 #include "store/state/location.h"
@@ -106,7 +106,7 @@ void guard_places(TimedFileSystem& files, const config::Settings& settings) {
   for (const std::string& dir : settings.watch.output_dir) {
     files.guard(absolute_path(dir));
     const std::string home =
-        run::home_place(files, absolute_path(dir), settings.watch.pattern).path;
+        checkpoint::home_place(files, absolute_path(dir), settings.watch.pattern).path;
     files.guard(home);  // it may lie beside the directory
     files.read_through_links(absolute_path(dir), home);
   }

@@ -10,6 +10,7 @@
 #include "agent/report/pace.h"
 #include "store/base/text.h"
 #include "store/base/timed_file_system.h"
+#include "store/checkpoint/home_place.h"
 #include "store/state/store.h"
 
 namespace evalcar::cli {
@@ -60,9 +61,8 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
   facts.pid = *pid;
   std::vector<std::string> places;
   if (run.has_value()) {
-    places.push_back(join_path(run->output_dir, "_evalcar/status.json"));
-    // Beside it where accelerate keeps it (run/home_place.h). The agent's pid tells which it is.
-    places.push_back(join_path(parent_path(run->output_dir), "_evalcar/status.json"));
+    const auto home = checkpoint::home_place(files, run->output_dir, "");
+    places.push_back(join_path(home.path, "status.json"));
   }
   // Until there is a checkpoint, and where publish.dir names another folder.
   places.push_back(db + ".status.json");

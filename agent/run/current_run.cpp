@@ -9,6 +9,7 @@
 #include "agent/run/warn_once.h"
 #include "store/base/file_system_kind.h"
 #include "store/base/stale_temporaries.h"
+#include "store/checkpoint/output_place.h"
 #include "store/state/location.h"
 
 namespace evalcar::run {
@@ -284,7 +285,7 @@ std::optional<MonotonicTime> CurrentRun::renewal_due() const {
 
 /// Never the output directory itself, which somebody may be removing.
 Status CurrentRun::make_home() {
-  if (!home_.beside() && is_kept_by_accelerate(around_.files, path_, pattern_)) {
+  if (!home_.beside() && checkpoint::is_kept_by_accelerate(around_.files, path_, pattern_)) {
     return make_error(ErrorCode::kUnavailable,
                       home() + ": is not made, accelerate would take it for a checkpoint");
   }

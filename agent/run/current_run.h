@@ -13,7 +13,7 @@
 #include "agent/publish/recall.h"
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
-#include "agent/run/home_place.h"
+#include "agent/run/home_move.h"
 #include "agent/run/output_lock.h"
 #include "agent/run/slice.h"
 #include "agent/run/surroundings.h"
@@ -77,7 +77,7 @@ class CurrentRun {
   void settle_takeover() { took_over_ = false; }
   /// When the ownership has to be renewed; absent: never.
   std::optional<MonotonicTime> renewal_due() const;
-  /// Our folder: `<output_dir>/_evalcar`, or beside it (home_place.h).
+  /// Our folder: `<output_dir>/_evalcar`, or beside it (store/checkpoint/home_place.h).
   const std::string& home() const { return home_.path; }
   const std::string& output_dir() const { return path_; }
   /// Why our folder, or the lock in it, could not be made at the last try; "" where it was.

@@ -10,6 +10,7 @@
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
 #include "store/base/stale_temporaries.h"
+#include "store/checkpoint/output_place.h"
 #include "store/state/location.h"
 
 namespace evalcar::run {
@@ -113,7 +114,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
   remove_stale_temporaries(around.files, parent_path(database));
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t recovered, store->recover());
   // The database is ours alone now: nobody else who knows these leases is at work.
-  const HomePlace home = home_place(around.files, path, settings.watch.pattern);
+  const HomePlace home = checkpoint::home_place(around.files, path, settings.watch.pattern);
   EVALCAR_RETURN_IF_ERROR(check_home_place(around.files, path, home));
   const Status moved = move_home_beside(around.files, path, home);
   if (!moved.has_value()) spdlog::error("{}", moved.error().message);
@@ -121,8 +122,8 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
   if (home.beside()) spdlog::info("what belongs to it is kept in {}", home.path);
   if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
   EVALCAR_ASSIGN_OR_RETURN(auto posting, Posting::open(around, settings, *store));
-  std::unique_ptr<OutputDirectory> directory(new OutputDirectory(
-      around, settings, path, home, std::move(store), std::move(posting)));
+  std::unique_ptr<OutputDirectory> directory(
+      new OutputDirectory(around, settings, path, home, std::move(store), std::move(posting)));
   if (!moved.has_value()) directory->misplaced_ = moved.error().message;
   return directory;
 }
@@ -253,7 +254,8 @@ void OutputDirectory::look_at_home() {
   const MonotonicTime now = around_.clock.monotonic_now();
   if (home_.beside() || must_begin_anew_ || now < home_look_at_) return;
   home_look_at_ = now + settings_.watch.poll_interval;
-  if (!is_kept_by_accelerate(around_.files, path_, settings_.watch.pattern) || silent()) return;
+  if (!checkpoint::is_kept_by_accelerate(around_.files, path_, settings_.watch.pattern) || silent())
+    return;
   misplaced_ = home_.path +
                ": accelerate began to keep its checkpoints beside it, and fails on every other "
                "entry; it is moved out of the way";

@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <random>
 
+#include "store/checkpoint/home_place.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::run {
 namespace {
 
 constexpr std::size_t kMarkLength = 32;
-constexpr const char* kFile = "run_id";
 constexpr std::string_view kHex = "0123456789abcdef";
 
 }  // namespace
 
 std::string read_mark(const FileSystem& files, const std::string& home) {
-  auto text = read_file(files, join_path(home, kFile), 100);
+  auto text = read_file(files, join_path(home, checkpoint::kRunMarkFile), 100);
   if (!text.has_value()) return "";
   if (text->ends_with('\n')) text->pop_back();
   const bool whole =
@@ -24,7 +24,7 @@ std::string read_mark(const FileSystem& files, const std::string& home) {
 }
 
 Status write_mark(FileSystem& files, const std::string& home, const std::string& mark) {
-  return write_file_atomically(files, join_path(home, kFile), mark + "\n");
+  return write_file_atomically(files, join_path(home, checkpoint::kRunMarkFile), mark + "\n");
 }
 
 std::string new_mark() {

@@ -16,8 +16,16 @@ Error usage(std::string message) {
 
 constexpr std::string_view kTorchtitan = "step-{step}";
 constexpr std::string_view kAccelerate = "checkpoint_{step}";
+constexpr std::string_view kAcceleratePrefix = "checkpoint_";
+constexpr std::string_view kAccelerateFolder = "checkpoints";
+/// save_state() of every release writes it, whatever is saved.
+constexpr std::string_view kAccelerateFile = "random_states_0.pkl";
 constexpr std::array<std::string_view, 3> kPatterns = {"checkpoint-{step}", kTorchtitan,
                                                        kAccelerate};
+
+bool is_there(const FileSystem& files, const std::string& path) {
+  return files.info(path).has_value();
+}
 
 bool holds(const FileSystem& files, const std::string& folder,
            std::span<const std::string_view> patterns) {
@@ -102,7 +110,7 @@ Status check_output_place(const FileSystem& files, const std::string& path, Outp
           "\" is a name that torchtitan, whose checkpoints lie beside it, takes for one of "
           "them; choose one without \"step-\"");
     }
-    if (holds(files, around, std::span(&kAccelerate, 1))) {
+    if (is_kept_by_accelerate(files, around, "")) {
       return usage(output +
                    ": lies beside the checkpoints of accelerate, which takes a number out "
                    "of every name in " +
@@ -119,9 +127,17 @@ Status check_output_place(const FileSystem& files, const std::string& path, Outp
   return {};
 }
 
-std::string home_of_run(const FileSystem& files, const std::string& run) {
-  const bool numbered = holds(files, run, std::span(&kAccelerate, 1));
-  return join_path(numbered ? parent_path(run) : run, "_evalcar");
+bool is_kept_by_accelerate(const FileSystem& files, const std::string& folder,
+                           std::string_view pattern) {
+  const bool named = base_name(folder) == kAccelerateFolder ||
+                     base_name(resolve_output(files, folder).value_or(folder)) == kAccelerateFolder;
+  if (named && pattern.starts_with(kAcceleratePrefix)) return true;
+  const auto entries = files.list(folder);
+  if (!entries.has_value()) return false;
+  return std::ranges::any_of(*entries, [&](const DirectoryEntry& entry) {
+    return step_of_name(entry.name, kAccelerate).has_value() &&
+           (named || is_there(files, join_path(join_path(folder, entry.name), kAccelerateFile)));
+  });
 }
 
 }  // namespace evalcar::checkpoint

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -31,11 +32,14 @@ enum class OutputUse {
 /// which the final model was saved is no checkpoint: it holds some.
 ///
 /// torchtitan looks for "step-N" anywhere in a name, and resumes from and purges what has it, so
-/// none beside its step-N. accelerate's automatic naming (checkpoint_N) takes a number out of every
-/// name in its folder, and the training dies of one that has none: nothing at all goes there.
+/// none beside its step-N. Nothing at all goes into a folder that is_kept_by_accelerate().
 Status check_output_place(const FileSystem& files, const std::string& path, OutputUse use);
 
-/// "_evalcar" of a run folder: in it, or around it where accelerate's checkpoint_N lie.
-std::string home_of_run(const FileSystem& files, const std::string& run);
+/// Whether accelerate, with automatic_checkpoint_naming, takes every entry of the folder for a
+/// checkpoint of its own and the training dies of a name without a number: a folder named
+/// `checkpoints` with a `checkpoint_<n>` in it, or whose checkpoints `pattern` calls so; and any
+/// folder with a `checkpoint_<n>` that accelerate wrote. It need not exist.
+bool is_kept_by_accelerate(const FileSystem& files, const std::string& folder,
+                           std::string_view pattern);
 
 }  // namespace evalcar::checkpoint

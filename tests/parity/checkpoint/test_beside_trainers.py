@@ -126,3 +126,44 @@ def test_no_folder_is_looked_into_that_a_link_leads_to(tool, tmp_path):  # noqa:
     if not log.exists() or not log.read_text():
         pytest.skip(f"strace cannot trace here: {done.stderr}")
     assert "dataloader_state_world_size" not in log.read_text()
+
+
+def write_numbered(run, *, by_accelerate):
+    folder = write(run / "checkpoint_3")
+    if by_accelerate:
+        (folder / "random_states_0.pkl").write_bytes(b"")
+    return folder
+
+
+@pytest.mark.parametrize(("name", "by_accelerate", "home"), [
+    ("checkpoints", False, "_evalcar"), ("runs", True, "_evalcar"), ("runs", False, "runs/_evalcar"),
+])  # fmt: skip
+def test_a_merge_goes_where_the_agent_keeps_its_folder(tool, tmp_path, name, by_accelerate, home):  # noqa: F811
+    """Numbers alone do not make a folder accelerate's: another program may name its checkpoints so."""
+    folder = write_numbered(tmp_path / name, by_accelerate=by_accelerate)
+    run(tool, "merge", "--input_dir", tmp_path / name)
+    assert (tmp_path / home / "merged" / "3" / "regular" / "model.safetensors").exists()
+    allowed = name == "runs" and not by_accelerate
+    run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / name / "out", code=0 if allowed else 2)
+
+
+def test_a_folder_that_the_agent_signed_is_found_whatever_the_names_are(tool, tmp_path):  # noqa: F811
+    folder = write(tmp_path / "project" / "checkpoints" / "checkpoint-5")
+    (tmp_path / "project" / "_evalcar").mkdir()
+    (tmp_path / "project" / "_evalcar" / "watched").write_text("checkpoints\n")
+    run(tool, "merge", "--input_dir", folder)
+    assert list((tmp_path / "project" / "_evalcar").glob("merged/5/regular/model.safetensors"))
+    assert os.listdir(tmp_path / "project" / "checkpoints") == ["checkpoint-5"]
+
+
+@pytest.mark.parametrize(("mark", "content"), [("run_id", "0123456789abcdef" * 2 + "\n"), ("watched", "others\n")])
+def test_no_merge_goes_into_the_folder_of_another_training(tool, tmp_path, mark, content):  # noqa: F811
+    folder = write_numbered(tmp_path / "checkpoints", by_accelerate=True)
+    (tmp_path / "_evalcar").mkdir()
+    (tmp_path / "_evalcar" / mark).write_text(content)
+
+    done = run(tool, "merge", "--input_dir", folder, code=2)
+
+    assert "which is that of" in done.stderr and "--output_dir" in done.stderr
+    assert os.listdir(tmp_path / "_evalcar") == [mark]
+    run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "elsewhere")

@@ -151,8 +151,10 @@ Result<std::string> merged_place(const FileSystem& files, const std::string& fol
                                  const std::vector<std::string>& patterns,
                                  const std::string& kind) {
   const std::string outermost = checkpoint::outermost_checkpoint(files, folder);
-  const auto home = checkpoint::home_place(files, parent_path(outermost), patterns.front());
-  EVALCAR_RETURN_IF_ERROR(checkpoint::check_home_owner(files, parent_path(outermost), home));
+  const bool is_final_model = outermost == folder && checkpoint::is_run_folder(files, folder);
+  const std::string run = is_final_model ? folder : parent_path(outermost);
+  const auto home = checkpoint::home_place(files, run, patterns.front());
+  EVALCAR_RETURN_IF_ERROR(checkpoint::check_home_owner(files, run, home));
   const std::string place = join_path(home.path, "merged");
   const std::string name = base_name(folder);
   auto step = step_in_name(folder, patterns);

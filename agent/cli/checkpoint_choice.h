@@ -71,8 +71,9 @@ CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::str
                                          const checkpoint::LayoutOptions& layout, bool all);
 
 /// <run>/_evalcar/merged/<step>/<kind>: where what is merged of a checkpoint goes by default. The
-/// run is the folder around the outermost checkpoint that `folder` lies in (`_evalcar` may lie
-/// beside it: home_place.h); without a step that one's name stands in its place. A checkpoint
+/// run is the folder around the outermost checkpoint that `folder` lies in, or `folder` itself if
+/// it is a run's with the final model (`_evalcar` may lie beside it: home_place.h); without a step
+/// the checkpoint's name stands in its place. A checkpoint
 /// within one (a named adapter) has its name before the kind. kInvalidArgument: that `_evalcar` is
 /// another training's.
 Result<std::string> merged_place(const FileSystem& files, const std::string& folder,

@@ -12,6 +12,7 @@
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
 #include "store/base/text.h"
+#include "store/checkpoint/output_place.h"
 #include "store/checkpoint/plan.h"
 #include "store/checkpoint/plan_warnings.h"
 
@@ -34,6 +35,7 @@ struct Findings {
   std::optional<std::string> run;     // the run folder, if one was given
   std::vector<std::int64_t> steps;    // of its checkpoints, from the first
   std::vector<std::string> left_out;  // newer ones, each with the reason
+  bool has_final_model = false;       // of the run: in its own folder
   std::optional<checkpoint::LayoutReport> report;
   std::optional<Plan> plan;
   std::optional<std::vector<TensorDigest>> digests;
@@ -70,6 +72,7 @@ std::string choose_from_run(const FileSystem& files, const NamedFolder& named,
   const auto found = steps_of_run(files, named.path, patterns);
   if (!found.has_value() || found->steps.empty()) return named.path;
   findings.run = named.path;
+  findings.has_final_model = checkpoint::inspect_layout(files, named.path).has_value();
   findings.steps.assign(found->steps.rbegin(), found->steps.rend());
   CompleteCheckpoints complete =
       complete_checkpoints(files, named.path, *found, options.weights, layout, false);
@@ -263,14 +266,24 @@ Result<ordered_json> compare(const FileSystem& files, const Findings& here, cons
                     hash_threads(options)});
 }
 
-/// Of a run folder: which checkpoint was taken, and which newer ones were not.
-void tell_choice(const Findings& findings, std::ostream& err) {
-  if (!findings.run) return;
+/// Of a run folder: which checkpoint was taken, and which newer ones were not; or that the final
+/// model in it was.
+void tell_choice(const FileSystem& files, const Findings& findings, std::ostream& err) {
+  if (!findings.run) {
+    const std::string other =
+        findings.report ? checkpoint::checkpoint_in_run(files, findings.folder) : "";
+    if (other.empty()) return;
+    err << "evalcar inspect: the weights in " << printable(findings.folder)
+        << " itself are looked at, not those of checkpoints in it such as " << printable(other)
+        << "\n";
+    return;
+  }
   for (const std::string& why : findings.left_out) {
     err << "evalcar inspect: left out: " << printable(why) << "\n";
   }
   err << "evalcar inspect: " << printable(*findings.run) << " is a run folder; of its checkpoints "
-      << printable(findings.folder) << " is looked at\n";
+      << printable(findings.folder) << " is looked at"
+      << (findings.has_final_model ? ", not the weights in the run folder itself\n" : "\n");
 }
 
 }  // namespace
@@ -280,7 +293,7 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
   InspectOptions options = given;  // a named folder of shards says which weights are meant
   const bool hash = options.hash || !options.diff.empty();
   const Findings here = look_at(options.checkpoint, options, hash, files);
-  tell_choice(here, err);
+  tell_choice(files, here, err);
   ordered_json document = findings_json(here, options);
   int code = exit_code(here);
   if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
@@ -291,7 +304,7 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
   if (!options.diff.empty() && here.digests) {
     InspectOptions other = options;
     const Findings there = look_at(options.diff, other, true, files);
-    tell_choice(there, err);
+    tell_choice(files, there, err);
     const auto diff =
         there.digests ? compare(files, here, there, options) : Result<ordered_json>(*there.error);
     if (diff.has_value()) {

@@ -10,6 +10,7 @@
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/hub_cache.h"
 #include "store/checkpoint/json_scan.h"
+#include "store/checkpoint/output_place.h"
 #include "store/checkpoint/plan_warnings.h"
 
 namespace evalcar::cli {
@@ -158,6 +159,16 @@ Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptio
   return folders;
 }
 
+/// A run folder whose checkpoints have names of their own: its final model is merged.
+void tell_of_others(const FileSystem& files, const std::string& folder, std::ostream& err) {
+  const std::string other = checkpoint::checkpoint_in_run(files, folder);
+  if (other.empty()) return;
+  const std::size_t number = other.find_last_not_of("0123456789") + 1;
+  err << "evalcar merge: the weights in " << printable(folder) << " itself are merged; checkpoints "
+      << "such as " << printable(other) << " in it are chosen by --pattern \""
+      << printable(other.substr(0, number)) << kStepPlace << "\"\n";
+}
+
 /// Absolute folders of the checkpoints that the options mean.
 Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
                                                     std::vector<std::string> folders,
@@ -177,6 +188,7 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
         !report.has_value() && !report.error().retryable && !is_run && options.pattern.empty();
     if (named_checkpoint || (report.has_value() && !asks_for_steps) || known_but_unread) {
       EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
+      if (report.has_value()) tell_of_others(files, folders[0], err);
       return folders;
     }
     if (report.has_value() && !options.step && !options.average) {  // by the training's final save

@@ -24,12 +24,14 @@ Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-/// The output is neither inside a source nor around one.
+/// The output is neither inside a source nor around one. A run folder whose final model is the
+/// source has room for others.
 Status check_apart(const FileSystem& files, const std::string& output,
                    const std::vector<std::string>& sources) {
   for (const std::string& source : sources) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string real, files.real_path(source));
-    if (output == real || output.starts_with(real + "/")) {
+    const bool inside = output.starts_with(real + "/") && !is_run_folder(files, real);
+    if (output == real || inside) {
       return usage(output + ": lies inside the checkpoint " + real +
                    "; nothing is ever written there");
     }

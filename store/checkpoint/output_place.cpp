@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "store/checkpoint/home_place.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::checkpoint {
@@ -27,15 +28,17 @@ bool is_there(const FileSystem& files, const std::string& path) {
   return files.info(path).has_value();
 }
 
+bool has_step(std::string_view name, std::span<const std::string_view> patterns = kPatterns) {
+  return std::ranges::any_of(
+      patterns, [&](std::string_view pattern) { return step_of_name(name, pattern).has_value(); });
+}
+
 bool holds(const FileSystem& files, const std::string& folder,
            std::span<const std::string_view> patterns) {
   const auto entries = files.list(folder);
   if (!entries.has_value()) return false;
-  return std::any_of(entries->begin(), entries->end(), [&](const DirectoryEntry& entry) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
-      return step_of_name(entry.name, pattern).has_value();
-    });
-  });
+  return std::ranges::any_of(
+      *entries, [&](const DirectoryEntry& entry) { return has_step(entry.name, patterns); });
 }
 
 bool holds_checkpoints(const FileSystem& files, const std::string& folder) {
@@ -60,7 +63,22 @@ bool has_name_of_checkpoint(const FileSystem& files, const std::string& folder) 
 }
 
 bool has_content_of_checkpoint(const FileSystem& files, const std::string& folder) {
-  return !holds_checkpoints(files, folder) && inspect_layout(files, folder).has_value();
+  return inspect_layout(files, folder).has_value() && !is_run_folder(files, folder);
+}
+
+/// "epoch_3", "my-step-20"; but not "global_step20", "2_Dense".
+bool ends_in_number(std::string_view name) {
+  const std::size_t before = name.find_last_not_of("0123456789");
+  return before != std::string_view::npos && before > 0 && before + 1 < name.size() &&
+         (name[before] == '-' || name[before] == '_');
+}
+
+/// What parts of a checkpoint (pytorch_model_fsdp_0, optimizer_0, a named adapter) do not have.
+bool is_whole_checkpoint(const FileSystem& files, const std::string& folder) {
+  constexpr std::array<std::string_view, 3> kOfWhole = {"config.json", "trainer_state.json",
+                                                        kAccelerateFile};
+  return std::ranges::any_of(
+      kOfWhole, [&](std::string_view name) { return is_there(files, join_path(folder, name)); });
 }
 
 }  // namespace
@@ -81,6 +99,22 @@ Result<std::string> resolve_output(const FileSystem& files, const std::string& p
     if (parent == existing) return real.error();
     existing = parent;
   }
+}
+
+std::string checkpoint_in_run(const FileSystem& files, const std::string& folder) {
+  const auto entries = files.list(folder);
+  if (!entries.has_value()) return "";
+  const auto found = std::ranges::find_if(*entries, [&](const DirectoryEntry& entry) {
+    return has_step(entry.name) || (ends_in_number(entry.name) &&
+                                    is_whole_checkpoint(files, join_path(folder, entry.name)));
+  });
+  return found == entries->end() ? "" : found->name;
+}
+
+bool is_run_folder(const FileSystem& files, const std::string& folder) {
+  const auto home = files.info_followed(home_within(folder));
+  return (home.has_value() && home->type == FileType::kDirectory) ||
+         !checkpoint_in_run(files, folder).empty();
 }
 
 std::string outermost_checkpoint(const FileSystem& files, const std::string& folder) {

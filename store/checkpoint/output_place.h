@@ -13,6 +13,15 @@ namespace evalcar::checkpoint {
 /// if it leads through ".." of a folder that is not there.
 Result<std::string> resolve_output(const FileSystem& files, const std::string& path);
 
+/// The name of a checkpoint in the folder, by which that is a run's whatever else lies in it; ""
+/// if it holds none. One that has the name that the Hugging Face Trainer, torchtitan or accelerate
+/// gives; or that ends in a number ("epoch_3") and is a whole one, not a part of a checkpoint.
+std::string checkpoint_in_run(const FileSystem& files, const std::string& folder);
+
+/// Whether a folder is a run's, which may hold the final model, too: it holds a checkpoint, or our
+/// own folder from when it did.
+bool is_run_folder(const FileSystem& files, const std::string& folder);
+
 /// The outermost folder, `folder` itself or one around it, that is a checkpoint by its name or its
 /// content; `folder` if none is. What lies around it is nobody's checkpoint. `folder` is absolute.
 std::string outermost_checkpoint(const FileSystem& files, const std::string& folder);
@@ -29,7 +38,7 @@ enum class OutputUse {
 /// A trainer deletes the checkpoints with the oldest time of change, so a file put into one gets
 /// another one deleted; its recursive delete fails if something appears meanwhile; and it counts,
 /// parses and resumes whatever begins with "checkpoint" beside its checkpoints. A run folder into
-/// which the final model was saved is no checkpoint: it holds some.
+/// which the final model was saved (is_run_folder) is no checkpoint.
 ///
 /// torchtitan looks for "step-N" anywhere in a name, and resumes from and purges what has it, so
 /// none beside its step-N. Nothing at all goes into a folder that is_kept_by_accelerate().

@@ -12,21 +12,33 @@ using namespace evalcar::checkpoint::testing;
 
 namespace {
 
-/// /run with the final model and checkpoint-500 in it; /model, a checkpoint by its content alone.
+/// /run with the final model and checkpoint-500 in it; /model, a checkpoint by its content alone;
+/// /epochs, /states and /watched: the final model, and what shows that it is a run's folder.
 struct Disk {
   test::FakeClock clock;
   test::MemoryFileSystem files{clock};
 
   Disk() {
-    const std::string weights = safetensors_bytes(
-        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", bytes_of<float>({1}));
-    for (const char* folder : {"/run", "/model"}) {
-      files.put_file(std::string(folder) + "/model.safetensors", weights);
-      files.put_file(std::string(folder) + "/config.json", "{}");
+    for (const char* folder : {"/run", "/model", "/epochs", "/epochs/epoch_1", "/states",
+                               "/watched", "/sentences", "/sentences/2_Dense", "/shards"}) {
+      put_model(folder);
     }
+    files.put_file("/states/my-step-20/model.safetensors", weights());
+    files.put_file("/states/my-step-20/random_states_0.pkl", "");
+    files.put_directory("/watched/_evalcar");
+    files.put_file("/shards/pytorch_model_fsdp_0/.metadata", "");
+    files.put_file("/shards/optimizer_0/.metadata", "");
     files.put_directory("/run/checkpoint-500");
     files.put_directory("/copied/checkpoint-7");
     files.put_directory("/empty");
+  }
+  static std::string weights() {
+    return safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                             bytes_of<float>({1}));
+  }
+  void put_model(const std::string& folder) {
+    files.put_file(folder + "/model.safetensors", weights());
+    files.put_file(folder + "/config.json", "{}");
   }
   bool allowed(const std::string& path, OutputUse use = OutputUse::kFilled) const {
     const Status place = check_output_place(files, path, use);
@@ -64,8 +76,33 @@ TEST_CASE("no name beside checkpoints begins with checkpoint") {
 
 TEST_CASE("a run folder takes results, also when the final model was saved into it") {
   const Disk disk;
-  for (const char* place : {"/run/_evalcar", "/run/evalcar_results", "/run", "/elsewhere/new"}) {
+  for (const char* place :
+       {"/run/_evalcar", "/run/evalcar_results", "/run", "/elsewhere/new", "/epochs/merged",
+        "/epochs/_evalcar/merged/1", "/states/merged", "/watched/merged", "/watched"}) {
     INFO(place);
     CHECK(disk.allowed(place));
   }
+}
+
+TEST_CASE("in a run folder with the final model its checkpoints stay closed") {
+  const Disk disk;
+  for (const char* place : {"/run/checkpoint-500/merged", "/epochs/epoch_1/merged",
+                            "/epochs/epoch_1", "/states/my-step-20/a/b"}) {
+    INFO(place);
+    CHECK_FALSE(disk.allowed(place));
+  }
+}
+
+TEST_CASE("parts of a checkpoint do not make it a run folder") {
+  const Disk disk;
+  CHECK_FALSE(disk.allowed("/sentences/merged"));
+  CHECK_FALSE(disk.allowed("/shards/merged"));
+}
+
+TEST_CASE("the outermost checkpoint lies within the run folder that holds the final model") {
+  const Disk disk;
+  CHECK(outermost_checkpoint(disk.files, "/epochs/epoch_1") == "/epochs/epoch_1");
+  CHECK(outermost_checkpoint(disk.files, "/states/my-step-20") == "/states/my-step-20");
+  CHECK(outermost_checkpoint(disk.files, "/run/checkpoint-500") == "/run/checkpoint-500");
+  CHECK(outermost_checkpoint(disk.files, "/shards/pytorch_model_fsdp_0") == "/shards");
 }

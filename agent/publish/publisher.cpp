@@ -7,7 +7,7 @@
 #include "agent/publish/event_file.h"
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/metrics_log.h"
-#include "agent/publish/recall.h"
+#include "agent/publish/result_record.h"
 #include "agent/publish/results_files.h"
 #include "agent/publish/table.h"
 #include "agent/publish/utc.h"

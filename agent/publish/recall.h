@@ -15,22 +15,18 @@
 
 namespace evalcar::publish {
 
-/// JSON of what a row cannot be made again without; part of the results file. Of a result without
-/// what that file says already.
-Result<std::string> record_of(const state::Reader& reader, const state::Evaluation& evaluation,
-                              const protocol::EvaluationResult& result);
-
 struct Recalled {
   std::int64_t taken = 0;
-  /// Lines of this run that the database does not know and that cannot be taken, and why. What they
+  /// Lines of this run that the database does not know and that cannot be taken, and why; or why
+  /// metrics.jsonl could not be read on. What they
   /// measured is measured again where its checkpoint is still there, and recognised then.
   std::vector<std::string> left;
 };
 
 /// Gives the store what metrics.jsonl and the results files in a folder know of a run and it does
 /// not. Only reads files. A line is taken only if its results file says the same: its key over
-/// weights, settings, tasks and fingerprints, and each of its numbers. A folder of thousands of
-/// results is recalled in slices. Not thread-safe.
+/// weights, settings, tasks and fingerprints, and each of its numbers. Thousands of results and
+/// long samples files are recalled in slices; no file is held open between two. Not thread-safe.
 class Recall {
  public:
   /// `files` and `store` must outlive it.
@@ -39,8 +35,8 @@ class Recall {
   Recall(Recall&&) noexcept;
   Recall& operator=(Recall&&) noexcept;
 
-  /// Goes on until all is recalled (true), or until `enough` says so behind a line. Errors: the
-  /// store's; what was taken stays so.
+  /// Goes on until all is recalled (true), or until `enough` says so: it is asked behind each line
+  /// of each file and each mebibyte that holds none. Errors: the store's; what was taken stays so.
   Result<bool> step(const std::function<bool()>& enough);
   /// So far.
   const Recalled& recalled() const;
@@ -53,10 +49,5 @@ class Recall {
 /// The same at once.
 Result<Recalled> recall_published(const FileSystem& files, const std::string& dir,
                                   state::Store& store, const state::Run& run);
-
-/// The generation of the run that the newest line in `dir` is of, if its name is `<stem>-<n>`; else
-/// 0.
-std::int64_t published_generation(const FileSystem& files, const std::string& dir,
-                                  const std::string& stem);
 
 }  // namespace evalcar::publish

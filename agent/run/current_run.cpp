@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "agent/publish/logged_lines.h"
 #include "agent/run/rows.h"
 #include "agent/run/run_identity.h"
 #include "agent/run/warn_once.h"

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "agent/publish/logged_lines.h"
 #include "agent/publish/metrics_log.h"
 #include "agent/publish/recall.h"
 #include "tests/fuzz/bytes_file.h"

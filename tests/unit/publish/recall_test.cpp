@@ -1,6 +1,7 @@
 // What was published makes its rows again in a database that does not know it.
 #include "agent/publish/recall.h"
 
+#include "agent/publish/logged_lines.h"
 #include "tests/unit/publish/desk.h"
 
 using namespace evalcar;
@@ -27,6 +28,12 @@ struct Lost : Desk {
       std::filesystem::remove(s.db() + suffix);
     }
     reopen();
+  }
+  /// Of the first evaluation.
+  std::string samples_file() const {
+    std::string path = std::string(kDir) + "/" + lines()[0]["results"].get<std::string>();
+    path.resize(path.size() - std::string_view("_results.json").size());
+    return path + "_samples_docvqa_val.jsonl";
   }
   Recalled recall() { return must(recall_published(files, kDir, *s.store, s.run)); }
 };
@@ -69,11 +76,49 @@ TEST_CASE("a large folder is recalled in slices, a line at least in each") {
   Recall recall(d.files, kDir, *d.s.store, d.s.run);
 
   int cut = 0;
-  while (cut < 100 && !must(recall.step([] { return true; }))) ++cut;
+  while (cut < 1000 && !must(recall.step([] { return true; }))) ++cut;
 
-  CHECK(cut == 6);  // two lines were read, judged and taken
+  CHECK(cut > 10);  // two lines were read, judged and taken, with two samples each
   CHECK(recall.recalled().taken == 2);
   CHECK(must(d.s.store->read().metrics()).size() == d.before.size());
+}
+
+TEST_CASE("long files are recalled in slices, too: behind each sample, and each mebibyte") {
+  Lost d;
+  const auto slices = [&d] {
+    int asked = 0;
+    Recall recall(d.files, kDir, *d.s.store, d.s.run);
+    CHECK(must(recall.step([&asked] { return ++asked < 0; })));
+    return asked;
+  };
+  const int alone = slices();
+  d.s.store.reset();
+  for (const char* const suffix : {"", "-wal", "-shm"}) std::filesystem::remove(d.s.db() + suffix);
+  d.reopen();
+  std::string samples = must(read_file(d.files, d.samples_file(), std::uint64_t{1} << 20U));
+  for (int doc = 1000; doc < 4000; ++doc) {
+    samples += "{\"doc_id\":" + std::to_string(doc) + "}\n";
+  }
+  d.files.put_file(d.samples_file(), samples);
+  const std::string log = d.files.content(kLog).value();
+  d.files.put_file(kLog, log + std::string(4 * LineReader::kPieceBytes, ' '));
+
+  const int with_more = slices();
+
+  CHECK(with_more >= alone + 3000 + 4);
+  CHECK(must(d.s.store->read().metrics()).size() == d.before.size());
+}
+
+TEST_CASE("where the log cannot be read that is said, and the run begins all the same") {
+  Lost d;
+  d.files.fail_operation("open_readable", EIO);
+
+  const Recalled recalled = d.recall();
+
+  CHECK(recalled.taken == 0);
+  REQUIRE(recalled.left.size() == 1);
+  CHECK(recalled.left[0].find("metrics.jsonl") != std::string::npos);
+  CHECK(d.recall().taken == 2);
 }
 
 TEST_CASE("a lost database knows that weights came back after others") {
@@ -168,4 +213,10 @@ TEST_CASE("the generation of a run is that of its newest line") {
   CHECK(published_generation(d.files, kDir, "run-01234567") == 1);
   CHECK(published_generation(d.files, kDir, "run-0123456") == 0);
   CHECK(published_generation(d.files, "/nowhere", "run-01234567") == 0);
+
+  const std::string text = d.files.content(kLog).value();
+  const std::string newer = "{\"seq\":9,\"run\":\"run-01234567-7\"}\n";
+  const std::string mebibyte(std::size_t{1} << 20U, 'x');
+  d.files.put_file(kLog, text + mebibyte + "\n" + text + newer + "no JSON\n" + mebibyte);
+  CHECK(published_generation(d.files, kDir, "run-01234567") == 7);
 }

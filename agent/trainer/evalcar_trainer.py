@@ -351,12 +351,14 @@ class _Watch(threading.Thread):
         self._logged = None
         self._failures, self._told = 0, ""
         self._ends, self._wake = threading.Event(), threading.Event()
+        self.looked = threading.Event()  # at least once
 
     def run(self):
         while True:
             ending = self._ends.is_set()
             self._wake.clear()
             self._look()
+            self.looked.set()
             if ending or self._failures >= _PATIENCE:
                 return
             self._wake.wait(self.poll_interval)
@@ -899,6 +901,7 @@ class _Training:
     """One call of Trainer.train(), as the callback sees it. Only the Trainer's thread is in here."""
 
     _LOGGER_PATIENCE = 3  # tries to log, after which a logger is left alone
+    _FIRST_LOOK = 10.0  # seconds: a file system that does not answer would not take the checkpoints, either
 
     def __init__(self, options, args, state, handler):
         self.options, self.output_dir = options, options.output_dir or args.output_dir
@@ -943,6 +946,7 @@ class _Training:
             self._safely(self._start_agent, args)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
         self.watch.start()
+        self.watch.looked.wait(self._FIRST_LOOK)  # what lies there now is of an earlier training
         if self.loggers.handler is None:
             logger.warning("the Trainer's other callbacks were not found: results go to state.log_history alone")
 
@@ -1017,6 +1021,7 @@ class _Training:
         step = state.global_step
         self.saved_steps.add(step)
         if self.first:
+            self._safely(self._take, args, state, control)  # a row of this step is not of these weights yet
             self._hand_over(step, state.epoch)
             if self.snapshots is not None:
                 self._safely(self.snapshots.remove, step)  # the checkpoint came after it

@@ -8,7 +8,7 @@ import sys
 import checkpoints
 import pytest
 import training
-from evalcar_trainer import EvalcarCallback
+from evalcar_trainer import EvalcarCallback, Reader
 from training import logged, results_in, trainer
 
 ANLS = "eval/docvqa_val/anls"
@@ -16,7 +16,7 @@ ANLS = "eval/docvqa_val/anls"
 
 def run_program(bench, *arguments):
     command = [sys.executable, training.__file__.replace("training.py", "trainer_program.py"), str(bench.run), str(bench.home / "logged"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def test_a_killed_trainer_and_a_killed_agent_log_nothing_twice(bench):
@@ -28,7 +28,10 @@ def test_a_killed_trainer_and_a_killed_agent_log_nothing_twice(bench):
     assert done >= 1
 
     sidecar.start()
-    newest = max(int(path.name.split("-")[1]) for path in bench.run.glob("checkpoint-*"))
+    saved = {int(path.name.split("-")[1]) for path in bench.run.glob("checkpoint-*")}
+    newest = max(saved)
+    # The second training waits for its own checkpoints alone: what comes after its end would be told by nobody.
+    sidecar.wait_for(lambda s: {(step, "regular") for step in saved} <= s.published(), what="the results of the first training")
     resumed = run_program(bench, "--max-steps", str(newest + 4), "--resume")
 
     assert resumed.returncode == 0, resumed.stderr[-2000:]
@@ -39,8 +42,17 @@ def test_a_killed_trainer_and_a_killed_agent_log_nothing_twice(bench):
     assert {newest + 2, newest + 4} <= {step for step, _ in told}
 
 
-def test_results_of_checkpoints_that_lay_there_before_are_another_trainings(bench, caplog):
+def test_results_of_checkpoints_that_lay_there_before_are_another_trainings(bench, caplog, monkeypatch):
+    """Also where the first look at them takes longer than the training takes to its first checkpoint."""
     caplog.set_level(logging.INFO, logger="evalcar")
+    look, looks = Reader.poll, []
+
+    def slow_at_first(reader):
+        looks.append(1)
+        training.time.sleep(2 if len(looks) == 1 else 0)
+        return look(reader)
+
+    monkeypatch.setattr(Reader, "poll", slow_at_first)
     for step in (2, 5):
         checkpoints.write_hugging_face(bench.run, step)
     assert bench.sidecar().once() == 0

@@ -1,6 +1,7 @@
 """A training in a process of its own, that can be killed: trainer_program.py RUN LOGGED --max-steps N [--resume] [--die-after STEP]
 
-LOGGED gets a line "step value" for each score that a logger is given. --die-after: the process kills itself once the score of that step was remembered."""
+LOGGED gets a line "step value" for each score that a logger is given. --die-after: the process kills itself once the score of that step, and all that
+it told, was remembered."""
 
 import argparse
 import json
@@ -33,7 +34,10 @@ class Logger(TrainerCallback):
     def on_step_end(self, args, state, control, **_):
         marks = arguments.run / "_evalcar" / "logged.jsonl"
         lines = [json.loads(line) for line in marks.read_text().splitlines()] if marks.exists() else []
-        if arguments.die_after and any(mark.get("global_step") == arguments.die_after for mark in lines):
+        remembered = {mark.get("global_step") for mark in lines}
+        told = {int(line.split()[0]) for line in arguments.logged.read_text().splitlines()} if arguments.logged.exists() else set()
+        # Not between a score and its mark, which another thread writes: that score would rightly be told again.
+        if arguments.die_after in remembered and told <= remembered:
             os.kill(os.getpid(), signal.SIGKILL)
         if arguments.die_after and state.global_step > arguments.die_after:
             training.time.sleep(0.2)  # the score may take its time

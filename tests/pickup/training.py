@@ -36,7 +36,7 @@ def best_by(metric, eval_steps=2, **settings):
                 **settings)  # fmt: skip
 
 
-def wait_until(condition, timeout=120, what="the condition"):
+def wait_until(condition, timeout=300, what="the condition"):
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < timeout, f"{what} did not come"

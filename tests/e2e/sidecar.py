@@ -30,18 +30,18 @@ class Sidecar:
             self.process = subprocess.Popen([*self.command, *arguments], stderr=log, stdout=log, env=self.environment)
         return self
 
-    def once(self, *arguments, timeout=120):
+    def once(self, *arguments, timeout=600):
         """Runs until everything is done; returns the exit code."""
         self.start("--once", *arguments)
         return self.wait(timeout)
 
-    def wait(self, timeout=60):
+    def wait(self, timeout=300):
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError("evalcar did not end:\n" + self.log()) from None
 
-    def stop(self, timeout=20):
+    def stop(self, timeout=120):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout)
@@ -71,7 +71,7 @@ class Sidecar:
         rows = self.query("SELECT step, checkpoint_type, state, reason FROM evaluations ORDER BY evaluation_id")
         return {(step, kind): (state, reason) for step, kind, state, reason in rows}
 
-    def wait_for(self, condition, timeout=60, what="the condition"):
+    def wait_for(self, condition, timeout=300, what="the condition"):
         """Polls until condition(self) is true; returns the seconds it took."""
         start = time.monotonic()
         while time.monotonic() - start < timeout:

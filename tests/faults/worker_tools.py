@@ -48,7 +48,7 @@ def alive(pid):
     return False
 
 
-def write_and_wait(bench, sidecar, step, condition, what, timeout=30):
+def write_and_wait(bench, sidecar, step, condition, what, timeout=300):
     folder = checkpoints.write_hugging_face(bench.run, step)
     sidecar.wait_for(lambda s: condition(s.states().get((step, "regular"), ("", ""))), timeout=timeout, what=what)
     return folder
@@ -104,8 +104,9 @@ class RealBench:
         made.rename(self.run / f"checkpoint-{step}")
 
     def sidecar(self, *arguments, device="cpu", tasks="docvqa_val", **options):
+        # libtorch is loaded in a second, or in a minute where twenty others want the two cores.
         more = ["--data", str(self.data), "--device", device, "--set", "evaluate.max_new_tokens=2", "--set", "watch.settle_time=1s",
-                "--set", "evaluate.bootstrap_iters=10", *arguments]  # fmt: skip
+                "--set", "evaluate.bootstrap_iters=10", "--set", 'limits.stage_timeouts=["starting=10min"]', *arguments]  # fmt: skip
         made = sidecar_module.Sidecar(self.bin_dir, self.home, self.run, tasks=tasks, arguments=more, **options)
         self.sidecars.append(made)
         return made
@@ -116,7 +117,7 @@ class RealBench:
         if not known.exists():
             done = subprocess.run([self.evalcar, "eval", str(self.good / "model"), "--tasks", "docvqa_val", "--data", str(self.good / "data"),
                                    "--device", "cpu", "--set", "evaluate.max_new_tokens=2", "--set", "evaluate.bootstrap_iters=10",
-                                   "--output", str(self.home / "eval"), "--json"], capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
+                                   "--output", str(self.home / "eval"), "--json"], capture_output=True, text=True, timeout=600, check=True)  # fmt: skip
             known.write_text(done.stdout)
         told = json.loads(known.read_text())
         return told["weights_sha256"], told["results"]["docvqa_val"]["anls"]

@@ -1182,20 +1182,27 @@ class _Training:
         """On every rank alike: what the first one knows."""
         decision = None
         if self.first and self.scores is not None and self.scores.of:
-            step = self.scores.ranked()[0]
-            decision = (step, self.scores.of[step], self._is_time_to_stop())
+            decision = (self._best_there(args), self._is_time_to_stop())
         decision = self._agree(decision)
         if decision is None:
             return
-        step, value, stop = decision
-        state.best_metric, state.best_global_step = value, step
-        folder = os.path.join(args.output_dir, "checkpoint-%d" % step)
-        if os.path.isdir(folder):  # else it is what it was, until the end is there
-            state.best_model_checkpoint = folder
+        best, stop = decision
+        if best is not None:  # else it is what it was, until the end is there
+            state.best_global_step, state.best_metric, state.best_model_checkpoint = best
         if stop and not control.should_training_stop:
             control.should_training_stop = True
             if self.first:
-                logger.info("training stops early: no score was better than %.6g of checkpoint-%d since", value, step)
+                step = self.scores.ranked()[0]
+                logger.info("training stops early: no score was better than %.6g of step %d since", self.scores.of[step], step)
+
+    def _best_there(self, args):
+        """(step, score, folder) of the best checkpoint that the Trainer has: it is the one that its retention must spare. Weights
+        that were measured alone (snapshot_dir) are no checkpoint of its, however good they were."""
+        for step in self.scores.ranked():
+            folder = os.path.join(args.output_dir, "checkpoint-%d" % step)
+            if os.path.isdir(folder):
+                return step, self.scores.of[step], folder
+        return None
 
     def _is_time_to_stop(self):
         patience, threshold = self.options.early_stopping_patience, self.options.early_stopping_threshold

@@ -1,5 +1,6 @@
 """EvalcarCallback(snapshot_dir=…): weights alone, between two checkpoints, are evaluated like those of any checkpoint, and are gone then."""
 
+import json
 import logging
 import os
 import pathlib
@@ -34,10 +35,10 @@ def memory():
 
 
 class EachEvaluation(TrainerCallback):
-    """After each step where an evaluation is due: keeps the weights, and waits for the result."""
+    """After each step where an evaluation is due: keeps the weights, and waits for the result, also until the thread of `pick_up` has it."""
 
-    def __init__(self, bench, every, archive=None, pause=True):
-        self.run, self.every, self.archive, self.pause = bench.run, every, archive, pause
+    def __init__(self, bench, every, archive=None, pause=True, pick_up=None):
+        self.run, self.every, self.archive, self.pause, self.pick_up = bench.run, every, archive, pause, pick_up
         self.saves = []
 
     def on_save(self, args, state, control, **_):
@@ -51,6 +52,9 @@ class EachEvaluation(TrainerCallback):
         if self.pause and state.global_step and state.global_step % self.every == 0:
             steps = lambda: [row["global_step"] for row in results_in(self.run)]  # noqa: E731
             training.wait_until(lambda: state.global_step in steps(), what=f"the result of step {state.global_step}")
+            if self.pick_up:
+                found = self.pick_up._training.watch.found
+                training.wait_until(lambda: any(each[0] == "row" and each[1]["global_step"] == state.global_step for each in list(found)))
 
 
 def folder_of(memory, bench):
@@ -86,6 +90,27 @@ def test_a_run_is_evaluated_more_often_than_it_saves(bench, memory, log, monkeyp
         assert row["metrics"][ANLS] == pytest.approx(fake_evaluator.expected_value(row["weights_sha256"], "docvqa_val", 6))
     assert not folder_of(memory, bench).exists() and list(memory.iterdir()) == []
     assert sorted(path.name for path in bench.run.glob("checkpoint*")) == ["checkpoint-10", "checkpoint-2"]
+    assert not [record for record in log.records if record.name == "evalcar" and record.levelname == "WARNING"]
+
+
+def test_the_best_that_the_trainer_is_told_is_a_checkpoint_of_its_own(bench, memory, log):
+    """The best score is of weights that were measured between two checkpoints: what the Trainer keeps is the best that it has."""
+    bench.tell(values_of_steps={2: 0.3, 4: 0.9, 6: 0.5, 8: 0.4})
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}").start()
+    callback = EvalcarCallback(eval_steps=2, poll_interval=0.1, snapshot_dir=memory)
+    look = EachEvaluation(bench, 2, pick_up=callback)
+    trained = trainer(bench.run, [callback, look], max_steps=8, save_steps=6, save_total_limit=2, metric_for_best_model="docvqa_val/anls",
+                      greater_is_better=True)  # fmt: skip
+
+    trained.train()
+
+    assert sidecar.stop() == 0
+    assert look.saves == [2, 6, 8] and {step for step, _ in logged(trained)} == {2, 4, 6, 8}
+    best = (trained.state.best_global_step, trained.state.best_metric, trained.state.best_model_checkpoint)
+    assert best == (6, 0.5, str(bench.run / "checkpoint-6"))
+    told = json.loads((bench.run / "checkpoint-8" / "trainer_state.json").read_text())
+    assert (told["best_global_step"], told["best_metric"], told["best_model_checkpoint"]) == best
+    assert str(memory) not in json.dumps(told) + (bench.run / "_evalcar" / "best.json").read_text()
     assert not [record for record in log.records if record.name == "evalcar" and record.levelname == "WARNING"]
 
 

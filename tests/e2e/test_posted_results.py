@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import http.server
 import json
 import os
 import pathlib
@@ -12,52 +11,16 @@ import threading
 
 import checkpoints
 import pytest
+from webhook_receiver import Receiver
 
 SECRET = b"a secret of tests"
 NO_PROXY = {"no_proxy": "127.0.0.1,localhost", "NO_PROXY": "127.0.0.1,localhost"}
 
 
-class Receiver:
-    """Remembers what it was posted; answers 200, or what `answers` says next: (status, fields)."""
-
-    def __init__(self, port=0):
-        receiver = self
-        self.posts = []
-        self.answers = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.posts.append((self.path, dict(self.headers), body))
-                status, fields = receiver.answers.pop(0) if receiver.answers else (200, {})
-                self.send_response(status)
-                for name, value in fields.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *arguments):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.port = self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-    def lines(self):
-        return [json.loads(body) for _, _, body in self.posts]
-
-
 @pytest.fixture
 def receiver():
-    made = Receiver()
-    yield made
-    made.close()
+    with Receiver() as made:
+        yield made
 
 
 def sidecar_to(bench, url, *arguments):

@@ -2,63 +2,17 @@
 
 import hashlib
 import hmac
-import http.server
 import json
 import os
 import shutil
 import socket
 import ssl
 import subprocess
-import threading
 
 import pytest
+from webhook_receiver import Receiver
 
 SECRET = "a secret of tests"
-
-
-class Receiver:
-    """Remembers what it was posted; answers 200, or what `answers` says next: (status, fields)."""
-
-    def __init__(self, context=None):
-        receiver = self
-        self.posts = []
-        self.answers = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.posts.append((self.path, dict(self.headers), body))
-                status, fields, text = receiver.answers.pop(0) if receiver.answers else (200, {}, b"")
-                self.send_response(status)
-                for name, value in fields.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                try:
-                    self.wfile.write(text)
-                except OSError:
-                    pass  # it wanted no more of it
-
-            def log_message(self, *arguments):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if context:
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-    def seqs(self):
-        return [json.loads(body)["seq"] for _, _, body in self.posts]
 
 
 @pytest.fixture
@@ -126,7 +80,7 @@ def test_https_goes_only_to_a_certificate_that_is_trusted(post, tmp_path):
                     "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)  # fmt: skip
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with Receiver(context) as receiver:
+    with Receiver(context=context) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
         assert "certificate" in post(url)
         assert not receiver.posts

@@ -61,14 +61,17 @@ Result<request::Answer> HttpApi::ask_loop(FileSystem& files, const Clock& clock,
   return request::ask(files, clock, request::folder_of(database), asked, options);
 }
 
-/// The numbers are read by the worker, and only while somebody listens.
+/// The numbers are read by the worker, and only those that somebody looks at.
 void HttpApi::tell_pages() {
-  const bool listened = audience_.with(
-      [](http::Server* server) { return server != nullptr && server->streams() > 0; });
-  if (!listened || telling_.exchange(true)) return;
-  const bool taken = worker_.take([this] {
+  const auto listened = [this] {
+    return audience_.with([](http::Server* server) {
+      return server == nullptr ? std::vector<std::string>() : server->topics();
+    });
+  };
+  if (listened().empty() || telling_.exchange(true)) return;
+  const bool taken = worker_.take([this, listened] {
     telling_ = false;
-    for (http::LiveRuns::News& news : runs_.all_news()) {
+    for (http::LiveRuns::News& news : runs_.news_for(listened())) {
       audience_.with([&news](http::Server* server) {
         if (server != nullptr) server->broadcast(news.run, http::event_text(news.json));
       });

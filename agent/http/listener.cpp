@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -19,13 +19,16 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "agent/http/target.h"
 #include "agent/supervise/child_process.h"
+#include "store/base/guarded.h"
 #include "store/base/text.h"
 
 namespace evalcar::http {
@@ -55,8 +58,8 @@ struct Listener::State : std::enable_shared_from_this<Listener::State> {
   Handler handler;
   std::map<std::uint64_t, std::weak_ptr<Session>> sessions;  ///< outlives all that io holds
   std::map<std::uint64_t, std::weak_ptr<Session>>
-      streams;  ///< as that; of those, the ones that go on
-  std::atomic<std::size_t> stream_count = 0;
+      streams;                                           ///< as that; of those, the ones that go on
+  Guarded<std::map<std::uint64_t, std::string>> topics;  ///< of the streams
   std::uint64_t next_session = 0;
   asio::io_context io{1};
   /// Those whose handler has not answered yet.
@@ -232,7 +235,7 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     topic_ = response.topic;
     state_.streams[id_] = weak_from_this();
-    state_.stream_count = state_.streams.size();
+    state_.topics.with([this](auto& topics) { topics[id_] = topic_; });
     stream_.expires_never();  // for reading; each event has its own time
     watch_peer();
     send(std::make_shared<const std::string>(
@@ -254,7 +257,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void leave_streams() {
     if (topic_.empty()) return;
     state_.streams.erase(id_);
-    state_.stream_count = state_.streams.size();
+    state_.topics.with([this](auto& topics) { topics.erase(id_); });
   }
 
   void answer(Response response, bool keep_alive) {
@@ -349,6 +352,24 @@ void Listener::State::accept_some(Socket& socket) {
   accept_when_ready(socket);
 }
 
+/// Whose machine went, or whose network, sends no end: the kernel would go on sending to him for a
+/// quarter of an hour, and what waits for its turn would find all places taken. He is asked while
+/// there is nothing to send, and given up once nothing was acknowledged for so long.
+void notice_vanished_peer(int fd, std::chrono::milliseconds patience) {
+  using std::chrono::seconds;
+  const auto set = [fd](int level, int option, auto value) {
+    const int number = static_cast<int>(value);
+    (void)::setsockopt(fd, level, option, &number, sizeof number);
+  };
+  const auto idle = std::max(std::chrono::ceil<seconds>(patience / 2), seconds{1});
+  const auto pause = std::max(std::chrono::ceil<seconds>(patience / 6), seconds{1});
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, idle.count());
+  set(IPPROTO_TCP, TCP_KEEPINTVL, pause.count());
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, patience.count());
+}
+
 void Listener::State::begin(int fd, bool local) {
   OwnedFd owned(fd);
   Peer peer;
@@ -372,6 +393,7 @@ void Listener::State::begin(int fd, bool local) {
     family = address->sa_family;
     const int on = 1;
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    notice_vanished_peer(fd, limits.write_time);
   }
   if (sessions.size() >= limits.connections) make_room();
   if (sessions.size() >= limits.connections) return;  // all of them are being answered
@@ -530,6 +552,16 @@ void Listener::broadcast(const std::string& topic, std::string event) {
   });
 }
 
-std::size_t Listener::streams() const { return state_->stream_count; }
+std::size_t Listener::streams() const {
+  return state_->topics.with([](const auto& topics) { return topics.size(); });
+}
+
+std::vector<std::string> Listener::topics() const {
+  return state_->topics.with([](const auto& topics) {
+    std::set<std::string> all;
+    for (const auto& [id, topic] : topics) all.insert(topic);
+    return std::vector<std::string>(all.begin(), all.end());
+  });
+}
 
 }  // namespace evalcar::http

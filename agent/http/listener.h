@@ -24,12 +24,13 @@ struct ListenerLimits {
   std::uint64_t body_bytes = 64 * 1024;
   std::chrono::milliseconds head_time{10'000};  ///< from its first byte to its end
   std::chrono::milliseconds body_time{30'000};
+  /// For an answer, and until a peer that acknowledges nothing any more is given up.
   std::chrono::milliseconds write_time{30'000};
   std::chrono::milliseconds idle_time{600'000};  ///< between two requests
   std::size_t streams = 16;                      ///< that are told events; further ones get a 503
 };
 
-/// Not thread-safe but for stop(), post(), broadcast() and streams().
+/// Not thread-safe but for stop(), post(), broadcast(), streams() and topics().
 class Listener {
  public:
   Listener(AccessRules rules, ListenerLimits limits, Handler handler);
@@ -51,8 +52,9 @@ class Listener {
   /// An event for each stream of this topic. Each event tells all there is, so that a reader who is
   /// slow misses those between; one who takes none for `write_time` is dropped.
   void broadcast(const std::string& topic, std::string event);
-  /// How many are listening.
+  /// How many are listening, and to what, each once.
   std::size_t streams() const;
+  std::vector<std::string> topics() const;
 
   struct State;  ///< of listener.cpp
 

@@ -3,27 +3,48 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
-#include "agent/page/page_data.h"
 #include "agent/publish/prometheus.h"
 
 namespace evalcar::http {
 
-Result<const state::Reader*> LiveRuns::reader_of(const std::string& database) {
-  const auto known = readers_.find(database);
-  if (known != readers_.end()) return &known->second;
+namespace {
+
+/// Of "name-01234567-2": what the runs of one output directory have in common.
+std::string_view stem_of(std::string_view run) { return run.substr(0, run.rfind('-')); }
+
+}  // namespace
+
+Result<LiveRuns::Database*> LiveRuns::open(const std::string& database) {
+  const auto known = databases_.find(database);
+  if (known != databases_.end()) return &known->second;
   EVALCAR_ASSIGN_OR_RETURN(auto reader, state::Reader::open(database));
-  return &readers_.emplace(database, std::move(reader)).first->second;
+  return &databases_.emplace(database, Database{std::move(reader)}).first->second;
 }
 
 Result<publish::LiveDirectory> LiveRuns::find(const std::string& run) const {
-  for (publish::LiveDirectory& directory : board_.directories()) {
-    const bool asked = run.empty() || directory.run == run;
-    if (asked && !directory.run.empty()) return std::move(directory);
+  auto directories = board_.directories();
+  std::erase_if(directories, [](const auto& directory) { return directory.run.empty(); });
+  auto found = run.empty() ? directories.begin()
+                           : std::ranges::find(directories, run, &publish::LiveDirectory::run);
+  if (found == directories.end()) {
+    found = std::ranges::find(directories, stem_of(run),
+                              [](const auto& directory) { return stem_of(directory.run); });
   }
+  if (found != directories.end()) return std::move(*found);
   return make_error(ErrorCode::kNotFound,
-                    run.empty() ? "there is no run yet" : "no such run is served");
+                    run.empty() ? "there is no run yet" : "no such run is served (now)");
+}
+
+std::vector<std::string> LiveRuns::names() const {
+  std::vector<std::string> all;
+  for (publish::LiveDirectory& directory : board_.directories()) {
+    if (!directory.run.empty()) all.push_back(std::move(directory.run));
+  }
+  return all;
 }
 
 Result<std::string> LiveRuns::database_of(const std::string& run) const {
@@ -32,7 +53,7 @@ Result<std::string> LiveRuns::database_of(const std::string& run) const {
 }
 
 void LiveRuns::cannot_read(const std::string& database, const Error& why) {
-  readers_.erase(database);
+  databases_.erase(database);
   std::string& said = troubles_[database];
   if (said == why.message) return;
   said = why.message;
@@ -44,7 +65,7 @@ void LiveRuns::forget_others(const std::vector<publish::LiveDirectory>& director
     return std::ranges::find(directories, kept.first, &publish::LiveDirectory::database) ==
            directories.end();
   };
-  std::erase_if(readers_, gone);
+  std::erase_if(databases_, gone);
   std::erase_if(troubles_, gone);
 }
 
@@ -54,9 +75,9 @@ std::string LiveRuns::prometheus() {
   std::vector<publish::PrometheusSource> sources;
   std::map<std::string, Error> failed;
   for (const publish::LiveDirectory& directory : directories) {
-    const auto reader = reader_of(directory.database);
-    if (!reader.has_value()) failed.emplace(directory.database, reader.error());
-    sources.push_back({.reader = reader.has_value() ? *reader : nullptr,
+    const auto opened = open(directory.database);
+    if (!opened.has_value()) failed.emplace(directory.database, opened.error());
+    sources.push_back({.reader = opened.has_value() ? &(*opened)->reader : nullptr,
                        .agent = directory.facts,
                        .run = directory.run,
                        .database = directory.database,
@@ -71,13 +92,15 @@ std::string LiveRuns::prometheus() {
 }
 
 Result<std::string> LiveRuns::document(const publish::LiveDirectory& directory, bool with_metrics) {
-  EVALCAR_ASSIGN_OR_RETURN(const state::Reader* reader, reader_of(directory.database));
-  page::LivePart part;
-  part.with_metrics = with_metrics;
-  for (const publish::LiveDirectory& other : board_.directories()) {
-    if (!other.run.empty()) part.runs.push_back(other.run);
-  }
-  return page::live_page_data(*reader, clock_, directory.run, directory.facts, part);
+  forget_others(board_.directories());
+  EVALCAR_ASSIGN_OR_RETURN(Database* const opened, open(directory.database));
+  auto& documents = opened->documents;
+  std::erase_if(documents, [&](const auto& kept) { return kept.first != directory.run; });
+  const auto kept = documents.try_emplace(directory.run, directory.run).first;
+  auto text = kept->second.text(opened->reader, clock_, directory.facts,
+                                {.runs = names(), .with_metrics = with_metrics});
+  if (!text.has_value()) databases_.erase(directory.database);
+  return text;
 }
 
 Result<std::string> LiveRuns::page_data(const std::string& run) {
@@ -91,20 +114,26 @@ Result<LiveRuns::News> LiveRuns::page_news(const std::string& run) {
   return News{directory.run, std::move(json)};
 }
 
-std::vector<LiveRuns::News> LiveRuns::all_news() {
+std::vector<LiveRuns::News> LiveRuns::news_for(const std::vector<std::string>& topics) {
   std::vector<News> all;
-  for (const publish::LiveDirectory& directory : board_.directories()) {
-    if (directory.run.empty()) continue;
-    auto json = document(directory, false);
-    if (json.has_value()) all.push_back({directory.run, std::move(*json)});
+  for (const std::string& topic : topics) {
+    const auto directory = find(topic);
+    if (!directory.has_value()) {
+      const nlohmann::ordered_json gone = {{"run", topic}, {"gone", true}, {"runs", names()}};
+      all.push_back(
+          {topic, gone.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
+      continue;
+    }
+    auto json = document(*directory, false);
+    if (json.has_value()) all.push_back({topic, std::move(*json)});
   }
   return all;
 }
 
 Result<std::string> LiveRuns::samples(const page::SampleQuery& query) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string database, database_of(query.run));
-  EVALCAR_ASSIGN_OR_RETURN(const state::Reader* reader, reader_of(database));
-  return page::sample_list(*reader, query);
+  EVALCAR_ASSIGN_OR_RETURN(Database* const opened, open(database));
+  return page::sample_list(opened->reader, query);
 }
 
 }  // namespace evalcar::http

@@ -37,7 +37,7 @@ class Server {
   void broadcast(const std::string& topic, std::string event) {
     listener_.broadcast(topic, std::move(event));
   }
-  std::size_t streams() const { return listener_.streams(); }
+  std::vector<std::string> topics() const { return listener_.topics(); }
   std::uint16_t port() const { return listener_.port(); }
 
  private:

@@ -1,8 +1,11 @@
 // The one document that the page shows.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/publish/status.h"
@@ -20,16 +23,35 @@ Result<std::string> page_data(const state::Reader& reader, const Clock& clock,
                               const std::string& run,
                               const std::optional<publish::AgentFacts>& agent, bool live);
 
-/// What a page that lives is told besides.
-struct LivePart {
-  std::vector<std::string> runs;  ///< those that it may ask for
-  bool with_metrics = true;       ///< else whoever sees another "version" asks for them
-};
 /// The same document of a run that is served, with "runs" and "version": another one whenever
-/// "metrics" says something else.
-Result<std::string> live_page_data(const state::Reader& reader, const Clock& clock,
-                                   const std::string& run,
-                                   const std::optional<publish::AgentFacts>& agent,
-                                   const LivePart& part);
+/// "metrics" says something else. It is told with every heartbeat, so it keeps what it read: rows
+/// are read again only if the database has changed, and numbers only if one of theirs has. Not
+/// thread-safe; for one connection.
+class LiveDocument {
+ public:
+  explicit LiveDocument(std::string run) : run_(std::move(run)) {}
+
+  struct Wish {
+    std::vector<std::string> runs;  ///< those that may be asked for
+    bool with_metrics = true;       ///< else whoever sees another "version" asks for them
+  };
+  /// kNotFound: no run of that name.
+  Result<std::string> text(const state::Reader& reader, const Clock& clock,
+                           const std::optional<publish::AgentFacts>& agent, const Wish& wish);
+  /// How often all numbers were read.
+  std::size_t readings() const { return readings_; }
+
+ private:
+  Status read_metrics(const state::Reader& reader);
+
+  const std::string run_;
+  std::optional<std::int64_t> run_id_;
+  publish::StatusRows rows_;
+  std::int64_t data_version_ = -1;
+  std::optional<std::uint64_t> numbers_;  ///< state::Reader::numbers_version() of `metrics_`
+  std::string metrics_;                   ///< JSON
+  std::string version_;
+  std::size_t readings_ = 0;
+};
 
 }  // namespace evalcar::page

@@ -1,5 +1,6 @@
 #include "agent/publish/live_board.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace evalcar::publish {
@@ -10,6 +11,14 @@ void LiveBoard::tell(LiveDirectory now) {
     const std::string key = now.output_dir;
     state.directories.insert_or_assign(key, std::move(now));
     if (state.on_news) state.on_news();
+  });
+}
+
+void LiveBoard::keep_only(const std::vector<std::string>& output_dirs) {
+  state_.with([&output_dirs](State& state) {
+    std::erase_if(state.directories, [&output_dirs](const auto& directory) {
+      return std::ranges::find(output_dirs, directory.first) == output_dirs.end();
+    });
   });
 }
 

@@ -25,6 +25,8 @@ class LiveBoard {
  public:
   /// The loop's side.
   void tell(LiveDirectory now);
+  /// Another agent begins, which has these directories alone; what it says of them comes later.
+  void keep_only(const std::vector<std::string>& output_dirs);
 
   /// By output directory.
   std::vector<LiveDirectory> directories() const;

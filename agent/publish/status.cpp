@@ -155,6 +155,7 @@ std::string empty_status_json(const Clock& clock) {
 struct StatusRows::Content {
   std::optional<std::int64_t> run_id;
   std::int64_t changes = -1;  ///< Reader::changes() when it was read
+  std::int64_t data_version = -1;
   std::vector<Mark> marks;
   std::size_t left_out = 0;
   Json list;
@@ -166,7 +167,9 @@ StatusRows::~StatusRows() = default;
 Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64_t> run_id,
                            std::size_t most_ended) {
   const std::int64_t changes = reader.changes();
-  if (content_->changes == changes && content_->run_id == run_id) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t version, reader.data_version());
+  const bool same = content_->changes == changes && content_->data_version == version;
+  if (same && content_->run_id == run_id) return {};
   state::EvaluationFilter filter;
   filter.run_id = run_id;
   Content now;
@@ -179,6 +182,7 @@ Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64
   now.left_out = ended - std::min(ended, most_ended);
   EVALCAR_ASSIGN_OR_RETURN(now.list, evaluations_json(reader, filter, now.left_out));
   now.changes = changes;
+  now.data_version = version;
   *content_ = std::move(now);
   return {};
 }
@@ -209,6 +213,11 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 const std::optional<AgentFacts>& agent, std::size_t most_ended) {
   StatusRows rows;
   EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, most_ended));
+  return json_of(reader, clock, agent, rows.content());
+}
+
+Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
+                                const std::optional<AgentFacts>& agent, const StatusRows& rows) {
   return json_of(reader, clock, agent, rows.content());
 }
 

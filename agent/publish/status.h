@@ -59,12 +59,13 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 std::size_t most_ended = static_cast<std::size_t>(-1));
 
 /// The rows of a status, as they were when the database was last changed: the heartbeat of an agent
-/// that has nothing to do reads none of them. For one reader and one `most_ended`.
+/// that has nothing to do reads none of them, nor does a page that shows it. For one reader and one
+/// `most_ended`.
 class StatusRows {
  public:
   StatusRows();
   ~StatusRows();
-  /// Reads them, if anything was written through the reader's connection since.
+  /// Reads them, if anything was written since, through this connection or another.
   Status refresh(const state::Reader& reader, std::optional<std::int64_t> run_id,
                  std::size_t most_ended);
 
@@ -74,6 +75,10 @@ class StatusRows {
  private:
   std::unique_ptr<Content> content_;
 };
+
+/// The same document of rows that were read.
+Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
+                                const std::optional<AgentFacts>& agent, const StatusRows& rows);
 
 /// Replaces `path` (status.json: the heartbeat) with it; of those that ended, 300 are listed.
 Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,

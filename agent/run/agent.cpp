@@ -57,6 +57,11 @@ Result<std::unique_ptr<Agent>> Agent::create(const Surroundings& around,
     EVALCAR_ASSIGN_OR_RETURN(auto directory, OutputDirectory::open(around, settings, path));
     agent->directories_.push_back(std::move(directory));
   }
+  if (around.board != nullptr) {
+    std::vector<std::string> paths;
+    for (const auto& directory : agent->directories_) paths.push_back(directory->path());
+    around.board->keep_only(paths);
+  }
   if (around.desk != nullptr) {
     agent->jobs_ = std::make_unique<JobList>(
         around, *around.desk,

@@ -1,4 +1,7 @@
 // What was measured: questions about answers, numbers and samples.
+#include <span>
+
+#include "store/base/hash.h"
 #include "store/state/reader.h"
 #include "store/state/row_columns.h"
 #include "store/state/sqlite.h"
@@ -176,6 +179,21 @@ Status Reader::for_each_metric(const MetricFilter& filter,
         metric.stderr_source >> metric.missing >> metric.higher_is_better >> metric.n >>
         metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id;
     take(metric);
+  }
+}
+
+Result<std::uint64_t> Reader::numbers_version(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection_->prepare("SELECT evaluation_id, result_id FROM evaluation_task "
+                           "WHERE current = 1 AND run_id = ?1 ORDER BY step, kind, task",
+                           run_id));
+  std::vector<std::int64_t> numbers;
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return xxh3_64(std::as_bytes(std::span(numbers)));
+    numbers.push_back(rows.integer(0));
+    numbers.push_back(rows.integer(1));
   }
 }
 

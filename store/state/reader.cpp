@@ -62,6 +62,12 @@ Result<Reader> Reader::open(const std::string& path) {
 
 std::int64_t Reader::changes() const { return connection_->total_changes(); }
 
+Result<std::int64_t> Reader::data_version() const {
+  EVALCAR_ASSIGN_OR_RETURN(Statement version, connection_->prepare("PRAGMA data_version"));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, version.step());
+  return version.integer(0);
+}
+
 Result<std::vector<Run>> Reader::runs() const {
   return collect<Run>(connection_->prepare(kRuns), [](const Statement& row) -> Result<Run> {
     Run run;

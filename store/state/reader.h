@@ -59,6 +59,12 @@ class Reader {
   /// Another number after each change through this connection: of the store's own reader, after
   /// each change of the database.
   std::int64_t changes() const;
+  /// Another number after each change of the database through any other connection. It costs next
+  /// to nothing to ask.
+  Result<std::int64_t> data_version() const;
+  /// Another number whenever the view `metrics` says something else of this run: it looks at which
+  /// results its rows are of, which never change, and at none of their numbers.
+  Result<std::uint64_t> numbers_version(std::int64_t run_id) const;
   /// As Store::set_unfinished() was told.
   Result<std::vector<UnfinishedFolder>> unfinished(std::int64_t run_id) const;
   /// What was complete of the newest generation of each checkpoint, there or gone.

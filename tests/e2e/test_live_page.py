@@ -1,6 +1,7 @@
 """The page that the agent serves at `/`, in a real Chromium: what is new without a reload, samples, retry, and nothing from outside."""
 
 import json
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -48,6 +49,45 @@ def test_a_result_appears_without_a_reload(browser, bench):  # noqa: F811
         assert page.locator("#scores tbody tr").first.inner_text().split()[:2] == ["10", f"{value:.4f}"]
         assert "running for" in page.locator("#agent").inner_text()
         assert page.locator("#queue tbody tr").count() == 2
+
+
+def test_it_follows_a_run_that_is_begun_anew_in_the_same_place(browser, bench):  # noqa: F811
+    sidecar, api = serving(bench)
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the first result")
+    with opened(browser, api) as page:
+        shows(page, f"{SCORES} === 1")
+        first = page.locator("#run").inner_text()
+        page.evaluate("window.same = true")
+        page.locator("#scores td").first.click()
+        shows(page, "!document.getElementById('samples').hidden")
+        shutil.rmtree(bench.run)
+        checkpoints.write_hugging_face(bench.run, 7)
+        shows(page, f"document.getElementById('run').textContent !== {json.dumps(first)}")
+        shows(page, "[...document.querySelectorAll('#scores tbody th')].map((cell) => cell.textContent).join() === '7'")
+        assert page.evaluate("window.same") and page.locator("#samples").is_hidden()
+        checkpoints.write_hugging_face(bench.run, 9)  # and it is told what is new of it
+        shows(page, f"{SCORES} === 2")
+        now = page.locator("#run").inner_text()
+        assert first.rsplit("-", 1)[0] == now.rsplit("-", 1)[0]
+        assert page.locator("#runs-label").is_hidden()
+    assert api.get(f"/page/data?run={first}")["run"] == now  # as of a page that slept meanwhile
+
+
+def test_an_address_with_a_password_works(browser, bench):  # noqa: F811
+    token = bench.home / "token"
+    token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar, api = serving(bench, "--set", f"server.token_file={token}", token=TOKEN)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
+    inside = f"http://me:{TOKEN}@127.0.0.1:{api.port}/"
+    with opened_at(browser, inside, "#told:not(:empty)", lambda urls: all(url.startswith((api.url + "/", inside)) for url in urls)) as page:
+        shows(page, f"{SCORES} === 1")
+        page.locator("#scores td").first.click()
+        shows(page, "document.querySelectorAll('#samples-list li').length > 0")
+        checkpoints.write_hugging_face(bench.run, 10)
+        shows(page, f"{SCORES} === 2")  # its events, too
 
 
 @pytest.fixture

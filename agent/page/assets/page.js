@@ -333,13 +333,16 @@ function show(page) {
 
 // ---- the server: what is new, samples, and what may be asked of it
 
-const live = {on: false, run: "", version: null, asking: false, events: null};
+const live = {on: false, run: "", version: null, asking: false, events: null, timer: 0};
 const samples = {row: null, offset: 0, asked: 0};
 
 const query = (fields) => "?" + new URLSearchParams(fields).toString();
 
+// Where the page was opened with a password in its address, whatever is relative to that has it, too, and is refused.
+const placeOf = (path) => new URL(path, location.origin + location.pathname).href;
+
 async function ask(path, options) {
-  const answer = await fetch(path, options);
+  const answer = await fetch(placeOf(path), options);
   const document_ = await answer.json().catch(() => ({}));
   if (answer.ok) return document_;
   throw new Error(typeof document_.detail === "string" ? document_.detail : "the server answered " + answer.status);
@@ -353,34 +356,59 @@ async function refresh() {
   if (live.asking) return;
   live.asking = true;
   try {
-    const page = await ask("page/data" + query({run: live.run}));
+    const asked = live.run;
+    const page = await ask("page/data" + query({run: asked}));
+    if (asked !== live.run) return;  // another one was chosen meanwhile
     live.version = page.version;
-    live.run = page.run;
+    live.run = page.run;  // of an output directory that was made anew: its run of now
     showRuns(page.runs);
     show(page);
+    if (samples.row && page.run !== asked) closeSamples();
   } finally {
     live.asking = false;
   }
 }
 
 function showRuns(runs) {
-  byId("runs-label").hidden = runs.length < 2;
+  const all = runs.includes(live.run) || !live.run ? runs : [live.run, ...runs];
+  byId("runs-label").hidden = all.length < 2;
   const choice = byId("runs");
-  choice.replaceChildren(...runs.map((run) => new Option(run, run, false, run === live.run)));
+  choice.replaceChildren(...all.map((run) => new Option(run, run, false, run === live.run)));
 }
 
 function listen() {
-  if (live.events) live.events.close();
-  live.events = new EventSource("page/events" + query({run: live.run}));
-  live.events.onmessage = (event) => {
+  stopListening();
+  const events = new EventSource(placeOf("page/events" + query({run: live.run})));
+  live.events = events;
+  events.onmessage = (event) => {
     const news = JSON.parse(event.data);
-    if (news.version === live.version) showStatus(news);
-    else refresh().catch((error) => tell(error.message));
+    if (news.gone) {
+      showRuns(news.runs);
+      beginAgain(0);
+    } else if (news.run !== live.run) {
+      beginAgain(0);  // the run that took its place
+    } else if (news.version === live.version) {
+      showStatus(news);
+    } else {
+      refresh().catch((error) => tell(error.message));
+    }
   };
-  live.events.onerror = () => {
+  events.onerror = () => {
     tell("The server tells nothing; trying again.");
-    if (live.events.readyState === EventSource.CLOSED) setTimeout(begin, 15000);
+    if (events.readyState === EventSource.CLOSED) beginAgain(15000);
   };
+}
+
+function stopListening() {
+  if (live.events) live.events.close();
+  live.events = null;
+}
+
+// One attempt at a time, whatever asked for it.
+function beginAgain(milliseconds) {
+  stopListening();
+  clearTimeout(live.timer);
+  live.timer = setTimeout(begin, milliseconds);
 }
 
 async function begin() {
@@ -389,7 +417,7 @@ async function begin() {
     listen();
   } catch (error) {
     tell(error.message + "; trying again.");
-    setTimeout(begin, 5000);
+    beginAgain(5000);
   }
 }
 
@@ -480,7 +508,7 @@ function startLive() {
     live.run = event.target.value;
     live.version = null;
     closeSamples();
-    begin();
+    beginAgain(0);
   });
   begin();
 }

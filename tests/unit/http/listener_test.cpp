@@ -2,6 +2,7 @@
 #include "agent/http/listener.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -425,4 +427,64 @@ TEST_CASE("who talks into his stream of events is dropped") {
   send_text(loud, std::string(100'000, 'x'));
 
   CHECK(come_to_be(running.listener, 0));
+}
+
+namespace {
+
+/// What comes for this socket is dropped by the kernel before TCP sees it: to the other side its
+/// machine has vanished.
+void vanish(const OwnedFd& fd) {
+  sock_filter nothing = {BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program = {1, &nothing};
+  REQUIRE(::setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0);
+}
+
+/// Of a listener whose answers are streams; open once its head is there.
+OwnedFd listening(std::uint16_t port) {
+  OwnedFd fd = connect_to(port);
+  send_text(fd, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  std::array<char, 4096> piece{};
+  const ssize_t n = ::recv(fd.get(), piece.data(), piece.size(), 0);
+  REQUIRE(std::string(piece.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0)))
+              .starts_with("HTTP/1.1 200 OK"));
+  return fd;
+}
+
+void stream(const Request&, const Respond& respond) {
+  Response response;
+  response.topic = "news";
+  response.body = "data: first\n\n";
+  respond(std::move(response));
+}
+
+/// Whether all places of streams become free; `event`: one is told meanwhile, again and again.
+bool places_become_free(Listener& listener, bool event) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!listener.topics().empty()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    if (event) listener.broadcast("news", "data: next\n\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "peers that vanished without a word make room, whether there is anything to tell or not") {
+  const bool event = GENERATE(true, false);
+  CAPTURE(event);
+  Running server({.write_time = std::chrono::milliseconds(2'000), .streams = 2}, stream);
+  REQUIRE(server.listener.listen_tcp(any_port()).has_value());
+  server.start();
+  const OwnedFd first = listening(server.listener.port());
+  const OwnedFd second = listening(server.listener.port());
+  CHECK(ask(server.listener.port(), get("/events")).starts_with("HTTP/1.1 503 "));
+  CHECK(server.listener.topics() == std::vector<std::string>{"news"});
+
+  vanish(first);
+  vanish(second);
+
+  CHECK(places_become_free(server.listener, event));
+  const OwnedFd third = listening(server.listener.port());
 }

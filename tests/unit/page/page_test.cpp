@@ -67,9 +67,11 @@ TEST_CASE(
 TEST_CASE("the version of a live page's data changes exactly with its numbers") {
   test::Scenario s;
   s.bring(s.plan(100).id, state::EvaluationState::kScored, "w", 0.75);
+  page::LiveDocument document(s.run.name);
+  const auto reader = must(state::Reader::open(s.db()));  // as a page's: not the store's own
   const auto ask = [&](bool with_metrics) {
-    return json::parse(must(page::live_page_data(s.store->read(), s.clock, s.run.name, std::nullopt,
-                                                 {{s.run.name}, with_metrics})));
+    return json::parse(
+        must(document.text(reader, s.clock, std::nullopt, {{s.run.name}, with_metrics})));
   };
   const json whole = ask(true);
   CHECK(whole["live"] == true);
@@ -81,8 +83,34 @@ TEST_CASE("the version of a live page's data changes exactly with its numbers") 
   CHECK_FALSE(news.contains("metrics"));
   CHECK(news["status"]["evaluations"].size() == 2);
   CHECK(news["version"] == whole["version"]);
+  CHECK(document.readings() == 1);  // what is new of others costs no look at all the numbers
 
   s.bring(s.plan(200).id, state::EvaluationState::kScored, "v", 0.5);
 
   CHECK(ask(false)["version"] != whole["version"]);
+  CHECK(ask(true)["metrics"].size() == 2);
+  CHECK(document.readings() == 2);
+  const json again = ask(true);
+  const json fresh =
+      json::parse(must(page::page_data(s.store->read(), s.clock, s.run.name, std::nullopt, true)));
+  CHECK(again["metrics"] == fresh["metrics"]);
+}
+
+TEST_CASE("where the same step is measured anew, a live page has the new number in its place") {
+  test::Scenario s;
+  s.bring(s.plan(100).id, state::EvaluationState::kScored, "w", 0.75);
+  page::LiveDocument document(s.run.name);
+  const auto reader = must(state::Reader::open(s.db()));
+  const auto value = [&] {
+    const auto text = must(document.text(reader, s.clock, std::nullopt, {{s.run.name}, true}));
+    const json metrics = json::parse(text)["metrics"];
+    REQUIRE(metrics.size() == 1);
+    return metrics[0]["value"].get<double>();
+  };
+  CHECK(value() == 0.75);
+
+  const auto again = must(s.store->observe_checkpoint(s.run.id, test::Scenario::seen(100, "g", 7)));
+  s.bring(s.plan_for(again.checkpoint.id).id, state::EvaluationState::kScored, "x", 0.25);
+
+  CHECK(value() == 0.25);
 }

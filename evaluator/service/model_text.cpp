@@ -1,25 +1,30 @@
 #include "evaluator/service/model_text.h"
 
 #include <array>
-#include <initializer_list>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "evaluator/service/fingerprint.h"
+#include "store/checkpoint/model_files.h"
 
 namespace evalcar::service {
 namespace {
 
+using checkpoint::FileGroup;
+using checkpoint::files_that_carry;
+
 /// The first of the two folders that holds any of the files.
 Result<std::string> folder_with(const FileSystem& files, const std::array<std::string, 2>& folders,
-                                std::initializer_list<const char*> names) {
+                                std::span<const std::string_view> names) {
   for (const std::string& folder : folders) {
-    for (const char* const name : names) {
+    for (const std::string_view name : names) {
       if (!folder.empty() && files.info_followed(join_path(folder, name)).has_value())
         return folder;
     }
   }
   std::string wanted;
-  for (const char* const name : names)
+  for (const std::string_view name : names)
     wanted += (wanted.empty() ? "" : " nor ") + std::string(name);
   return make_error(ErrorCode::kNotFound,
                     folders[0] + ": no " + wanted +
@@ -36,10 +41,11 @@ Result<ModelFolders> find_model_folders(const FileSystem& files, const std::stri
                                         const ReadsPictures& reads_pictures) {
   const std::array<std::string, 2> folders = {checkpoint, base_model};
   ModelFolders found;
-  EVALCAR_ASSIGN_OR_RETURN(found.config, folder_with(files, folders, {"config.json"}));
-  EVALCAR_ASSIGN_OR_RETURN(found.tokenizer, folder_with(files, folders, {"tokenizer.json"}));
-  auto processor =
-      folder_with(files, folders, {"preprocessor_config.json", "processor_config.json"});
+  EVALCAR_ASSIGN_OR_RETURN(found.config,
+                           folder_with(files, folders, files_that_carry(FileGroup::kConfig)));
+  constexpr std::array<std::string_view, 1> kTokenizers = {checkpoint::kFastTokenizer};
+  EVALCAR_ASSIGN_OR_RETURN(found.tokenizer, folder_with(files, folders, kTokenizers));
+  auto processor = folder_with(files, folders, files_that_carry(FileGroup::kProcessor));
   if (processor.has_value()) {
     found.processor = std::move(processor).value();
     return found;

@@ -14,8 +14,10 @@
 namespace evalcar::service {
 
 /// Which folder each group of files is read from: the checkpoint's own where it has them, else the
-/// base model's. A trainer that was given no processor saves config.json without a tokenizer, and a
-/// sharded save may hold neither.
+/// base model's: as merge chooses them for a folder that it writes
+/// (store/checkpoint/model_files.h), but that only a tokenizer.json is a tokenizer here. A trainer
+/// that was given no processor saves config.json without a tokenizer, and a sharded save may hold
+/// neither.
 struct ModelFolders {
   std::string config;     ///< config.json, and generation_config.json if it is there
   std::string tokenizer;  ///< tokenizer.json, tokenizer_config.json, the chat template

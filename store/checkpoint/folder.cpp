@@ -5,45 +5,11 @@
 #include <tuple>
 
 #include "store/checkpoint/json_scan.h"
+#include "store/checkpoint/model_files.h"
 #include "store/checkpoint/numeric.h"
 
 namespace evalcar::checkpoint {
 namespace {
-
-// What `save_pretrained` of models, tokenizers and processors writes, transformers 4.x and 5.x.
-constexpr std::array<std::string_view, 25> kSideFiles = {"added_tokens.json",
-                                                         "bpe.codes",
-                                                         "bpe.model",
-                                                         "chat_template.jinja",
-                                                         "chat_template.json",
-                                                         "config.json",
-                                                         "generation_config.json",
-                                                         "image_processor_config.json",
-                                                         "merges.txt",
-                                                         "normalizer.json",
-                                                         "preprocessor_config.json",
-                                                         "processor_config.json",
-                                                         "sentencepiece.bpe.model",
-                                                         "source.spm",
-                                                         "spk_dict.pt",
-                                                         "special_tokens_map.json",
-                                                         "spiece.model",
-                                                         "spm.model",
-                                                         "target.spm",
-                                                         "tekken.json",
-                                                         "tokenizer.json",
-                                                         "tokenizer.model",
-                                                         "tokenizer_config.json",
-                                                         "video_preprocessor_config.json",
-                                                         "vocab.json"};
-
-bool is_side_file(std::string_view name) {
-  return std::find(kSideFiles.begin(), kSideFiles.end(), name) != kSideFiles.end() ||
-         name == "vocab.txt" ||
-         // A model's own code, which its configuration names: copied, never run.
-         name.ends_with(".py") || (name.starts_with("chat_template") && name.ends_with(".jinja")) ||
-         name.ends_with(".tiktoken");
-}
 
 bool is_within(std::string_view path, std::string_view folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
@@ -85,7 +51,7 @@ Result<Folder> open_folder(const FileSystem& files, const std::string& path) {
 std::vector<std::string> side_files(const Folder& folder) {
   std::vector<std::string> names;
   for (const DirectoryEntry& entry : folder.entries) {
-    if (entry.type != FileType::kDirectory && is_side_file(entry.name)) names.push_back(entry.name);
+    if (entry.type != FileType::kDirectory && file_group(entry.name)) names.push_back(entry.name);
   }
   return names;
 }

@@ -27,8 +27,8 @@ struct MergeRequest {
   std::string output_dir;  ///< must not exist, or be empty
   /// Replaces the output folder if it is there. Only for folders that are ours.
   bool replace_output = false;
-  /// Where configuration, tokenizer and processor files come from that the last source has not; or
-  /// empty.
+  /// Where configuration, tokenizer and processor come from if the last source has none, each of
+  /// them whole; or empty.
   std::string side_file_fallback_dir;
   /// Cast of float64, float32, float16 and bfloat16 tensors; absent: each keeps its own. Integers,
   /// booleans, float8 and float4 are always kept.

@@ -1,16 +1,18 @@
 #include "store/checkpoint/merge_side_files.h"
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/json_scan.h"
+#include "store/checkpoint/model_files.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
 constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
-constexpr std::string_view kTemplates = "additional_chat_templates";
 constexpr std::size_t kMostTemplates = 1000;
 constexpr std::string_view kTies = "tie_word_embeddings";
 
@@ -48,14 +50,38 @@ bool untie_config(nlohmann::ordered_json& config) {
 
 /// A tokenizer's further chat templates, which transformers keeps in a folder.
 void add_templates(const FileSystem& files, const Folder& folder, std::vector<SideFile>& found) {
-  if (!folder.has(kTemplates)) return;
-  if (!check_folder_inside(files, folder.path, std::string(kTemplates)).has_value()) return;
-  const auto entries = files.list(join_path(folder.path, kTemplates), kMostTemplates);
+  if (!folder.has(kTemplatesFolder)) return;
+  if (!check_folder_inside(files, folder.path, std::string(kTemplatesFolder)).has_value()) return;
+  const auto entries = files.list(join_path(folder.path, kTemplatesFolder), kMostTemplates);
   if (!entries.has_value()) return;
   for (const DirectoryEntry& entry : *entries) {
     if (entry.type != FileType::kDirectory && entry.name.ends_with(".jinja"))
-      found.push_back({folder.path, join_path(kTemplates, entry.name), folder.is_kept_model});
+      found.push_back({folder.path, join_path(kTemplatesFolder, entry.name), folder.is_kept_model});
   }
+}
+
+/// Adds the files of those groups that `wanted` says; code stands for itself, file by file.
+void add_groups(const FileSystem& files, const Folder& folder,
+                const std::function<bool(FileGroup, const std::string&)>& wanted,
+                std::vector<SideFile>& found) {
+  for (std::string& name : side_files(folder)) {
+    if (wanted(*file_group(name), name))
+      found.push_back({folder.path, std::move(name), folder.is_kept_model});
+  }
+  if (wanted(FileGroup::kTokenizer, std::string(kTemplatesFolder)))
+    add_templates(files, folder, found);
+}
+
+bool has_any_of(const Folder& folder, FileGroup group) {
+  const std::vector<std::string> names = side_files(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return file_group(name) == group; });
+}
+
+/// Whether a group comes from the checkpoint: unless nothing could be loaded of what it has.
+bool is_own(const Folder& source, const Folder& fallback, FileGroup group) {
+  if (carries(source, group)) return true;
+  return !carries(fallback, group) && has_any_of(source, group);
 }
 
 }  // namespace
@@ -64,18 +90,22 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
                                               const MergeRequest& request) {
   std::vector<SideFile> found;
   EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
-  for (std::string& name : side_files(source)) {
-    found.push_back({source.path, std::move(name), source.is_kept_model});
+  if (request.side_file_fallback_dir.empty()) {
+    add_groups(files, source, [](FileGroup, const std::string&) { return true; }, found);
+    return found;
   }
-  add_templates(files, source, found);
-  if (request.side_file_fallback_dir.empty()) return found;
   EVALCAR_ASSIGN_OR_RETURN(Folder fallback, open_folder(files, request.side_file_fallback_dir));
   fallback.is_kept_model = true;
-  for (std::string& name : side_files(fallback)) {
-    if (!source.has(name))
-      found.push_back({fallback.path, std::move(name), fallback.is_kept_model});
-  }
-  if (!source.has(kTemplates)) add_templates(files, fallback, found);
+  const auto own = [&](FileGroup group, const std::string&) {
+    return group == FileGroup::kCode || is_own(source, fallback, group);
+  };
+  add_groups(files, source, own, found);
+  add_groups(
+      files, fallback,
+      [&](FileGroup group, const std::string& name) {
+        return group == FileGroup::kCode ? !source.has(name) : !own(group, name);
+      },
+      found);
   return found;
 }
 

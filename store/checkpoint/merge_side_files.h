@@ -16,7 +16,9 @@ struct SideFile {
   bool of_kept_model = false;  ///< Folder::is_kept_model
 };
 
-/// The last checkpoint's own files, and from `side_file_fallback_dir` those that it has not.
+/// The last checkpoint's own files, and from `side_file_fallback_dir` the groups (model_files.h)
+/// that it has not: one from which nothing can be loaded (a template without a vocabulary) gives
+/// way to the other folder's, whole. The evaluator chooses by the same rule.
 Result<std::vector<SideFile>> find_side_files(const FileSystem& files, const MergeRequest& request);
 
 /// One of them as it is written.

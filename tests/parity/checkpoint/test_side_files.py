@@ -90,3 +90,71 @@ def test_numbers_that_only_python_writes_are_read_and_stay(tool, checkpoint, opt
     assert read["limits"] == written["limits"] and read["x"]["text"] == written["x"]["text"] and read["n"] == 3
     assert math.isnan(read["x"]["nan"])
     assert read["dtype"] == ("bfloat16" if options else "float32")
+
+
+def save_tokenizer(folder):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))).save_pretrained(folder)
+
+
+def test_a_base_models_template_does_not_hide_that_of_the_checkpoint(tool, checkpoint, tmp_path):  # noqa: F811
+    """transformers reads chat_template.jinja before what tokenizer_config.json says, and the base model is of another generation."""
+    from transformers import AutoTokenizer
+
+    for folder in (checkpoint, tmp_path / "base"):
+        save_tokenizer(folder)
+    settings = json.loads((checkpoint / "tokenizer_config.json").read_text()) | {"chat_template": "as trained"}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "base" / "config.json").write_text("{}")
+    (tmp_path / "base" / "chat_template.jinja").write_text("of the base model")
+    (tmp_path / "base" / "additional_chat_templates").mkdir()
+    (tmp_path / "base" / "additional_chat_templates" / "tool_use.jinja").write_text("of the base model")
+
+    output = merged(tool, checkpoint, "--model_name_or_class", tmp_path / "base")
+
+    assert AutoTokenizer.from_pretrained(checkpoint).chat_template == "as trained"
+    assert AutoTokenizer.from_pretrained(output).chat_template == "as trained"
+
+
+def test_a_base_models_processor_does_not_hide_that_of_the_checkpoint(tool, checkpoint, tmp_path):  # noqa: F811
+    """The checkpoint has a 4.x preprocessor_config.json, the base model a processor_config.json of 5.x, which is read first."""
+    from transformers import AutoImageProcessor
+
+    common = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
+    (checkpoint / "preprocessor_config.json").write_text(json.dumps(common | {"min_pixels": 1111, "max_pixels": 2222}))
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text("{}")
+    (tmp_path / "base" / "processor_config.json").write_text(json.dumps(
+        {"processor_class": "Qwen2_5_VLProcessor", "image_processor": common | {"size": {"shortest_edge": 3333, "longest_edge": 4444}}}))
+
+    output = merged(tool, checkpoint, "--model_name_or_class", tmp_path / "base")
+
+    assert AutoImageProcessor.from_pretrained(output).to_dict() == AutoImageProcessor.from_pretrained(checkpoint).to_dict()
+    assert sorted(path.name for path in output.iterdir()) == ["config.json", "model.safetensors", "preprocessor_config.json"]
+
+
+def test_what_a_checkpoint_has_nothing_of_comes_whole_from_the_base_model(tool, checkpoint, tmp_path):  # noqa: F811
+    """A template alone is no tokenizer; generation_config.json belongs to the config.json that it was saved with."""
+    save_tokenizer(tmp_path / "base")
+    for name, content in {"config.json": '{"of": "base"}', "generation_config.json": '{"of": "base"}', "chat_template.jinja": "base",
+                          "processor_config.json": "{}", "video_preprocessor_config.json": "{}", "code_of_base.py": ""}.items():  # fmt: skip
+        (tmp_path / "base" / name).write_text(content)
+    (checkpoint / "special_tokens_map.json").write_text("{}")
+    (checkpoint / "chat_template.jinja").write_text("alone")
+
+    output = merged(tool, checkpoint, "--model_name_or_class", tmp_path / "base")
+
+    taken = ["chat_template.jinja", "code_of_base.py", "processor_config.json", "tokenizer.json", "tokenizer_config.json", "video_preprocessor_config.json"]
+    assert sorted(path.name for path in output.iterdir()) == sorted([*taken, "config.json", "model.safetensors"])
+    assert all((output / name).read_bytes() == (tmp_path / "base" / name).read_bytes() for name in taken)
+    assert (output / "config.json").read_text() == "{}"
+
+
+def test_what_deepspeed_lays_beside_a_checkpoint_is_no_code_of_a_model(tool, checkpoint):  # noqa: F811
+    for name in ("zero_to_fp32.py", "zero_to_torch.py", "modeling_x.py"):
+        (checkpoint / name).write_text("pass")
+
+    assert sorted(path.name for path in merged(tool, checkpoint).iterdir()) == ["config.json", "model.safetensors", "modeling_x.py"]

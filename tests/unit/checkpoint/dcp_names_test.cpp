@@ -46,6 +46,8 @@ TEST_CASE("an optimizer is known by its content, whatever it is called") {
   CHECK(names_of({{"a", "state", "w"}, {"b", "w"}}) == Names{"a.state.w", "b.w"});
   CHECK(names_of({{"a", "state", "exp_avg"}, {"a", "w"}, {"b", "w"}}) ==
         Names{"a.state.exp_avg", "a.w", "b.w"});
+  CHECK(names_of({{"a", "state", "w", "sum"}, {"a", "w"}, {"b", "w"}}) ==
+        Names{"a.state.w.sum", "a.w", "b.w"});
 }
 
 TEST_CASE("trees of trainers are known by whole names") {

@@ -762,6 +762,7 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   warn(run_.home_trouble());
   warn(turn_trouble_);
   warn(posting_->trouble());
+  warn(snapshots_.missed());
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
   if (around_.board != nullptr) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "agent/run/rows.h"
 #include "store/base/text.h"
@@ -24,6 +25,11 @@ constexpr std::string_view kPattern = "weights-of-step-{step}";
 constexpr std::string_view kGoing = ".gone-";
 /// evalcar_trainer.py's, until the rename.
 constexpr std::string_view kWriting = ".writing-";
+
+/// Its word of the evaluations for which it wrote nothing: {"count", "step", "reason"}.
+constexpr std::string_view kMissed = "not-written.json";
+constexpr std::uint64_t kMostMissedBytes = 4096;
+constexpr std::size_t kMostReasonBytes = 300;
 
 /// Weights that anybody else could put there would be measured as this run's. Its name is easily
 /// guessed, and /dev/shm is everybody's.
@@ -101,6 +107,7 @@ Snapshots::Snapshots(const Surroundings& around, const config::Settings& setting
 void Snapshots::forget() {
   place_.clear();
   taken_.clear();
+  missed_.clear();
 }
 
 std::optional<MonotonicTime> Snapshots::due() const {
@@ -127,6 +134,7 @@ Result<bool> Snapshots::step(bool training_over) {
   bool news = false;
   for (const DirectoryEntry& entry : *entries) {
     const std::string path = join_path(place_, entry.name);
+    if (entry.name == kMissed && entry.type == FileType::kRegular) read_missed(path);
     const bool left = entry.name.starts_with(kWriting) && (training_over || is_orphan(entry.name));
     if (left || entry.name.starts_with(kGoing)) {
       EVALCAR_RETURN_IF_ERROR(remove_tree(around_.files, path));
@@ -138,6 +146,29 @@ Result<bool> Snapshots::step(bool training_over) {
   }
   if (training_over) (void)around_.files.remove_directory(place_);  // fails until it is empty
   return news;
+}
+
+/// A word that is none is passed over: it is about what was not done.
+void Snapshots::read_missed(const std::string& path) {
+  const auto text = read_file(around_.files, path, kMostMissedBytes);
+  if (!text.has_value()) return;
+  const auto word = nlohmann::json::parse(*text, nullptr, false);
+  if (!word.is_object()) return;
+  const auto number = [&word](const char* key) -> std::int64_t {
+    const auto found = word.find(key);
+    return found != word.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+  };
+  const auto reason = word.find("reason");
+  const std::int64_t count = number("count");
+  if (count <= 0 || reason == word.end() || !reason->is_string()) return;
+  const std::string why = printable(reason->get<std::string>()).substr(0, kMostReasonBytes);
+  const std::string told = std::to_string(count) +
+                           (count == 1 ? " evaluation has" : " evaluations have") +
+                           " no weights (watch.snapshot_dir), at last that of step " +
+                           std::to_string(number("step")) + ": " + why;
+  if (told == missed_) return;
+  missed_ = told;
+  spdlog::warn("{}: {}", base_name(place_), missed_);
 }
 
 Result<bool> Snapshots::look(std::int64_t step, const std::string& path) {

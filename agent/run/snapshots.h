@@ -5,8 +5,9 @@
 // stem of the database's default name, which both sides know. Its rows are those of checkpoint-500,
 // its lease is a link to it, and it is removed once they are over: the callback writes no third one
 // meanwhile. A checkpoint of that step that is there has its place; one that comes later is another
-// generation of it. No average is made of snapshots, none is kept as one of the best, and they do
-// not count for evaluate.every_nth.
+// generation of it. Where the callback could not write one, it counts that in `not-written.json`
+// beside them, and the status tells it. No average is made of snapshots, none is kept as one of the
+// best, and they do not count for evaluate.every_nth.
 #pragma once
 
 #include <map>
@@ -34,6 +35,9 @@ class Snapshots {
   Result<bool> step(bool training_over);
   /// When step() has something to do; absent: never.
   std::optional<MonotonicTime> due() const;
+  /// How many evaluations had no room for their weights, for the status; "" while all had. It stays
+  /// after the training, whose callback takes its word away with it.
+  const std::string& missed() const { return missed_; }
   /// Another run: what is remembered is of the last one.
   void forget();
 
@@ -47,6 +51,7 @@ class Snapshots {
   Result<bool> take(std::int64_t step, const std::string& path, std::uint64_t inode);
   Status remove_if_over(std::int64_t step, const std::string& path);
   Status remove(const std::string& path);
+  void read_missed(const std::string& path);
 
   const Surroundings& around_;
   const config::Settings& settings_;
@@ -57,6 +62,7 @@ class Snapshots {
   const DiskView& view_;
   std::string place_;  ///< of this run; "" until it is known
   std::map<std::int64_t, Taken> taken_;
+  std::string missed_;
   MonotonicTime due_{};
 };
 

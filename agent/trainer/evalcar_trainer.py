@@ -705,13 +705,14 @@ class _Snapshots:
     removes. Their folder bears the name of the output directory and a hash of its real path, as the agent's database does."""
 
     MOST = 2
-    _NAME, _WRITING = "weights-of-step-", ".writing-"
+    _NAME, _WRITING, _MISSED = "weights-of-step-", ".writing-", "not-written.json"
 
     def __init__(self, place, output_dir):
         real = os.path.realpath(output_dir)
         name = "%s-%s" % (os.path.basename(real), hashlib.sha256(os.fsencode(real)).hexdigest()[:8])
         self.folder = os.path.join(os.path.abspath(os.fspath(place)), name)
         self.unusable = ""  # why nothing is written
+        self.missed = 0  # evaluations for which nothing was written
 
     @staticmethod
     def refusal(args, model):
@@ -747,9 +748,11 @@ class _Snapshots:
         info = os.lstat(self.folder)
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
             raise PermissionError("%s is not a folder of this user" % self.folder)
+        self.missed = 0
         for name in os.listdir(self.folder):
             if name.startswith(self._WRITING):
                 shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+        self.forget_missed()
         for step in self.steps():
             if step > start_step:
                 self.remove(step)
@@ -774,6 +777,25 @@ class _Snapshots:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return ""
+
+    def miss(self, step, why):
+        """Nothing was written for the evaluation of this step: counted, and left for the agent, whose status tells it."""
+        self.missed += 1
+        if self.unusable:
+            return
+        scratch = os.path.join(self.folder, "%s%d.json" % (self._WRITING, os.getpid()))
+        try:
+            with open(scratch, "w", encoding="utf-8") as file:
+                json.dump({"count": self.missed, "step": step, "reason": why}, file)
+            os.rename(scratch, os.path.join(self.folder, self._MISSED))
+        except OSError:
+            pass  # there may be no room for it, either; the log has it
+
+    def forget_missed(self):
+        try:
+            os.remove(os.path.join(self.folder, self._MISSED))
+        except OSError:
+            pass
 
     def remove(self, step):
         """It is not there after a rename; the agent may be removing it, too."""
@@ -993,6 +1015,7 @@ class _Training:
         lost = [str(step) for step in left if step in pending]
         if lost and agent_is_gone:
             self._tell("the weights of step %s are removed from %s: nobody takes them", ", ".join(lost), self.snapshots.folder)
+        self.snapshots.forget_missed()
         try:
             os.rmdir(self.snapshots.folder)
         except OSError:  # some are left, or the agent removed it
@@ -1069,7 +1092,11 @@ class _Training:
         step = state.global_step
         why_not = self.snapshots.write(step, parts.get("model"), parts.get("processing_class", parts.get("tokenizer")))
         if why_not:
-            logger.info("step %d is not evaluated: %s", step, why_not)
+            self.snapshots.miss(step, why_not)
+            # At 1, 2, 4, 8, …: where every second one is missed, that is no news.
+            first_of_many = self.snapshots.missed & (self.snapshots.missed - 1) == 0
+            logger.log(logging.WARNING if first_of_many else logging.INFO, "step %d is not evaluated (%d so far): %s", step,
+                       self.snapshots.missed, why_not)  # fmt: skip
             return
         self._hand_over(step, state.epoch)
         logger.info("the weights of step %d are handed over to evalcar", step)

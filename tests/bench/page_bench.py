@@ -19,7 +19,7 @@ import checkpoints  # noqa: E402
 from http_server import serving  # noqa: E402
 
 STORED = 10_000
-BEATS = 6
+BEATS = 4
 
 
 def copies(connection, table, key, changed):

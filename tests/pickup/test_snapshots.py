@@ -122,7 +122,7 @@ def test_without_an_agent_two_are_written_nobody_waits_and_nothing_is_left(bench
     trained.train()
 
     assert look.saves == [2, 10]
-    assert f"step 8 is not evaluated: the weights of steps 4 and 6 wait in {folder_of(memory, bench)} (watch.snapshot_dir)" in log.text
+    assert f"step 8 is not evaluated (1 so far): the weights of steps 4 and 6 wait in {folder_of(memory, bench)} (watch.snapshot_dir)" in log.text
     assert "the weights of step 4, 6 are removed" in log.text
     assert list(memory.iterdir()) == []
 
@@ -136,7 +136,34 @@ def test_where_there_is_no_room_nothing_is_written(bench, memory, log, monkeypat
 
     assert "step 4 is not evaluated" not in log.text  # the last one is saved
     trainer(bench.run, [look, callback], max_steps=8, save_steps=8).train(resume_from_checkpoint=True)
-    assert "step 6 is not evaluated" in log.text and "has no room" in log.text
+    assert "step 6 is not evaluated (1 so far)" in log.text and "has no room" in log.text
+    assert [record.levelname for record in log.records if "is not evaluated" in record.message] == ["WARNING"]
+    assert list(memory.iterdir()) == []
+
+
+def test_evaluations_that_had_no_room_are_counted_warned_of_and_seen_in_the_status(bench, memory, log, monkeypatch):
+    monkeypatch.setattr("evalcar_trainer._room", lambda folder: 10_000)
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}").start()
+    warning = "3 evaluations have no weights (watch.snapshot_dir), at last that of step 8: "
+
+    def is_told():
+        there = (bench.run / "_evalcar" / "status.json").exists()
+        return there and warning in training.status_of(bench.run)["agent"].get("warning", "")
+
+    class AtTheEnd(TrainerCallback):
+        def on_step_begin(self, args, state, control, **_):
+            if state.global_step == 8:
+                training.wait_until(is_told, what="the warning")
+
+    callback = EvalcarCallback(eval_steps=2, poll_interval=0.1, snapshot_dir=memory)
+    trainer(bench.run, [callback, AtTheEnd()], max_steps=9, save_steps=9).train()
+
+    assert is_told()  # also when the training has taken its word away
+    done = subprocess.run([bench.evalcar, "status", "--db", str(sidecar.database)], capture_output=True, text=True, timeout=60, check=True)
+    assert f"warning: {warning}{folder_of(memory, bench)} has no room for three times" in done.stdout
+    assert sidecar.stop() == 0
+    told = [record.levelname for record in log.records if "is not evaluated" in record.message]
+    assert told == ["WARNING", "WARNING", "INFO"]
     assert list(memory.iterdir()) == []
 
 

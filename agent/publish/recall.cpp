@@ -62,18 +62,15 @@ struct Recall::State {
 };
 
 Result<bool> Recall::State::work() {
-  if (!keys.has_value()) {
-    EVALCAR_RETURN_IF_ERROR(begin());
-  } else if (unread.has_value()) {
+  if (!keys.has_value()) EVALCAR_RETURN_IF_ERROR(begin());
+  if (unread.has_value()) {
     read_some();
   } else if (judged < lines.size()) {
     judge_one();
   } else if (!found.empty()) {
     EVALCAR_RETURN_IF_ERROR(take_some());
-  } else {
-    return false;
   }
-  return true;
+  return unread.has_value() || judged < lines.size() || !found.empty();
 }
 
 Status Recall::State::begin() {

@@ -58,21 +58,21 @@ struct EvaluateSettings {
   std::string attn_implementation;
   double gpu_memory_utilization = 0;
   bool share_gpu = false;
+  bool keep_resident = true;
   std::string compat;
   Policy policy = Policy::kNewestFirst;
+  EvalStrategy eval_strategy = EvalStrategy::kSteps;
   std::map<std::string, std::int64_t> task_eval_steps;  ///< by task; others: every one
   std::map<std::string, std::int64_t> task_every_nth;
   std::vector<double> anytime;  ///< fractions after which an interim score is told, ascending
   bool preempt = false;         ///< a newer checkpoint goes first once there is such a score
   std::int64_t every_nth = 1;
-  EvalStrategy eval_strategy = EvalStrategy::kSteps;
   std::int64_t eval_steps = 0;  ///< 0 = every checkpoint; else steps that it divides, and the last
   std::int64_t offset = 0;
   std::optional<std::int64_t> num_fewshot;
   std::string gen_kwargs;
   std::int64_t num_gpus = 1;
   std::int64_t bootstrap_iters = 0;
-  bool keep_resident = true;
   std::string base_model;
   std::int64_t seed = 0;
   bool log_samples = true;

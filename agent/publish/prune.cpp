@@ -228,7 +228,7 @@ std::string describe(const Pruned& pruned, const PruneOptions& options) {
   if (pruned.left == 0 && !pruned.best.empty()) {
     text += "kept for a best value: step";
     for (const std::int64_t step : pruned.best) text += " " + std::to_string(step);
-    text += "\n";
+    text += '\n';
   }
   if (pruned.steps.empty()) text += "nothing to prune\n";
   text.pop_back();

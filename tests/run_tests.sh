@@ -75,6 +75,38 @@ run_pytest_beside_build() {
   wait $build || true  # what is wrong with it is seen when it is called again
 }
 
+# What has threads in the agent: the HTTP API, posts to receivers, places that may hang, and signals beside them. Without what measures
+# memory or five seconds, which ThreadSanitizer makes others.
+threaded_tests=(tests/e2e/test_{agent,http_clients,http_jobs,posted_results,two_saves}.py tests/faults/test_{http,lifecycle}.py
+  -k 'not little_memory and not sigterm_backlog')
+
+# The agent under ThreadSanitizer, with real files, sockets and a scripted evaluator. Agents are killed by these tests, so races are
+# counted from the files that they are reported to, whatever the exit codes say.
+run_tsan_end_to_end() {
+  local reports=$PWD/build/logs/tsan status=0 started=$SECONDS
+  rm -rf "$reports"
+  mkdir -p "$reports"
+  TSAN_OPTIONS="log_path=$reports/race" EVALCAR_BUILD_DIR=build/tsan timeout 3600 $venv/bin/python -m pytest -qq --tb=short \
+    -o junit_family=xunit1 --junitxml=build/logs/tsan-pytest.xml "${threaded_tests[@]}" </dev/null || status=$?
+  count "end-to-end tests under tsan" build/logs/tsan-pytest.xml $status $started
+  step "races in them" no_files_in "$reports" || true
+}
+
+no_files_in() {
+  find "$1" -type f -exec cat {} +
+  [ -z "$(ls "$1")" ]
+}
+
+# run_tsan [OPTION OF CTEST…]
+run_tsan() {
+  rm -f build/logs/*.xml
+  if step "thread sanitizer build" build tsan; then
+    run_ctest unit-under-tsan tsan "$@"
+    run_tsan_end_to_end
+  fi
+  close_tests
+}
+
 run_faults() {
   local all=${1:-}
   [ -z "$all" ] || [ "$all" = --all ] || die 2 "usage: ./dev faults [--all]"
@@ -145,7 +177,10 @@ run_tests() {
   fi
   if [ -n "$all" ]; then
     if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
-    if step "thread sanitizer build" build tsan; then run_ctest unit-under-tsan tsan; fi
+    if step "thread sanitizer build" build tsan; then
+      run_ctest unit-under-tsan tsan
+      run_tsan_end_to_end
+    fi
     run_fuzz 300 600
   else
     # The fuzz targets' preset has both sanitizers, too: everything is compiled once for both.

@@ -83,7 +83,11 @@ def test_a_run_whose_database_cannot_be_read_fails_alone(bench):
         checkpoints.write_hugging_face(run, 5)
     sidecar.wait_for(lambda _: all((run / "_evalcar" / "metrics.jsonl").exists() for run in runs), what="the results")
     (torn,) = [path for path in (bench.home / "state").rglob("torn-*.db")]
-    kept = torn.rename(torn.with_suffix(".kept"))
+    aside = torn.parent / "aside"
+    aside.mkdir()
+    for path in torn.parent.glob("torn-*.db*"):  # with its log, which the agent has mapped
+        if path.suffix in (".db", ".db-wal", ".db-shm"):
+            path.rename(aside / path.name)
     torn.write_bytes(b"no database at all " * 1000)
 
     def families(text):
@@ -103,7 +107,10 @@ def test_a_run_whose_database_cannot_be_read_fails_alone(bench):
     done = subprocess.run([bench.evalcar, "status", "--prometheus", "--db", str(torn)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and str(torn) in done.stderr
     assert up(families(done.stdout)) == {"torn": 0}
-    kept.rename(torn)
+    for path in torn.parent.glob("torn-*.db-*"):
+        path.unlink()
+    for path in aside.iterdir():
+        path.rename(torn.parent / path.name)
     assert up(served()) == {"good": 1, "torn": 1}  # asked anew once it can be read
 
 

@@ -6,12 +6,15 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <ostream>
 #include <thread>
+#include <utility>
 
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
 #include "store/base/text.h"
+#include "store/checkpoint/convert.h"
 #include "store/checkpoint/merge.h"
 
 namespace evalcar::cli {
@@ -136,6 +139,24 @@ Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem&
   return request;
 }
 
+/// A cast leaves out what is no plain floating-point number; nobody should find that out later.
+void tell_kept(const MergeRequest& request, std::ostream& err) {
+  if (!request.dtype) return;
+  std::map<std::string_view, std::size_t> kept;
+  std::size_t all = 0;
+  for (const checkpoint::TensorPlan& tensor : request.plans[0].tensors) {
+    if (checkpoint::is_convertible(tensor.dtype)) continue;
+    ++kept[checkpoint::dtype_name(tensor.dtype)];
+    ++all;
+  }
+  if (all == 0) return;
+  err << "evalcar merge: " << all << (all == 1 ? " tensor keeps its" : " tensors keep their")
+      << " dtype, which --dtype does not cast:";
+  for (const char* separator = " "; const auto& [name, count] : kept)
+    err << std::exchange(separator, ", ") << name << " (" << count << ")";
+  err << "\n";
+}
+
 void print_report(const MergeRequest& request, const checkpoint::MergeReport& report, bool dry_run,
                   std::ostream& out) {
   for (std::size_t i = 0; i < request.source_dirs.size(); ++i) {
@@ -176,6 +197,7 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
            "does not "
            "tie them (tie_word_embeddings = false)\n";
   }
+  tell_kept(*request, err);
   print_report(*request, *report, options.dry_run, out);
   if (options.on_written && !options.dry_run) options.on_written(request->output_dir);
   return kDone;

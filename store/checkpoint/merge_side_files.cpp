@@ -16,13 +16,22 @@ constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
 constexpr std::size_t kMostTemplates = 1000;
 constexpr std::string_view kTies = "tie_word_embeddings";
 
+/// Whether the value is the configuration of a part of the model (text_config, encoder), not that
+/// of a method, whose dtypes mean something else (quantization_config, compression_config).
+bool is_config_of_part(std::string_view key, const nlohmann::ordered_json& value) {
+  if (!value.is_object() || key.find("quant") != std::string_view::npos ||
+      key.find("compression") != std::string_view::npos)
+    return false;
+  return key.ends_with("_config") || value.contains("model_type");
+}
+
 /// config.json names the dtype in which from_pretrained loads; after a cast it has to be the new
 /// one. Both spellings (transformers 4: torch_dtype, 5: dtype), also in nested configurations.
 void set_config_dtype(nlohmann::ordered_json& config, std::string_view dtype, int depth) {
-  if (!config.is_object() || depth > 3) return;
+  if (depth > 3) return;
   for (auto& [key, value] : config.items()) {
     if ((key == "torch_dtype" || key == "dtype") && value.is_string()) value = dtype;
-    if (value.is_object()) set_config_dtype(value, dtype, depth + 1);
+    if (is_config_of_part(key, value)) set_config_dtype(value, dtype, depth + 1);
   }
 }
 

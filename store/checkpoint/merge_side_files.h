@@ -28,9 +28,9 @@ struct SideFileContent {
       false;  ///< a configuration that tied the embeddings (or did not say) no longer does
 };
 
-/// config.json gets the dtype of the cast, and loses the promise of tied embeddings where they
-/// `differ`; everything else is as it is. kCorruption if it is larger than 256 MiB, or a
-/// config.json that has to be changed is no JSON object.
+/// config.json gets the dtype of the cast, for the model and its parts, and loses the promise of
+/// tied embeddings where they `differ`; everything else is as it is. kCorruption if it is larger
+/// than 256 MiB, or a config.json that has to be changed is no JSON object.
 Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
                                           const MergeRequest& request, bool differ);
 

@@ -92,6 +92,25 @@ def test_numbers_that_only_python_writes_are_read_and_stay(tool, checkpoint, opt
     assert read["dtype"] == ("bfloat16" if options else "float32")
 
 
+def test_a_cast_sets_the_dtypes_of_the_model_and_its_parts_alone(tool, checkpoint):  # noqa: F811
+    """What a method of quantisation calls dtype is its own; its tensors stay, which is told."""
+    def config(dtype):
+        part = {"model_type": "x", "dtype": dtype}
+        quantised = {"quant_method": "quark", "dtype": "float32", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}, "torch_dtype": "float32"}}
+        return {"torch_dtype": dtype, "text_config": {**part, "deep_config": part, "quantization_config": quantised}, "encoder": part,
+                "quantization_config": quantised, "compression_config": {"dtype": "float32"}, "task_params": {"dtype": "float32"}}
+
+    (checkpoint / "config.json").write_text(json.dumps(config("float32")))
+    save_file({"w": torch.ones(3), "q": torch.ones(3).to(torch.float8_e4m3fn), "n": torch.ones(3, dtype=torch.int64), "m": torch.ones(3, dtype=torch.int64)},
+              checkpoint / "model.safetensors")
+
+    output = checkpoint.parent.parent / "out"
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", output, "--dtype", "bfloat16")
+
+    assert json.loads((output / "config.json").read_text()) == config("bfloat16")
+    assert "3 tensors keep their dtype, which --dtype does not cast: float8_e4m3fn (1), int64 (2)\n" in done.stderr
+
+
 def save_tokenizer(folder):
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast

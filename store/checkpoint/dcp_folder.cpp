@@ -192,4 +192,16 @@ Result<DcpFolder> read_dcp_folder(const FileSystem& files, const Folder& folder)
   return read;
 }
 
+std::vector<std::string> files_to_read(const DcpFolder& dcp, const std::string& prefix) {
+  const auto below = [&](const std::string& name) {
+    return prefix.empty() ? name : join_path(prefix, name);
+  };
+  std::vector<std::string> names;
+  for (const DcpFile& file : dcp.metadata.files) {
+    if (file.has_weights) names.push_back(below(file.name));
+  }
+  for (const PlanFile& file : dcp.metadata_files) names.push_back(below(base_name(file.path)));
+  return names;
+}
+
 }  // namespace evalcar::checkpoint

@@ -26,6 +26,10 @@ struct DcpFolder {
 /// data files that are longer than their items, or no files.
 Result<DcpFolder> read_dcp_folder(const FileSystem& files, const Folder& folder);
 
+/// The files of it that hold weights, then those of its metadata, each below `prefix` (may be
+/// empty). In this order a copy has its times in the right order, too.
+std::vector<std::string> files_to_read(const DcpFolder& dcp, const std::string& prefix);
+
 /// dcp_plan.cpp: the plan of such a folder; opens every item that holds weights. Errors as above
 /// and as TorchFile::read, naming file and item.
 Result<Plan> plan_dcp(const FileSystem& files, const Folder& folder, WeightsKind kind);

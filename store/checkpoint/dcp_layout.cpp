@@ -3,6 +3,7 @@
 // torchtitan among them, the checkpoint is one itself. Neither has a configuration or a tokenizer.
 #include "store/checkpoint/dcp_folder.h"
 #include "store/checkpoint/layout_entry.h"
+#include "store/checkpoint/lora_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -41,18 +42,9 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   }
   EVALCAR_ASSIGN_OR_RETURN(const DcpFolder read, read_dcp_folder(scene.files, *folder));
   judged.state.world_size = read.world_size;
-  const auto relative = [&](const std::string& name) {
-    return folder == &scene.folder ? name : join_path(base_name(folder->path), name);
-  };
-  std::vector<std::string> weights;
-  for (const DcpFile& file : read.metadata.files) {
-    if (file.has_weights) weights.push_back(relative(file.name));
-  }
-  // Behind the data: a copy in this order has its times in the right order, too.
-  for (const PlanFile& file : read.metadata_files) {
-    weights.push_back(relative(base_name(file.path)));
-  }
-  set_complete(judged.state, scene, std::move(weights));
+  EVALCAR_RETURN_IF_ERROR(check_no_adapter(read.metadata.weights, folder->path));
+  set_complete(judged.state, scene,
+               files_to_read(read, folder == &scene.folder ? "" : base_name(folder->path)));
   if (!scene.folder.has("config.json") && judged.state.completeness != Completeness::kComplete) {
     judged.state.reason +=
         "; trainers write none beside a DCP: set evaluate.base_model (or give "

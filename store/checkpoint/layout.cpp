@@ -5,6 +5,7 @@
 
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
+#include "store/checkpoint/lora_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -135,8 +136,11 @@ Result<Plan> plan_of(const LayoutScene& scene, Inspection seen, WeightsKind kind
     if (state.completeness != Completeness::kComplete) {
       return make_error(error_code_of(state), state.reason);
     }
-    if (seen.plans[i]) return *std::move(seen.plans[i]);
-    return seen.entry->plan(scene, kind);
+    auto plan =
+        seen.plans[i] ? Result<Plan>(*std::move(seen.plans[i])) : seen.entry->plan(scene, kind);
+    if (plan.has_value())
+      EVALCAR_RETURN_IF_ERROR(check_no_adapter(plan->tensors, scene.folder.path));
+    return plan;
   }
   return make_error(ErrorCode::kUnavailable,
                     scene.folder.path + ": has no " + std::string(weights_kind_name(kind)) +

@@ -12,6 +12,12 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 /// DistributedDataParallel's; before PEFT's own prefix it can be nothing else.
 constexpr std::string_view kParallel = "module.";
+constexpr std::string_view kBaseLayer = "base_layer";
+constexpr std::string_view kSavedModules = "modules_to_save";
+constexpr std::string_view kUsualAdapter = "default";
+/// What the parts begin with that the methods of PEFT add to modules.
+constexpr std::array<std::string_view, 8> kTuners = {"lora_", "hada_", "lokr_", "ia3_",
+                                                     "vera_", "oft_",  "boft_", "prompt_encoder"};
 /// Modules that hold a text model, at the beginning of a name; releases nest them differently.
 constexpr std::array<std::string_view, 3> kHolders = {"model", "language_model", "transformer"};
 
@@ -44,18 +50,44 @@ bool is_one_of(std::string_view part, std::span<const std::string_view> parts) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
+std::string without_wrappers(std::string_view name) {
+  std::string bare = unwrapped_name(name);
+  while (bare.starts_with(kParallel)) bare.erase(0, kParallel.size());
+  return bare;
+}
+
+/// Whether a part of a name is one that PEFT puts into modules.
+bool is_of_peft(std::string_view part) {
+  return part == kBaseLayer || part == kSavedModules ||
+         std::any_of(kTuners.begin(), kTuners.end(),
+                     [&](std::string_view tuner) { return part.starts_with(tuner); });
+}
+
+/// The state of a module has the name of the adapter in it ("….lora_A.default.weight"), which
+/// PEFT's own files have not.
+std::string without_adapter_name(const std::string& target) {
+  bool after_factor = false;
+  bool after_saved = false;
+  return without_parts(target, [&](std::string_view part, bool) {
+    const bool is_name =
+        (after_factor && part != "weight") || (after_saved && part == kUsualAdapter);
+    after_factor = part == "lora_A" || part == "lora_B" || part == "lora_embedding_A" ||
+                   part == "lora_embedding_B";
+    after_saved = part == kSavedModules;
+    return is_name;
+  });
+}
+
 }  // namespace
 
 Result<AdapterName> parse_adapter_name(std::string_view name) {
-  const std::string unwrapped = unwrapped_name(name);
-  std::string_view bare = unwrapped;
-  while (bare.starts_with(kParallel)) bare.remove_prefix(kParallel.size());
+  const std::string bare = without_wrappers(name);
   if (!bare.starts_with(kPrefix)) {
     return make_error(ErrorCode::kUnsupported,
                       "tensor " + quote_name(name) + ": expected a name that begins with \"" +
                           std::string(kPrefix) + "\", as PEFT writes them");
   }
-  std::string target(bare.substr(kPrefix.size()));
+  std::string target = without_adapter_name(bare.substr(kPrefix.size()));
   for (const Suffix& suffix : kSuffixes) {
     if (!target.ends_with(suffix.text)) continue;
     target.resize(target.size() - suffix.text.size());
@@ -70,9 +102,35 @@ Result<AdapterName> parse_adapter_name(std::string_view name) {
   // The layer that LoRA wraps keeps its own parameters in base_layer; modules_to_save of old
   // releases theirs in modules_to_save.
   target = without_parts(target, [](std::string_view part, bool) {
-    return part == "base_layer" || part == "modules_to_save";
+    return part == kBaseLayer || part == kSavedModules;
   });
   return AdapterName{AdapterPart::kReplacement, std::move(target)};
+}
+
+Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& dir) {
+  const TensorPlan* first = nullptr;
+  bool has_base = false;
+  for (const TensorPlan& tensor : tensors) {
+    const std::string bare = without_wrappers(tensor.name);
+    if (!bare.starts_with(kPrefix)) continue;
+    bool of_peft = false;
+    without_parts(bare, [&](std::string_view part, bool) {
+      of_peft = of_peft || is_of_peft(part);
+      has_base = has_base || part == kBaseLayer;
+      return false;
+    });
+    if (of_peft && first == nullptr) first = &tensor;
+  }
+  if (first == nullptr) return {};
+  return make_error(
+      ErrorCode::kUnsupported,
+      dir + ": " +
+          (has_base ? "a model with an adapter of PEFT still in it" : "adapter tensors only") +
+          " (such as " + quote_name(first->name) +
+          "), which would load as a model of random weights. With the training's "
+          "adapter_config.json beside them (in a copy of the checkpoint; Trainer.save_model writes "
+          "that file) a DCP is merged over its base model; else merge with peft "
+          "(merge_and_unload)");
 }
 
 std::string shared_name(std::string_view name) {

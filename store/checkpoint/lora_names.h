@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,11 @@ struct AdapterName {
 /// Splits "base_model.model.<module>.lora_A.weight" and its like; wrappers of FSDP, torch.compile
 /// and activation checkpointing are taken out. kUnsupported by name for anything else of PEFT's.
 Result<AdapterName> parse_adapter_name(std::string_view name);
+
+/// Good where the tensors may be a model's. kUnsupported where they are those of an adapter, or of
+/// a model with one still in it, which no model has under such names: as a model they would load
+/// with random weights. Only PEFT's own prefix tells; a model may have modules called lora_A.
+Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& dir);
 
 /// The part of a name that all generations share: without the modules that wrap a text model
 /// ("model.language_model.layers.0.q" and "model.layers.0.q" → "layers.0.q").

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "store/checkpoint/convert.h"
+#include "store/checkpoint/dcp_folder.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/lora_ties.h"
@@ -29,11 +30,8 @@ struct Pair {
 /// Lays an adapter over the plan of its base.
 class Overlay {
  public:
-  Overlay(const Folder& adapter, const LoraConfig& config, Plan& plan)
-      : where_(join_path(adapter.path, adapter_file(adapter))),
-        config_(config),
-        plan_(plan),
-        names_(plan) {}
+  Overlay(std::string where, const LoraConfig& config, Plan& plan)
+      : where_(std::move(where)), config_(config), plan_(plan), names_(plan) {}
 
   Status run(std::vector<TensorPlan> tensors, const BaseTies& ties) {
     EVALCAR_RETURN_IF_ERROR(sort_out(std::move(tensors)));
@@ -322,6 +320,25 @@ class Overlay {
   bool some_turned_ = false;
 };
 
+/// Adds an adapter's tensors out of a DCP to a plan that holds none yet, but files.
+Status add_dcp(const FileSystem& files, const Folder& folder, Plan& plan) {
+  EVALCAR_ASSIGN_OR_RETURN(Plan added, plan_dcp(files, folder, WeightsKind::kRegular));
+  const std::size_t before = plan.files.size();
+  for (PlanFile& file : added.files) plan.files.push_back(std::move(file));
+  for (TensorPlan& tensor : added.tensors) {
+    for (Piece& piece : tensor.pieces) piece.file += before;
+    plan.tensors.push_back(std::move(tensor));
+  }
+  for (auto& record : added.records) {
+    record.file += before;
+    plan.records.push_back(record);
+  }
+  plan.world_size = added.world_size;
+  plan.extra_states = std::move(added.extra_states);
+  plan.left_out = std::move(added.left_out);
+  return {};
+}
+
 }  // namespace
 
 std::string adapter_file(const Folder& folder) {
@@ -350,7 +367,8 @@ Status add_adapter(const FileSystem& files, const Folder& folder, Plan& plan) {
                                 : add_safetensors_file(files, folder, name, plan);
 }
 
-Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Folder& base) {
+Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Folder* dcp,
+                       const Folder& base) {
   EVALCAR_ASSIGN_OR_RETURN(const LoraConfig config, read_lora_config(files, adapter));
   auto base_plan = plan_hugging_face(files, base);
   if (!base_plan.has_value()) {
@@ -361,12 +379,18 @@ Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Fol
   plan.layout = Layout::kLoraAdapter;
   EVALCAR_ASSIGN_OR_RETURN(const BaseTies ties, read_base_ties(files, base));
 
+  const std::string where =
+      dcp != nullptr ? dcp->path : join_path(adapter.path, adapter_file(adapter));
   Plan own;  // its pieces count the base's files too
   own.files = plan.files;
-  EVALCAR_RETURN_IF_ERROR(add_adapter(files, adapter, own));
+  EVALCAR_RETURN_IF_ERROR(dcp != nullptr ? add_dcp(files, *dcp, own)
+                                         : add_adapter(files, adapter, own));
   plan.files = std::move(own.files);
+  plan.world_size = own.world_size;
   plan.records.insert(plan.records.end(), own.records.begin(), own.records.end());
-  EVALCAR_RETURN_IF_ERROR(Overlay(adapter, config, plan).run(std::move(own.tensors), ties));
+  for (std::string& name : own.extra_states) plan.extra_states.push_back(std::move(name));
+  for (std::string& name : own.left_out) plan.left_out.push_back(std::move(name));
+  EVALCAR_RETURN_IF_ERROR(Overlay(where, config, plan).run(std::move(own.tensors), ties));
   return plan;
 }
 

@@ -24,6 +24,8 @@ Status add_adapter(const FileSystem& files, const Folder& folder, Plan& plan);
 /// from another generation of transformers than the base's files. kInvalidArgument where the
 /// adapter and the base do not belong together, kCorruption where the adapter contradicts itself,
 /// kUnsupported by name for updates of tied weights, which a merge cannot express.
-Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Folder& base);
+/// The adapter's tensors are in its own file, or in the folder `dcp` if that is not null.
+Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Folder* dcp,
+                       const Folder& base);
 
 }  // namespace evalcar::checkpoint

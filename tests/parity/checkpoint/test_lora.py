@@ -7,7 +7,7 @@ import shutil
 import lessons
 import pytest
 import torch
-from fixtures import lora_adapters
+from fixtures import dcp_checkpoints, lora_adapters
 from safetensors.torch import load_file, save_file
 from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
 
@@ -236,6 +236,83 @@ def test_a_base_that_is_not_on_this_machine_is_an_error_with_the_command_that_fe
     # The base that is given on the command line stands in for it.
     run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", "--model_name_or_class", base)
     assert (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.fixture
+def sharded_adapter(tmp_path, llama):
+    """What the Hugging Face Trainer leaves under FSDP2 with PEFT: a DCP of the adapter's tensors alone; and PEFT's own files of it, and its base."""
+    base, model_class = llama(torch.float32)
+    adapter = lora_adapters.write(tmp_path / "adapter", base, model_class, **LLAMA["saved-modules"])
+
+    def write(rename=lambda name: name):
+        checkpoint = tmp_path / "run" / "checkpoint-5"
+        checkpoint.mkdir(parents=True)
+        state = {rename(name): tensor for name, tensor in load_file(adapter / "adapter_model.safetensors").items()}
+        torch.save(state, tmp_path / "state.pt")
+        dcp_checkpoints.write_saves(tmp_path / "saves", ["tree"], world_size=2, state=tmp_path / "state.pt")
+        shutil.move(tmp_path / "saves" / "tree", checkpoint / "pytorch_model_fsdp_0")
+        (checkpoint / "trainer_state.json").write_text('{"global_step": 5}')
+        return checkpoint
+
+    return write, adapter, base, model_class
+
+
+def refused(tool, checkpoint, base, *more):  # noqa: F811
+    """By each command that would take the tensors for a model's."""
+    output = checkpoint.parent.parent / "refused"
+    for given in ((), ("--model_name_or_class", base)):
+        done = run(tool, "merge", "--input_dir", checkpoint.parent, "--output_dir", output, *given, code=1)
+        assert all(text in done.stderr for text in ("adapter_config.json", *more)) and not output.exists(), done.stderr
+        assert done.stderr.count("random weights") == 1
+    run(tool, "eval", checkpoint, "--tasks", "docvqa_val", "--data", checkpoint, "--output", output, code=1)
+    return inspect_failure(tool, checkpoint)
+
+
+def test_an_adapter_that_was_saved_sharded_is_no_model(tool, sharded_adapter):  # noqa: F811
+    write, adapter, base, _ = sharded_adapter
+
+    checkpoint = write()
+
+    assert "adapter tensors only" in refused(tool, checkpoint, base, "adapter tensors only", "lora_A")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_adapter_that_was_saved_sharded_is_merged_to_the_bits_of_peft_where_its_configuration_is(tool, tmp_path, sharded_adapter, in_order, named):  # noqa: F811
+    write, adapter, base, model_class = sharded_adapter
+    checkpoint = write(lambda name: name.replace(".lora_A.", ".lora_A.default.").replace(".lora_B.", ".lora_B.default.") if named else name)
+    shutil.copy(adapter / "adapter_config.json", checkpoint)
+    expected = same_names(lora_adapters.merged_by_peft(adapter, base, model_class), base)
+
+    report = check_hashes(tool, checkpoint, expected, "lora_adapter")
+    run(tool, "merge", "--input_dir", tmp_path / "run", "--type", "hf", "--output_dir", tmp_path / "out")
+
+    assert report["step"] == 5
+    assert_same(load_folder(tmp_path / "out"), expected)
+    assert (tmp_path / "out" / "config.json").read_bytes() == (base / "config.json").read_bytes()
+
+
+def test_a_model_with_an_adapter_still_in_it_is_refused(tool, tmp_path, llama):  # noqa: F811
+    """FSDP2 shards of a PeftModel: the base's tensors are there, under names that no model has."""
+    from peft import LoraConfig, get_peft_model
+
+    base, model_class = llama(torch.float32)
+    checkpoint = tmp_path / "run" / "checkpoint-5"
+    (checkpoint / "pytorch_model_fsdp_0").mkdir(parents=True)
+    model = get_peft_model(model_class.from_pretrained(base), LoraConfig(target_modules=["q_proj"], r=4))
+    torch.save(model.state_dict(), checkpoint / "pytorch_model_fsdp_0" / "model_world_size_1_rank_0.pt")
+    shutil.copy(base / "config.json", checkpoint)
+
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "out", code=1)
+
+    assert "an adapter of PEFT still in it" in done.stderr and not (tmp_path / "out").exists()
+    assert "an adapter of PEFT still in it" in inspect_failure(tool, checkpoint)
+
+
+def test_a_model_that_has_modules_of_such_names_itself_is_a_model(tool, tmp_path):  # noqa: F811
+    state = {"model.layers.0.q_proj.base_layer.weight": torch.ones(2, 2), "model.layers.0.q_proj.lora_A.vision.weight": torch.ones(1, 2)}
+    save_file(state, tmp_path / "model.safetensors")
+
+    assert [t["name"] for t in inspect(tool, tmp_path)["tensors"]] == sorted(state)
 
 
 def inspect_failure(tool, folder, code=1):  # noqa: F811

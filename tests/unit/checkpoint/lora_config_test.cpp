@@ -40,7 +40,7 @@ TEST_CASE("what PEFT would merge otherwise is refused by name") {
     says(adapter.refusal(), "unsupported", std::string(key) == "peft_type" ? "LOHA" : key);
   }
   for (const char* const key :
-       {"lora_magnitude_vector", "lora_B.bias", "lora_A.default.weight", "lora_E"}) {
+       {"lora_magnitude_vector", "lora_B.bias", "lora_B.default.bias", "lora_E"}) {
     Adapter adapter;
     adapter.tensors.push_back({Adapter::q() + "." + key, {2, 4}});
     says(adapter.refusal(), "unsupported", key);

@@ -284,6 +284,9 @@ TEST_CASE("adapter names are split into module and part") {
   const auto target = [](const char* name) { return parse_adapter_name(name).value().target; };
   CHECK(part("base_model.model.a.b.lora_A.weight") == AdapterPart::kA);
   CHECK(target("base_model.model.a.b.lora_A.weight") == "a.b");
+  CHECK(part("base_model.model.a.b.lora_B.default.weight") == AdapterPart::kB);
+  CHECK(target("base_model.model.a.b.lora_B.default.weight") == "a.b");
+  CHECK(target("base_model.model.a.modules_to_save.default.weight") == "a.weight");
   CHECK(part("base_model.model.a.lora_embedding_B") == AdapterPart::kEmbeddingB);
   CHECK(target("base_model.model.a.base_layer.bias") == "a.bias");
   CHECK(target("base_model.model._orig_mod.a._checkpoint_wrapped_module.b.weight") == "a.b.weight");

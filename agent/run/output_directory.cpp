@@ -26,19 +26,7 @@ constexpr milliseconds kLeastRetryPause{100};
 constexpr milliseconds kUnsurePause{200};
 /// While the file system does not answer: it is asked whether it does.
 constexpr milliseconds kSilentPause{500};
-/// After that what runs on it lets go, for the evaluations of other directories.
-constexpr seconds kSilentPatience{60};
-constexpr seconds kStatusPause{5};
 constexpr seconds kEndPause{2};  ///< between two looks whether training goes on
-/// Not at once: the news may be somebody's delete of the whole directory, and a name of ours that
-/// comes and goes meanwhile makes it fail.
-constexpr seconds kStatusAfterNews{1};
-constexpr seconds kStatusAtLast{10};  ///< however many news there are
-constexpr seconds kLeftoversPause{10};
-
-/// Not ended, not running, not measured.
-const std::vector<EvaluationState> kOpen = {EvaluationState::kFound, EvaluationState::kComplete,
-                                            EvaluationState::kLeased, EvaluationState::kFailed};
 
 watch::WatchOptions watch_options(const config::Settings& all, const std::string& path) {
   const config::WatchSettings& settings = all.watch;
@@ -86,11 +74,18 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
            settings.publish.dir),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings.publish, home_)),
+      sightings_(run_, recorder_, averages_, best_),
       snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
       posting_(std::move(posting)),
       requested_(*store_, run_, wanted_, leases_, publishing_, view_),
+      unwanted_(*store_, wanted_, leases_),
+      leftovers_(*store_, stage_),
+      waiting_(around.clock, settings.limits, store_->read(), wanted_, requested_),
+      outcomes_(around.clock, settings.limits, *store_, leases_, completion_, waiting_),
+      status_(around.files, around.clock, *store_, settings.publish),
+      silence_(around.files, around.clock, path_),
       end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
              request::folder_of(store_->path())),
@@ -143,7 +138,7 @@ Status OutputDirectory::step() {
   if (!run_.known() && run_.recalls()) return {};  // goes on in the next turn
   for (watch::Sighting& seen : watcher_.step()) {
     last_news_ = now;
-    note(std::move(seen));
+    sightings_.note(std::move(seen));
   }
   if (now < retry_at_) return {};
   const Status turn = [&]() -> Status {
@@ -179,64 +174,32 @@ Status OutputDirectory::step() {
 /// Which leases are needed is known once all that was found at the start is taken up.
 Status OutputDirectory::keep_leases() {
   if (!taken_up_) return {};
-  if (untold_.empty()) {
+  if (sightings_.empty()) {
     Slice slice(around_);
     EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps(), slice));
     EVALCAR_RETURN_IF_ERROR(best_.step(run_.id(), slice));
   }
-  if (!unwanted_ended_) {
-    EVALCAR_RETURN_IF_ERROR(end_unwanted());
-    if (!unwanted_ended_) return {};
+  // Before any lease is given up for lack of space: theirs go first, or to the row that is wanted
+  // now.
+  if (!unwanted_.ended()) {
+    Slice slice(around_);
+    EVALCAR_ASSIGN_OR_RETURN(const bool one_waits, unwanted_.end(run_.id(), slice));
+    if (one_waits) last_news_ = around_.clock.monotonic_now();
+    if (!unwanted_.ended()) return {};
   }
   // Before the guard: what nobody needs makes room, too.
-  EVALCAR_RETURN_IF_ERROR(remove_leftovers());
-  if (stage_.has_leftovers() && around_.clock.monotonic_now() >= leftovers_at_) return {};  // cut
+  if (const MonotonicTime now = around_.clock.monotonic_now(); leftovers_.wait(now)) {
+    Slice slice(around_);
+    EVALCAR_RETURN_IF_ERROR(leftovers_.remove(
+        now,
+        [this](const std::string& name) {
+          return averages_.keeps_name(name) || kept_.may_hold(name);
+        },
+        slice));
+    if (leftovers_.wait(around_.clock.monotonic_now())) return {};  // cut
+  }
   Slice slice(around_);
   return guard_.step(run_.id(), slice);
-}
-
-/// Rows of another configuration. Before any lease is given up for lack of space: theirs go first,
-/// or to the row that is wanted now.
-Status OutputDirectory::end_unwanted() {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
-                           store_->read().evaluations({.run_id = run_.id(), .states = kOpen}));
-  Slice slice(around_);
-  for (const state::Evaluation& row : rows) {
-    if (wanted_.matches(row) || row.settings.requested != 0) continue;
-    if (slice.was_cut()) return {};
-    EVALCAR_RETURN_IF_ERROR(end_unwanted(row));
-    (void)slice.over();
-  }
-  unwanted_ended_ = true;
-  return {};
-}
-
-Status OutputDirectory::end_unwanted(const state::Evaluation& row) {
-  EVALCAR_ASSIGN_OR_RETURN(const bool handed_over, hand_over_lease(*store_, wanted_, leases_, row));
-  if (handed_over) last_news_ = around_.clock.monotonic_now();  // the new row waits now
-  EVALCAR_RETURN_IF_ERROR(end_evaluation(*store_, row.id, EvaluationState::kSkipped,
-                                         std::string(kNotWanted) + "the configuration changed"));
-  leases_.release(row);
-  return {};
-}
-
-/// What a kill, or a file system that did not answer, left of leases that nobody needs.
-Status OutputDirectory::remove_leftovers() {
-  const MonotonicTime now = around_.clock.monotonic_now();
-  if (!stage_.has_leftovers() || now < leftovers_at_) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_->read()));
-  std::set<std::string> needed;
-  for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
-  for (const std::string& name : stage_.names()) {
-    if (averages_.keeps_name(name) || kept_.may_hold(name)) needed.insert(name);
-  }
-  Slice slice(around_);
-  const Status removed = stage_.remove_leftovers(needed, [&slice] { return slice.over(); });
-  if (!removed.has_value()) {
-    leftovers_at_ = now + kLeftoversPause;
-    spdlog::warn("{}; tried again", removed.error().message);
-  }
-  return {};
 }
 
 /// Also of a training that ends without a checkpoint.
@@ -271,7 +234,7 @@ bool OutputDirectory::training_over() const {
 }
 
 Result<bool> OutputDirectory::take_up_last() {
-  if (silent_since_.has_value()) return false;
+  if (silence_.lasts()) return false;
   if (!run_.known() || run_.unsure() || view_.complete.empty()) return false;
   const std::int64_t step = view_.complete.rbegin()->first.first;
   if (wanted_.last() == step) return false;
@@ -289,23 +252,14 @@ Result<bool> OutputDirectory::take_up_last() {
   return waits;
 }
 
-/// Its file system does not answer: nothing on it is touched, and nothing is concluded, until it
-/// does.
 bool OutputDirectory::silent() {
-  const Status answers = around_.files.answers(path_);
-  warn_once(silence_, answers.has_value() ? "" : answers.error().message);
-  const MonotonicTime now = around_.clock.monotonic_now();
-  if (answers.has_value()) {
-    if (!silent_since_.has_value()) return false;
-    spdlog::info("{}: its file system answers again", path_);
-    silent_since_.reset();
+  const Silence::Answer answer = silence_.look();
+  if (answer == Silence::Answer::kAgain) {
     watcher_.rescan();
     averages_.look_again();
-    return false;
   }
-  if (!silent_since_.has_value()) silent_since_ = now;
-  if (now - *silent_since_ >= kSilentPatience) interrupt_active("its file system does not answer");
-  return true;
+  if (answer == Silence::Answer::kNoForLong) interrupt_active("its file system does not answer");
+  return silence_.lasts();
 }
 
 /// In every turn: people wait for an answer.
@@ -335,67 +289,11 @@ request::Answer OutputDirectory::answer(const request::Prune& prune) {
   return answer;
 }
 
-/// While nothing can be recorded (a full disk), only the newest state of a kind counts; but one
-/// that went must end as lost, and so must have been there.
-void OutputDirectory::note(watch::Sighting seen) {
-  recorder_.note_presence(seen);
-  auto& of_kind = untold_[{seen.step, seen.kind}];
-  const bool is_end = seen.verdict == watch::Verdict::kGone;
-  const bool was_end = !of_kind.empty() && of_kind.back().verdict == watch::Verdict::kGone;
-  if (was_end && of_kind.size() > 1) {
-    of_kind.erase(of_kind.begin(), of_kind.end() - 1);  // it came and went before: once is enough
-  } else if (!of_kind.empty() && !is_end && !was_end) {
-    of_kind.clear();
-  }
-  of_kind.push_back(std::move(seen));
-}
-
-/// This kind began another generation of its checkpoint. What was recorded in the last one a moment
-/// ago was seen together with it, and belongs to the new one.
-void OutputDirectory::record_again(std::int64_t step, checkpoint::WeightsKind but) {
-  for (auto other = recorded_.begin(); other != recorded_.end();) {
-    if (other->first.first != step || other->first.second == but) {
-      ++other;
-      continue;
-    }
-    auto& untold = untold_[other->first];
-    if (untold.empty()) untold.push_back(std::move(other->second));
-    other = recorded_.erase(other);
-  }
-}
-
-/// Newest first: what comes later in the turn may fail, and the newest matters most.
 Status OutputDirectory::record_sightings() {
   Slice slice(around_);
-  recording_backlog_ = false;
-  while (!untold_.empty()) {
-    recording_backlog_ = slice.was_cut();
-    if (recording_backlog_) return {};
-    EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
-    auto newest = std::prev(untold_.end());
-    // Rewritten weights make another generation, which its other kinds are then recorded in.
-    for (auto kind = untold_.lower_bound({newest->first.first, checkpoint::WeightsKind{}});
-         kind != untold_.end(); ++kind) {
-      const bool rewritten = std::ranges::any_of(kind->second, &watch::Sighting::rewritten);
-      if (rewritten) newest = kind;
-      if (rewritten) break;
-    }
-    const auto [step, kind] = newest->first;
-    auto& sightings = newest->second;
-    for (; !sightings.empty(); sightings.erase(sightings.begin())) {
-      const std::int64_t before = recorder_.checkpoint_of(step);
-      EVALCAR_RETURN_IF_ERROR(recorder_.record(sightings.front()));
-      if (recorder_.checkpoint_of(step) != before) record_again(step, kind);
-      if (sightings.front().verdict == watch::Verdict::kComplete)
-        recorded_[newest->first] = sightings.front();
-      averages_.look_again();
-      best_.look_again();
-    }
-    untold_.erase(newest);
-    last_news_ = around_.clock.monotonic_now();
-    (void)slice.over();
-  }
-  recorded_.clear();
+  EVALCAR_ASSIGN_OR_RETURN(const bool recorded, sightings_.record(slice));
+  if (recorded) last_news_ = around_.clock.monotonic_now();
+  if (!sightings_.empty()) return {};
   if (vanished_ended_ || !watcher_.looked() || !watcher_.trouble().empty()) return {};
   EVALCAR_RETURN_IF_ERROR(recorder_.end_vanished(slice));
   vanished_ended_ = !slice.was_cut();
@@ -415,28 +313,28 @@ void OutputDirectory::take_snapshots() {
 bool OutputDirectory::is_beginning() const {
   if (run_.recalls()) return true;
   if (!run_.known() || run_.unsure()) return false;
-  if (recording_backlog_) return true;
-  return watcher_.trouble().empty() && !(taken_up_ && vanished_ended_ && unwanted_ended_);
+  if (sightings_.was_cut()) return true;
+  return watcher_.trouble().empty() && !(taken_up_ && vanished_ended_ && unwanted_.ended());
 }
 
 /// A slice was cut: the next turn comes at once.
 bool OutputDirectory::is_cut_short() const {
   if (!run_.known() || run_.unsure()) return false;
-  if (!untold_.empty() || is_beginning()) return true;
+  if (!sightings_.empty() || is_beginning()) return true;
   return taken_up_ && (averages_.due() || best_.trimming() || guard_.due());
 }
 
 milliseconds OutputDirectory::until_due() const {
-  if (silent_since_.has_value()) return std::min(inbox_.until_due(), kSilentPause);
+  if (silence_.lasts()) return std::min(inbox_.until_due(), kSilentPause);
   auto due = std::min(watcher_.until_due(), inbox_.until_due());
   const MonotonicTime now = around_.clock.monotonic_now();
   const auto until = [now](MonotonicTime time) {
     return std::chrono::ceil<milliseconds>(time - now);
   };
-  if (last_news_ > status_at_) due = std::min(due, until(status_due()));
-  if (!untold_.empty() || is_cut_short() || run_.unsure()) due = std::min(due, until(retry_at_));
-  if (stage_.has_leftovers() && run_.known()) {
-    due = std::min(due, until(std::max(retry_at_, leftovers_at_)));
+  if (status_.is_behind(last_news_)) due = std::min(due, until(status_.due(last_news_)));
+  if (!sightings_.empty() || is_cut_short() || run_.unsure()) due = std::min(due, until(retry_at_));
+  if (leftovers_.there() && run_.known()) {
+    due = std::min(due, until(std::max(retry_at_, leftovers_.not_before())));
   }
   if (const auto memory = unfinished_.due(); memory.has_value() && run_.known()) {
     due = std::min(due, until(std::max(retry_at_, *memory)));
@@ -456,7 +354,7 @@ milliseconds OutputDirectory::until_due() const {
 }
 
 void OutputDirectory::add_descriptors(std::vector<pollfd>& descriptors) const {
-  const bool listens = !silent_since_.has_value() && watcher_.wants_hints();
+  const bool listens = !silence_.lasts() && watcher_.wants_hints();
   for (const int descriptor : {listens ? notifier_->descriptor() : -1, inbox_.descriptor()}) {
     if (descriptor >= 0) descriptors.push_back({descriptor, POLLIN, 0});
   }
@@ -506,8 +404,7 @@ Status OutputDirectory::follow_run() {
 
 void OutputDirectory::forget_run() {
   interrupt_active("its output directory went");
-  untold_.clear();
-  recorded_.clear();
+  sightings_.forget();
   view_ = {};
   recorder_.forget();
   snapshots_.forget();
@@ -517,9 +414,10 @@ void OutputDirectory::forget_run() {
   averages_.forget();
   best_.forget();
   wanted_.forget();
-  taken_up_ = vanished_ended_ = unwanted_ended_ = false;
+  taken_up_ = vanished_ended_ = false;
+  unwanted_.look_again();
   adopted_.clear();
-  nothing_waits_at_.reset();
+  waiting_.look_again();
 }
 
 /// Whatever it measures cannot be finished here now.
@@ -538,40 +436,18 @@ void OutputDirectory::interrupt_active(const std::string& why) {
 // ---- evaluations
 
 Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
-  std::vector<schedule::Candidate> candidates;
-  waiting_without_data_ = 0;
-  if (!run_.known() || run_.unsure() || silent_since_.has_value()) return candidates;
-  if (is_beginning()) return candidates;
-  const std::int64_t changes = store_->read().changes();
-  if (nothing_waits_at_ == changes) return candidates;
-  state::EvaluationFilter filter;
-  filter.run_id = run_.id();
-  filter.states = kOpen;
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations(filter));
-  for (const state::Evaluation& row : rows) {
-    const bool requested = row.settings.requested != 0;
-    if (requested && !requested_.is_open(row.id)) continue;
-    if (!requested && !wanted_.matches(row)) {
-      unwanted_ended_ = false;  // the next turn ends it
-      continue;
-    }
-    if (row.state == EvaluationState::kFound) continue;
-    const auto rest = resting_.find(row.id);
-    const bool rests = rest != resting_.end() && around_.clock.monotonic_now() < rest->second;
-    if (rests && without_data_.contains(row.id)) ++waiting_without_data_;
-    const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
-    candidates.push_back({row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0});
+  if (!run_.known() || run_.unsure() || silence_.lasts() || is_beginning()) {
+    waiting_.skip();
+    return std::vector<schedule::Candidate>();
   }
-  waiting_count_ = candidates.size();
-  // So that an idle agent does not read all rows at each poll.
-  if (candidates.empty() && unwanted_ended_) nothing_waits_at_ = changes;
-  return candidates;
+  EVALCAR_ASSIGN_OR_RETURN(auto look, waiting_.look(run_.id(), unwanted_.ended()));
+  if (look.unwanted) unwanted_.look_again();  // the next turn ends them
+  return std::move(look.candidates);
 }
 
 Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(const request::JobPlan& plan,
                                                                      bool first) {
-  if (!run_.known() || run_.unsure() || silent_since_.has_value() || !untold_.empty() ||
-      is_beginning()) {
+  if (!run_.known() || run_.unsure() || silence_.lasts() || !sightings_.empty() || is_beginning()) {
     return std::optional<request::JobNews>();
   }
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, requested_.knows(plan));
@@ -589,7 +465,7 @@ Result<std::optional<state::Evaluation>> OutputDirectory::requested_row(
 Status OutputDirectory::keep_requested(std::set<std::int64_t> wanted,
                                        const std::set<std::int64_t>& given_up) {
   if (requested_.keep_open(std::move(wanted))) {
-    nothing_waits_at_.reset();  // it waits since a job asks for it
+    waiting_.look_again();  // it waits since a job asks for it
     last_news_ = around_.clock.monotonic_now();
   }
   for (const std::int64_t evaluation : given_up) {
@@ -604,24 +480,10 @@ Status OutputDirectory::drop_requested(std::int64_t evaluation) {
   return requested_.drop(row);
 }
 
-/// Before the `failures`-th try after a failure.
-std::chrono::milliseconds OutputDirectory::pause_after(std::int64_t failures) const {
-  return settings_.limits.retry_delay *
-         (std::int64_t{1} << std::clamp<std::int64_t>(failures - 1, 0, 10));
-}
-
-/// The row remembers a time of the wall clock, since it outlives the process. One that is further
-/// away than any pause shows that the clock was set back: it is not waited for.
-bool OutputDirectory::try_is_due(const state::Evaluation& row) const {
-  const WallTime now = around_.clock.wall_now();
-  return row.next_try_at <= format_utc(now) ||
-         row.next_try_at > format_utc(now + pause_after(row.failures));
-}
-
 Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
   // Before everything that is there is recorded, a row may lack a checkpoint that has it.
-  if (!run_.known() || run_.unsure() || !untold_.empty() || !watcher_.trouble().empty() ||
-      silent_since_.has_value() || is_beginning()) {
+  if (!run_.known() || run_.unsure() || !sightings_.empty() || !watcher_.trouble().empty() ||
+      silence_.lasts() || is_beginning()) {
     return false;
   }
   EVALCAR_ASSIGN_OR_RETURN(const bool taken, completion_.step(run_.id(), now));
@@ -642,41 +504,6 @@ Result<bool> OutputDirectory::supersede(const std::vector<std::int64_t>& evaluat
   return true;
 }
 
-Status OutputDirectory::fail(const state::Evaluation& row, const state::AttemptFailure& failure,
-                             bool retryable) {
-  if (leases_.vanished_in_place(row)) {
-    return end_evaluation(*store_, row.id, EvaluationState::kLost,
-                          "removed while it was read in place");
-  }
-  const std::int64_t failures = row.failures + 1;
-  const bool quarantine = !retryable || failures >= settings_.limits.attempts;
-  const std::string next_try = format_utc(around_.clock.wall_now() + pause_after(failures));
-  EVALCAR_RETURN_IF_ERROR(store_->fail_attempt(row.id, failure, next_try, quarantine));
-  spdlog::error("{}: {} (at {}): {}", title(row),
-                quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,
-                failure.message);
-  if (!quarantine) return {};
-  completion_.look_again();
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation ended, store_->read().evaluation(row.id));
-  if (!is_partial(ended)) leases_.release(row);  // else a person may still ask for the rest
-  return {};
-}
-
-Result<bool> OutputDirectory::put_back(const state::Evaluation& row,
-                                       const state::AttemptFailure& failure) {
-  completion_.look_again();
-  if (leases_.vanished_in_place(row)) {
-    EVALCAR_RETURN_IF_ERROR(end_evaluation(*store_, row.id, EvaluationState::kLost,
-                                           "removed while it was read in place"));
-    return false;
-  }
-  spdlog::error("{}: cannot be evaluated now (at {}): {}", title(row), failure.stage,
-                failure.message);
-  EVALCAR_RETURN_IF_ERROR(store_->put_back(row.id, failure));
-  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation now, store_->read().evaluation(row.id));
-  return is_open(now.state);
-}
-
 Status OutputDirectory::publish(const state::Evaluation& row) {
   completion_.look_again();
   best_.look_again();
@@ -694,11 +521,11 @@ Result<bool> OutputDirectory::quiet() {
 }
 
 Result<bool> OutputDirectory::nothing_left() {
-  if (silent_since_.has_value()) return false;
+  if (silence_.lasts()) return false;
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
-  if (!untold_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
+  if (!sightings_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
       !watcher_.settled())
     return false;
   if (!run_.known()) return true;
@@ -713,43 +540,18 @@ Result<bool> OutputDirectory::nothing_left() {
 }
 
 Result<Tally> OutputDirectory::tally() const {
-  Tally tally;
-  if (!run_.known()) return tally;
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_->read().evaluations({.run_id = run_.id()}));
-  std::map<std::string, std::int64_t> newest;  // generation of each checkpoint
-  for (const state::Evaluation& row : rows) {
-    newest[row.checkpoint] = std::max(newest[row.checkpoint], row.generation);
-  }
-  for (const state::Evaluation& row : rows) {
-    ++tally.total;
-    if (!wanted_.matches(row) || row.generation != newest[row.checkpoint]) continue;
-    if (row.state == EvaluationState::kPublished) {
-      ++(row.reason.empty() ? tally.published : tally.failed);
-    }
-    if (row.state == EvaluationState::kScored) ++tally.unpublished;
-    if (row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost) {
-      ++tally.failed;
-    }
-    if (!state::is_end_state(row.state)) ++tally.open;
-  }
-  return tally;
-}
-
-MonotonicTime OutputDirectory::status_due() const {
-  if (last_news_ <= status_at_) return status_at_ + kStatusPause;
-  return std::min(last_news_ + kStatusAfterNews, status_at_ + kStatusAtLast);
+  if (!run_.known()) return Tally();
+  return tally_of(store_->read(), wanted_, run_.id());
 }
 
 void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
-  const MonotonicTime time = around_.clock.monotonic_now();
-  if (!now && time < status_due()) return;
-  status_at_ = time;
+  if (!now && around_.clock.monotonic_now() < status_.due(last_news_)) return;
   publish::AgentFacts mine = facts;
   mine.latest_step = view_.newest_step();
   const watch::WatchMode mode = watcher_.mode();
   const double poll_s = std::chrono::duration<double>(settings_.watch.poll_interval).count();
   mine.watching = {mode.file_system, mode.notices ? "notices and polling" : "polling", poll_s,
-                   silence_.empty() ? mode.reason : silence_};
+                   silence_.reason().empty() ? mode.reason : silence_.reason()};
   const auto warn = [&mine](const std::string& text) {
     if (!text.empty()) mine.warning += (mine.warning.empty() ? "" : "; ") + text;
   };
@@ -768,24 +570,10 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   if (around_.board != nullptr) {
     around_.board->tell({path_, store_->path(), run_.known() ? run_.run().name : "", mine});
   }
-  // Until the first checkpoint is there, the output directory stays as the trainer made it.
-  std::string trouble;
-  std::vector<std::string> places = {store_->path() + ".status.json"};
-  // Nor is one that was removed ours to make again, or one that took its place ours to write into.
-  if (!silent_since_.has_value() && run_.begun() && !run_.fatal() && run_.still_there()) {
-    const Status made = make_directories(around_.files, publishing_.dir());
-    if (made.has_value())
-      places.insert(places.begin(), join_path(publishing_.dir(), "status.json"));
-    if (!made.has_value()) trouble = made.error().message;
-  }
-  for (const std::string& path : places) {
-    const Status written = publish::write_status(around_.files, store_->read(), around_.clock, path,
-                                                 run, mine, status_rows_);
-    if (!written.has_value()) trouble = written.error().message;
-    // `evalcar status` knows the database, but not the configuration that names another folder.
-    if (written.has_value() && settings_.publish.dir.empty()) break;
-  }
-  warn_once(status_trouble_, trouble);
+  // Until the first checkpoint is there, the output directory stays as the trainer made it. Nor is
+  // one that was removed ours to make again, or one that took its place ours to write into.
+  const bool ours = !silence_.lasts() && run_.begun() && !run_.fatal() && run_.still_there();
+  status_.write(ours ? std::optional(publishing_.dir()) : std::nullopt, run, mine);
 }
 
 }  // namespace evalcar::run

@@ -31,14 +31,21 @@
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/leases.h"
+#include "agent/run/outcomes.h"
 #include "agent/run/posting.h"
 #include "agent/run/publishing.h"
 #include "agent/run/recorder.h"
 #include "agent/run/requested.h"
+#include "agent/run/sightings.h"
+#include "agent/run/silence.h"
 #include "agent/run/snapshots.h"
+#include "agent/run/status_file.h"
 #include "agent/run/surroundings.h"
+#include "agent/run/tally.h"
 #include "agent/run/training_end.h"
 #include "agent/run/unfinished.h"
+#include "agent/run/unwanted.h"
+#include "agent/run/waiting_list.h"
 #include "agent/run/wanted.h"
 #include "agent/schedule/schedule.h"
 #include "agent/stage/stage.h"
@@ -46,16 +53,6 @@
 #include "store/state/store.h"
 
 namespace evalcar::run {
-
-/// How the evaluations of a directory ended, for the exit code. What is not wanted any more (other
-/// settings, a generation of a checkpoint that was written again) counts only in the total.
-struct Tally {
-  std::int64_t published = 0;
-  std::int64_t failed = 0;       ///< quarantined, lost, or published without some of its tasks
-  std::int64_t unpublished = 0;  ///< scored, but the files could not be written
-  std::int64_t open = 0;
-  std::int64_t total = 0;
-};
 
 /// Not thread-safe.
 class OutputDirectory {
@@ -91,7 +88,7 @@ class OutputDirectory {
   /// Nobody wants the evaluation that ran.
   Status drop_requested(std::int64_t evaluation);
   /// How many waited at the last look.
-  std::size_t waiting_count() const { return waiting_count_; }
+  std::size_t waiting_count() const { return waiting_.count(); }
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
   /// why.
   Result<std::optional<stage::Lease>> lease_of(const state::Evaluation& row) {
@@ -102,30 +99,29 @@ class OutputDirectory {
     best_.look_again();
     leases_.release(row);
   }
-  /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
-  Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
-  /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted. False: it
-  /// does not wait for its next try (what it has of numbers is published as it was, or it is lost).
-  Result<bool> put_back(const state::Evaluation& row, const state::AttemptFailure& failure);
+  /// As Outcomes::fail.
+  Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable) {
+    return outcomes_.fail(row, failure, retryable);
+  }
+  /// As Outcomes::put_back.
+  Result<bool> put_back(const state::Evaluation& row, const state::AttemptFailure& failure) {
+    return outcomes_.put_back(row, failure);
+  }
   /// Nothing waits: takes up the rest of an evaluation that was published in part, if that can be
   /// measured now. True: it did.
   Result<bool> complete_one(const Circumstances& now);
   /// How many evaluations of it were published in part and could be completed, at the last look.
   std::size_t partial_count() const { return completion_.waiting(); }
   /// It is not chosen before then: others get their turn first.
-  void rest(std::int64_t evaluation, MonotonicTime until) { resting_[evaluation] = until; }
+  void rest(std::int64_t evaluation, MonotonicTime until) { waiting_.rest(evaluation, until); }
   /// The same of one whose tasks' data are missing.
   void rest_without_data(std::int64_t evaluation, MonotonicTime until) {
-    rest(evaluation, until);
-    without_data_.insert(evaluation);
+    waiting_.rest_without_data(evaluation, until);
   }
   /// How many of those that waited at the last look rest without their data.
-  std::size_t waiting_without_data() const { return waiting_without_data_; }
+  std::size_t waiting_without_data() const { return waiting_.count_without_data(); }
   /// All of them may be chosen again.
-  void end_rest() {
-    resting_.clear();
-    without_data_.clear();
-  }
+  void end_rest() { waiting_.end_rest(); }
   /// After record_result. An error leaves it scored; a later turn publishes it.
   Status publish(const state::Evaluation& row);
   /// While it runs: the score of a part, as Publishing tells it.
@@ -185,19 +181,11 @@ class OutputDirectory {
   Status follow_run();
   void forget_run();
   void interrupt_active(const std::string& why);
-  void note(watch::Sighting seen);
-  void record_again(std::int64_t step, checkpoint::WeightsKind but);
   Status record_sightings();
   void take_snapshots();
   Status keep_leases();
-  Status end_unwanted();
-  Status end_unwanted(const state::Evaluation& row);
-  Status remove_leftovers();
   bool is_beginning() const;
   bool is_cut_short() const;
-  MonotonicTime status_due() const;
-  std::chrono::milliseconds pause_after(std::int64_t failures) const;
-  bool try_is_due(const state::Evaluation& row) const;
 
   const Surroundings& around_;
   const config::Settings& settings_;
@@ -220,43 +208,32 @@ class OutputDirectory {
   Completion completion_;
   CurrentRun run_;
   Recorder recorder_;
+  Sightings sightings_;
   Snapshots snapshots_;
   std::string snapshot_trouble_;
   Unfinished unfinished_;
   Publishing publishing_;
   std::unique_ptr<Posting> posting_;
   Requested requested_;
+  UnwantedRows unwanted_;
+  Leftovers leftovers_;
+  WaitingList waiting_;
+  Outcomes outcomes_;
+  StatusFile status_;
+  Silence silence_;
   TrainingEnd end_;
   request::Inbox inbox_;
 
-  /// Seen, not yet recorded: of each kind what it is now, and before that what it was until it
-  /// went.
-  std::map<DiskView::Key, std::vector<watch::Sighting>> untold_;
-  std::map<DiskView::Key, watch::Sighting> recorded_;  ///< complete, since untold_ was empty last
-  bool beginning_ = true;                              ///< is_beginning(), after the last turn
-  bool recording_backlog_ = false;                     ///< the last turn could not record all of it
-  bool taken_up_ = false;                              ///< Recorder::take_up_run was done
-  std::set<std::string> adopted_;                      ///< leases that adopt_leases() has judged
-  bool vanished_ended_ = false;                        ///< Recorder::end_vanished was done
-  bool unwanted_ended_ = false;                        ///< no open row is of another configuration
-  MonotonicTime leftovers_at_{};                       ///< not before
-  std::map<std::int64_t, MonotonicTime> resting_;      ///< evaluation → not before
-  std::set<std::int64_t> without_data_;                ///< why some of them rest
-  std::size_t waiting_count_ = 0;
-  std::optional<std::int64_t> nothing_waits_at_;  ///< Reader::changes() of a look that found none
-  std::size_t waiting_without_data_ = 0;
+  bool beginning_ = true;          ///< is_beginning(), after the last turn
+  bool taken_up_ = false;          ///< Recorder::take_up_run was done
+  std::set<std::string> adopted_;  ///< leases that adopt_leases() has judged
+  bool vanished_ended_ = false;    ///< Recorder::end_vanished was done
   bool retry_asked_ = false;
-  /// Since when the file system does not answer, and how it says so.
-  std::optional<MonotonicTime> silent_since_;
-  std::string silence_;
-  std::string status_trouble_;
-  publish::StatusRows status_rows_;
   std::string misplaced_;  ///< why our folder lies where it must not
   MonotonicTime home_look_at_{};
   bool must_begin_anew_ = false;
   std::string turn_trouble_;  ///< why the last turn could not do what it had to
   MonotonicTime retry_at_{};
-  MonotonicTime status_at_{};
   MonotonicTime last_news_{};
 };
 

@@ -32,6 +32,10 @@ std::string series_of(const state::Evaluation& row);
 /// Why that ended one.
 inline constexpr std::string_view kNewerCame =
     "a newer checkpoint came (evaluate.policy = \"latest\")";
+/// Not ended, not running, not measured.
+inline const std::vector<state::EvaluationState> kWaitingStates = {
+    state::EvaluationState::kFound, state::EvaluationState::kComplete,
+    state::EvaluationState::kLeased, state::EvaluationState::kFailed};
 /// Neither ended nor measured.
 bool is_open(state::EvaluationState state);
 /// Published without some of its tasks: the rest may still be measured.

@@ -1,0 +1,52 @@
+#include "agent/run/outcomes.h"
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+
+#include "agent/run/rows.h"
+
+namespace evalcar::run {
+namespace {
+
+using state::EvaluationState;
+
+constexpr char kRemovedInPlace[] = "removed while it was read in place";
+
+}  // namespace
+
+Status Outcomes::fail(const state::Evaluation& row, const state::AttemptFailure& failure,
+                      bool retryable) {
+  if (leases_.vanished_in_place(row)) {
+    return end_evaluation(store_, row.id, EvaluationState::kLost, kRemovedInPlace);
+  }
+  const std::int64_t failures = row.failures + 1;
+  const bool quarantine = !retryable || failures >= limits_.attempts;
+  const std::string next_try = format_utc(clock_.wall_now() + waiting_.pause_after(failures));
+  EVALCAR_RETURN_IF_ERROR(store_.fail_attempt(row.id, failure, next_try, quarantine));
+  spdlog::error("{}: {} (at {}): {}", title(row),
+                quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,
+                failure.message);
+  if (!quarantine) return {};
+  completion_.look_again();
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation ended, store_.read().evaluation(row.id));
+  if (!is_partial(ended)) leases_.release(row);  // else a person may still ask for the rest
+  return {};
+}
+
+Result<bool> Outcomes::put_back(const state::Evaluation& row,
+                                const state::AttemptFailure& failure) {
+  completion_.look_again();
+  if (leases_.vanished_in_place(row)) {
+    EVALCAR_RETURN_IF_ERROR(
+        end_evaluation(store_, row.id, EvaluationState::kLost, kRemovedInPlace));
+    return false;
+  }
+  spdlog::error("{}: cannot be evaluated now (at {}): {}", title(row), failure.stage,
+                failure.message);
+  EVALCAR_RETURN_IF_ERROR(store_.put_back(row.id, failure));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation now, store_.read().evaluation(row.id));
+  return is_open(now.state);
+}
+
+}  // namespace evalcar::run

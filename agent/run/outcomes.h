@@ -1,0 +1,40 @@
+// What becomes of an evaluation's row when an attempt at it ended without a result.
+#pragma once
+
+#include "agent/config/settings.h"
+#include "agent/run/completion.h"
+#include "agent/run/leases.h"
+#include "agent/run/waiting_list.h"
+#include "store/base/clock.h"
+#include "store/state/store.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class Outcomes {
+ public:
+  Outcomes(const Clock& clock, const config::LimitSettings& limits, state::Store& store,
+           Leases& leases, Completion& completion, const WaitingList& waiting)
+      : clock_(clock),
+        limits_(limits),
+        store_(store),
+        leases_(leases),
+        completion_(completion),
+        waiting_(waiting) {}
+
+  /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
+  Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
+  /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted. False: it
+  /// does not wait for its next try (what it has of numbers is published as it was, or it is lost).
+  Result<bool> put_back(const state::Evaluation& row, const state::AttemptFailure& failure);
+
+ private:
+  const Clock& clock_;
+  const config::LimitSettings& limits_;
+  state::Store& store_;
+  Leases& leases_;
+  Completion& completion_;
+  const WaitingList& waiting_;
+};
+
+}  // namespace evalcar::run

@@ -1,0 +1,75 @@
+// Which evaluations of a run wait to be measured, and which of them not yet: after a failure, or
+// while others get their turn.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "agent/config/settings.h"
+#include "agent/run/requested.h"
+#include "agent/run/wanted.h"
+#include "agent/schedule/schedule.h"
+#include "store/base/clock.h"
+#include "store/state/reader.h"
+
+namespace evalcar::run {
+
+/// Not thread-safe. All references must outlive it.
+class WaitingList {
+ public:
+  WaitingList(const Clock& clock, const config::LimitSettings& limits, const state::Reader& rows,
+              const Wanted& wanted, const Requested& requested)
+      : clock_(clock), limits_(limits), rows_(rows), wanted_(wanted), requested_(requested) {}
+
+  struct Look {
+    std::vector<schedule::Candidate> candidates;
+    bool unwanted = false;  ///< open rows of another configuration are there
+  };
+  /// Those of this run. `all_wanted`: rows of another configuration have ended; then a look that
+  /// finds nothing is not made again before something changes.
+  Result<Look> look(std::int64_t run_id, bool all_wanted);
+  /// Nothing was looked at: how many rest without their data is not known.
+  void skip() { without_data_count_ = 0; }
+  /// Something may wait that no row tells of.
+  void look_again() { nothing_waits_at_.reset(); }
+  /// How many waited at the last look.
+  std::size_t count() const { return count_; }
+  /// How many of those rested without their data.
+  std::size_t count_without_data() const { return without_data_count_; }
+
+  /// It is not chosen before then: others get their turn first.
+  void rest(std::int64_t evaluation, MonotonicTime until) { resting_[evaluation] = until; }
+  /// The same of one whose tasks' data are missing.
+  void rest_without_data(std::int64_t evaluation, MonotonicTime until) {
+    rest(evaluation, until);
+    without_data_.insert(evaluation);
+  }
+  /// All of them may be chosen again.
+  void end_rest() {
+    resting_.clear();
+    without_data_.clear();
+  }
+  /// Before the `failures`-th try after a failure.
+  std::chrono::milliseconds pause_after(std::int64_t failures) const;
+
+ private:
+  bool try_is_due(const state::Evaluation& row) const;
+
+  const Clock& clock_;
+  const config::LimitSettings& limits_;
+  const state::Reader& rows_;
+  const Wanted& wanted_;
+  const Requested& requested_;
+  std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
+  std::set<std::int64_t> without_data_;            ///< why some of them rest
+  std::size_t count_ = 0;
+  std::size_t without_data_count_ = 0;
+  std::optional<std::int64_t> nothing_waits_at_;  ///< Reader::changes() of a look that found none
+};
+
+}  // namespace evalcar::run

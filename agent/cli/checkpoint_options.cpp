@@ -10,6 +10,7 @@
 #include "agent/cli/merge_command.h"
 #include "agent/cli/shared_flags.h"
 #include "agent/cli/small_commands.h"
+#include "store/checkpoint/layout.h"
 
 namespace evalcar::cli {
 namespace {
@@ -58,6 +59,12 @@ void add_eval(CLI::App& app, Action& action) {
   });
 }
 
+/// A number that a checkpoint's folder can have in its name.
+std::string is_step(const std::string& text) {
+  const bool valid = checkpoint::step_of_name(text, "{step}").has_value();
+  return valid ? "" : "expected a step, a whole number from 0 up, not " + text;
+}
+
 void add_merge(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("merge", "Shards into one Hugging Face folder");
   auto options = std::make_shared<MergeOptions>();
@@ -68,7 +75,7 @@ void add_merge(CLI::App& app, Action& action) {
       ->required();
   command->add_option("--output_dir,--output-dir", options->output_dir, "Where the folder goes");
   command->add_option("--type", options->type, "hf, fsdp2, dcp or auto");
-  command->add_option("--step", options->step, "This checkpoint of a run folder");
+  command->add_option("--step", options->step, "This checkpoint of a run folder")->check(is_step);
   command->add_option(
       "--pattern", options->pattern,
       "Names of a run folder's checkpoints (checkpoint-{step}, step-{step} or checkpoint_{step})");
@@ -76,7 +83,7 @@ void add_merge(CLI::App& app, Action& action) {
                       "The shards' folder");
   command->add_option("--weights", *weights, "regular or ema")
       ->check(CLI::IsMember({"regular", "ema"}));
-  command->add_option("--dtype", options->dtype, "bfloat16, float32 or keep");
+  command->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or keep");
   command->add_option("--max-shard-size", options->max_shard_size, "Largest file, e.g. 5GB");
   command->add_flag("--merge", options->average, "The mean of all given checkpoints");
   command

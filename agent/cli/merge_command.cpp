@@ -115,7 +115,7 @@ Result<std::optional<DType>> parse_dtype(const std::string& name) {
   if (name == "bfloat16" || name == "bf16") return std::optional(DType::kBFloat16);
   if (name == "float32" || name == "fp32") return std::optional(DType::kFloat32);
   if (name == "float16" || name == "fp16") return std::optional(DType::kFloat16);
-  return usage("--dtype " + name + ": expected bfloat16, float32 or keep");
+  return usage("--dtype " + name + ": expected bfloat16, float16, float32 or keep");
 }
 
 Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem& files,

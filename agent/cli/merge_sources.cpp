@@ -300,7 +300,12 @@ Result<Plan> plan_of(const FileSystem& files, const std::string& folder,
   LayoutOptions without_config = layout;
   without_config.weights_only = true;
   auto weights_alone = checkpoint::make_plan(files, folder, options.weights, without_config);
-  if (!weights_alone.has_value()) return plan;
+  if (!weights_alone.has_value()) {
+    // A configuration may still come; what cannot be read stays so.
+    const bool hopeless = weights_alone.error().code == ErrorCode::kCorruption ||
+                          weights_alone.error().code == ErrorCode::kUnsupported;
+    return hopeless ? weights_alone : plan;
+  }
   err << "evalcar merge: " << printable(folder)
       << " has no config.json: the merged folder holds the weights alone "
       << "(--model_name_or_class names the model that has the rest)\n";

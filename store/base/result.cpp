@@ -39,6 +39,7 @@ Error errno_error(std::string_view what, std::string_view path, int errno_value)
   std::string message;
   message.append(what).append(": ").append(path).append(": ");
   message.append(std::generic_category().message(errno_value));  // unlike strerror, thread-safe
+  if (errno_value == EACCES) message.append("; run evalcar as the user that trains");
   return make_error(gone ? ErrorCode::kNotFound : ErrorCode::kIo, std::move(message));
 }
 

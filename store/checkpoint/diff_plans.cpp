@@ -82,6 +82,27 @@ struct Sums {
     }
   }
 
+  /// Of integers that float64 cannot hold.
+  template <typename T>
+  void add_integers(std::span<const std::byte> here, std::span<const std::byte> there) {
+    for (std::size_t at = 0; at < here.size(); at += sizeof(T)) {
+      T a;
+      T b;
+      std::memcpy(&a, here.data() + at, sizeof(T));
+      std::memcpy(&b, there.data() + at, sizeof(T));
+      const auto value = static_cast<double>(b);
+      squares_of_there += value * value;
+      if (a == b) continue;
+      ++elements;
+      const std::uint64_t distance =
+          a > b ? static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b)
+                : static_cast<std::uint64_t>(b) - static_cast<std::uint64_t>(a);
+      const auto difference = static_cast<double>(distance);
+      max_abs = std::max(max_abs, difference);
+      squares += difference * difference;
+    }
+  }
+
   ValueDifference result() const {
     ValueDifference result{.elements = elements};
     if (!finite) return result;
@@ -125,33 +146,37 @@ class DiffJob {
     const PlanReader& reader;
     const Plan& plan;
 
-    Status read(std::size_t index, const Box& box, std::vector<std::byte>& bytes,
-                std::vector<double>& values) const {
-      const DType dtype = plan.tensors[index].dtype;
-      bytes.resize(box.elements() * dtype_size(dtype));
-      EVALCAR_RETURN_IF_ERROR(reader.read_box(index, box, bytes));
-      widen(dtype, bytes, values);
-      return {};
+    Status read(std::size_t index, const Box& box, std::vector<std::byte>& bytes) const {
+      bytes.resize(box.elements() * dtype_size(plan.tensors[index].dtype));
+      return reader.read_box(index, box, bytes);
     }
   };
 
   Status compare(std::size_t turn) {
     const auto [a, b] = pairs_[turn];
     const TensorPlan& tensor = here_.plan.tensors[a];
-    std::vector<std::byte> bytes;
+    const DType other = there_.plan.tensors[b].dtype;
+    std::vector<std::byte> bytes_here;
+    std::vector<std::byte> bytes_there;
     std::vector<double> here;
     std::vector<double> there;
     Sums sums;
     for (const Box& box : row_major_boxes(tensor, kChunkElements * dtype_size(tensor.dtype))) {
       if (failed_) return {};
-      EVALCAR_RETURN_IF_ERROR(here_.read(a, box, bytes, here));
-      std::uint64_t read = bytes.size();
-      EVALCAR_RETURN_IF_ERROR(there_.read(b, box, bytes, there));
-      read += bytes.size();
-      sums.add(here, there);
+      EVALCAR_RETURN_IF_ERROR(here_.read(a, box, bytes_here));
+      EVALCAR_RETURN_IF_ERROR(there_.read(b, box, bytes_there));
+      if (tensor.dtype == DType::kInt64 && other == DType::kInt64) {
+        sums.add_integers<std::int64_t>(bytes_here, bytes_there);
+      } else if (tensor.dtype == DType::kUInt64 && other == DType::kUInt64) {
+        sums.add_integers<std::uint64_t>(bytes_here, bytes_there);
+      } else {
+        widen(tensor.dtype, bytes_here, here);
+        widen(other, bytes_there, there);
+        sums.add(here, there);
+      }
       if (on_progress_) {
         const std::scoped_lock lock(mutex_);
-        done_ += read;
+        done_ += bytes_here.size() + bytes_there.size();
         on_progress_(done_);
       }
     }

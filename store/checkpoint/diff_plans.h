@@ -13,7 +13,8 @@
 
 namespace evalcar::checkpoint {
 
-/// Of two tensors `here` and `there`, taken as float64; of a complex type each part is an element.
+/// Of two tensors `here` and `there`, taken as float64 (two of 64-bit integers as what they are);
+/// of a complex type each part is an element.
 struct ValueDifference {
   std::uint64_t elements = 0;  ///< whose values differ; NaN equals NaN, and 0 equals -0
   /// Largest |here - there|; absent if one of them is NaN or infinite where the other is not.

@@ -196,10 +196,26 @@ class TopLevel final : public JsonVisitor {
   std::string_view key_;
 };
 
-/// Whether text that does not parse could be the beginning of a document that is being written.
+/// Whether text that does not parse could be the beginning of an object that is being written: it
+/// begins as one, and its last brace has not come.
 bool may_still_grow(std::string_view text) {
-  const std::size_t last = text.find_last_not_of(" \t\r\n");
-  return last == std::string_view::npos || text[last] != '}';
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return true;
+  if (text[first] != '{') return false;
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = first; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+      continue;
+    }
+    if (c == '"') in_string = true;
+    if (c == '{' || c == '[') ++depth;
+    if ((c == '}' || c == ']') && --depth == 0) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -79,10 +79,19 @@ Status check_weights(const MergeRequest& request) {
   }
   for (const double weight : request.weights) {
     if (std::isfinite(weight) && weight > 0) continue;
-    return usage("--merge-weights: " + nlohmann::json(weight).dump() +
-                 ": expected a positive number");
+    const std::string seen =
+        std::isfinite(weight) ? nlohmann::json(weight).dump() : std::to_string(weight);
+    return usage("--merge-weights: " + seen + ": expected a positive number");
   }
   return {};
+}
+
+/// The same weights beside each other, the largest from 1 to 2, so that no sum of them or of what
+/// they are multiplied with leaves float64's range. By a power of two: no bit of a mean changes.
+std::vector<double> in_range(std::vector<double> weights) {
+  const int exponent = std::ilogb(*std::ranges::max_element(weights));
+  for (double& weight : weights) weight = std::scalbn(weight, -exponent);
+  return weights;
 }
 
 /// Fills files up to the limit, wide dtypes first (so that every tensor is aligned to its own
@@ -195,8 +204,9 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
   const Plan& plan = request.plans[0];
 
   std::vector<PlanReader> readers;
-  MergeSource source{&plan, {}, request.weights, request.dtype, request.cancelled};
-  source.weights.resize(request.plans.size(), 1.0);
+  MergeSource source{&plan, {}, {}, request.dtype, request.cancelled};
+  if (request.weights.empty()) source.weights.resize(request.plans.size(), 1.0);
+  if (!request.weights.empty()) source.weights = in_range(request.weights);
   for (const Plan& each : request.plans) {
     EVALCAR_ASSIGN_OR_RETURN(PlanReader reader, PlanReader::open(files, each));
     readers.push_back(std::move(reader));

@@ -309,6 +309,47 @@ def test_wrong_merge_weights_are_told_with_their_flag(tool, tmp_path):  # noqa: 
         assert said in done.stderr, done.stderr
 
 
+def test_weights_of_a_mean_count_beside_each_other_however_large_or_small(tool, tmp_path):  # noqa: F811
+    for step, content in ((1, [0.1, -3.0]), (2, [0.7, 1e30])):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        save_file({"w": torch.tensor(content)}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+    merged = {}
+    for name, weights in (("plain", "1,3"), ("huge", f"{2.0**1021!r},{3 * 2.0**1021!r}"), ("tiny", f"{2.0**-1060!r},{3 * 2.0**-1060!r}"),
+                          ("nan", "nan,1"), ("inf", "inf,1")):  # fmt: skip
+        output = tmp_path / name
+        done = run(tool, "merge", "--input_dir", tmp_path, "--merge", f"--merge-weights={weights}", "--output_dir", output,
+                   code=0 if name not in ("nan", "inf") else 2)  # fmt: skip
+        if done.returncode:
+            assert f"--merge-weights: {name}: expected a positive" in done.stderr
+        else:
+            merged[name] = load_file(output / "model.safetensors")["w"]
+    wanted = (torch.tensor([0.1, -3.0]).double() + 3 * torch.tensor([0.7, 1e30]).double()) / 4
+    assert torch.equal(merged["plain"], wanted.float())
+    assert torch.equal(merged["huge"], merged["plain"]) and torch.equal(merged["tiny"], merged["plain"])
+
+
+@pytest.mark.parametrize("step", ["-1", "99999999999999999999", "1.5"])
+def test_a_step_that_no_checkpoint_can_have_is_refused(tool, tmp_path, step):  # noqa: F811
+    write(tmp_path / "checkpoint-5")
+    done = run(tool, "merge", "--input_dir", tmp_path, f"--step={step}", code=2)
+    assert "--step" in done.stderr and step in done.stderr
+
+
+@pytest.mark.parametrize("text", ["[]", "7", '{"a":1}x', '{"a":nope}', "\\xff"])
+def test_a_configuration_that_no_writing_can_mend_is_damaged(tool, tmp_path, text):  # noqa: F811
+    (write(tmp_path / "checkpoint-5") / "config.json").write_text(text)
+    done = run(tool, "merge", "--input_dir", tmp_path, code=1)
+    assert "config.json" in done.stderr and "still being written" not in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", '{"a": {"b": 1}', '{"a": "}'])
+def test_a_configuration_that_is_being_written_is_waited_for(tool, tmp_path, text):  # noqa: F811
+    (write(tmp_path / "checkpoint-5") / "config.json").write_text(text)
+    run(tool, "merge", "--input_dir", tmp_path, code=3)
+
+
 def test_a_step_that_name_and_trainer_tell_differently_is_told(tool, tmp_path):  # noqa: F811
     folder = write(tmp_path / "checkpoint-500")
     (folder / "trainer_state.json").write_text('{"global_step": 499}')

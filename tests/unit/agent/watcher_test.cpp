@@ -303,7 +303,8 @@ TEST_CASE("a folder that may not be read is torn, not unreadable, and complete w
   bench.clock.advance(seconds(30));
   const auto seen = watcher.step();
   CHECK(bench.regular(seen) == Told{{5, Verdict::kTorn}});
-  CHECK(seen[0].reason == "list: /out/checkpoint-5: Permission denied");
+  CHECK(seen[0].reason ==
+        "list: /out/checkpoint-5: Permission denied; run evalcar as the user that trains");
   forbidden = false;
   bench.clock.advance(seconds(10));
   CHECK(bench.regular(watcher.step()) == Told{{5, Verdict::kComplete}});

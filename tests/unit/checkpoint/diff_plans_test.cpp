@@ -52,6 +52,19 @@ TEST_CASE("differences are counted and measured against the other tensor") {
   CHECK_THAT(*found.relative_l2, WithinRel(std::sqrt(25.0) / std::sqrt(27.0), 1e-15));
 }
 
+TEST_CASE("integers of 64 bits are compared as they are, beyond what float64 holds") {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 60U;
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  Scene scene;
+  const Plan here = scene.put("a", "I64", 3, bytes_of<std::int64_t>({kLarge, 7, kLeast}));
+  const Plan there = scene.put("b", "I64", 3, bytes_of<std::int64_t>({kLarge + 1, 7, kLeast}));
+  const Plan far = scene.put("c", "I64", 3, bytes_of<std::int64_t>({kLarge, 7, -1 - kLeast}));
+
+  CHECK(scene.diff(here, there).value()[0].elements == 1);
+  CHECK(scene.diff(here, there).value()[0].max_abs == 1.0);
+  CHECK(scene.diff(here, far).value()[0].max_abs == 18446744073709551615.0);
+}
+
 TEST_CASE("tensors of other types are compared by value") {
   Scene scene;
   const Plan wide = scene.put("a", "F32", 3, bytes_of<float>({1, 2, 3.5F}));

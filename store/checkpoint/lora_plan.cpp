@@ -198,10 +198,28 @@ class Overlay {
     return dot != std::string::npos && config_.saves(weight.substr(0, dot));
   }
 
+  /// Whether the base has the experts one by one ("….experts.0.…") that the tensor
+  /// ("….experts.gate_up_proj") has together, as modules of transformers 5 do.
+  bool has_experts_apart(const std::string& target) const {
+    const std::size_t dot = target.rfind('.');
+    if (dot == std::string::npos || !target.substr(0, dot).ends_with(".experts")) return false;
+    const std::string first = shared_name(target.substr(0, dot) + ".0.");
+    return std::ranges::any_of(plan_.tensors, [&](const TensorPlan& tensor) {
+      return shared_name(tensor.name).starts_with(first);
+    });
+  }
+
   Status replace(const std::string& target, TensorPlan tensor) {
     EVALCAR_ASSIGN_OR_RETURN(const std::optional<std::size_t> found, names_.find(target));
     if (!found) {
       const bool new_head = tied_ && is_output_head(target);
+      if (has_experts_apart(target)) {
+        return error(ErrorCode::kUnsupported,
+                     "replaces " + quote_name(target) +
+                         ", all experts of a layer in one tensor; the base model's files hold each "
+                         "expert by itself, and it is not taken apart here: merge it with peft "
+                         "(merge_and_unload)");
+      }
       if (!is_saved(target) && !new_head) {
         return error(ErrorCode::kInvalidArgument,
                      "replaces tensor " + quote_name(target) +

@@ -238,6 +238,21 @@ def test_a_base_that_is_not_on_this_machine_is_an_error_with_the_command_that_fe
     assert (tmp_path / "out" / "config.json").exists()
 
 
+def test_an_adapter_that_replaces_the_experts_of_a_mixture_is_refused_by_that(tool, tmp_path):  # noqa: F811
+    """modules_to_save=["mlp"]: the module has all experts in one tensor, the files of the model each by itself."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(hidden_size=16, intermediate_size=24, moe_intermediate_size=8, num_hidden_layers=1, num_attention_heads=4, head_dim=4,
+                            num_key_value_heads=2, vocab_size=50, num_experts=4, num_experts_per_tok=2)  # fmt: skip
+    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "base")
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", tmp_path / "base", Qwen3MoeForCausalLM, target_modules=["q_proj"], modules_to_save=["mlp"], r=4)
+    assert "base_model.model.model.layers.0.mlp.experts.gate_up_proj" in load_file(adapter / "adapter_model.safetensors")
+
+    done = run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", code=1)
+
+    assert '.mlp.experts.' in done.stderr and "each expert by itself" in done.stderr and "merge_and_unload" in done.stderr
+
+
 @pytest.fixture
 def sharded_adapter(tmp_path, llama):
     """What the Hugging Face Trainer leaves under FSDP2 with PEFT: a DCP of the adapter's tensors alone; and PEFT's own files of it, and its base."""

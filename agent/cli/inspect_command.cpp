@@ -12,6 +12,7 @@
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
 #include "store/base/text.h"
+#include "store/checkpoint/config_warnings.h"
 #include "store/checkpoint/output_place.h"
 #include "store/checkpoint/plan.h"
 #include "store/checkpoint/plan_warnings.h"
@@ -120,6 +121,12 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
   }
   findings.plan = std::move(plan).value();
   findings.warnings = checkpoint::warnings_of(files, *findings.plan);
+  const bool own_config = files.info_followed(join_path(real, "config.json")).has_value();
+  const std::string& config_folder = own_config ? real : *model;
+  for (std::string& warning :
+       checkpoint::warnings_of_config(files, config_folder, *findings.plan)) {
+    findings.warnings.push_back(std::move(warning));
+  }
   if (!hash) return findings;
   TransferProgress bar("hash", findings.plan->bytes());
   auto digests = checkpoint::hash_plan(files, *findings.plan, hash_threads(options),

@@ -8,6 +8,7 @@
 #include "agent/cli/checkpoint_choice.h"
 #include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
+#include "store/checkpoint/config_warnings.h"
 #include "store/checkpoint/hub_cache.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/output_place.h"
@@ -362,9 +363,12 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
     Plan plan = std::move(made).value();
     EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
     warn_of_two_steps(options, files, folder, err);
-    for (const std::string& warning : checkpoint::warnings_of(files, plan)) {
+    std::vector<std::string> warnings = checkpoint::warnings_of(files, plan);
+    const std::string& config_folder = has_config(files, folder) ? folder : sources.model_folder;
+    for (std::string& warning : checkpoint::warnings_of_config(files, config_folder, plan))
+      warnings.push_back(std::move(warning));
+    for (const std::string& warning : warnings)
       err << "evalcar merge: warning: " << printable(warning) << "\n";
-    }
     sources.plans.push_back(std::move(plan));
   }
   if (options.average) kind = kind == "regular" ? "average" : "average_" + kind;

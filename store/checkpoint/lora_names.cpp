@@ -127,9 +127,9 @@ Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& 
       dir + ": " +
           (has_base ? "a model with an adapter of PEFT still in it" : "adapter tensors only") +
           " (such as " + quote_name(first->name) +
-          "), which would load as a model of random weights. With the training's "
-          "adapter_config.json beside them (in a copy of the checkpoint; Trainer.save_model writes "
-          "that file) a DCP is merged over its base model; else merge with peft "
+          "), which would load as a model of random weights. A copy of the checkpoint with the "
+          "training's adapter_config.json in its folder (Trainer.save_model writes that file) is "
+          "merged over its base model if the tensors are in a DCP; else merge with peft "
           "(merge_and_unload)");
 }
 

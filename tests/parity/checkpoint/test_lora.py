@@ -7,6 +7,7 @@ import shutil
 import lessons
 import pytest
 import torch
+import torch.distributed.checkpoint
 from fixtures import dcp_checkpoints, lora_adapters
 from safetensors.torch import load_file, save_file
 from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
@@ -304,6 +305,24 @@ def test_an_adapter_that_was_saved_sharded_is_merged_to_the_bits_of_peft_where_i
     assert report["step"] == 5
     assert_same(load_folder(tmp_path / "out"), expected)
     assert (tmp_path / "out" / "config.json").read_bytes() == (base / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_whole_model_with_its_adapter_is_merged_to_the_bits_of_peft_where_its_configuration_is(tool, tmp_path, in_order, tied):  # noqa: F811
+    """What a trainer saves that does not know PEFT: the base's tensors are in the DCP, too."""
+    from peft import PeftModel
+
+    model_class = lora_adapters.llama(tmp_path / "base", tied=tied)
+    adapter = lora_adapters.write(tmp_path / "adapter", tmp_path / "base", model_class, **LLAMA["attention"])
+    checkpoint = tmp_path / "run" / "checkpoint-5"
+    model = PeftModel.from_pretrained(model_class.from_pretrained(tmp_path / "base"), adapter)
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    torch.distributed.checkpoint.save({"model": state}, checkpoint_id=str(checkpoint / "pytorch_model_fsdp_0"), no_dist=True)
+    shutil.copy(adapter / "adapter_config.json", checkpoint)
+
+    run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "out")
+
+    assert_same(dict(model_class.from_pretrained(tmp_path / "out").state_dict()), dict(model.merge_and_unload().state_dict()))
 
 
 def test_a_model_with_an_adapter_still_in_it_is_refused(tool, tmp_path, llama):  # noqa: F811

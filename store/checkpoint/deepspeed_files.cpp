@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 
+#include "store/checkpoint/layout.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/torch_tensor.h"
 #include "store/checkpoint/torch_zip.h"
@@ -99,7 +100,7 @@ bool looks_like_deepspeed(const Folder& folder) {
       folder.has("latest") && (folder.has("zero_to_fp32.py") || folder.has("pytorch_model"));
   return by_latest || any_states(folder) ||
          std::any_of(folder.entries.begin(), folder.entries.end(), [](const DirectoryEntry& entry) {
-           return entry.name.starts_with("global_step");
+           return step_of_name(entry.name, "global_step{step}").has_value();
          });
 }
 

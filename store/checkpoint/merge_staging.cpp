@@ -62,6 +62,23 @@ std::optional<Maker> maker_of(std::string_view name, std::string_view prefix) {
 
 bool is_dead(pid_t pid) { return pid != ::getpid() && ::kill(pid, 0) != 0 && errno == ESRCH; }
 
+/// What temporary folders of merges to this target begin with. A name that leaves no room for the
+/// rest is told by its hash.
+std::string temporary_prefix(const std::string& output) {
+  constexpr std::size_t kLongestName = 120;
+  std::string name = base_name(output);
+  if (name.size() > kLongestName) {
+    name = name.substr(0, kLongestName / 2) + "-" + sha256_hex(name).substr(0, 16);
+  }
+  return std::string(kTemporaryPrefix) + name + ".";
+}
+
+/// This process stands there: after a rename whoever called it would stand in a deleted folder.
+bool is_working_directory(const FileSystem& files, const std::string& path) {
+  const auto here = files.real_path(".");
+  return here.has_value() && *here == path;
+}
+
 /// A file of /proc tells no size.
 std::string mount_list(const FileSystem& files) {
   const auto file = files.open_readable("/proc/self/mountinfo");
@@ -116,7 +133,7 @@ std::vector<std::string> stagings_inside(const FileSystem& files, const std::str
   std::vector<std::string> found;
   const auto entries = files.list(output);
   if (!entries.has_value()) return found;
-  const std::string prefix = std::string(kTemporaryPrefix) + base_name(output) + ".";
+  const std::string prefix = temporary_prefix(output);
   for (const DirectoryEntry& entry : *entries) {
     const auto maker = maker_of(entry.name, prefix);
     if (!maker || maker->rest != "-" + realm) continue;
@@ -144,8 +161,8 @@ MergeStaging::MergeStaging(FileSystem& files, std::string output)
     : files_(files),
       output_(std::move(output)),
       realm_(realm_of_processes(files)),
-      path_(join_path(parent_path(output_), std::string(kTemporaryPrefix) + base_name(output_) +
-                                                "." + std::to_string(::getpid()) + "-" + realm_)) {}
+      path_(join_path(parent_path(output_),
+                      temporary_prefix(output_) + std::to_string(::getpid()) + "-" + realm_)) {}
 
 MergeStaging::~MergeStaging() {
   if (published_) return;
@@ -161,7 +178,8 @@ Status MergeStaging::make() {
   remove_leftovers_inside();
   const auto there = files_.list(output_, 1);
   const bool may_lie_inside = there.has_value() && there->empty();
-  inside_ = may_lie_inside && is_mount_point(files_, output_);
+  inside_ =
+      may_lie_inside && (is_mount_point(files_, output_) || is_working_directory(files_, output_));
   if (!inside_) {
     EVALCAR_RETURN_IF_ERROR(remove_tree(files_, path_));
     const Status beside = files_.make_directory(path_, 0755);
@@ -241,7 +259,7 @@ void MergeStaging::remove_leftovers_inside() {
 /// Temporary folders of merges to the same target whose process is gone.
 void MergeStaging::remove_leftovers() {
   const std::string parent = parent_path(output_);
-  const std::string prefix = std::string(kTemporaryPrefix) + base_name(output_) + ".";
+  const std::string prefix = temporary_prefix(output_);
   const auto entries = files_.list(parent);
   if (!entries.has_value()) return;
   for (const DirectoryEntry& entry : *entries) {

@@ -119,8 +119,10 @@ bool is_run_folder(const FileSystem& files, const std::string& folder) {
 
 std::string outermost_checkpoint(const FileSystem& files, const std::string& folder) {
   std::string outermost = folder;
+  if (is_run_folder(files, folder)) return folder;
   for (std::string around = parent_path(folder); around != parent_path(around);
        around = parent_path(around)) {
+    if (is_run_folder(files, around)) break;  // whatever lies above it
     if (has_name_of_checkpoint(files, around) || has_content_of_checkpoint(files, around)) {
       outermost = around;
     }
@@ -157,6 +159,7 @@ Status check_output_place(const FileSystem& files, const std::string& path, Outp
                    "\" is a name that the trainer beside it takes for a checkpoint; choose one "
                    "that does not begin with \"checkpoint\"");
     }
+    if (is_run_folder(files, folder)) break;  // whatever lies above it
   }
   return {};
 }

@@ -330,6 +330,30 @@ def test_weights_of_a_mean_count_beside_each_other_however_large_or_small(tool, 
     assert torch.equal(merged["huge"], merged["plain"]) and torch.equal(merged["tiny"], merged["plain"])
 
 
+def test_the_folder_that_one_stands_in_is_filled_and_not_replaced(tool, tmp_path):  # noqa: F811
+    write(tmp_path / "checkpoint-5")
+    here = tmp_path / "here"
+    here.mkdir()
+    inode = here.stat().st_ino
+    subprocess.run([tool, "merge", "--input_dir", tmp_path, "--output_dir", "."], cwd=here, check=True, capture_output=True)
+    assert here.stat().st_ino == inode and value(here) == 1.0
+    assert not [name for name in os.listdir(here) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("name", ["o" * 240, "o" * 255])
+def test_an_output_may_have_any_name_that_a_folder_can_have(tool, tmp_path, name):  # noqa: F811
+    write(tmp_path / "checkpoint-5")
+    run(tool, "merge", "--input_dir", tmp_path, "--output_dir", tmp_path / name)
+    assert value(tmp_path / name) == 1.0 and sorted(os.listdir(tmp_path)) == ["checkpoint-5", name]
+
+
+def test_a_run_of_verl_is_no_checkpoint_of_deepspeed(tool, tmp_path):  # noqa: F811
+    (tmp_path / "global_step_100").mkdir()
+    write(tmp_path / "checkpoint-5")
+    run(tool, "merge", "--input_dir", tmp_path, "--output_dir", tmp_path / "merged")
+    assert value(tmp_path / "merged") == 1.0
+
+
 @pytest.mark.parametrize("step", ["-1", "99999999999999999999", "1.5"])
 def test_a_step_that_no_checkpoint_can_have_is_refused(tool, tmp_path, step):  # noqa: F811
     write(tmp_path / "checkpoint-5")

@@ -31,6 +31,11 @@ struct Disk {
     files.put_directory("/run/checkpoint-500");
     files.put_directory("/copied/checkpoint-7");
     files.put_directory("/empty");
+    files.put_file("/stray/model.safetensors", weights());
+    files.put_directory("/stray/runs/r1/checkpoint-5");
+    files.put_directory("/of_a_run/checkpoint-2024/r1/checkpoint-5");
+    put_model("/stray/final");
+    files.put_directory("/stray/final/checkpoint-5");
   }
   static std::string weights() {
     return safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
@@ -105,4 +110,16 @@ TEST_CASE("the outermost checkpoint lies within the run folder that holds the fi
   CHECK(outermost_checkpoint(disk.files, "/states/my-step-20") == "/states/my-step-20");
   CHECK(outermost_checkpoint(disk.files, "/run/checkpoint-500") == "/run/checkpoint-500");
   CHECK(outermost_checkpoint(disk.files, "/shards/pytorch_model_fsdp_0") == "/shards");
+}
+
+TEST_CASE("what lies above a run folder does not make it a part of a checkpoint") {
+  const Disk disk;
+  for (const char* folder :
+       {"/stray/runs/r1/checkpoint-5", "/of_a_run/checkpoint-2024/r1/checkpoint-5", "/stray/final",
+        "/stray/final/checkpoint-5"}) {
+    CHECK(outermost_checkpoint(disk.files, folder) == folder);
+  }
+  CHECK(disk.allowed("/stray/runs/r1/_evalcar/merged/5/regular"));
+  CHECK(disk.allowed("/of_a_run/checkpoint-2024/r1/merged"));
+  CHECK_FALSE(disk.allowed("/of_a_run/checkpoint-2024/r1/checkpoint-5/merged"));
 }

@@ -21,8 +21,8 @@ Status move_entries(FileSystem& files, const std::string& from, const std::strin
           from + ": cannot be moved to " + to + ", which holds a \"" + entry.name + "\" already");
     }
   }
-  std::ranges::stable_partition(
-      entries, [](const DirectoryEntry& e) { return e.name != checkpoint::kRunMarkFile; });
+  std::stable_partition(entries.begin(), entries.end(),
+                        [](const DirectoryEntry& e) { return e.name != checkpoint::kRunMarkFile; });
   for (const DirectoryEntry& entry : entries) {
     EVALCAR_RETURN_IF_ERROR(files.rename(join_path(from, entry.name), join_path(to, entry.name)));
   }

@@ -51,9 +51,10 @@ bool is_one_of(std::string_view part, std::span<const std::string_view> parts) {
 }
 
 std::string without_wrappers(std::string_view name) {
-  std::string bare = unwrapped_name(name);
-  while (bare.starts_with(kParallel)) bare.erase(0, kParallel.size());
-  return bare;
+  const std::string bare = unwrapped_name(name);
+  std::string_view rest = bare;  // a hostile name may have a million of them
+  while (rest.starts_with(kParallel)) rest.remove_prefix(kParallel.size());
+  return std::string(rest);
 }
 
 /// Whether a part of a name is one that PEFT puts into modules.

@@ -15,9 +15,5 @@ def shards(tmp_path_factory):
 
 @pytest.fixture
 def bench(bin_dir, tmp_path):
-    made = Bench(bin_dir, tmp_path)
-    made.run.mkdir()
-    yield made
-    for sidecar in made.sidecars:
-        if sidecar.process and sidecar.process.poll() is None:
-            sidecar.kill()
+    with Bench(bin_dir, tmp_path) as made:
+        yield made

@@ -12,7 +12,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Bench:
-    """An output directory, a scripted evaluator and a sidecar."""
+    """An output directory, a scripted evaluator and sidecars on it. In a `with` it makes the directory, and kills what still runs
+    in the end."""
 
     def __init__(self, bin_dir, home):
         self.bin_dir = bin_dir
@@ -23,6 +24,15 @@ class Bench:
         self.events = home / "events.log"
         self.sidecars = []
         self.tell()
+
+    def __enter__(self):
+        self.run.mkdir()
+        return self
+
+    def __exit__(self, *error):
+        for sidecar in self.sidecars:
+            if sidecar.process and sidecar.process.poll() is None:
+                sidecar.kill()
 
     def tell(self, **script):
         """What the evaluator does from now on."""

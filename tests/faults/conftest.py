@@ -26,12 +26,8 @@ def shards(tmp_path_factory):
 @pytest.fixture
 def bench(bin_dir, tmp_path):
     """An output directory, a scripted evaluator, sidecars on it; what still runs in the end is killed."""
-    made = Bench(bin_dir, tmp_path)
-    made.run.mkdir()
-    yield made
-    for sidecar in made.sidecars:
-        if sidecar.process and sidecar.process.poll() is None:
-            sidecar.kill()
+    with Bench(bin_dir, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -632,12 +632,8 @@ def open_bench(bin_dir):
     """A bench in a folder that every user may enter; the evaluator and the program are where others may read them."""
     home = pathlib.Path(tempfile.mkdtemp(prefix="evalcar-"))
     home.chmod(0o755)
-    made = Bench(bin_dir, home)
-    made.run.mkdir()
-    yield made
-    for sidecar in made.sidecars:
-        if sidecar.process and sidecar.process.poll() is None:
-            sidecar.kill()
+    with Bench(bin_dir, home) as made:
+        yield made
     shutil.rmtree(home, ignore_errors=True)
 
 

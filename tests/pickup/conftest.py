@@ -12,9 +12,5 @@ from harness import Bench  # noqa: E402
 @pytest.fixture
 def bench(bin_dir, tmp_path):
     """An output directory, the scripted evaluator and the real agent."""
-    made = Bench(bin_dir, tmp_path)
-    made.run.mkdir()
-    yield made
-    for sidecar in made.sidecars:
-        if sidecar.process and sidecar.process.poll() is None:
-            sidecar.kill()
+    with Bench(bin_dir, tmp_path) as made:
+        yield made

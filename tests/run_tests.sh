@@ -161,32 +161,44 @@ close_tests() {
   [ $total_failed = 0 ] && [ $total_passed != 0 ]
 }
 
+# run_tests [--all [PART…]]: a part is unit, asan, tsan, fuzz, or a folder or file of Python tests.
 run_tests() {
-  local all=${1:-}
-  [ -z "$all" ] || [ "$all" = --all ] || die 2 "usage: ./dev test [--all]"
+  local all=${1:-} usage="usage: ./dev test [--all [unit | asan | tsan | fuzz | tests/PATH]…]" part
+  [ -z "$all" ] || [ "$all" = --all ] || die 2 "$usage"
+  local parts=("${@:2}") paths=()
+  for part in "${parts[@]}"; do
+    case $part in
+      unit | asan | tsan | fuzz) ;;
+      tests | tests/*) [ -e "$part" ] || die 2 "$part does not exist"; paths+=("$part") ;;
+      *) die 2 "$usage" ;;
+    esac
+  done
+  # Whether part "$1" is asked for: all are if none is named.
+  asked() { [ ${#parts[@]} = 0 ] || [[ " ${parts[*]} " == *" $1 "* ]]; }
   rm -f build/logs/*.xml
   step format check_format || true
   if step build build dev; then
-    run_ctest unit dev
-    if [ -n "$all" ]; then
-      run_full_unit_tests
-      run_pytest tests --all
-    else
-      run_pytest_beside_build
+    if asked unit; then
+      run_ctest unit dev
+      [ -z "$all" ] || run_full_unit_tests
+    fi
+    if [ -z "$all" ]; then run_pytest_beside_build
+    elif [ ${#paths[@]} != 0 ]; then run_pytest --all "${paths[@]}"
+    elif [ ${#parts[@]} = 0 ]; then run_pytest --all tests
     fi
   fi
-  if [ -n "$all" ]; then
-    if step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
-    if step "thread sanitizer build" build tsan; then
-      run_ctest unit-under-tsan tsan
-      run_tsan_end_to_end
-    fi
-    run_fuzz 300 600
-  else
+  if [ -z "$all" ]; then
     # The fuzz targets' preset has both sanitizers, too: everything is compiled once for both.
     if step "sanitizer build" build fuzz sidecar_tests; then run_ctest unit-under-asan-ubsan fuzz -L unit-sidecar; fi
     run_fuzz 10
+  else
+    if asked asan && step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi
+    if asked tsan && step "thread sanitizer build" build tsan; then
+      run_ctest unit-under-tsan tsan
+      run_tsan_end_to_end
+    fi
+    if asked fuzz; then run_fuzz 300 600; fi
+    $venv/bin/python tests/record.py tests/RESULTS.md "$run_started" build/logs
   fi
-  [ -z "$all" ] || $venv/bin/python tests/junit.py record tests/RESULTS.md "$run_started" build/logs
   close_tests
 }

@@ -4,7 +4,7 @@ import json
 import pathlib
 import subprocess
 
-import junit
+import record
 
 
 def tracked(source_dir):
@@ -50,10 +50,10 @@ def test_only_the_agreed_entries_lie_at_the_top(source_dir):
 
 
 def test_every_case_belongs_to_a_line_of_the_record_that_has_a_name(source_dir):
-    """Where junit.py knows none, tests/RESULTS.md would show the module's or the file's name."""
+    """Where record.py knows none, tests/RESULTS.md would show the module's or the file's name."""
     modules = [name.removesuffix(".py").replace("/", ".") for name in tracked(source_dir) if name.startswith("tests/") and "/test_" in name]
 
-    unnamed = [module for module in modules if junit.evidence_of(pathlib.Path("pytest.xml"), module) == module]
+    unnamed = [module for module in modules if record.evidence_of(pathlib.Path("pytest.xml"), module) == module]
 
     assert len(modules) > 30 and unnamed == []
-    assert junit.evidence_of(pathlib.Path("full-unit_checkpoint.xml"), "") == "unit, at full size: checkpoint"
+    assert record.evidence_of(pathlib.Path("full-unit_checkpoint.xml"), "") == "unit, at full size: checkpoint"

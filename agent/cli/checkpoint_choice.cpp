@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "store/base/text.h"
 #include "store/checkpoint/home_place.h"
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/output_place.h"
 
 namespace evalcar::cli {
 namespace {
 
 using checkpoint::Completeness;
+using checkpoint::Layout;
 using checkpoint::LayoutOptions;
 using checkpoint::WeightsKind;
 
@@ -16,6 +19,11 @@ constexpr std::string_view kStepPlace = "{step}";
 /// DeepSpeed's folder within a checkpoint, and HuggingFaceStorageWriter's.
 constexpr std::string_view kPartitions = "global_step{step}";
 constexpr std::string_view kSharded = "sharded";
+constexpr std::uint64_t kMaxTrainerStateBytes = std::uint64_t{512} << 20U;
+
+Error usage(std::string message) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message));
+}
 
 /// The path without slashes at its end.
 std::string trimmed(std::string path) {
@@ -82,25 +90,90 @@ Result<NamedFolder> find_named_folder(const FileSystem& files, const std::string
   }
   for (const std::string& name : names) {
     const std::string inner = base_name(name);
-    if (inner != layout.shard_folder && inner != layout.ema_shard_folder) continue;
+    const bool is_usual = inner == layout.shard_folder || inner == layout.ema_shard_folder;
     LayoutOptions options = layout;
-    WeightsKind ignored = WeightsKind::kRegular;
-    select_shard_folder(inner, options, ignored);
-    if (checkpoint::inspect_layout(files, parent_path(name), options).has_value()) {
+    WeightsKind kind = WeightsKind::kRegular;
+    if (!select_shard_folder(inner, options, kind).has_value()) continue;
+    const auto around = checkpoint::inspect_layout(files, parent_path(name), options);
+    // By another name only ranks' shards make it one (verl's "actor"): a DCP folder may stand
+    // alone.
+    if (around.has_value() && (is_usual || around->layout == Layout::kLmmsEngineFsdp2)) {
       return NamedFolder{parent_path(name), inner};
     }
   }
   return NamedFolder{real, {}};
 }
 
-void select_shard_folder(const std::string& name, LayoutOptions& layout, WeightsKind& weights) {
+Result<NamedFolder> find_input(const FileSystem& files, const std::string& path,
+                               const std::vector<std::string>& patterns,
+                               const std::string& state_dict_dirname, LayoutOptions layout,
+                               const std::string& expected) {
+  auto named = find_named_folder(files, path, patterns, layout, expected);
+  if (state_dict_dirname.empty() || !named.has_value() || !named->shard_folder.empty()) {
+    return named;
+  }
+  layout.shard_folder = state_dict_dirname;
+  return find_named_folder(files, path, patterns, layout, expected);
+}
+
+Status select_shard_folder(const std::string& name, LayoutOptions& layout, WeightsKind& weights) {
+  const bool is_ema = name == layout.ema_shard_folder;
+  if (name == layout.shard_folder && !is_ema && weights == WeightsKind::kEma) {
+    return usage(name + ": has the regular weights, not those of --weights ema");
+  }
   layout.shard_folders_only = true;
-  if (name == layout.ema_shard_folder) {
+  if (is_ema) {
     weights = WeightsKind::kEma;
-    return;
+    return {};
   }
   layout.shard_folder = name;
   if (weights == WeightsKind::kEma) layout.ema_shard_folder = name;
+  return {};
+}
+
+std::optional<std::int64_t> step_of_checkpoint(const FileSystem& files, const std::string& folder,
+                                               const std::vector<std::string>& patterns) {
+  auto step = step_in_name(folder, patterns);
+  if (!step) step = checkpoint::step_of_name(base_name(folder), kPartitions);
+  if (!step) step = step_in_name(checkpoint::outermost_checkpoint(files, folder), patterns);
+  return step;
+}
+
+std::string two_steps(const FileSystem& files, const std::string& folder,
+                      const std::vector<std::string>& patterns) {
+  const auto named = step_in_name(folder, patterns);
+  const auto told = checkpoint::top_level_number(files, join_path(folder, "trainer_state.json"),
+                                                 "global_step", kMaxTrainerStateBytes);
+  if (!named || !told.has_value() || !told->has_value()) return "";
+  if (static_cast<std::uint64_t>(*named) == **told) return "";
+  return printable(folder) + " is of step " + std::to_string(*named) +
+         " by its name, but of step " + std::to_string(**told) + " by its trainer_state.json";
+}
+
+std::string pattern_hint(const FileSystem& files, const std::string& run) {
+  const std::string other = checkpoint::checkpoint_in_run(files, run);
+  if (other.empty()) return "";
+  const std::size_t number = other.find_last_not_of("0123456789") + 1;
+  return "checkpoints such as " + printable(other) + " in it are chosen by --pattern \"" +
+         printable(other.substr(0, number)) + std::string(kStepPlace) + "\"";
+}
+
+Status check_pattern(const std::string& pattern) {
+  if (pattern.empty()) return {};
+  const std::size_t place = pattern.find(kStepPlace);
+  if (place != std::string::npos && pattern.find(kStepPlace, place + 1) == std::string::npos &&
+      pattern.find('/') == std::string::npos) {
+    return {};
+  }
+  return usage("--pattern " + pattern +
+               ": expected a folder's name with one {step}, such as checkpoint-{step}");
+}
+
+Status check_dirname(std::string& name) {
+  name = trimmed(std::move(name));
+  if (name.find('/') == std::string::npos && name != "." && name != "..") return {};
+  return usage("--state_dict_dirname " + name +
+               ": expected the name of a folder within the checkpoint");
 }
 
 std::string StepsOfRun::name(std::int64_t step) const {
@@ -157,10 +230,9 @@ Result<std::string> merged_place(const FileSystem& files, const std::string& fol
   EVALCAR_RETURN_IF_ERROR(checkpoint::check_home_owner(files, run, home));
   const std::string place = join_path(home.path, "merged");
   const std::string name = base_name(folder);
-  auto step = step_in_name(folder, patterns);
-  if (!step) step = checkpoint::step_of_name(name, kPartitions);
-  const bool is_part = step || name == kSharded;
-  if (!step) step = step_in_name(outermost, patterns);
+  const bool is_part = step_in_name(folder, patterns) ||
+                       checkpoint::step_of_name(name, kPartitions) || name == kSharded;
+  const auto step = step_of_checkpoint(files, folder, patterns);
   const bool is_one_of_many = folder != outermost && !is_part;  // a named adapter of PEFT's
   return join_path(join_path(place, step ? std::to_string(*step) : base_name(outermost)),
                    is_one_of_many ? name + "_" + kind : kind);

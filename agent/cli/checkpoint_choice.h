@@ -42,9 +42,37 @@ Result<NamedFolder> find_named_folder(const FileSystem& files, const std::string
                                       const checkpoint::LayoutOptions& layout,
                                       const std::string& expected);
 
-/// Sets that only the shard folder that was named counts. EMA's makes it the EMA weights.
-void select_shard_folder(const std::string& name, checkpoint::LayoutOptions& layout,
-                         checkpoint::WeightsKind& weights);
+/// Sets that only the shard folder that was named counts. EMA's makes it the EMA weights;
+/// kInvalidArgument if EMA weights are asked for of the usual folder of the regular ones.
+Status select_shard_folder(const std::string& name, checkpoint::LayoutOptions& layout,
+                           checkpoint::WeightsKind& weights);
+
+/// The step of a checkpoint by its folder's name or, of a folder within one (DeepSpeed's, a named
+/// adapter), by the checkpoint's around it.
+std::optional<std::int64_t> step_of_checkpoint(const FileSystem& files, const std::string& folder,
+                                               const std::vector<std::string>& patterns);
+
+/// A sentence if the folder is of one step by its name and of another one by the trainer's own
+/// record, or empty.
+std::string two_steps(const FileSystem& files, const std::string& folder,
+                      const std::vector<std::string>& patterns);
+
+/// Which --pattern chooses the checkpoints of a run folder that has some of names of its own, as a
+/// sentence's end, or empty.
+std::string pattern_hint(const FileSystem& files, const std::string& run);
+
+/// kInvalidArgument unless --pattern is empty or a folder's name with one {step}.
+Status check_pattern(const std::string& pattern);
+
+/// kInvalidArgument unless --state_dict_dirname is empty or one folder's name; slashes at its end
+/// go.
+Status check_dirname(std::string& name);
+
+/// As find_named_folder(), where a folder of shards may have --state_dict_dirname's name, too.
+Result<NamedFolder> find_input(const FileSystem& files, const std::string& path,
+                               const std::vector<std::string>& patterns,
+                               const std::string& state_dict_dirname,
+                               checkpoint::LayoutOptions layout, const std::string& expected);
 
 /// The checkpoints in a run folder, newest first.
 struct StepsOfRun {

@@ -3,6 +3,7 @@ add_library(evalcar_cli_checkpoint STATIC
   ${CMAKE_CURRENT_LIST_DIR}/checkpoint_choice.cpp
   ${CMAKE_CURRENT_LIST_DIR}/diff_report.cpp
   ${CMAKE_CURRENT_LIST_DIR}/inspect_command.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/inspect_report.cpp
   ${CMAKE_CURRENT_LIST_DIR}/merge_command.cpp
   ${CMAKE_CURRENT_LIST_DIR}/merge_sources.cpp
   ${CMAKE_CURRENT_LIST_DIR}/progress_line.cpp

@@ -35,6 +35,31 @@ std::vector<std::string> split_inputs(const FileSystem& files,
   return inputs;
 }
 
+/// A number that a checkpoint's folder can have in its name.
+std::string is_step(const std::string& text) {
+  const bool valid = checkpoint::step_of_name(text, "{step}").has_value();
+  return valid ? "" : "expected a step, a whole number from 0 up, not " + text;
+}
+
+/// An empty word is most often a variable of a shell that nobody set; taken as not given it would
+/// choose something else in silence.
+std::string is_given(const std::string& text) {
+  return text.empty() ? "expected a name, not an empty word" : "";
+}
+
+/// Which checkpoints of a run folder, and which shards of a checkpoint, are meant.
+void add_choices(CLI::App& command, std::string& pattern, std::string& state_dict_dirname) {
+  command
+      .add_option("--pattern", pattern,
+                  "Names of a run folder's checkpoints (checkpoint-{step}, step-{step} or "
+                  "checkpoint_{step})")
+      ->check(is_given);
+  command
+      .add_option("--state_dict_dirname,--state-dict-dirname", state_dict_dirname,
+                  "The shards' folder")
+      ->check(is_given);
+}
+
 }  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
@@ -59,12 +84,6 @@ void add_eval(CLI::App& app, Action& action) {
   });
 }
 
-/// A number that a checkpoint's folder can have in its name.
-std::string is_step(const std::string& text) {
-  const bool valid = checkpoint::step_of_name(text, "{step}").has_value();
-  return valid ? "" : "expected a step, a whole number from 0 up, not " + text;
-}
-
 void add_merge(CLI::App& app, Action& action) {
   auto* const command = app.add_subcommand("merge", "Shards into one Hugging Face folder");
   auto options = std::make_shared<MergeOptions>();
@@ -73,14 +92,11 @@ void add_merge(CLI::App& app, Action& action) {
       ->add_option("--input_dir,--input-dir", options->inputs,
                    "Run folder, or checkpoints, with commas between them")
       ->required();
-  command->add_option("--output_dir,--output-dir", options->output_dir, "Where the folder goes");
+  command->add_option("--output_dir,--output-dir", options->output_dir, "Where the folder goes")
+      ->check(is_given);
   command->add_option("--type", options->type, "hf, fsdp2, dcp or auto");
   command->add_option("--step", options->step, "This checkpoint of a run folder")->check(is_step);
-  command->add_option(
-      "--pattern", options->pattern,
-      "Names of a run folder's checkpoints (checkpoint-{step}, step-{step} or checkpoint_{step})");
-  command->add_option("--state_dict_dirname,--state-dict-dirname", options->state_dict_dirname,
-                      "The shards' folder");
+  add_choices(*command, options->pattern, options->state_dict_dirname);
   command->add_option("--weights", *weights, "regular or ema")
       ->check(CLI::IsMember({"regular", "ema"}));
   command->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or keep");
@@ -90,8 +106,10 @@ void add_merge(CLI::App& app, Action& action) {
       ->add_option("--merge-weights,--merge_weights", options->average_weights,
                    "Weight of each checkpoint in that mean, e.g. 1,2,1")
       ->delimiter(',');
-  command->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
-                      "Folder or hub id with the configuration that the checkpoint lacks");
+  command
+      ->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
+                   "Folder or hub id with the configuration that the checkpoint lacks")
+      ->check(is_given);
   command->add_option("--data", options->data_dir, "Folder that may hold that model, too");
   command->add_flag("--dry-run", options->dry_run, "Only say what would be written");
   command->callback([&action, options, weights] {
@@ -122,9 +140,12 @@ void add_inspect(CLI::App& app, Action& action) {
                    "regular or ema; average: of a folder of several checkpoints")
       ->check(CLI::IsMember({"regular", "ema", "average"}));
   command->add_flag("--hash", options->hash, "A SHA-256 of each tensor");
-  command->add_option("--diff", options->diff, "Compare with another checkpoint");
-  command->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
-                      "Folder or hub id with what the checkpoint lacks (an adapter's base, too)");
+  command->add_option("--diff", options->diff, "Compare with another checkpoint")->check(is_given);
+  command
+      ->add_option("--model_name_or_class,--model-name-or-class", options->model_name_or_class,
+                   "Folder or hub id with what the checkpoint lacks (an adapter's base, too)")
+      ->check(is_given);
+  add_choices(*command, options->pattern, options->state_dict_dirname);
   command->add_flag("--json", options->json, "One JSON document");
   command->callback([&action, options, weights] {
     action = [options, weights](FileSystem& files) {

@@ -9,6 +9,7 @@
 
 #include "agent/cli/checkpoint_choice.h"
 #include "agent/cli/diff_report.h"
+#include "agent/cli/inspect_report.h"
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
 #include "store/base/text.h"
@@ -20,30 +21,12 @@
 namespace evalcar::cli {
 namespace {
 
-using checkpoint::KindState;
-using checkpoint::Plan;
-using checkpoint::TensorDigest;
 using nlohmann::ordered_json;
 
 constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr int kNotReady = 3;
-
-/// Everything that was found out about one checkpoint. What is absent is null in the JSON.
-struct Findings {
-  std::string folder;                 // as it was given; of a run's checkpoint: where that one is
-  std::optional<std::string> run;     // the run folder, if one was given
-  std::vector<std::int64_t> steps;    // of its checkpoints, from the first
-  std::vector<std::string> left_out;  // newer ones, each with the reason
-  bool has_final_model = false;       // of the run: in its own folder
-  std::optional<checkpoint::LayoutReport> report;
-  std::optional<Plan> plan;
-  std::optional<std::vector<TensorDigest>> digests;
-  std::optional<Error> error;  // why there is no plan or no digests
-  std::vector<std::string> warnings;
-  bool has_config = false;  // beside the weights, or in the model that is given
-};
 
 int exit_code(const Findings& findings) {
   if (!findings.error) return kDone;
@@ -69,7 +52,7 @@ int hash_threads(const InspectOptions& options) {
 std::string choose_from_run(const FileSystem& files, const NamedFolder& named,
                             const InspectOptions& options, const checkpoint::LayoutOptions& layout,
                             Findings& findings) {
-  const std::vector<std::string> patterns = checkpoint_patterns("");
+  const std::vector<std::string> patterns = checkpoint_patterns(options.pattern);
   const auto found = steps_of_run(files, named.path, patterns);
   if (!found.has_value() || found->steps.empty()) return named.path;
   findings.run = named.path;
@@ -83,19 +66,40 @@ std::string choose_from_run(const FileSystem& files, const NamedFolder& named,
   return findings.folder;
 }
 
+/// The folder that was named, and in `layout` and `options` which of its weights are meant.
+Result<NamedFolder> find_folder(const FileSystem& files, const std::string& folder,
+                                InspectOptions& options, checkpoint::LayoutOptions& layout) {
+  std::string dirname = options.state_dict_dirname;
+  EVALCAR_RETURN_IF_ERROR(check_pattern(options.pattern));
+  EVALCAR_RETURN_IF_ERROR(check_dirname(dirname));
+  EVALCAR_ASSIGN_OR_RETURN(const NamedFolder named,
+                           find_input(files, folder, checkpoint_patterns(options.pattern), dirname,
+                                      layout, "a checkpoint, such as RUN/checkpoint-500"));
+  const std::string& shards = named.shard_folder.empty() ? dirname : named.shard_folder;
+  if (!dirname.empty() && shards != dirname) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--state_dict_dirname " + dirname + ": CHECKPOINT names " + shards);
+  }
+  if (!shards.empty()) {
+    EVALCAR_RETURN_IF_ERROR(select_shard_folder(shards, layout, options.weights));
+  }
+  return named;
+}
+
+/// A folder that holds one set of weights only is compared by that one, whatever was chosen of the
+/// first: EMA weights with what they were merged into.
+enum class Choice { kAsked, kOnlyOne };
+
 Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
-                 const FileSystem& files) {
+                 const FileSystem& files, Choice choice) {
   Findings findings;
   findings.folder = folder;
   checkpoint::LayoutOptions layout;
-  const auto named = find_named_folder(files, folder, checkpoint_patterns(""), layout,
-                                       "a checkpoint, such as RUN/checkpoint-500");
+  const std::vector<std::string> patterns = checkpoint_patterns(options.pattern);
+  const auto named = find_folder(files, folder, options, layout);
   if (!named.has_value()) {
     findings.error = named.error();
     return findings;
-  }
-  if (!named->shard_folder.empty()) {
-    select_shard_folder(named->shard_folder, layout, options.weights);
   }
   const auto model = find_given_model(files, options.model_name_or_class, "");
   if (!model.has_value()) {
@@ -114,6 +118,10 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
     return findings;
   }
   findings.report = std::move(report).value();
+  if (const auto step = step_of_checkpoint(files, real, patterns)) findings.report->step = step;
+  if (choice == Choice::kOnlyOne && findings.report->kinds.size() == 1) {
+    options.weights = findings.report->kinds[0].kind;
+  }
   auto plan = checkpoint::make_plan(files, real, options.weights, layout);
   if (!plan.has_value()) {
     findings.error = plan.error();
@@ -121,6 +129,8 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
   }
   findings.plan = std::move(plan).value();
   findings.warnings = checkpoint::warnings_of(files, *findings.plan);
+  std::string steps = two_steps(files, real, patterns);
+  if (!steps.empty()) findings.warnings.push_back(std::move(steps));
   const bool own_config = files.info_followed(join_path(real, "config.json")).has_value();
   const std::string& config_folder = own_config ? real : *model;
   for (std::string& warning :
@@ -137,134 +147,6 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
     findings.error = digests.error();
   }
   return findings;
-}
-
-std::string_view completeness_name(checkpoint::Completeness completeness) {
-  switch (completeness) {
-    case checkpoint::Completeness::kAbsent:
-      return "absent";
-    case checkpoint::Completeness::kPending:
-      return "pending";
-    case checkpoint::Completeness::kIncomplete:
-      return "incomplete";
-    case checkpoint::Completeness::kComplete:
-      break;
-  }
-  return "complete";
-}
-
-ordered_json tensor_json(const Findings& findings, std::size_t i) {
-  const checkpoint::TensorPlan& tensor = findings.plan->tensors[i];
-  ordered_json entry = {{"name", tensor.name},
-                        {"dtype", checkpoint::dtype_name(tensor.dtype)},
-                        {"shape", tensor.shape},
-                        {"sha256", nullptr}};
-  if (findings.digests) entry["sha256"] = (*findings.digests)[i].sha256;
-  if (tensor.tied_to) entry["tied_to"] = findings.plan->tensors[*tensor.tied_to].name;
-  return entry;
-}
-
-/// Without the tensors, of which there can be very many.
-ordered_json findings_json(const Findings& findings, const InspectOptions& options) {
-  ordered_json document = {{"layout", nullptr},
-                           {"complete", !findings.error.has_value()},
-                           {"reason", nullptr},
-                           {"step", nullptr},
-                           {"world_size", nullptr},
-                           {"weights_sha256", nullptr},
-                           {"warnings", ordered_json::array()},
-                           {"tensors", ordered_json::array()}};
-  document["checkpoint"] = findings.folder;
-  document["run"] = findings.run ? ordered_json(*findings.run) : ordered_json(nullptr);
-  document["steps"] = findings.steps;
-  document["checkpoint_type"] = checkpoint::weights_kind_name(options.weights);
-  document["has_config"] = findings.has_config;
-  document["kinds"] = ordered_json::array();
-  if (findings.error) document["reason"] = findings.error->message;
-  for (const std::string& warning : findings.warnings) document["warnings"].push_back(warning);
-  if (findings.report) {
-    document["layout"] = checkpoint::layout_name(findings.report->layout);
-    if (findings.report->step) document["step"] = *findings.report->step;
-    for (const KindState& state : findings.report->kinds) {
-      document["kinds"].push_back(
-          {{"checkpoint_type", checkpoint::weights_kind_name(state.kind)},
-           {"state", completeness_name(state.completeness)},
-           {"reason", state.reason.empty() ? ordered_json(nullptr) : ordered_json(state.reason)}});
-      if (state.kind == options.weights && state.world_size > 0) {
-        document["world_size"] = state.world_size;
-      }
-    }
-  }
-  if (findings.digests) document["weights_sha256"] = checkpoint::weights_sha256(*findings.digests);
-  return document;
-}
-
-std::string dump(const ordered_json& document, int indent = -1) {
-  // Names out of a file need not be UTF-8; they must not stop the report.
-  return document.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
-}
-
-std::size_t tensors_of(const Findings& findings) {
-  return findings.plan ? findings.plan->tensors.size() : 0;
-}
-
-/// The document with its tensors, one after the other.
-void print_json(const ordered_json& document, const Findings& findings, std::ostream& out) {
-  char separator = '{';
-  for (const auto& [key, value] : document.items()) {
-    out << std::exchange(separator, ',') << dump(key) << ':';
-    if (key != "tensors") {
-      out << dump(value);
-      continue;
-    }
-    out << '[';
-    for (std::size_t i = 0; i < tensors_of(findings); ++i) {
-      out << (i > 0 ? "," : "") << dump(tensor_json(findings, i));
-    }
-    out << ']';
-  }
-  out << "}\n";
-}
-
-void print_people(const ordered_json& document, const Findings& findings, std::ostream& out) {
-  const auto text = [](const ordered_json& value) -> std::string {
-    if (value.is_string()) return printable(value.get<std::string>());
-    return value.is_null() ? "-" : dump(value);
-  };
-  if (!document["run"].is_null()) {
-    out << "run         " << text(document["run"]) << " with " << document["steps"].size()
-        << " checkpoints, of the steps " << dump(document["steps"]) << "\n";
-  }
-  out << "checkpoint  " << text(document["checkpoint"]) << "\n"
-      << "layout      " << text(document["layout"]) << "\n"
-      << "step        " << text(document["step"]) << "\n";
-  if (!document["world_size"].is_null()) {
-    out << "world size  " << text(document["world_size"]) << "\n";
-  }
-  for (const ordered_json& kind : document["kinds"]) {
-    out << "weights     " << text(kind["checkpoint_type"]) << ": " << text(kind["state"]);
-    if (!kind["reason"].is_null()) out << " (" << text(kind["reason"]) << ")";
-    out << "\n";
-  }
-  out << "complete    ";
-  if (!document["complete"].get<bool>()) {
-    out << "no: " << text(document["reason"]);
-  } else {
-    out << (document["has_config"].get<bool>() ? "yes" : "yes (weights alone, no config.json)");
-  }
-  out << "\n";
-  if (!document["weights_sha256"].is_null()) {
-    out << "weights_sha256  " << text(document["weights_sha256"]) << "\n";
-  }
-  if (tensors_of(findings) > 0) out << tensors_of(findings) << " tensors:\n";
-  for (std::size_t i = 0; i < tensors_of(findings); ++i) {
-    const ordered_json tensor = tensor_json(findings, i);
-    out << "  " << printable(dump(tensor["name"])) << "  " << text(tensor["dtype"]) << "  "
-        << dump(tensor["shape"]);
-    if (!tensor["sha256"].is_null()) out << "  " << text(tensor["sha256"]);
-    if (tensor.contains("tied_to")) out << "  (tied to " << text(tensor["tied_to"]) << ")";
-    out << "\n";
-  }
 }
 
 Result<ordered_json> compare(const FileSystem& files, const Findings& here, const Findings& there,
@@ -299,9 +181,9 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
                 std::ostream& err) {
   InspectOptions options = given;  // a named folder of shards says which weights are meant
   const bool hash = options.hash || !options.diff.empty();
-  const Findings here = look_at(options.checkpoint, options, hash, files);
+  const Findings here = look_at(options.checkpoint, options, hash, files, Choice::kAsked);
   tell_choice(files, here, err);
-  ordered_json document = findings_json(here, options);
+  ordered_json document = findings_json(here, options.weights);
   int code = exit_code(here);
   if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
   for (const std::string& warning : here.warnings) {
@@ -310,7 +192,8 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
 
   if (!options.diff.empty() && here.digests) {
     InspectOptions other = options;
-    const Findings there = look_at(options.diff, other, true, files);
+    other.state_dict_dirname.clear();  // the other one may be a merged folder
+    const Findings there = look_at(options.diff, other, true, files, Choice::kOnlyOne);
     tell_choice(files, there, err);
     const auto diff =
         there.digests ? compare(files, here, there, options) : Result<ordered_json>(*there.error);

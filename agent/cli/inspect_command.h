@@ -18,6 +18,10 @@ struct InspectOptions {
   /// --model_name_or_class: a folder, or an id of the hub, that has what the checkpoint lacks: its
   /// configuration, or an adapter's base model; or empty.
   std::string model_name_or_class;
+  /// --pattern: of the names of a run folder's checkpoints; empty: those of the known trainers
+  std::string pattern;
+  /// --state_dict_dirname: the shards' folder in the checkpoint; empty: the usual ones
+  std::string state_dict_dirname;
   bool json = false;  ///< --json: one JSON document (the contract of the design) instead of a table
   int threads = 0;    ///< for hashing; 0: as many as the machine has, at most 8
 };

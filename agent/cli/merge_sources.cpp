@@ -23,8 +23,6 @@ using checkpoint::Plan;
 using checkpoint::WeightsKind;
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
-constexpr std::uint64_t kMaxTrainerStateBytes = std::uint64_t{512} << 20U;
-constexpr std::string_view kStepPlace = "{step}";
 
 Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
@@ -61,8 +59,10 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
     for (const std::string& pattern : checkpoint_patterns(options.pattern)) {
       names += (names.empty() ? "" : " or ") + pattern;
     }
+    const std::string hint = options.pattern.empty() ? pattern_hint(files, run) : "";
     return make_error(ErrorCode::kUnavailable,
-                      run + ": is neither a checkpoint nor a run folder with " + names + " in it");
+                      run + ": is neither a checkpoint nor a run folder with " + names + " in it" +
+                          (hint.empty() ? "" : "; " + hint));
   }
   if (options.step) {
     if (std::find(found.steps.begin(), found.steps.end(), *options.step) != found.steps.end()) {
@@ -97,43 +97,15 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
 }
 
 /// --step beside a checkpoint may only say what the checkpoint says itself.
-Status check_step(const MergeOptions& options, const std::string& folder,
+Status check_step(const FileSystem& files, const MergeOptions& options, const std::string& folder,
                   const Result<checkpoint::LayoutReport>& report) {
   if (!options.step) return {};
-  auto step = step_in_name(folder, checkpoint_patterns(options.pattern));
+  auto step = step_of_checkpoint(files, folder, checkpoint_patterns(options.pattern));
   if (!step && report.has_value()) step = report->step;
   if (step == options.step) return {};
   return usage("--step " + std::to_string(*options.step) + ": " + folder +
                " is a checkpoint itself, " +
                (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
-}
-
-/// By its name the folder is of one step, by the trainer's own record of another.
-void warn_of_two_steps(const MergeOptions& options, const FileSystem& files,
-                       const std::string& folder, std::ostream& err) {
-  const auto named = step_in_name(folder, checkpoint_patterns(options.pattern));
-  const auto told = checkpoint::top_level_number(files, join_path(folder, "trainer_state.json"),
-                                                 "global_step", kMaxTrainerStateBytes);
-  if (!named || !told.has_value() || !told->has_value()) return;
-  if (static_cast<std::uint64_t>(*named) == **told) return;
-  err << "evalcar merge: warning: " << printable(folder) << " is of step " << *named
-      << " by its name, but of step " << **told << " by its trainer_state.json\n";
-}
-
-/// The folder may be one of shards itself, of the usual names or of --state_dict_dirname's.
-Result<NamedFolder> find_input(const FileSystem& files, const std::string& input,
-                               const MergeOptions& options, LayoutOptions layout) {
-  const auto find = [&] {
-    return find_named_folder(
-        files, input, checkpoint_patterns(options.pattern), layout,
-        "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
-  };
-  auto named = find();
-  if (options.state_dict_dirname.empty() || !named.has_value() || !named->shard_folder.empty()) {
-    return named;
-  }
-  layout.shard_folder = options.state_dict_dirname;
-  return find();
 }
 
 /// The folders that --input_dir names. Where those of shards are named, these are what is merged.
@@ -143,7 +115,9 @@ Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptio
   std::vector<std::string> folders;
   std::optional<std::string> shards;
   for (const std::string& input : options.inputs) {
-    auto named = find_input(files, input, options, layout);
+    auto named =
+        find_input(files, input, checkpoint_patterns(options.pattern), options.state_dict_dirname,
+                   layout, "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
     if (!named.has_value()) return with_context(named.error(), "--input_dir");
     if (shards.value_or(named->shard_folder) != named->shard_folder) {
       return usage("--input_dir: " + input + " is not of the same folder of shards as the others");
@@ -162,12 +136,10 @@ Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptio
 
 /// A run folder whose checkpoints have names of their own: its final model is merged.
 void tell_of_others(const FileSystem& files, const std::string& folder, std::ostream& err) {
-  const std::string other = checkpoint::checkpoint_in_run(files, folder);
-  if (other.empty()) return;
-  const std::size_t number = other.find_last_not_of("0123456789") + 1;
-  err << "evalcar merge: the weights in " << printable(folder) << " itself are merged; checkpoints "
-      << "such as " << printable(other) << " in it are chosen by --pattern \""
-      << printable(other.substr(0, number)) << kStepPlace << "\"\n";
+  const std::string hint = pattern_hint(files, folder);
+  if (hint.empty()) return;
+  err << "evalcar merge: the weights in " << printable(folder) << " itself are merged; " << hint
+      << "\n";
 }
 
 /// Absolute folders of the checkpoints that the options mean.
@@ -188,7 +160,7 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
     const bool known_but_unread =
         !report.has_value() && !report.error().retryable && !is_run && options.pattern.empty();
     if (named_checkpoint || (report.has_value() && !asks_for_steps) || known_but_unread) {
-      EVALCAR_RETURN_IF_ERROR(check_step(options, folders[0], report));
+      EVALCAR_RETURN_IF_ERROR(check_step(files, options, folders[0], report));
       if (report.has_value()) tell_of_others(files, folders[0], err);
       return folders;
     }
@@ -211,13 +183,11 @@ Result<std::string> apply_dirname(MergeOptions& options, LayoutOptions& layout) 
   std::string& name = options.state_dict_dirname;
   const std::string usual(checkpoint::weights_kind_name(options.weights));
   if (name.empty()) return usual;
-  if (name == layout.shard_folder && options.weights == WeightsKind::kEma) {
-    return usage("--state_dict_dirname " + name +
-                 ": has the regular weights, not those of --weights ema");
-  }
   const bool is_usual = name == layout.shard_folder;
   const bool is_ema = name == layout.ema_shard_folder;
-  select_shard_folder(name, layout, options.weights);
+  if (Status chosen = select_shard_folder(name, layout, options.weights); !chosen.has_value()) {
+    return with_context(chosen.error(), "--state_dict_dirname");
+  }
   if (is_ema) return std::string(checkpoint::weights_kind_name(WeightsKind::kEma));
   return is_usual ? usual : name;
 }
@@ -319,9 +289,12 @@ Result<std::string> find_given_model(const FileSystem& files, const std::string&
                                      const std::string& data_dir) {
   if (name.empty()) return std::string();
   auto found = checkpoint::find_model(files, {.id = name}, checkpoint::hub_places(data_dir));
-  if (found.has_value()) return files.real_path(*found);  // whatever its name looks like
+  if (found.has_value() && has_config(files, *found)) return files.real_path(*found);
   if (is_class_name(name)) return std::string();
-  return with_context(found.error(), "--model_name_or_class");
+  if (!found.has_value()) return with_context(found.error(), "--model_name_or_class");
+  return usage("--model_name_or_class " + name +
+               ": holds no config.json; expected the folder of a model as save_pretrained() or a "
+               "download leaves it");
 }
 
 Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const FileSystem& files,
@@ -330,21 +303,8 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
   if (!is_type(options.type)) {
     return usage("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
   }
-  if (const std::size_t place = options.pattern.find(kStepPlace);
-      !options.pattern.empty() &&
-      (place == std::string::npos ||
-       options.pattern.find(kStepPlace, place + 1) != std::string::npos ||
-       options.pattern.find('/') != std::string::npos)) {
-    return usage("--pattern " + options.pattern +
-                 ": expected a folder's name with one {step}, such as checkpoint-{step}");
-  }
-  std::string& dirname = options.state_dict_dirname;
-  while (dirname.size() > 1 && dirname.back() == '/') dirname.pop_back();
-  if (dirname.find('/') != std::string::npos || dirname == "." || dirname == "..") {
-    return usage("--state_dict_dirname " + dirname +
-                 ": expected the name of a folder within the "
-                 "checkpoint");
-  }
+  EVALCAR_RETURN_IF_ERROR(check_pattern(options.pattern));
+  EVALCAR_RETURN_IF_ERROR(check_dirname(options.state_dict_dirname));
   LayoutOptions layout;
   EVALCAR_ASSIGN_OR_RETURN(std::vector<std::string> inputs, find_inputs(files, options, layout));
   EVALCAR_ASSIGN_OR_RETURN(std::string kind, apply_dirname(options, layout));
@@ -362,8 +322,9 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
     if (!made.has_value()) return explain_missing(files, folder, made.error(), layout);
     Plan plan = std::move(made).value();
     EVALCAR_RETURN_IF_ERROR(check_type(options, plan.layout, folder));
-    warn_of_two_steps(options, files, folder, err);
     std::vector<std::string> warnings = checkpoint::warnings_of(files, plan);
+    std::string steps = two_steps(files, folder, checkpoint_patterns(options.pattern));
+    if (!steps.empty()) warnings.push_back(std::move(steps));
     const std::string& config_folder = has_config(files, folder) ? folder : sources.model_folder;
     for (std::string& warning : checkpoint::warnings_of_config(files, config_folder, plan))
       warnings.push_back(std::move(warning));
@@ -371,7 +332,11 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
       err << "evalcar merge: warning: " << printable(warning) << "\n";
     sources.plans.push_back(std::move(plan));
   }
-  if (options.average) kind = kind == "regular" ? "average" : "average_" + kind;
+  if (options.average && sources.plans.size() > 1) {
+    kind = kind == "regular" ? "average" : "average_" + kind;
+  } else if (options.average) {
+    err << "evalcar merge: --merge of one checkpoint alone is that checkpoint, no mean\n";
+  }
   if (!options.output_dir.empty()) return sources;
   auto place = merged_place(files, last, checkpoint_patterns(options.pattern), kind);
   if (!place.has_value()) return usage(place.error().message + "; or give --output_dir");

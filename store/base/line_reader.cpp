@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace evalcar {
 
@@ -19,6 +20,7 @@ Result<LineReader::Found> LineReader::next() {
   const std::size_t end = text_.find('\n', searched_);
   if (end == std::string::npos) return read_piece();
   const bool too_long = skipping_ || end - start_ > limits_.line_bytes;
+  line_begin_ = std::exchange(lines_end_, offset_ - text_.size() + end + 1);
   if (!too_long) line_ = text_.substr(start_, end - start_);
   start_ = searched_ = end + 1;
   skipping_ = false;

@@ -35,6 +35,12 @@ class LineReader {
   Result<Found> next();
   /// The line that next() found, without its newline.
   std::string take_line() { return std::move(line_); }
+  /// Where the line that next() found begins in the file.
+  std::uint64_t line_begin() const { return line_begin_; }
+  /// Behind the last newline that next() met.
+  std::uint64_t lines_end() const { return lines_end_; }
+  /// What no piece was read of yet.
+  std::uint64_t bytes_left() const { return info_.size_bytes - offset_; }
   /// Of the file, as it was at the beginning.
   std::uint64_t file_bytes() const { return info_.size_bytes; }
 
@@ -53,6 +59,8 @@ class LineReader {
   std::size_t searched_ = 0;  ///< in text_: no newline between start_ and here
   bool skipping_ = false;     ///< the line that begins there is too long, and its beginning gone
   std::string line_;
+  std::uint64_t line_begin_ = 0;
+  std::uint64_t lines_end_ = 0;
 };
 
 }  // namespace evalcar

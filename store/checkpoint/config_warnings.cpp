@@ -92,6 +92,7 @@ class TextTensors {
   explicit TextTensors(const Plan& plan) {
     for (const TensorPlan& tensor : plan.tensors) {
       const std::string name = shared_name(tensor.name);
+      in_unknown_module_ = in_unknown_module_ || is_of_layer_elsewhere(name);
       if (name == kEmbedding) embedding_ = &tensor;
       if (name == kNorm) norm_ = &tensor;
       if (!name.starts_with(kLayers)) continue;
@@ -104,6 +105,10 @@ class TextTensors {
       layers_[layer].insert(name.substr(dot + 1));
     }
   }
+  /// Whether there are layers of text, but in a module that no known model has them in.
+  bool in_unknown_module() const {
+    return in_unknown_module_ && embedding_ == nullptr && norm_ == nullptr && layers_.empty();
+  }
   const TensorPlan* embedding() const { return embedding_; }
   const TensorPlan* norm() const { return norm_; }
   std::uint64_t layer_count() const { return layers_.empty() ? 0 : layers_.rbegin()->first + 1; }
@@ -113,9 +118,16 @@ class TextTensors {
   }
 
  private:
+  static bool is_of_layer_elsewhere(std::string_view name) {
+    constexpr std::string_view kFirst = ".layers.0.";
+    const std::size_t found = name.find(kFirst);
+    return found != std::string_view::npos && name.substr(found + kFirst.size()) == kOfLayer[0];
+  }
+
   const TensorPlan* embedding_ = nullptr;
   const TensorPlan* norm_ = nullptr;
   std::map<std::uint64_t, std::set<std::string, std::less<>>> layers_;
+  bool in_unknown_module_ = false;
 };
 
 std::string about_size(const TensorPlan* tensor, std::size_t dimension, std::string_view key,
@@ -166,6 +178,7 @@ std::vector<std::string> warnings_of_config(const FileSystem& files, const std::
   const auto config = read_text_config(files, path);
   if (!config) return {};
   const TextTensors tensors(plan);
+  if (tensors.in_unknown_module()) return {};
   std::vector<std::string> warnings;
   for (const std::string& text :
        {about_size(tensors.embedding(), 1, "hidden_size", config->hidden),

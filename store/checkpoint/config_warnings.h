@@ -16,8 +16,8 @@ namespace evalcar::checkpoint {
 
 /// In words, each of one line: what config.json in `folder` states and the plan's tensors do not
 /// have (hidden size, vocabulary, layers, or what each layer is made of). None where there is no
-/// such file (or `folder` is empty), it cannot be read, it is of another family, or the weights are
-/// quantised.
+/// such file (or `folder` is empty), it cannot be read, it is of another family, the text model
+/// lies in a module that is not known, or the weights are quantised.
 std::vector<std::string> warnings_of_config(const FileSystem& files, const std::string& folder,
                                             const Plan& plan);
 

@@ -6,6 +6,7 @@
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
 #include "store/checkpoint/lora_names.h"
+#include "store/checkpoint/numeric.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -58,6 +59,21 @@ bool has_just_begun(const LayoutScene& scene) {
                      });
 }
 
+/// Where PEFT wrote adapters of names of their own, as a sentence's end, or empty.
+std::string named_adapters(const LayoutScene& scene) {
+  constexpr std::size_t kMaxNamed = 4;
+  std::vector<std::string> names;
+  for (const DirectoryEntry& entry : scene.folder.entries) {
+    if (entry.type != FileType::kDirectory || names.size() == kMaxNamed) continue;
+    const std::string inner = join_path(scene.folder.path, entry.name);
+    if (!scene.files.info_followed(join_path(inner, "adapter_config.json")).has_value()) continue;
+    names.push_back(quote_name(entry.name));
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "" : "; adapters lie in its folders (" + text + "): name one of them";
+}
+
 Error nothing_found(const LayoutScene& scene) {
   const std::string& dir = scene.folder.path;
   if (scene.options.shard_folders_only) {
@@ -74,8 +90,8 @@ Error nothing_found(const LayoutScene& scene) {
     if (entry->looked_for.empty()) continue;
     looked_for += (looked_for.empty() ? "" : ", ") + std::string(entry->looked_for);
   }
-  Error error = make_error(ErrorCode::kUnsupported,
-                           dir + ": holds no checkpoint (looked for " + looked_for + ")");
+  Error error = make_error(ErrorCode::kUnsupported, dir + ": holds no checkpoint (looked for " +
+                                                        looked_for + ")" + named_adapters(scene));
   error.retryable = true;  // a trainer makes the folder first
   return error;
 }

@@ -269,7 +269,13 @@ bool LoraConfig::targets(std::string_view module) const {
 }
 
 bool LoraConfig::saves(std::string_view module) const {
-  return ends_in_one_of(modules_to_save, module);
+  while (true) {
+    const bool saved = std::any_of(modules_to_save.begin(), modules_to_save.end(),
+                                   [&](const std::string& name) { return module.ends_with(name); });
+    const std::size_t dot = module.rfind('.');
+    if (saved || dot == std::string_view::npos) return saved;
+    module = module.substr(0, dot);
+  }
 }
 
 Result<LoraConfig> parse_lora_config(std::string_view text, std::string_view where) {

@@ -37,6 +37,8 @@ struct LoraConfig {
   /// alpha / r, or alpha / √r.
   double scale_of(std::string_view module) const;
   bool targets(std::string_view module) const;
+  /// Whether the module, or one that it is in, is saved whole (by PEFT's rule: "head" says
+  /// "lm_head").
   bool saves(std::string_view module) const;
 };
 

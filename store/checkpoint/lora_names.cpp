@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/tensor_names.h"
@@ -18,8 +19,11 @@ constexpr std::string_view kUsualAdapter = "default";
 /// What the parts begin with that the methods of PEFT add to modules.
 constexpr std::array<std::string_view, 8> kTuners = {"lora_", "hada_", "lokr_", "ia3_",
                                                      "vera_", "oft_",  "boft_", "prompt_encoder"};
+/// The adapters that are a part of Phi-4-multimodal as it is published, and of its code.
+constexpr std::array<std::string_view, 2> kOfPhi4 = {"vision", "speech"};
 /// Modules that hold a text model, at the beginning of a name; releases nest them differently.
-constexpr std::array<std::string_view, 3> kHolders = {"model", "language_model", "transformer"};
+constexpr std::array<std::string_view, 4> kHolders = {"model", "language_model", "text_model",
+                                                      "transformer"};
 
 struct Suffix {
   std::string_view text;
@@ -57,11 +61,14 @@ std::string without_wrappers(std::string_view name) {
   return std::string(rest);
 }
 
+bool is_of_tuner(std::string_view part) {
+  return std::any_of(kTuners.begin(), kTuners.end(),
+                     [&](std::string_view tuner) { return part.starts_with(tuner); });
+}
+
 /// Whether a part of a name is one that PEFT puts into modules.
 bool is_of_peft(std::string_view part) {
-  return part == kBaseLayer || part == kSavedModules ||
-         std::any_of(kTuners.begin(), kTuners.end(),
-                     [&](std::string_view tuner) { return part.starts_with(tuner); });
+  return part == kBaseLayer || part == kSavedModules || is_of_tuner(part);
 }
 
 /// The state of a module has the name of the adapter in it ("….lora_A.default.weight"), which
@@ -77,6 +84,40 @@ std::string without_adapter_name(const std::string& target) {
     after_saved = part == kSavedModules;
     return is_name;
   });
+}
+
+/// A name at the first of its parts that `wanted` says: the module before it, the part after it.
+struct AtPart {
+  std::string_view module;
+  std::string_view next;
+};
+
+template <typename Wanted>
+std::optional<AtPart> at_part(std::string_view name, const Wanted& wanted) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    if (wanted(name.substr(begin, end - begin))) {
+      const std::string_view rest = end < name.size() ? name.substr(end + 1) : std::string_view();
+      return AtPart{name.substr(0, begin), rest.substr(0, rest.find('.'))};
+    }
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+/// A factor of an adapter beside the layer that it changes; null: there is none.
+const TensorPlan* find_factor(std::span<const TensorPlan> tensors) {
+  std::set<std::string, std::less<>> wrapped;
+  for (const TensorPlan& tensor : tensors) {
+    const auto is_layer = [](std::string_view part) { return part == kBaseLayer; };
+    if (const auto at = at_part(tensor.name, is_layer)) wrapped.emplace(at->module);
+  }
+  if (wrapped.empty()) return nullptr;
+  for (const TensorPlan& tensor : tensors) {
+    const auto at = at_part(tensor.name, is_of_tuner);
+    if (at && wrapped.contains(at->module) && !is_one_of(at->next, kOfPhi4)) return &tensor;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -122,7 +163,16 @@ Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& 
     });
     if (of_peft && first == nullptr) first = &tensor;
   }
-  if (first == nullptr) return {};
+  if (first == nullptr) {
+    const TensorPlan* const factor = find_factor(tensors);
+    if (factor == nullptr) return {};
+    return make_error(ErrorCode::kUnsupported,
+                      dir + ": a model with an adapter of PEFT still in it (such as " +
+                          quote_name(factor->name) +
+                          "), whose own layers lie in base_layer: it would load as a model of "
+                          "random weights. Give the adapter by itself, as save_pretrained of such "
+                          "a model writes it (adapter_config.json and adapter_model.safetensors)");
+  }
   return make_error(
       ErrorCode::kUnsupported,
       dir + ": " +

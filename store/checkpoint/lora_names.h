@@ -28,7 +28,9 @@ Result<AdapterName> parse_adapter_name(std::string_view name);
 
 /// Good where the tensors may be a model's. kUnsupported where they are those of an adapter, or of
 /// a model with one still in it, which no model has under such names: as a model they would load
-/// with random weights. Only PEFT's own prefix tells; a model may have modules called lora_A.
+/// with random weights. PEFT's own prefix tells; without it (transformers' add_adapter) a layer
+/// that lies in base_layer beside its factors does, but for Phi-4-multimodal, which is such a
+/// model.
 Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& dir);
 
 /// The part of a name that all generations share: without the modules that wrap a text model

@@ -46,6 +46,7 @@ class Overlay {
         EVALCAR_RETURN_IF_ERROR(update(module, std::move(pair)));
       }
     }
+    keep_bias();
     for (TensorPlan& tensor : added_) plan_.tensors.push_back(std::move(tensor));
     EVALCAR_RETURN_IF_ERROR(settle_names(plan_));
     find_ties(plan_);
@@ -145,6 +146,7 @@ class Overlay {
   /// Finds the parameter that embedding and head share in a model, if they do, and has what is
   /// replaced of it replaced wherever PEFT would (lora_ties.h).
   Status settle_ties(const BaseTies& ties) {
+    EVALCAR_RETURN_IF_ERROR(check_untold_ties(ties));
     std::map<std::string, TensorPlan>::iterator embedding = replacements_.end();
     std::map<std::string, TensorPlan>::iterator head = replacements_.end();
     for (auto each = replacements_.begin(); each != replacements_.end(); ++each) {
@@ -163,7 +165,7 @@ class Overlay {
     embedding_is_own_ = embedding != replacements_.end() && is_saved(embedding->first);
     head_is_own_ = head != replacements_.end() && is_saved(head->first);
     if (both || head_is_own_) return {};
-    if (embedding_is_own_) return keep_head();
+    if (embedding_is_own_) return keep_head(ties.architecture);
     // The shared parameter itself.
     const TensorPlan tensor =
         embedding != replacements_.end() ? embedding->second : std::move(head->second);
@@ -173,23 +175,58 @@ class Overlay {
         embedding->first != plan_.tensors[tied_->embedding].name) {
       replacements_.erase(embedding);
     }
-    if (tied_->head) replacements_.insert_or_assign(tied_->head_name, tensor);
+    if (tied_->head) replacements_.insert_or_assign(plan_.tensors[*tied_->head].name, tensor);
+    return {};
+  }
+
+  Status check_untold_ties(const BaseTies& ties) const {
+    const auto check = [&](const std::string& weight, bool is_copy) -> Status {
+      const std::string why = untold_ties(plan_, ties, weight, is_copy);
+      if (why.empty()) return {};
+      return error(ErrorCode::kUnsupported, "changes the embedding " + quote_name(weight) + why +
+                                                "; merge it with peft (merge_and_unload)");
+    };
+    for (const auto& [weight, tensor] : replacements_) {
+      EVALCAR_RETURN_IF_ERROR(check(weight, is_saved(weight)));
+    }
+    for (const auto& [module, pair] : pairs_) {
+      EVALCAR_RETURN_IF_ERROR(check(module + ".weight", false));
+    }
     return {};
   }
 
   /// The embedding becomes another, the head stays what the embedding was.
-  Status keep_head() {
+  Status keep_head(const std::string& architecture) {
     if (tied_->head) return {};
-    if (tied_->head_name.empty()) {
+    if (!tied_->of_class) {
       return error(ErrorCode::kUnsupported,
                    "replaces the embedding alone, and it cannot be told what the output head is "
-                   "called that the base model ties to it; merge it with peft (merge_and_unload)");
+                   "called that the base model (of class " +
+                       quote_name(architecture) +
+                       ") ties to it; merge it with peft (merge_and_unload)");
     }
-    TensorPlan head = plan_.tensors[tied_->embedding];
-    head.name = tied_->head_name;
-    head.tied_to.reset();
-    added_.push_back(std::move(head));
+    const std::string& name = tied_->of_class->weight;
+    if (!name.empty()) add_copy(plan_.tensors[tied_->embedding], name);
     return {};
+  }
+
+  /// Where the tie is given up, a bias that was part of it stays the one that it shared.
+  void keep_bias() {
+    if (!tied_ || !tied_->of_class || !(embedding_is_own_ || head_is_own_)) return;
+    const std::string& name = tied_->of_class->bias;
+    const auto is_it = [&](const TensorPlan& tensor) { return tensor.name == name; };
+    if (name.empty() || std::ranges::any_of(plan_.tensors, is_it) ||
+        std::ranges::any_of(added_, is_it)) {
+      return;
+    }
+    const TensorPlan* const source = plan_.find(tied_->of_class->bias_source);
+    if (source != nullptr) add_copy(*source, name);
+  }
+
+  void add_copy(TensorPlan tensor, const std::string& name) {
+    tensor.name = name;
+    tensor.tied_to.reset();
+    added_.push_back(std::move(tensor));
   }
 
   /// Whether PEFT keeps a copy of this module.
@@ -209,9 +246,27 @@ class Overlay {
     });
   }
 
+  /// A bias that the base's files have under its other name. True: it was one, and is replaced.
+  Result<bool> replace_shared_bias(const std::string& target, const TensorPlan& tensor) {
+    const std::string other = shared_bias_of(target);
+    if (other.empty()) return false;
+    EVALCAR_ASSIGN_OR_RETURN(const std::optional<std::size_t> found, names_.find(other));
+    if (!found) return false;
+    TensorPlan& stored = plan_.tensors[*found];
+    TensorPlan bias = stored;
+    EVALCAR_RETURN_IF_ERROR(put_in_place(bias, target, tensor));
+    if (!is_saved(target) && !replacements_.contains(other)) {
+      EVALCAR_RETURN_IF_ERROR(put_in_place(stored, target, tensor));
+    }
+    add_copy(std::move(bias), target);
+    return true;
+  }
+
   Status replace(const std::string& target, TensorPlan tensor) {
     EVALCAR_ASSIGN_OR_RETURN(const std::optional<std::size_t> found, names_.find(target));
     if (!found) {
+      EVALCAR_ASSIGN_OR_RETURN(const bool is_bias, replace_shared_bias(target, tensor));
+      if (is_bias) return {};
       const bool new_head = tied_ && is_output_head(target);
       if (has_experts_apart(target)) {
         return error(ErrorCode::kUnsupported,

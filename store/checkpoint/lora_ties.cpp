@@ -1,10 +1,10 @@
 #include "store/checkpoint/lora_ties.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/numeric.h"
-#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -19,26 +19,15 @@ class TieFinder final : public JsonVisitor {
     if (here && path.back() == "tie_word_embeddings" && value.kind == JsonScalar::Kind::kBool) {
       (value.boolean ? found.tied : found.untied) = true;
     }
-    if (path.size() == 2 && path[0] == "architectures" && value.kind == JsonScalar::Kind::kString) {
-      for (const char* const with_head : {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"})
-        found.language_head |= value.text.find(with_head) != std::string_view::npos;
+    if (path.size() == 2 && path[0] == "architectures" && found.architecture.empty() &&
+        value.kind == JsonScalar::Kind::kString) {
+      found.architecture = value.text;
     }
     return {};
   }
   std::string open(const JsonPath&, bool) override { return {}; }
   std::string close(const JsonPath&) override { return {}; }
 };
-
-/// As transformers' classes name the head of a model with such an embedding.
-std::string head_name_of(std::string_view embedding) {
-  for (const char* const part : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight"}) {
-    if (!embedding.ends_with(part)) continue;
-    // LLaVA and its like before transformers 4.52 hold a whole model of text.
-    constexpr std::string_view kWhole = "language_model.model.";
-    return embedding.starts_with(kWhole) ? "language_model.lm_head.weight" : "lm_head.weight";
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -69,9 +58,9 @@ Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const Bas
                           std::to_string(heads.size()) +
                           " output heads: which of them are tied cannot be told");
   }
-  TiedWeights tied{embeddings.front(), std::nullopt, ""};
-  const TensorPlan& embedding = base.tensors[tied.embedding];
-  if (ties.tied || ties.language_head) tied.head_name = head_name_of(embedding.name);
+  const TensorPlan& embedding = base.tensors[embeddings.front()];
+  TiedWeights tied{embeddings.front(), std::nullopt,
+                   output_head_of(ties.architecture, embedding.name)};
   if (heads.empty()) return std::optional(tied);
   const TensorPlan& head = base.tensors[heads.front()];
   if (head.shape != embedding.shape || head.dtype != embedding.dtype) {
@@ -81,8 +70,29 @@ Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const Bas
                           ", which the base model's configuration ties, but which differ");
   }
   tied.head = heads.front();
-  tied.head_name = head.name;
   return std::optional(tied);
+}
+
+std::string untold_ties(const Plan& base, const BaseTies& ties, const std::string& weight,
+                        bool is_copy) {
+  const bool is_shared = is_shared_embedding(weight);
+  if (!is_shared && !is_rare_embedding(weight)) return {};
+  const auto has_any = [&](bool (*is_it)(std::string_view)) {
+    return std::ranges::any_of(base.tensors,
+                               [&](const TensorPlan& tensor) { return is_it(tensor.name); });
+  };
+  if (is_copy && is_shared) {
+    return ", which encoder and decoder share: in PEFT's merged model they keep the old one, and "
+           "no file can say that";
+  }
+  const auto head = output_head_of(ties.architecture, weight);
+  const bool headless = head && head->weight.empty();
+  if (is_copy && !headless && !ties.untied)
+    return ", and it cannot be told what the output head is called that the base model ties to it";
+  // What is stored twice would have to be changed twice.
+  if ((is_shared && has_any(is_input_embedding)) || (!ties.untied && has_any(is_output_head)))
+    return ", and it cannot be told which other tensors of the base model are tied to it";
+  return {};
 }
 
 }  // namespace evalcar::checkpoint

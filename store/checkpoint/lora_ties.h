@@ -11,14 +11,15 @@
 
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/plan.h"
+#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 
 /// What config.json says of it, its text_config included.
 struct BaseTies {
-  bool tied = false;           ///< tie_word_embeddings is true
-  bool untied = false;         ///< it is false, and nowhere true
-  bool language_head = false;  ///< its architecture has an output head
+  bool tied = false;         ///< tie_word_embeddings is true
+  bool untied = false;       ///< it is false, and nowhere true
+  std::string architecture;  ///< the first of its `architectures`; "" where it names none
 };
 
 /// No config.json says nothing.
@@ -27,11 +28,16 @@ Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base);
 struct TiedWeights {
   std::size_t embedding = 0;        ///< index in the plan
   std::optional<std::size_t> head;  ///< absent: the files hold the embedding alone
-  /// The name that an output head would have; "" where it cannot be told that there is one.
-  std::string head_name;
+  /// The head by its class; absent where the class is not known.
+  std::optional<OutputHead> of_class;
 };
 
 /// Absent: nothing is tied. kUnsupported: it cannot be told what is.
 Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const BaseTies& ties);
+
+/// Why `weight`, an embedding whose ties are not followed, cannot be changed, in words that follow
+/// its name; empty where it can, or is another tensor. `is_copy`: the adapter has a copy of it.
+std::string untold_ties(const Plan& base, const BaseTies& ties, const std::string& weight,
+                        bool is_copy);
 
 }  // namespace evalcar::checkpoint

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
 constexpr std::size_t kMostTemplates = 1000;
+constexpr std::size_t kMostTokenizers = 100;
 constexpr std::string_view kTies = "tie_word_embeddings";
 
 /// Whether the value is the configuration of a part of the model (text_config, encoder), not that
@@ -69,6 +71,49 @@ void add_templates(const FileSystem& files, const Folder& folder, std::vector<Si
   }
 }
 
+/// The folders of a processor's further tokenizers, by name; without links, and without those in
+/// which there is no file of a tokenizer's.
+Result<std::map<std::string, Folder>> further_tokenizers(const FileSystem& files,
+                                                         const Folder& folder) {
+  std::map<std::string, Folder> found;
+  for (const DirectoryEntry& entry : folder.entries) {
+    if (entry.type != FileType::kDirectory || !is_tokenizer_folder(entry.name)) continue;
+    if (found.size() == kMostTokenizers) {
+      return make_error(ErrorCode::kUnsupported, folder.path + ": has more than " +
+                                                     std::to_string(kMostTokenizers) +
+                                                     " folders of tokenizers");
+    }
+    Folder inner{join_path(folder.path, entry.name), {}, folder.is_kept_model};
+    EVALCAR_ASSIGN_OR_RETURN(inner.entries, files.list(inner.path, kMostTemplates));
+    std::erase_if(inner.entries, [](const DirectoryEntry& file) {
+      return file.type == FileType::kDirectory || file_group(file.name) != FileGroup::kTokenizer;
+    });
+    if (!inner.entries.empty()) found.emplace(entry.name, std::move(inner));
+  }
+  return found;
+}
+
+/// Adds each of them from the checkpoint, unless it cannot be loaded from what is there; else from
+/// the other folder.
+Status add_further_tokenizers(const FileSystem& files, const Folder& source, const Folder& fallback,
+                              std::vector<SideFile>& found) {
+  EVALCAR_ASSIGN_OR_RETURN(auto chosen, further_tokenizers(files, source));
+  EVALCAR_ASSIGN_OR_RETURN(auto others, further_tokenizers(files, fallback));
+  for (auto& [name, other] : others) {
+    const auto own = chosen.find(name);
+    const bool better = own == chosen.end() || (!carries(own->second, FileGroup::kTokenizer) &&
+                                                carries(other, FileGroup::kTokenizer));
+    if (better) chosen.insert_or_assign(name, std::move(other));
+  }
+  for (const auto& [name, folder] : chosen) {
+    for (const DirectoryEntry& entry : folder.entries) {
+      found.push_back(
+          {parent_path(folder.path), join_path(name, entry.name), folder.is_kept_model});
+    }
+  }
+  return {};
+}
+
 /// Adds the files of those groups that `wanted` says; code stands for itself, file by file.
 void add_groups(const FileSystem& files, const Folder& folder,
                 const std::function<bool(FileGroup, const std::string&)>& wanted,
@@ -101,6 +146,7 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
   EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
   if (request.side_file_fallback_dir.empty()) {
     add_groups(files, source, [](FileGroup, const std::string&) { return true; }, found);
+    EVALCAR_RETURN_IF_ERROR(add_further_tokenizers(files, source, Folder{}, found));
     return found;
   }
   EVALCAR_ASSIGN_OR_RETURN(Folder fallback, open_folder(files, request.side_file_fallback_dir));
@@ -115,6 +161,7 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
         return group == FileGroup::kCode ? !source.has(name) : !own(group, name);
       },
       found);
+  EVALCAR_RETURN_IF_ERROR(add_further_tokenizers(files, source, fallback, found));
   return found;
 }
 

@@ -18,7 +18,8 @@ struct SideFile {
 
 /// The last checkpoint's own files, and from `side_file_fallback_dir` the groups (model_files.h)
 /// that it has not: one from which nothing can be loaded (a template without a vocabulary) gives
-/// way to the other folder's, whole. The evaluator chooses by the same rule.
+/// way to the other folder's, whole. The evaluator chooses by the same rule. Each further tokenizer
+/// of a processor, in a folder of its own, is chosen by itself.
 Result<std::vector<SideFile>> find_side_files(const FileSystem& files, const MergeRequest& request);
 
 /// One of them as it is written.

@@ -38,16 +38,22 @@ TieCheck::TieCheck(const Plan& plan, const std::optional<DType>& cast) {
     if (is_input_embedding(plan.tensors[i].name)) embeddings.push_back(i);
     if (is_output_head(plan.tensors[i].name)) heads.push_back(i);
   }
-  for (const std::size_t head : heads) {
+  if (embeddings.empty()) return;
+  for (const std::size_t tensor : heads) {
+    const TensorPlan& head = plan.tensors[tensor];
+    Head candidates{tensor, {}};
     for (const std::size_t embedding : embeddings) {
-      const TensorPlan& a = plan.tensors[embedding];
-      const TensorPlan& b = plan.tensors[head];
-      const bool comparable = a.shape == b.shape && output_dtype(a, cast) == output_dtype(b, cast);
-      differ_ = differ_ || !comparable;
-      pairs_.emplace_back(embedding, head);
-      hashes_[embedding];
-      hashes_[head];
+      const TensorPlan& other = plan.tensors[embedding];
+      if (head.shape == other.shape && output_dtype(head, cast) == output_dtype(other, cast))
+        candidates.embeddings.push_back(embedding);
     }
+    differ_ = differ_ || candidates.embeddings.empty();
+    heads_.push_back(std::move(candidates));
+  }
+  if (differ_) return;
+  for (const Head& head : heads_) {
+    hashes_[head.tensor];
+    for (const std::size_t embedding : head.embeddings) hashes_[embedding];
   }
 }
 
@@ -57,8 +63,11 @@ void TieCheck::saw(std::size_t tensor, std::span<const std::byte> bytes) {
 }
 
 bool TieCheck::differ() const {
-  return differ_ || std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& pair) {
-           return hashes_.at(pair.first) != hashes_.at(pair.second);
+  return differ_ || std::any_of(heads_.begin(), heads_.end(), [&](const Head& head) {
+           return std::none_of(head.embeddings.begin(), head.embeddings.end(),
+                               [&](std::size_t embedding) {
+                                 return hashes_.at(embedding) == hashes_.at(head.tensor);
+                               });
          });
 }
 

@@ -31,8 +31,9 @@ class StreamHash {
   std::vector<std::byte> rest_;
 };
 
-/// Whether a stored output head differs from an input embedding, told by their bytes as they are
-/// written. Another dtype or shape differs, too; a model without a stored head ties in any case.
+/// Whether a stored output head differs from every input embedding, told by their bytes as they are
+/// written: a model may have further ones, of another vocabulary or part. Another dtype or shape
+/// differs, too; a model without a stored head ties in any case.
 class TieCheck {
  public:
   TieCheck(const Plan& plan, const std::optional<DType>& cast);
@@ -44,9 +45,13 @@ class TieCheck {
   bool differ() const;
 
  private:
-  std::vector<std::pair<std::size_t, std::size_t>> pairs_;  // an embedding and a head
-  std::map<std::size_t, StreamHash> hashes_;                // of both
-  bool differ_ = false;
+  struct Head {
+    std::size_t tensor = 0;
+    std::vector<std::size_t> embeddings;  // that may equal it
+  };
+  std::vector<Head> heads_;
+  std::map<std::size_t, StreamHash> hashes_;  // of both
+  bool differ_ = false;                       // whatever the bytes
 };
 
 /// The tensors of one output file as its header has them.

@@ -8,13 +8,36 @@ namespace {
 
 // What `save_pretrained` of models, tokenizers and processors writes, transformers 4.x and 5.x.
 constexpr std::array<std::string_view, 1> kConfigs = {"config.json"};
-constexpr std::array<std::string_view, 12> kVocabularies = {
-    kFastTokenizer, "bpe.codes",       "bpe.model",  "sentencepiece.bpe.model",
-    "source.spm",   "spiece.model",    "spm.model",  "target.spm",
-    "tekken.json",  "tokenizer.model", "vocab.json", "vocab.txt"};
-constexpr std::array<std::string_view, 6> kBesideVocabularies = {
-    "added_tokens.json", "chat_template.json",      "merges.txt",
-    "normalizer.json",   "special_tokens_map.json", "tokenizer_config.json"};
+constexpr std::array<std::string_view, 18> kVocabularies = {kFastTokenizer,
+                                                            "bpe.codes",
+                                                            "bpe.model",
+                                                            "byte_maps.json",
+                                                            "prophetnet.tokenizer",
+                                                            "sentencepiece.bpe.model",
+                                                            "sentencepiece.model",
+                                                            "source.spm",
+                                                            "spiece.model",
+                                                            "spm.model",
+                                                            "spm_char.model",
+                                                            "target.spm",
+                                                            "tekken.json",
+                                                            "tokenizer.model",
+                                                            "vocab-src.json",
+                                                            "vocab-tgt.json",
+                                                            "vocab.json",
+                                                            "vocab.txt"};
+constexpr std::array<std::string_view, 12> kBesideVocabularies = {"added_tokens.json",
+                                                                  "chat_template.json",
+                                                                  "dict.txt",
+                                                                  "emoji.json",
+                                                                  "entity_vocab.json",
+                                                                  "merges.txt",
+                                                                  "normalizer.json",
+                                                                  "special_tokens_map.json",
+                                                                  "target_vocab.json",
+                                                                  "tokenizer_config.json",
+                                                                  "word_pronunciation.json",
+                                                                  "word_shape.json"};
 constexpr std::array<std::string_view, 2> kProcessors = {"preprocessor_config.json",
                                                          "processor_config.json"};
 constexpr std::array<std::string_view, 3> kBesideProcessors = {
@@ -61,6 +84,10 @@ std::span<const std::string_view> files_that_carry(FileGroup group) {
       break;
   }
   return {};
+}
+
+bool is_tokenizer_folder(std::string_view name) {
+  return is_plain_name(name) && name.find("tokenizer") != std::string_view::npos;
 }
 
 bool carries(const Folder& folder, FileGroup group) {

@@ -35,4 +35,8 @@ bool carries(const Folder& folder, FileGroup group);
 /// A tokenizer's further chat templates lie in a folder of this name.
 inline constexpr std::string_view kTemplatesFolder = "additional_chat_templates";
 
+/// Whether a processor may keep one of its further tokenizers in a folder of this name, which is
+/// that of its part in it: "qformer_tokenizer", "decoder_tokenizer".
+bool is_tokenizer_folder(std::string_view name);
+
 }  // namespace evalcar::checkpoint

@@ -23,6 +23,55 @@ constexpr std::array<std::string_view, 7> kHeads = {
     "vocab_projector.weight",      // DistilBERT
     "pred_layer.proj.weight"};     // XLM, FlauBERT
 
+// Mamba, RWKV, XLM and FlauBERT, CTR, XLNet, OpenAI-GPT.
+constexpr std::array<std::string_view, 6> kRareEmbeddings = {
+    "backbone.embeddings.weight",        "rwkv.embeddings.weight",
+    "transformer.embeddings.weight",     "transformer.w.weight",
+    "transformer.word_embedding.weight", "tokens_embed.weight"};
+
+/// A class whose head is not called lm_head, or whose embedding does not tell it.
+struct KnownHead {
+  std::string_view architecture;
+  std::string_view embedding;
+  std::string_view layer;
+  std::string_view bias_source;  ///< "": the layer has no bias, or its own
+};
+constexpr std::string_view kOfBert = "bert.embeddings.word_embeddings.weight";
+constexpr std::string_view kOfRoberta = "roberta.embeddings.word_embeddings.weight";
+constexpr std::string_view kOfDistilBert = "distilbert.embeddings.word_embeddings.weight";
+constexpr std::string_view kOfDecoder = "model.decoder.embed_tokens.weight";
+constexpr std::array<KnownHead, 12> kKnownHeads = {{
+    {"BertForMaskedLM", kOfBert, "cls.predictions.decoder", "cls.predictions.bias"},
+    {"BertForPreTraining", kOfBert, "cls.predictions.decoder", "cls.predictions.bias"},
+    {"BertLMHeadModel", kOfBert, "cls.predictions.decoder", "cls.predictions.bias"},
+    {"RobertaForMaskedLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
+    {"RobertaForCausalLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
+    {"XLMRobertaForMaskedLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
+    {"XLMRobertaForCausalLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
+    {"CamembertForMaskedLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
+    {"CamembertForCausalLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
+    {"DistilBertForMaskedLM", kOfDistilBert, "vocab_projector", ""},
+    {"WhisperForConditionalGeneration", kOfDecoder, "proj_out", ""},
+    {"OPTForCausalLM", kOfDecoder, "lm_head", ""},
+}};
+/// Embeddings of the classes that end so, whose head is lm_head: of a model of text, and of one of
+/// text with pictures or sound.
+constexpr std::array<std::string_view, 3> kGenerating = {"ForCausalLM", "LMHeadModel",
+                                                         "ForConditionalGeneration"};
+constexpr std::array<std::string_view, 8> kBesideLmHead = {
+    "model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
+    "model.text_model.embed_tokens.weight",  // Idefics2, Idefics3, SmolVLM
+    "transformer.wte.weight", "transformer.word_embeddings.weight",
+    // As files on the hub have them that a model without a head wrote.
+    "embed_tokens.weight", "wte.weight", "word_embeddings.weight"};
+constexpr std::array<std::string_view, 5> kWithoutHead = {
+    "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
+    "ForMultipleChoice", "ForNextSentencePrediction"};
+/// Of a plain model ("BertModel"), which alone has its embedding under no further name.
+constexpr std::array<std::string_view, 4> kOfPlainModel = {"embed_tokens.weight", "wte.weight",
+                                                           "word_embeddings.weight",
+                                                           "embeddings.word_embeddings.weight"};
+
 bool ends_in_part(std::string_view name, std::string_view part) {
   return name == part || (name.size() > part.size() && name.ends_with(part) &&
                           name[name.size() - part.size() - 1] == '.');
@@ -41,6 +90,53 @@ bool is_output_head(std::string_view tensor) {
   // "output.weight" within a layer is another thing.
   return ends_in_any(tensor, kHeads) || shared_name(tensor) == "output.weight" ||
          shared_name(tensor) == "proj_out.weight";  // Whisper
+}
+
+bool is_shared_embedding(std::string_view tensor) {
+  // In a layer it is another thing.
+  const bool in_layer = tensor.find_first_of("0123456789") != std::string_view::npos;
+  return !in_layer && ends_in_part(tensor, "shared.weight");
+}
+
+bool is_rare_embedding(std::string_view tensor) { return ends_in_any(tensor, kRareEmbeddings); }
+
+std::string shared_bias_of(std::string_view tensor) {
+  constexpr std::string_view kBias = ".bias";
+  constexpr std::string_view kLayer = ".decoder";
+  if (!tensor.ends_with(kBias)) return {};
+  std::string module(tensor.substr(0, tensor.size() - kBias.size()));
+  const bool of_layer = module.ends_with(kLayer);
+  if (of_layer) module.resize(module.size() - kLayer.size());
+  const std::string layer = module + std::string(kLayer);
+  if (!is_output_head(layer + ".weight")) return {};
+  return (of_layer ? module : layer) + std::string(kBias);
+}
+
+std::optional<OutputHead> output_head_of(std::string_view architecture,
+                                         std::string_view embedding) {
+  const auto is_of = [&](std::span<const std::string_view> classes) {
+    return std::any_of(classes.begin(), classes.end(),
+                       [&](std::string_view end) { return architecture.ends_with(end); });
+  };
+  const auto is_one_of = [&](std::span<const std::string_view> names) {
+    return std::find(names.begin(), names.end(), embedding) != names.end();
+  };
+  for (const KnownHead& known : kKnownHeads) {
+    if (architecture != known.architecture || embedding != known.embedding) continue;
+    const std::string layer(known.layer);
+    if (known.bias_source.empty()) return OutputHead{layer + ".weight", "", ""};
+    return OutputHead{layer + ".weight", layer + ".bias", std::string(known.bias_source)};
+  }
+  if (is_of(kWithoutHead)) return OutputHead{};
+  if (is_of(kGenerating)) {
+    if (is_one_of(kBesideLmHead)) return OutputHead{"lm_head.weight", "", ""};
+    // LLaVA and its like before transformers 4.52 hold a whole model of text.
+    if (embedding == "language_model.model.embed_tokens.weight")
+      return OutputHead{"language_model.lm_head.weight", "", ""};
+    return std::nullopt;
+  }
+  if (architecture.ends_with("Model") && is_one_of(kOfPlainModel)) return OutputHead{};
+  return std::nullopt;
 }
 
 }  // namespace evalcar::checkpoint

@@ -24,6 +24,10 @@ MODELS = {
     "Qwen2VL": dict(text_config=text(), vision_config=VISION),
     "Qwen2_5_VL": dict(text_config=text(), vision_config=VISION),
     "Qwen3VL": dict(text_config=text(head_dim=4), vision_config=VISION),
+    "Idefics2": dict(text_config=text(model_type="mistral", pad_token_id=0), vision_config=VISION, perceiver_config=dict(
+        hidden_size=16, resampler_n_latents=2, resampler_depth=1, resampler_n_heads=2, resampler_head_dim=8, num_key_value_heads=1), image_token_id=49),
+    "Idefics3": dict(text_config=text(model_type="llama", pad_token_id=0), vision_config=VISION, image_token_id=49),
+    "SmolVLM": dict(text_config=text(model_type="llama", pad_token_id=0), vision_config=VISION, image_token_id=49),
     "LlavaOnevision": dict(text_config=text(model_type="qwen2"), vision_config=VISION | {"model_type": "siglip_vision_model"}),
 }
 
@@ -50,7 +54,7 @@ def test_a_model_that_transformers_wrote_gives_no_warning_and_one_without_its_no
     tensors = write(tmp_path / "model", name)
     assert warnings_of(tool, tmp_path / "model") == []
 
-    [norm] = [key for key in tensors if key.endswith("norm.weight") and "layers" not in key and "visual" not in key and "vision" not in key]
+    [norm] = [key for key in tensors if key.endswith("norm.weight") and "layers" not in key and "visual" not in key and "vision" not in key and "connector" not in key]
     save_file({key: tensor for key, tensor in tensors.items() if key != norm}, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
     assert warnings_of(tool, tmp_path / "model") == ["the weights lack norm.weight, which a model of this configuration has"]
 
@@ -79,3 +83,17 @@ def test_a_tensor_of_a_layer_that_is_not_there_is_named(tool, tmp_path):  # noqa
     save_file(tensors, tmp_path / "model" / "model.safetensors")
 
     assert warnings_of(tool, tmp_path / "model") == ["the weights lack layers.1.mlp.up_proj.weight, which a model of this configuration has"]
+
+
+def test_a_text_model_in_a_module_of_somebody_gives_no_warning_and_one_that_is_not_there_does(tool, tmp_path):  # noqa: F811
+    tensors = write(tmp_path / "model", "Qwen2VL")
+    moved = {key.replace("model.layers.", "model.of_somebody.layers.").replace("model.embed", "model.of_somebody.embed")
+             .replace("model.norm.", "model.of_somebody.norm.").replace("language_model.", "of_somebody."): tensor for key, tensor in tensors.items()}
+    assert moved.keys() != tensors.keys()
+    save_file(moved, tmp_path / "model" / "model.safetensors")
+
+    assert warnings_of(tool, tmp_path / "model") == []
+
+    save_file({key: tensor for key, tensor in moved.items() if "of_somebody" not in key}, tmp_path / "model" / "model.safetensors")
+    [said] = warnings_of(tool, tmp_path / "model")
+    assert said.startswith("the weights lack embed_tokens.weight, norm.weight, layers.0.input_layernorm.weight and ")

@@ -342,7 +342,40 @@ def test_a_model_with_an_adapter_still_in_it_is_refused(tool, tmp_path, llama): 
     assert "an adapter of PEFT still in it" in inspect_failure(tool, checkpoint)
 
 
+def save_shards(state, folder):
+    (folder / "pytorch_model_fsdp_0").mkdir()
+    torch.save(state, folder / "pytorch_model_fsdp_0" / "model_world_size_1_rank_0.pt")
+
+
+WITH_ADAPTER = {
+    "safetensors": lambda state, folder: save_file(state, folder / "model.safetensors"),
+    "bin": lambda state, folder: torch.save(state, folder / "pytorch_model.bin"),
+    "fsdp2": save_shards,
+    "dcp": lambda state, folder: torch.distributed.checkpoint.save({"model": state}, checkpoint_id=str(folder / "pytorch_model_fsdp_0"), no_dist=True),
+}
+
+
+@pytest.mark.parametrize("layout", WITH_ADAPTER)
+def test_a_model_to_which_transformers_added_an_adapter_is_refused(tool, tmp_path, llama, layout):  # noqa: F811
+    """PEFT's prefix is not in its names: model.add_adapter() puts the factors into the model's own modules."""
+    from peft import LoraConfig
+
+    base, model_class = llama(torch.float32)
+    checkpoint = tmp_path / "run" / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    model = model_class.from_pretrained(base)
+    model.add_adapter(LoraConfig(target_modules=["q_proj"], r=4))
+    shutil.copy(base / "config.json", checkpoint)
+    WITH_ADAPTER[layout]({name: tensor.detach() for name, tensor in model.state_dict().items()}, checkpoint)
+
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "out", code=1)
+
+    assert "an adapter of PEFT still in it" in done.stderr and "lora_A.default" in done.stderr and not (tmp_path / "out").exists()
+    run(tool, "inspect", checkpoint, "--hash", code=1)
+
+
 def test_a_model_that_has_modules_of_such_names_itself_is_a_model(tool, tmp_path):  # noqa: F811
+    """Phi-4-multimodal, which is published with two adapters that its code switches."""
     state = {"model.layers.0.q_proj.base_layer.weight": torch.ones(2, 2), "model.layers.0.q_proj.lora_A.vision.weight": torch.ones(1, 2)}
     save_file(state, tmp_path / "model.safetensors")
 

@@ -74,6 +74,29 @@ def test_a_folder_of_templates_that_leads_outside_is_left_alone(tool, checkpoint
     assert not (merged(tool, checkpoint) / "additional_chat_templates").exists()
 
 
+def names_in_transformers():
+    """All files that a tokenizer of transformers says it consists of."""
+    import pathlib
+    import re
+
+    import transformers
+
+    found = set()
+    for source in pathlib.Path(transformers.__file__).parent.glob("models/*/tokenization_*.py"):
+        for block in re.findall(r"^VOCAB_FILES_NAMES = \{([^}]*)\}", source.read_text(), re.MULTILINE):
+            found |= set(re.findall(r':\s*"([^"]+)"', block))
+    return found
+
+
+def test_every_file_that_tokenizers_name_goes_along(tool, checkpoint):  # noqa: F811
+    names = names_in_transformers()
+    assert {"spm_char.model", "dict.txt", "vocab-src.json", "tokenizer.json"} <= names
+    for name in names:
+        (checkpoint / name).write_bytes(b"{}")
+    output = merged(tool, checkpoint)
+    assert names <= {path.name for path in output.iterdir()}
+
+
 @pytest.mark.parametrize("name", ["normalizer.json", "source.spm", "target.spm", "spm.model", "bpe.codes", "tekken.json", "spk_dict.pt"])
 def test_what_tokenizers_and_processors_read_goes_along(tool, checkpoint, name):  # noqa: F811
     (checkpoint / name).write_bytes(b"content")
@@ -109,6 +132,63 @@ def test_a_cast_sets_the_dtypes_of_the_model_and_its_parts_alone(tool, checkpoin
 
     assert json.loads((output / "config.json").read_text()) == config("bfloat16")
     assert "3 tensors keep their dtype, which --dtype does not cast: float8_e4m3fn (1), int64 (2)\n" in done.stderr
+
+
+def test_a_processors_further_tokenizer_goes_along(tool, checkpoint):  # noqa: F811
+    from transformers import BlipImageProcessorPil, InstructBlipProcessor
+
+    text, question = word_tokenizer("a", "b"), word_tokenizer("c", "d", "e")
+    InstructBlipProcessor(BlipImageProcessorPil(), text, qformer_tokenizer=question).save_pretrained(checkpoint)
+    assert (checkpoint / "qformer_tokenizer" / "tokenizer.json").exists()
+
+    loaded = InstructBlipProcessor.from_pretrained(merged(tool, checkpoint))
+
+    assert loaded.qformer_tokenizer.get_vocab() == question.get_vocab()
+    assert loaded.tokenizer.get_vocab() == text.get_vocab()
+
+
+def test_of_a_folder_of_a_tokenizer_its_files_go_along_and_nothing_else(tool, checkpoint, tmp_path):  # noqa: F811
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "vocab.txt").write_text("secret")
+    for name in ("char_tokenizer", "of_somebody", "empty_tokenizer"):
+        (checkpoint / name).mkdir()
+        (checkpoint / name / "notes.txt").write_text("of somebody")
+    for name in ("char_tokenizer", "of_somebody"):
+        (checkpoint / name / "vocab.txt").write_text("a")
+    (checkpoint / "char_tokenizer" / "deep_tokenizer").mkdir()
+    (checkpoint / "char_tokenizer" / "deep_tokenizer" / "vocab.txt").write_text("a")
+    (checkpoint / "led_out_tokenizer").symlink_to(tmp_path / "outside")
+
+    output = merged(tool, checkpoint)
+
+    assert sorted(path.name for path in output.iterdir()) == ["char_tokenizer", "config.json", "model.safetensors"]
+    assert [path.name for path in (output / "char_tokenizer").iterdir()] == ["vocab.txt"]
+
+    (checkpoint / "char_tokenizer" / "merges.txt").symlink_to(tmp_path / "outside" / "vocab.txt")
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "again", code=1)
+    assert "char_tokenizer/merges.txt: a link out of the checkpoint's folder" in done.stderr
+
+
+def test_each_further_tokenizer_comes_from_where_it_can_be_loaded(tool, checkpoint, tmp_path):  # noqa: F811
+    base = tmp_path / "base"
+    for folder, name, file in ((checkpoint, "own_tokenizer", "vocab.txt"), (base, "own_tokenizer", "tokenizer.json"), (base, "other_tokenizer", "vocab.txt"),
+                               (checkpoint, "half_tokenizer", "tokenizer_config.json"), (base, "half_tokenizer", "vocab.txt")):  # fmt: skip
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / file).write_text(folder.name)
+    (base / "config.json").write_text("{}")
+
+    output = merged(tool, checkpoint, "--model_name_or_class", base)
+
+    files = {str(path.relative_to(output)): path.read_text() for path in output.glob("*_tokenizer/*")}
+    assert files == {"own_tokenizer/vocab.txt": checkpoint.name, "other_tokenizer/vocab.txt": "base", "half_tokenizer/vocab.txt": "base"}
+
+
+def word_tokenizer(*words):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: number for number, word in enumerate(words)}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token=words[0])))
 
 
 def save_tokenizer(folder):

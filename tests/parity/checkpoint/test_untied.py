@@ -83,3 +83,39 @@ def test_a_head_of_another_dtype_differs_unless_a_cast_makes_it_the_same(tool, t
         run(tool, "merge", "--input_dir", tmp_path / "checkpoint-1", "--output_dir", tmp_path / dtype, "--dtype", dtype)
         ties[dtype] = json.loads((tmp_path / dtype / "config.json").read_text())["tie_word_embeddings"]
     assert ties == {"keep": False, "bfloat16": True}
+
+
+def with_two_embeddings(name):
+    """A model whose head is tied to one of two embeddings; the names of that one, and of its head."""
+    import transformers as t
+
+    small = dict(d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32)
+    if name == "marian":
+        config = t.MarianConfig(**small, vocab_size=96, decoder_vocab_size=80, share_encoder_decoder_embeddings=False, pad_token_id=0, eos_token_id=1,
+                                forced_eos_token_id=1, decoder_start_token_id=2)  # fmt: skip
+        return t.MarianMTModel(config), "model.decoder.embed_tokens.weight", "lm_head.weight"
+    layers = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config = t.InstructBlipConfig(text_config=layers | dict(model_type="opt", word_embed_proj_dim=32, ffn_dim=32, vocab_size=96, tie_word_embeddings=True),
+                                  vision_config=layers | dict(intermediate_size=64, image_size=28, patch_size=14),
+                                  qformer_config=layers | dict(intermediate_size=32, vocab_size=50, encoder_hidden_size=32))  # fmt: skip
+    return t.InstructBlipForConditionalGeneration(config), "language_model.model.decoder.embed_tokens.weight", "language_model.lm_head.weight"
+
+
+@pytest.mark.parametrize("name", ["marian", "instructblip"])
+def test_a_further_embedding_unties_nothing(tool, tmp_path, name):  # noqa: F811
+    model, embedding, head = with_two_embeddings(name)
+    tensors = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    assert torch.equal(tensors[embedding], tensors[head])
+    folder = tmp_path / "checkpoint-1"
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    for case, changed in (("tied", tensors), ("apart", tensors | {head: tensors[head] + 1})):
+        save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})
+        done = run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / case)
+
+        assert ("tie_word_embeddings = false" in done.stderr) == (case == "apart")
+        assert (json.loads((tmp_path / case / "config.json").read_text()) == config) == (case == "tied")
+        loaded = type(model).from_pretrained(tmp_path / case)
+        weights = dict(loaded.named_parameters(remove_duplicate=False))
+        assert (weights[embedding] is weights[head]) == (case == "tied")
+        assert torch.equal(weights[embedding], changed[embedding]) and torch.equal(weights[head], changed[head])

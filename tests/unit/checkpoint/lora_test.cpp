@@ -5,6 +5,7 @@
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/averaged.h"
 #include "store/checkpoint/lora_names.h"
+#include "store/checkpoint/tied_names.h"
 #include "tests/unit/checkpoint/lora_files.h"
 
 using namespace evalcar;
@@ -228,6 +229,7 @@ TEST_CASE("what changes one of two tied weights changes both, but for a copy tha
     Adapter adapter;  // a copy: the head keeps what the embedding was
     adapter.base.pop_back();
     adapter.base_config["tie_word_embeddings"] = true;
+    adapter.base_config["architectures"] = {"XForCausalLM"};
     adapter.config["modules_to_save"] = {"embed_tokens"};
     adapter.tensors.push_back({Adapter::named("model.embed_tokens.weight"), {6, 4}});
     const auto plan = adapter.plan();
@@ -235,7 +237,11 @@ TEST_CASE("what changes one of two tied weights changes both, but for a copy tha
     REQUIRE(plan->find("lm_head.weight") != nullptr);
     CHECK(plan->find("lm_head.weight")->pieces[0].file !=
           plan->find("model.embed_tokens.weight")->pieces[0].file);
-    adapter.base_config.erase("tie_word_embeddings");  // is there a head at all?
+    adapter.base_config["architectures"] = {"XForTokenClassification"};
+    const auto headless = adapter.plan();
+    REQUIRE(headless.has_value());
+    CHECK(headless->find("lm_head.weight") == nullptr);
+    adapter.base_config.erase("architectures");  // is there a head at all?
     says(adapter.refusal(), "unsupported", "cannot be told what the output head");
     adapter.tensors.push_back({Adapter::named("lm_head.weight"), {6, 4}});
     CHECK(adapter.refusal() == "accepted");
@@ -247,6 +253,27 @@ TEST_CASE("what changes one of two tied weights changes both, but for a copy tha
     with_update_of(adapter, "model.embed_tokens", true);
     says(adapter.refusal(), "unsupported", "cannot be told");
   }
+}
+
+TEST_CASE("the output head of a class is called as transformers calls it, or is not known") {
+  const auto head = [](const char* architecture, const char* embedding) {
+    const auto found = output_head_of(architecture, embedding);
+    if (!found) return std::string("not known");
+    return found->weight.empty() ? std::string("none") : found->weight;
+  };
+  CHECK(head("GPT2LMHeadModel", "wte.weight") == "lm_head.weight");  // as on the hub
+  CHECK(head("Qwen2VLForConditionalGeneration", "model.embed_tokens.weight") == "lm_head.weight");
+  CHECK(head("LlavaForConditionalGeneration", "language_model.model.embed_tokens.weight") ==
+        "language_model.lm_head.weight");
+  CHECK(head("XLMRobertaModel", "embeddings.word_embeddings.weight") == "none");
+  CHECK(head("LlamaForTokenClassification", "model.embed_tokens.weight") == "none");
+  // Another class's, of the same embedding.
+  CHECK(head("TrOCRForCausalLM", "model.decoder.embed_tokens.weight") == "not known");
+  CHECK(head("InternVLChatModel", "language_model.model.embed_tokens.weight") == "not known");
+  CHECK(head("ChatGLMForConditionalGeneration", "transformer.embedding.word_embeddings.weight") ==
+        "not known");
+  CHECK(head("BertForMaskedLM", "embeddings.word_embeddings.weight") == "not known");
+  CHECK(head("", "model.embed_tokens.weight") == "not known");
 }
 
 TEST_CASE("the base model is found where the configuration says, never by a relative path") {

@@ -159,7 +159,7 @@ TEST_CASE("a configuration ties an embedding and a head only where they are equa
   CHECK(nlohmann::json::parse(merged_config("{}", 3, true)) == nlohmann::json::parse(loose));
 }
 
-TEST_CASE("every embedding is compared with the head, under the names that families give them") {
+TEST_CASE("embeddings are compared with the head under the names that families give them") {
   struct Case {
     std::string embedding;
     std::string head;
@@ -175,14 +175,46 @@ TEST_CASE("every embedding is compared with the head, under the names that famil
                            {"model.embed_tokens.weight", "other.weight", false}}) {
     Run run;
     CAPTURE(each.embedding, each.head);
-    // The last one equals the head, or is of another shape: the first one counts, too.
+    // A further one that differs, too, or where nothing is compared.
     run.files.put_file(
         "/run/checkpoint-7/model.safetensors",
         safetensors_bytes(
             "{\"" + each.head + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},")" +
                 each.embedding + R"(":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)" +
                 R"("zz.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})",
-            bytes_of<float>({1, 2, 1, 3, 1, 2})));
+            bytes_of<float>({1, 2, 1, 3, each.untied ? 4.0F : 1.0F, 2})));
+    run.files.put_file("/run/checkpoint-7/config.json", R"({"tie_word_embeddings":true})");
+
+    const auto report = merge(run.files, run.request({7}));
+
+    REQUIRE(report.has_value());
+    CHECK(report->untied == each.untied);
+  }
+}
+
+TEST_CASE("a head is tied as long as it equals one of several embeddings of its shape and dtype") {
+  struct Case {
+    std::string shape;  // of the second embedding
+    std::vector<float> head;
+    bool untied;
+  };
+  for (const Case& each : {Case{"[2]", {1, 2}, false},
+                           {"[2]", {3, 4}, false},
+                           {"[2]", {1, 4}, true},
+                           {"[1,2]", {1, 2}, false},
+                           {"[1,2]", {3, 4}, true}}) {
+    Run run;
+    CAPTURE(each.shape, each.head);
+    std::vector<float> values = each.head;
+    values.insert(values.end(), {1, 2, 3, 4});
+    run.files.put_file(
+        "/run/checkpoint-7/model.safetensors",
+        safetensors_bytes(
+            R"({"lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+            R"("model.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)"
+            R"("other.embed_tokens.weight":{"dtype":"F32","shape":)" +
+                each.shape + R"(,"data_offsets":[16,24]}})",
+            bytes_of<float>(values)));
     run.files.put_file("/run/checkpoint-7/config.json", R"({"tie_word_embeddings":true})");
 
     const auto report = merge(run.files, run.request({7}));

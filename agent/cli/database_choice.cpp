@@ -22,6 +22,9 @@ Result<std::string> choose_database(const FileSystem& files, const DatabaseChoic
   }
   if (!path.empty()) {
     const auto info = files.info_followed(path);
+    if (info.has_value() && info->type != FileType::kRegular) {  // a pipe would be waited for
+      return make_error(ErrorCode::kInvalidArgument, path + ": not a regular file, so no database");
+    }
     if (info.has_value()) return path;
     if (info.error().code != ErrorCode::kNotFound) return info.error();
     return make_error(ErrorCode::kNotFound,

@@ -86,6 +86,12 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
   EVALCAR_ASSIGN_OR_RETURN(const http::ServerPlan plan, http::plan_server(files, settings.server));
   if (!plan.serves()) return std::unique_ptr<HttpApi>();
   std::unique_ptr<HttpApi> api(new HttpApi(files, clock));
+  // Where somebody else listens, nothing else is begun.
+  EVALCAR_ASSIGN_OR_RETURN(
+      api->server_, http::Server::bind(plan, [self = api.get()](const http::Request& request,
+                                                                const http::Respond& respond) {
+        self->routes_->handle(request, respond);
+      }));
   EVALCAR_ASSIGN_OR_RETURN(auto opened, state::JobBook::open(files, book));
   if (!opened->set_aside().empty())
     spdlog::error("jobs of before are lost: {}", opened->set_aside());
@@ -94,12 +100,6 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
       files.real_path("/proc/self/exe").value_or("evalcar"), "merge-request"});
   api->routes_ = std::make_unique<http::Routes>(sources(
       files, clock, settings, api->jobs_.get(), api->merges_.get(), &api->read_, &api->page_));
-  EVALCAR_ASSIGN_OR_RETURN(
-      api->server_,
-      http::Server::start(plan, [routes = api->routes_.get()](const http::Request& request,
-                                                              const http::Respond& respond) {
-        routes->handle(request, respond);
-      }));
   api->desk_.on_news([self = api.get()] {
     if (self->told_.exchange(true)) return;
     self->server_->post([self] {
@@ -109,6 +109,7 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
   });
   api->audience_.with([&api](http::Server*& server) { server = api->server_.get(); });
   api->board_.on_news([self = api.get()] { self->tell_pages(); });
+  api->server_->serve();
   return api;
 }
 

@@ -1,3 +1,6 @@
+#include <string>
+#include <vector>
+
 #include "agent/cli/exit_code.h"
 #include "agent/cli/run_command.h"
 #include "agent/cli/small_commands.h"
@@ -38,6 +41,14 @@ Result<DropIn> drop_in_of(const InitOptions& options, const FileSystem& files) {
   }
   EVALCAR_ASSIGN_OR_RETURN(auto config,
                            config::load(files, options.config_file, options.overrides));
+  const config::Settings& s = config.settings;
+  std::vector<std::string> paths = s.watch.output_dir;
+  paths.insert(paths.end(), {s.publish.dir, s.store.path, s.server.unix_socket});
+  for (const std::string& path : paths) {
+    if (path.empty() || path.starts_with("/")) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      path + ": not an absolute path; the service begins in another folder");
+  }
   make_paths_absolute(config.settings);
   return make_drop_in(files, config.settings, options.config_file);
 }

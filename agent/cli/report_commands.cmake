@@ -2,6 +2,7 @@
 add_library(evalcar_cli_report STATIC
   ${CMAKE_CURRENT_LIST_DIR}/database_choice.cpp
   ${CMAKE_CURRENT_LIST_DIR}/plot.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/named_file.cpp
   ${CMAKE_CURRENT_LIST_DIR}/results_command.cpp
   ${CMAKE_CURRENT_LIST_DIR}/status_command.cpp
   ${CMAKE_CURRENT_LIST_DIR}/step_comparison.cpp)

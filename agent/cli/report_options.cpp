@@ -95,6 +95,42 @@ void add_retry(CLI::App& app, Action& action) {
   });
 }
 
+void add_cancel(CLI::App& app, Action& action) {
+  auto* const cancel = app.add_subcommand("cancel", "End an evaluation that has not been measured");
+  auto flags = std::make_shared<DatabaseFlags>();
+  auto evaluation = std::make_shared<std::int64_t>(0);
+  flags->add(cancel);
+  cancel
+      ->add_option("ID", *evaluation,
+                   "Number of the evaluation (evaluation_id in evalcar status --json)")
+      ->required();
+  cancel->callback([&action, flags, evaluation] {
+    action = [flags, evaluation](FileSystem& files) {
+      return with_database(*flags, files, [&](const DatabaseChoice& choice) {
+        return run_cancel(choice, *evaluation, files, std::cout, std::cerr);
+      });
+    };
+  });
+}
+
+void add_pin(CLI::App& app, Action& action) {
+  auto* const pin =
+      app.add_subcommand("pin", "Keep the weights of a step, whatever retention does");
+  auto flags = std::make_shared<DatabaseFlags>();
+  auto step = std::make_shared<std::int64_t>(0);
+  auto off = std::make_shared<bool>(false);
+  flags->add(pin);
+  pin->add_option("STEP", *step, "Step of the checkpoint")->required();
+  pin->add_flag("--off", *off, "No longer");
+  pin->callback([&action, flags, step, off] {
+    action = [flags, step, off](FileSystem& files) {
+      return with_database(*flags, files, [&](const DatabaseChoice& choice) {
+        return run_pin(choice, *step, *off, files, std::cout, std::cerr);
+      });
+    };
+  });
+}
+
 void add_prune(CLI::App& app, Action& action) {
   auto* const prune =
       app.add_subcommand("prune", "Remove results files and samples of old steps, never numbers");
@@ -102,7 +138,7 @@ void add_prune(CLI::App& app, Action& action) {
   auto rules = std::make_shared<PruneRules>();
   prune_flags->add(prune);
   prune->add_option("--keep", rules->keep, "The newest so many steps stay")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}));
   prune->add_option("--older-than", rules->older_than, "What was published since stays, e.g. 30d");
   prune->add_flag("--dry-run", rules->dry_run, "Only say what would go");
   prune->callback([&action, prune_flags, rules] {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "agent/cli/named_file.h"
 #include "agent/cli/plot.h"
 #include "agent/cli/step_comparison.h"
 #include "agent/page/page_data.h"
@@ -264,13 +265,13 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
   EVALCAR_ASSIGN_OR_RETURN(const std::string run, choose_run(reader, options.run));
   EVALCAR_ASSIGN_OR_RETURN(std::vector<MetricRow> rows, rows_of(reader, run, options));
   if (!options.plot.empty() && !rows.empty()) {
-    EVALCAR_RETURN_IF_ERROR(write_file_atomically(files, options.plot, plot_of(rows, run)));
+    EVALCAR_RETURN_IF_ERROR(write_named_file(files, options.plot, plot_of(rows, run)));
     err << "plot written to " << options.plot << "\n";
   }
   if (!options.html.empty()) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string data,
                              page::page_data(reader, clock, run, std::nullopt, false));
-    EVALCAR_RETURN_IF_ERROR(write_file_atomically(files, options.html, page::page_file(data)));
+    EVALCAR_RETURN_IF_ERROR(write_named_file(files, options.html, page::page_file(data)));
     err << "page written to " << options.html << "\n";
   }
   if (options.best) rows = best_of(rows);

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -232,6 +233,48 @@ Status place_base_model(const FileSystem& files, config::Settings& settings) {
   return {};
 }
 
+/// Where a path leads, also of what does not exist yet.
+static std::string place_of(const FileSystem& files, const std::string& path) {
+  if (const auto real = files.real_path(path); real.has_value()) return *real;
+  const auto above = files.real_path(parent_path(path));
+  return above.has_value() ? join_path(*above, base_name(path)) : path;
+}
+
+static bool is_utf8(const std::string& text) {
+  using Bad = nlohmann::json::error_handler_t;
+  const nlohmann::json json(text);
+  return json.dump(-1, ' ', false, Bad::ignore) == json.dump(-1, ' ', false, Bad::replace);
+}
+
+/// A relative path says nothing once the folder of this process was deleted, and what goes out to
+/// others (JSON, event files, the database) is UTF-8.
+static Status check_names(const FileSystem& files, const std::vector<std::string>& dirs) {
+  for (const std::string& dir : dirs) {
+    if (!dir.starts_with("/")) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        dir + ": a relative path, and the folder that this was started in is gone");
+    }
+    for (const std::string& name : {dir, place_of(files, dir)}) {
+      if (is_utf8(name)) continue;
+      return make_error(ErrorCode::kInvalidArgument, name + ": its name is not UTF-8; rename it");
+    }
+  }
+  return {};
+}
+
+/// One directory has one agent and one database, by whichever names it is given.
+static Status check_distinct(const FileSystem& files, const std::vector<std::string>& dirs) {
+  std::map<std::string, std::string> entries;  // by place
+  for (const std::string& dir : dirs) {
+    const auto [first, is_new] = entries.emplace(place_of(files, dir), dir);
+    if (is_new) continue;
+    return make_error(ErrorCode::kInvalidArgument, "watch.output_dir: " + first->second + " and " +
+                                                       dir + " are the same directory (" +
+                                                       first->first + "); name it once");
+  }
+  return {};
+}
+
 Status complete_settings(const FileSystem& files, config::Settings& settings, Use use) {
   EVALCAR_RETURN_IF_ERROR(place_base_model(files, settings));
   make_paths_absolute(settings);
@@ -243,6 +286,8 @@ Status complete_settings(const FileSystem& files, config::Settings& settings, Us
   if (watches && settings.watch.output_dir.empty()) {
     return bad("no output directory: give it as an argument, or as watch.output_dir");
   }
+  EVALCAR_RETURN_IF_ERROR(check_names(files, settings.watch.output_dir));
+  EVALCAR_RETURN_IF_ERROR(check_distinct(files, settings.watch.output_dir));
   if (settings.watch.output_dir.size() > 1 &&
       (!settings.store.path.empty() || !settings.publish.dir.empty())) {
     return bad(

@@ -1,11 +1,21 @@
 #include "agent/cli/signals.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstring>
 
 namespace evalcar::cli {
+namespace {
+
+/// What batch systems and timers send to every process of a job (Slurm: USR1 before its end).
+constexpr std::array<int, 3> kOfOthers = {SIGUSR1, SIGUSR2, SIGALRM};
+
+}  // namespace
 
 Signals::Signals(Hangup hangup) : hangup_(hangup) {
   struct sigaction before{};
@@ -14,7 +24,12 @@ Signals::Signals(Hangup hangup) : hangup_(hangup) {
   ::signal(SIGPIPE, SIG_IGN);
   sigset_t set;
   ::sigemptyset(&set);
+  // A write beyond a limit (ulimit -f) fails then, and is said as any other.
+  ::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, signal);
+  if (hangup == Hangup::kReloads) {
+    for (const int signal : kOfOthers) ::sigaddset(&set, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   fd_ = supervise::OwnedFd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 }
@@ -24,6 +39,14 @@ Signals::Told Signals::take() {
   signalfd_siginfo info{};
   while (::read(fd_.get(), &info, sizeof info) == sizeof info) {
     // Ignored ones come, too: a signal that is blocked waits for whoever reads it.
+    const auto signal = static_cast<int>(info.ssi_signo);
+    if (std::find(kOfOthers.begin(), kOfOthers.end(), signal) != kOfOthers.end()) {
+      if (ignored_.insert(signal).second) {
+        spdlog::warn("signal {} came, which means nothing here: it is ignored",
+                     ::sigabbrev_np(signal));
+      }
+      continue;
+    }
     if (info.ssi_signo == SIGHUP && hangup_ == Hangup::kStops && hangup_ignored_) continue;
     if (info.ssi_signo != SIGHUP || hangup_ == Hangup::kStops) {
       told = Told::kStop;

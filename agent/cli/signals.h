@@ -1,11 +1,14 @@
 // SIGTERM, SIGINT and SIGHUP as something to poll() for.
 #pragma once
 
+#include <set>
+
 #include "agent/supervise/child_process.h"
 
 namespace evalcar::cli {
 
-/// Blocks the signals for the process and ignores SIGPIPE. One per process, made before any thread.
+/// Blocks the signals for the process and ignores SIGPIPE and SIGXFSZ. What reloads also lives
+/// through USR1, USR2 and ALRM. One per process, made before any thread.
 class Signals {
  public:
   /// What SIGHUP means: read the configuration again, or stop (the terminal was closed). Whoever
@@ -23,6 +26,7 @@ class Signals {
  private:
   Hangup hangup_;
   bool hangup_ignored_ = false;
+  std::set<int> ignored_;  ///< said once of each
   supervise::OwnedFd fd_;
 };
 

@@ -65,6 +65,15 @@ int run_score(const std::vector<std::string>& arguments, FileSystem& files, std:
 int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& files,
               std::ostream& out, std::ostream& err);
 
+/// `evalcar cancel ID`: an evaluation that has not been measured is not to be. As run_retry.
+int run_cancel(const DatabaseChoice& database, std::int64_t evaluation, FileSystem& files,
+               std::ostream& out, std::ostream& err);
+
+/// `evalcar pin STEP`: the weights of that step stay until `off`. Only an agent that runs can do
+/// it: it knows the files.
+int run_pin(const DatabaseChoice& database, std::int64_t step, bool off, FileSystem& files,
+            std::ostream& out, std::ostream& err);
+
 /// Becomes the trainer file's own `push` with these arguments, for the output directory that is
 /// named, or that of the database's newest run; returns only if that fails. EVALCAR_PYTHON: the
 /// Python to run it in (python3).

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "store/checkpoint/home_place.h"
+
 namespace evalcar::cli {
 namespace {
 
@@ -43,7 +45,6 @@ std::string quoted(const std::string& path) {
 }
 
 Status check_path(const std::string& path) {
-  if (!path.starts_with("/")) return bad(path + ": not an absolute path");
   const bool control =
       std::any_of(path.begin(), path.end(), [](unsigned char c) { return c < 32; });
   if (control) return bad(path + ": a unit cannot name a path with control characters");
@@ -98,14 +99,21 @@ Result<DropIn> make_drop_in(const FileSystem& files, const config::Settings& set
     }
     users.insert(owner.first);
     groups.insert(owner.second);
-    writable.insert(there);
+    // Not both: paths of a unit are mounts, and no hard link leads from one to another.
+    const checkpoint::HomePlace home =
+        checkpoint::home_place(files, output, settings.watch.pattern);
+    writable.insert(home.beside() ? parent_path(home.path) : there);
     mounts += " " + quoted(there);
   }
   if (users.size() > 1) {
     return bad("the output directories belong to several users; give each its own configuration");
   }
-  std::vector<std::string> others = {settings.publish.dir};
-  if (!settings.store.path.empty()) others.push_back(parent_path(settings.store.path));
+  std::vector<std::string> others = {settings.publish.dir, settings.watch.snapshot_dir};
+  for (const std::string& file : {settings.store.path, settings.server.unix_socket}) {
+    if (file.empty()) continue;
+    EVALCAR_RETURN_IF_ERROR(check_path(file));
+    others.push_back(parent_path(file));
+  }
   for (const std::string& other : others) {
     if (other.empty()) continue;
     EVALCAR_RETURN_IF_ERROR(check_path(other));

@@ -14,9 +14,11 @@ struct DropIn {
 };
 
 /// User and group: those of the output directories, so that the files of its trainer can be read
-/// and linked. ReadWritePaths: those directories, and publish.dir and store.path where set; of what
-/// does not exist yet, the nearest folder above it that does. `config_file` names the instance.
-/// Errors: kInvalidArgument: no output directory, several owners, a name that no unit can have.
+/// and linked. ReadWritePaths: those directories (where `_evalcar` lies beside one, the folder of
+/// both), and publish.dir, watch.snapshot_dir and the folders of store.path and server.unix_socket
+/// where set; of what does not exist yet, the nearest folder above it that does. `config_file`
+/// names the instance. `settings`: with absolute paths. Errors: kInvalidArgument: no output
+/// directory, several owners, a name that no unit can have.
 Result<DropIn> make_drop_in(const FileSystem& files, const config::Settings& settings,
                             const std::string& config_file);
 

@@ -56,7 +56,7 @@ class Listener {
   std::size_t streams() const;
   std::vector<std::string> topics() const;
 
-  struct State;  ///< of listener.cpp
+  struct State;  ///< listener_state.h
 
  private:
   std::shared_ptr<State> state_;

@@ -91,26 +91,27 @@ std::string LiveRuns::prometheus() {
   return text;
 }
 
-Result<std::string> LiveRuns::document(const publish::LiveDirectory& directory, bool with_metrics) {
+Result<std::string> LiveRuns::document(const publish::LiveDirectory& directory, bool with_metrics,
+                                       const std::string& since) {
   forget_others(board_.directories());
   EVALCAR_ASSIGN_OR_RETURN(Database* const opened, open(directory.database));
   auto& documents = opened->documents;
   std::erase_if(documents, [&](const auto& kept) { return kept.first != directory.run; });
   const auto kept = documents.try_emplace(directory.run, directory.run).first;
   auto text = kept->second.text(opened->reader, clock_, directory.facts,
-                                {.runs = names(), .with_metrics = with_metrics});
+                                {.runs = names(), .with_metrics = with_metrics, .since = since});
   if (!text.has_value()) databases_.erase(directory.database);
   return text;
 }
 
-Result<std::string> LiveRuns::page_data(const std::string& run) {
+Result<std::string> LiveRuns::page_data(const std::string& run, const std::string& since) {
   EVALCAR_ASSIGN_OR_RETURN(const publish::LiveDirectory directory, find(run));
-  return document(directory, true);
+  return document(directory, true, since);
 }
 
 Result<LiveRuns::News> LiveRuns::page_news(const std::string& run) {
   EVALCAR_ASSIGN_OR_RETURN(const publish::LiveDirectory directory, find(run));
-  EVALCAR_ASSIGN_OR_RETURN(std::string json, document(directory, false));
+  EVALCAR_ASSIGN_OR_RETURN(std::string json, document(directory, false, ""));
   return News{directory.run, std::move(json)};
 }
 
@@ -124,7 +125,7 @@ std::vector<LiveRuns::News> LiveRuns::news_for(const std::vector<std::string>& t
           {topic, gone.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)});
       continue;
     }
-    auto json = document(*directory, false);
+    auto json = document(*directory, false, "");
     if (json.has_value()) all.push_back({topic, std::move(*json)});
   }
   return all;

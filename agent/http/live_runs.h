@@ -26,8 +26,8 @@ class LiveRuns {
 
   /// Prometheus' text of all of them; a database that cannot be read fails alone.
   std::string prometheus();
-  /// What the page shows (page::live_page_data).
-  Result<std::string> page_data(const std::string& run);
+  /// What the page shows (page::LiveDocument); `since`: the version that the asker has.
+  Result<std::string> page_data(const std::string& run, const std::string& since);
   struct News {
     std::string run;  ///< that is told of
     std::string json;
@@ -48,7 +48,8 @@ class LiveRuns {
     state::Reader reader;
     std::map<std::string, page::LiveDocument> documents = {};  ///< by run; that of now alone
   };
-  Result<std::string> document(const publish::LiveDirectory& directory, bool with_metrics);
+  Result<std::string> document(const publish::LiveDirectory& directory, bool with_metrics,
+                               const std::string& since);
   std::vector<std::string> names() const;
   /// A connection is opened once, and anew after a question to it failed.
   Result<Database*> open(const std::string& database);

@@ -1,8 +1,11 @@
 #include "agent/http/page_routes.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "agent/http/fields.h"
@@ -59,9 +62,32 @@ std::optional<page::SampleFilter> filter_of(const std::string& text) {
   return std::nullopt;
 }
 
+/// What the page may ask of the agent.
+struct Change {
+  std::string_view path;
+  const char* field;  ///< of the body: a number
+  const char* what;
+  request::Request (*request)(std::int64_t number);
+};
+constexpr std::array kChanges = {
+    Change{"/page/retry", "step", "a step",
+           [](std::int64_t step) { return request::Request{request::Retry{step}}; }},
+    Change{"/page/cancel", "evaluation", "its number",
+           [](std::int64_t number) { return request::Request{request::Cancel{number}}; }},
+    Change{"/page/pin", "step", "a step",
+           [](std::int64_t step) { return request::Request{request::Pin{step, false}}; }},
+    Change{"/page/unpin", "step", "a step",
+           [](std::int64_t step) { return request::Request{request::Pin{step, true}}; }},
+};
+
+const Change* change_of(std::string_view path) {
+  const auto* const found = std::ranges::find(kChanges, path, &Change::path);
+  return found == kChanges.end() ? nullptr : found;
+}
+
 Response wrong(const std::string& what) { return error_response(422, what); }
 
-Response retry_response(Result<request::Answer> answer) {
+Response change_response(Result<request::Answer> answer) {
   if (!answer.has_value()) return error_response(503, answer.error().message);
   const char* const outcome = answer->outcome == request::Outcome::kDone      ? "done"
                               : answer->outcome == request::Outcome::kNothing ? "nothing"
@@ -76,7 +102,7 @@ std::string event_text(const std::string& json) { return "data: " + json + "\n\n
 
 bool PageRoutes::handle(const Request& request, const Respond& respond) {
   const std::string& path = request.path;
-  const bool changes = path == "/page/retry";
+  const bool changes = change_of(path) != nullptr;
   const bool shows =
       path == "/" || path == "/page/data" || path == "/page/events" || path == "/page/samples";
   if (!changes && !shows) return false;
@@ -94,7 +120,7 @@ bool PageRoutes::handle(const Request& request, const Respond& respond) {
   } else if (path == "/page/samples") {
     samples(request, respond);
   } else {
-    retry(request, respond);
+    change(request, respond);
   }
   return true;
 }
@@ -106,7 +132,9 @@ void PageRoutes::later(Worker& worker, const Respond& respond, std::function<Res
 
 void PageRoutes::data(const Request& request, const Respond& respond) {
   later(parts_.worker, respond,
-        [this, run = field(request, "run")] { return json_response(parts_.runs.page_data(run)); });
+        [this, run = field(request, "run"), since = field(request, "since")] {
+          return json_response(parts_.runs.page_data(run, since));
+        });
 }
 
 void PageRoutes::events(const Request& request, const Respond& respond) {
@@ -139,22 +167,25 @@ void PageRoutes::samples(const Request& request, const Respond& respond) {
 }
 
 /// Only what says that it is JSON: a page of another site can send anything else without asking.
-void PageRoutes::retry(const Request& request, const Respond& respond) {
+void PageRoutes::change(const Request& request, const Respond& respond) {
   if (!request.head.content_type.starts_with("application/json")) {
     return respond(not_json(
         make_error(ErrorCode::kInvalidArgument, "the Content-Type has to be application/json")));
   }
   const auto body = parse_body(request.body);
   if (!body.has_value()) return respond(not_json(body.error()));
+  const Change& wanted = *change_of(request.path);
   Fields fields(*body);
   const std::string run = fields.text("run");
-  const std::int64_t step = fields.integer("step", -1);
-  if (fields.good() && step < 0) fields.refuse("step", "expected a step");
+  const std::int64_t number = fields.integer(wanted.field, -1);
+  if (fields.good() && number < 0) {
+    fields.refuse(wanted.field, "expected " + std::string(wanted.what));
+  }
   if (!fields.good()) return respond(fields.response());
-  later(parts_.asker, respond, [this, run, step] {
+  later(parts_.asker, respond, [this, run, asked = wanted.request(number)] {
     const auto database = parts_.runs.database_of(run);
     if (!database.has_value()) return json_response(database.error());
-    return retry_response(parts_.ask_agent(*database, request::Retry{step}));
+    return change_response(parts_.ask_agent(*database, asked));
   });
 }
 

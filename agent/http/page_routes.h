@@ -1,10 +1,12 @@
-// The page for people at `/`, what it shows, and the one thing that it changes.
+// The page for people at `/`, what it shows, and what it changes.
 //
-//   GET  /                the page: one file, nothing from outside
-//   GET  /page/data       a run: its numbers and how its evaluations stand   ?run=NAME
-//   GET  /page/events     the same without numbers, as server-sent events    ?run=NAME
-//   GET  /page/samples    samples of one evaluation   ?run&evaluation&task&metric&filter&offset
-//   POST /page/retry      {"run", "step"}: as `evalcar retry STEP`
+//   GET  /               the page: one file, nothing from outside
+//   GET  /page/data      a run: its numbers, how its evaluations stand      ?run&since
+//   GET  /page/events    the same without numbers, as server-sent events    ?run
+//   GET  /page/samples   of an evaluation       ?run&evaluation&task&metric&filter&offset
+//   POST /page/retry     {"run", "step"}: as `evalcar retry STEP`
+//   POST /page/cancel    {"run", "evaluation"}: as `evalcar cancel ID`
+//   POST /page/pin, /page/unpin   {"run", "step"}: as `evalcar pin STEP [--off]`
 #pragma once
 
 #include <functional>
@@ -41,7 +43,7 @@ class PageRoutes {
   void data(const Request& request, const Respond& respond);
   void events(const Request& request, const Respond& respond);
   void samples(const Request& request, const Respond& respond);
-  void retry(const Request& request, const Respond& respond);
+  void change(const Request& request, const Respond& respond);
   static void later(Worker& worker, const Respond& respond, std::function<Response()> make);
 
   Parts parts_;

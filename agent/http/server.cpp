@@ -49,7 +49,7 @@ Result<ServerPlan> plan_server(const FileSystem& files, const config::ServerSett
 Server::Server(const ServerPlan& plan, Handler handler)
     : listener_(plan.rules, plan.limits, std::move(handler)) {}
 
-Result<std::unique_ptr<Server>> Server::start(const ServerPlan& plan, Handler handler) {
+Result<std::unique_ptr<Server>> Server::bind(const ServerPlan& plan, Handler handler) {
   std::unique_ptr<Server> server(new Server(plan, std::move(handler)));
   for (const Endpoint& endpoint : plan.endpoints) {
     EVALCAR_RETURN_IF_ERROR(server->listener_.listen_tcp(endpoint));
@@ -62,8 +62,11 @@ Result<std::unique_ptr<Server>> Server::start(const ServerPlan& plan, Handler ha
     EVALCAR_RETURN_IF_ERROR(server->listener_.listen_unix(plan.unix_socket));
     spdlog::info("serving on {}", plan.unix_socket);
   }
-  server->thread_ = std::thread([&listener = server->listener_] { listener.run(); });
   return server;
+}
+
+void Server::serve() {
+  thread_ = std::thread([&listener = listener_] { listener.run(); });
 }
 
 Server::~Server() {

@@ -27,7 +27,10 @@ Result<ServerPlan> plan_server(const FileSystem& files, const config::ServerSett
 /// Answers until it is destroyed. The handler runs in its thread.
 class Server {
  public:
-  static Result<std::unique_ptr<Server>> start(const ServerPlan& plan, Handler handler);
+  /// Listens, so that nobody else can, but answers nothing before serve().
+  static Result<std::unique_ptr<Server>> bind(const ServerPlan& plan, Handler handler);
+  /// Begins to answer. Once.
+  void serve();
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

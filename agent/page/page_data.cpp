@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
-
-#include "store/base/hash.h"
 
 namespace evalcar::page {
 namespace {
@@ -14,31 +11,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostEnded = 300;
 constexpr std::size_t kMostEndedLive = 50;  ///< it is told every few seconds
 
-Json optional_json(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
-Json row_json(const state::MetricRow& row) {
-  return {{"step", row.step},
-          {"checkpoint_type", row.checkpoint_type},
-          {"task", row.task},
-          {"metric", row.metric},
-          {"filter", row.filter},
-          {"value", optional_json(row.value)},
-          {"stderr", optional_json(row.stderr_value)},
-          {"n", row.n},
-          {"missing", row.missing},
-          {"higher_is_better", row.higher_is_better},
-          {"evaluation", row.evaluation_id}};
-}
-
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-/// Another one for another text.
-std::string version_of(const std::string& text) {
-  return std::to_string(xxh3_64(std::as_bytes(std::span(text))));
 }
 
 Result<std::int64_t> id_of(const state::Reader& reader, const std::string& run) {
@@ -48,18 +22,15 @@ Result<std::int64_t> id_of(const state::Reader& reader, const std::string& run) 
   return found->id;
 }
 
+std::string with_numbers(const Json& document, const std::string& metrics) {
+  std::string text = text_of(document);
+  text.back() = ',';
+  return text + "\"metrics\":" + metrics + "}";
+}
+
 /// Without the metrics.
 Json head_of(const std::string& run, bool live, const std::string& status) {
   return {{"run", run}, {"live", live}, {"status", Json::parse(status, nullptr, false)}};
-}
-
-Result<Json> metrics_of(const state::Reader& reader, const std::string& run) {
-  Json metrics = Json::array();
-  state::MetricFilter filter;
-  filter.run = run;
-  EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(
-      filter, [&](const state::MetricRow& row) { metrics.push_back(row_json(row)); }));
-  return metrics;
 }
 
 }  // namespace
@@ -71,21 +42,20 @@ Result<std::string> page_data(const state::Reader& reader, const Clock& clock,
   EVALCAR_ASSIGN_OR_RETURN(
       const std::string status,
       publish::status_json(reader, clock, std::optional(id), agent, kMostEnded));
-  Json document = head_of(run, live, status);
-  EVALCAR_ASSIGN_OR_RETURN(document["metrics"], metrics_of(reader, run));
-  return text_of(document);
+  LiveNumbers numbers;
+  EVALCAR_RETURN_IF_ERROR(numbers.read(reader, clock, run));
+  bool only_news = false;
+  return with_numbers(head_of(run, live, status), numbers.text("", only_news));
 }
 
-Status LiveDocument::read_metrics(const state::Reader& reader) {
+Status LiveDocument::read_numbers(const state::Reader& reader, const Clock& clock) {
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t version, reader.data_version());
   if (version == data_version_) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t numbers, reader.numbers_version(*run_id_));
-  if (numbers_ != numbers) {
-    EVALCAR_ASSIGN_OR_RETURN(const Json metrics, metrics_of(reader, run_));
+  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t seen, reader.numbers_version(*run_id_));
+  if (seen_ != seen) {
+    EVALCAR_RETURN_IF_ERROR(numbers_.read(reader, clock, run_));
     ++readings_;
-    metrics_ = text_of(metrics);
-    version_ = version_of(metrics_);
-    numbers_ = numbers;
+    seen_ = seen;
   }
   data_version_ = version;
   return {};
@@ -100,16 +70,15 @@ Result<std::string> LiveDocument::text(const state::Reader& reader, const Clock&
   EVALCAR_RETURN_IF_ERROR(rows_.refresh(reader, run_id_, kMostEndedLive));
   EVALCAR_ASSIGN_OR_RETURN(const std::string status,
                            publish::status_json(reader, clock, agent, rows_));
-  EVALCAR_RETURN_IF_ERROR(read_metrics(reader));
+  EVALCAR_RETURN_IF_ERROR(read_numbers(reader, clock));
   Json document = head_of(run_, true, status);
   document["runs"] = wish.runs;
-  document["version"] = version_;
-  std::string text = text_of(document);
-  if (wish.with_metrics) {
-    text.back() = ',';
-    text += "\"metrics\":" + metrics_ + "}";
-  }
-  return text;
+  document["version"] = numbers_.version();
+  if (!wish.with_metrics) return text_of(document);
+  bool only_news = false;
+  const std::string metrics = numbers_.text(wish.since, only_news);
+  if (only_news) document["since"] = wish.since;
+  return with_numbers(document, metrics);
 }
 
 }  // namespace evalcar::page

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/page/live_numbers.h"
 #include "agent/publish/status.h"
 #include "store/base/clock.h"
 #include "store/base/result.h"
@@ -24,9 +25,10 @@ Result<std::string> page_data(const state::Reader& reader, const Clock& clock,
                               const std::optional<publish::AgentFacts>& agent, bool live);
 
 /// The same document of a run that is served, with "runs" and "version": another one whenever
-/// "metrics" says something else. It is told with every heartbeat, so it keeps what it read: rows
-/// are read again only if the database has changed, and numbers only if one of theirs has. Not
-/// thread-safe; for one connection.
+/// "metrics" would say something else. To who has the numbers of an earlier version only what
+/// changed since is told, with "since" (live_numbers.h). It is told with every heartbeat, so it
+/// keeps what it read: rows are read again only if the database has changed, and numbers only if
+/// one of theirs has. Not thread-safe; for one connection.
 class LiveDocument {
  public:
   explicit LiveDocument(std::string run) : run_(std::move(run)) {}
@@ -34,6 +36,7 @@ class LiveDocument {
   struct Wish {
     std::vector<std::string> runs;  ///< those that may be asked for
     bool with_metrics = true;       ///< else whoever sees another "version" asks for them
+    std::string since;              ///< the version that the asker has; "": none
   };
   /// kNotFound: no run of that name.
   Result<std::string> text(const state::Reader& reader, const Clock& clock,
@@ -42,15 +45,14 @@ class LiveDocument {
   std::size_t readings() const { return readings_; }
 
  private:
-  Status read_metrics(const state::Reader& reader);
+  Status read_numbers(const state::Reader& reader, const Clock& clock);
 
   const std::string run_;
   std::optional<std::int64_t> run_id_;
   publish::StatusRows rows_;
   std::int64_t data_version_ = -1;
-  std::optional<std::uint64_t> numbers_;  ///< state::Reader::numbers_version() of `metrics_`
-  std::string metrics_;                   ///< JSON
-  std::string version_;
+  std::optional<std::uint64_t> seen_;  ///< state::Reader::numbers_version() of `numbers_`
+  LiveNumbers numbers_;
   std::size_t readings_ = 0;
 };
 

@@ -1,15 +1,15 @@
 #include "agent/publish/event_file.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
-#include <set>
+#include <limits>
 
 namespace evalcar::publish {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+// Of a record: its length and the check of that, and the check of its data.
+constexpr std::size_t kHead = 12;
+constexpr std::size_t kTail = 4;
 
 std::array<std::uint32_t, 256> make_crc_table() {
   std::array<std::uint32_t, 256> table{};
@@ -93,14 +93,6 @@ std::string text_value(const std::string& tag, const std::string& text) {
   return value;
 }
 
-/// The record every file starts with: Event{wall_time = 1, file_version = 3}.
-std::string version_event(double wall_time_s) {
-  std::string event;
-  put_double(event, 1, wall_time_s);
-  put_bytes(event, 3, "brain.Event:2");
-  return event;
-}
-
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
@@ -119,6 +111,14 @@ std::string record(std::string_view data) {
   out.append(data);
   put_little_endian(out, masked(crc32c(data)));
   return out;
+}
+
+/// Event{wall_time = 1, file_version = 3}
+std::string version_event(double wall_time_s) {
+  std::string event;
+  put_double(event, 1, wall_time_s);
+  put_bytes(event, 3, "brain.Event:2");
+  return event;
 }
 
 std::string step_event(double wall_time_s, std::int64_t step,
@@ -140,72 +140,28 @@ std::string step_event(double wall_time_s, std::int64_t step,
   return event;
 }
 
+std::optional<std::uint64_t> record_bytes(std::string_view begin) {
+  if (begin.size() < kHead) return std::nullopt;
+  const auto length = get_little_endian<std::uint64_t>(begin);
+  const auto check = get_little_endian<std::uint32_t>(begin.substr(8));
+  if (check != masked(crc32c(begin.substr(0, 8)))) return std::nullopt;
+  if (length > std::numeric_limits<std::uint64_t>::max() - kHead - kTail) return std::nullopt;
+  return kHead + length + kTail;
+}
+
 Records read_records(std::string_view content) {
-  constexpr std::size_t kHead = 12;
-  constexpr std::size_t kTail = 4;
   Records records;
   while (content.size() - records.whole_bytes >= kHead + kTail) {
     const std::string_view rest = content.substr(records.whole_bytes);
-    const auto length = get_little_endian<std::uint64_t>(rest);
-    if (get_little_endian<std::uint32_t>(rest.substr(8)) != masked(crc32c(rest.substr(0, 8))))
-      break;
-    if (length > rest.size() - kHead - kTail) break;
-    const std::string_view data = rest.substr(kHead, length);
-    if (get_little_endian<std::uint32_t>(rest.substr(kHead + length)) != masked(crc32c(data)))
+    const auto bytes = record_bytes(rest);
+    if (!bytes.has_value() || *bytes > rest.size()) break;
+    const std::string_view data = rest.substr(kHead, *bytes - kHead - kTail);
+    if (get_little_endian<std::uint32_t>(rest.substr(*bytes - kTail)) != masked(crc32c(data)))
       break;
     records.data.emplace_back(data);
-    records.whole_bytes += kHead + length + kTail;
+    records.whole_bytes += *bytes;
   }
   return records;
-}
-
-namespace {
-
-/// What an event says, less when: its first field, a double.
-std::string_view without_time(std::string_view event) {
-  constexpr std::size_t kTimeBytes = 9;
-  return event.substr(std::min(event.size(), kTimeBytes));
-}
-
-}  // namespace
-
-Status append_event(FileSystem& files, const std::string& path, double wall_time_s,
-                    const std::string& event) {
-  return append_events(files, path, {{wall_time_s, event}});
-}
-
-Status append_events(FileSystem& files, const std::string& path,
-                     const std::vector<TimedEvent>& events) {
-  if (events.empty()) return {};
-  EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
-  std::string content;
-  bool is_new = false;
-  if (auto read = read_file(files, path, kMaxBytes); read.has_value()) {
-    content = std::move(read).value();
-  } else if (read.error().code == ErrorCode::kNotFound) {
-    is_new = true;
-  } else {
-    return std::move(read).error();
-  }
-  const Records known = read_records(content);
-  if (known.whole_bytes != content.size()) {
-    EVALCAR_RETURN_IF_ERROR(files.truncate(path, known.whole_bytes));
-  }
-  std::set<std::string_view> there;
-  for (const std::string& event : known.data) there.insert(without_time(event));
-  std::string bytes;
-  if (known.data.empty()) bytes = record(version_event(events.front().wall_time_s));
-  const std::size_t before = bytes.size();
-  for (const TimedEvent& one : events) {
-    if (there.insert(without_time(one.event)).second) bytes += record(one.event);
-  }
-  if (bytes.size() == before) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, files.open_appendable(path));
-  EVALCAR_RETURN_IF_ERROR(file->append(bytes));
-  EVALCAR_RETURN_IF_ERROR(file->sync());
-  EVALCAR_RETURN_IF_ERROR(file->close());
-  if (is_new) return files.sync_directory(parent_path(path));
-  return {};
 }
 
 }  // namespace evalcar::publish

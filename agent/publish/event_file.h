@@ -5,12 +5,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "store/base/file_system.h"
-#include "store/base/result.h"
 
 namespace evalcar::publish {
 
@@ -34,17 +32,15 @@ struct Records {
 };
 Records read_records(std::string_view content);
 
+/// How long the record is that begins so; absent if none does.
+std::optional<std::uint64_t> record_bytes(std::string_view begin);
+
 struct TimedEvent {
   double wall_time_s = 0;
   std::string event;
 };
 
-/// Appends those of `events` that are not there, in their order and in one write, synced (the file
-/// is made with its folder and first record if missing). A torn tail is cut first.
-Status append_events(FileSystem& files, const std::string& path,
-                     const std::vector<TimedEvent>& events);
-/// One of them.
-Status append_event(FileSystem& files, const std::string& path, double wall_time_s,
-                    const std::string& event);
+/// The event that every file starts with: it tells the version of the format.
+std::string version_event(double wall_time_s);
 
 }  // namespace evalcar::publish

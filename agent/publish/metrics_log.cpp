@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "store/base/crash_point.h"
 
@@ -27,17 +28,9 @@ std::optional<std::int64_t> seq_of(const std::string& line) {
   return seq->get<std::int64_t>();
 }
 
-Status MetricsLog::learn(const std::string& content) {
-  ++looks_;
-  last_seq_ = 0;
-  lines_.clear();
-  std::size_t start = 0;
-  while (true) {
-    const std::size_t end = content.find('\n', start);
-    if (end == std::string::npos) return {};
-    learn_line(start, content.substr(start, end - start));
-    start = end + 1;
-  }
+Status MetricsLog::ask_enough() const {
+  if (!enough_ || !enough_()) return {};
+  return make_error(ErrorCode::kCancelled, path_ + ": the rest is done in the next turn");
 }
 
 void MetricsLog::learn_line(std::uint64_t offset, const std::string& line) {
@@ -65,62 +58,124 @@ Result<std::optional<std::string>> MetricsLog::read_line(const std::string& key,
   return std::optional(std::move(line));
 }
 
+void MetricsLog::forget_lines() {
+  ++looks_;
+  last_seq_ = 0;
+  lines_.clear();
+  lost_.clear();
+  rewrite_.reset();
+  seen_.reset();
+}
+
 Status MetricsLog::refresh() {
   const auto info = files_.info_followed(path_);
   if (!info.has_value()) {
     if (info.error().code != ErrorCode::kNotFound) return info.error();
+    const bool known_empty =
+        looks_ > 0 && !reading_.has_value() && lines_.empty() && last_seq_ == 0;
+    reading_.reset();
     seen_.reset();
-    return learn("");
+    if (!known_empty) forget_lines();
+    return put_back();
   }
-  if (seen_.has_value() && seen_->same_content_identity(*info) && !suspect_) return {};
+  if (!seen_.has_value() || !seen_->same_content_identity(*info)) {
+    EVALCAR_RETURN_IF_ERROR(learn_all(*info));
+  }
+  return put_back();
+}
+
+/// A slice of it goes on with the file as it was at the beginning: if that is another one now,
+/// anew.
+Status MetricsLog::learn_all(const FileInfo& info) {
+  if (!reading_.has_value() || !reading_->info.same_content_identity(info)) {
+    reading_.reset();
+    forget_lines();
+    EVALCAR_ASSIGN_OR_RETURN(
+        LineReader lines,
+        LineReader::open(files_, path_, {.file_bytes = kMaxBytes, .line_bytes = kMaxBytes}));
+    reading_.emplace(Reading{info, std::move(lines)});
+  }
+  LineReader& lines = reading_->lines;
+  while (true) {
+    const auto found = lines.next();
+    if (!found.has_value()) {
+      reading_.reset();
+      return found.error();
+    }
+    if (*found == LineReader::Found::kEnd) break;
+    if (*found == LineReader::Found::kLine) {
+      const std::uint64_t begin = lines.line_begin();
+      learn_line(begin, lines.take_line());
+    } else if (lines.bytes_left() > 0) {
+      EVALCAR_RETURN_IF_ERROR(ask_enough());
+    }
+  }
+  const std::uint64_t whole = lines.lines_end();
+  const bool is_torn = whole != lines.file_bytes();
+  reading_.reset();
+  seen_ = info;
+  return is_torn ? cut_tail(whole) : Status();
+}
+
+Status MetricsLog::cut_tail(std::uint64_t whole_bytes) {
   seen_.reset();
-  EVALCAR_ASSIGN_OR_RETURN(std::string content, read_file(files_, path_, kMaxBytes));
-  const std::size_t newline = content.rfind('\n');
-  const std::size_t whole = newline == std::string::npos ? 0 : newline + 1;
-  if (whole != content.size()) {
-    content.resize(whole);
-    EVALCAR_RETURN_IF_ERROR(ask_fence());
-    EVALCAR_RETURN_IF_ERROR(files_.truncate(path_, whole));
-    EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_appendable(path_));
-    EVALCAR_RETURN_IF_ERROR(file->sync());
-    EVALCAR_RETURN_IF_ERROR(file->close());
-  }
-  if (suspect_) {
-    EVALCAR_RETURN_IF_ERROR(ask_fence());
-    EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, path_, content));
-    suspect_ = false;
-  }
-  EVALCAR_RETURN_IF_ERROR(learn(content));
+  EVALCAR_RETURN_IF_ERROR(ask_fence());
+  EVALCAR_RETURN_IF_ERROR(files_.truncate(path_, whole_bytes));
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.open_appendable(path_));
+  EVALCAR_RETURN_IF_ERROR(file->sync());
+  EVALCAR_RETURN_IF_ERROR(file->close());
   EVALCAR_ASSIGN_OR_RETURN(seen_, files_.info_followed(path_));
   return {};
 }
 
-Status MetricsLog::restore(std::vector<std::pair<std::int64_t, std::string>> lines) {
-  if (lines.empty()) return {};
-  EVALCAR_RETURN_IF_ERROR(refresh());
-  std::sort(lines.begin(), lines.end());
-  if (lines.front().first < last_seq_) return restore_among(std::move(lines));
-  for (const auto& [seq, line] : lines) EVALCAR_RETURN_IF_ERROR(append(line));
+/// The lines that lack, and what a failed sync makes of the file.
+Status MetricsLog::put_back() {
+  const Status done = [&]() -> Status {
+    const bool among = !lost_.empty() && lost_.front().first < last_seq_;
+    const bool is_there = seen_.has_value();
+    if (is_there && (suspect_ || among || rewrite_.has_value())) return rewrite();
+    while (!lost_.empty()) {
+      EVALCAR_RETURN_IF_ERROR(append_line(lost_.front().second));
+      lost_.pop_front();
+      if (!seen_.has_value()) {
+        return make_error(ErrorCode::kUnavailable, path_ + ": was changed by somebody else");
+      }
+      if (!lost_.empty()) EVALCAR_RETURN_IF_ERROR(ask_enough());
+    }
+    return {};
+  }();
+  if (!done.has_value() && done.error().code != ErrorCode::kCancelled) {
+    rewrite_.reset();
+    lost_.clear();  // whoever missed them looks again
+  }
+  return done;
+}
+
+Status MetricsLog::rewrite() {
+  if (!rewrite_.has_value()) {
+    EVALCAR_ASSIGN_OR_RETURN(LogRewrite begun,
+                             LogRewrite::begin(files_, path_, std::exchange(lost_, {})));
+    rewrite_.emplace(std::move(begun));
+  }
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const LogRewrite::Step done, rewrite_->step());
+    if (done == LogRewrite::Step::kLast) break;
+    if (done == LogRewrite::Step::kPiece) EVALCAR_RETURN_IF_ERROR(ask_enough());
+  }
+  EVALCAR_RETURN_IF_ERROR(ask_fence());
+  seen_.reset();
+  EVALCAR_RETURN_IF_ERROR(rewrite_->replace());
+  rewrite_.reset();
+  suspect_ = false;
   return refresh();
 }
 
-Status MetricsLog::restore_among(std::vector<std::pair<std::int64_t, std::string>> lines) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::string content, read_file(files_, path_, kMaxBytes));
-  std::int64_t seq = 0;  // what is no line of ours stays behind the one before it
-  for (std::size_t start = 0, end = 0; (end = content.find('\n', start)) != std::string::npos;
-       start = end + 1) {
-    const std::string line = content.substr(start, end - start);
-    seq = std::max(seq, seq_of(line).value_or(0));
-    lines.emplace_back(seq, line);
-  }
-  std::stable_sort(lines.begin(), lines.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::string whole;
-  for (const auto& [at, line] : lines) whole += line + "\n";
-  seen_.reset();
-  EVALCAR_RETURN_IF_ERROR(ask_fence());
-  EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, path_, whole));
-  return refresh();
+Status MetricsLog::restore(LogRewrite::Lines lines) {
+  if (lines.empty()) return {};
+  EVALCAR_RETURN_IF_ERROR(refresh());
+  std::sort(lines.begin(), lines.end());
+  lost_ = std::move(lines);
+  return put_back();
 }
 
 Status MetricsLog::replace() {
@@ -144,6 +199,10 @@ Result<std::optional<std::string>> MetricsLog::line_with_seq(std::int64_t seq) c
 
 Status MetricsLog::append(const std::string& line) {
   EVALCAR_RETURN_IF_ERROR(refresh());
+  return append_line(line);
+}
+
+Status MetricsLog::append_line(const std::string& line) {
   const bool is_new = !seen_.has_value();
   const std::uint64_t size_before = is_new ? 0 : seen_->size_bytes;
   seen_.reset();  // whatever happens now, read it again next time

@@ -34,8 +34,8 @@ struct PublisherOptions {
   /// Whether this process may still publish: asked before each file is made, and of metrics.jsonl
   /// once more when it is open, right before the line is written; null = always.
   std::function<Status()> fence;
-  /// Asked by publish_pending() behind each evaluation: true: the rest is for another call; null =
-  /// never.
+  /// Asked behind each evaluation of publish_pending() and each piece of a long file: true: the
+  /// rest is for another call (kCancelled); null = never.
   std::function<bool()> enough;
 };
 

@@ -16,6 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using state::PublishedEvaluation;
 
+/// Lines that are read from the database at once.
+constexpr std::size_t kPage = 32;
+
 /// Of the same checkpoint, kind, tasks and settings: the later one replaced the earlier.
 std::string identity_of(const PublishedEvaluation& published) {
   std::vector<std::string> tasks = published.settings.tasks;
@@ -27,9 +30,10 @@ std::string identity_of(const PublishedEvaluation& published) {
 
 }  // namespace
 
-/// First all lines are read, then those that the database lacks are judged, newest first, since a
-/// later one stands for an earlier one; then they are taken, oldest first: the newest number is the
-/// current. Samples are read last: those of one evaluation may be a gigabyte.
+/// First the database is asked what it knows, and all lines are read, then those that the database
+/// lacks are judged, newest first, since a later one stands for an earlier one; then they are
+/// taken, oldest first: the newest number is the current. Samples are read last: those of one
+/// evaluation may be a gigabyte.
 struct Recall::State {
   const FileSystem& files;
   std::string dir;
@@ -42,11 +46,13 @@ struct Recall::State {
     std::string key;
     std::string text;
   };
-  std::optional<std::set<std::string>> keys = {};  ///< of lines that are known
-  std::optional<LoggedLines> unread = {};          ///< while they are read
-  std::vector<Line> lines = {};                    ///< that may lack in the database
-  std::set<std::int64_t> replaced = {};            ///< lines that a later one stands for
-  std::size_t judged = 0;                          ///< of `lines`, from the end
+  std::set<std::string> keys = {};         ///< of lines that are known
+  bool begun = false;                      ///< all of those were asked for
+  std::int64_t known_through = 0;          ///< the seq of the last of them, before that
+  std::optional<LoggedLines> unread = {};  ///< while they are read
+  std::vector<Line> lines = {};            ///< that may lack in the database
+  std::set<std::int64_t> replaced = {};    ///< lines that a later one stands for
+  std::size_t judged = 0;                  ///< of `lines`, from the end
   std::set<std::string> identities = {};
   std::map<std::int64_t, PublishedEvaluation> found = {};  ///< by seq; not yet taken
   std::optional<LoggedSamples> samples = {};               ///< of the first of them, being read
@@ -62,7 +68,8 @@ struct Recall::State {
 };
 
 Result<bool> Recall::State::work() {
-  if (!keys.has_value()) EVALCAR_RETURN_IF_ERROR(begin());
+  if (!begun) EVALCAR_RETURN_IF_ERROR(begin());
+  if (!begun) return true;
   if (unread.has_value()) {
     read_some();
   } else if (judged < lines.size()) {
@@ -74,11 +81,14 @@ Result<bool> Recall::State::work() {
 }
 
 Status Recall::State::begin() {
-  EVALCAR_ASSIGN_OR_RETURN(const auto known, store.read().publications(run.id));
-  keys.emplace();
+  EVALCAR_ASSIGN_OR_RETURN(const auto known,
+                           store.read().publications_after(run.id, known_through, kPage));
   for (const state::Publication& publication : known) {
-    keys->insert(text_of(Json::parse(publication.line, nullptr, false), "evaluation"));
+    keys.insert(text_of(Json::parse(publication.line, nullptr, false), "evaluation"));
+    known_through = publication.seq;
   }
+  begun = known.size() < kPage;
+  if (!begun) return {};
   auto opened = LoggedLines::open(files, dir);
   if (opened.has_value()) {
     unread.emplace(std::move(*opened));
@@ -102,7 +112,7 @@ void Recall::State::keep(LoggedLine line) {
   const auto is_final = line.json.find("final");
   if (is_final != line.json.end() && *is_final == false) return;  // the score of a part
   std::string key = text_of(line.json, "evaluation");
-  if (text_of(line.json, "run") != run.name || key.empty() || keys->contains(key)) return;
+  if (text_of(line.json, "run") != run.name || key.empty() || keys.contains(key)) return;
   lines.push_back({line.seq, std::move(key), std::move(line.text)});
 }
 
@@ -113,7 +123,7 @@ void Recall::State::leave(std::int64_t seq, const Error& why) {
 
 void Recall::State::judge_one() {
   const Line& line = lines[lines.size() - ++judged];
-  if (!keys->insert(line.key).second) return;
+  if (!keys.insert(line.key).second) return;
   auto published = published_of(files, dir, run, line.text);
   if (!published.has_value()) return leave(line.seq, published.error());
   if (!identities.insert(identity_of(*published)).second) return;

@@ -40,6 +40,7 @@ Json agent_json(const std::optional<AgentFacts>& agent) {
   json["uptime_s"] = agent->uptime_s;
   if (!agent->device.empty()) json["device"] = agent->device;
   if (!agent->warning.empty()) json["warning"] = agent->warning;
+  if (!agent->pinned.empty()) json["pinned"] = agent->pinned;
   if (agent->keep_best.has_value()) {
     json["keep_best"] = *agent->keep_best;
     json["metric_for_best_model"] = agent->metric_for_best_model;

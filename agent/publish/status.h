@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/report/pace.h"
 #include "store/base/clock.h"
@@ -44,6 +45,7 @@ struct AgentFacts {
   /// checkpoint at the end will find it. Absent: not known.
   std::optional<std::int64_t> keep_best;
   std::string metric_for_best_model;
+  std::vector<std::int64_t> pinned;     ///< steps whose weights stay (evalcar pin)
   std::optional<CurrentFacts> current;  ///< absent: no evaluation of this database runs
 };
 

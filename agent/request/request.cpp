@@ -36,6 +36,14 @@ std::string text_of(const Json& object, const char* key) {
 
 Json encode_fields(const Retry& retry) { return Json{{"request", "retry"}, {"step", retry.step}}; }
 
+Json encode_fields(const Cancel& cancel) {
+  return Json{{"request", "cancel"}, {"evaluation", cancel.evaluation}};
+}
+
+Json encode_fields(const Pin& pin) {
+  return Json{{"request", "pin"}, {"step", pin.step}, {"off", pin.off}};
+}
+
 Json encode_fields(const Prune& prune) {
   Json json = {{"request", "prune"}, {"dry_run", prune.dry_run}};
   if (prune.keep.has_value()) json["keep"] = *prune.keep;
@@ -58,6 +66,24 @@ Result<Request> decode_retry(const Json& json) {
   EVALCAR_ASSIGN_OR_RETURN(const auto step, count_of(json, "step"));
   if (!step.has_value()) return not_understood("\"step\" is not a whole number from 0 on");
   return Request{Retry{*step}};
+}
+
+Result<Request> decode_cancel(const Json& json) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto evaluation, count_of(json, "evaluation"));
+  if (!evaluation.has_value()) {
+    return not_understood("\"evaluation\" is not a whole number from 0 on");
+  }
+  return Request{Cancel{*evaluation}};
+}
+
+Result<Request> decode_pin(const Json& json) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto step, count_of(json, "step"));
+  if (!step.has_value()) return not_understood("\"step\" is not a whole number from 0 on");
+  const auto off = json.find("off");
+  if (off == json.end() || !off->is_boolean()) {
+    return not_understood("\"off\" is neither true nor false");
+  }
+  return Request{Pin{*step, off->get<bool>()}};
 }
 
 Result<Request> decode_prune(const Json& json) {
@@ -103,8 +129,10 @@ Result<Request> decode_request(std::string_view text) {
   EVALCAR_ASSIGN_OR_RETURN(const Json json, parse_object(text));
   const std::string kind = text_of(json, "request");
   if (kind == "retry") return decode_retry(json);
+  if (kind == "cancel") return decode_cancel(json);
+  if (kind == "pin") return decode_pin(json);
   if (kind == "prune") return decode_prune(json);
-  return not_understood("\"request\" is none that this version knows (retry, prune)");
+  return not_understood("\"request\" is none that this version knows (retry, cancel, pin, prune)");
 }
 
 Result<Answer> decode_answer(std::string_view text) {

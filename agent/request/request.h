@@ -28,13 +28,22 @@ namespace evalcar::request {
 struct Retry {
   std::int64_t step = 0;
 };
+/// An evaluation that has not been measured is not to be.
+struct Cancel {
+  std::int64_t evaluation = 0;  ///< its number
+};
+/// The weights of a step stay, whatever retention does.
+struct Pin {
+  std::int64_t step = 0;
+  bool off = false;  ///< no longer
+};
 /// Results files and samples of old steps are to go (publish/prune.h); at least one rule is given.
 struct Prune {
   std::optional<std::int64_t> keep;
   std::optional<std::chrono::seconds> older_than;
   bool dry_run = false;
 };
-using Request = std::variant<Retry, Prune>;
+using Request = std::variant<Retry, Cancel, Pin, Prune>;
 
 enum class Outcome {
   kDone,

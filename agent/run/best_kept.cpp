@@ -191,7 +191,9 @@ Status BestKept::trim(Slice& slice) {
     });
     if (!is_ours || kept_.names.contains(name) || needed.contains(name)) continue;
     if (averages_.keeps_name(name)) continue;
-    EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+    if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
+      spdlog::warn("{}", released.error().message);  // a leftover: removed later
+    }
     if (slice.over()) return {};
   }
   trim_due_ = false;
@@ -201,6 +203,10 @@ Status BestKept::trim(Slice& slice) {
 bool BestKept::keeps(const state::Evaluation& row) const {
   if (settings_.keep_best == 0 || !is_kept_kind(row.kind)) return false;
   return due_ || kept_.names.contains(lease_name(row));
+}
+
+bool BestKept::holds(const state::Evaluation& row) const {
+  return is_kept_kind(row.kind) && kept_.may_hold(lease_name(row));
 }
 
 Result<std::vector<std::string>> BestKept::names_of(std::int64_t run_id) const {
@@ -219,18 +225,23 @@ Result<std::vector<std::string>> BestKept::names_of(std::int64_t run_id) const {
   return names;
 }
 
-Result<bool> BestKept::give_up_worst(const stage::Held& held) {
+Result<bool> BestKept::give_up_worst(const stage::Held& held, bool room_is_short) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
   std::set<std::string> needed;
   for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
   for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
     const std::string name = base_name(place->dir);
     if (held.bytes_of(name) == 0 || needed.contains(name)) continue;
-    EVALCAR_RETURN_IF_ERROR(store_.set_kept_path(place->key.first, place->key.second, ""));
+    const Status forgotten = store_.set_kept_path(place->key.first, place->key.second, "");
+    if (!forgotten.has_value() && !room_is_short) return forgotten.error();
     EVALCAR_RETURN_IF_ERROR(stage_.release(place->dir));
     spdlog::warn("{}: one of the best, no longer kept: disk space is short", place->title);
     kept_.names.erase(name);
-    told_.erase(place->key);
+    if (forgotten.has_value()) {
+      told_.erase(place->key);
+    } else {
+      due_ = true;  // the path is taken back when the store takes it
+    }
     places_.erase(std::next(place).base());
     changed_ = true;
     return true;

@@ -43,12 +43,17 @@ class BestKept {
   Status step(std::int64_t run_id, Slice& slice);
   /// Leases that nobody needs are still to go.
   bool trimming() const { return trim_due_; }
+  /// What is kept is what was ranked last, and nothing else.
+  bool settled() const { return !due_ && !trim_due_; }
   /// Whether the lease of this row stays, or may: it was measured, but not ranked yet.
   bool keeps(const state::Evaluation& row) const;
   /// Names of the leases that may be kept: at a start, before step().
   Result<std::vector<std::string>> names_of(std::int64_t run_id) const;
+  /// Whether the lease of this row stays, by the last ranking.
+  bool holds(const state::Evaluation& row) const;
   /// Gives up the lease of the worst of them that keeps anything on disk; false: there is none.
-  Result<bool> give_up_worst(const stage::Held& held);
+  /// `room_is_short`: also where the store cannot be told yet.
+  Result<bool> give_up_worst(const stage::Held& held, bool room_is_short);
   /// Whether best.json may say something else than when it was written.
   bool changed() const { return changed_; }
   void told() { changed_ = false; }

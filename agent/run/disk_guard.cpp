@@ -1,5 +1,7 @@
 #include "agent/run/disk_guard.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -23,7 +25,8 @@ bool waits(const state::Evaluation& row) {
 
 DiskGuard::DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
                      const config::Policy& policy, const Wanted& wanted, const DiskSpace& space,
-                     const InFlight& in_flight, Averages& averages, BestKept& best, Leases& leases)
+                     const InFlight& in_flight, Averages& averages, BestKept& best, Leases& leases,
+                     Pins& pins)
     : clock_(clock),
       store_(store),
       stage_(stage),
@@ -33,7 +36,8 @@ DiskGuard::DiskGuard(const Clock& clock, state::Store& store, const stage::Stage
       in_flight_(in_flight),
       averages_(averages),
       best_(best),
-      leases_(leases) {}
+      leases_(leases),
+      pins_(pins) {}
 
 /// Not asked again after each lease: a file system may tell of freed space late.
 bool DiskGuard::Shortage::low() const {
@@ -50,15 +54,28 @@ std::string DiskGuard::Shortage::reason() const {
 }
 
 Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
+  const Status ended = end_owed();
   const MonotonicTime now = clock_.monotonic_now();
-  if (!cut_ && now - guarded_at_ < kPause) return {};
+  if (!cut_ && !look_again_ && now - guarded_at_ < kPause) return ended;
   guarded_at_ = now;
+  look_again_ = false;
+  const Status looked = look(run_id, slice);
+  return ended.has_value() ? looked : ended;
+}
+
+Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   if (!std::exchange(cut_, false)) wanted_rows_.clear();
   Shortage shortage;
   shortage.held = stage_.held();
   shortage.before = shortage.held.bytes();
   const auto free = space_.free_bytes();
-  if (shortage.before == 0 || !free.has_value()) return {};
+  if (!free.has_value()) return {};
+  if (shortage.before == 0) {
+    // What people want goes last, and one a look: the file system may tell of freed space late.
+    if (*free >= space_.min_free()) return {};
+    const auto given_up = pins_.give_up_oldest();
+    return given_up.has_value() ? Status() : Status(given_up.error());
+  }
   shortage.free = *free;
   shortage.budget = space_.lease_budget();
   shortage.keep = space_.min_free();
@@ -72,7 +89,7 @@ Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
   cut_ = slice.was_cut() && !shortage.ends();
   if (cut_) return {};
   while (!shortage.ends()) {
-    EVALCAR_ASSIGN_OR_RETURN(const bool best, best_.give_up_worst(shortage.held));
+    EVALCAR_ASSIGN_OR_RETURN(const bool best, best_.give_up_worst(shortage.held, shortage.low()));
     if (!best) break;
     shortage.held = stage_.held();
   }
@@ -94,8 +111,7 @@ Status DiskGuard::end_unwanted(std::int64_t run_id, Shortage& shortage, Slice& s
     if (!end.has_value()) {
       wanted_rows_.insert(row.id);
     } else {
-      EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, end->state, end->reason));
-      leases_.release(row);
+      EVALCAR_RETURN_IF_ERROR(give_up(rows, row, *end, shortage));
       if (!stage_.holds(lease)) shortage.held.drop(base_name(lease));
     }
     (void)slice.over();
@@ -140,21 +156,49 @@ Status DiskGuard::give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& s
     const bool holds = shortage.held.bytes_of(base_name(lease)) > 0;
     if (!holds || row.id == in_flight_.active || lease == active) continue;
     if (row.state == state::EvaluationState::kScored) continue;  // about to be published
-    EVALCAR_RETURN_IF_ERROR(give_up(row, shortage.reason()));
+    const End end{state::EvaluationState::kLost, "its lease was given up: " + shortage.reason()};
+    EVALCAR_RETURN_IF_ERROR(give_up(rows, row, end, shortage));
     if (!stage_.holds(lease)) shortage.held.drop(base_name(lease));
     (void)slice.over();
   }
   return {};
 }
 
-Status DiskGuard::give_up(const state::Evaluation& row, const std::string& why) {
-  const std::string reason = "its lease was given up: " + why;
-  if (is_partial(row)) {
-    EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
-  } else {
-    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, state::EvaluationState::kLost, reason));
+/// The row first. Where the disk is short and the store takes nothing, the files: they are the only
+/// thing that can make room for it. `rows`: all that may hold a lease; one that several hold goes
+/// with the last of them.
+Status DiskGuard::give_up(const std::vector<state::Evaluation>& rows, const state::Evaluation& row,
+                          const End& end, const Shortage& shortage) {
+  const Status ended = end_row(row, end);
+  if (ended.has_value()) {
+    leases_.release(row);
+    return {};
   }
-  leases_.release(row);
+  if (!shortage.low()) return ended;
+  if (owed_.insert_or_assign(row.id, end).second) {
+    spdlog::warn("{}: {}; it cannot be recorded yet: {}", title(row), end.reason,
+                 ended.error().message);
+  }
+  const bool shared = std::any_of(rows.begin(), rows.end(), [&](const state::Evaluation& other) {
+    return stage_.own(other.lease_path) == stage_.own(row.lease_path) && !owed_.contains(other.id);
+  });
+  return shared ? Status() : leases_.drop_files(row);
+}
+
+Status DiskGuard::end_row(const state::Evaluation& row, const End& end) {
+  if (is_partial(row)) return leave_in_part(store_, row, end.reason);
+  return end_evaluation(store_, row.id, end.state, end.reason);
+}
+
+/// Those that something else has ended since need nothing more.
+Status DiskGuard::end_owed() {
+  while (!owed_.empty()) {
+    const auto& [id, end] = *owed_.begin();
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_.read().evaluation(id));
+    if (is_open(row.state) || is_partial(row)) EVALCAR_RETURN_IF_ERROR(end_row(row, end));
+    leases_.release(row);
+    owed_.erase(owed_.begin());
+  }
   return {};
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include "agent/config/settings.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/leases.h"
+#include "agent/run/pins.h"
 #include "agent/run/slice.h"
 #include "agent/run/wanted.h"
 #include "store/base/clock.h"
@@ -24,10 +26,16 @@ class DiskGuard {
  public:
   DiskGuard(const Clock& clock, state::Store& store, const stage::Stage& stage,
             const config::Policy& policy, const Wanted& wanted, const DiskSpace& space,
-            const InFlight& in_flight, Averages& averages, BestKept& best, Leases& leases);
+            const InFlight& in_flight, Averages& averages, BestKept& best, Leases& leases,
+            Pins& pins);
 
-  /// Every few seconds; cheap in between. Goes on at once where the slice was cut.
+  /// Every few seconds, and at once after look_again(); cheap in between. Goes on at once where the
+  /// slice was cut. A store that takes nothing does not keep it from making room: its disk may be
+  /// the one that is full. The leases go then, and their rows end in a later step(); a process that
+  /// is killed before it finds them gone, and ends them too.
   Status step(std::int64_t run_id, Slice& slice);
+  /// Leases were taken, or what they hold was deleted: room may be short before the next look.
+  void look_again() { look_again_ = true; }
   /// The last step() was cut.
   bool due() const { return cut_; }
 
@@ -53,7 +61,11 @@ class DiskGuard {
                                     const std::set<std::int64_t>& passed_over) const;
   std::set<std::int64_t> passed_over(const std::vector<state::Evaluation>& rows) const;
   Status give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& slice);
-  Status give_up(const state::Evaluation& row, const std::string& why);
+  Status look(std::int64_t run_id, Slice& slice);
+  Status give_up(const std::vector<state::Evaluation>& rows, const state::Evaluation& row,
+                 const End& end, const Shortage& shortage);
+  Status end_row(const state::Evaluation& row, const End& end);
+  Status end_owed();
 
   const Clock& clock_;
   state::Store& store_;
@@ -65,10 +77,14 @@ class DiskGuard {
   Averages& averages_;
   BestKept& best_;
   Leases& leases_;
+  Pins& pins_;
   MonotonicTime guarded_at_{};
   bool cut_ = false;
   /// Somebody wants these, an earlier slice of this shortage found.
   std::set<std::int64_t> wanted_rows_;
+  bool look_again_ = false;
+  /// Rows whose leases went before the store could be told, and how they end.
+  std::map<std::int64_t, End> owed_;
 };
 
 }  // namespace evalcar::run

@@ -14,13 +14,19 @@ std::string title_of(const state::Evaluation& row) { return row.checkpoint + " "
 Status InterimScores::tell(const MeasuredWeights& measured) {
   if (waiting_.empty()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const bool stand, this->stand(measured));
-  while (stand && !waiting_.empty()) EVALCAR_RETURN_IF_ERROR(tell_first(measured.row));
+  while (stand && !waiting_.empty()) {
+    const Status told = tell_first(measured.row);
+    if (!told.has_value() && told.error().code == ErrorCode::kCancelled) return {};  // goes on
+    EVALCAR_RETURN_IF_ERROR(told);
+  }
   return {};
 }
 
 void InterimScores::tell_with_result(const state::Evaluation& row) {
   while (!waiting_.empty()) {
-    if (const Status told = tell_first(row); !told.has_value()) {
+    const Status told = tell_first(row);
+    if (!told.has_value() && told.error().code == ErrorCode::kCancelled) continue;
+    if (!told.has_value()) {
       spdlog::warn("{}: its interim score is not told: {}", title_of(row), told.error().message);
       waiting_.pop_front();
     }

@@ -170,6 +170,12 @@ void Leases::release(const state::Evaluation& row) {
   }
 }
 
+Status Leases::drop_files(const state::Evaluation& row) {
+  if (averages_.keeps(row) || best_.holds(row)) return {};
+  held_.erase(row.id);
+  return stage_.release(row.lease_path);
+}
+
 bool Leases::holds_folder(const state::Evaluation& row) const {
   return stage_.holds(row.lease_path);
 }

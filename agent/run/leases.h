@@ -32,6 +32,9 @@ class Leases {
   /// Gives the lease back, unless another evaluation of the same weights holds it too, averages to
   /// come need it, or it is kept as one of the best.
   void release(const state::Evaluation& row);
+  /// Removes the folder of a row's lease before the store knows, unless averages to come need it or
+  /// it is kept as one of the best. release() follows once the row has ended.
+  Status drop_files(const state::Evaluation& row);
   /// Moves the lease of a row to another one of the same weights, which becomes leased. False: it
   /// has its own, or needs none.
   Result<bool> hand_over(const state::Evaluation& from, const state::Evaluation& to);

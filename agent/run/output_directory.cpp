@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agent/request/cancel.h"
 #include "agent/request/prune.h"
 #include "agent/request/retry.h"
 #include "agent/run/adoption.h"
@@ -62,13 +63,15 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       notifier_(around.make_notifier()),
       watcher_(around.files, around.clock, *notifier_, watch_options(settings, path_)),
       stage_(around.files, join_path(home_.path, "leases"), around.stopping),
+      pinned_(around.files, join_path(home_.path, "pinned"), around.stopping),
       wanted_(around.files, settings.evaluate, store_->read(), view_),
       space_(around.files, settings.limits, view_, path_),
       averages_(*store_, stage_, wanted_, space_, view_, kept_),
       best_(around, settings.publish, *store_, stage_, space_, averages_, view_, kept_),
       leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
+      pins_(around.files, store_->read(), stage_, pinned_, space_, view_),
       guard_(around.clock, *store_, stage_, settings.evaluate.policy, wanted_, space_, in_flight_,
-             averages_, best_, leases_),
+             averages_, best_, leases_, pins_),
       completion_(*store_, settings.evaluate, wanted_, leases_, view_),
       run_(around, *store_, stage_, averages_, best_, path_, home_, settings.watch.pattern,
            settings.publish.dir),
@@ -141,17 +144,25 @@ Status OutputDirectory::step() {
     sightings_.note(std::move(seen));
   }
   if (now < retry_at_) return {};
-  const Status turn = [&]() -> Status {
+  bool guarded = false;
+  Status turn = [&]() -> Status {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
     take_snapshots();
     EVALCAR_RETURN_IF_ERROR(unfinished_.step(run_.id()));
-    const Status kept = keep_leases();
+    EVALCAR_ASSIGN_OR_RETURN(const bool kept, keep_leases());
+    guarded = kept;
+    const Status room = kept ? guard_disk() : Status();
     // Only now can anything be chosen.
     if (std::exchange(beginning_, is_beginning()) && !beginning_) last_news_ = now;
-    return kept;
+    return room;
   }();
+  // Whatever the store says: where it takes nothing because the disk is full, this makes room.
+  if (!turn.has_value() && !guarded) {
+    if (const Status room = guard_disk(); !room.has_value())
+      spdlog::debug("{}", room.error().message);
+  }
   if (!turn.has_value()) {
     retry_at_ = now + std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay,
                                                           kLeastRetryPause, kRetryPause);
@@ -171,9 +182,10 @@ Status OutputDirectory::step() {
   return handed_out;
 }
 
-/// Which leases are needed is known once all that was found at the start is taken up.
-Status OutputDirectory::keep_leases() {
-  if (!taken_up_) return {};
+/// Which leases are needed is known once all that was found at the start is taken up. True: what
+/// nobody needs is gone, the guard is next.
+Result<bool> OutputDirectory::keep_leases() {
+  if (!taken_up_) return false;
   if (sightings_.empty()) {
     Slice slice(around_);
     EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps(), slice));
@@ -185,7 +197,7 @@ Status OutputDirectory::keep_leases() {
     Slice slice(around_);
     EVALCAR_ASSIGN_OR_RETURN(const bool one_waits, unwanted_.end(run_.id(), slice));
     if (one_waits) last_news_ = around_.clock.monotonic_now();
-    if (!unwanted_.ended()) return {};
+    if (!unwanted_.ended()) return false;
   }
   // Before the guard: what nobody needs makes room, too.
   if (const MonotonicTime now = around_.clock.monotonic_now(); leftovers_.wait(now)) {
@@ -196,8 +208,13 @@ Status OutputDirectory::keep_leases() {
           return averages_.keeps_name(name) || kept_.may_hold(name);
         },
         slice));
-    if (leftovers_.wait(around_.clock.monotonic_now())) return {};  // cut
+    if (leftovers_.wait(around_.clock.monotonic_now())) return false;  // cut
   }
+  return true;
+}
+
+Status OutputDirectory::guard_disk() {
+  if (!run_.known() || run_.unsure() || !taken_up_) return {};
   Slice slice(around_);
   return guard_.step(run_.id(), slice);
 }
@@ -279,6 +296,30 @@ request::Answer OutputDirectory::answer(const request::Retry& retry) {
   return answer;
 }
 
+request::Answer OutputDirectory::answer(const request::Cancel& cancel) {
+  if (!run_.known()) {
+    return {request::Outcome::kNothing, path_ + " is not there, or has no checkpoint yet"};
+  }
+  const auto row = store_->read().evaluation(cancel.evaluation);
+  request::Answer answer = request::cancel_evaluation(*store_, run_.id(), cancel.evaluation);
+  spdlog::info("evalcar cancel {}: {}", cancel.evaluation, answer.text);
+  if (answer.outcome != request::Outcome::kDone || !row.has_value()) return answer;
+  if (in_flight_.active == row->id) in_flight_.superseded.insert(row->id);  // its job ends
+  const auto now = store_->read().evaluation(row->id);
+  if (now.has_value() && !is_partial(*now)) leases_.release(*row);
+  waiting_.look_again();
+  return answer;
+}
+
+request::Answer OutputDirectory::answer(const request::Pin& pin) {
+  if (!run_.known() || run_.unsure() || !sightings_.empty() || silence_.lasts() || is_beginning()) {
+    return {request::Outcome::kFailed, path_ + " is not looked at yet, or not there"};
+  }
+  request::Answer answer = pins_.set(run_.id(), pin);
+  spdlog::info("evalcar pin {}{}: {}", pin.step, pin.off ? " --off" : "", answer.text);
+  return answer;
+}
+
 request::Answer OutputDirectory::answer(const request::Prune& prune) {
   if (!run_.known()) {
     return {request::Outcome::kNothing, path_ + " is not there, or has no checkpoint yet"};
@@ -293,6 +334,7 @@ Status OutputDirectory::record_sightings() {
   Slice slice(around_);
   EVALCAR_ASSIGN_OR_RETURN(const bool recorded, sightings_.record(slice));
   if (recorded) last_news_ = around_.clock.monotonic_now();
+  if (recorded) guard_.look_again();
   if (!sightings_.empty()) return {};
   if (vanished_ended_ || !watcher_.looked() || !watcher_.trouble().empty()) return {};
   EVALCAR_RETURN_IF_ERROR(recorder_.end_vanished(slice));
@@ -453,8 +495,8 @@ Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(const reque
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, requested_.knows(plan));
   if (!checkpoint) return std::optional<request::JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(auto news, requested_.look(plan, first));
-  if (first) last_news_ = around_.clock.monotonic_now();  // something may wait now
-  return std::optional(std::move(news));
+  if (first && news.has_value()) last_news_ = around_.clock.monotonic_now();  // it may wait now
+  return news;
 }
 
 Result<std::optional<state::Evaluation>> OutputDirectory::requested_row(
@@ -526,7 +568,7 @@ Result<bool> OutputDirectory::nothing_left() {
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
   if (!sightings_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
-      !watcher_.settled())
+      !watcher_.settled() || (taken_up_ && !best_.settled()))
     return false;
   if (!run_.known()) return true;
   bool open = false;
@@ -548,6 +590,7 @@ void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   if (!now && around_.clock.monotonic_now() < status_.due(last_news_)) return;
   publish::AgentFacts mine = facts;
   mine.latest_step = view_.newest_step();
+  mine.pinned = pins_.steps();
   const watch::WatchMode mode = watcher_.mode();
   const double poll_s = std::chrono::duration<double>(settings_.watch.poll_interval).count();
   mine.watching = {mode.file_system, mode.notices ? "notices and polling" : "polling", poll_s,

@@ -32,6 +32,7 @@
 #include "agent/run/disk_view.h"
 #include "agent/run/leases.h"
 #include "agent/run/outcomes.h"
+#include "agent/run/pins.h"
 #include "agent/run/posting.h"
 #include "agent/run/publishing.h"
 #include "agent/run/recorder.h"
@@ -177,13 +178,16 @@ class OutputDirectory {
   void look_at_end();
   void look_at_home();
   request::Answer answer(const request::Retry& retry);
+  request::Answer answer(const request::Cancel& cancel);
+  request::Answer answer(const request::Pin& pin);
   request::Answer answer(const request::Prune& prune);
   Status follow_run();
   void forget_run();
   void interrupt_active(const std::string& why);
   Status record_sightings();
   void take_snapshots();
-  Status keep_leases();
+  Result<bool> keep_leases();
+  Status guard_disk();
   bool is_beginning() const;
   bool is_cut_short() const;
 
@@ -198,12 +202,14 @@ class OutputDirectory {
   InFlight in_flight_;
   // Each knows only those above it.
   stage::Stage stage_;
+  stage::Stage pinned_;
   Wanted wanted_;
   DiskSpace space_;
   KeptForBest kept_;
   Averages averages_;
   BestKept best_;
   Leases leases_;
+  Pins pins_;
   DiskGuard guard_;
   Completion completion_;
   CurrentRun run_;

@@ -59,7 +59,13 @@ Status Publishing::publish(const state::Evaluation& row) {
   if (const Status settled = settle_takeover(); !settled.has_value()) {
     return not_published(settled.error());
   }
+  slice_.emplace(around_);
   const auto published = publisher_.publish(row.id, lag_of(row));
+  slice_.reset();
+  if (!published.has_value() && published.error().code == ErrorCode::kCancelled) {
+    look_again_at(around_.clock.monotonic_now());  // somebody changed long files: they are read on
+    return {};
+  }
   if (!published.has_value()) {
     failures_ = 0;  // a new result gets all its tries
     return not_published(published.error());
@@ -81,9 +87,11 @@ Result<bool> Publishing::publish_interim(const state::Evaluation& row,
   }
   EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
   EVALCAR_RETURN_IF_ERROR(settle_takeover());
-  EVALCAR_ASSIGN_OR_RETURN(const auto seq,
-                           publisher_.publish_interim(row.id, interim, lag_of(row)));
-  return seq.has_value();
+  slice_.emplace(around_);
+  const auto seq = publisher_.publish_interim(row.id, interim, lag_of(row));
+  slice_.reset();
+  if (!seq.has_value()) return seq.error();
+  return seq->has_value();
 }
 
 namespace {
@@ -144,9 +152,11 @@ Status Publishing::step() {
     return {};
   }
   EVALCAR_RETURN_IF_ERROR(run_.ensure_home());
-  EVALCAR_RETURN_IF_ERROR(settle_takeover());
   slice_.emplace(around_);
-  const auto done = publisher_.publish_pending(run_.id(), std::nullopt);
+  const auto done = [this]() -> Result<std::int64_t> {
+    EVALCAR_RETURN_IF_ERROR(settle_takeover());
+    return publisher_.publish_pending(run_.id(), std::nullopt);
+  }();
   slice_.reset();
   if (!done.has_value() && done.error().code == ErrorCode::kCancelled) return {};  // goes on
   if (!done.has_value()) {

@@ -70,7 +70,7 @@ class Publishing {
   bool again_ = true;
   std::int64_t failures_ = 0;  ///< tries in a row
   MonotonicTime due_{};
-  std::optional<Slice> slice_;  ///< while publish_pending() runs
+  std::optional<Slice> slice_;  ///< while something is published
 };
 
 }  // namespace evalcar::run

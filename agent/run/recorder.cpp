@@ -37,6 +37,23 @@ void Recorder::forget() {
   checkpoint_of_step_.clear();
 }
 
+namespace {
+
+/// Of weights that somebody wants. Nothing more may ever come of them: a person has to hear why.
+Status say_torn(const state::Reader& rows, std::int64_t run_id, const watch::Sighting& seen) {
+  state::EvaluationFilter filter;
+  filter.run_id = run_id;
+  filter.step = seen.step;
+  filter.kind = kind_of(seen);
+  filter.states = {EvaluationState::kFound};
+  EVALCAR_ASSIGN_OR_RETURN(const auto open, rows.evaluations(filter));
+  if (open.empty()) return {};
+  spdlog::warn("{}: not whole, and nothing moves: {}", title(open.front()), seen.reason);
+  return {};
+}
+
+}  // namespace
+
 std::set<std::int64_t> Recorder::torn_steps() const {
   std::set<std::int64_t> steps;
   for (const auto& [key, seen] : torn_) {
@@ -46,6 +63,8 @@ std::set<std::int64_t> Recorder::torn_steps() const {
 }
 
 Status Recorder::record(const watch::Sighting& seen) {
+  const auto before = torn_.find({seen.step, seen.kind});
+  const std::string said = before == torn_.end() ? std::string() : before->second.reason;
   torn_.erase({seen.step, seen.kind});
   switch (seen.verdict) {
     case Verdict::kWaiting:
@@ -53,7 +72,8 @@ Status Recorder::record(const watch::Sighting& seen) {
     case Verdict::kTorn:
       torn_[{seen.step, seen.kind}] = seen;
       view_.complete.erase({seen.step, seen.kind});  // no lease can be taken of it
-      return record_waiting(seen);
+      EVALCAR_RETURN_IF_ERROR(record_waiting(seen));
+      return seen.reason == said ? Status() : say_torn(store_.read(), run_.id(), seen);
     case Verdict::kOvertaken:
       torn_[{seen.step, seen.kind}] = seen;
       view_.complete.erase({seen.step, seen.kind});

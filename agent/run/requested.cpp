@@ -105,13 +105,20 @@ Result<std::optional<state::Evaluation>> Requested::own_row(const JobPlan& plan)
   return std::optional(std::move(row));
 }
 
-Result<JobNews> Requested::look(const JobPlan& plan, bool first) {
+Result<std::optional<JobNews>> Requested::look(const JobPlan& plan, bool first) {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(plan));
-  if (!checkpoint.has_value()) return news_of(plan, "queued", "its checkpoint was not seen yet");
+  if (!checkpoint.has_value()) return std::optional<JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(state::Evaluation row,
                            store_.plan_evaluation(row_for(plan, checkpoint->id)));
   EVALCAR_ASSIGN_OR_RETURN(const std::string never, begin(row, *checkpoint, first));
-  if (!never.empty()) return news_of(plan, "failed", never);
+  if (!never.empty()) return std::optional(news_of(plan, "failed", never));
+  // The configuration skips what is not there for it; this job has yet to get its own chance.
+  if (first && row.state == EvaluationState::kSkipped) return std::optional<JobNews>();
+  EVALCAR_ASSIGN_OR_RETURN(JobNews news, standing(plan, row));
+  return std::optional(std::move(news));
+}
+
+Result<JobNews> Requested::standing(const JobPlan& plan, const state::Evaluation& row) {
   JobNews news = news_of(plan, "queued", row.reason);
   switch (row.state) {
     case EvaluationState::kPublished:
@@ -126,7 +133,7 @@ Result<JobNews> Requested::look(const JobPlan& plan, bool first) {
           "the evaluation is " + std::string(state::state_name(row.state)) + ": " + row.reason);
     case EvaluationState::kFound: {
       EVALCAR_ASSIGN_OR_RETURN(const std::string lacks,
-                               store_.read().incomplete_reason(checkpoint->id, plan.kind));
+                               store_.read().incomplete_reason(row.checkpoint_id, plan.kind));
       news.reason = "the " + plan.kind +
                     " weights are not complete: " + (lacks.empty() ? "none were seen" : lacks);
       break;

@@ -39,8 +39,9 @@ class Requested {
     return checkpoint.has_value();
   }
   /// How a job stands; what it needs is begun. `first`: it was not asked about before, so that an
-  /// evaluation that ended without numbers gets another chance.
-  Result<request::JobNews> look(const request::JobPlan& plan, bool first);
+  /// evaluation that ended without numbers gets another chance; nullopt: it cannot have it yet,
+  /// since its weights were not seen by this process, and it still is the first time.
+  Result<std::optional<request::JobNews>> look(const request::JobPlan& plan, bool first);
   /// The evaluation that measures a job, if it is one that nobody else wants.
   Result<std::optional<state::Evaluation>> own_row(const request::JobPlan& plan) const;
 
@@ -56,6 +57,7 @@ class Requested {
  private:
   Result<std::optional<state::Checkpoint>> checkpoint_of(const request::JobPlan& plan) const;
   state::NewEvaluation row_for(const request::JobPlan& plan, std::int64_t checkpoint_id) const;
+  Result<request::JobNews> standing(const request::JobPlan& plan, const state::Evaluation& row);
   /// Brings it on its way; "" or why it can never go there.
   Result<std::string> begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
                             bool first);

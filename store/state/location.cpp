@@ -8,6 +8,11 @@
 
 namespace evalcar::state {
 
+namespace {
+constexpr std::size_t kLongestName = 234;
+constexpr std::size_t kCutName = 200;
+}  // namespace
+
 std::string process_environment(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
   return value == nullptr ? std::string() : std::string(value);
@@ -28,7 +33,15 @@ std::string state_directory(const Environment& environment) {
 }
 
 std::string database_stem(const std::string& real_output_dir) {
-  return base_name(real_output_dir) + "-" + sha256_hex(real_output_dir).substr(0, 8);
+  // A file's name has at most 255 bytes, with what is put behind it here and by others; the hash
+  // is of all of it. Characters of UTF-8 stay whole.
+  std::string name = base_name(real_output_dir);
+  if (name.size() > kLongestName) {
+    std::size_t end = kCutName;
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0U) == 0x80U) --end;
+    name.resize(end);
+  }
+  return name + "-" + sha256_hex(real_output_dir).substr(0, 8);
 }
 
 namespace {

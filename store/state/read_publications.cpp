@@ -44,17 +44,50 @@ Result<std::vector<Publication>> Reader::publications(std::int64_t run_id) const
       publication_of);
 }
 
-Result<std::vector<InterimLine>> Reader::interim_lines(std::int64_t run_id) const {
+/// CROSS JOIN: in the order of seq, from there on, and no further than the limit. Found by the run,
+/// all of its rows would be sorted for each page.
+Result<std::vector<Publication>> Reader::publications_after(std::int64_t run_id, std::int64_t seq,
+                                                            std::size_t limit) const {
+  return collect<Publication>(
+      connection_->prepare(
+          "SELECT p.seq, p.evaluation_id, p.line, p.supersedes, p.published_at, p.files "
+          "FROM publication p CROSS JOIN evaluation e USING (evaluation_id) "
+          "WHERE p.seq > ?2 AND e.run_id = ?1 ORDER BY p.seq LIMIT ?3",
+          run_id, seq, limit),
+      publication_of);
+}
+
+Result<std::int64_t> Reader::publication_count(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection_->prepare("SELECT count(*) FROM publication p JOIN evaluation e USING "
+                           "(evaluation_id) WHERE e.run_id = ?1",
+                           run_id));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, rows.step());
+  return rows.integer(0);
+}
+
+/// +run_id: not by the index of that, for the same reason.
+Result<std::vector<InterimLine>> Reader::interim_lines_after(std::int64_t run_id, std::int64_t seq,
+                                                             std::size_t limit) const {
   return collect<InterimLine>(
       connection_->prepare(
-          "SELECT seq, evaluation_id, key, line, supersedes FROM interim WHERE run_id = ?1 "
-          "ORDER BY seq",
-          run_id),
+          "SELECT seq, evaluation_id, key, line, supersedes FROM interim WHERE +run_id = ?1 AND "
+          "seq > ?2 ORDER BY seq LIMIT ?3",
+          run_id, seq, limit),
       [](const Statement& row) -> Result<InterimLine> {
         InterimLine line;
         Columns(row) >> line.seq >> line.evaluation_id >> line.key >> line.line >> line.supersedes;
         return line;
       });
+}
+
+Result<bool> Reader::has_interim(std::int64_t evaluation_id, const std::string& key) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection_->prepare("SELECT 1 FROM interim WHERE evaluation_id = ?1 AND key = ?2",
+                           evaluation_id, key));
+  return rows.step();
 }
 
 Result<std::optional<double>> Reader::interim_fraction(std::int64_t evaluation_id) const {

@@ -122,8 +122,17 @@ class Reader {
   Result<std::optional<Publication>> publication(std::int64_t evaluation_id) const;
   /// All of a run, by seq.
   Result<std::vector<Publication>> publications(std::int64_t run_id) const;
-  /// All lines of a run that tell the score of a part, by seq.
-  Result<std::vector<InterimLine>> interim_lines(std::int64_t run_id) const;
+  /// Those of a run behind this seq, by seq; at most `limit`, and no others are read: a long run's
+  /// are looked at in pages.
+  Result<std::vector<Publication>> publications_after(std::int64_t run_id, std::int64_t seq,
+                                                      std::size_t limit) const;
+  /// How many lines of results were decided in a run.
+  Result<std::int64_t> publication_count(std::int64_t run_id) const;
+  /// The lines of a run that tell the score of a part, in pages as publications_after().
+  Result<std::vector<InterimLine>> interim_lines_after(std::int64_t run_id, std::int64_t seq,
+                                                       std::size_t limit) const;
+  /// A line of this evaluation with this key was decided.
+  Result<bool> has_interim(std::int64_t evaluation_id, const std::string& key) const;
   /// How much of an evaluation its latest interim score is of; absent: it has none, or the device
   /// failed since (protocol::is_device_fault), so that none is to be believed.
   Result<std::optional<double>> interim_fraction(std::int64_t evaluation_id) const;

@@ -3,12 +3,13 @@ same questions to lmms-eval's own server in the same minute.
 
     EVALCAR_BUILD_DIR=build/dev build/venv/bin/python -m pytest -s tests/bench/test_http_bench.py"""
 
-import http.client
 import pathlib
 import random
+import re
+import selectors
+import socket
 import sqlite3
 import sys
-import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -29,39 +30,59 @@ def rss_mb(pid):
     raise AssertionError("no VmRSS")
 
 
+class Client:
+    """One connection, which asks again as soon as it has its answer. It knows only answers with a Content-Length."""
+
+    def __init__(self, host, port, paths):
+        self.socket = socket.create_connection((host, port), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.requests = [f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode() for path in paths]
+        self.seconds, self.errors = [], []
+        self.left = REQUESTS // CLIENTS
+
+    def ask(self):
+        self.received = b""
+        self.begun = time.perf_counter()
+        self.socket.send(self.requests[self.left % len(self.requests)])
+
+    def take(self):
+        """What has come. True: there is nothing more to ask."""
+        data = self.socket.recv(1 << 16)
+        self.received += data
+        head, found, body = self.received.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head) if found else None
+        if data and (length is None or len(body) < int(length[1])):
+            return False
+        self.seconds.append(time.perf_counter() - self.begun)
+        if not head.startswith(b"HTTP/1.1 200 "):
+            self.errors.append(self.received[:100])
+        self.left = self.left - 1 if data else 0
+        if self.left > 0:
+            self.ask()
+        return self.left == 0
+
+
 def hammer(host, port, paths):
-    """Seconds of each request; every client keeps its connection."""
-    spent, errors, lock = [], [], threading.Lock()
-    barrier = threading.Barrier(CLIENTS)
-
-    def client(number):
-        connection = http.client.HTTPConnection(host, port, timeout=60)
-        mine = []
-        barrier.wait()
-        for i in range(REQUESTS // CLIENTS):
-            path = paths[(number + i) % len(paths)]
-            start = time.perf_counter()
-            try:
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                answer.read()
-                if answer.status != 200:
-                    errors.append((path, answer.status))
-            except OSError as error:
-                errors.append((path, repr(error)))
-                connection.close()
-            mine.append(time.perf_counter() - start)
-        connection.close()
-        with lock:
-            spent.extend(mine)
-
-    threads = [threading.Thread(target=client, args=(n,)) for n in range(CLIENTS)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sorted(spent), errors, time.perf_counter() - start
+    """Seconds of each request; every client keeps its connection. One thread asks for all of them: fifty would wait for each other
+    (Python runs one at a time), and that would be measured."""
+    clients = [Client(host, port, paths[number % len(paths):] + paths[:number % len(paths)]) for number in range(CLIENTS)]
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client.socket, selectors.EVENT_READ, client)
+        start = time.perf_counter()
+        for client in clients:
+            client.ask()
+        open_clients = CLIENTS
+        while open_clients > 0:
+            for key, _ in selector.select(60):
+                if key.data.take():
+                    selector.unregister(key.fileobj)
+                    open_clients -= 1
+        wall = time.perf_counter() - start
+    for client in clients:
+        client.socket.close()
+    return sorted(second for client in clients for second in client.seconds), [error for client in clients for error in client.errors], wall
 
 
 def fill_book(path, job_id):
@@ -107,7 +128,7 @@ def measure(bench, real):
     sidecar, api = serving(bench)
     job = api.submit(folder)
     api.wait_for(job, "running")
-    hammer("127.0.0.1", api.port, ["/health"])  # all threads of the clients were there once
+    hammer("127.0.0.1", api.port, ["/health"])  # all connections were there once
     before = rss_mb(sidecar.process.pid)
     ours, errors, wall = hammer("127.0.0.1", api.port, ["/health", "/queue", f"/jobs/{job}"])
     growth = rss_mb(sidecar.process.pid) - before

@@ -84,6 +84,8 @@ def measure(bench):
     run = api.get("/page/data")["run"]
     first, body = fetched(api, "/page/data")
     spent = sorted(fetched(api, "/page/data")[0] for _ in range(10))
+    version = json.loads(body)["version"]
+    _, nothing_new = fetched(api, f"/page/data?since={version}")
     bare = sorted(fetched(api, "/health")[0] for _ in range(10))
 
     def beats(stream):
@@ -103,6 +105,7 @@ def measure(bench):
     connection.close()
     numbers = len(json.loads(body)["metrics"])
     print(f"{STORED} evaluations, {numbers} numbers: /page/data is {len(body) / 1e6:.1f} MB; p50 {spent[5] * 1e3:.1f} ms, "
-          f"{spent[5] / bare[5]:.0f} times /health; the first one {first / spent[5]:.1f} times as long")
+          f"{spent[5] / bare[5]:.0f} times /health; the first one {first / spent[5]:.1f} times as long; "
+          f"to who has them {len(nothing_new) / 1e3:.1f} kB")
     print(f"an event is {len(json.dumps(told[-1])) / 1e3:.1f} kB; of a processor, idle {100 * alone:.2f} %, with a page open {100 * watched:.2f} %")
     return [(event["version"], numbers) for event in told]

@@ -16,13 +16,13 @@ def write_safetensors(path, seed, rows=64):
     pathlib.Path(path).write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
-def write_hugging_face(run, step, seed=None, pause=0.0, **state):
+def write_hugging_face(run, step, seed=None, pause=0.0, rows=64, **state):
     """checkpoint-<step> in the order of files of the Hugging Face Trainer: trainer_state.json, with `state`, comes last."""
     folder = pathlib.Path(run) / f"checkpoint-{step}"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen2_5_vl", "architectures": ["X"]}))
     time.sleep(pause)
-    write_safetensors(folder / "model.safetensors", seed if seed is not None else f"{run} {step}")
+    write_safetensors(folder / "model.safetensors", seed if seed is not None else f"{run} {step}", rows)
     for name, content in TOKENIZER.items():
         (folder / name).write_text(content)
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, **state}))

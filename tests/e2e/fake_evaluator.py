@@ -165,8 +165,9 @@ class Fake:
             self.send(**{"type": "error", "id": message["id"], "kind": "unsupported", "stage": "loading",
                          "message": "made up", "retryable": False, "fatal": False, **settings()["error"]})
             return
+        base = ["--model_name_or_class", message["base_model"]] if message["base_model"] else []
         done = subprocess.run([os.environ["EVALCAR"], "inspect", message["dir"], "--weights", message["weights"], "--hash",
-                               "--json", "--model_name_or_class", message["base_model"]], capture_output=True, text=True)
+                               "--json", *base], capture_output=True, text=True)
         if done.returncode != 0:
             self.send(type="error", id=message["id"], kind="corruption", stage="loading", message=done.stderr[:500],
                       retryable=False, fatal=False)

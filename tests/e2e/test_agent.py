@@ -210,6 +210,33 @@ def test_sighup_reads_the_configuration_again_and_a_bad_one_changes_nothing(benc
     assert sidecar.stop() == 0
 
 
+def test_signals_that_a_batch_system_sends_to_all_end_nothing_and_are_said_once(bench):
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: "watching" in s.log(), what="the start")
+    for name in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGUSR1):
+        sidecar.process.send_signal(name)
+        sidecar.wait_for(lambda s, name=name: name.name.removeprefix("SIG") in s.log(), what="a word about it")
+
+    checkpoints.write_hugging_face(bench.run, 5)
+
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
+    assert sidecar.log().count("USR1") == 1
+    assert sidecar.stop() == 0
+
+
+def test_a_limit_of_file_sizes_is_an_error_of_writing_and_no_silent_end(bench):
+    """The kernel sends SIGXFSZ for what `ulimit -f` does not allow."""
+    bench.tell()
+    sidecar = bench.sidecar()
+    sidecar.command = ["prlimit", "--fsize=20000", *sidecar.command]
+    sidecar.start("--once")
+
+    code = sidecar.wait(60)
+
+    assert code in (1, 2), code
+    assert "File too large" in sidecar.log() or "full" in sidecar.log() or "disk I/O error" in sidecar.log()
+
+
 def test_policy_latest_gives_older_checkpoints_up(bench):
     for step in (5, 10, 15):
         checkpoints.write_hugging_face(bench.run, step)

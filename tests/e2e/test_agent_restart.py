@@ -106,6 +106,24 @@ def test_a_last_save_without_its_end_marker_does_not_keep_once_from_ending(bench
     assert state == "quarantined" and "end_marker" in reason
 
 
+def test_why_a_lone_checkpoint_is_not_measured_is_said_once(bench):
+    """Nothing newer ever sets it aside: without a word of its own nobody would know."""
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:100])
+    sidecar = bench.sidecar("--set", "watch.settle_time=500ms", "--set", "watch.poll_interval=200ms").start()
+
+    sidecar.wait_for(lambda s: "not whole" in s.log(), timeout=60, what="a word about it")
+    reason = sidecar.states()[5, "regular"][1]
+    checkpoints.write_hugging_face(bench.run, 3)
+    sidecar.wait_for(lambda s: s.published() == {(3, "regular")}, what="another one")
+
+    assert reason and sidecar.log().count(f"not whole, and nothing moves: {reason}") == 1, sidecar.log()
+    (folder / "model.safetensors").write_bytes(whole)
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), what="it, once it is whole")
+    assert sidecar.stop() == 0
+
+
 def test_a_torn_checkpoint_that_went_while_no_agent_ran_ends_as_lost(bench):
     checkpoints.write_hugging_face(bench.run, 10)
     torn = checkpoints.write_hugging_face(bench.run, 5)

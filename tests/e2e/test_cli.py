@@ -52,8 +52,8 @@ def evalcar(bench):
                        XDG_STATE_HOME=str(bench.home / "state"))
 
     def run(*arguments, **changes):
-        return subprocess.run([str(bench.bin_dir / "evalcar"), *map(str, arguments)], capture_output=True, text=True,
-                              env={**environment, **changes}, timeout=60, cwd=bench.home)
+        return subprocess.run([str(bench.bin_dir / "evalcar"), *[a if isinstance(a, bytes) else str(a) for a in arguments]], capture_output=True,
+                              text=True, errors="replace", env={**environment, **changes}, timeout=60, cwd=bench.home)
 
     return run
 
@@ -143,6 +143,58 @@ def test_nothing_is_written_where_a_trainer_would_stumble_over_it(bench, evalcar
 
     assert folder.stat().st_mtime_ns == before
     assert [p.name for p in bench.run.iterdir()] == ["checkpoint-5"]
+
+
+def test_a_page_or_plot_never_takes_the_place_of_a_link_or_a_pipe(bench, evalcar):
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar = bench.sidecar()
+    assert sidecar.once() == 0, sidecar.log()
+    target, link, loose, pipe = (bench.home / name for name in ("page.html", "link.html", "loose.html", "pipe"))
+    target.write_text("before")
+    link.symlink_to(target.name)
+    loose.symlink_to("later.html")
+    os.mkfifo(pipe)
+
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    for place in (link, loose, pipe):
+        done = evalcar("results", "--db", sidecar.database, "--html", place)
+        assert done.returncode == 0, done
+    piped = reader.communicate(timeout=60)[0]
+
+    assert link.is_symlink() and loose.is_symlink() and pipe.is_fifo()
+    for page in (piped, target.read_text(), (bench.home / "later.html").read_text()):
+        assert page.lower().startswith("<!doctype html") and page.endswith("</html>\n")
+
+
+def test_what_is_no_database_and_no_directory_is_refused_and_not_waited_for(bench, evalcar):
+    pipe = bench.home / "pipe.db"
+    os.mkfifo(pipe)
+    for command in (["status"], ["results"], ["prune", "--keep", "1"], ["retry", "5"]):
+        done = evalcar(*command, "--db", pipe)
+        assert done.returncode == 2 and "not a regular file" in done.stderr, done
+    done = evalcar("prune", "--db", bench.home / "none.db", "--keep", "99999999999999999999")
+    assert done.returncode == 2 and "--keep" in done.stderr, done
+    done = evalcar("run", os.fsencode(bench.home) + b"/caf\xe9", "--tasks", "docvqa_val")
+    assert done.returncode == 2 and "not UTF-8" in done.stderr, done
+
+
+def test_a_relative_directory_means_nothing_where_the_folder_of_the_start_is_gone(bench):
+    folder = bench.home / "gone"
+    folder.mkdir()
+    command = 'cd "$1" && rmdir "$1" && exec "$2" run OUT --tasks docvqa_val --once'
+    done = subprocess.run(["sh", "-c", command, "sh", folder, bench.evalcar], capture_output=True, text=True, timeout=60, check=False,
+                          env=dict(os.environ, XDG_STATE_HOME=str(bench.home / "state")))  # fmt: skip
+    assert done.returncode == 2 and "is gone" in done.stderr, done
+
+
+def test_the_same_directory_named_twice_is_an_error_that_names_both(bench, evalcar):
+    (bench.home / "link").symlink_to(bench.run)
+    (bench.home / "twice.toml").write_text(f'[watch]\noutput_dir = ["{bench.run}", "{bench.home}/link/"]\n')
+
+    done = evalcar("run", "--config", "twice.toml", "--tasks", "docvqa_val", "--once")
+
+    assert done.returncode == 2, done
+    assert str(bench.run) in done.stderr and f"{bench.home}/link" in done.stderr
 
 
 def test_eval_json_has_the_documented_fields(bench, evalcar):

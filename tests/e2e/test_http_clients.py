@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import checkpoints
@@ -61,6 +62,17 @@ class Engine:
     def save(self, step, folder):
         self.process.stdin.write(f"{step} {folder}\n")
         self.process.stdin.flush()
+
+    def wait_for(self, line):
+        """Reads its output up to this line, which end() then no longer sees."""
+        deadline = threading.Timer(120, self.process.kill)
+        deadline.start()
+        try:
+            if any(said.strip() == line for said in self.process.stdout):
+                return
+        finally:
+            deadline.cancel()
+        raise AssertionError(self.process.communicate()[1])
 
     def end(self, timeout=180):
         """(what the trainer tracked by step, all its output)"""
@@ -133,6 +145,33 @@ def test_an_unmodified_lmms_engine_logs_every_score_also_the_last_and_after_a_re
         assert row == {"eval/docvqa_val/anls": pytest.approx(value_of(bench, folders[step]))}
     assert len(bench.heard("load")) == 3  # watcher and trainer asked for the same
     assert len(sidecar.metrics_lines()) == 3
+
+
+def test_what_was_asked_for_while_the_agent_was_away_is_asked_for_again_and_refusals_are_not(bench, source_dir):
+    api = Api(free_port())
+    engine = Engine(source_dir, api)
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    engine.save(5, folder)
+    engine.save(10, bench.home / "elsewhere" / "checkpoint-10")
+    engine.wait_for("submitted 10 2")
+    _, api = serving(bench, port=api.port)
+
+    tracked, output = engine.end()
+
+    assert tracked == {5: {"eval/docvqa_val/anls": pytest.approx(value_of(bench, folder))}}
+    assert "evaluation of step 10: 4" in output
+
+
+def test_an_agent_that_never_comes_is_given_up_by_name_of_the_steps(bench, source_dir, monkeypatch):
+    monkeypatch.setenv("EVALCAR_PATIENCE", "1.5")
+    engine = Engine(source_dir, Api(free_port()))
+    for step in (5, 10):
+        engine.save(step, checkpoints.write_hugging_face(bench.run, step))
+
+    tracked, output = engine.end()
+
+    assert tracked == {}
+    assert "silent for 2 s: the scores of steps 5, 10" in output
 
 
 def test_lmms_engine_asks_for_ema_and_brings_its_token(bench, source_dir, shards):

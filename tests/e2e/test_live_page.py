@@ -9,6 +9,7 @@ import time
 
 import checkpoints
 import pytest
+from harness import leases
 from http_server import serving
 from test_page import CHROMIUM, PHONE, browser, opened_at  # noqa: F401  (a fixture)
 
@@ -42,9 +43,12 @@ def test_a_result_appears_without_a_reload(browser, bench):  # noqa: F811
     with opened(browser, api) as page:
         shows(page, f"{SCORES} === 1")
         page.evaluate("window.same = true")
+        answers = []
+        page.on("response", lambda answer: answers.append(answer) if "/page/data" in answer.url else None)
         checkpoints.write_hugging_face(bench.run, 10)
         shows(page, f"{SCORES} === 2")
         assert page.evaluate("window.same")
+        assert {row["step"] for row in answers[0].json()["metrics"]} == {10}  # nothing is told twice
         ((value,),) = sidecar.query("SELECT value FROM metrics WHERE step = 10 AND metric = 'anls'")
         assert page.locator("#scores tbody tr").first.inner_text().split()[:2] == ["10", f"{value:.4f}"]
         assert "running for" in page.locator("#agent").inner_text()
@@ -214,8 +218,56 @@ def test_retry_by_whoever_has_the_token(browser, bench):  # noqa: F811
         assert EVIL.replace("\u2028", "") in page.locator("#queue").inner_text().replace("\u2028", "")
         page.get_by_role("button", name="retry step 5").click()
         shows(page, f"{SCORES} === 1")
-        assert page.locator("#queue button").count() == 0
+        assert page.get_by_role("button", name="retry").count() == 0
     assert sidecar.published() == {(5, "regular")}
+
+
+def test_what_runs_and_what_waits_is_cancelled_by_whoever_has_the_token(browser, bench):  # noqa: F811
+    token = bench.home / "token"
+    token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
+    bench.tell(delay=600)
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar, api = serving(bench, "--set", f"server.token_file={token}", "--set", "evaluate.policy=every", token=TOKEN)
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "evaluating", what="the evaluation")
+    sidecar.wait_for(lambda s: s.states().get((10, "regular"), ("",))[0] == "leased", what="the other one")
+    assert api.ask("POST", "/page/cancel", {"run": api.get("/page/data")["run"], "evaluation": 1}, headers={"Authorization": "Bearer x"})[0] == 401
+    assert api.ask("POST", "/page/cancel", {"run": api.get("/page/data")["run"], "evaluation": -1})[0] == 422
+    with opened(browser, api, http_credentials={"username": "me", "password": TOKEN}) as page:
+        for step in (10, 5):
+            page.get_by_role("button", name=f"cancel step {step} regular").focus()
+            page.keyboard.press("Enter")
+            sidecar.wait_for(lambda s, step=step: s.states()[step, "regular"][0] == "skipped", what="the end")
+        shows(page, "document.querySelectorAll('#queue button').length === 0")
+        assert "cancelled by hand" in page.locator("#queue").inner_text()
+    assert leases(bench.run) == []
+    # It goes on with what comes, and a restart leaves what was cancelled as it is.
+    bench.tell()
+    checkpoints.write_hugging_face(bench.run, 15)
+    sidecar.wait_for(lambda s: s.published() == {(15, "regular")}, what="the next one")
+    sidecar.kill()
+    sidecar.start()
+    api.wait_until_up(sidecar)
+    checkpoints.write_hugging_face(bench.run, 20)
+    sidecar.wait_for(lambda s: s.published() == {(15, "regular"), (20, "regular")}, what="the one after the restart")
+    assert [sidecar.states()[step, "regular"][0] for step in (5, 10)] == ["skipped"] * 2
+
+
+def test_a_step_is_pinned_and_let_go_by_keys(browser, bench):  # noqa: F811
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar, api = serving(bench)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
+    pinned = bench.run / "_evalcar" / "pinned" / "5-1-regular"
+    with opened(browser, api) as page:
+        shows(page, "document.querySelector('#queue button')")
+        page.get_by_role("button", name="pin step 5 regular", exact=True).focus()
+        page.keyboard.press("Enter")
+        shows(page, "document.activeElement.getAttribute('aria-label') === 'unpin step 5 regular'")
+        assert pinned.exists()
+        page.keyboard.press("Enter")
+        shows(page, "document.activeElement.getAttribute('aria-label') === 'pin step 5 regular'")
+        assert not pinned.exists()
 
 
 def test_only_so_many_pages_are_told_and_each_one_that_closes_makes_room(bench):

@@ -69,6 +69,20 @@ def test_the_best_checkpoints_outlive_retention_and_are_named_in_best_json(bench
     check_published_once(sidecar, {(step, "regular"): sha256 for step, sha256 in hashes.items()})
 
 
+def test_an_agent_that_ends_leaves_no_more_than_the_best(bench):
+    """Whatever the order of the numbers: the last one measured may be the best, or not."""
+    for k in range(4):
+        run = bench.home / f"run{k}"
+        for step in (5, 10):
+            checkpoints.write_hugging_face(run, step, seed=f"{k} {step}")
+        bench.run = run
+        sidecar = bench.sidecar("--set", "publish.keep_best=1", "--set", f"store.path={bench.home}/{k}.db")
+
+        assert sidecar.once() == 0, sidecar.log()
+
+        assert leases(run) == names_of([best_json(bench)["regular"]["step"]])
+
+
 def test_kills_at_any_time_leave_the_same_best_checkpoints(bench):
     bench.tell(delay=0.02)
     sidecar = bench.sidecar("--set", "publish.keep_best=1").start()

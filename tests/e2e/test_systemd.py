@@ -46,14 +46,40 @@ def test_the_drop_in_goes_into_the_units_folder_and_replaces_an_older_one(bin_di
     assert path.stat().st_mode & 0o444 == 0o444
 
 
+def test_the_drop_in_names_every_place_that_the_agent_writes_to(bin_dir, tmp_path):
+    (tmp_path / "out").mkdir()
+    config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', watch__snapshot_dir=f'"{tmp_path}/snapshots"',
+                           server__unix_socket=f'"{tmp_path}/socket/evalcar.sock"')  # fmt: skip
+    for name in ("snapshots", "socket"):
+        (tmp_path / name).mkdir()
+
+    done = init(bin_dir, "--systemd", "--config", config)
+
+    assert f'ReadWritePaths="{tmp_path}/out" "{tmp_path}/snapshots" "{tmp_path}/socket"\n' in done.stdout, done.stderr
+
+
+def test_where_our_folder_lies_beside_the_checkpoints_both_are_writable_as_one(bin_dir, tmp_path):
+    """accelerate's own naming. A unit's paths are mounts of their own: no hard link leads from one to another."""
+    checkpoint = tmp_path / "project" / "checkpoints" / "checkpoint_0"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "random_states_0.pkl").touch()
+    config = configuration(tmp_path, watch__output_dir=f'"{checkpoint.parent}"', watch__pattern='"checkpoint_{step}"')
+
+    done = init(bin_dir, "--systemd", "--config", config)
+
+    assert f'ReadWritePaths="{tmp_path}/project"\n' in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("words, said", [
     (["--systemd"], "--config"),
     (["--systemd", "--config", "none.toml"], "none.toml"),
     (["--systemd", "--config", "empty.toml"], "watch.output_dir"),
     (["--systemd", "--config", "my run.toml"], "my run"),
+    (["--systemd", "--config", "relative.toml"], "not an absolute path"),
 ])  # fmt: skip
 def test_a_drop_in_that_cannot_be_made_says_why(bin_dir, tmp_path, words, said):
     (tmp_path / "empty.toml").write_text("")
+    (tmp_path / "relative.toml").write_text('[watch]\noutput_dir = "runs/a"\n')
     (tmp_path / "my run.toml").write_text(f'[watch]\noutput_dir = "{tmp_path}"\n')
 
     done = init(bin_dir, *words, cwd=tmp_path)

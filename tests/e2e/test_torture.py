@@ -70,14 +70,13 @@ def test_every_checkpoint_of_a_tortured_trainer_has_its_point(bench):
 @pytest.mark.parametrize("layout, rotation, limit", [("fsdp2", "lmms-engine", 1), ("hf", "hugging-face", 2),
                                                      ("hf_indexed", "hugging-face", 1), ("dcp", "lmms-engine", 2)])  # fmt: skip
 def test_500_checkpoints_of_a_tortured_trainer_have_500_points(bench, figures, layout, rotation, limit):
-    """125 of each layout; the whole is 500 of 500."""
-    steps = 125
+    """At least 125 of each layout that were whole once, beside saves that were cut short; the whole is 500 of 500."""
+    steps = 150
     trainer = TortureTrainer(bench.home / "trainer", bench.run, steps=steps, layouts=[layout], interval=1.0, world_size=4, late=0.1,
-                             again=0.1, life=[10.0, 30.0], away=1.2, pause=0.03, rotation=rotation, limit=limit, seed=steps)
+                             again=0.1, half=0.1, life=[10.0, 30.0], away=1.2, pause=0.03, rotation=rotation, limit=limit, seed=steps)
     right, of = torture(bench, trainer, agent_life=(3.0, 10.0), seed=7, drain=600)
-    points = steps * (2 if layout == "fsdp2" else 1)
-    figures(f"torture, {layout}, {rotation}'s retention of {limit}: {right} of {points} points")
-    assert right == of == points
+    figures(f"torture, {layout}, {rotation}'s retention of {limit}: {right} of {of} points")
+    assert right == of >= 125 * (2 if layout == "fsdp2" else 1)
 
 
 # ---- the trainer's own safety: retention as if nobody were there

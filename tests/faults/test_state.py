@@ -1,5 +1,5 @@
-"""Part A of the fault matrix: crash, disk, state. Each row is a test of its name; where a row speaks of the HTTP API, a watched
-checkpoint stands for the job."""
+"""Part A of the fault matrix: crash, disk, state. Each row is a test of its name; what a row asks of the HTTP API is in
+test_api_beside_faults.py, here a watched checkpoint stands for the job."""
 
 import concurrent.futures
 import errno
@@ -20,7 +20,7 @@ import fake_evaluator
 import pytest
 import state_tools
 import tools
-from harness import check_published_once, hash_of
+from harness import check_published_once, hash_of, leases
 from state_tools import Fault, check_whole, generated, save
 
 @pytest.fixture(autouse=True)
@@ -483,6 +483,34 @@ def test_enospc_state(bench, namespace):
     bench.tell()
     check_published_once(sidecar, expected)
     tools.check_canary(bench, sidecar)
+    sidecar.stop()
+
+
+def test_enospc_leases_and_state(bench, namespace):
+    """Checkpoints, leases and database on one disk that somebody fills: leases are given up though nothing can be recorded, and
+    what became of their evaluations is recorded once there is room."""
+    folder = bench.home / "small"
+    inside = namespace.mount_tmpfs(folder, "size=32m")
+    (inside / "out").mkdir()
+    bench.tell(delay=60)
+    sidecar = bench.sidecar("--set", "evaluate.policy=every", "--set", "watch.poll_interval=1s")
+    sidecar.command[2] = str(folder / "out")
+    state_tools.put_database(sidecar, folder / "state.db", namespace)
+    namespace.enter(sidecar)
+    bench.run = sidecar.run = inside / "out"
+    sidecar.start()
+    for step in (5, 10, 15, 20):
+        checkpoints.write_hugging_face(bench.run, step, rows=8192)
+        sidecar.wait_for(lambda s, step=step: f"{step}-1-regular" in leases(bench.run), what="the lease")
+        checkpoints.prune_hugging_face(bench.run, 1)
+    sidecar.wait_for(lambda s: s.states()[5, "regular"][0] == "evaluating", what="the first job")
+    state_tools.fill(inside)
+
+    sidecar.wait_for(lambda s: len(leases(bench.run)) <= 2, timeout=30, what="room")
+
+    assert "5-1-regular" in leases(bench.run), "the lease that is read from"
+    sidecar.wait_for(lambda s: s.states()[10, "regular"][0] == "lost", timeout=tools.CONVERGES_S, what="the row")
+    assert "its lease was given up: free disk space is below" in sidecar.states()[10, "regular"][1]
     sidecar.stop()
 
 

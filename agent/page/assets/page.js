@@ -6,6 +6,8 @@ const KINDS = ["regular", "ema", "average"];
 const KIND_NAMES = {regular: "regular", ema: "EMA", average: "average"};
 const ENDED = ["published", "skipped", "superseded", "lost", "quarantined"];
 const RETRIED = ["failed", "quarantined"];
+const CANCELLED = ["found", "complete", "leased", "loading", "evaluating", "failed"];
+const PINNED = ["complete", "leased", "loading", "evaluating", "scored", "published"];
 const SAMPLES_A_PAGE = 20;
 const CONFIDENCE = 1.96;
 const MOST_ENDED = 50;
@@ -256,11 +258,11 @@ function moveByKeys(event) {
 }
 
 // In words what a person may do about it; only where a server does it.
-function retryButton(row) {
-  const button = element("button", "retry");
+function actionButton(row, action, fields) {
+  const button = element("button", action);
   button.type = "button";
-  button.setAttribute("aria-label", "retry step " + row.step + " " + (KIND_NAMES[row.checkpoint_type] || row.checkpoint_type));
-  button.addEventListener("click", () => retry(row.step));
+  button.setAttribute("aria-label", action + " step " + row.step + " " + (KIND_NAMES[row.checkpoint_type] || row.checkpoint_type));
+  button.addEventListener("click", () => change(action, fields));
   return button;
 }
 
@@ -271,7 +273,12 @@ function evaluationLine(row) {
   const state = element("td", row.state, row.state + " text");
   const progress = element("td", Math.floor(100 * row.progress) + " %");
   const reason = element("td", row.reason || "", "text wrap");
-  if (live.on && RETRIED.includes(row.state)) reason.append(" ", retryButton(row));
+  if (live.on && RETRIED.includes(row.state)) reason.append(" ", actionButton(row, "retry", {step: row.step}));
+  if (live.on && PINNED.includes(row.state)) {
+    const action = live.pinned.includes(row.step) ? "unpin" : "pin";
+    reason.append(" ", actionButton(row, action, {step: row.step}));
+  }
+  if (live.on && CANCELLED.includes(row.state)) reason.append(" ", actionButton(row, "cancel", {evaluation: row.evaluation_id}));
   line.append(head, element("td", KIND_NAMES[row.checkpoint_type] || row.checkpoint_type, "text"), state, progress,
               element("td", row.tasks.join(", "), "text"), reason);
   return line;
@@ -318,9 +325,11 @@ function showStatus(page) {
   byId("run").textContent = page.run || "";
   byId("told").textContent = "As of " + page.status.time + ".";
   showAgent(page.status, page.live);
+  live.pinned = (page.status.agent && page.status.agent.pinned) || [];
   const focused = document.activeElement && document.activeElement.getAttribute("aria-label");
   showQueue(page.status.evaluations);
-  const again = focused && [...byId("queue").querySelectorAll("button")].find((b) => b.getAttribute("aria-label") === focused);
+  const same = (label) => label.replace(/^unpin/, "pin");  // the button that it became
+  const again = focused && [...byId("queue").querySelectorAll("button")].find((b) => same(b.getAttribute("aria-label")) === same(focused));
   if (again) again.focus();
 }
 
@@ -333,7 +342,7 @@ function show(page) {
 
 // ---- the server: what is new, samples, and what may be asked of it
 
-const live = {on: false, run: "", version: null, asking: false, events: null, timer: 0};
+const live = {pinned: [], on: false, run: "", version: null, numbers: new Map(), asking: false, events: null, timer: 0};
 const samples = {row: null, offset: 0, asked: 0};
 
 const query = (fields) => "?" + new URLSearchParams(fields).toString();
@@ -357,8 +366,9 @@ async function refresh() {
   live.asking = true;
   try {
     const asked = live.run;
-    const page = await ask("page/data" + query({run: asked}));
+    const page = await ask("page/data" + query({run: asked, since: live.version || ""}));
     if (asked !== live.run) return;  // another one was chosen meanwhile
+    take(page);
     live.version = page.version;
     live.run = page.run;  // of an output directory that was made anew: its run of now
     showRuns(page.runs);
@@ -367,6 +377,13 @@ async function refresh() {
   } finally {
     live.asking = false;
   }
+}
+
+// All numbers, or those that changed since the version that we have.
+function take(page) {
+  if (page.since === undefined || page.since !== live.version) live.numbers.clear();
+  for (const row of page.metrics) live.numbers.set(JSON.stringify([row.step, row.checkpoint_type, row.task, row.metric, row.filter]), row);
+  page.metrics = [...live.numbers.values()];
 }
 
 function showRuns(runs) {
@@ -421,10 +438,10 @@ async function begin() {
   }
 }
 
-async function retry(step) {
+async function change(action, fields) {
   try {
     const headers = {"Content-Type": "application/json"};
-    const answer = await ask("page/retry", {method: "POST", headers, body: JSON.stringify({run: live.run, step})});
+    const answer = await ask("page/" + action, {method: "POST", headers, body: JSON.stringify({run: live.run, ...fields})});
     tell(answer.text);
   } catch (error) {
     tell(error.message);

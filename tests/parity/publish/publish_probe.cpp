@@ -10,7 +10,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "agent/publish/event_file.h"
+#include "agent/publish/event_log.h"
 #include "agent/publish/results_files.h"
 
 using namespace evalcar;
@@ -67,13 +67,14 @@ int write_results(const std::string& spec_path, const std::string& out) {
 int write_events(const std::string& path, const std::string& spec_path) {
   std::ifstream file(spec_path);
   RealFileSystem files;
+  publish::EventLog log(files, path);
   for (const Json& event : Json::parse(file)) {
     const double time = event["time"];
-    const Status appended = publish::append_event(
-        files, path, time,
-        publish::step_event(
-            time, event["step"], event["values"].get<std::map<std::string, double>>(),
-            event.value("texts", Json::object()).get<std::map<std::string, std::string>>()));
+    const Status appended = log.append(
+        {{time,
+          publish::step_event(
+              time, event["step"], event["values"].get<std::map<std::string, double>>(),
+              event.value("texts", Json::object()).get<std::map<std::string, std::string>>())}});
     if (!appended.has_value()) return fail(appended.error());
   }
   return 0;

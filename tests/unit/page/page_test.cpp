@@ -1,5 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "agent/page/page_data.h"
 #include "agent/page/page_file.h"
@@ -94,6 +96,64 @@ TEST_CASE("the version of a live page's data changes exactly with its numbers") 
   const json fresh =
       json::parse(must(page::page_data(s.store->read(), s.clock, s.run.name, std::nullopt, true)));
   CHECK(again["metrics"] == fresh["metrics"]);
+}
+
+TEST_CASE("who has the numbers of an earlier version is told those that changed since, or all") {
+  test::Scenario s;
+  s.bring(s.plan(100).id, state::EvaluationState::kScored, "w", 0.75);
+  page::LiveDocument document(s.run.name);
+  const auto reader = must(state::Reader::open(s.db()));
+  const auto since = [&](const std::string& version) {
+    return json::parse(
+        must(document.text(reader, s.clock, std::nullopt, {{s.run.name}, true, version})));
+  };
+  const std::string first = since("")["version"];
+  s.bring(s.plan(200).id, state::EvaluationState::kScored, "v", 0.5);
+  const json news = since(first);
+  CHECK(news["since"] == first);
+  REQUIRE(news["metrics"].size() == 1);
+  CHECK(news["metrics"][0]["step"] == 200);
+  const std::string second = news["version"];
+  CHECK(second != first);
+  CHECK(since(second)["metrics"].empty());
+
+  for (const std::string& strange :
+       std::vector<std::string>{"", "5", "x-1", second + "0", first + "x"}) {
+    INFO(strange);
+    const json whole = since(strange);
+    CHECK_FALSE(whole.contains("since"));
+    CHECK(whole["metrics"].size() == 2);
+  }
+
+  // The same step with other content: its number is another one.
+  const auto again = must(s.store->observe_checkpoint(s.run.id, test::Scenario::seen(100, "g", 7)));
+  s.bring(s.plan_for(again.checkpoint.id).id, state::EvaluationState::kScored, "x", 0.25);
+  const json changed = since(second);
+  REQUIRE(changed["metrics"].size() == 1);
+  CHECK(changed["metrics"][0]["value"] == 0.25);
+  CHECK(since(first)["metrics"].size() == 2);
+}
+
+TEST_CASE("where a number is gone, who has it gets all of them") {
+  test::Scenario s;
+  s.bring(s.plan(100).id, state::EvaluationState::kScored, "w", 0.75);
+  const auto row = s.plan(200);
+  s.bring(row.id, state::EvaluationState::kScored, "v", 0.5);
+  const auto reader = must(state::Reader::open(s.db()));
+  page::LiveNumbers numbers;
+  must(numbers.read(reader, s.clock, s.run.name));
+  const std::string before = numbers.version();
+  bool only_news = false;
+  CHECK(json::parse(numbers.text(before, only_news)).empty());
+  CHECK(only_news);
+
+  // Weights of another save under the same step, not measured yet: the old number is no longer it.
+  const auto again = must(s.store->observe_checkpoint(s.run.id, test::Scenario::seen(200, "g", 9)));
+  s.bring(s.plan_for(again.checkpoint.id).id, state::EvaluationState::kLeased);
+  must(numbers.read(reader, s.clock, s.run.name));
+  const auto now = json::parse(numbers.text(before, only_news));
+  INFO(now.dump());
+  CHECK(only_news == (now.size() != 1));
 }
 
 TEST_CASE("where the same step is measured anew, a live page has the new number in its place") {

@@ -1,4 +1,4 @@
-#include "agent/publish/event_file.h"
+#include "agent/publish/event_log.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -50,11 +50,12 @@ TEST_CASE("an event is appended once, after a file version, and torn tails are c
   files.put_directory("/out");
   const std::string first = step_event(10.5, 500, {{"eval/t/m", 0.5}});
   const std::string second = step_event(11.5, 1000, {{"eval/t/m", 0.75}});
-  REQUIRE(append_event(files, kPath, 10.5, first).has_value());
+  EventLog log(files, kPath);
+  REQUIRE(log.append({{10.5, first}}).has_value());
   const std::string one = files.content(kPath).value();
-  REQUIRE(append_event(files, kPath, 10.5, first).has_value());
+  REQUIRE(log.append({{10.5, first}}).has_value());
   CHECK(files.content(kPath) == one);
-  REQUIRE(append_event(files, kPath, 11.5, second).has_value());
+  REQUIRE(log.append({{11.5, second}}).has_value());
   const std::string two = files.content(kPath).value();
   const Records records = read_records(two);
   REQUIRE(records.data.size() == 3);
@@ -64,7 +65,69 @@ TEST_CASE("an event is appended once, after a file version, and torn tails are c
 
   for (std::size_t cut = one.size(); cut < two.size(); ++cut) {
     files.put_file(kPath, two.substr(0, cut));
-    REQUIRE(append_event(files, kPath, 11.5, second).has_value());
+    REQUIRE(log.append({{11.5, second}}).has_value());
     CHECK(files.content(kPath) == two);
   }
+}
+
+TEST_CASE("a long event file is read once, in slices of a mebibyte, and not for each event") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  std::string content = record(version_event(1));
+  const auto event_of = [](std::int64_t step) {
+    return step_event(1, step, {{"eval/t/m", 0.5}},
+                      {{"eval/results", std::string(100'000, static_cast<char>('a' + step % 26))}});
+  };
+  for (std::int64_t step = 0; step < 30; ++step) content += record(event_of(step));
+  files.put_file(kPath, content);
+  EventLog log(files, kPath, [] { return true; });
+
+  int cut = 0;
+  for (; cut < 10; ++cut) {
+    files.reset_calls();
+    const Status done = log.refresh();
+    CHECK(files.count("read_at") <= 1);
+    if (done.has_value()) break;
+    REQUIRE(done.error().code == ErrorCode::kCancelled);
+  }
+  files.reset_calls();
+  REQUIRE(log.append({{2, event_of(29)}, {2, event_of(30)}}).has_value());
+  REQUIRE(log.append({{2, event_of(31)}}).has_value());
+
+  CHECK(cut >= 2);
+  CHECK(files.count("read_at") == 0);
+  CHECK(log.count() == 32);
+  CHECK(files.content(kPath) == content + record(event_of(30)) + record(event_of(31)));
+}
+
+TEST_CASE("an event that is longer than a slice is known like the others") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  const std::string event = step_event(1, 5, {}, {{"eval/results", std::string(3'000'000, 'x')}});
+  const std::string content = record(version_event(1)) + record(event);
+  files.put_file(kPath, content);
+  EventLog log(files, kPath);
+
+  REQUIRE(log.append({{1, event}}).has_value());
+
+  CHECK(files.content(kPath) == content);
+}
+
+TEST_CASE("events are learned anew from a file that somebody else changed") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_directory("/out");
+  const std::string event = step_event(1, 5, {{"eval/t/m", 0.5}});
+  EventLog log(files, kPath);
+  REQUIRE(log.append({{1, event}}).has_value());
+  const std::string content = files.content(kPath).value();
+
+  SECTION("deleted") { REQUIRE(files.remove_file(kPath).has_value()); }
+  SECTION("emptied") {
+    clock.advance(std::chrono::seconds{1});
+    files.put_file(kPath, "");
+  }
+  REQUIRE(log.append({{1, event}}).has_value());
+
+  CHECK(files.content(kPath) == content);
 }

@@ -24,6 +24,27 @@ struct Disk {
   Disk() { files.put_directory("/out/_evalcar"); }
 };
 
+/// A file of several mebibytes, a line of ours in each half.
+std::string long_log() {
+  const std::string filler = std::string(100'000, 'x') + "\n";
+  std::string log = kFirst + "\n";
+  for (int i = 0; i < 15; ++i) log += filler;
+  log += kThird + "\n";
+  for (int i = 0; i < 15; ++i) log += filler;
+  return log;
+}
+
+/// Goes on until it is through; how many slices were cut before.
+template <typename Work>
+int slices(const Work& work) {
+  for (int cut = 0; cut < 100; ++cut) {
+    const Status done = work();
+    if (done.has_value()) return cut;
+    REQUIRE(done.error().code == ErrorCode::kCancelled);
+  }
+  return 100;
+}
+
 /// What a reader that follows the contract sees: text up to the last newline.
 std::string whole_lines(const std::optional<std::string>& content) {
   if (!content.has_value()) return "";
@@ -160,4 +181,99 @@ TEST_CASE("a file that somebody else changed or deleted is read again") {
   REQUIRE(disk.files.remove_file(kPath).has_value());
   REQUIRE(log.refresh().has_value());
   CHECK(log.last_seq() == 0);
+}
+
+TEST_CASE("a long file is read in slices, a mebibyte each") {
+  Disk disk;
+  disk.files.put_file(kPath, long_log());
+  MetricsLog log(disk.files, kPath, {}, [] { return true; });
+
+  const int cut = slices([&] {
+    disk.files.reset_calls();
+    const Status done = log.refresh();
+    CHECK(disk.files.count("read_at") <= 1);
+    return done;
+  });
+
+  CHECK(cut == 2);  // of 3 MB
+  CHECK(log.last_seq() == 3);
+  CHECK(must(log.line_of("cccc")) == kThird);
+}
+
+TEST_CASE("a long file that is another one in the next slice is read from its beginning") {
+  Disk disk;
+  disk.files.put_file(kPath, long_log());
+  MetricsLog log(disk.files, kPath, {}, [] { return true; });
+  REQUIRE(log.refresh().error().code == ErrorCode::kCancelled);
+
+  disk.clock.advance(std::chrono::seconds{1});
+  SECTION("longer") {
+    disk.files.put_file(kPath, kSecond + "\n" + long_log());
+    CHECK(slices([&] { return log.refresh(); }) == 2);
+    CHECK(must(log.line_of("bbbb")) == kSecond);
+    CHECK(must(log.line_of("cccc")) == kThird);
+  }
+  SECTION("shorter") {
+    disk.files.put_file(kPath, kSecond + "\n");
+    CHECK(log.refresh().has_value());
+    CHECK_FALSE(log.holds("aaaa"));
+    CHECK(log.last_seq() == 2);
+  }
+  SECTION("gone") {
+    must(disk.files.remove_file(kPath));
+    CHECK(log.refresh().has_value());
+    CHECK(log.last_seq() == 0);
+  }
+}
+
+TEST_CASE("a line is put back into the middle of a long file in slices, and readers see it whole") {
+  const std::string before = long_log();
+  const std::string after = kFirst + "\n" + before.substr(kFirst.size() + 1, 1'500'015) + kSecond +
+                            "\n" + before.substr(kFirst.size() + 1 + 1'500'015);
+  REQUIRE(after.size() == before.size() + kSecond.size() + 1);
+  Disk disk;
+  disk.files.put_file(kPath, before);
+  MetricsLog log(disk.files, kPath, {}, [] { return true; });
+  REQUIRE(slices([&] { return log.refresh(); }) == 2);
+
+  disk.files.reset_calls();
+  REQUIRE(log.restore({{2, kSecond}}).error().code == ErrorCode::kCancelled);
+  const int cut = slices([&] {
+    CHECK(disk.files.count("read_at") <= 1);
+    CHECK(disk.files.count("append") <= 1);
+    const auto content = disk.files.content(kPath);
+    CHECK((content == before || content == after));
+    disk.files.reset_calls();
+    return log.refresh();
+  });
+
+  CHECK(cut >= 3);
+  CHECK(disk.files.content(kPath) == after);
+  CHECK(must(log.line_of("bbbb")) == kSecond);
+  CHECK(disk.files.tree("/out/_evalcar") == std::vector<std::string>{"metrics.jsonl"});
+}
+
+TEST_CASE("a kill at any call while a line is put back leaves the old file or the new one") {
+  const std::string before = long_log();
+  for (std::size_t n = 1; n < 40; ++n) {
+    INFO("killed at call " << n);
+    Disk disk;
+    disk.files.put_file(kPath, before);
+    {
+      MetricsLog log(disk.files, kPath, {}, [] { return true; });
+      REQUIRE(slices([&] { return log.refresh(); }) == 2);
+      disk.files.die_at_call(n);
+      Status done = log.restore({{2, kSecond}});
+      for (int i = 0; i < 20 && !done.has_value(); ++i) done = log.refresh();
+    }
+    disk.files.power_cut();
+
+    const std::string there = disk.files.content(kPath).value_or("");
+    const bool is_new = there.size() == before.size() + kSecond.size() + 1;
+    CHECK((there == before || is_new));
+    MetricsLog log(disk.files, kPath);
+    must(log.refresh());
+    CHECK(log.holds("bbbb") == is_new);
+    CHECK(log.holds("cccc"));
+  }
 }

@@ -1,5 +1,6 @@
 // Everything in `_evalcar/` can be deleted by anybody at any time: the database writes it again.
 #include "tests/unit/publish/desk.h"
+#include "tests/unit/support/sqlite_work.h"
 
 using namespace evalcar;
 using namespace evalcar::publish;
@@ -118,6 +119,29 @@ TEST_CASE("what was deleted comes back in slices, each of which goes on where th
 
   CHECK(cut == 2);  // of three evaluations
   CHECK(d.everything() == d.before);
+}
+
+TEST_CASE("a slice reads a page of what was published, however much that is") {
+  constexpr int kPublished = 80;
+  test::SqliteWork work;
+  Desk d;
+  for (std::int64_t step = 1; step <= kPublished; ++step) {
+    must(d.publisher->publish(d.scored(step, 0.5), 0));
+  }
+  SECTION("deleted results") { must(remove_tree(d.files, std::string(kDir) + "/results")); }
+  SECTION("deleted lines") { must(d.files.remove_file(kLog)); }
+  d.options.enough = [] { return true; };
+  d.reopen();
+  work.take_rows();
+
+  int slices = 0;
+  for (; slices < 3 * kPublished; ++slices) {
+    if (d.publisher->publish_pending(d.s.run.id, 0).has_value()) break;
+    CHECK(work.take_rows() < kPublished);
+  }
+
+  CHECK(slices < 3 * kPublished);
+  CHECK(d.lines().size() == kPublished);
 }
 
 TEST_CASE("a kill at any call of a restoration is healed by the next start") {

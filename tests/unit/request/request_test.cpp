@@ -32,6 +32,20 @@ TEST_CASE("what is to be pruned comes back as it was asked, and so does that the
   CHECK_FALSE(decode_answer(R"({"version":1,"outcome":"done","text":""})")->more);
 }
 
+TEST_CASE("what is to be cancelled or pinned comes back as it was asked") {
+  const auto cancel = decode_request(encode(Request{Cancel{7}}));
+  const auto pin = decode_request(encode(Request{Pin{500, false}}));
+  const auto unpin = decode_request(encode(Request{Pin{500, true}}));
+
+  REQUIRE(cancel.has_value());
+  CHECK(std::get<Cancel>(*cancel).evaluation == 7);
+  REQUIRE(pin.has_value());
+  CHECK(std::get<Pin>(*pin).step == 500);
+  CHECK_FALSE(std::get<Pin>(*pin).off);
+  REQUIRE(unpin.has_value());
+  CHECK(std::get<Pin>(*unpin).off);
+}
+
 TEST_CASE("no cut of a request is taken for a request") {
   const std::string text = encode(Request{Retry{500}});
 
@@ -52,6 +66,9 @@ TEST_CASE("what is no request is refused with the reason") {
            {R"({"version":1,"request":"retry","step":-5})", "step"},
            {R"({"version":1,"request":"retry","step":1e3})", "step"},
            {R"({"version":1,"request":"retry","step":18446744073709551615})", "step"},
+           {R"({"version":1,"request":"cancel"})", "evaluation"},
+           {R"({"version":1,"request":"pin","step":5})", "off"},
+           {R"({"version":1,"request":"pin","off":false})", "step"},
            {R"({"version":1,"request":"prune","dry_run":false})", "neither"},
            {R"({"version":1,"request":"prune","keep":2})", "dry_run"},
            {R"({"version":1,"request":"prune","keep":-2,"dry_run":false})", "keep"},

@@ -80,7 +80,8 @@ TEST_CASE("what is told again gets the same line, and other weights or another s
   CHECK(next.seq == 2);
   CHECK(next.supersedes == 1);
   CHECK(must(s.store->read().interim_fraction(id)) == 0.3);
-  CHECK(must(s.store->read().interim_lines(s.run.id)).size() == 2);
+  CHECK(must(s.store->read().interim_lines_after(s.run.id, 0, 9)).size() == 2);
+  CHECK(must(s.store->read().interim_lines_after(s.run.id, 1, 9)).size() == 1);
 
   CHECK(tell(s, id, interim_of(0.4, 0.5, "w2"), "c").error().code == ErrorCode::kCorruption);
   const std::int64_t waiting = s.plan(6).id;

@@ -68,3 +68,17 @@ TEST_CASE("a person sees the services' databases beside his own, as far as they 
   variables = {};  // root without a home
   CHECK(must(list_databases(files, environment)).size() == 2);
 }
+
+TEST_CASE("a name that leaves no room for what is put behind it is cut between characters") {
+  const std::string fits = "/data/" + std::string(234, 'a');
+  const std::string long_name = "/data/x" + [] {
+    std::string text;
+    for (int i = 0; i < 120; ++i) text += "\xc3\xa9";  // é
+    return text;
+  }();
+
+  CHECK(database_stem(fits).size() == 234 + 9);
+  const std::string stem = database_stem(long_name);
+  CHECK(stem.size() == 199 + 9);
+  CHECK(stem.ends_with("\xc3\xa9-" + sha256_hex(long_name).substr(0, 8)));
+}

@@ -11,6 +11,7 @@ import collections
 import json
 import logging
 import math
+import os
 import sys
 import time
 
@@ -18,6 +19,7 @@ log = logging.getLogger("evalcar")
 PARTS = ("_poll_results", "_parse_eval_results", "check_and_get_completed", "submit_eval")
 _metrics = collections.OrderedDict()  # path of a results file → {task: {metric: value}}
 _KEPT = 1000
+PATIENCE = 3600.0  # seconds
 _handed_over = set()  # ids of jobs whose numbers wait to be taken
 
 
@@ -55,35 +57,60 @@ def _from_file(path):
             for task, values in tasks.items()}  # fmt: skip
 
 
+def patience():
+    """How long a server may be silent before its scores are given up."""
+    try:
+        return float(os.environ.get("EVALCAR_PATIENCE", PATIENCE))
+    except ValueError:
+        return PATIENCE
+
+
+def is_final(error):
+    """Whether asking again gives the same answer: not where the server is away or busy, or a token is to be put right."""
+    status = getattr(error, "status", None)
+    return status is not None and 400 <= status < 500 and status not in (401, 408, 429)
+
+
+def look_at(backend, job_id, step, failures):
+    """Takes what there is to know of a job. False where the server said nothing, or nothing that lasts."""
+    try:
+        job = backend.client.get_job(job_id)
+    except Exception as error:  # noqa: BLE001: of whatever kind, training goes on
+        failures[job_id] += 1
+        if failures[job_id] == 1 or is_final(error):
+            log.warning("evaluation of step %s: %s", step, error)
+        if is_final(error):
+            backend.pending_evals.pop(job_id, None)
+        return is_final(error)
+    failures.pop(job_id, None)
+    status = job.get("status")
+    if status in ("queued", "running"):
+        return True
+    metrics = backend._parse_eval_results(job.get("result") or {}) if status == "completed" else {}
+    if metrics:
+        log.info("evaluation of step %s: %s", step, metrics)
+        _handed_over.add(job_id)
+        backend.results_queue.put((job_id, step, metrics))
+    else:
+        log.error("evaluation of step %s: %s: %s", step, status, job.get("error") or "no metrics")
+        backend.pending_evals.pop(job_id, None)
+    return True
+
+
 def poll_results(backend):
     """In place of the loop of the backend's thread. A completed job stays among the pending ones until its numbers were taken."""
     failures = collections.Counter()
+    heard = time.monotonic()  # when the server last said something, or nothing was asked of it
     while True:
         time.sleep(backend.poll_interval)
-        for job_id, step in list(backend.pending_evals.items()):
-            if job_id in _handed_over:
-                continue
-            try:
-                job = backend.client.get_job(job_id)
-            except Exception as error:  # noqa: BLE001: of whatever kind, training goes on
-                gone = getattr(error, "status", None) == 404
-                failures[job_id] += 1
-                if failures[job_id] == 1 or gone:
-                    log.warning("evaluation of step %s: %s", step, error)
-                if gone:
-                    backend.pending_evals.pop(job_id, None)
-                continue
-            failures.pop(job_id, None)
-            status = job.get("status")
-            if status in ("queued", "running"):
-                continue
-            metrics = backend._parse_eval_results(job.get("result") or {}) if status == "completed" else {}
-            if metrics:
-                log.info("evaluation of step %s: %s", step, metrics)
-                _handed_over.add(job_id)
-                backend.results_queue.put((job_id, step, metrics))
-            else:
-                log.error("evaluation of step %s: %s: %s", step, status, job.get("error") or "no metrics")
+        asked = {job_id: step for job_id, step in list(backend.pending_evals.items()) if job_id not in _handed_over}
+        answers = [look_at(backend, job_id, step, failures) for job_id, step in asked.items()]
+        if any(answers) or not asked:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > patience():
+            log.error("the evaluation server has been silent for %.0f s: the scores of steps %s are not waited for any more. What it"
+                      " measures is in metrics.jsonl", patience(), ", ".join(map(str, asked.values())))  # fmt: skip
+            for job_id in asked:
                 backend.pending_evals.pop(job_id, None)
 
 

@@ -1,22 +1,29 @@
 """lmms-eval's clients of an evaluation server, on the standard library alone (Python 3.9 or newer).
 
 Unlike the original's, `evaluate` takes lmms-engine's `lmms_engine_kwargs`, the token comes from the file that EVALCAR_TOKEN_FILE
-names (or from the URL: http://evalcar:TOKEN@host:8000), and no call waits for ever."""
+names (or from the URL: http://evalcar:TOKEN@host:8000), and no call waits for ever. What lmms-engine's training asks for while
+the server is away is asked for again with each look at the job, until the server has it."""
 
 import asyncio
 import base64
 import json
+import logging
 import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 
 from lmms_eval.entrypoints import _lmms_engine
 
 TIMEOUT = 20.0  # seconds; the server answers at once
 TRIES = 3  # while it is being restarted
 PAUSE = 1.0
+TRAINING_TIMEOUT = 5.0  # a training step waits for this answer
+AWAY = (429, 502, 503, 504)  # answers that mean: later
+
+log = logging.getLogger("evalcar")
 
 
 class ServerError(RuntimeError):
@@ -55,6 +62,7 @@ class EvalClient:
         self.timeout = TIMEOUT if timeout is None else timeout
         if token := _token():
             self._authorization = f"Bearer {token}"
+        self._asked = {}  # by the name that we gave: the request that nobody took yet, or the name that the server gave the job
         self._open = urllib.request.build_opener(_NoRedirect).open
         _lmms_engine.mend()
 
@@ -67,7 +75,7 @@ class EvalClient:
     def close(self):
         """Nothing is held open between two requests."""
 
-    def _request(self, method, path, body=None, tries=1):
+    def _request(self, method, path, body=None, tries=1, timeout=None):
         request = urllib.request.Request(self.base_url + path, method=method)
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -76,7 +84,7 @@ class EvalClient:
             request.add_header("Authorization", self._authorization)
         for left in reversed(range(tries)):
             try:
-                with self._open(request, timeout=self.timeout) as answer:
+                with self._open(request, timeout=timeout or self.timeout) as answer:
                     return json.loads(answer.read())
             except urllib.error.HTTPError as error:
                 with error:
@@ -112,15 +120,36 @@ class EvalClient:
                   "predict_only": predict_only, "num_gpus": num_gpus, "output_dir": output_dir,
                   "lmms_engine_kwargs": lmms_engine_kwargs}  # fmt: skip
         # A request that was answered by nobody may have been taken all the same: what is asked for twice is measured once.
-        return self._request("POST", "/evaluate", {k: v for k, v in fields.items() if v is not None}, TRIES)
+        fields = {name: value for name, value in fields.items() if value is not None}
+        if lmms_engine_kwargs is None:
+            return self._request("POST", "/evaluate", fields, TRIES)
+        return self._evaluate_in_training(fields)
+
+    def _evaluate_in_training(self, fields):
+        try:
+            return self._request("POST", "/evaluate", fields, timeout=min(self.timeout, TRAINING_TIMEOUT))
+        except (OSError, ServerError) as error:
+            if isinstance(error, ServerError) and error.status not in AWAY:
+                raise
+            log.warning("%s: nobody takes the evaluation (%s); it will be asked for again", self.base_url, error)
+        job_id = f"unsent-{uuid.uuid4()}"
+        self._asked[job_id] = fields
+        return {"job_id": job_id, "status": "queued", "position_in_queue": 0, "message": "The server is away"}
+
+    def _name_of(self, job_id):
+        """The server's name of a job; what it has not got yet it is asked for first."""
+        asked = self._asked.get(job_id, job_id)
+        if isinstance(asked, dict):
+            asked = self._asked[job_id] = self._request("POST", "/evaluate", asked)["job_id"]
+        return urllib.parse.quote(asked, safe="")
 
     def get_job(self, job_id):
-        job = self._request("GET", f"/jobs/{urllib.parse.quote(job_id, safe='')}")
+        job = self._request("GET", f"/jobs/{self._name_of(job_id)}")
         _lmms_engine.remember(job)
         return job
 
     def cancel_job(self, job_id):
-        return self._request("DELETE", f"/jobs/{urllib.parse.quote(job_id, safe='')}")
+        return self._request("DELETE", f"/jobs/{self._name_of(job_id)}")
 
     def wait_for_job(self, job_id, poll_interval=5.0, timeout=None, verbose=True):
         start = time.monotonic()

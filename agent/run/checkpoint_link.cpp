@@ -2,6 +2,11 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
+#include "agent/watch/tree.h"
+#include "store/checkpoint/layout.h"
+
 namespace evalcar::run {
 namespace {
 
@@ -14,10 +19,21 @@ bool leads_to(const FileSystem& files, const std::string& checkpoint, const Resu
   return there.has_value() && meant.has_value() && *there == *meant;
 }
 
+/// No folder of a later checkpoint is there, not even one that was begun: a trainer removes none
+/// before it has begun the next. What cannot be asked counts as there.
+bool is_still_newest(const FileSystem& files, const watch::Sighting& seen,
+                     const std::string& pattern) {
+  const auto entries = files.list(parent_path(seen.path), watch::kMaxFolderEntries);
+  return entries.has_value() && std::ranges::none_of(*entries, [&](const DirectoryEntry& entry) {
+           return checkpoint::step_of_name(entry.name, pattern).value_or(seen.step) > seen.step;
+         });
+}
+
 }  // namespace
 
 void link_in_checkpoint(FileSystem& files, config::LinkInCheckpoint mode,
-                        const watch::Sighting& seen, const ResultsPlace& results) {
+                        const watch::Sighting& seen, const std::string& pattern,
+                        const ResultsPlace& results) {
   const bool lmms_engine = seen.layout == checkpoint::Layout::kLmmsEngineFsdp2;
   if (mode == config::LinkInCheckpoint::kNever) return;
   if (mode == config::LinkInCheckpoint::kAuto && !lmms_engine) return;
@@ -32,6 +48,8 @@ void link_in_checkpoint(FileSystem& files, config::LinkInCheckpoint mode,
     spdlog::warn("{} is not made: {} would not lead to {}", link, results.target, results.dir);
     return;
   }
+  // Last of all, and not by an earlier look: between that and here rows were written.
+  if (!is_still_newest(files, seen, pattern)) return;
   if (const Status made = files.symbolic_link(results.target, link); !made.has_value()) {
     spdlog::warn("{}", made.error().message);
     return;

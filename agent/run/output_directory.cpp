@@ -41,12 +41,14 @@ watch::WatchOptions watch_options(const config::Settings& all, const std::string
   return options;
 }
 
-Recorder::Links links_to_results(const config::PublishSettings& settings, const HomePlace& home) {
+Recorder::Links links_to_results(const config::Settings& all, const HomePlace& home) {
+  const config::PublishSettings& settings = all.publish;
   const bool ours = settings.dir.empty();
   const std::string up = home.beside() ? "../../" : "../";
   return {settings.link_in_checkpoint,
           {join_path(ours ? home.path : settings.dir, "results"),
-           ours ? up + base_name(home.path) + "/results" : join_path(settings.dir, "results")}};
+           ours ? up + base_name(home.path) + "/results" : join_path(settings.dir, "results")},
+          all.watch.pattern};
 }
 
 }  // namespace
@@ -76,7 +78,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       run_(around, *store_, stage_, averages_, best_, path_, home_, settings.watch.pattern,
            settings.publish.dir),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
-                links_to_results(settings.publish, home_)),
+                links_to_results(settings, home_)),
       sightings_(run_, recorder_, averages_, best_),
       snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
       unfinished_(*store_, around.clock, watcher_),

@@ -186,7 +186,7 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
   if (seen.kind == WeightsKind::kRegular && seen.step == view_.newest_step() && run_.home_ready()) {
     const std::string step = std::to_string(seen.step);
     link_in_checkpoint(
-        files_, links_.mode, seen,
+        files_, links_.mode, seen, links_.pattern,
         {join_path(links_.results.dir, step), join_path(links_.results.target, step) + "/"});
   }
   // First all rows, then the leases: after a kill between, a lease without its row is taken back.

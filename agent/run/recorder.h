@@ -22,6 +22,7 @@ class Recorder {
   struct Links {
     config::LinkInCheckpoint mode = config::LinkInCheckpoint::kNever;
     ResultsPlace results;  ///< of all steps
+    std::string pattern;   ///< watch.pattern
   };
   Recorder(FileSystem& files, state::Store& store, const CurrentRun& run, const Wanted& wanted,
            Leases& leases, DiskView& view, InFlight& in_flight, Links links);

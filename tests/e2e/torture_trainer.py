@@ -375,6 +375,10 @@ def to_prune_hugging_face(run, limit):
     return [name for _, name in folders[:-limit]]
 
 
+def left_of(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
 def prune(spec, newest):
     run = pathlib.Path(spec.run)
     choose = to_prune_lmms_engine if spec.rotation == "lmms-engine" else to_prune_hugging_face
@@ -387,7 +391,10 @@ def prune(spec, newest):
         raise RuntimeError(f"strange names in the output directory: {os.listdir(run)}")
     note(spec.ledger, "removing", names=chosen)
     for name in chosen:
-        shutil.rmtree(run / name)  # strict, as in lmms-engine
+        try:
+            shutil.rmtree(run / name)  # strict, as in lmms-engine
+        except OSError as error:
+            raise RuntimeError(f"retention failed, and left {left_of(run / name)}") from error
         if (run / name).exists():
             raise RuntimeError(f"{name} is back after it was removed")
     note(spec.ledger, "removed", names=chosen)

@@ -245,7 +245,17 @@ Status Job::tell_interims() {
                          }});
 }
 
+/// The reader saw files that were being written: that says nothing of what they become.
+void Job::excuse_if_rewritten(supervise::JobFailed& failure) const {
+  if (failure.retryable || failure.surroundings) return;
+  std::string which;
+  if (directory_.stage().check(lease_, &which) != stage::Integrity::kChanged) return;
+  failure.retryable = true;
+  failure.message += " (" + which + ": changed while it was measured)";
+}
+
 Status Job::finish_failed() {
+  excuse_if_rewritten(*failure_);
   const state::AttemptFailure failure{failure_->stage, failure_->kind, failure_->message};
   missed_data_ |= failure_->kind == protocol::kData;
   if (failure_->surroundings) {

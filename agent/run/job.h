@@ -72,6 +72,7 @@ class Job {
   Status write_progress();
   Status tell_interims();
   Status finish();
+  void excuse_if_rewritten(supervise::JobFailed& failure) const;
   Status finish_failed();
   Status judge_lease();
   Result<Rehash> start_rehash() const;

@@ -8,8 +8,11 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
      "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"},
      "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|wait|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
      "values_of_steps": {"500": 0.7},
-     "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20,
+     "load_after": "FILE",
+    "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20,
      "interim": {"weights_sha256": "0…"}}
+
+Weights are read when the file `load_after` is there, if it is named.
 
 Interim scores come where the agent asks for them, of parts with `interim_least` documents; `interim` overrides fields of these messages.
 
@@ -165,6 +168,8 @@ class Fake:
             self.send(**{"type": "error", "id": message["id"], "kind": "unsupported", "stage": "loading",
                          "message": "made up", "retryable": False, "fatal": False, **settings()["error"]})
             return
+        while not os.path.exists(settings().get("load_after", "/")):
+            time.sleep(0.01)
         base = ["--model_name_or_class", message["base_model"]] if message["base_model"] else []
         done = subprocess.run([os.environ["EVALCAR"], "inspect", message["dir"], "--weights", message["weights"], "--hash",
                                "--json", *base], capture_output=True, text=True)

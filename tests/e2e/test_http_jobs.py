@@ -9,6 +9,8 @@ import pytest
 from harness import check_published_once, hash_of
 from http_server import serving
 
+from test_two_saves import put_shard
+
 
 def value_of(bench, folder, task="docvqa_val", samples=6, kind="regular"):
     return fake_evaluator.expected_value(hash_of(bench.evalcar, folder, kind), task, samples)
@@ -195,6 +197,28 @@ def test_a_failed_job_says_why_with_the_last_lines_of_the_evaluator(bench):
     assert "CUDA error: made up" in job["error"] and "signal 11" in job["error"]
     assert job["result"] is None and job["completed_at"]
     assert api.get("/queue")["failed_jobs"] == 1
+
+
+def test_a_job_whose_files_are_saved_again_while_they_are_read_gets_the_second_saves_numbers(bench, shards, tmp_path):
+    """lmms-engine saves its last step twice, in place, and waits for both of its jobs."""
+    bench.tell(load_after=str(tmp_path / "read"))
+    folder = checkpoints.write_fsdp2(bench.run, 5, shards, ema=False)
+    sidecar, api = serving(bench, "--set", "watch.settle_time=2s")
+    number = api.submit(folder)
+    sidecar.wait_for(lambda _: bench.heard("load"), what="the reading of the first save")
+
+    put_shard(folder, 10, shards, 0, size=900)
+    (tmp_path / "read").touch()
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM attempts WHERE outcome = 'failed'"), what="the failure")
+    assert sidecar.states()[5, "regular"][0] != "quarantined"
+    second = api.submit(folder)
+    for rank in (0, 1):
+        put_shard(folder, 10, shards, rank)
+
+    for job in (number, second):
+        found = api.wait_for(job, "completed")
+        assert found["metrics"]["docvqa_val"]["anls"] == pytest.approx(value_of(bench, folder))
+    assert sidecar.stop() == 0
 
 
 def test_what_has_no_effect_is_told_in_the_job_and_the_log(bench):

@@ -74,6 +74,6 @@ def test_what_is_pinned_goes_last_where_disk_space_is_short(bench):
     sidecar = bench.sidecar("--set", "limits.min_free=1000000GiB").start()
 
     sidecar.wait_for(lambda s: pins(bench) == ["10-1-regular"], what="the end of what only the pin held")
-    assert "5-1-regular: pinned by hand, and given up all the same" in sidecar.log()
+    sidecar.wait_for(lambda s: "5-1-regular: pinned by hand, and given up all the same" in s.log(), what="that it is said")
     assert sidecar.stop() == 0
     assert pins(bench) == ["10-1-regular"]  # it keeps no disk space: the trainer has it, too

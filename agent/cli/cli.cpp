@@ -55,6 +55,7 @@ std::optional<int> parse(int argc, char** argv, Action& action, LogOptions& log)
   add_results(app, action);
   add_status(app, action);
   add_retry(app, action);
+  add_backfill(app, action);
   add_cancel(app, action);
   add_pin(app, action);
   add_prune(app, action);

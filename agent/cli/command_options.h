@@ -32,6 +32,7 @@ void add_inspect(CLI::App& app, Action& action);
 void add_results(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 void add_retry(CLI::App& app, Action& action);
+void add_backfill(CLI::App& app, Action& action);
 void add_cancel(CLI::App& app, Action& action);
 void add_pin(CLI::App& app, Action& action);
 void add_prune(CLI::App& app, Action& action);

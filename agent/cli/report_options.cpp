@@ -95,6 +95,20 @@ void add_retry(CLI::App& app, Action& action) {
   });
 }
 
+void add_backfill(CLI::App& app, Action& action) {
+  auto* const backfill = app.add_subcommand(
+      "backfill", "Measure what the policy or a cadence passed over, where the weights are there");
+  auto flags = std::make_shared<DatabaseFlags>();
+  flags->add(backfill);
+  backfill->callback([&action, flags] {
+    action = [flags](FileSystem& files) {
+      return with_database(*flags, files, [&](const DatabaseChoice& choice) {
+        return run_backfill(choice, files, std::cout, std::cerr);
+      });
+    };
+  });
+}
+
 void add_cancel(CLI::App& app, Action& action) {
   auto* const cancel = app.add_subcommand("cancel", "End an evaluation that has not been measured");
   auto flags = std::make_shared<DatabaseFlags>();

@@ -14,6 +14,16 @@ int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& fil
   return run_request("retry", database, request::Retry{step}, here, files, clock, out, err);
 }
 
+int run_backfill(const DatabaseChoice& database, FileSystem& files, std::ostream& out,
+                 std::ostream& err) {
+  const SystemClock clock;
+  const auto here = [](state::Store&) {
+    return request::Answer{request::Outcome::kFailed,
+                           "no agent runs here; it does that, as it knows what is wanted"};
+  };
+  return run_request("backfill", database, request::Backfill{}, here, files, clock, out, err);
+}
+
 int run_cancel(const DatabaseChoice& database, std::int64_t evaluation, FileSystem& files,
                std::ostream& out, std::ostream& err) {
   const SystemClock clock;

@@ -65,6 +65,11 @@ int run_score(const std::vector<std::string>& arguments, FileSystem& files, std:
 int run_retry(const DatabaseChoice& database, std::int64_t step, FileSystem& files,
               std::ostream& out, std::ostream& err);
 
+/// `evalcar backfill`: what the policy or a cadence passed over is measured after all, if its
+/// weights are still there. Only an agent that runs can do it: it knows what is wanted.
+int run_backfill(const DatabaseChoice& database, FileSystem& files, std::ostream& out,
+                 std::ostream& err);
+
 /// `evalcar cancel ID`: an evaluation that has not been measured is not to be. As run_retry.
 int run_cancel(const DatabaseChoice& database, std::int64_t evaluation, FileSystem& files,
                std::ostream& out, std::ostream& err);

@@ -36,6 +36,8 @@ std::string text_of(const Json& object, const char* key) {
 
 Json encode_fields(const Retry& retry) { return Json{{"request", "retry"}, {"step", retry.step}}; }
 
+Json encode_fields(const Backfill&) { return Json{{"request", "backfill"}}; }
+
 Json encode_fields(const Cancel& cancel) {
   return Json{{"request", "cancel"}, {"evaluation", cancel.evaluation}};
 }
@@ -129,10 +131,12 @@ Result<Request> decode_request(std::string_view text) {
   EVALCAR_ASSIGN_OR_RETURN(const Json json, parse_object(text));
   const std::string kind = text_of(json, "request");
   if (kind == "retry") return decode_retry(json);
+  if (kind == "backfill") return Request{Backfill{}};
   if (kind == "cancel") return decode_cancel(json);
   if (kind == "pin") return decode_pin(json);
   if (kind == "prune") return decode_prune(json);
-  return not_understood("\"request\" is none that this version knows (retry, cancel, pin, prune)");
+  return not_understood(
+      "\"request\" is none that this version knows (retry, backfill, cancel, pin, prune)");
 }
 
 Result<Answer> decode_answer(std::string_view text) {

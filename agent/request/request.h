@@ -28,6 +28,8 @@ namespace evalcar::request {
 struct Retry {
   std::int64_t step = 0;
 };
+/// What the policy or a cadence passed over is measured after all.
+struct Backfill {};
 /// An evaluation that has not been measured is not to be.
 struct Cancel {
   std::int64_t evaluation = 0;  ///< its number
@@ -43,7 +45,7 @@ struct Prune {
   std::optional<std::chrono::seconds> older_than;
   bool dry_run = false;
 };
-using Request = std::variant<Retry, Cancel, Pin, Prune>;
+using Request = std::variant<Retry, Backfill, Cancel, Pin, Prune>;
 
 enum class Outcome {
   kDone,

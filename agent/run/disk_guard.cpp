@@ -135,7 +135,12 @@ Result<std::optional<DiskGuard::End>> DiskGuard::end_of(
 std::set<std::int64_t> DiskGuard::passed_over(const std::vector<state::Evaluation>& rows) const {
   std::vector<schedule::Candidate> waiting;
   for (const state::Evaluation& row : rows) {
-    if (waits(row)) waiting.push_back({row.id, row.step, row.kind, true, series_of(row)});
+    if (!waits(row)) continue;
+    waiting.push_back({.id = row.id,
+                       .step = row.step,
+                       .kind = row.kind,
+                       .series = series_of(row),
+                       .asked = row.asked});
   }
   const auto superseded = schedule::choose(waiting, policy_).superseded;
   return {superseded.begin(), superseded.end()};

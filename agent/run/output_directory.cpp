@@ -8,6 +8,7 @@
 #include "agent/request/prune.h"
 #include "agent/request/retry.h"
 #include "agent/run/adoption.h"
+#include "agent/run/backfill.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
 #include "store/base/stale_temporaries.h"
@@ -289,12 +290,30 @@ void OutputDirectory::take_requests() {
   if (carried_out > 0) last_news_ = around_.clock.monotonic_now();
 }
 
+/// What is there is known, and so is which of it is the newest.
+bool OutputDirectory::looked_at() const {
+  return run_.known() && !run_.unsure() && sightings_.empty() && !silence_.lasts() &&
+         !is_beginning();
+}
+
+request::Answer OutputDirectory::not_looked_at() const {
+  return {request::Outcome::kFailed, path_ + " is not looked at yet, or not there"};
+}
+
 request::Answer OutputDirectory::answer(const request::Retry& retry) {
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
   request::Answer answer = request::retry_step(*store_, run, retry.step, "now");
   retry_asked_ = retry_asked_ || answer.outcome == request::Outcome::kDone;
   spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
+  return answer;
+}
+
+request::Answer OutputDirectory::answer(const request::Backfill&) {
+  if (!looked_at()) return not_looked_at();
+  request::Answer answer = run::backfill(*store_, wanted_, recorder_, view_, leases_, run_.id());
+  if (answer.outcome == request::Outcome::kDone) waiting_.look_again();
+  spdlog::info("evalcar backfill: {}", answer.text);
   return answer;
 }
 
@@ -314,9 +333,7 @@ request::Answer OutputDirectory::answer(const request::Cancel& cancel) {
 }
 
 request::Answer OutputDirectory::answer(const request::Pin& pin) {
-  if (!run_.known() || run_.unsure() || !sightings_.empty() || silence_.lasts() || is_beginning()) {
-    return {request::Outcome::kFailed, path_ + " is not looked at yet, or not there"};
-  }
+  if (!looked_at()) return not_looked_at();
   request::Answer answer = pins_.set(run_.id(), pin);
   spdlog::info("evalcar pin {}{}: {}", pin.step, pin.off ? " --off" : "", answer.text);
   return answer;

@@ -177,7 +177,10 @@ class OutputDirectory {
   void take_requests();
   void look_at_end();
   void look_at_home();
+  bool looked_at() const;
+  request::Answer not_looked_at() const;
   request::Answer answer(const request::Retry& retry);
+  request::Answer answer(const request::Backfill& backfill);
   request::Answer answer(const request::Cancel& cancel);
   request::Answer answer(const request::Pin& pin);
   request::Answer answer(const request::Prune& prune);

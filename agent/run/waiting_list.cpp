@@ -28,7 +28,7 @@ Result<WaitingList::Look> WaitingList::look(std::int64_t run_id, bool all_wanted
     if (rests && without_data_.contains(row.id)) ++without_data_count_;
     const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
     look.candidates.push_back(
-        {row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0});
+        {row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0, row.asked});
   }
   count_ = look.candidates.size();
   // So that an idle agent does not read all rows at each poll.

@@ -50,7 +50,7 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
   std::map<std::pair<std::string, std::string>, std::int64_t> newest;  // of each kind and series
   for (const Candidate& c : sorted) {
     const auto first = newest.emplace(std::make_pair(c.kind, c.series), c.step).first;
-    if (policy == config::Policy::kLatest && first->second != c.step) {
+    if (policy == config::Policy::kLatest && first->second != c.step && !c.asked) {
       choice.superseded.push_back(c.id);
     } else if (!choice.next.has_value() && c.ready) {
       choice.next = c.id;

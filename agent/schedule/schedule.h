@@ -19,6 +19,7 @@ struct Candidate {
   bool ready = true;  ///< false: waiting for its next try; it keeps its place, but not its turn
   std::string series = {};  ///< evaluations of other tasks, of another cadence, are another one
   bool tried = false;       ///< an attempt of it was begun before
+  bool asked = false;       ///< by a person: not given up for a newer one
 };
 
 struct Choice {
@@ -27,7 +28,8 @@ struct Choice {
 };
 
 /// `newest-first` (then backfill), `every` (oldest first), `latest` (the newest of each kind and
-/// series, the others are given up). Within a step regular comes before EMA.
+/// series, the others are given up unless a person asked for them). Within a step regular comes
+/// before EMA.
 Choice choose(std::span<const Candidate> waiting, config::Policy policy);
 
 /// The newest step above `step` that could be evaluated now for the first time: one that was tried

@@ -51,7 +51,7 @@ def test_a_checkpoint_that_waits_on_its_lease_alone_can_be_pinned(bench):
     sidecar.wait_for(lambda s: s.states().get((10, "regular"), ("",))[0] == "leased", what="the lease")
     expected = hash_of(bench.evalcar, folders[10], "regular")
     shutil.rmtree(folders[10])
-    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM checkpoint WHERE step = 10 AND gone_at IS NOT NULL"), what="that it is gone")
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM checkpoint WHERE step = 10 AND gone_at <> ''"), what="that it is gone")
 
     done = ask(bench, sidecar, "pin", "10")
 

@@ -2,6 +2,7 @@
 publish.keep_best, watch.exit_*)."""
 
 import json
+import shutil
 import subprocess
 import time
 
@@ -35,6 +36,56 @@ def best_json(bench):
 
 def kept_path(bench, kind="regular"):
     return best_json(bench).get(kind, {}).get("kept_path") or ""
+
+
+# ---- evalcar backfill
+
+
+def backfill(bench, sidecar):
+    return subprocess.run([bench.evalcar, "backfill", "--db", str(sidecar.database)], capture_output=True, text=True, timeout=60)
+
+
+def test_backfill_measures_what_a_cadence_left_out_and_is_still_there(bench, shards):
+    folders = {step: checkpoints.write_fsdp2(bench.run, step, shards) for step in (5, 10, 15, 20)}
+    arguments = ("--set", "evaluate.every_nth=4", "--set", "watch.settle_time=1s")
+    assert bench.sidecar(*arguments).once() == 0
+    sidecar = bench.sidecar(*arguments).start()
+    shutil.rmtree(folders[10])
+    sidecar.wait_for(lambda s: s.query("SELECT 1 FROM checkpoint WHERE step = 10 AND gone_at <> ''"), what="that one is gone")
+    asked = set(sidecar.published())
+    assert {step for step, _ in asked} < {5, 10, 15, 20}
+
+    done = backfill(bench, sidecar)
+
+    assert done.returncode == 0, done.stderr
+    expected = asked | {(step, kind) for step in (5, 15, 20) for kind in ("regular", "ema")}
+    sidecar.wait_for(lambda s: s.published() == expected, what="the others")
+    check_published_once(sidecar, {(step, kind): hash_of(bench.evalcar, folders[step], kind) for step, kind in expected})
+    again = backfill(bench, sidecar)
+    assert (again.returncode, again.stdout + again.stderr) == (3, "nothing was passed over whose weights are still there\n")
+    assert sidecar.stop() == 0
+    assert backfill(bench, sidecar).returncode == 1  # nobody is there who knows what is wanted
+
+
+def test_backfill_brings_back_what_latest_gave_up_but_not_what_was_cancelled(bench):
+    bench.tell(delay=600)
+    folders = {step: checkpoints.write_hugging_face(bench.run, step) for step in (5, 10, 15)}
+    sidecar = bench.sidecar("--set", "evaluate.policy=latest").start()
+    sidecar.wait_for(lambda s: s.states().get((10, "regular"), [""])[0] == "superseded", what="that 10 is given up")
+    sidecar.wait_for(lambda s: s.states().get((15, "regular"), [""])[0] == "evaluating", what="the newest")
+    (cancelled,) = sidecar.query("SELECT evaluation_id FROM evaluations WHERE step = 15")[0]
+    bench.tell()
+    assert subprocess.run([bench.evalcar, "cancel", str(cancelled), "--db", str(sidecar.database)]).returncode == 0
+
+    done = backfill(bench, sidecar)
+
+    assert (done.returncode, done.stdout) == (0, "2 evaluations that were passed over wait now\n"), done
+    folders[20] = checkpoints.write_hugging_face(bench.run, 20)
+    measured = (5, 10, 20)
+    sidecar.wait_for(lambda s: s.published() == {(step, "regular") for step in measured}, what="all but the cancelled one")
+    check_published_once(sidecar, {(step, "regular"): hash_of(bench.evalcar, folders[step], "regular") for step in measured})
+    assert sidecar.states()[15, "regular"][0] == "skipped"
+    assert sidecar.stop() == 0
 
 
 # ---- publish.keep_best

@@ -41,6 +41,16 @@ TEST_CASE("latest gives up all but the newest of each kind") {
   CHECK(choice.superseded == std::vector<std::int64_t>{1, 4, 5});
 }
 
+TEST_CASE("under latest, what a person asked for waits behind newer ones and is not given up") {
+  std::vector<Candidate> waiting = kWaiting;
+  waiting[3].asked = true;
+
+  CHECK(choose(waiting, Policy::kLatest).next == 3);
+  CHECK(choose(waiting, Policy::kLatest).superseded == std::vector<std::int64_t>{1, 5});
+  std::erase_if(waiting, [](const Candidate& c) { return c.step == 1000 || c.step == 999; });
+  CHECK(choose(waiting, Policy::kLatest).next == 4);
+}
+
 TEST_CASE("under latest, tasks that are measured more seldom are not given up for the others") {
   const std::vector<Candidate> waiting = {{1, 10, "regular", true, "mmmu_val "},
                                           {2, 10, "regular", true, "docvqa_val "},

@@ -32,11 +32,14 @@ TEST_CASE("what is to be pruned comes back as it was asked, and so does that the
   CHECK_FALSE(decode_answer(R"({"version":1,"outcome":"done","text":""})")->more);
 }
 
-TEST_CASE("what is to be cancelled or pinned comes back as it was asked") {
+TEST_CASE("what is to be measured after all, cancelled or pinned comes back as it was asked") {
+  const auto backfill = decode_request(encode(Request{Backfill{}}));
   const auto cancel = decode_request(encode(Request{Cancel{7}}));
   const auto pin = decode_request(encode(Request{Pin{500, false}}));
   const auto unpin = decode_request(encode(Request{Pin{500, true}}));
 
+  REQUIRE(backfill.has_value());
+  CHECK(std::holds_alternative<Backfill>(*backfill));
   REQUIRE(cancel.has_value());
   CHECK(std::get<Cancel>(*cancel).evaluation == 7);
   REQUIRE(pin.has_value());

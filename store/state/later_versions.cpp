@@ -189,11 +189,77 @@ CREATE TABLE unfinished_folder(
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+/// Numbers of several settings in one run are told apart: a run remembers those of its
+/// configuration (`''`: not told yet, all count as its own), and each row says its own.
+constexpr const char* kVersion8 = R"sql(
+ALTER TABLE run ADD COLUMN settings_sha256 TEXT NOT NULL DEFAULT '';
+ALTER TABLE run ADD COLUMN average_settings_sha256 TEXT NOT NULL DEFAULT '';
+DROP VIEW metrics;
+DROP VIEW samples;
+DROP VIEW interim_metrics;
+
+CREATE VIEW metrics AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         m.name AS metric, m.value AS value, m.stderr AS stderr, r.n AS n,
+         r.weights_sha256 AS weights_sha256, e.finished_at AS finished_at, m.filter AS filter,
+         m.stderr_source AS stderr_source, m.missing AS missing,
+         m.higher_is_better AS higher_is_better, e.evaluation_id AS evaluation_id,
+         r.fingerprint AS fingerprint, e.settings_sha256 AS settings_sha256,
+         iif(t.kind = 'average', run.average_settings_sha256, run.settings_sha256)
+           IN ('', e.settings_sha256) AS configured
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN evaluation e ON e.evaluation_id = t.evaluation_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN metric m ON m.result_id = r.result_id
+   WHERE t.current = 1;
+
+CREATE VIEW samples AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         s.doc_id AS doc_id, s.line AS line, r.weights_sha256 AS weights_sha256,
+         t.evaluation_id AS evaluation_id, e.settings_sha256 AS settings_sha256,
+         iif(t.kind = 'average', run.average_settings_sha256, run.settings_sha256)
+           IN ('', e.settings_sha256) AS configured
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN evaluation e ON e.evaluation_id = t.evaluation_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN scored_sample s ON s.evaluation_id = r.evaluation_id AND s.task = r.task
+                        AND s.fingerprint = r.fingerprint
+   WHERE t.current = 1;
+
+CREATE VIEW interim_metrics AS
+  SELECT run.name AS run, i.step AS step, i.kind AS checkpoint_type, m.task AS task,
+         m.name AS metric, m.value AS value, m.stderr AS stderr, m.n AS n,
+         m.documents AS documents, i.fraction AS fraction, i.weights_sha256 AS weights_sha256,
+         i.told_at AS told_at, m.filter AS filter, m.stderr_source AS stderr_source,
+         m.missing AS missing, m.higher_is_better AS higher_is_better,
+         i.evaluation_id AS evaluation_id, e.state AS state, i.seq AS seq, m.notes AS notes,
+         e.settings_sha256 AS settings_sha256,
+         iif(i.kind = 'average', run.average_settings_sha256, run.settings_sha256)
+           IN ('', e.settings_sha256) AS configured
+    FROM interim i
+    JOIN interim_metric m ON m.interim_id = i.interim_id
+    JOIN evaluation e ON e.evaluation_id = i.evaluation_id
+    JOIN run ON run.run_id = i.run_id
+   WHERE NOT EXISTS(SELECT 1 FROM evaluation_task t WHERE t.run_id = i.run_id
+                    AND t.step = i.step AND t.kind = i.kind AND t.task = m.task AND t.current = 1)
+     AND i.interim_id = (SELECT j.interim_id FROM interim j
+                    JOIN interim_metric o ON o.interim_id = j.interim_id
+                    JOIN evaluation je ON je.evaluation_id = j.evaluation_id
+                    JOIN run jr ON jr.run_id = j.run_id
+                   WHERE j.run_id = i.run_id AND j.step = i.step AND j.kind = i.kind
+                     AND o.task = m.task
+                   ORDER BY je.settings_sha256 = iif(j.kind = 'average',
+                              jr.average_settings_sha256, jr.settings_sha256) DESC,
+                            j.seq DESC LIMIT 1);
+)sql";
+
 }  // namespace
 
 const std::array<const char*, kSchemaVersion>& migrations() {
   static const std::array<const char*, kSchemaVersion> kAll = {
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8};
   return kAll;
 }
 

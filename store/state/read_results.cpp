@@ -165,7 +165,9 @@ Status Reader::for_each_metric(const MetricFilter& filter,
       Statement rows,
       connection_->prepare(
           "SELECT run, step, checkpoint_type, task, metric, filter, value, stderr, stderr_source, "
-          "missing, higher_is_better, n, weights_sha256, finished_at, evaluation_id FROM metrics "
+          "missing, higher_is_better, n, weights_sha256, finished_at, evaluation_id, "
+          "settings_sha256, "
+          "configured FROM metrics "
           "WHERE (?1 = '' OR run = ?1) AND (?2 = '' OR task = ?2) AND (?3 = '' OR metric = ?3) "
           "AND (?4 = '' OR checkpoint_type = ?4) "
           "ORDER BY run, step, task, metric, filter, checkpoint_type DESC",
@@ -177,7 +179,8 @@ Status Reader::for_each_metric(const MetricFilter& filter,
     Columns(rows) >> metric.run >> metric.step >> metric.checkpoint_type >> metric.task >>
         metric.metric >> metric.filter >> metric.value >> metric.stderr_value >>
         metric.stderr_source >> metric.missing >> metric.higher_is_better >> metric.n >>
-        metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id;
+        metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id >>
+        metric.settings_sha256 >> metric.configured;
     take(metric);
   }
 }
@@ -185,15 +188,19 @@ Status Reader::for_each_metric(const MetricFilter& filter,
 Result<std::uint64_t> Reader::numbers_version(std::int64_t run_id) const {
   EVALCAR_ASSIGN_OR_RETURN(
       Statement rows,
-      connection_->prepare("SELECT evaluation_id, result_id FROM evaluation_task "
-                           "WHERE current = 1 AND run_id = ?1 ORDER BY step, kind, task",
-                           run_id));
+      connection_->prepare(
+          "SELECT t.evaluation_id, t.result_id, e.settings_sha256 IN (run.settings_sha256, "
+          "run.average_settings_sha256) FROM evaluation_task t JOIN evaluation e USING "
+          "(evaluation_id) JOIN run ON run.run_id = t.run_id WHERE t.current = 1 AND t.run_id = ?1 "
+          "ORDER BY t.step, t.kind, t.task",
+          run_id));
   std::vector<std::int64_t> numbers;
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
     if (!row) return xxh3_64(std::as_bytes(std::span(numbers)));
     numbers.push_back(rows.integer(0));
     numbers.push_back(rows.integer(1));
+    numbers.push_back(rows.integer(2));
   }
 }
 

@@ -63,7 +63,8 @@ class Reader {
   /// to nothing to ask.
   Result<std::int64_t> data_version() const;
   /// Another number whenever the view `metrics` says something else of this run: it looks at which
-  /// results its rows are of, which never change, and at none of their numbers.
+  /// results its rows are of, which never change, and whether those count as configured; at none of
+  /// their numbers.
   Result<std::uint64_t> numbers_version(std::int64_t run_id) const;
   /// As Store::set_unfinished() was told.
   Result<std::vector<UnfinishedFolder>> unfinished(std::int64_t run_id) const;

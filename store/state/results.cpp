@@ -254,7 +254,11 @@ Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
 Status Store::link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
                         std::int64_t position, std::optional<std::int64_t> result_id) {
   // What was asked for besides is no number of the step's series, and takes none's place.
-  const bool counts = result_id.has_value() && evaluation.settings.requested == 0;
+  bool counts = result_id.has_value() && evaluation.settings.requested == 0;
+  if (counts) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool yields, this->yields(evaluation, task.task));
+    counts = !yields;
+  }
   if (counts) {
     EVALCAR_RETURN_IF_ERROR(connection_->run(
         "UPDATE evaluation_task SET current = 0 WHERE run_id = ?1 AND step = ?2 AND kind = ?3 AND "

@@ -86,6 +86,9 @@ class Store {
                          std::uint64_t device, std::uint64_t inode, const std::string& mark = "",
                          std::int64_t generation_hint = 1);
   Status set_mark(std::int64_t run_id, const std::string& mark);
+  /// What the configuration of a run is now. Where it was another one, the current number of each
+  /// step is found anew: the latest of these settings, else the latest of any.
+  Status set_configured(std::int64_t run_id, const ConfiguredSettings& now);
 
   /// Records what a scan saw, and says which generation it is. A new generation starts when the
   /// folder has another inode, or a kind that was complete is complete again with another
@@ -271,6 +274,8 @@ class Store {
   Result<std::string> differs_from_numbers(const Evaluation& evaluation,
                                            const std::string& weights_sha256,
                                            const std::string& compute_dtype);
+  /// The step has a number as configured now, and this evaluation's is of other settings.
+  Result<bool> yields(const Evaluation& evaluation, const std::string& task);
   Status link_task(const Evaluation& evaluation, const protocol::TaskResult& task,
                    std::int64_t position, std::optional<std::int64_t> result_id);
 

@@ -216,6 +216,15 @@ struct MetricRow {
   std::string weights_sha256;
   std::string finished_at;
   std::int64_t evaluation_id = 0;
+  std::string settings_sha256;
+  bool configured = true;  ///< measured with the settings of today's configuration
+};
+
+/// By which settings_sha256() the rows of today's configuration are known. Averages have one of
+/// their own: over how many counts too.
+struct ConfiguredSettings {
+  std::string sha256;
+  std::string average_sha256;
 };
 
 /// A line of metrics.jsonl, decided in the database before it is written.

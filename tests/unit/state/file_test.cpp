@@ -201,6 +201,10 @@ TEST_CASE("a database of version 5 keeps all its rows, and takes interim scores 
     must(
         raw->execute("DROP VIEW interim_metrics; DROP TABLE interim_metric; DROP TABLE interim; "
                      "DROP TABLE unfinished_folder; ALTER TABLE answer DROP COLUMN cut_off; "
+                     "DROP VIEW metrics; DROP VIEW samples; "
+                     "ALTER TABLE run DROP COLUMN settings_sha256; "
+                     "ALTER TABLE run DROP COLUMN average_settings_sha256; "
+                     "CREATE VIEW metrics AS SELECT 1; CREATE VIEW samples AS SELECT 1; "
                      "PRAGMA user_version = 5"));
   }
 

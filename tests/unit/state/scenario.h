@@ -85,6 +85,25 @@ struct Scenario {
     wanted.settings.tasks = tasks;
     return must(store->plan_evaluation(wanted));
   }
+  /// Of other settings than plan(): with evaluate.limit.
+  state::Evaluation plan_limited(std::int64_t step, double limit,
+                                 const std::string& kind = "regular") {
+    const auto observed =
+        must(store->observe_checkpoint(run.id, seen(step, "f" + std::to_string(step))));
+    state::NewEvaluation wanted{observed.checkpoint.id, kind, "auto", limited(limit)};
+    return must(store->plan_evaluation(wanted));
+  }
+  static protocol::EvaluationSettings limited(double limit) {
+    protocol::EvaluationSettings settings;
+    settings.tasks = {"docvqa_val"};
+    if (limit > 0) settings.limit = limit;
+    return settings;
+  }
+  /// The configuration is plan()'s, or for a limit above 0 plan_limited()'s.
+  void configure(double limit = 0) {
+    const std::string sha256 = state::settings_sha256(limited(limit), "auto");
+    must(store->set_configured(run.id, {sha256, sha256}));
+  }
   /// Takes a fresh evaluation along the main way until it is in `until`.
   void bring(std::int64_t id, state::EvaluationState until, const std::string& weights = "w1",
              double value = 0.5, const std::string& fingerprint = "f1") {

@@ -89,6 +89,8 @@ Json row_json(const MetricRow& row) {
   json["stderr_source"] = row.stderr_source;
   json["missing"] = row.missing;
   json["higher_is_better"] = row.higher_is_better;
+  json["settings_sha256"] = row.settings_sha256;
+  json["configured"] = row.configured;
   return json;
 }
 
@@ -104,9 +106,11 @@ std::string rows_table(const std::vector<MetricRow>& rows) {
   std::map<std::tuple<std::int64_t, std::string, std::string>, std::map<std::string, MetricRow>>
       lines;
   bool ours = false;
+  bool others = false;
   for (const MetricRow& row : rows) {
     lines[{row.step, row.task, metric_name(row)}][row.checkpoint_type] = row;
     ours = ours || (!row.stderr_source.empty() && row.stderr_value.has_value());
+    others = others || !row.configured;
   }
   std::vector<std::string> header = {"Step", "Task", "Metric", "n"};
   std::vector<bool> right = {true, false, false, true};
@@ -121,22 +125,31 @@ std::string rows_table(const std::vector<MetricRow>& rows) {
                                      std::to_string(by_kind.begin()->second.n)};
     for (const std::string& kind : kinds) {
       const auto found = by_kind.find(kind);
-      line.push_back(found == by_kind.end()
-                         ? ""
-                         : value_cell(found->second.value, found->second.stderr_value,
-                                      found->second.stderr_source));
+      if (found == by_kind.end()) {
+        line.emplace_back();
+        continue;
+      }
+      const MetricRow& row = found->second;
+      line.push_back(value_cell(row.value, row.stderr_value, row.stderr_source) +
+                     (row.configured ? "" : " †"));
     }
     cells.push_back(std::move(line));
   }
   return publish::markdown_table(header, cells, right) +
-         (ours ? "* bootstrap standard error of evalcar's; lmms-eval gives N/A here\n" : "");
+         (ours ? "* bootstrap standard error of evalcar's; lmms-eval gives N/A here\n" : "") +
+         (others ? "† measured with other settings than those that are configured now: not to be "
+                   "compared with the others\n"
+                 : "");
 }
+
+/// Of those of other settings there may be several series, none of them whole.
+bool is_in_series(const MetricRow& row) { return row.value.has_value() && row.configured; }
 
 /// Of each series the first row that reaches its best value.
 std::vector<MetricRow> best_of(const std::vector<MetricRow>& rows) {
   std::map<SeriesKey, MetricRow> best;
   for (const MetricRow& row : rows) {  // by step
-    if (!row.value.has_value()) continue;
+    if (!is_in_series(row)) continue;
     const auto known = best.find(key_of(row));
     if (known == best.end() || (row.higher_is_better ? *row.value > *known->second.value
                                                      : *row.value < *known->second.value)) {
@@ -152,7 +165,7 @@ std::vector<MetricRow> best_of(const std::vector<MetricRow>& rows) {
 std::string trend_table(const std::vector<MetricRow>& rows) {
   std::map<SeriesKey, std::vector<double>> series;
   for (const MetricRow& row : rows) {  // by step
-    if (row.value.has_value()) series[key_of(row)].push_back(*row.value);
+    if (is_in_series(row)) series[key_of(row)].push_back(*row.value);
   }
   std::vector<std::vector<std::string>> cells;
   for (const MetricRow& best : best_of(rows)) {
@@ -170,7 +183,7 @@ std::string trend_table(const std::vector<MetricRow>& rows) {
 std::string plot_of(const std::vector<MetricRow>& rows, const std::string& title) {
   std::map<std::pair<std::string, std::string>, std::map<std::string, PlotSeries>> panels;
   for (const MetricRow& row : rows) {
-    if (!row.value.has_value()) continue;
+    if (!is_in_series(row)) continue;
     PlotSeries& series = panels[{row.task, metric_name(row)}][row.checkpoint_type];
     series.kind = row.checkpoint_type;
     series.points.push_back({row.step, *row.value, row.stderr_value});
@@ -283,6 +296,9 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
     const auto [step_a, step_b] = *options.compare;
     EVALCAR_ASSIGN_OR_RETURN(list, compare_steps(reader, rows, step_a, step_b));
     table = comparison_tables(list);
+    for (const std::string& name : not_comparable(rows, step_a, step_b)) {
+      err << name << ": the two steps were measured with other settings: not compared\n";
+    }
     if (options.format == "csv") drop_lists(list);
   } else {
     for (const MetricRow& row : rows) list.push_back(row_json(row));

@@ -141,6 +141,26 @@ std::string flips_table(const Json& list) {
          below;
 }
 
+bool is_alike(const MetricRow& a, const MetricRow& b) {
+  return a.settings_sha256 == b.settings_sha256;
+}
+
+/// Of each series its numbers at two steps, where it has both.
+std::map<Series, std::pair<const MetricRow*, const MetricRow*>> pairs_of(
+    const std::vector<MetricRow>& rows, std::int64_t step_a, std::int64_t step_b) {
+  std::map<Series, std::pair<const MetricRow*, const MetricRow*>> pairs;
+  for (const MetricRow& row : rows) {
+    if (!row.value.has_value()) continue;
+    auto& pair = pairs[{row.task, metric_name(row), row.checkpoint_type}];
+    if (row.step == step_a) pair.first = &row;
+    if (row.step == step_b) pair.second = &row;
+  }
+  std::erase_if(pairs, [](const auto& one) {
+    return one.second.first == nullptr || one.second.second == nullptr;
+  });
+  return pairs;
+}
+
 }  // namespace
 
 std::string metric_name(const MetricRow& row) {
@@ -149,17 +169,10 @@ std::string metric_name(const MetricRow& row) {
 
 Result<Json> compare_steps(const state::Reader& reader, const std::vector<MetricRow>& rows,
                            std::int64_t step_a, std::int64_t step_b) {
-  std::map<Series, std::pair<const MetricRow*, const MetricRow*>> pairs;
-  for (const MetricRow& row : rows) {
-    if (!row.value.has_value()) continue;
-    auto& pair = pairs[{row.task, metric_name(row), row.checkpoint_type}];
-    if (row.step == step_a) pair.first = &row;
-    if (row.step == step_b) pair.second = &row;
-  }
   Json list = Json::array();
-  for (const auto& [series, pair] : pairs) {
-    if (pair.first == nullptr || pair.second == nullptr) continue;
+  for (const auto& [series, pair] : pairs_of(rows, step_a, step_b)) {
     const auto& [a, b] = pair;
+    if (!is_alike(*a, *b)) continue;
     EVALCAR_ASSIGN_OR_RETURN(
         const report::Comparison samples,
         report::compare_samples(reader, a->evaluation_id, b->evaluation_id, a->task, a->metric));
@@ -168,6 +181,18 @@ Result<Json> compare_steps(const state::Reader& reader, const std::vector<Metric
     list.push_back(std::move(json));
   }
   return list;
+}
+
+std::vector<std::string> not_comparable(const std::vector<MetricRow>& rows, std::int64_t step_a,
+                                        std::int64_t step_b) {
+  std::vector<std::string> names;
+  for (const auto& [series, pair] : pairs_of(rows, step_a, step_b)) {
+    const auto& [task, metric, kind] = series;
+    if (is_alike(*pair.first, *pair.second)) continue;
+    names.push_back(task);
+    names.back().append(" ").append(metric).append(" ").append(kind);
+  }
+  return names;
 }
 
 std::string comparison_tables(const Json& list) {

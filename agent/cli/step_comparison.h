@@ -15,7 +15,8 @@ namespace evalcar::cli {
 /// "anls", or "exact_match,strict" where a filter made it.
 std::string metric_name(const state::MetricRow& row);
 
-/// One object for each series that has both steps, in the order of task, metric and kind. "stderr"
+/// One object for each series that has both steps, in the order of task, metric and kind; where
+/// the two were measured with other settings there is nothing to compare. "stderr"
 /// is that of the difference: of the pairs where every sample has a partner, else as of two
 /// independent numbers, which is larger; "stderr_of" says which. Samples are compared as in
 /// report/comparison.h: "test", "p", "pairs", "became_right", "became_wrong", "flipped", "note".
@@ -23,8 +24,12 @@ Result<nlohmann::ordered_json> compare_steps(const state::Reader& reader,
                                              const std::vector<state::MetricRow>& rows,
                                              std::int64_t step_a, std::int64_t step_b);
 
-/// The same for people: one table of the series, one of the flipped samples (the first 20 of each
-/// series); "" for none.
+/// The series that have both steps, and of two settings: "docvqa_val anls regular".
+std::vector<std::string> not_comparable(const std::vector<state::MetricRow>& rows,
+                                        std::int64_t step_a, std::int64_t step_b);
+
+/// A comparison for people: one table of the series, one of the flipped samples (the first 20 of
+/// each series); "" for none.
 std::string comparison_tables(const nlohmann::ordered_json& list);
 
 /// Members that are lists go: a line of CSV has no place for them.

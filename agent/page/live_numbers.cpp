@@ -25,17 +25,19 @@ std::string text_of(const Json& json) {
 }  // namespace
 
 std::string row_text(const state::MetricRow& row) {
-  return text_of({{"step", row.step},
-                  {"checkpoint_type", row.checkpoint_type},
-                  {"task", row.task},
-                  {"metric", row.metric},
-                  {"filter", row.filter},
-                  {"value", optional_json(row.value)},
-                  {"stderr", optional_json(row.stderr_value)},
-                  {"n", row.n},
-                  {"missing", row.missing},
-                  {"higher_is_better", row.higher_is_better},
-                  {"evaluation", row.evaluation_id}});
+  Json json = {{"step", row.step},
+               {"checkpoint_type", row.checkpoint_type},
+               {"task", row.task},
+               {"metric", row.metric},
+               {"filter", row.filter},
+               {"value", optional_json(row.value)},
+               {"stderr", optional_json(row.stderr_value)},
+               {"n", row.n},
+               {"missing", row.missing},
+               {"higher_is_better", row.higher_is_better},
+               {"evaluation", row.evaluation_id}};
+  if (!row.configured) json["configured"] = false;
+  return text_of(json);
 }
 
 std::string row_key(const state::MetricRow& row) {

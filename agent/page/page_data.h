@@ -18,8 +18,8 @@ namespace evalcar::page {
 
 /// {"run", "live", "status": the document of `status`, "metrics": [{"step", "checkpoint_type",
 /// "task", "metric", "filter", "value", "stderr", "n", "missing", "higher_is_better",
-/// "evaluation"}]} of one run; of evaluations that ended, 300 at most. kNotFound: no run of that
-/// name.
+/// "evaluation", maybe "configured": false}]} of one run; of evaluations that ended, 300 at most.
+/// kNotFound: no run of that name.
 Result<std::string> page_data(const state::Reader& reader, const Clock& clock,
                               const std::string& run,
                               const std::optional<publish::AgentFacts>& agent, bool live);

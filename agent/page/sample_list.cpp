@@ -24,7 +24,8 @@ std::string text_of(const Line& line, const char* key, std::size_t most_bytes) {
   return found == line.end() ? "" : report::answer_text(*found, most_bytes);
 }
 
-/// The evaluation that gave the number of the step before, of the same kind, task and metric.
+/// The evaluation that gave the number of the step before, of the same kind, task and metric, and
+/// with the same settings; what a job asked for besides is held against the run's own.
 Result<std::optional<state::MetricRow>> row_before(const state::Reader& reader,
                                                    const SampleQuery& query,
                                                    const state::Evaluation& now) {
@@ -35,7 +36,9 @@ Result<std::optional<state::MetricRow>> row_before(const state::Reader& reader,
   filter.checkpoint_type = now.kind;
   std::optional<state::MetricRow> before;
   EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const state::MetricRow& row) {
-    if (row.step < now.step && row.value.has_value()) before = row;  // they come by step
+    const bool alike =
+        now.settings.requested != 0 ? row.configured : row.settings_sha256 == now.settings_sha256;
+    if (alike && row.step < now.step && row.value.has_value()) before = row;  // they come by step
   }));
   return before;
 }

@@ -1,7 +1,9 @@
 #include "agent/publish/best.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "agent/publish/metrics_line.h"
 
@@ -30,10 +32,13 @@ struct Candidate {
   double value = 0;
   std::int64_t evaluation_id = 0;
   std::string kind;
+  bool configured = true;
+  std::string settings_sha256;
 };
 
-/// All of a run, best first; of equals the first to reach the value. `greater_is_better` is set if
-/// there is any.
+/// All of a run, best first; of equals the first to reach the value. Numbers of two settings are
+/// never compared: those of today's configuration come first, then those of each other one, the
+/// latest of these first. `greater_is_better` is set if there is any.
 Result<std::vector<Candidate>> ranked(const state::Reader& reader, const PublisherOptions& options,
                                       std::int64_t run_id, bool& greater_is_better) {
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
@@ -43,6 +48,7 @@ Result<std::vector<Candidate>> ranked(const state::Reader& reader, const Publish
     return make_error(ErrorCode::kNotFound, "no run " + std::to_string(run_id));
   }
   std::vector<Candidate> found;
+  std::map<std::string, std::string> latest;  // of each settings: when a number was made
   state::MetricFilter filter;
   filter.run = run->name;
   EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const state::MetricRow& row) {
@@ -50,13 +56,31 @@ Result<std::vector<Candidate>> ranked(const state::Reader& reader, const Publish
         row.value.has_value() && is_named(options.metric_for_best_model, row, options.aliases);
     if (!counts) return;
     greater_is_better = options.greater_is_better.value_or(row.higher_is_better);
-    found.push_back({*row.value, row.evaluation_id, row.checkpoint_type});
+    found.push_back(
+        {*row.value, row.evaluation_id, row.checkpoint_type, row.configured, row.settings_sha256});
+    std::string& time = latest[row.settings_sha256];
+    time = std::max(time, row.finished_at);
   }));
+  const auto settings_of = [&latest](const Candidate& candidate) {
+    return std::tie(candidate.configured, latest[candidate.settings_sha256],
+                    candidate.settings_sha256);
+  };
   std::stable_sort(found.begin(), found.end(),  // they came by step
-                   [greater_is_better](const Candidate& a, const Candidate& b) {
+                   [&](const Candidate& a, const Candidate& b) {
+                     const auto of_a = settings_of(a);
+                     const auto of_b = settings_of(b);
+                     if (of_a != of_b) return of_a > of_b;
                      return greater_is_better ? a.value > b.value : a.value < b.value;
                    });
   return found;
+}
+
+/// nullptr while no number of this kind is of today's configuration.
+const Candidate* best_of(const std::vector<Candidate>& ranked, std::string_view kind) {
+  const auto found = std::find_if(ranked.begin(), ranked.end(), [kind](const Candidate& one) {
+    return one.configured && one.kind == kind;
+  });
+  return found == ranked.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -78,24 +102,27 @@ Result<std::vector<std::int64_t>> best_evaluations(const state::Reader& reader,
 Result<std::optional<std::int64_t>> best_evaluation(const state::Reader& reader,
                                                     const PublisherOptions& options,
                                                     std::int64_t run_id, const std::string& kind) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto best, best_evaluations(reader, options, run_id, kind, 1));
-  if (best.empty()) return std::optional<std::int64_t>{};
-  return std::optional<std::int64_t>{best.front()};
+  bool greater = true;
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, ranked(reader, options, run_id, greater));
+  const Candidate* const best = best_of(all, kind);
+  return best == nullptr ? std::optional<std::int64_t>{} : std::optional(best->evaluation_id);
 }
 
 Status write_best(FileSystem& files, const state::Reader& reader, const PublisherOptions& options,
                   std::int64_t run_id) {
   bool greater = true;
   EVALCAR_ASSIGN_OR_RETURN(const auto all, ranked(reader, options, run_id, greater));
-  if (all.empty()) return {};
+  const std::string path = join_path(options.dir, "best.json");
+  const std::string before = read_file(files, path, std::uint64_t{1} << 20U).value_or("");
+  const bool any = !all.empty() && all.front().configured;
+  if (!any && before.empty()) return {};
   Json root = Json::object();
   root["metric"] = options.metric_for_best_model;
-  root["greater_is_better"] = greater;
+  root["greater_is_better"] = all.empty() ? options.greater_is_better.value_or(greater) : greater;
   root["best"] = Json::object();
   for (const char* const kind : {"regular", "ema", "average"}) {
-    const auto found =
-        std::find_if(all.begin(), all.end(), [kind](const Candidate& c) { return c.kind == kind; });
-    if (found == all.end()) continue;
+    const Candidate* const found = best_of(all, kind);
+    if (found == nullptr) continue;
     EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, reader.evaluation(found->evaluation_id));
     EVALCAR_ASSIGN_OR_RETURN(const std::string kept,
                              reader.kept_path(evaluation.checkpoint_id, kind));
@@ -108,8 +135,7 @@ Status write_best(FileSystem& files, const state::Reader& reader, const Publishe
     root["best"][kind] = std::move(entry);
   }
   const std::string text = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  const std::string path = join_path(options.dir, "best.json");
-  if (read_file(files, path, std::uint64_t{1} << 20U).value_or("") == text) return {};
+  if (before == text) return {};
   EVALCAR_RETURN_IF_ERROR(make_directories(files, options.dir));
   return write_file_atomically(files, path, text);
 }

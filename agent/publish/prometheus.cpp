@@ -216,7 +216,7 @@ Status add_scores(Page& page, const state::Reader& reader, const std::string& ru
   state::MetricFilter filter;
   filter.run = run;
   EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const MetricRow& row) {  // by step
-    if (!row.value.has_value()) return;
+    if (!row.value.has_value() || !row.configured) return;
     const auto [found, is_new] =
         all.try_emplace({row.task, row.metric, row.filter, row.checkpoint_type});
     Series& series = found->second;

@@ -24,13 +24,15 @@ struct Step {
   bool stays = false;
 };
 
-/// Steps that hold the best value of some metric, of some type: the first to reach it.
+/// Steps that hold the best value of some metric, of some type: the first to reach it. Of each
+/// settings, since a configuration may come back.
 Result<std::set<std::int64_t>> best_steps(const state::Reader& rows, const std::string& run) {
   EVALCAR_ASSIGN_OR_RETURN(const auto metrics, rows.metrics({.run = run}));
-  std::map<std::tuple<std::string, std::string, std::string, std::string>, state::MetricRow> best;
+  using Series = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+  std::map<Series, state::MetricRow> best;
   for (const state::MetricRow& row : metrics) {  // by step
     if (!row.value.has_value()) continue;
-    const auto key = std::tuple(row.checkpoint_type, row.task, row.metric, row.filter);
+    const Series key = {row.checkpoint_type, row.task, row.metric, row.filter, row.settings_sha256};
     const auto known = best.find(key);
     const bool better =
         known == best.end() || (row.higher_is_better ? *row.value > *known->second.value

@@ -1,10 +1,11 @@
 // publish.keep_best = K: the weights of the K best checkpoints of a kind outlive the trainer's
 // retention, as leases that no evaluation needs any more.
 //
-// Which they are follows from the rows alone, so that a start finds the same ones again: whatever
-// was released stays so, and the leases of those that were overtaken go. `kept_path` of best.json
-// is the folder of such a lease; a hard link shares the inode, so it is only named while its files
-// are those that were measured.
+// The best by numbers of today's settings; while those are fewer than K, the best of earlier
+// settings stay, too. Which they are follows from the rows alone, so that a start finds the same
+// ones again: whatever was released stays so, and the leases of those that were overtaken go.
+// `kept_path` of best.json is the folder of such a lease; a hard link shares the inode, so it is
+// only named while its files are those that were measured.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ Result<bool> Completion::is_wanted(const state::Evaluation& row) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted, wanted_.why_not(row));
   const bool matches = wanted_.matches(row);
   std::string reason = unwanted;
-  if (!matches) reason = "the configuration changed";
+  if (!matches) reason = kConfigurationChanged;
   if (settings_.policy == config::Policy::kLatest && row.step < view_.newest_step()) {
     reason = "a newer checkpoint came (evaluate.policy = \"latest\")";
   }

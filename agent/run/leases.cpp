@@ -47,6 +47,15 @@ Result<std::optional<stage::Lease>> Leases::lease_without_row(const state::Evalu
   return std::optional(std::move(lease).value());
 }
 
+Result<bool> Leases::revive_from_kept(const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(auto lease, lease_without_row(row));
+  if (!lease.has_value()) return false;
+  EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
+  EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, lease->dir));
+  held_[row.id] = std::move(*lease);
+  return true;
+}
+
 Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(auto shared, lease_of_another(row));
   if (shared.has_value()) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
@@ -40,6 +41,11 @@ class Leases {
   Result<bool> hand_over(const state::Evaluation& from, const state::Evaluation& to);
   /// Whether the row's lease is a folder of ours that is there.
   bool holds_folder(const state::Evaluation& row) const;
+  /// The names of all that are there, of whatever row.
+  std::vector<std::string> names() const { return stage_.names(); }
+  /// Makes a row that ended complete again, and leases it from the folder that stayed for another
+  /// reason (as one of the best, for averages). False: there is none with these weights.
+  Result<bool> revive_from_kept(const state::Evaluation& row);
   /// True, and forgotten: the files were read in place and are gone.
   bool vanished_in_place(const state::Evaluation& row);
   /// Another run: nothing that was held is of this one.

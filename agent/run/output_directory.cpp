@@ -451,6 +451,10 @@ Status OutputDirectory::follow_run() {
   }
   if (!run_.known()) return {};
   if (!taken_up_) {
+    // First: what is kept and told as the best depends on it.
+    if (const auto configured = wanted_.configured(); configured.has_value()) {
+      EVALCAR_RETURN_IF_ERROR(store_->set_configured(run_.id(), *configured));
+    }
     Slice slice(around_);
     EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run(slice));
     if (!slice.was_cut()) {

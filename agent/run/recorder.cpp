@@ -301,6 +301,34 @@ Status Recorder::take_up_run(Slice& slice) {
     spdlog::info("{}: its output directory is back, it goes on", title(row));
     if (slice.over()) return {};
   }
+  return take_up_unmeasured(slice);
+}
+
+/// The configuration changed before their turn, and came back. Those whose checkpoints are there
+/// are revived by that sighting; of others the weights may be kept. Not those of an older save:
+/// their numbers would take the place of the newest one's.
+Status Recorder::take_up_unmeasured(Slice& slice) {
+  state::EvaluationFilter filter;
+  filter.run_id = run_.id();
+  filter.states = {EvaluationState::kSkipped};
+  EVALCAR_ASSIGN_OR_RETURN(const auto skipped, store_.read().evaluations(filter));
+  const std::vector<std::string> names = leases_.names();
+  const std::set<std::string> kept(names.begin(), names.end());
+  for (const state::Evaluation& row : skipped) {
+    if (!row.reason.ends_with(kConfigurationChanged) || !wanted_.matches(row)) continue;
+    if (!kept.contains(lease_name_of(row.step, row.generation, row.kind))) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted, wanted_.why_not(row));
+    EVALCAR_ASSIGN_OR_RETURN(const auto of_step,
+                             store_.read().evaluations({.run_id = row.run_id, .step = row.step}));
+    const bool newest = std::all_of(
+        of_step.begin(), of_step.end(),
+        [&row](const state::Evaluation& other) { return other.generation <= row.generation; });
+    if (!unwanted.empty() || !newest) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool revived, leases_.revive_from_kept(row));
+    if (!revived) continue;
+    spdlog::info("{}: is wanted again, and its weights are kept", title(row));
+    if (slice.over()) return {};
+  }
   return {};
 }
 

@@ -31,8 +31,8 @@ class Recorder {
   /// newest, and which is the n-th.
   void note_presence(const watch::Sighting& seen);
   /// A run was entered. Open rows of the directory's other runs end: their files are not here. Rows
-  /// of this one that ended so, and whose lease came back with it, go on. Call again where the
-  /// slice was cut.
+  /// of this one that ended so, and whose lease came back with it, go on; so do those that another
+  /// configuration had ended, where their weights are kept. Call again where the slice was cut.
   Status take_up_run(Slice& slice);
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
@@ -69,6 +69,7 @@ class Recorder {
   Status record_overtaken(const watch::Sighting& seen);
   Status set_aside(const watch::Sighting& seen, const state::AttemptFailure& failure);
   Status record_gone(const watch::Sighting& seen);
+  Status take_up_unmeasured(Slice& slice);
   Status end_other_run(const state::Run& other, Slice& slice);
   bool is_there(const std::string& folder) const;
   Status lose(const state::Evaluation& row, const std::string& reason);

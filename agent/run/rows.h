@@ -13,6 +13,7 @@ namespace evalcar::run {
 /// Reasons that the configuration or the trainer caused begin with or contain these: see
 /// revivable().
 inline constexpr std::string_view kNotWanted = "not wanted: ";
+inline constexpr std::string_view kConfigurationChanged = "the configuration changed";
 inline constexpr std::string_view kMadeAnew = "its output directory was made anew";
 inline constexpr std::string_view kEmaNotStarted = "EMA has not started";
 

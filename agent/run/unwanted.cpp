@@ -25,7 +25,7 @@ Result<bool> UnwantedRows::end(std::int64_t run_id, Slice& slice) {
                              hand_over_lease(store_, wanted_, leases_, row));
     waits = waits || handed_over;
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, state::EvaluationState::kSkipped,
-                                           std::string(kNotWanted) + "the configuration changed"));
+                                           std::string(kNotWanted).append(kConfigurationChanged)));
     leases_.release(row);
     (void)slice.over();
   }

@@ -81,6 +81,11 @@ bool Wanted::matches(const state::Evaluation& row) const {
   return row.settings_sha256 == identity && group_of(row.settings.tasks) != nullptr;
 }
 
+std::optional<state::ConfiguredSettings> Wanted::configured() const {
+  if (groups_.empty()) return std::nullopt;
+  return state::ConfiguredSettings{identity_, average_identity_};
+}
+
 Result<std::string> Wanted::why_not(std::int64_t run_id, std::int64_t step, const std::string& kind,
                                     const std::vector<std::string>& tasks) const {
   const auto& kinds = settings_.weights;

@@ -29,6 +29,8 @@ class Wanted {
   /// Whether a row is of this configuration. The order of tasks is for people; what is measured is
   /// their set.
   bool matches(const state::Evaluation& row) const;
+  /// How they are known; absent: nothing is configured (`evalcar serve`).
+  std::optional<state::ConfiguredSettings> configured() const;
   /// "" if an evaluation of these tasks on this kind of weights of this step is wanted, else the
   /// reason.
   Result<std::string> why_not(std::int64_t run_id, std::int64_t step, const std::string& kind,

@@ -89,6 +89,29 @@ def test_curves_and_table_show_every_number(browser, run):
         assert {"37,99,235", "194,86,12"} <= set(colours)
 
 
+def test_numbers_of_other_settings_are_points_without_a_line_and_never_the_best(browser, bench):
+    """The configuration changed between the two steps; the first one's checkpoint is gone since."""
+    for step, value, limit in ((5, 0.9, 4), (10, 0.2, 2)):
+        bench.tell(values_of_steps={str(step): value})
+        checkpoints.write_hugging_face(bench.run, step)
+        sidecar = bench.sidecar("--set", f"evaluate.limit={limit}")
+        assert sidecar.once() == 0, sidecar.log()
+        shutil.rmtree(bench.run / f"checkpoint-{step}")
+    path = bench.home / "page.html"
+    subprocess.run([bench.evalcar, "results", "--db", str(sidecar.database), "--html", str(path)], capture_output=True, timeout=60, check=True)
+
+    with opened(browser, path) as page:
+        cells = page.locator("#scores tbody td").all_inner_texts()
+        assert [cell.split(" ±")[0] for cell in cells] == ["0.2000 ★", "0.9000 †"]
+        assert page.locator("#other-hint").is_visible()
+        assert page.locator(".legend").inner_text() == "regular best 0.2000 at step 10"
+        lines = page.evaluate("""() => {
+            const plot = [...plots.values()][0].plot;
+            return plot.getLabels().slice(1).map((label) => [label, plot.getOption("strokeWidth", label)]);
+        }""")
+        assert lines == [["regular", 2], ["regular, other settings", 0]]
+
+
 def test_the_table_is_walked_by_keys(browser, run):
     with opened(browser, run.page) as page:
         page.locator("#scores td[tabindex='0']").focus()

@@ -58,10 +58,14 @@ function stepsOf(series) {
   return [...steps].sort((a, b) => a - b);
 }
 
+// Numbers that were measured with other settings than today's are shown, but belong to no curve and are never the best.
+const isOther = (row) => row.configured === false;
+const hasOthers = (rows) => [...rows.values()].some((row) => isOther(row) && row.value !== null);
+
 function bestStep(rows) {
   let best = null;
   for (const row of rows.values()) {
-    if (row.value === null) continue;
+    if (row.value === null || isOther(row)) continue;
     const better = best === null || (row.higher_is_better ? row.value > best.value : row.value < best.value);
     if (better) best = row;
   }
@@ -77,24 +81,35 @@ Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.
 
 const plots = new Map();
 
+// A column for each kind, and one for each that has numbers of other settings: points without a line.
+const columnsOf = (series) => [
+  ...kindsOf(series).map((kind) => ({kind, other: false, label: KIND_NAMES[kind]})),
+  ...kindsOf(series).filter((kind) => hasOthers(series.get(kind)))
+    .map((kind) => ({kind, other: true, label: KIND_NAMES[kind] + ", other settings"})),
+];
+const columnKey = (series) => columnsOf(series).map((column) => column.label).join();
+
 function plotData(series) {
-  const kinds = kindsOf(series);
-  return stepsOf(series).map((step) => [step, ...kinds.map((kind) => {
+  const columns = columnsOf(series);
+  return stepsOf(series).map((step) => [step, ...columns.map(({kind, other}) => {
     const row = series.get(kind).get(step);
-    if (!row || row.value === null) return [null, null, null];
-    const half = CONFIDENCE * (row.stderr || 0);
+    if (!row || row.value === null || isOther(row) !== other) return [null, null, null];
+    const half = other ? 0 : CONFIDENCE * (row.stderr || 0);  // no band between points that have no line
     return [row.value - half, row.value, row.value + half];
   })]);
 }
+
+const lookOf = (series) => Object.fromEntries(columnsOf(series).map(({kind, other, label}) =>
+  [label, other ? {color: color("quiet"), strokeWidth: 0} : {color: color(kind), strokeWidth: 2}]));
 
 // The intervals as bars at each point (dygraphs itself fills bands): drawn over the plot, since points are few.
 function drawBars(context, area, plot) {
   const series = plot.evalcarSeries;
   kindsOf(series).forEach((kind) => {
-    context.strokeStyle = color(kind);
     context.lineWidth = 1.2;
     for (const [step, row] of series.get(kind)) {
       if (row.value === null || !row.stderr) continue;
+      context.strokeStyle = color(isOther(row) ? "quiet" : kind);
       const half = CONFIDENCE * row.stderr;
       const x = plot.toDomXCoord(step);
       const top = plot.toDomYCoord(row.value + half);
@@ -132,7 +147,8 @@ const showBest = (place, series) => showLegend(place, series, "", (rows) => {
 const showStep = (place, series, step) => showLegend(place, series, "step " + step, (rows) => {
   const row = rows.get(step);
   if (!row || row.value === null) return null;
-  return numberText(row.value) + (row.stderr === null ? "" : " ± " + row.stderr.toFixed(4)) + " (n " + row.n + ")";
+  return numberText(row.value) + (row.stderr === null ? "" : " ± " + row.stderr.toFixed(4)) + " (n " + row.n + ")" +
+    (isOther(row) ? ", other settings" : "");
 });
 
 function makePlot(name, series) {
@@ -143,23 +159,22 @@ function makePlot(name, series) {
   const text = element("p", "", "legend");
   panel.append(place, text);
   byId("curves").append(panel);
-  const kinds = kindsOf(series);
   const plot = new Dygraph(place, plotData(series), {
-    labels: ["step", ...kinds.map((kind) => KIND_NAMES[kind])],
-    colors: kinds.map(color), customBars: true, fillAlpha: 0.1, drawPoints: true, pointSize: 3, strokeWidth: 2,
+    labels: ["step", ...columnsOf(series).map((column) => column.label)],
+    series: lookOf(series), customBars: true, fillAlpha: 0.1, drawPoints: true, pointSize: 3,
     connectSeparatedPoints: true, gridLineColor: color("grid"), axisLineColor: color("line"),
     xRangePad: 12, axes: {x: {axisLabelWidth: 60, pixelsPerLabel: 60}, y: {axisLabelWidth: 45}},
     highlightCallback: (event, x) => { showStep(text, plot.evalcarSeries, x); },
     unhighlightCallback: () => { showBest(text, plot.evalcarSeries); },
     underlayCallback: (context, area, of) => { if (of.evalcarSeries) drawBars(context, area, of); },
   });
-  plot.evalcarKinds = kinds.join();
+  plot.evalcarColumns = columnKey(series);
   return {plot, panel, place, text};
 }
 
 function showCurves(all) {
   for (const [name, made] of plots) {
-    if (all.has(name) && made.plot.evalcarKinds === kindsOf(all.get(name)).join()) continue;
+    if (all.has(name) && made.plot.evalcarColumns === columnKey(all.get(name))) continue;
     made.plot.destroy();
     made.panel.remove();
     plots.delete(name);
@@ -178,8 +193,7 @@ function showCurves(all) {
 
 function recolour() {
   for (const {plot} of plots.values()) {
-    const kinds = kindsOf(plot.evalcarSeries);
-    plot.updateOptions({colors: kinds.map(color), gridLineColor: color("grid"), axisLineColor: color("line")});
+    plot.updateOptions({series: lookOf(plot.evalcarSeries), gridLineColor: color("grid"), axisLineColor: color("line")});
   }
 }
 
@@ -215,16 +229,19 @@ function showScores(all) {
     line.append(head);
     for (const column of columns) {
       const row = column.rows.get(step);
-      const cell = element("td", row ? numberText(row.value) + (column.best === step ? " ★" : "") : "");
+      const mark = column.best === step ? " ★" : row && isOther(row) ? " †" : "";
+      const cell = element("td", row ? numberText(row.value) + mark : "");
       if (row && row.stderr !== null) cell.append(" ", element("small", "± " + row.stderr.toFixed(4)));
       if (row && row.missing) cell.title = row.missing;
       if (column.best === step) cell.className = "best";
+      if (row && isOther(row)) cell.className = "other";
       cell.tabIndex = -1;
       if (row) rowOfCell.set(cell, row);
       line.append(cell);
     }
     return line;
   });
+  byId("other-hint").hidden = !columns.some((column) => hasOthers(column.rows));
   const table = byId("scores");
   const held = place(table, document.activeElement);
   fill(table, [["step"], ...columns.map((c) => [c.name + " · " + KIND_NAMES[c.kind]])], rows);

@@ -38,6 +38,25 @@ TEST_CASE("the page's data hold the run's numbers and its evaluations") {
   CHECK(none.error().code == ErrorCode::kNotFound);
 }
 
+TEST_CASE("the page's data mark numbers of other settings, also when only those have changed") {
+  test::Scenario s;
+  s.bring(s.plan(100).id, state::EvaluationState::kScored, "w", 0.75);
+  s.configure();
+  page::LiveDocument document(s.run.name);
+  const auto reader = must(state::Reader::open(s.db()));
+  const auto ask = [&] {
+    return json::parse(must(document.text(reader, s.clock, std::nullopt, {})));
+  };
+  const json before = ask();
+  CHECK_FALSE(before["metrics"][0].contains("configured"));
+
+  s.configure(4);
+  const json after = ask();
+
+  CHECK(after["version"] != before["version"]);
+  CHECK(after["metrics"][0]["configured"] == false);
+}
+
 TEST_CASE("nothing in the data can end its element, and all parts are in the page once") {
   const std::string page = page::page_file(R"({"x":"</script><script>alert(1)</script><!--"})");
   CHECK(page.find("<script>alert") == std::string::npos);

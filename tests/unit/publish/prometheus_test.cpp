@@ -53,6 +53,20 @@ TEST_CASE("Prometheus sees how evaluations stand, the lag, and latest and best o
   CHECK(has_line(text, "# TYPE evalcar_attempts_total counter"));
 }
 
+TEST_CASE("Prometheus sees the numbers of the configured settings alone") {
+  test::Scenario s;
+  s.bring(s.plan(200).id, state::EvaluationState::kScored, "w200", 0.75);
+  s.bring(s.plan_limited(100, 4).id, state::EvaluationState::kScored, "w100", 0.25);
+  s.configure(4);
+
+  const std::string text = publish::prometheus_text({{&s.store->read()}}, s.clock);
+
+  const std::string series =
+      R"({run="run-01234567-1",task="docvqa_val",metric="anls",filter="none",checkpoint_type="regular"})";
+  CHECK(has_line(text, "evalcar_score_step" + series + " 100"));
+  CHECK(has_line(text, "evalcar_best_score" + series + " 0.25"));
+}
+
 TEST_CASE("Prometheus' labels are escaped, and an agent tells its work") {
   test::Scenario s;
   s.plan(100);

@@ -341,6 +341,45 @@ TEST_CASE("the best are ranked by what stands now: of equals the lower step, eac
   CHECK(best("regular", 2).empty());
 }
 
+TEST_CASE("the best is ranked among numbers of the configured settings alone") {
+  Desk d;
+  d.s.configure();
+  must(d.publisher->publish(d.scored(1, 0.9), std::nullopt));
+  must(d.publisher->publish(d.scored(2, 0.8), std::nullopt));
+  d.s.configure(4);
+  const auto best = [&d] { return d.file("best.json")["best"]; };
+
+  must(d.publisher->publish_pending(d.s.run.id, std::nullopt));
+  CHECK(best() == json::object());  // what the file said before is of other settings
+
+  const std::int64_t limited = d.s.plan_limited(3, 4).id;
+  d.s.bring(limited, kScored, "w3", 0.1);
+  CHECK(must(d.publisher->publish(limited, std::nullopt)).is_best);
+  CHECK(best()["regular"]["step"] == 3);
+
+  d.s.configure();
+  must(d.publisher->publish_pending(d.s.run.id, std::nullopt));
+  CHECK(best()["regular"]["step"] == 1);
+}
+
+TEST_CASE("weights to be kept are those of the configured settings first, then the latest others") {
+  Desk d;
+  const auto measured = [&d](std::int64_t step, double limit, double value) {
+    d.s.configure(limit);
+    const std::int64_t id = d.s.plan_limited(step, limit).id;
+    d.s.bring(id, kScored, "w" + std::to_string(step), value);
+    return id;
+  };
+  const std::int64_t first = measured(1, 1, 0.9);
+  const std::int64_t second = measured(2, 2, 0.5);
+  const std::int64_t better = measured(3, 2, 0.7);
+  const std::int64_t now = measured(4, 3, 0.1);
+
+  CHECK(must(best_evaluations(d.s.store->read(), d.options, d.s.run.id, "regular", 9)) ==
+        std::vector<std::int64_t>{now, better, second, first});
+  CHECK(must(best_evaluation(d.s.store->read(), d.options, d.s.run.id, "regular")) == now);
+}
+
 TEST_CASE("nothing is created before the first publication") {
   Desk d;
   d.s.plan(1);

@@ -105,6 +105,39 @@ TEST_CASE("the best of equals is the first") {
   CHECK(list[1]["step"] == 200);
 }
 
+TEST_CASE("numbers of other settings are shown, but are in no trend, no plot and never the best") {
+  Run r;
+  const std::int64_t id = r.s.plan_limited(400, 4).id;
+  r.s.bring(id, state::EvaluationState::kScored, "regular400", 0.05);
+  r.s.configure(4);
+  const Ran all = r.run();
+  CHECK(all.out.find("0.6000 ± 0.2500 †") != std::string::npos);
+  CHECK(all.out.find("0.0500 ± 0.2500 ") != std::string::npos);
+  CHECK(all.out.find("† measured with other settings") != std::string::npos);
+  CHECK(all.out.find("Trend") == std::string::npos);
+
+  r.options.best = true;
+  r.options.format = "json";
+  const json best = json::parse(r.run().out);
+  REQUIRE(best.size() == 1);
+  CHECK(best[0]["step"] == 400);
+  CHECK(best[0]["configured"] == true);
+}
+
+TEST_CASE("two steps that were measured with other settings are not compared") {
+  Run r;
+  const std::int64_t id = r.s.plan_limited(400, 4).id;
+  r.s.bring(id, state::EvaluationState::kScored, "regular400", 0.05);
+  r.options.compare = {300, 400};
+  r.options.format = "json";
+
+  const Ran ran = r.run();
+
+  CHECK(json::parse(ran.out).empty());
+  CHECK(ran.err.find("docvqa_val anls regular: the two steps were measured with other settings") !=
+        std::string::npos);
+}
+
 TEST_CASE("two steps are compared by a paired test of their samples") {
   Run r;
   r.options.compare = {100, 200};

@@ -11,9 +11,10 @@ namespace evalcar::state {
 
 Result<std::int64_t> Store::next_seq(std::int64_t after_seq, std::optional<std::int64_t> written) {
   EVALCAR_ASSIGN_OR_RETURN(
-      Statement lines,
-      connection_->prepare("SELECT coalesce(max(seq), 0), coalesce(max(seq = ?1), 0) FROM (SELECT "
-                           "seq FROM publication UNION ALL SELECT seq FROM interim)",
+      Statement lines,  // each by an index, whatever is there
+      connection_->prepare("SELECT max((SELECT coalesce(max(seq), 0) FROM publication), (SELECT "
+                           "coalesce(max(seq), 0) FROM interim)), EXISTS(SELECT 1 FROM publication "
+                           "WHERE seq = ?1) OR EXISTS(SELECT 1 FROM interim WHERE seq = ?1)",
                            written));
   EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, lines.step());
   if (written.has_value() && lines.integer(1) == 0) return *written;

@@ -11,9 +11,7 @@ namespace {
 
 constexpr std::string_view kCheckpoints =
     "SELECT c.checkpoint_id, c.run_id, run.name, c.name, c.path, c.step, c.generation, c.layout, "
-    "c.device, c.inode, c.seen_at, c.gone_at FROM checkpoint c JOIN run USING (run_id) "
-    "WHERE (?1 IS NULL OR c.run_id = ?1) AND (?2 IS NULL OR c.checkpoint_id = ?2) "
-    "ORDER BY c.step, c.generation, c.checkpoint_id";
+    "c.device, c.inode, c.seen_at, c.gone_at FROM checkpoint c JOIN run USING (run_id) ";
 
 Result<Checkpoint> checkpoint_of(const Statement& row) {
   Checkpoint checkpoint;
@@ -27,15 +25,18 @@ Result<Checkpoint> checkpoint_of(const Statement& row) {
 
 Result<std::vector<Checkpoint>> Reader::checkpoints(std::int64_t run_id) const {
   return collect<Checkpoint>(
-      connection_->prepare(kCheckpoints, run_id, std::optional<std::int64_t>{}), checkpoint_of);
+      connection_->prepare(std::string(kCheckpoints) + "WHERE c.run_id = ?1 ORDER BY c.step, "
+                                                       "c.generation, c.checkpoint_id",
+                           run_id),
+      checkpoint_of);
 }
 
 Result<Checkpoint> Reader::checkpoint(std::int64_t checkpoint_id) const {
-  return only<Checkpoint>(
-      collect<Checkpoint>(
-          connection_->prepare(kCheckpoints, std::optional<std::int64_t>{}, checkpoint_id),
-          checkpoint_of),
-      "checkpoint " + std::to_string(checkpoint_id));
+  return only<Checkpoint>(collect<Checkpoint>(connection_->prepare(std::string(kCheckpoints) +
+                                                                       "WHERE c.checkpoint_id = ?1",
+                                                                   checkpoint_id),
+                                              checkpoint_of),
+                          "checkpoint " + std::to_string(checkpoint_id));
 }
 
 Result<std::string> Reader::incomplete_reason(std::int64_t checkpoint_id,

@@ -16,13 +16,26 @@ constexpr std::string_view kEvaluations =
     "e.lease_path, e.weights_sha256, e.stage, e.progress_done, e.progress_total, e.attempts, "
     "e.failures, e.next_try_at, e.created_at, e.updated_at, e.finished_at, e.seconds, "
     "e.compute_dtype, e.asked "
-    "FROM evaluation e JOIN run USING (run_id) JOIN checkpoint c USING (checkpoint_id) "
-    "WHERE (?1 IS NULL OR e.evaluation_id = ?1) AND (?2 IS NULL OR e.run_id = ?2) "
-    "AND (?3 IS NULL OR e.checkpoint_id = ?3) AND (?4 IS NULL OR e.step = ?4) "
-    "AND (?5 = '' OR e.kind = ?5) AND (?6 = '' OR instr(?6, ' ' || e.state || ' ') > 0) "
-    "AND (?7 = 0 OR e.lease_path <> '') "
-    "AND (?8 = 0 OR (e.state = 'published' AND e.reason <> '')) "
-    "ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id";
+    "FROM evaluation e CROSS JOIN run USING (run_id) CROSS JOIN checkpoint c USING (checkpoint_id)";
+
+/// Only what restricts is in the text, so that an index finds the rows: of one that is asked for,
+/// no others are looked at. `+`: by the state rather than by the run, which most rows are of.
+std::string evaluations_where(const EvaluationFilter& filter) {
+  std::string states;
+  for (const EvaluationState state : filter.states) {
+    states.append(states.empty() ? "e.state IN ('" : ", '").append(state_name(state)).append("'");
+  }
+  const bool by_state = !states.empty() && !filter.step.has_value();
+  Conditions where;
+  where.add_if(filter.run_id.has_value(), by_state ? "+e.run_id = ?1" : "e.run_id = ?1");
+  where.add_if(filter.checkpoint_id.has_value(), "e.checkpoint_id = ?2");
+  where.add_if(filter.step.has_value(), "e.step = ?3");
+  where.add_if(!filter.kind.empty(), "e.kind = ?4");
+  where.add_if(!states.empty(), states + ")");
+  where.add_if(filter.with_lease, "e.lease_path <> ''");
+  where.add_if(filter.only_partial, "e.state = 'published' AND e.reason <> ''");
+  return where.text();
+}
 
 Result<Evaluation> evaluation_of(const Statement& row) {
   Evaluation e;
@@ -86,16 +99,12 @@ Result<std::vector<Evaluation>> Reader::evaluations(const EvaluationFilter& filt
 
 Status Reader::for_each_evaluation(const EvaluationFilter& filter,
                                    const std::function<void(const Evaluation& row)>& take) const {
-  std::string states;
-  for (const EvaluationState state : filter.states) {
-    if (states.empty()) states = " ";
-    states.append(state_name(state)).append(" ");
-  }
   EVALCAR_ASSIGN_OR_RETURN(
       Statement rows,
-      connection_->prepare(kEvaluations, std::optional<std::int64_t>{}, filter.run_id,
-                           filter.checkpoint_id, filter.step, filter.kind, states,
-                           filter.with_lease, filter.only_partial));
+      connection_->prepare(
+          std::string(kEvaluations) + evaluations_where(filter) +
+              " ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id LIMIT ?5",
+          filter.run_id, filter.checkpoint_id, filter.step, filter.kind, kAllRows));
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return {};
@@ -105,10 +114,10 @@ Status Reader::for_each_evaluation(const EvaluationFilter& filter,
 }
 
 Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {
-  constexpr std::optional<std::int64_t> kAny;
   return only<Evaluation>(
       collect<Evaluation>(
-          connection_->prepare(kEvaluations, evaluation_id, kAny, kAny, kAny, "", "", false, false),
+          connection_->prepare(std::string(kEvaluations) + " WHERE e.evaluation_id = ?1",
+                               evaluation_id),
           evaluation_of),
       "evaluation " + std::to_string(evaluation_id));
 }

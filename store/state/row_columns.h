@@ -12,6 +12,21 @@
 
 namespace evalcar::state {
 
+/// For LIMIT. Parameters are bound by their number: the highest one has to be in the text.
+inline constexpr std::int64_t kAllRows = -1;
+
+/// What a query asks of its rows.
+class Conditions {
+ public:
+  void add_if(bool restricts, const std::string& condition) {
+    if (restricts) text_ += (text_.empty() ? " WHERE " : " AND ") + condition;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 /// Collects `make(row)` of every row of a query.
 template <typename T, typename Make>
 Result<std::vector<T>> collect(Result<Statement> rows, const Make& make) {

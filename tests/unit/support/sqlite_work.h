@@ -12,7 +12,7 @@ namespace evalcar::test {
 class SqliteWork {
  public:
   SqliteWork() {
-    rows_ = 0;
+    rows_ = steps_ = 0;
     sqlite3_auto_extension(reinterpret_cast<void (*)()>(&watch));
   }
   ~SqliteWork() { sqlite3_cancel_auto_extension(reinterpret_cast<void (*)()>(&watch)); }
@@ -26,17 +26,30 @@ class SqliteWork {
     return rows;
   }
 
+  /// Instructions of SQLite's machine since the last call: also rows that a query only looked at.
+  std::int64_t take_steps() {
+    const std::int64_t steps = steps_;
+    steps_ = 0;
+    return steps;
+  }
+
  private:
   static int watch(sqlite3* database, const char** /*error*/, const sqlite3_api_routines* /*api*/) {
     return sqlite3_trace_v2(
-        database, SQLITE_TRACE_ROW,
-        [](unsigned, void*, void*, void*) {
-          ++rows_;
+        database, SQLITE_TRACE_ROW | SQLITE_TRACE_PROFILE,
+        [](unsigned event, void*, void* statement, void*) {
+          if (event == SQLITE_TRACE_ROW) {
+            ++rows_;
+          } else {
+            steps_ += sqlite3_stmt_status(static_cast<sqlite3_stmt*>(statement),
+                                          SQLITE_STMTSTATUS_VM_STEP, 1);
+          }
           return 0;
         },
         nullptr);
   }
   inline static std::int64_t rows_ = 0;
+  inline static std::int64_t steps_ = 0;
 };
 
 }  // namespace evalcar::test

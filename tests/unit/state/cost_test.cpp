@@ -1,0 +1,72 @@
+// What a question costs as a history grows: counted in instructions of SQLite's machine, which are
+// the same on every machine.
+#include <functional>
+
+#include "tests/unit/state/scenario.h"
+#include "tests/unit/support/sqlite_work.h"
+
+using namespace evalcar;
+using namespace evalcar::test;
+using enum state::EvaluationState;
+
+namespace {
+
+constexpr std::int64_t kSteps = 60;
+
+/// A history of so many checkpoints, each measured or still waiting.
+struct History {
+  explicit History(std::int64_t steps, state::EvaluationState last = kScored) {
+    for (std::int64_t step = 1; step <= steps; ++step) {
+      ids.push_back(s.plan(step).id);
+      s.bring(ids.back(), step == steps ? last : kScored, "w" + std::to_string(step));
+    }
+  }
+  SqliteWork work;
+  Scenario s;
+  std::vector<std::int64_t> ids;
+
+  std::int64_t steps_of(const std::function<void()>& question) {
+    question();  // its statements are prepared
+    work.take_steps();
+    question();
+    return work.take_steps();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a question about one row looks at no other, however many there are") {
+  const auto cost = [](std::int64_t steps) {
+    History h(steps, kLeased);
+    const state::Reader& rows = h.s.store->read();
+    return h.steps_of([&] {
+      const state::Evaluation row = must(rows.evaluation(h.ids.back()));
+      CHECK(must(rows.checkpoint(row.checkpoint_id)).step == steps);
+      CHECK(must(rows.evaluations({.checkpoint_id = row.checkpoint_id, .kind = row.kind})).size() ==
+            1);
+      CHECK(must(rows.evaluations({.run_id = h.s.run.id, .step = steps})).size() == 1);
+      CHECK(must(rows.evaluations({.run_id = h.s.run.id, .states = {kLeased, kFailed}})).size() ==
+            1);
+    });
+  };
+
+  CHECK(cost(kSteps) <= cost(3) + 10);
+}
+
+TEST_CASE("the next line's number is found without a look at the lines before") {
+  const auto cost = [](std::int64_t steps) {
+    History h(steps);
+    const auto line = [](std::int64_t seq, const auto&) -> Result<std::string> {
+      return std::to_string(seq);
+    };
+    for (std::size_t i = 0; i + 1 < h.ids.size(); ++i) {
+      must(h.s.store->begin_publication(h.ids[i], 0, line));
+      must(h.s.store->finish_publication(h.ids[i], {}));
+    }
+    h.work.take_steps();
+    CHECK(must(h.s.store->begin_publication(h.ids.back(), 0, line)).seq == steps);
+    return h.work.take_steps();
+  };
+
+  CHECK(cost(kSteps) <= cost(3) + 10);
+}

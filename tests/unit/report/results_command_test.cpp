@@ -111,8 +111,9 @@ TEST_CASE("numbers of other settings are shown, but are in no trend, no plot and
   r.s.bring(id, state::EvaluationState::kScored, "regular400", 0.05);
   r.s.configure(4);
   const Ran all = r.run();
+  INFO(all.out);
   CHECK(all.out.find("0.6000 ± 0.2500 †") != std::string::npos);
-  CHECK(all.out.find("0.0500 ± 0.2500 ") != std::string::npos);
+  CHECK(all.out.find("|  0.0500 ± 0.2500|") != std::string::npos);
   CHECK(all.out.find("† measured with other settings") != std::string::npos);
   CHECK(all.out.find("Trend") == std::string::npos);
 

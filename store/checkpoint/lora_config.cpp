@@ -19,12 +19,12 @@ constexpr std::size_t kMaxPatternStates = 2048;  // of all patterns together
 constexpr std::int64_t kMaxRank = std::int64_t{1} << 20;
 
 /// Keys that say nothing about the merged numbers, whatever their value.
-constexpr std::array<std::string_view, 14> kHarmless = {
-    "auto_mapping",        "eva_config",   "exclude_modules",   "inference_mode", "layers_pattern",
-    "layers_to_transform", "lora_dropout", "lora_ga_config",    "loftq_config",   "corda_config",
-    "megatron_core",       "peft_version", "qalora_group_size", "task_type"};
+constexpr std::array<std::string_view, 13> kHarmless = {
+    "auto_mapping",        "eva_config",   "exclude_modules",  "inference_mode", "layers_pattern",
+    "layers_to_transform", "lora_dropout", "lora_ga_config",   "loftq_config",   "corda_config",
+    "megatron_core",       "peft_version", "qalora_group_size"};
 /// Keys that are read here.
-constexpr std::array<std::string_view, 14> kRead = {"base_model_name_or_path",
+constexpr std::array<std::string_view, 15> kRead = {"base_model_name_or_path",
                                                     "revision",
                                                     "r",
                                                     "target_modules",
@@ -37,7 +37,8 @@ constexpr std::array<std::string_view, 14> kRead = {"base_model_name_or_path",
                                                     "rank_pattern",
                                                     "alpha_pattern",
                                                     "peft_type",
-                                                    "ensure_weight_tying"};
+                                                    "ensure_weight_tying",
+                                                    "task_type"};
 
 struct Refused {
   std::string_view key;
@@ -92,6 +93,9 @@ class Reader {
     EVALCAR_ASSIGN_OR_RETURN(config.rank_stabilised, flag("use_rslora"));
     EVALCAR_ASSIGN_OR_RETURN(config.fan_in_fan_out, flag("fan_in_fan_out"));
     EVALCAR_ASSIGN_OR_RETURN(config.ties_adapters, flag("ensure_weight_tying"));
+    if (const Json* task = find("task_type")) {
+      config.of_language_model = *task == "CAUSAL_LM" || *task == "SEQ_2_SEQ_LM";
+    }
     EVALCAR_RETURN_IF_ERROR(read_bias(config));
     EVALCAR_RETURN_IF_ERROR(read_patterns(config));
     if (const Json* targets = find("target_modules"); targets != nullptr && targets->is_array()) {

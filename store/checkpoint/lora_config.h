@@ -25,7 +25,9 @@ struct LoraConfig {
   bool rank_stabilised = false;  ///< use_rslora: alpha/√r
   bool fan_in_fan_out = false;
   bool ties_adapters = false;  ///< ensure_weight_tying: what shares a weight is updated alike
-  bool bias = false;           ///< "all" or "lora_only": the adapter holds biases too
+  /// task_type: the adapter was trained in a class with an output head, whatever the base names.
+  bool of_language_model = false;
+  bool bias = false;  ///< "all" or "lora_only": the adapter holds biases too
   /// In the order of the file: the first that matches a module's name counts.
   std::vector<std::pair<NamePattern, std::int64_t>> ranks;
   std::vector<std::pair<NamePattern, double>> alphas;

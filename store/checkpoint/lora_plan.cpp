@@ -30,8 +30,8 @@ struct Pair {
 /// Lays an adapter over the plan of its base.
 class Overlay {
  public:
-  Overlay(std::string where, const LoraConfig& config, Plan& plan)
-      : where_(std::move(where)), config_(config), plan_(plan), names_(plan) {}
+  Overlay(const FileSystem& files, std::string where, const LoraConfig& config, Plan& plan)
+      : files_(files), where_(std::move(where)), config_(config), plan_(plan), names_(plan) {}
 
   Status run(std::vector<TensorPlan> tensors, const BaseTies& ties) {
     EVALCAR_RETURN_IF_ERROR(sort_out(std::move(tensors)));
@@ -160,11 +160,16 @@ class Overlay {
     auto found = find_tied_weights(plan_, ties);
     if (!found.has_value()) return error(found.error().code, found.error().message);
     tied_ = *found;
-    if (!tied_ || !replaced) return {};
+    if (!tied_) return {};
     const bool both = embedding != replacements_.end() && head != replacements_.end();
     embedding_is_own_ = embedding != replacements_.end() && is_saved(embedding->first);
     head_is_own_ = head != replacements_.end() && is_saved(head->first);
-    if (both || head_is_own_) return {};
+    // What is one in PEFT's model has to be one in the files, too.
+    if (tied_->head && !both && !head_is_own_ && !embedding_is_own_) {
+      const Status equal = check_equal(files_, plan_, tied_->embedding, *tied_->head);
+      if (!equal.has_value()) return error(equal.error().code, equal.error().message);
+    }
+    if (!replaced || both || head_is_own_) return {};
     if (embedding_is_own_) return keep_head(ties.architecture);
     // The shared parameter itself.
     const TensorPlan tensor =
@@ -377,6 +382,7 @@ class Overlay {
                        [&](const TensorPlan& other) { return other.tied_to == index; });
   }
 
+  const FileSystem& files_;
   std::string where_;
   const LoraConfig& config_;
   Plan& plan_;
@@ -450,7 +456,8 @@ Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Fol
   }
   Plan plan = std::move(base_plan).value();
   plan.layout = Layout::kLoraAdapter;
-  EVALCAR_ASSIGN_OR_RETURN(const BaseTies ties, read_base_ties(files, base));
+  EVALCAR_ASSIGN_OR_RETURN(BaseTies ties, read_base_ties(files, base));
+  ties.has_head = config.of_language_model;
 
   const std::string where =
       dcp != nullptr ? dcp->path : join_path(adapter.path, adapter_file(adapter));
@@ -463,7 +470,7 @@ Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Fol
   plan.records.insert(plan.records.end(), own.records.begin(), own.records.end());
   for (std::string& name : own.extra_states) plan.extra_states.push_back(std::move(name));
   for (std::string& name : own.left_out) plan.left_out.push_back(std::move(name));
-  EVALCAR_RETURN_IF_ERROR(Overlay(where, config, plan).run(std::move(own.tensors), ties));
+  EVALCAR_RETURN_IF_ERROR(Overlay(files, where, config, plan).run(std::move(own.tensors), ties));
   return plan;
 }
 

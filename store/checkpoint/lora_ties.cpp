@@ -29,6 +29,22 @@ class TieFinder final : public JsonVisitor {
   std::string close(const JsonPath&) override { return {}; }
 };
 
+/// Absent where it is not known.
+std::optional<OutputHead> head_of(const BaseTies& ties, const std::string& embedding) {
+  auto head = output_head_of(ties.architecture, embedding);
+  if (head && head->weight.empty() && ties.has_head) head.reset();
+  return head;
+}
+
+constexpr std::uint64_t kComparedAtOnce = std::uint64_t{1} << 20U;
+
+Error differ(const TensorPlan& embedding, const TensorPlan& head) {
+  return make_error(ErrorCode::kUnsupported,
+                    "changes one of " + quote_name(embedding.name) + " and " +
+                        quote_name(head.name) +
+                        ", which the base model's configuration ties, but which differ");
+}
+
 }  // namespace
 
 Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base) {
@@ -59,18 +75,31 @@ Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const Bas
                           " output heads: which of them are tied cannot be told");
   }
   const TensorPlan& embedding = base.tensors[embeddings.front()];
-  TiedWeights tied{embeddings.front(), std::nullopt,
-                   output_head_of(ties.architecture, embedding.name)};
+  TiedWeights tied{embeddings.front(), std::nullopt, head_of(ties, embedding.name)};
   if (heads.empty()) return std::optional(tied);
   const TensorPlan& head = base.tensors[heads.front()];
   if (head.shape != embedding.shape || head.dtype != embedding.dtype) {
-    return make_error(ErrorCode::kUnsupported,
-                      "changes one of " + quote_name(embedding.name) + " and " +
-                          quote_name(head.name) +
-                          ", which the base model's configuration ties, but which differ");
+    return differ(embedding, head);
   }
   tied.head = heads.front();
   return std::optional(tied);
+}
+
+Status check_equal(const FileSystem& files, const Plan& plan, std::size_t embedding,
+                   std::size_t head) {
+  const TensorPlan& one = plan.tensors[embedding];
+  const TensorPlan& other = plan.tensors[head];
+  EVALCAR_ASSIGN_OR_RETURN(const PlanReader reader, PlanReader::open(files, plan));
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> others;
+  for (const Box& box : row_major_boxes(one, kComparedAtOnce)) {
+    bytes.resize(box.elements() * dtype_size(one.dtype));
+    others.resize(bytes.size());
+    EVALCAR_RETURN_IF_ERROR(reader.read_box(embedding, box, bytes));
+    EVALCAR_RETURN_IF_ERROR(reader.read_box(head, box, others));
+    if (bytes != others) return differ(one, other);
+  }
+  return {};
 }
 
 std::string untold_ties(const Plan& base, const BaseTies& ties, const std::string& weight,
@@ -85,7 +114,7 @@ std::string untold_ties(const Plan& base, const BaseTies& ties, const std::strin
     return ", which encoder and decoder share: in PEFT's merged model they keep the old one, and "
            "no file can say that";
   }
-  const auto head = output_head_of(ties.architecture, weight);
+  const auto head = head_of(ties, weight);
   const bool headless = head && head->weight.empty();
   if (is_copy && !headless && !ties.untied)
     return ", and it cannot be told what the output head is called that the base model ties to it";

@@ -20,6 +20,9 @@ struct BaseTies {
   bool tied = false;         ///< tie_word_embeddings is true
   bool untied = false;       ///< it is false, and nowhere true
   std::string architecture;  ///< the first of its `architectures`; "" where it names none
+  /// The model has an output head, also where `architecture` has none: an adapter of a language
+  /// model over a base that was published without one.
+  bool has_head = false;
 };
 
 /// No config.json says nothing.
@@ -34,6 +37,11 @@ struct TiedWeights {
 
 /// Absent: nothing is tied. kUnsupported: it cannot be told what is.
 Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const BaseTies& ties);
+
+/// kUnsupported where the bytes of the two differ, which are of one shape and dtype: what the
+/// configuration ties and the files do not, versions of transformers load as two or as one.
+Status check_equal(const FileSystem& files, const Plan& plan, std::size_t embedding,
+                   std::size_t head);
 
 /// Why `weight`, an embedding whose ties are not followed, cannot be changed, in words that follow
 /// its name; empty where it can, or is another tensor. `is_copy`: the adapter has a copy of it.

@@ -1,6 +1,7 @@
 #include "store/checkpoint/merge_weights.h"
 
 #include <algorithm>
+#include <set>
 
 #include "store/base/hash.h"
 #include "store/checkpoint/safetensors.h"
@@ -32,28 +33,29 @@ void StreamHash::update(std::span<const std::byte> bytes) {
 }
 
 TieCheck::TieCheck(const Plan& plan, const std::optional<DType>& cast) {
-  std::vector<std::size_t> embeddings;
-  std::vector<std::size_t> heads;
+  std::map<std::pair<DType, std::vector<std::int64_t>>, Alike> alike;
+  bool any = false;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    if (is_input_embedding(plan.tensors[i].name)) embeddings.push_back(i);
-    if (is_output_head(plan.tensors[i].name)) heads.push_back(i);
+    const TensorPlan& tensor = plan.tensors[i];
+    const bool embedding = is_input_embedding(tensor.name);
+    const bool head = is_output_head(tensor.name);
+    if (!embedding && !head) continue;
+    Alike& those = alike[{output_dtype(tensor, cast), tensor.shape}];
+    if (embedding) those.embeddings.push_back(i);
+    if (head) those.heads.push_back(i);
+    any = any || embedding;
   }
-  if (embeddings.empty()) return;
-  for (const std::size_t tensor : heads) {
-    const TensorPlan& head = plan.tensors[tensor];
-    Head candidates{tensor, {}};
-    for (const std::size_t embedding : embeddings) {
-      const TensorPlan& other = plan.tensors[embedding];
-      if (head.shape == other.shape && output_dtype(head, cast) == output_dtype(other, cast))
-        candidates.embeddings.push_back(embedding);
+  if (!any) return;
+  for (auto& [key, those] : alike) {
+    if (those.heads.empty()) continue;
+    if (those.embeddings.empty()) {
+      differ_ = true;
+      hashes_.clear();
+      return;
     }
-    differ_ = differ_ || candidates.embeddings.empty();
-    heads_.push_back(std::move(candidates));
-  }
-  if (differ_) return;
-  for (const Head& head : heads_) {
-    hashes_[head.tensor];
-    for (const std::size_t embedding : head.embeddings) hashes_[embedding];
+    for (const std::size_t tensor : those.heads) hashes_[tensor];
+    for (const std::size_t tensor : those.embeddings) hashes_[tensor];
+    alike_.push_back(std::move(those));
   }
 }
 
@@ -63,11 +65,12 @@ void TieCheck::saw(std::size_t tensor, std::span<const std::byte> bytes) {
 }
 
 bool TieCheck::differ() const {
-  return differ_ || std::any_of(heads_.begin(), heads_.end(), [&](const Head& head) {
-           return std::none_of(head.embeddings.begin(), head.embeddings.end(),
-                               [&](std::size_t embedding) {
-                                 return hashes_.at(embedding) == hashes_.at(head.tensor);
-                               });
+  return differ_ || std::ranges::any_of(alike_, [&](const Alike& those) {
+           std::set<StreamHash> embeddings;
+           for (const std::size_t tensor : those.embeddings) embeddings.insert(hashes_.at(tensor));
+           return !std::ranges::all_of(those.heads, [&](std::size_t tensor) {
+             return embeddings.contains(hashes_.at(tensor));
+           });
          });
 }
 

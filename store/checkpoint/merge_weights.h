@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,10 @@ class StreamHash {
  public:
   void update(std::span<const std::byte> bytes);
   bool operator==(const StreamHash&) const = default;
+  /// An order for sets of them.
+  bool operator<(const StreamHash& other) const {
+    return std::tie(blocks_, rest_) < std::tie(other.blocks_, other.rest_);
+  }
 
  private:
   static constexpr std::size_t kBlock = std::size_t{1} << 16U;
@@ -45,11 +50,12 @@ class TieCheck {
   bool differ() const;
 
  private:
-  struct Head {
-    std::size_t tensor = 0;
-    std::vector<std::size_t> embeddings;  // that may equal it
+  /// What may be equal: of one dtype and shape. There may be very many, by a file that lies.
+  struct Alike {
+    std::vector<std::size_t> heads;
+    std::vector<std::size_t> embeddings;
   };
-  std::vector<Head> heads_;
+  std::vector<Alike> alike_;
   std::map<std::size_t, StreamHash> hashes_;  // of both
   bool differ_ = false;                       // whatever the bytes
 };

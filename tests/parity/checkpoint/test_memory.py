@@ -35,9 +35,10 @@ print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
 """
 
 
-def peak_bytes(bin_dir, folder, code):
-    """What `evalcar inspect` of the folder took at most, and its message."""
-    done = subprocess.run([sys.executable, "-c", MEASURE, str(bin_dir / "evalcar"), "inspect", str(folder), "--json"],
+def peak_bytes(bin_dir, folder, code, *command):
+    """What `evalcar inspect` of the folder, or another command, took at most, and its message."""
+    command = command or ("inspect", folder, "--json")
+    done = subprocess.run([sys.executable, "-c", MEASURE, str(bin_dir / "evalcar"), *map(str, command)],
                           capture_output=True, text=True, timeout=300)
     ended, peak = map(int, done.stdout.split())
     assert ended == code, done.stderr
@@ -292,3 +293,17 @@ def test_an_adapter_configuration_of_a_megabyte_takes_little(bin_dir, tmp_path, 
     write_safetensors(tmp_path / "adapter_model.safetensors", many_tensors(1, "a"), 2)
 
     check(bin_dir, tmp_path, "adapter_config.json", 1, 10, record_property)
+
+
+def test_a_merge_of_many_heads_and_embeddings_takes_at_most_ten_times_their_file(bin_dir, tmp_path):
+    """Any head may be tied to any embedding of its shape."""
+    folder = tmp_path / "checkpoint-5"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    header = {name: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+              for i in range(8000) for name in (f"a{i}.lm_head.weight", f"b{i}.embed_tokens.weight")}
+    write_safetensors(folder / "model.safetensors", json.dumps(header, separators=(",", ":")))
+
+    peak, _ = peak_bytes(bin_dir, folder, 0, "merge", "--input_dir", folder, "--output_dir", tmp_path / "out")
+
+    assert peak <= BASE + 10 * (folder / "model.safetensors").stat().st_size

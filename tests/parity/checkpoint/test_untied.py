@@ -5,7 +5,8 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from fixtures import lora_adapters
+from safetensors.torch import load_file, save_file
 from test_checkpoints import assert_same, load_folder, run, tool  # noqa: F401  (tool: a fixture)
 
 
@@ -119,3 +120,42 @@ def test_a_further_embedding_unties_nothing(tool, tmp_path, name):  # noqa: F811
         weights = dict(loaded.named_parameters(remove_duplicate=False))
         assert (weights[embedding] is weights[head]) == (case == "tied")
         assert torch.equal(weights[embedding], changed[embedding]) and torch.equal(weights[head], changed[head])
+
+
+def test_an_adapter_of_a_language_model_over_a_base_that_was_published_without_its_head_is_refused(tool, tmp_path):  # noqa: F811
+    """Its head is tied in PEFT's model, and the files of the base cannot say how it is called."""
+    import transformers
+
+    base = tmp_path / "base"
+    settings = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, vocab_size=96, tie_word_embeddings=True)
+    transformers.LlamaModel(transformers.LlamaConfig(**settings)).save_pretrained(base)
+    causal = {"target_modules": ["q_proj"], "r": 4, "modules_to_save": ["embed_tokens"], "task_type": "CAUSAL_LM"}
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, transformers.LlamaForCausalLM, **causal)
+
+    done = run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", code=1)
+
+    assert 'what the output head is called that the base model (of class "LlamaModel") ties to it' in done.stderr
+    features = lora_adapters.write(tmp_path / "checkpoint-10", base, transformers.LlamaModel, **causal | {"task_type": "FEATURE_EXTRACTION"})
+    run(tool, "merge", "--input_dir", features, "--output_dir", tmp_path / "out")
+    expected = lora_adapters.merged_by_peft(features, base, transformers.LlamaModel)
+    loaded = transformers.LlamaModel.from_pretrained(tmp_path / "out").state_dict()
+    assert torch.equal(loaded["embed_tokens.weight"], expected["embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
+def test_an_update_of_what_a_configuration_ties_and_the_files_do_not_is_refused(tool, tmp_path, module):  # noqa: F811
+    """transformers 5.17 loads such files as two parameters: an update of one must not change the other."""
+    base = tmp_path / "base"
+    model_class = lora_adapters.llama(base, tied=True)
+    tensors = load_file(base / "model.safetensors")
+    save_file(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + 1}, base / "model.safetensors", metadata={"format": "pt"})
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, target_modules=["q_proj", module], r=4)
+
+    done = run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out", code=1)
+
+    assert '"lm_head.weight", which the base model\'s configuration ties, but which differ' in done.stderr
+    saved = lora_adapters.write(tmp_path / "checkpoint-10", base, model_class, target_modules=["q_proj"], r=4, modules_to_save=["embed_tokens"])
+    run(tool, "merge", "--input_dir", saved, "--output_dir", tmp_path / "out")
+    merged, expected = load_folder(tmp_path / "out"), lora_adapters.merged_by_peft(saved, base, model_class)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        assert torch.equal(merged[name], expected[name]), name

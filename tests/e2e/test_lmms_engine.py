@@ -82,7 +82,12 @@ class Training:
         return found
 
     def end(self):
-        if self.process.poll() is None:
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()  # it ends its ranks, which have sessions of their own
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 

@@ -105,6 +105,7 @@ Result<std::string> LiveRuns::document(const publish::LiveDirectory& directory, 
 }
 
 Result<std::string> LiveRuns::page_data(const std::string& run, const std::string& since) {
+  if (names().empty()) return std::string(R"({"run":"","runs":[]})");
   EVALCAR_ASSIGN_OR_RETURN(const publish::LiveDirectory directory, find(run));
   return document(directory, true, since);
 }

@@ -26,7 +26,8 @@ class LiveRuns {
 
   /// Prometheus' text of all of them; a database that cannot be read fails alone.
   std::string prometheus();
-  /// What the page shows (page::LiveDocument); `since`: the version that the asker has.
+  /// What the page shows (page::LiveDocument); `since`: the version that the asker has. While no
+  /// run is served at all, which is how every agent begins: {"run": "", "runs": []}.
   Result<std::string> page_data(const std::string& run, const std::string& since);
   struct News {
     std::string run;  ///< that is told of

@@ -80,7 +80,7 @@ def measure(bench):
     assert sidecar.once() == 0, sidecar.log()
     fill(sidecar.database)
     sidecar, api = serving(bench)
-    sidecar.wait_for(lambda _: api.ask("GET", "/page/data")[0] == 200, timeout=600, what="the run")
+    sidecar.wait_for(lambda _: api.get("/page/data")["run"], timeout=600, what="the run")
     run = api.get("/page/data")["run"]
     first, body = fetched(api, "/page/data")
     spent = sorted(fetched(api, "/page/data")[0] for _ in range(10))

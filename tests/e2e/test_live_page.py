@@ -55,6 +55,15 @@ def test_a_result_appears_without_a_reload(browser, bench):  # noqa: F811
         assert page.locator("#queue tbody tr").count() == 2
 
 
+def test_before_there_is_a_run_it_says_so_and_waits_for_one(browser, bench):  # noqa: F811
+    bench.run.rmdir()
+    _, api = serving(bench)
+    with opened(browser, api) as page:
+        shows(page, "document.getElementById('told').textContent === 'There is no run yet; trying again.'")
+        checkpoints.write_hugging_face(bench.run, 5)
+        shows(page, f"{SCORES} === 1")
+
+
 def test_it_follows_a_run_that_is_begun_anew_in_the_same_place(browser, bench):  # noqa: F811
     sidecar, api = serving(bench)
     checkpoints.write_hugging_face(bench.run, 5)
@@ -274,7 +283,7 @@ def test_only_so_many_pages_are_told_and_each_one_that_closes_makes_room(bench):
     sidecar, api = serving(bench)
     checkpoints.write_hugging_face(bench.run, 5)
     sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
-    sidecar.wait_for(lambda _: api.ask("GET", "/page/data")[0] == 200, what="the run")
+    sidecar.wait_for(lambda _: api.get("/page/data")["run"], what="the run")
 
     def listen():
         connection = socket.create_connection(("127.0.0.1", api.port), timeout=60)

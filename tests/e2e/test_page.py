@@ -43,7 +43,7 @@ def opened_at(browser, url, ready, asked, **options):
     context = browser.new_context(**options)
     page = context.new_page()
     complaints, requests = [], []
-    page.on("console", lambda message: complaints.append(message.text))
+    page.on("console", lambda message: complaints.append(f"{message.text} {message.location}"))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(url)

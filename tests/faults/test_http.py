@@ -284,7 +284,7 @@ def test_page_questions(bench):
     """What no page asks is refused in JSON, and nothing of it reaches a file or a statement; a flood is answered or refused."""
     sidecar, api = quiet(bench)
     checkpoints.write_hugging_face(bench.run, 5)
-    tools.eventually(lambda: api.ask("GET", "/page/data")[0] == 200, timeout=60, what="the run")
+    tools.eventually(lambda: api.get("/page/data")["run"], what="the run")
     run = api.get("/page/data")["run"]
     for value in ("<script>alert(1)</script>", "../../etc/passwd", "x'--", "%", "y" * 4_000, "\u2028", "1;DROP TABLE run"):
         text = urllib.parse.quote(value)
@@ -311,7 +311,7 @@ def test_page_streams_that_nobody_reads(bench):
     """Streams of events whose readers read nothing, or have gone, cost no memory and make room."""
     sidecar, api = quiet(bench)
     checkpoints.write_hugging_face(bench.run, 5)
-    tools.eventually(lambda: api.ask("GET", "/page/data")[0] == 200, timeout=60, what="the run")
+    tools.eventually(lambda: api.get("/page/data")["run"], what="the run")
     before = tools.rss_bytes(sidecar.process.pid)
     ask = head("GET", "/page/events").replace(b"Connection: close\r\n", b"")
     for _ in range(10):

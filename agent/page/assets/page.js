@@ -385,6 +385,7 @@ async function refresh() {
     const asked = live.run;
     const page = await ask("page/data" + query({run: asked, since: live.version || ""}));
     if (asked !== live.run) return;  // another one was chosen meanwhile
+    if (!page.run) throw new Error("There is no run yet");
     take(page);
     live.version = page.version;
     live.run = page.run;  // of an output directory that was made anew: its run of now

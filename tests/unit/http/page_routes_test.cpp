@@ -84,3 +84,16 @@ TEST_CASE("retries that wait for the agent are bounded") {
   CHECK(full >= 6);  // one is asked, one waits
   CHECK(full <= 7);
 }
+
+TEST_CASE("a page that is opened before there is a run is told so, which is no error") {
+  Page page;
+  page.let_go.set_value();
+  const Request request = get("/page/data");
+
+  CHECK(page.ask(request).get().body == R"({"run":"","runs":[]})");
+
+  page.board.tell({"/out", "/state/run.db", "", {}});  // an output directory that is not there yet
+  const Response response = page.ask(request).get();
+  CHECK(response.status == 200);
+  CHECK(response.body == R"({"run":"","runs":[]})");
+}

@@ -197,6 +197,9 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
            "does not "
            "tie them (tie_word_embeddings = false)\n";
   }
+  for (const std::string& why : report->left_out) {
+    err << "evalcar merge: left out: " << printable(why) << "\n";
+  }
   tell_kept(*request, err);
   print_report(*request, *report, options.dry_run, out);
   if (options.on_written && !options.dry_run) options.on_written(request->output_dir);

@@ -192,8 +192,9 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
         make_safetensors_header(tensors_of(request.plans[0], file, request.dtype), {});
     if (!header.has_value()) return header.error();
   }
-  EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
-  for (const SideFile& side : sides) report.side_files.push_back(side.name);
+  EVALCAR_ASSIGN_OR_RETURN(SideFiles sides, find_side_files(files, request));
+  for (const SideFile& side : sides.files) report.side_files.push_back(side.name);
+  report.left_out = std::move(sides.left_out);
   EVALCAR_RETURN_IF_ERROR(check_free_space(files, output, report.tensor_bytes));
   return report;
 }
@@ -224,8 +225,8 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
     EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   }
   const bool differ = writer.ties_differ();
-  EVALCAR_ASSIGN_OR_RETURN(const auto sides, find_side_files(files, request));
-  for (const SideFile& side : sides) {
+  EVALCAR_ASSIGN_OR_RETURN(const SideFiles sides, find_side_files(files, request));
+  for (const SideFile& side : sides.files) {
     EVALCAR_ASSIGN_OR_RETURN(const SideFileContent content,
                              side_file_content(files, side, request, differ));
     const std::string path = join_path(staging.path(), side.name);

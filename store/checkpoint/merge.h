@@ -49,6 +49,7 @@ struct MergedFile {
 struct MergeReport {
   std::vector<MergedFile> files;
   std::vector<std::string> side_files;
+  std::vector<std::string> left_out;  ///< SideFiles::left_out
   std::uint64_t tensor_bytes = 0;
   /// The input embedding and the head differ, so that the configuration ties them no longer. Only
   /// known when merged.

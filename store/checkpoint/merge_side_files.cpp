@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
 constexpr std::size_t kMostTemplates = 1000;
+constexpr std::size_t kMostTokenizerFiles = 1000;
 constexpr std::size_t kMostTokenizers = 100;
 constexpr std::string_view kTies = "tie_word_embeddings";
 
@@ -71,23 +72,40 @@ void add_templates(const FileSystem& files, const Folder& folder, std::vector<Si
   }
 }
 
-/// The folders of a processor's further tokenizers, by name; without links, and without those in
-/// which there is no file of a tokenizer's.
+/// A link counts as the folder that it leads to.
+bool is_folder(const FileSystem& files, const Folder& around, const DirectoryEntry& entry) {
+  if (entry.type != FileType::kSymlink) return entry.type == FileType::kDirectory;
+  const auto info = files.info_followed(join_path(around.path, entry.name));
+  return info.has_value() && info->type == FileType::kDirectory;
+}
+
+/// The folders of a processor's further tokenizers, by name, without those in which there is no
+/// file of a tokenizer's. One that is called so and is something else is left out, with a reason.
 Result<std::map<std::string, Folder>> further_tokenizers(const FileSystem& files,
-                                                         const Folder& folder) {
+                                                         const Folder& folder,
+                                                         std::vector<std::string>& left_out) {
   std::map<std::string, Folder> found;
   for (const DirectoryEntry& entry : folder.entries) {
-    if (entry.type != FileType::kDirectory || !is_tokenizer_folder(entry.name)) continue;
+    if (!is_tokenizer_folder(entry.name) || !is_folder(files, folder, entry)) continue;
     if (found.size() == kMostTokenizers) {
       return make_error(ErrorCode::kUnsupported, folder.path + ": has more than " +
                                                      std::to_string(kMostTokenizers) +
                                                      " folders of tokenizers");
     }
+    if (Status inside = check_folder_inside(files, folder.path, entry.name); !inside.has_value()) {
+      left_out.push_back(inside.error().message);
+      continue;
+    }
     Folder inner{join_path(folder.path, entry.name), {}, folder.is_kept_model};
-    EVALCAR_ASSIGN_OR_RETURN(inner.entries, files.list(inner.path, kMostTemplates));
+    EVALCAR_ASSIGN_OR_RETURN(inner.entries, files.list(inner.path));
     std::erase_if(inner.entries, [](const DirectoryEntry& file) {
       return file.type == FileType::kDirectory || file_group(file.name) != FileGroup::kTokenizer;
     });
+    if (inner.entries.size() > kMostTokenizerFiles) {
+      left_out.push_back(inner.path + ": has " + std::to_string(inner.entries.size()) +
+                         " files of a tokenizer, more than any has");
+      continue;
+    }
     if (!inner.entries.empty()) found.emplace(entry.name, std::move(inner));
   }
   return found;
@@ -96,9 +114,9 @@ Result<std::map<std::string, Folder>> further_tokenizers(const FileSystem& files
 /// Adds each of them from the checkpoint, unless it cannot be loaded from what is there; else from
 /// the other folder.
 Status add_further_tokenizers(const FileSystem& files, const Folder& source, const Folder& fallback,
-                              std::vector<SideFile>& found) {
-  EVALCAR_ASSIGN_OR_RETURN(auto chosen, further_tokenizers(files, source));
-  EVALCAR_ASSIGN_OR_RETURN(auto others, further_tokenizers(files, fallback));
+                              SideFiles& found) {
+  EVALCAR_ASSIGN_OR_RETURN(auto chosen, further_tokenizers(files, source, found.left_out));
+  EVALCAR_ASSIGN_OR_RETURN(auto others, further_tokenizers(files, fallback, found.left_out));
   for (auto& [name, other] : others) {
     const auto own = chosen.find(name);
     const bool better = own == chosen.end() || (!carries(own->second, FileGroup::kTokenizer) &&
@@ -107,7 +125,7 @@ Status add_further_tokenizers(const FileSystem& files, const Folder& source, con
   }
   for (const auto& [name, folder] : chosen) {
     for (const DirectoryEntry& entry : folder.entries) {
-      found.push_back(
+      found.files.push_back(
           {parent_path(folder.path), join_path(name, entry.name), folder.is_kept_model});
     }
   }
@@ -138,14 +156,11 @@ bool is_own(const Folder& source, const Folder& fallback, FileGroup group) {
   return !carries(fallback, group) && has_any_of(source, group);
 }
 
-}  // namespace
-
-Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
-                                              const MergeRequest& request) {
-  std::vector<SideFile> found;
+Result<SideFiles> choose_side_files(const FileSystem& files, const MergeRequest& request) {
+  SideFiles found;
   EVALCAR_ASSIGN_OR_RETURN(const Folder source, open_folder(files, request.source_dirs.back()));
   if (request.side_file_fallback_dir.empty()) {
-    add_groups(files, source, [](FileGroup, const std::string&) { return true; }, found);
+    add_groups(files, source, [](FileGroup, const std::string&) { return true; }, found.files);
     EVALCAR_RETURN_IF_ERROR(add_further_tokenizers(files, source, Folder{}, found));
     return found;
   }
@@ -154,22 +169,35 @@ Result<std::vector<SideFile>> find_side_files(const FileSystem& files,
   const auto own = [&](FileGroup group, const std::string&) {
     return group == FileGroup::kCode || is_own(source, fallback, group);
   };
-  add_groups(files, source, own, found);
+  add_groups(files, source, own, found.files);
   add_groups(
       files, fallback,
       [&](FileGroup group, const std::string& name) {
         return group == FileGroup::kCode ? !source.has(name) : !own(group, name);
       },
-      found);
+      found.files);
   EVALCAR_RETURN_IF_ERROR(add_further_tokenizers(files, source, fallback, found));
+  return found;
+}
+
+Result<std::unique_ptr<ReadableFile>> open_side_file(const FileSystem& files,
+                                                     const SideFile& file) {
+  return open_inside(files, Folder{file.folder, {}, file.of_kept_model}, file.name);
+}
+
+}  // namespace
+
+Result<SideFiles> find_side_files(const FileSystem& files, const MergeRequest& request) {
+  EVALCAR_ASSIGN_OR_RETURN(SideFiles found, choose_side_files(files, request));
+  for (const SideFile& file : found.files) {
+    if (auto opened = open_side_file(files, file); !opened.has_value()) return opened.error();
+  }
   return found;
 }
 
 Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
                                           const MergeRequest& request, bool differ) {
-  EVALCAR_ASSIGN_OR_RETURN(
-      const auto opened,
-      open_inside(files, Folder{file.folder, {}, file.of_kept_model}, file.name));
+  EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_side_file(files, file));
   const std::string path = join_path(file.folder, file.name);
   SideFileContent content;
   EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));

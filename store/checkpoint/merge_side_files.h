@@ -16,11 +16,18 @@ struct SideFile {
   bool of_kept_model = false;  ///< Folder::is_kept_model
 };
 
+struct SideFiles {
+  std::vector<SideFile> files;
+  /// Folders that are called a tokenizer's and are none of the model's, each with the reason.
+  std::vector<std::string> left_out;
+};
+
 /// The last checkpoint's own files, and from `side_file_fallback_dir` the groups (model_files.h)
 /// that it has not: one from which nothing can be loaded (a template without a vocabulary) gives
 /// way to the other folder's, whole. The evaluator chooses by the same rule. Each further tokenizer
-/// of a processor, in a folder of its own, is chosen by itself.
-Result<std::vector<SideFile>> find_side_files(const FileSystem& files, const MergeRequest& request);
+/// of a processor, in a folder of its own, is chosen by itself. Each file can be opened: errors as
+/// open_inside().
+Result<SideFiles> find_side_files(const FileSystem& files, const MergeRequest& request);
 
 /// One of them as it is written.
 struct SideFileContent {

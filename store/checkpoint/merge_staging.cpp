@@ -215,7 +215,7 @@ Status MergeStaging::publish_inside() {
     if (moved.has_value()) continue;
     // In the other order: what comes last goes first.
     for (auto back = std::ranges::find(names, name); back != names.begin();) {
-      (void)files_.remove_file(join_path(output_, *--back));
+      (void)remove_tree(files_, join_path(output_, *--back));
     }
     return moved;
   }
@@ -250,7 +250,7 @@ void MergeStaging::remove_leftovers_inside() {
       const bool plain = name->find('/') == std::string::npos && !name->empty();
       // Those that are still in the temporary folder did not move: that name is somebody else's.
       if (!plain || files_.info(join_path(staging, *name)).has_value()) continue;
-      (void)files_.remove_file(join_path(output_, *name));
+      (void)remove_tree(files_, join_path(output_, *name));
     }
     (void)remove_tree(files_, staging);
   }

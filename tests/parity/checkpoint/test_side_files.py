@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 import torch
@@ -158,15 +159,29 @@ def test_of_a_folder_of_a_tokenizer_its_files_go_along_and_nothing_else(tool, ch
     (checkpoint / "char_tokenizer" / "deep_tokenizer").mkdir()
     (checkpoint / "char_tokenizer" / "deep_tokenizer" / "vocab.txt").write_text("a")
     (checkpoint / "led_out_tokenizer").symlink_to(tmp_path / "outside")
+    (checkpoint / "linked_tokenizer").symlink_to("of_somebody")
+    for name in ("tokenizer_data", "many_tokenizer"):
+        (checkpoint / name).mkdir()
+        for number in range(1001):
+            (checkpoint / name / f"{number}.{'txt' if name == 'tokenizer_data' else 'tiktoken'}").touch()
+    output = tmp_path / "out"
 
-    output = merged(tool, checkpoint)
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", output)
 
-    assert sorted(path.name for path in output.iterdir()) == ["char_tokenizer", "config.json", "model.safetensors"]
-    assert [path.name for path in (output / "char_tokenizer").iterdir()] == ["vocab.txt"]
+    assert sorted(path.name for path in output.iterdir()) == ["char_tokenizer", "config.json", "linked_tokenizer", "model.safetensors"]
+    for name in ("char_tokenizer", "linked_tokenizer"):
+        assert [path.name for path in (output / name).iterdir()] == ["vocab.txt"] and not (output / name).is_symlink()
+    assert sorted(line for line in done.stderr.splitlines() if "left out" in line) == [
+        f"evalcar merge: left out: {checkpoint}/led_out_tokenizer: a link out of the checkpoint's folder, which is not followed",
+        f"evalcar merge: left out: {checkpoint}/many_tokenizer: has 1001 files of a tokenizer, more than any has"]
 
     (checkpoint / "char_tokenizer" / "merges.txt").symlink_to(tmp_path / "outside" / "vocab.txt")
     done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "again", code=1)
     assert "char_tokenizer/merges.txt: a link out of the checkpoint's folder" in done.stderr
+    (checkpoint / "char_tokenizer" / "merges.txt").unlink()
+    os.mkfifo(checkpoint / "char_tokenizer" / "merges.txt")
+    done = run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "again", "--dry-run", code=1)
+    assert "char_tokenizer/merges.txt: not a regular file" in done.stderr
 
 
 def test_each_further_tokenizer_comes_from_where_it_can_be_loaded(tool, checkpoint, tmp_path):  # noqa: F811

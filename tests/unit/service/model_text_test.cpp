@@ -98,7 +98,7 @@ TEST_CASE("a merged folder holds the files that the evaluator chooses for the ch
       if (files.info(path).has_value()) expected.insert(path);
     }
     std::set<std::string> written;
-    for (const checkpoint::SideFile& file : *merged)
+    for (const checkpoint::SideFile& file : merged->files)
       written.insert(join_path(file.folder, file.name));
     INFO("files of the checkpoint: " << which);
     CHECK(written == expected);

@@ -198,6 +198,31 @@ Result<StepsOfRun> steps_of_run(const FileSystem& files, const std::string& run,
   return found;
 }
 
+Error no_checkpoints(const FileSystem& files, const std::string& folder,
+                     const std::string& pattern) {
+  std::string names;
+  for (const std::string& each : checkpoint_patterns(pattern)) {
+    names += (names.empty() ? "" : " or ") + each;
+  }
+  const std::string hint = pattern.empty() ? pattern_hint(files, folder) : "";
+  return make_error(ErrorCode::kUnavailable,
+                    folder + ": is neither a checkpoint nor a run folder with " + names + " in it" +
+                        (hint.empty() ? "" : "; " + hint));
+}
+
+Error explain_missing(const FileSystem& files, const std::string& folder, Error error,
+                      const LayoutOptions& layout) {
+  if (!layout.shard_folders_only || error.code != ErrorCode::kUnavailable) return error;
+  const auto report = checkpoint::inspect_layout(files, folder, {.weights_only = true});
+  if (!report.has_value() || report->layout == Layout::kLmmsEngineFsdp2 ||
+      report->layout == Layout::kDcp) {
+    return error;
+  }
+  return usage("--state_dict_dirname: " + error.message + "; it is of the layout " +
+               std::string(checkpoint::layout_name(report->layout)) +
+               ", whose weights lie in no such folder");
+}
+
 CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::string& run,
                                          const StepsOfRun& steps, WeightsKind weights,
                                          const LayoutOptions& layout, bool all) {

@@ -86,6 +86,16 @@ struct StepsOfRun {
 Result<StepsOfRun> steps_of_run(const FileSystem& files, const std::string& run,
                                 const std::vector<std::string>& patterns);
 
+/// That a folder is no checkpoint, and no run's with any named so (`pattern` as given):
+/// kUnavailable, with the way to those of other names.
+Error no_checkpoints(const FileSystem& files, const std::string& folder,
+                     const std::string& pattern);
+
+/// What a checkpoint's lack of the shard folder that was asked for means: one of a layout that has
+/// none will never get it, which is kInvalidArgument; any other error as it is.
+Error explain_missing(const FileSystem& files, const std::string& folder, Error error,
+                      const checkpoint::LayoutOptions& layout);
+
 /// Complete checkpoints of a run, and why newer ones are not among them.
 struct CompleteCheckpoints {
   std::vector<std::string> folders;   ///< absolute, oldest first

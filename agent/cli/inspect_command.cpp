@@ -48,13 +48,17 @@ int hash_threads(const InspectOptions& options) {
 }
 
 /// What is looked at: the folder that was named or, where that is a run's, its newest checkpoint
-/// with complete weights, or the newest one if there is none.
-std::string choose_from_run(const FileSystem& files, const NamedFolder& named,
-                            const InspectOptions& options, const checkpoint::LayoutOptions& layout,
-                            Findings& findings) {
+/// with complete weights, or the newest one if there is none. Who gives a --pattern asks for those.
+Result<std::string> choose_from_run(const FileSystem& files, const NamedFolder& named,
+                                    const InspectOptions& options,
+                                    const checkpoint::LayoutOptions& layout, Findings& findings) {
   const std::vector<std::string> patterns = checkpoint_patterns(options.pattern);
   const auto found = steps_of_run(files, named.path, patterns);
-  if (!found.has_value() || found->steps.empty()) return named.path;
+  if (!found.has_value() || found->steps.empty()) {
+    const bool is_meant = options.pattern.empty() || step_in_name(named.path, patterns).has_value();
+    if (is_meant) return named.path;
+    return no_checkpoints(files, named.path, options.pattern);
+  }
   findings.run = named.path;
   findings.has_final_model = checkpoint::inspect_layout(files, named.path).has_value();
   findings.steps.assign(found->steps.rbegin(), found->steps.rend());
@@ -107,14 +111,19 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
     return findings;
   }
   layout.base_model = *model;
-  const std::string real = choose_from_run(files, *named, options, layout, findings);
+  const auto chosen = choose_from_run(files, *named, options, layout, findings);
+  if (!chosen.has_value()) {
+    findings.error = chosen.error();
+    return findings;
+  }
+  const std::string& real = *chosen;
   findings.has_config =
       !model->empty() || files.info_followed(join_path(real, "config.json")).has_value();
   // Weights are weights without a configuration, too; only an evaluation needs one.
   layout.weights_only = !findings.has_config;
   auto report = checkpoint::inspect_layout(files, real, layout);
   if (!report.has_value()) {
-    findings.error = report.error();
+    findings.error = explain_missing(files, real, report.error(), layout);
     return findings;
   }
   findings.report = std::move(report).value();

@@ -32,21 +32,6 @@ bool has_config(const FileSystem& files, const std::string& folder) {
   return files.info_followed(join_path(folder, "config.json")).has_value();
 }
 
-/// What a checkpoint's lack of the shard folder that was asked for means: one of a layout that has
-/// none will never get it.
-Error explain_missing(const FileSystem& files, const std::string& folder, Error error,
-                      const LayoutOptions& layout) {
-  if (!layout.shard_folders_only || error.code != ErrorCode::kUnavailable) return error;
-  const auto report = checkpoint::inspect_layout(files, folder, {.weights_only = true});
-  if (!report.has_value() || report->layout == Layout::kLmmsEngineFsdp2 ||
-      report->layout == Layout::kDcp) {
-    return error;
-  }
-  return usage("--state_dict_dirname: " + error.message + "; it is of the layout " +
-               std::string(checkpoint::layout_name(report->layout)) +
-               ", whose weights lie in no such folder");
-}
-
 /// The checkpoints of a run folder to merge: that of --step, all with --merge, else the newest
 /// complete one.
 Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const std::string& run,
@@ -54,16 +39,7 @@ Result<std::vector<std::string>> choose_from_run(const FileSystem& files, const 
                                                  const MergeOptions& options,
                                                  const LayoutOptions& layout, std::ostream& err) {
   const auto folder = [&](std::int64_t step) { return join_path(run, found.name(step)); };
-  if (found.steps.empty()) {
-    std::string names;
-    for (const std::string& pattern : checkpoint_patterns(options.pattern)) {
-      names += (names.empty() ? "" : " or ") + pattern;
-    }
-    const std::string hint = options.pattern.empty() ? pattern_hint(files, run) : "";
-    return make_error(ErrorCode::kUnavailable,
-                      run + ": is neither a checkpoint nor a run folder with " + names + " in it" +
-                          (hint.empty() ? "" : "; " + hint));
-  }
+  if (found.steps.empty()) return no_checkpoints(files, run, options.pattern);
   if (options.step) {
     if (std::find(found.steps.begin(), found.steps.end(), *options.step) != found.steps.end()) {
       return std::vector{folder(*options.step)};

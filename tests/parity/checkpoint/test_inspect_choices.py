@@ -132,3 +132,15 @@ def test_adapters_of_names_of_their_own_are_told_where_none_lies_in_the_checkpoi
     for command in (["merge", "--input_dir"], ["inspect"]):
         done = run(tool, *command, tmp_path / "checkpoint-5", code=1)
         assert "adapters lie in its folders (" in done.stderr and "code" in done.stderr and "math" in done.stderr
+
+
+def test_a_pattern_that_nothing_fits_and_a_folder_of_shards_that_cannot_be_are_told_alike(tool, tmp_path):  # noqa: F811
+    folder = write_safetensors(tmp_path / "checkpoint-5", 5)
+    for command in (["merge", "--input_dir"], ["inspect"]):
+        for place in (folder, tmp_path):
+            done = run(tool, *command, place, "--pattern", "epoch_{step}", code=3)
+            assert f"{place}: is neither a checkpoint nor a run folder with epoch_{{step}} in it" in done.stderr
+        done = run(tool, *command, folder, "--state_dict_dirname", "shards", code=2)
+        assert "--state_dict_dirname: " in done.stderr and "whose weights lie in no such folder" in done.stderr
+    assert inspect(tool, folder, "--pattern", "checkpoint-{step}")["step"] == 5
+    assert merged_below(tmp_path) == []

@@ -2,13 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <set>
 
 #include "agent/publish/logged_lines.h"
 #include "agent/run/rows.h"
 #include "agent/run/run_identity.h"
 #include "agent/run/warn_once.h"
-#include "store/base/file_system_kind.h"
 #include "store/base/stale_temporaries.h"
 #include "store/checkpoint/output_place.h"
 #include "store/state/location.h"
@@ -35,7 +35,9 @@ CurrentRun::CurrentRun(const Surroundings& around, state::Store& store, stage::S
       path_(std::move(path)),
       home_(std::move(home)),
       pattern_(std::move(pattern)),
-      publish_dir_(std::move(publish_dir)) {}
+      publish_dir_(std::move(publish_dir)),
+      home_lock_(around.files, around.clock),
+      publish_lock_(around.files, around.clock) {}
 
 // ---- which run
 
@@ -166,17 +168,15 @@ bool CurrentRun::still_there() const {
          read_mark(around_.files, home()) == run_->mark;
 }
 
-/// Waits for no file system that hangs: the lock goes when that one answers, or with the process.
-void CurrentRun::drop_lock() {
-  if (lock_ == nullptr) return;
-  around_.files.perform_later(home(), [lock = std::exchange(lock_, nullptr)]() mutable {
-    lock.reset();  // its end asks the file system
-  });
+void CurrentRun::drop_locks() {
+  home_lock_.drop();
+  publish_lock_.drop();
 }
 
 void CurrentRun::forget_home() {
-  drop_lock();
-  lock_removed_ = home_ready_ = begun_ = false;
+  drop_locks();
+  removed_lock_.clear();
+  home_ready_ = begun_ = false;
 }
 
 /// Its rows stay as they are: it may come back with its file system.
@@ -192,18 +192,21 @@ void CurrentRun::leave() {
 Status CurrentRun::ensure_home() {
   begun_ = true;
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (home_ready_) EVALCAR_RETURN_IF_ERROR(keep_lock());
-  if (home_ready_) return {};
-  if (now < home_retry_at_) return {};
-  if (const Status made = make_home(); !made.has_value()) {
+  EVALCAR_RETURN_IF_ERROR(keep_locks());
+  if (home_ready_ || now < home_retry_at_) return {};
+  const Status made = make_home();
+  std::string trouble;
+  if (!made.has_value()) {
     home_retry_at_ = now + kHomeRetryPause;
-    warn_once(home_trouble_,
-              made.error().message + "; going on without leases and without a lock there");
-    return {};
+    trouble = made.error().message + "; going on without leases and without a lock there";
   }
-  // An earlier turn may have come as far as here.
-  if (lock_ == nullptr) EVALCAR_RETURN_IF_ERROR(take_lock());
-  if (lock_ != nullptr) {
+  // An earlier turn may have taken one of them.
+  if (made.has_value()) EVALCAR_RETURN_IF_ERROR(take_lock(home_lock_, home(), trouble));
+  if (publishes_elsewhere()) EVALCAR_RETURN_IF_ERROR(take_publish_lock(trouble));
+  warn_once(home_trouble_, trouble);
+  removed_lock_.clear();
+  if (!made.has_value()) return {};
+  if (home_lock_.held()) {
     for (const std::string& folder : {home(), join_path(home(), "tensorboard"), publish_dir_}) {
       if (!folder.empty()) remove_stale_temporaries(around_.files, folder);
     }
@@ -214,74 +217,73 @@ Status CurrentRun::ensure_home() {
   return {};
 }
 
+/// publish.dir may be our folder by another name, for which one lock is enough.
+bool CurrentRun::publishes_elsewhere() const {
+  if (publish_dir_.empty()) return false;
+  const auto there = checkpoint::resolve_output(around_.files, publish_dir_);
+  const auto ours = checkpoint::resolve_output(around_.files, home());
+  return !there.has_value() || !ours.has_value() || *there != *ours;
+}
+
+/// Where it cannot be made, whatever is published there says so itself.
+Status CurrentRun::take_publish_lock(std::string& trouble) {
+  if (!make_directories(around_.files, publish_dir_).has_value()) return {};
+  return take_lock(publish_lock_, publish_dir_, trouble);
+}
+
 /// Where there can be no lock everything goes on without it.
-Status CurrentRun::take_lock() {
-  const auto type = around_.files.file_system_type(home());
-  const bool shared = type.has_value() && !file_system_kind(*type).local;
-  const auto taken = std::make_shared<std::optional<Result<OutputLock>>>();
-  const Status asked =
-      around_.files.perform(home(), [taken, shared, path = join_path(home(), "lock")]() -> Status {
-        taken->emplace(OutputLock::take(path, shared));
-        return {};
-      });
-  EVALCAR_RETURN_IF_ERROR(asked);
-  auto lock = std::move(**taken);
-  if (!lock.has_value() && lock.error().code == ErrorCode::kUnavailable) {
-    fatal_ = true;
-    return lock.error();
+Status CurrentRun::take_lock(FolderLock& lock, const std::string& folder, std::string& trouble) {
+  if (lock.held()) return {};
+  const FolderLock::Answer taken = lock.take(folder);
+  EVALCAR_RETURN_IF_ERROR(taken.asked);
+  if (!taken.lock.has_value()) {
+    trouble = taken.lock.error().message;
+    fatal_ = taken.lock.error().code == ErrorCode::kUnavailable;
+    return fatal_ ? taken.lock : Status();
   }
-  warn_once(home_trouble_, lock.has_value() ? "" : lock.error().message);
-  lock_removed_ = false;
-  if (!lock.has_value()) return {};
-  lock_ = std::make_shared<const OutputLock>(std::move(lock).value());
-  lock_checked_at_ = around_.clock.monotonic_now();
-  took_over_ = took_over_ || lock_->replaced_living();
+  took_over_ = took_over_ || lock.replaced_living();
   return {};
 }
 
-Status CurrentRun::keep_lock() {
+Status CurrentRun::keep_locks() {
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (lock_ == nullptr || now - lock_checked_at_ < kLockPause) return {};
+  const bool due = (home_lock_.held() && now - home_lock_.checked_at() >= kLockPause) ||
+                   (publish_lock_.held() && now - publish_lock_.checked_at() >= kLockPause);
+  if (!due) return {};
   const Status mine = check_owner();
-  if (lock_removed_) return {};
-  if (mine.has_value() && lock_->needs_renewal()) {
-    return around_.files.perform(home(), [lock = lock_]() -> Status {
-      lock->renew();
-      return {};
-    });
-  }
-  return mine;
+  return removed_lock_.empty() ? mine : Status();
 }
 
 Status CurrentRun::check_owner() {
-  const MonotonicTime now = around_.clock.monotonic_now();
-  if (lock_removed_) {
-    return make_error(ErrorCode::kUnavailable, join_path(home(), "lock") +
-                                                   ": was removed; nothing "
-                                                   "is published before it is taken again");
+  if (!removed_lock_.empty()) {
+    return make_error(
+        ErrorCode::kUnavailable,
+        removed_lock_ + ": was removed; nothing is published before it is taken again");
   }
-  if (lock_ == nullptr) return {};
-  lock_checked_at_ = now;
-  const auto answer = std::make_shared<Status>();
-  EVALCAR_RETURN_IF_ERROR(around_.files.perform(home(), [lock = lock_, answer]() -> Status {
-    *answer = lock->check();
-    return {};
-  }));
-  const Status& mine = *answer;
+  EVALCAR_RETURN_IF_ERROR(check_lock(home_lock_, home()));
+  return check_lock(publish_lock_, publish_dir_);
+}
+
+Status CurrentRun::check_lock(FolderLock& lock, const std::string& folder) {
+  const FolderLock::Answer answer = lock.check();
+  EVALCAR_RETURN_IF_ERROR(answer.asked);
+  const Status& mine = answer.lock;
   if (mine.has_value()) return {};
   if (mine.error().code == ErrorCode::kUnavailable) fatal_ = true;
   if (mine.error().code != ErrorCode::kNotFound) return mine;
   // Maybe a delete of the whole directory, which must not find new names of ours.
-  drop_lock();
-  lock_removed_ = true;
+  drop_locks();
+  removed_lock_ = join_path(folder, "lock");
   home_ready_ = false;
-  home_retry_at_ = now + kUnmarkedPause;
+  home_retry_at_ = around_.clock.monotonic_now() + kUnmarkedPause;
   return mine;
 }
 
 std::optional<MonotonicTime> CurrentRun::renewal_due() const {
-  if (lock_ == nullptr || !lock_->needs_renewal()) return std::nullopt;
-  return lock_checked_at_ + OutputLock::kRenewal;
+  const auto home = home_lock_.renewal_due();
+  const auto publish = publish_lock_.renewal_due();
+  if (!home.has_value() || !publish.has_value()) return home.has_value() ? home : publish;
+  return std::min(*home, *publish);
 }
 
 /// Never the output directory itself, which somebody may be removing.

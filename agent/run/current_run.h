@@ -13,8 +13,8 @@
 #include "agent/publish/recall.h"
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
+#include "agent/run/folder_lock.h"
 #include "agent/run/home_move.h"
-#include "agent/run/output_lock.h"
 #include "agent/run/slice.h"
 #include "agent/run/surroundings.h"
 #include "agent/stage/stage.h"
@@ -38,7 +38,7 @@ class CurrentRun {
   CurrentRun(const Surroundings& around, state::Store& store, stage::Stage& stage,
              const Averages& averages, const BestKept& best, std::string path, HomePlace home,
              std::string pattern, std::string publish_dir);
-  ~CurrentRun() { drop_lock(); }
+  ~CurrentRun() = default;
   CurrentRun(const CurrentRun&) = delete;
   CurrentRun& operator=(const CurrentRun&) = delete;
 
@@ -46,9 +46,9 @@ class CurrentRun {
   Result<Change> look(Slice& slice);
   /// What earlier processes saw in the run that was entered, for watch::Watcher::begin.
   watch::KnownContents known_contents() { return std::exchange(known_contents_, {}); }
-  /// Makes our folder, takes the lock in it, and drops leases that no row knows. Where it cannot be
-  /// made everything goes on, with checkpoints read in place and without a lock. kUnavailable with
-  /// `fatal()`: another agent owns the directory.
+  /// Makes our folder, takes the lock in it and in publish.dir, and drops leases that no row knows.
+  /// Where it cannot be made everything goes on, with checkpoints read in place and without a lock.
+  /// kUnavailable with `fatal()`: another agent owns the directory, or publishes there.
   Status ensure_home();
 
   bool known() const { return run_.has_value(); }
@@ -67,7 +67,7 @@ class CurrentRun {
   bool home_ready() const { return home_ready_; }
   /// The first checkpoint is there: our folder may be made.
   bool begun() const { return begun_; }
-  /// The directory is another agent's; nothing more is written into it.
+  /// The directory, or publish.dir, is another agent's; nothing more is written into either.
   bool fatal() const { return fatal_; }
   /// Asked right before something is published: whether the directory is still ours. kUnavailable
   /// with `fatal()`: another agent took it over while this one slept.
@@ -102,9 +102,12 @@ class CurrentRun {
   void forget_home();
   void leave();
   Status make_home();
-  Status take_lock();
-  Status keep_lock();
-  void drop_lock();
+  Status take_publish_lock(std::string& trouble);
+  Status take_lock(FolderLock& lock, const std::string& folder, std::string& trouble);
+  Status keep_locks();
+  Status check_lock(FolderLock& lock, const std::string& folder);
+  void drop_locks();
+  bool publishes_elsewhere() const;
   Status remove_unknown_leases();
   Status mark_home();
 
@@ -124,10 +127,10 @@ class CurrentRun {
   std::int64_t recalled_ = 0;
   /// Since when the mark is missing; nothing is done in the directory until that is decided.
   std::optional<MonotonicTime> unmarked_since_;
-  std::shared_ptr<const OutputLock> lock_;  ///< asked only through around_.files.perform()
-  MonotonicTime lock_checked_at_{};
+  FolderLock home_lock_;
+  FolderLock publish_lock_;  ///< where publish.dir is not our folder
   bool took_over_ = false;
-  bool lock_removed_ = false;  ///< by somebody; it is taken again a little later
+  std::string removed_lock_;  ///< by somebody; it is taken again a little later
   bool home_ready_ = false;
   bool begun_ = false;
   bool fatal_ = false;

@@ -843,6 +843,48 @@ def test_second_agent_same_tree(bench, preload, flock):
     check_published_once_but_canary(first, expected)
 
 
+@pytest.mark.parametrize("output_dir", ["writable", "read_only"])
+def test_two_runs_with_one_publish_dir(bench, request, output_dir):
+    """The configuration of one run, copied for another: what the first publishes is not mixed with what the second would."""
+    published = bench.home / "published"
+    arguments = ("--set", f"publish.dir={published}")
+    expected = save(bench, 5)
+    first = bench.sidecar(*arguments)
+    if output_dir == "read_only":  # there is no lock in our folder, which cannot be made
+        namespace = request.getfixturevalue("namespace")
+        namespace.run("mount", "--bind", bench.run, bench.run)
+        namespace.run("mount", "-o", "remount,bind,ro", bench.run)
+        namespace.enter(first)
+    first.start()
+    first.wait_for(lambda s: s.published() == set(expected), what="the result")
+
+    second = second_with_own_state(bench)
+    second.run = bench.home / "other" / "out"
+    second.command[second.command.index(str(bench.run))] = str(second.run)
+    second.command += arguments
+    second.run.parent.mkdir()
+    shutil.copytree(bench.run, second.run, ignore=shutil.ignore_patterns("_evalcar"))
+    second.start()
+    assert second.wait(60) == 1
+    check_names_owner(second.log(), first)
+    assert str(published / "lock") in second.log()
+    (line,) = (published / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["global_step"] == 5
+    assert first.stop() == 0
+    expected_lines = 2  # the directory is free again
+    assert second.once() == 0, second.log()
+    assert len((published / "metrics.jsonl").read_text().splitlines()) == expected_lines
+
+
+def test_our_folder_by_another_name_is_one_publish_dir(bench):
+    """publish.dir names `_evalcar` through a link: the agent does not lock itself out."""
+    expected = save(bench, 5)
+    (bench.home / "link").symlink_to(bench.run)
+    sidecar = bench.sidecar("--set", f"publish.dir={bench.home / 'link' / '_evalcar'}")
+    assert sidecar.once() == 0, sidecar.log()
+    assert sidecar.published() == set(expected)
+
+
 def test_paused_owner_is_fenced(bench, preload):
     """The owner sleeps (SIGSTOP) where there is no flock, another takes over; when the first wakes up it publishes nothing and ends."""
     expected = save(bench, 5)

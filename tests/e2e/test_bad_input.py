@@ -246,6 +246,20 @@ def test_a_device_that_does_not_exist_is_an_error_and_never_the_cpu(bin_dir, pla
     expect(evaluate(bin_dir, place, device="cuda:7"), place, USAGE, "cuda:7")
 
 
+def test_how_many_gpus_there_are_can_be_told_for_tests(bin_dir, place, monkeypatch):
+    """TEST_GPU_COUNT stands for the machine's own number."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setenv("TEST_GPU_COUNT", "2")
+    expect(evaluate(bin_dir, place, device="cuda:7"), place, USAGE, 'device "cuda:7" does not exist: 2 GPUs are visible, numbered from 0',
+           'CUDA_VISIBLE_DEVICES is "3,5"')  # fmt: skip
+    monkeypatch.setenv("TEST_GPU_COUNT", "0")
+    done = evaluate(bin_dir, place, device="cuda:0")
+    expect(done, place, USAGE, 'device "cuda:0" does not exist: ')
+    assert "are visible" not in done.stderr
+    done = evaluate(bin_dir, place, device="auto")
+    assert done.returncode == 0 and "evaluating on the CPU, which is slow" in done.stderr
+
+
 def test_an_unknown_attention_lists_the_known_ones(bin_dir, place):
     done = evaluate(bin_dir, place, "--set", "evaluate.attn_implementation=flash_attention_9")
     expect(done, place, USAGE, "flash_attention_2", "sdpa", "eager")

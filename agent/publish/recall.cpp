@@ -45,6 +45,7 @@ struct Recall::State {
     std::int64_t seq = 0;
     std::string key;
     std::string text;
+    bool elsewhere = false;  ///< its run has another name
   };
   std::set<std::string> keys = {};         ///< of lines that are known
   bool begun = false;                      ///< all of those were asked for
@@ -112,8 +113,9 @@ void Recall::State::keep(LoggedLine line) {
   const auto is_final = line.json.find("final");
   if (is_final != line.json.end() && *is_final == false) return;  // the score of a part
   std::string key = text_of(line.json, "evaluation");
-  if (text_of(line.json, "run") != run.name || key.empty() || keys.contains(key)) return;
-  lines.push_back({line.seq, std::move(key), std::move(line.text)});
+  const bool elsewhere = text_of(line.json, "run") != run.name;
+  if ((elsewhere && run.mark.empty()) || key.empty() || keys.contains(key)) return;
+  lines.push_back({line.seq, std::move(key), std::move(line.text), elsewhere});
 }
 
 void Recall::State::leave(std::int64_t seq, const Error& why) {
@@ -125,6 +127,7 @@ void Recall::State::judge_one() {
   const Line& line = lines[lines.size() - ++judged];
   if (!keys.insert(line.key).second) return;
   auto published = published_of(files, dir, run, line.text);
+  if (!published.has_value() && line.elsewhere) return;  // as most that lie in a publish.dir
   if (!published.has_value()) return leave(line.seq, published.error());
   if (!identities.insert(identity_of(*published)).second) return;
   found.emplace(line.seq, std::move(published).value());

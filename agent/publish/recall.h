@@ -24,9 +24,11 @@ struct Recalled {
 };
 
 /// Gives the store what metrics.jsonl and the results files in a folder know of a run and it does
-/// not. Only reads files. A line is taken only if its results file says the same: its key over
-/// weights, settings, tasks and fingerprints, and each of its numbers. Thousands of results and
-/// long samples files are recalled in slices; no file is held open between two. Not thread-safe.
+/// not. Only reads files. Lines are the run's by its name or, where the output directory was
+/// renamed or copied with our folder in it, by the run's mark in their results file. A line is
+/// taken only if its results file says the same: its key over weights, settings, tasks and
+/// fingerprints, and each of its numbers. Thousands of results and long samples files are recalled
+/// in slices; no file is held open between two. Not thread-safe.
 class Recall {
  public:
   /// `files` and `store` must outlive it.

@@ -123,9 +123,12 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
   const Json record = object_of(object_of(file, "evalcar"), "record");
   if (record.empty()) return unfit(path + ": was written by an older evalcar, without a record");
 
-  // publish.dir may hold the lines of another life of the directory, of the same name.
+  // publish.dir may hold the lines of another life of the directory, of the same name; and a
+  // directory that was renamed or copied has its own lines under another one.
+  const std::string name = text_of(line, "run");
   const std::string mark = text_of(record, "run_mark");
-  if (!mark.empty() && !run.mark.empty() && mark != run.mark) {
+  const bool knows_mark = !mark.empty() && !run.mark.empty();
+  if (knows_mark ? mark != run.mark : name != run.name) {
     return unfit(path + ": is of another life of the output directory");
   }
 
@@ -145,7 +148,7 @@ Result<PublishedEvaluation> published_of(const FileSystem& files, const std::str
 
   // Who wrote it or changed it since is not asked; what does not fit together is not taken.
   state::Evaluation evaluation;
-  evaluation.run = run.name;
+  evaluation.run = name;
   evaluation.step = published.checkpoint.step;
   evaluation.kind = published.kind;
   evaluation.weights_sha256 = published.result.weights_sha256;

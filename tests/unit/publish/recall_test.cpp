@@ -17,7 +17,8 @@ namespace {
 struct Lost : Desk {
   std::vector<state::MetricRow> before;
 
-  Lost() {
+  explicit Lost(const std::string& mark = "") {
+    if (!mark.empty()) must(s.store->set_mark(s.run.id, mark));
     for (const std::int64_t step : {5, 10}) {
       must(publisher->publish(scored(step, 0.01 * static_cast<double>(step)), 0));
     }
@@ -219,4 +220,15 @@ TEST_CASE("the generation of a run is that of its newest line") {
   const std::string mebibyte(std::size_t{1} << 20U, 'x');
   d.files.put_file(kLog, text + mebibyte + "\n" + text + newer + "no JSON\n" + mebibyte);
   CHECK(published_generation(d.files, kDir, "run-01234567") == 7);
+}
+
+TEST_CASE("a renamed directory has its lines under another name, told by its mark alone") {
+  for (const bool marked : {true, false}) {
+    Lost d("of this life");
+    d.s.run.mark = marked ? "of this life" : "of another life";
+    d.s.run.name = "renamed-89abcdef-1";
+    const Recalled recalled = d.recall();
+    CHECK(recalled.taken == (marked ? 2 : 0));
+    CHECK(recalled.left.empty());
+  }
 }

@@ -456,7 +456,7 @@ Result<Plan> plan_lora(const FileSystem& files, const Folder& adapter, const Fol
   }
   Plan plan = std::move(base_plan).value();
   plan.layout = Layout::kLoraAdapter;
-  EVALCAR_ASSIGN_OR_RETURN(BaseTies ties, read_base_ties(files, base));
+  EVALCAR_ASSIGN_OR_RETURN(BaseTies ties, read_base_ties(files, base, plan));
   ties.has_head = config.of_language_model;
 
   const std::string where =

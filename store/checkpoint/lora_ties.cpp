@@ -3,31 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tie_config.h"
+#include "store/checkpoint/tied_copies.h"
 
 namespace evalcar::checkpoint {
 namespace {
-
-class TieFinder final : public JsonVisitor {
- public:
-  BaseTies found;
-
- private:
-  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    const bool here = path.size() == 1 || (path.size() == 2 && path[0] == "text_config");
-    if (here && path.back() == "tie_word_embeddings" && value.kind == JsonScalar::Kind::kBool) {
-      (value.boolean ? found.tied : found.untied) = true;
-    }
-    if (path.size() == 2 && path[0] == "architectures" && found.architecture.empty() &&
-        value.kind == JsonScalar::Kind::kString) {
-      found.architecture = value.text;
-    }
-    return {};
-  }
-  std::string open(const JsonPath&, bool) override { return {}; }
-  std::string close(const JsonPath&) override { return {}; }
-};
 
 /// Absent where it is not known.
 std::optional<OutputHead> head_of(const BaseTies& ties, const std::string& embedding) {
@@ -35,8 +16,6 @@ std::optional<OutputHead> head_of(const BaseTies& ties, const std::string& embed
   if (head && head->weight.empty() && ties.has_head) head.reset();
   return head;
 }
-
-constexpr std::uint64_t kComparedAtOnce = std::uint64_t{1} << 20U;
 
 Error differ(const TensorPlan& embedding, const TensorPlan& head) {
   return make_error(ErrorCode::kUnsupported,
@@ -47,16 +26,25 @@ Error differ(const TensorPlan& embedding, const TensorPlan& head) {
 
 }  // namespace
 
-Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base) {
+Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base, const Plan& plan) {
   if (!base.has("config.json")) return BaseTies{};
   const std::string path = join_path(base.path, "config.json");
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, base, "config.json"));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxConfigBytes));
-  TieFinder finder;
-  constexpr std::size_t kMaxDepth = 64;
-  EVALCAR_RETURN_IF_ERROR(scan_json(text, path, kMaxDepth, finder));
-  finder.found.untied &= !finder.found.tied;
-  return finder.found;
+  EVALCAR_ASSIGN_OR_RETURN(const TieConfig config, TieConfig::parse(text, path));
+  BaseTies ties;
+  ties.architecture = config.architecture();
+  // Of the head; else of the embedding; where it has no such tensor, of the whole model.
+  std::string_view tensor;
+  for (bool (*is_it)(std::string_view) : {is_output_head, may_be_tied_embedding}) {
+    const auto found = std::ranges::find_if(
+        plan.tensors, [&](const TensorPlan& each) { return is_it(each.name); });
+    if (tensor.empty() && found != plan.tensors.end()) tensor = found->name;
+  }
+  const TieFlags flags = config.flags_of(tensor);
+  ties.tied = flags.said(true);
+  ties.untied = !ties.tied && flags.said(false);
+  return ties;
 }
 
 Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const BaseTies& ties) {
@@ -87,19 +75,9 @@ Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const Bas
 
 Status check_equal(const FileSystem& files, const Plan& plan, std::size_t embedding,
                    std::size_t head) {
-  const TensorPlan& one = plan.tensors[embedding];
-  const TensorPlan& other = plan.tensors[head];
-  EVALCAR_ASSIGN_OR_RETURN(const PlanReader reader, PlanReader::open(files, plan));
-  std::vector<std::byte> bytes;
-  std::vector<std::byte> others;
-  for (const Box& box : row_major_boxes(one, kComparedAtOnce)) {
-    bytes.resize(box.elements() * dtype_size(one.dtype));
-    others.resize(bytes.size());
-    EVALCAR_RETURN_IF_ERROR(reader.read_box(embedding, box, bytes));
-    EVALCAR_RETURN_IF_ERROR(reader.read_box(head, box, others));
-    if (bytes != others) return differ(one, other);
-  }
-  return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool equal, are_equal(files, plan, embedding, head));
+  if (equal) return {};
+  return differ(plan.tensors[embedding], plan.tensors[head]);
 }
 
 std::string untold_ties(const Plan& base, const BaseTies& ties, const std::string& weight,

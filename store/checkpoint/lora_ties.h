@@ -15,7 +15,7 @@
 
 namespace evalcar::checkpoint {
 
-/// What config.json says of it, its text_config included.
+/// What config.json says of it, by the flags that tie the plan's weights (tie_config.h).
 struct BaseTies {
   bool tied = false;         ///< tie_word_embeddings is true
   bool untied = false;       ///< it is false, and nowhere true
@@ -26,7 +26,7 @@ struct BaseTies {
 };
 
 /// No config.json says nothing.
-Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base);
+Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base, const Plan& plan);
 
 struct TiedWeights {
   std::size_t embedding = 0;        ///< index in the plan

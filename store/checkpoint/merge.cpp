@@ -12,6 +12,7 @@
 #include "store/checkpoint/merge_weights.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/output_place.h"
+#include "store/checkpoint/tied_copies.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -165,9 +166,7 @@ Status check_free_space(const FileSystem& files, const std::string& output, std:
                         "--dtype");
 }
 
-}  // namespace
-
-Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& request) {
+Status check_request(const FileSystem& files, const MergeRequest& request) {
   if (request.plans.empty() || request.plans.size() != request.source_dirs.size()) {
     return make_error(ErrorCode::kInternal, "merge: as many plans as source folders are needed");
   }
@@ -184,6 +183,11 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
       return usage(output + ": exists already; give an empty or a new folder");
     }
   }
+  return {};
+}
+
+Result<MergeReport> plan_completed(const FileSystem& files, const MergeRequest& request) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve_output(files, request.output_dir));
   MergeReport report;
   report.files = split_into_files(request.plans[0], request);
   for (const MergedFile& file : report.files) {
@@ -199,8 +203,8 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
   return report;
 }
 
-Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
-  EVALCAR_ASSIGN_OR_RETURN(MergeReport report, plan_merge(files, request));
+Result<MergeReport> merge_completed(FileSystem& files, const MergeRequest& request) {
+  EVALCAR_ASSIGN_OR_RETURN(MergeReport report, plan_completed(files, request));
   EVALCAR_ASSIGN_OR_RETURN(const std::string output, resolve_output(files, request.output_dir));
   const Plan& plan = request.plans[0];
 
@@ -224,17 +228,18 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
     EVALCAR_RETURN_IF_ERROR(reader.verify_checksums(request.threads));
     EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   }
-  const bool differ = writer.ties_differ();
+  const std::vector<std::string> own_heads = writer.differing_heads();
   EVALCAR_ASSIGN_OR_RETURN(const SideFiles sides, find_side_files(files, request));
   for (const SideFile& side : sides.files) {
     EVALCAR_ASSIGN_OR_RETURN(const SideFileContent content,
-                             side_file_content(files, side, request, differ));
+                             side_file_content(files, side, request, own_heads));
     const std::string path = join_path(staging.path(), side.name);
     EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
     EVALCAR_RETURN_IF_ERROR(write_synced(files, path, content.text));
     if (parent_path(path) != staging.path())
       EVALCAR_RETURN_IF_ERROR(files.sync_directory(parent_path(path)));
     report.untied = report.untied || content.untied;
+    report.still_tied = report.still_tied || content.still_tied;
   }
   if (report.files.size() > 1) {
     EVALCAR_RETURN_IF_ERROR(
@@ -242,6 +247,20 @@ Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
   }
   EVALCAR_RETURN_IF_ERROR(staging.publish(request.replace_output));
   return report;
+}
+
+}  // namespace
+
+Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& request) {
+  EVALCAR_RETURN_IF_ERROR(check_request(files, request));
+  EVALCAR_ASSIGN_OR_RETURN(const auto completed, with_tied_copies(files, request));
+  return plan_completed(files, completed ? *completed : request);
+}
+
+Result<MergeReport> merge(FileSystem& files, const MergeRequest& request) {
+  EVALCAR_RETURN_IF_ERROR(check_request(files, request));
+  EVALCAR_ASSIGN_OR_RETURN(const auto completed, with_tied_copies(files, request));
+  return merge_completed(files, completed ? *completed : request);
 }
 
 }  // namespace evalcar::checkpoint

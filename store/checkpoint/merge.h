@@ -54,6 +54,9 @@ struct MergeReport {
   /// The input embedding and the head differ, so that the configuration ties them no longer. Only
   /// known when merged.
   bool untied = false;
+  /// They differ, and the configuration still ties them, because in this kind of model the flag
+  /// does more (tie_config.h). transformers 5 loads both as they are.
+  bool still_tied = false;
 };
 
 /// What a merge would write, without reading any tensor. kIo when there is too little free
@@ -65,7 +68,8 @@ Result<MergeReport> plan_merge(const FileSystem& files, const MergeRequest& requ
 /// Merges. Errors as plan_merge; kCorruption where a checksum does not fit; kUnavailable when a
 /// source changed while it was read; kCancelled. Tied tensors are written under each of their
 /// names: transformers ties them again, and whoever does not tie finds both. Where the
-/// configuration ties an embedding and a head that differ, the written one does not (`untied`).
+/// configuration ties an embedding and a head that differ, the written one does not (`untied`), and
+/// what the tie filled is written under its own names, too (tied_copies.h).
 Result<MergeReport> merge(FileSystem& files, const MergeRequest& request);
 
 }  // namespace evalcar::checkpoint

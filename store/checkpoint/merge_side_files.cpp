@@ -17,7 +17,6 @@ constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
 constexpr std::size_t kMostTemplates = 1000;
 constexpr std::size_t kMostTokenizerFiles = 1000;
 constexpr std::size_t kMostTokenizers = 100;
-constexpr std::string_view kTies = "tie_word_embeddings";
 
 /// Whether the value is the configuration of a part of the model (text_config, encoder), not that
 /// of a method, whose dtypes mean something else (quantization_config, compression_config).
@@ -38,26 +37,31 @@ void set_config_dtype(nlohmann::ordered_json& config, std::string_view dtype, in
   }
 }
 
-/// Unties what is said about ties, in nested configurations too.
-void untie_all(nlohmann::ordered_json& config, int depth, bool& said, bool& tied) {
-  if (!config.is_object() || depth > 3) return;
-  if (config.contains(kTies)) {
-    said = true;
-    tied = tied || config[kTies] != false;
-    config[kTies] = false;
+/// Has the flag say that nothing is tied.
+void untie(nlohmann::ordered_json& config, const TieFlag& flag) {
+  nlohmann::ordered_json* part = &config;
+  for (const std::string& key : flag.part) {
+    const auto found = part->find(key);
+    if (found == part->end() || !found->is_object()) return;
+    part = &*found;
   }
-  for (auto& [key, value] : config.items()) untie_all(value, depth + 1, said, tied);
+  if (flag.says || flag.is_needed) (*part)[kTieKey] = false;
+  if (part->contains(kOtherTieKey)) (*part)[kOtherTieKey] = false;
 }
 
-/// Whether the configuration ties, and then unties it. One that says nothing may tie by its class's
-/// default.
-bool untie_config(nlohmann::ordered_json& config) {
-  bool said = false;
-  bool tied = false;
-  untie_all(config, 0, said, tied);
-  if (said && !tied) return false;
-  config[kTies] = false;
-  return true;
+/// Unties those of the heads that the configuration ties, or may by its class's default.
+void untie_heads(nlohmann::ordered_json& config, const TieConfig& ties,
+                 const std::vector<std::string>& heads, SideFileContent& content) {
+  for (const std::string& head : heads) {
+    const TieFlags flags = ties.flags_of(head);
+    if (!flags.may_tie()) continue;
+    if (flags.do_more) {
+      content.still_tied = true;
+      continue;
+    }
+    for (const TieFlag& flag : flags.flags) untie(config, flag);
+    content.untied = true;
+  }
 }
 
 /// A tokenizer's further chat templates, which transformers keeps in a folder.
@@ -195,13 +199,29 @@ Result<SideFiles> find_side_files(const FileSystem& files, const MergeRequest& r
   return found;
 }
 
+Result<std::optional<TieConfig>> read_tie_config(const FileSystem& files,
+                                                 const MergeRequest& request) {
+  EVALCAR_ASSIGN_OR_RETURN(const SideFiles sides, find_side_files(files, request));
+  const auto config = std::ranges::find_if(
+      sides.files, [](const SideFile& side) { return side.name == "config.json"; });
+  if (config == sides.files.end()) return std::optional<TieConfig>();
+  EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_side_file(files, *config));
+  const std::string path = join_path(config->folder, config->name);
+  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, kMaxSideFile));
+  EVALCAR_RETURN_IF_ERROR(check_json_object(text, path));
+  quote_non_finite(text);
+  EVALCAR_ASSIGN_OR_RETURN(TieConfig ties, TieConfig::parse(text, path));
+  return std::optional(std::move(ties));
+}
+
 Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
-                                          const MergeRequest& request, bool differ) {
+                                          const MergeRequest& request,
+                                          const std::vector<std::string>& own_heads) {
   EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_side_file(files, file));
   const std::string path = join_path(file.folder, file.name);
   SideFileContent content;
   EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));
-  if (file.name != "config.json" || (!request.dtype && !differ)) return content;
+  if (file.name != "config.json" || (!request.dtype && own_heads.empty())) return content;
   // The checkpoint's own was judged with it, another model's was not; what is deep is written by
   // recursion.
   EVALCAR_RETURN_IF_ERROR(check_json_object(content.text, path));
@@ -211,7 +231,10 @@ Result<SideFileContent> side_file_content(const FileSystem& files, const SideFil
   if (!config.is_object()) {
     return make_error(ErrorCode::kCorruption, path + ": is not a JSON object");
   }
-  content.untied = differ && untie_config(config);
+  if (!own_heads.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(const TieConfig ties, TieConfig::parse(text, path));
+    untie_heads(config, ties, own_heads, content);
+  }
   if (request.dtype) set_config_dtype(config, dtype_name(*request.dtype), 0);
   if (request.dtype || content.untied) {
     content.text = config.dump(2) + "\n";

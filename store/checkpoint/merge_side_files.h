@@ -1,12 +1,14 @@
 // What a merged folder holds beside its weights: configuration, tokenizer, processor.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "store/base/file_system.h"
 #include "store/base/result.h"
 #include "store/checkpoint/merge.h"
+#include "store/checkpoint/tie_config.h"
 
 namespace evalcar::checkpoint {
 
@@ -32,14 +34,19 @@ Result<SideFiles> find_side_files(const FileSystem& files, const MergeRequest& r
 /// One of them as it is written.
 struct SideFileContent {
   std::string text;
-  bool untied =
-      false;  ///< a configuration that tied the embeddings (or did not say) no longer does
+  bool untied = false;      ///< a configuration that tied heads (or did not say) no longer does
+  bool still_tied = false;  ///< one does, because its flag does more
 };
 
-/// config.json gets the dtype of the cast, for the model and its parts, and loses the promise of
-/// tied embeddings where they `differ`; everything else is as it is. kCorruption if it is larger
-/// than 256 MiB, or a config.json that has to be changed is no JSON object.
+/// What config.json of the merged folder says of ties. Absent where there will be none.
+Result<std::optional<TieConfig>> read_tie_config(const FileSystem& files,
+                                                 const MergeRequest& request);
+
+/// config.json gets the dtype of the cast, for the model and its parts, and ties no longer what has
+/// `own_heads`, which differ from every embedding; everything else is as it is. kCorruption if it
+/// is larger than 256 MiB, or a config.json that has to be changed is no JSON object.
 Result<SideFileContent> side_file_content(const FileSystem& files, const SideFile& file,
-                                          const MergeRequest& request, bool differ);
+                                          const MergeRequest& request,
+                                          const std::vector<std::string>& own_heads);
 
 }  // namespace evalcar::checkpoint

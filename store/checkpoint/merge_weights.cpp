@@ -37,7 +37,7 @@ TieCheck::TieCheck(const Plan& plan, const std::optional<DType>& cast) {
   bool any = false;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& tensor = plan.tensors[i];
-    const bool embedding = is_input_embedding(tensor.name);
+    const bool embedding = may_be_tied_embedding(tensor.name);
     const bool head = is_output_head(tensor.name);
     if (!embedding && !head) continue;
     Alike& those = alike[{output_dtype(tensor, cast), tensor.shape}];
@@ -49,9 +49,8 @@ TieCheck::TieCheck(const Plan& plan, const std::optional<DType>& cast) {
   for (auto& [key, those] : alike) {
     if (those.heads.empty()) continue;
     if (those.embeddings.empty()) {
-      differ_ = true;
-      hashes_.clear();
-      return;
+      differing_.insert(differing_.end(), those.heads.begin(), those.heads.end());
+      continue;
     }
     for (const std::size_t tensor : those.heads) hashes_[tensor];
     for (const std::size_t tensor : those.embeddings) hashes_[tensor];
@@ -60,18 +59,20 @@ TieCheck::TieCheck(const Plan& plan, const std::optional<DType>& cast) {
 }
 
 void TieCheck::saw(std::size_t tensor, std::span<const std::byte> bytes) {
-  if (differ_) return;
   if (const auto found = hashes_.find(tensor); found != hashes_.end()) found->second.update(bytes);
 }
 
-bool TieCheck::differ() const {
-  return differ_ || std::ranges::any_of(alike_, [&](const Alike& those) {
-           std::set<StreamHash> embeddings;
-           for (const std::size_t tensor : those.embeddings) embeddings.insert(hashes_.at(tensor));
-           return !std::ranges::all_of(those.heads, [&](std::size_t tensor) {
-             return embeddings.contains(hashes_.at(tensor));
-           });
-         });
+std::vector<std::size_t> TieCheck::differing_heads() const {
+  std::vector<std::size_t> found = differing_;
+  for (const Alike& those : alike_) {
+    std::set<StreamHash> embeddings;
+    for (const std::size_t tensor : those.embeddings) embeddings.insert(hashes_.at(tensor));
+    for (const std::size_t head : those.heads) {
+      if (!embeddings.contains(hashes_.at(head))) found.push_back(head);
+    }
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 std::vector<SafetensorsTensor> tensors_of(const Plan& plan, const MergedFile& file,
@@ -200,6 +201,13 @@ Status WeightsWriter::wrote(std::uint64_t bytes) {
     return make_error(ErrorCode::kCancelled, "stopped on request");
   }
   return {};
+}
+
+std::vector<std::string> WeightsWriter::differing_heads() const {
+  std::vector<std::string> names;
+  for (const std::size_t head : ties_.differing_heads())
+    names.push_back(source_.plan->tensors[head].name);
+  return names;
 }
 
 }  // namespace evalcar::checkpoint

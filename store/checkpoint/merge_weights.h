@@ -36,7 +36,7 @@ class StreamHash {
   std::vector<std::byte> rest_;
 };
 
-/// Whether a stored output head differs from every input embedding, told by their bytes as they are
+/// Which stored output heads differ from every input embedding, told by their bytes as they are
 /// written: a model may have further ones, of another vocabulary or part. Another dtype or shape
 /// differs, too; a model without a stored head ties in any case.
 class TieCheck {
@@ -44,10 +44,10 @@ class TieCheck {
   TieCheck(const Plan& plan, const std::optional<DType>& cast);
 
   /// Whether the bytes of this tensor are wanted.
-  bool needs(std::size_t tensor) const { return !differ_ && hashes_.contains(tensor); }
+  bool needs(std::size_t tensor) const { return hashes_.contains(tensor); }
   void saw(std::size_t tensor, std::span<const std::byte> bytes);
-  /// After all tensors were seen.
-  bool differ() const;
+  /// After all tensors were seen: indices in the plan, sorted.
+  std::vector<std::size_t> differing_heads() const;
 
  private:
   /// What may be equal: of one dtype and shape. There may be very many, by a file that lies.
@@ -57,7 +57,7 @@ class TieCheck {
   };
   std::vector<Alike> alike_;
   std::map<std::size_t, StreamHash> hashes_;  // of both
-  bool differ_ = false;                       // whatever the bytes
+  std::vector<std::size_t> differing_;        // whatever the bytes
 };
 
 /// The tensors of one output file as its header has them.
@@ -71,8 +71,8 @@ class WeightsWriter {
 
   /// Writes and syncs one file; errors as merge().
   Status write(const MergedFile& file, const std::string& path);
-  /// Of everything written.
-  bool ties_differ() const { return ties_.differ(); }
+  /// Of everything written: the names of the heads that differ from every embedding.
+  std::vector<std::string> differing_heads() const;
 
  private:
   /// Empty where the tensor has to be read.

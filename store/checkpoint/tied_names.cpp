@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <map>
 
 #include "store/checkpoint/lora_names.h"
 
@@ -14,20 +14,45 @@ namespace {
 constexpr std::array<std::string_view, 5> kEmbeddings = {
     "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight",
     "tok_embeddings.weight"};
-constexpr std::array<std::string_view, 7> kHeads = {
+constexpr std::array<std::string_view, 9> kHeads = {
     "lm_head.weight",
     "embed_out.weight",
     "lm_head.decoder.weight",      // RoBERTa, MPNet, Longformer
     "predictions.decoder.weight",  // BERT, ALBERT, DeBERTa, MobileBERT
     "generator_lm_head.weight",    // ELECTRA
     "vocab_projector.weight",      // DistilBERT
-    "pred_layer.proj.weight"};     // XLM, FlauBERT
+    "pred_layer.proj.weight",      // XLM, FlauBERT
+    "lm_head.out_proj.weight",     // T5Gemma
+    "lm_loss.weight"};             // XLNet
+/// Heads where the whole name is this: within other modules it is another thing.
+constexpr std::array<std::string_view, 3> kWholeHeads = {
+    "decoder.weight",                                                 // ModernBERT
+    "output_projection.weight", "decoder.output_projection.weight"};  // BioGPT, TrOCR
 
 // Mamba, RWKV, XLM and FlauBERT, CTR, XLNet, OpenAI-GPT.
 constexpr std::array<std::string_view, 6> kRareEmbeddings = {
     "backbone.embeddings.weight",        "rwkv.embeddings.weight",
     "transformer.embeddings.weight",     "transformer.w.weight",
     "transformer.word_embedding.weight", "tokens_embed.weight"};
+
+/// Heads of these have a bias, but one alone: ESM, LXMERT.
+constexpr std::array<std::string_view, 2> kOneBias = {"esm.embeddings.word_embeddings.weight",
+                                                      "lxmert.embeddings.word_embeddings.weight"};
+
+/// What is tied beside the head and cannot be told from it, by the names of its tensors.
+struct FurtherTie {
+  std::string_view name;
+  std::string_view source;
+};
+constexpr std::array<FurtherTie, 4> kFurtherTies = {{
+    {"entity_predictions.decoder.weight", "luke.entity_embeddings.entity_embeddings.weight"},
+    {"lm_head.additional_fc.weight", "model.embed_tokens.additional_embedding.weight"},  // Idefics
+    {"t2u_model.lm_head.weight", "t2u_model.model.decoder.embed_tokens.weight"},  // SeamlessM4T
+    {"unembedding_projection.weight", "model.embed_tokens.embedding_projection.weight"},  // NeoMME
+}};
+/// Modules beside an embedding that they share, each with one of its own name.
+constexpr std::array<std::string_view, 4> kSharing = {"encoder", "decoder", "text_encoder",
+                                                      "text_decoder"};
 
 /// A class whose head is not called lm_head, or whose embedding does not tell it.
 struct KnownHead {
@@ -72,6 +97,10 @@ constexpr std::array<std::string_view, 4> kOfPlainModel = {"embed_tokens.weight"
                                                            "word_embeddings.weight",
                                                            "embeddings.word_embeddings.weight"};
 
+constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kBias = ".bias";
+constexpr std::string_view kDecoderWeight = ".decoder.weight";
+
 bool ends_in_part(std::string_view name, std::string_view part) {
   return name == part || (name.size() > part.size() && name.ends_with(part) &&
                           name[name.size() - part.size() - 1] == '.');
@@ -82,13 +111,31 @@ bool ends_in_any(std::string_view name, std::span<const std::string_view> parts)
                      [&](std::string_view part) { return ends_in_part(name, part); });
 }
 
+/// Of an embedding that modules beside it share: the module around them, with its dot, and what
+/// theirs is called; else "" and "".
+struct SharedByModules {
+  std::string_view around;
+  std::string_view own;
+};
+SharedByModules shared_by_modules(std::string_view tensor) {
+  constexpr std::string_view kShared = "shared.weight";
+  constexpr std::string_view kWords = "word_embeddings.weight";
+  if (is_shared_embedding(tensor))
+    return {tensor.substr(0, tensor.size() - kShared.size()), "embed_tokens.weight"};
+  if (tensor == "prophetnet.word_embeddings.weight")
+    return {tensor.substr(0, tensor.size() - kWords.size()), kWords};
+  return {};
+}
+
 }  // namespace
 
 bool is_input_embedding(std::string_view tensor) { return ends_in_any(tensor, kEmbeddings); }
 
 bool is_output_head(std::string_view tensor) {
   // "output.weight" within a layer is another thing.
-  return ends_in_any(tensor, kHeads) || shared_name(tensor) == "output.weight" ||
+  return ends_in_any(tensor, kHeads) ||
+         std::find(kWholeHeads.begin(), kWholeHeads.end(), tensor) != kWholeHeads.end() ||
+         shared_name(tensor) == "output.weight" ||
          shared_name(tensor) == "proj_out.weight";  // Whisper
 }
 
@@ -100,15 +147,55 @@ bool is_shared_embedding(std::string_view tensor) {
 
 bool is_rare_embedding(std::string_view tensor) { return ends_in_any(tensor, kRareEmbeddings); }
 
+bool may_be_tied_embedding(std::string_view tensor) {
+  return is_input_embedding(tensor) || is_shared_embedding(tensor) || is_rare_embedding(tensor);
+}
+
+std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names) {
+  std::map<std::string_view, std::size_t> known;
+  for (std::size_t i = 0; i < names.size(); ++i) known.emplace(names[i], i);
+  std::map<std::string, std::size_t> missing;
+  const auto want = [&](std::string name, std::string_view source) {
+    const auto found = known.find(source);
+    if (found != known.end() && !known.contains(name))
+      missing.emplace(std::move(name), found->second);
+  };
+  const bool one_bias = std::any_of(kOneBias.begin(), kOneBias.end(),
+                                    [&](std::string_view name) { return known.contains(name); });
+  const auto has_module = [&](const std::string& module) {
+    const auto first = known.lower_bound(module + ".");
+    return first != known.end() && first->first.starts_with(module + ".");
+  };
+  for (const std::string_view name : names) {
+    if (name.ends_with(kDecoderWeight) && is_output_head(name) && !one_bias) {
+      const std::string bias =
+          std::string(name.substr(0, name.size() - kWeight.size())) + std::string(kBias);
+      const std::string other = shared_bias_of(bias);
+      if (!other.empty()) {
+        want(bias, other);
+        want(other, bias);
+      }
+    }
+    const auto [around, own] = shared_by_modules(name);
+    for (const std::string_view part : kSharing) {
+      const std::string module = std::string(around) + std::string(part);
+      if (!own.empty() && has_module(module)) want(module + "." + std::string(own), name);
+    }
+  }
+  for (const FurtherTie& tie : kFurtherTies) want(std::string(tie.name), tie.source);
+  std::vector<TiedName> found;
+  for (const auto& [name, source] : missing) found.push_back({name, source});
+  return found;
+}
+
 std::string shared_bias_of(std::string_view tensor) {
-  constexpr std::string_view kBias = ".bias";
   constexpr std::string_view kLayer = ".decoder";
   if (!tensor.ends_with(kBias)) return {};
   std::string module(tensor.substr(0, tensor.size() - kBias.size()));
   const bool of_layer = module.ends_with(kLayer);
   if (of_layer) module.resize(module.size() - kLayer.size());
   const std::string layer = module + std::string(kLayer);
-  if (!is_output_head(layer + ".weight")) return {};
+  if (!is_output_head(layer + std::string(kWeight))) return {};
   return (of_layer ? module : layer) + std::string(kBias);
 }
 

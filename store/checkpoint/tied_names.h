@@ -2,8 +2,10 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace evalcar::checkpoint {
 
@@ -19,6 +21,20 @@ bool is_shared_embedding(std::string_view tensor);
 
 /// An embedding of the few families that call it otherwise: Mamba, XLNet, CTR, XLM, …
 bool is_rare_embedding(std::string_view tensor);
+
+/// Any of these: what an output head may be tied to.
+bool may_be_tied_embedding(std::string_view tensor);
+
+/// A name that a class has, too, for a tensor of the files, as long as its configuration ties.
+struct TiedName {
+  std::string name;
+  std::size_t source = 0;  ///< index of the tensor
+};
+
+/// Those under which there is no tensor, but may be one in a model whose ties are given up: a
+/// head's other bias, the embeddings of encoder and decoder that share one, LUKE's entities, ….
+/// `names`: of all tensors of the files.
+std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names);
 
 /// The other name of a bias that two modules of a head share ("cls.predictions.bias" and
 /// "cls.predictions.decoder.bias", RoBERTa's alike), of which files hold one; "" for other tensors.

@@ -224,6 +224,75 @@ TEST_CASE("a head is tied as long as it equals one of several embeddings of its 
   }
 }
 
+TEST_CASE("what a tie filled is written under its own name where the tie is given up") {
+  const auto merged = [](float head, const std::string& config) {
+    Run run;
+    run.files.put_file(
+        "/run/checkpoint-7/model.safetensors",
+        safetensors_bytes(
+            R"({"bert.embeddings.word_embeddings.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+            R"("cls.predictions.bias":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},)"
+            R"("cls.predictions.decoder.weight":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}})",
+            bytes_of<float>({1, 2, 7, 1, head})));
+    run.files.put_file("/run/checkpoint-7/config.json", config);
+    const auto report = merge(run.files, run.request({7}));
+    REQUIRE(report.has_value());
+    const auto planned = make_plan(run.files, "/out/merged", WeightsKind::kRegular);
+    REQUIRE(planned.has_value());
+    if (planned->find("cls.predictions.decoder.bias") == nullptr) return false;
+    CHECK(report->tensor_bytes == 24);
+    CHECK(run.merged("cls.predictions.decoder.bias") == bytes_of<float>({7}));
+    return true;
+  };
+
+  CHECK(merged(3, R"({"tie_word_embeddings":true})"));
+  CHECK(merged(3, "{}"));
+  CHECK_FALSE(merged(2, R"({"tie_word_embeddings":true})"));
+  CHECK_FALSE(merged(3, R"({"tie_word_embeddings":false})"));
+}
+
+TEST_CASE("a flag that scales is kept, and that is reported") {
+  const auto merged = [](const std::string& config) {
+    Run run;
+    run.files.put_file(
+        "/run/checkpoint-7/model.safetensors",
+        safetensors_bytes(R"({"lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                          R"("shared.weight":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+                          bytes_of<float>({1, 2, 3, 4})));
+    run.files.put_file("/run/checkpoint-7/config.json", config);
+    const auto report = merge(run.files, run.request({7}));
+    REQUIRE(report.has_value());
+    CHECK_FALSE(report->untied);
+    CHECK(*run.files.content("/out/merged/config.json") == config);
+    return report->still_tied;
+  };
+
+  CHECK(merged(R"({"model_type":"t5","tie_word_embeddings":true})"));
+  CHECK(merged(R"({"model_type":"t5"})"));
+  CHECK_FALSE(merged(R"({"model_type":"t5","tie_word_embeddings":false})"));
+}
+
+TEST_CASE("only the flags of a head that differs are changed") {
+  Run run;
+  run.files.put_file(
+      "/run/checkpoint-7/model.safetensors",
+      safetensors_bytes(
+          R"({"talker.model.embed_tokens.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+          R"("thinker.lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[4,12]},)"
+          R"("thinker.model.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}})",
+          bytes_of<float>({1, 2, 3, 4, 5})));
+  run.files.put_file("/run/checkpoint-7/config.json",
+                     R"({"talker_config":{"tie_word_embeddings":true},)"
+                     R"("thinker_config":{"text_config":{"tie_word_embeddings":true}}})");
+
+  REQUIRE(merge(run.files, run.request({7})).has_value());
+
+  CHECK(nlohmann::json::parse(*run.files.content("/out/merged/config.json")) ==
+        nlohmann::json::parse(
+            R"({"talker_config":{"tie_word_embeddings":true},"thinker_config":)"
+            R"({"text_config":{"tie_word_embeddings":false},"tie_word_embeddings":false}})"));
+}
+
 TEST_CASE("a tensor with the name that safetensors keeps for itself is not written") {
   Run run;
   MergeRequest request = run.request();

@@ -12,6 +12,9 @@ namespace {
 constexpr std::size_t kMaxDepth = 64;
 /// Of parts within parts: more than any model has.
 constexpr std::size_t kMaxParts = 3;
+/// What is longer or more is looked at no further: it may be said of many parts in few bytes.
+constexpr std::size_t kLongestKey = 100;
+constexpr std::size_t kMostParts = 10'000;
 /// Of parts that are not known; a configuration that has more makes no long work.
 constexpr std::size_t kMostTying = 20;
 
@@ -78,8 +81,11 @@ class TieConfig::Scan final : public JsonVisitor {
     return {};
   }
   std::string open(const JsonPath& path, bool is_array) override {
-    // Within an array there is an empty key.
-    if (!is_array && path.size() <= kMaxParts && std::ranges::find(path, "") == path.end())
+    // Within an array there is an empty key. What quantises may list every module.
+    const bool is_part = std::ranges::all_of(path, [](const std::string& key) {
+      return !key.empty() && key.size() <= kLongestKey && key.find("quant") == std::string::npos;
+    });
+    if (!is_array && is_part && path.size() <= kMaxParts && found.parts_.size() < kMostParts)
       found.parts_[path];
     return {};
   }

@@ -103,6 +103,18 @@ TEST_CASE("LFM2's flag is one, and arrays hold no parts") {
   CHECK(flags(parse(R"({"a":[{"tie_word_embeddings":true}]})"), "lm_head.weight") == Texts{"=?"});
 }
 
+TEST_CASE("what can be no part takes no place among the parts") {
+  const std::string lengthy(200, 'a');
+  for (const std::string& key : {lengthy, std::string("quantization_config")}) {
+    std::string many = R"({"tie_word_embeddings":false,")" + key + "\":{";
+    for (int i = 0; i < 20'000; ++i) many += '"' + std::to_string(i) + "\":{},";
+    const TieConfig config = parse(many + R"("z":{}},"text_config":{"tie_word_embeddings":true}})");
+
+    CHECK(flags(config, "lm_head.weight") == Texts{"=false", "text_config=true"});
+    CHECK(flags(config, key + ".lm_head.weight") == Texts{"=false", "text_config=true"});
+  }
+}
+
 TEST_CASE("what a tie filled is told by the names of the files") {
   CHECK(missing({"cls.predictions.bias", "cls.predictions.decoder.weight"}) ==
         Texts{"cls.predictions.decoder.bias <- cls.predictions.bias"});

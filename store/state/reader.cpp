@@ -37,7 +37,25 @@ std::string evaluations_where(const EvaluationFilter& filter) {
   return where.text();
 }
 
-Result<Evaluation> evaluation_of(const Statement& row) {
+/// Most rows of a run have the same settings: to parse these anew for each would be most of the
+/// work of reading them.
+class SettingsOfRows {
+ public:
+  Result<protocol::EvaluationSettings> read(const std::string& text) {
+    if (!known_.has_value() || text != text_) {
+      known_.reset();
+      EVALCAR_ASSIGN_OR_RETURN(known_, protocol::decode_settings(text));
+      text_ = text;
+    }
+    return *known_;
+  }
+
+ private:
+  std::string text_;
+  std::optional<protocol::EvaluationSettings> known_;  ///< what `text_` says
+};
+
+Result<Evaluation> evaluation_of(const Statement& row, SettingsOfRows& known_settings) {
   Evaluation e;
   std::string settings;
   std::string state;
@@ -46,7 +64,7 @@ Result<Evaluation> evaluation_of(const Statement& row) {
       e.settings_sha256 >> state >> e.reason >> e.lease_path >> e.weights_sha256 >> e.stage >>
       e.progress_done >> e.progress_total >> e.attempts >> e.failures >> e.next_try_at >>
       e.created_at >> e.updated_at >> e.finished_at >> e.seconds >> e.compute_dtype >> e.asked;
-  EVALCAR_ASSIGN_OR_RETURN(e.settings, protocol::decode_settings(settings));
+  EVALCAR_ASSIGN_OR_RETURN(e.settings, known_settings.read(settings));
   const auto known = state_from_name(state);
   if (!known.has_value()) {
     return make_error(ErrorCode::kCorruption, "evaluation " + std::to_string(e.id) +
@@ -105,10 +123,11 @@ Status Reader::for_each_evaluation(const EvaluationFilter& filter,
           std::string(kEvaluations) + evaluations_where(filter) +
               " ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id LIMIT ?5",
           filter.run_id, filter.checkpoint_id, filter.step, filter.kind, kAllRows));
+  SettingsOfRows known_settings;
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return {};
-    EVALCAR_ASSIGN_OR_RETURN(const Evaluation row, evaluation_of(rows));
+    EVALCAR_ASSIGN_OR_RETURN(const Evaluation row, evaluation_of(rows, known_settings));
     take(row);
   }
 }
@@ -118,7 +137,10 @@ Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {
       collect<Evaluation>(
           connection_->prepare(std::string(kEvaluations) + " WHERE e.evaluation_id = ?1",
                                evaluation_id),
-          evaluation_of),
+          [](const Statement& row) {
+            SettingsOfRows known_settings;
+            return evaluation_of(row, known_settings);
+          }),
       "evaluation " + std::to_string(evaluation_id));
 }
 

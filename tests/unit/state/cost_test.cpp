@@ -1,6 +1,8 @@
 // What a question costs as a history grows: counted in instructions of SQLite's machine, which are
 // the same on every machine.
+#include <cstdlib>
 #include <functional>
+#include <new>
 
 #include "tests/unit/state/scenario.h"
 #include "tests/unit/support/sqlite_work.h"
@@ -12,6 +14,8 @@ using enum state::EvaluationState;
 namespace {
 
 constexpr std::int64_t kSteps = 60;
+
+std::int64_t allocations = 0;  // of this process
 
 /// A history of so many checkpoints, each measured or still waiting.
 struct History {
@@ -34,6 +38,35 @@ struct History {
 };
 
 }  // namespace
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  void* const made = std::malloc(size == 0 ? 1 : size);
+  if (made == nullptr) std::abort();
+  return made;
+}
+void operator delete(void* made) noexcept { std::free(made); }
+void operator delete(void* made, std::size_t) noexcept { std::free(made); }
+
+TEST_CASE("settings that many rows have are parsed once, and each row has its own") {
+  const auto cost = [](const std::string& other_task) {
+    Scenario s;
+    for (std::int64_t step = 1; step <= kSteps; ++step) {
+      s.plan(step, {step % 2 == 0 ? other_task : "docvqa_val"});
+    }
+    const std::int64_t before = allocations;
+    std::int64_t rows = 0;
+    must(s.store->read().for_each_evaluation({}, [&](const state::Evaluation& row) {
+      rows += row.settings.tasks.front() == (row.step % 2 == 0 ? other_task : "docvqa_val") ? 1 : 0;
+    }));
+    CHECK(rows == kSteps);
+    return allocations - before;
+  };
+
+  const std::int64_t parsed_each_time = cost("mmmu_val");
+
+  CHECK(cost("docvqa_val") < parsed_each_time / 2);
+}
 
 TEST_CASE("a question about one row looks at no other, however many there are") {
   const auto cost = [](std::int64_t steps) {

@@ -183,16 +183,8 @@ Status Averages::keep_window(const std::vector<Known>& known) {
   return {};
 }
 
-/// Names of the leases of open rows.
-Result<std::set<std::string>> Averages::needed_by_rows() const {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
-  std::set<std::string> names;
-  for (const state::Evaluation& row : rows) names.insert(base_name(stage_.own(row.lease_path)));
-  return names;
-}
-
 Status Averages::trim(Slice& slice) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto needed, needed_by_rows());
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
   for (const std::string& name : stage_.names()) {
     const bool of_window = name.ends_with("-" + std::string(kRegular));
     if (!of_window || window_.contains(name) || needed.contains(name)) continue;
@@ -222,7 +214,7 @@ Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const 
 }
 
 Result<bool> Averages::give_up_window(std::int64_t run_id) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto needed, needed_by_rows());
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
   EVALCAR_ASSIGN_OR_RETURN(const auto names, window_of(run_id));
   bool any = false;
   for (const std::string& name : names) {

@@ -66,7 +66,6 @@ class Averages {
   Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
   Status keep_window(const std::vector<Known>& known);
   Status trim(Slice& slice);
-  Result<std::set<std::string>> needed_by_rows() const;
   std::string files_of(const Known& member) const;
 
   state::Store& store_;

@@ -182,9 +182,7 @@ Status BestKept::step(std::int64_t run_id, Slice& slice) {
 /// Leases that were held back until they were ranked, and those of what was overtaken.
 Status BestKept::trim(Slice& slice) {
   if (!trim_due_) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
-  std::set<std::string> needed;
-  for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
   for (const std::string& name : stage_.names()) {
     const bool is_ours = std::any_of(kKinds.begin(), kKinds.end(), [&name](const char* kind) {
       return name.ends_with("-" + std::string(kind));
@@ -226,9 +224,7 @@ Result<std::vector<std::string>> BestKept::names_of(std::int64_t run_id) const {
 }
 
 Result<bool> BestKept::give_up_worst(const stage::Held& held, bool room_is_short) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
-  std::set<std::string> needed;
-  for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
   for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
     const std::string name = base_name(place->dir);
     if (held.bytes_of(name) == 0 || needed.contains(name)) continue;

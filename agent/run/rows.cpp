@@ -29,7 +29,7 @@ std::string lease_name_of(std::int64_t step, std::int64_t generation, const std:
   return std::to_string(step) + "-" + std::to_string(generation) + "-" + kind;
 }
 
-std::string series_of(const state::Evaluation& row) {
+std::string series_of(const state::Standing& row) {
   if (row.settings.requested != 0) return "job " + std::to_string(row.id);
   std::vector<std::string> tasks = row.settings.tasks;
   std::sort(tasks.begin(), tasks.end());
@@ -46,16 +46,32 @@ bool is_partial(const state::Evaluation& row) {
   return row.state == EvaluationState::kPublished && !row.reason.empty();
 }
 
-Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows,
-                                                       state::EvaluationFilter restrict) {
-  // A scored row remembers a lease only where some of its tasks failed, and so does a published
-  // one.
+namespace {
+
+/// A scored row remembers a lease only where some of its tasks failed, and so does a published one.
+state::EvaluationFilter only_with_lease(state::EvaluationFilter restrict) {
   restrict.states = {EvaluationState::kComplete, EvaluationState::kLeased,
                      EvaluationState::kLoading,  EvaluationState::kEvaluating,
                      EvaluationState::kFailed,   EvaluationState::kScored,
                      EvaluationState::kPublished};
   restrict.with_lease = true;
-  return rows.evaluations(restrict);
+  return restrict;
+}
+
+}  // namespace
+
+Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows,
+                                                       state::EvaluationFilter restrict) {
+  return rows.evaluations(only_with_lease(std::move(restrict)));
+}
+
+Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
+                                                  const stage::Stage& stage) {
+  std::set<std::string> names;
+  EVALCAR_RETURN_IF_ERROR(rows.for_each_standing(
+      only_with_lease({}),
+      [&](const state::Standing& row) { names.insert(base_name(stage.own(row.lease_path))); }));
+  return names;
 }
 
 bool revivable(const state::Evaluation& row) {

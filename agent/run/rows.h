@@ -1,10 +1,12 @@
 // What the parts of an output directory ask of an evaluation's row.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "agent/stage/stage.h"
 #include "agent/watch/watcher.h"
 #include "store/state/store.h"
 
@@ -29,7 +31,7 @@ bool is_snapshot(const state::Checkpoint& checkpoint);
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind);
 /// What takes each other's place under the policy `latest`: evaluations of one kind with the same
 /// tasks. No newer checkpoint takes the place of what a job asks for.
-std::string series_of(const state::Evaluation& row);
+std::string series_of(const state::Standing& row);
 /// Why that ended one.
 inline constexpr std::string_view kNewerCame =
     "a newer checkpoint came (evaluate.policy = \"latest\")";
@@ -45,6 +47,9 @@ bool is_partial(const state::Evaluation& row);
 /// measured yet. `restrict`: its states are ignored.
 Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows,
                                                        state::EvaluationFilter restrict = {});
+/// The folders' names of their leases, whichever run they are of.
+Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
+                                                  const stage::Stage& stage);
 /// An end that the configuration or the trainer caused, not a failure or a person: what causes it
 /// may be over.
 bool revivable(const state::Evaluation& row);

@@ -36,9 +36,7 @@ Result<bool> UnwantedRows::end(std::int64_t run_id, Slice& slice) {
 Status Leftovers::remove(MonotonicTime now,
                          const std::function<bool(const std::string& name)>& is_needed,
                          Slice& slice) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read()));
-  std::set<std::string> needed;
-  for (const state::Evaluation& row : rows) needed.insert(base_name(stage_.own(row.lease_path)));
+  EVALCAR_ASSIGN_OR_RETURN(auto needed, lease_names_of_rows(store_.read(), stage_));
   for (const std::string& name : stage_.names()) {
     if (is_needed(name)) needed.insert(name);
   }

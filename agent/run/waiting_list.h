@@ -58,7 +58,8 @@ class WaitingList {
   std::chrono::milliseconds pause_after(std::int64_t failures) const;
 
  private:
-  bool try_is_due(const state::Evaluation& row) const;
+  void add(const state::Standing& row, Look& look);
+  bool try_is_due(const state::Standing& row) const;
 
   const Clock& clock_;
   const config::LimitSettings& limits_;

@@ -76,7 +76,7 @@ std::vector<state::NewEvaluation> Wanted::evaluations_of(std::int64_t checkpoint
   return all;
 }
 
-bool Wanted::matches(const state::Evaluation& row) const {
+bool Wanted::matches(const state::Standing& row) const {
   const std::string& identity = row.kind == "average" ? average_identity_ : identity_;
   return row.settings_sha256 == identity && group_of(row.settings.tasks) != nullptr;
 }

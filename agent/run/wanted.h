@@ -28,7 +28,7 @@ class Wanted {
                                                    const std::string& kind) const;
   /// Whether a row is of this configuration. The order of tasks is for people; what is measured is
   /// their set.
-  bool matches(const state::Evaluation& row) const;
+  bool matches(const state::Standing& row) const;
   /// How they are known; absent: nothing is configured (`evalcar serve`).
   std::optional<state::ConfiguredSettings> configured() const;
   /// "" if an evaluation of these tasks on this kind of weights of this step is wanted, else the

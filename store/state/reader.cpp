@@ -10,6 +10,10 @@ namespace {
 constexpr std::string_view kRuns =
     "SELECT run_id, name, output_dir, generation, created_at, mark FROM run ORDER BY run_id";
 
+constexpr std::string_view kStandings =
+    "SELECT e.evaluation_id, e.step, e.kind, e.settings, e.settings_sha256, e.state, e.lease_path, "
+    "e.attempts, e.failures, e.next_try_at, e.created_at, e.asked FROM evaluation e";
+
 constexpr std::string_view kEvaluations =
     "SELECT e.evaluation_id, e.run_id, run.name, e.checkpoint_id, c.name, c.path, c.layout, "
     "e.step, c.generation, e.kind, e.dtype, e.settings, e.settings_sha256, e.state, e.reason, "
@@ -19,19 +23,22 @@ constexpr std::string_view kEvaluations =
     "FROM evaluation e CROSS JOIN run USING (run_id) CROSS JOIN checkpoint c USING (checkpoint_id)";
 
 /// Only what restricts is in the text, so that an index finds the rows: of one that is asked for,
-/// no others are looked at. `+`: by the state rather than by the run, which most rows are of.
+/// no others are looked at. `+`: by the number or the state rather than by the run, which most rows
+/// are of.
 std::string evaluations_where(const EvaluationFilter& filter) {
   std::string states;
   for (const EvaluationState state : filter.states) {
     states.append(states.empty() ? "e.state IN ('" : ", '").append(state_name(state)).append("'");
   }
-  const bool by_state = !states.empty() && !filter.step.has_value();
+  const bool by_id = filter.ids.has_value();
+  const bool by_state = by_id || (!states.empty() && !filter.step.has_value());
   Conditions where;
   where.add_if(filter.run_id.has_value(), by_state ? "+e.run_id = ?1" : "e.run_id = ?1");
   where.add_if(filter.checkpoint_id.has_value(), "e.checkpoint_id = ?2");
   where.add_if(filter.step.has_value(), "e.step = ?3");
   where.add_if(!filter.kind.empty(), "e.kind = ?4");
   where.add_if(!states.empty(), states + ")");
+  where.add_if(by_id, "e.evaluation_id IN (SELECT value FROM json_each(?5))");
   where.add_if(filter.with_lease, "e.lease_path <> ''");
   where.add_if(filter.only_partial, "e.state = 'published' AND e.reason <> ''");
   return where.text();
@@ -55,6 +62,22 @@ class SettingsOfRows {
   std::optional<protocol::EvaluationSettings> known_;  ///< what `text_` says
 };
 
+/// A JSON list, as evaluations_where() asks for it.
+std::string ids_of(const EvaluationFilter& filter) {
+  std::string list;
+  for (const std::int64_t id : filter.ids.value_or(std::vector<std::int64_t>())) {
+    list += (list.empty() ? "" : ",") + std::to_string(id);
+  }
+  return "[" + list + "]";
+}
+
+Result<EvaluationState> state_of(std::int64_t id, const std::string& name) {
+  const auto known = state_from_name(name);
+  if (known.has_value()) return *known;
+  return make_error(ErrorCode::kCorruption,
+                    "evaluation " + std::to_string(id) + " has the unknown state '" + name + "'");
+}
+
 Result<Evaluation> evaluation_of(const Statement& row, SettingsOfRows& known_settings) {
   Evaluation e;
   std::string settings;
@@ -65,12 +88,7 @@ Result<Evaluation> evaluation_of(const Statement& row, SettingsOfRows& known_set
       e.progress_done >> e.progress_total >> e.attempts >> e.failures >> e.next_try_at >>
       e.created_at >> e.updated_at >> e.finished_at >> e.seconds >> e.compute_dtype >> e.asked;
   EVALCAR_ASSIGN_OR_RETURN(e.settings, known_settings.read(settings));
-  const auto known = state_from_name(state);
-  if (!known.has_value()) {
-    return make_error(ErrorCode::kCorruption, "evaluation " + std::to_string(e.id) +
-                                                  " has the unknown state '" + state + "'");
-  }
-  e.state = *known;
+  EVALCAR_ASSIGN_OR_RETURN(e.state, state_of(e.id, state));
   return e;
 }
 
@@ -121,14 +139,36 @@ Status Reader::for_each_evaluation(const EvaluationFilter& filter,
       Statement rows,
       connection_->prepare(
           std::string(kEvaluations) + evaluations_where(filter) +
-              " ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id LIMIT ?5",
-          filter.run_id, filter.checkpoint_id, filter.step, filter.kind, kAllRows));
+              " ORDER BY e.step, c.generation, e.kind DESC, e.evaluation_id LIMIT ?6",
+          filter.run_id, filter.checkpoint_id, filter.step, filter.kind, ids_of(filter), kAllRows));
   SettingsOfRows known_settings;
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return {};
     EVALCAR_ASSIGN_OR_RETURN(const Evaluation row, evaluation_of(rows, known_settings));
     take(row);
+  }
+}
+
+Status Reader::for_each_standing(const EvaluationFilter& filter,
+                                 const std::function<void(const Standing& row)>& take) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection_->prepare(std::string(kStandings) + evaluations_where(filter) + " LIMIT ?6",
+                           filter.run_id, filter.checkpoint_id, filter.step, filter.kind,
+                           ids_of(filter), kAllRows));
+  SettingsOfRows known_settings;
+  Standing at;
+  std::string settings;
+  std::string state;
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return {};
+    Columns(rows) >> at.id >> at.step >> at.kind >> settings >> at.settings_sha256 >> state >>
+        at.lease_path >> at.attempts >> at.failures >> at.next_try_at >> at.created_at >> at.asked;
+    EVALCAR_ASSIGN_OR_RETURN(at.settings, known_settings.read(settings));
+    EVALCAR_ASSIGN_OR_RETURN(at.state, state_of(at.id, state));
+    take(at);
   }
 }
 

@@ -25,6 +25,7 @@ struct EvaluationFilter {
   std::optional<std::int64_t> step;
   std::string kind;
   std::vector<EvaluationState> states;
+  std::optional<std::vector<std::int64_t>> ids;
   bool with_lease = false;    ///< only rows that remember one
   bool only_partial = false;  ///< only published ones that lack some of their tasks
 };
@@ -82,6 +83,10 @@ class Reader {
   /// The same, one at a time: a long run has many. Stops at the first error.
   Status for_each_evaluation(const EvaluationFilter& filter,
                              const std::function<void(const Evaluation& row)>& take) const;
+  /// Only where they stand, in no order: a fraction of the work, for whoever asks of many. What
+  /// `take` is given is of this call of it alone.
+  Status for_each_standing(const EvaluationFilter& filter,
+                           const std::function<void(const Standing& row)>& take) const;
   /// The newest step of a run whose folder is there, as far as is known.
   Result<std::optional<std::int64_t>> newest_step_there(std::int64_t run_id) const;
   /// kNotFound if there is none.

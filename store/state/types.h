@@ -134,37 +134,41 @@ struct NewEvaluation {
   protocol::EvaluationSettings settings;  ///< with its tasks
 };
 
-/// A row of evaluations.
-struct Evaluation {
+/// Where an evaluation stands: what is asked of all that wait, or of a long history.
+struct Standing {
   std::int64_t id = 0;
+  std::int64_t step = 0;
+  std::string kind;
+  protocol::EvaluationSettings settings;
+  std::string settings_sha256;
+  EvaluationState state = EvaluationState::kFound;
+  std::string lease_path;     ///< "" unless leased
+  std::int64_t attempts = 0;  ///< started
+  std::int64_t failures = 0;  ///< of those, failed by themselves (not interrupted by a stop)
+  std::string next_try_at;    ///< in state failed: not before
+  std::string created_at;
+  bool asked = false;  ///< by a person: no cadence leaves it out
+};
+
+/// A row of evaluations.
+struct Evaluation : Standing {
   std::int64_t run_id = 0;
   std::string run;
   std::int64_t checkpoint_id = 0;
   std::string checkpoint;       ///< "checkpoint-500"
   std::string checkpoint_path;  ///< the folder's own
   std::string layout;
-  std::int64_t step = 0;
   std::int64_t generation = 1;
-  std::string kind;
   std::string dtype;          ///< as asked for: "auto", "float32", …
   std::string compute_dtype;  ///< what the device held; "" until loaded
-  protocol::EvaluationSettings settings;
-  std::string settings_sha256;
-  EvaluationState state = EvaluationState::kFound;
   std::string reason;
-  std::string lease_path;      ///< "" unless leased
   std::string weights_sha256;  ///< "" until loaded
   std::string stage;           ///< of the last progress
   std::int64_t progress_done = 0;
   std::int64_t progress_total = 0;
-  std::int64_t attempts = 0;  ///< started
-  std::int64_t failures = 0;  ///< of those, failed by themselves (not interrupted by a stop)
-  std::string next_try_at;    ///< in state failed: not before
-  std::string created_at;
   std::string updated_at;
   std::string finished_at;  ///< when scored, or when an end state was reached
   double seconds = 0;       ///< the evaluation's own, once scored
-  bool asked = false;       ///< by a person: no cadence leaves it out
 
   /// 0..1; 1 once scored.
   double progress() const;

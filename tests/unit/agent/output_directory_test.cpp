@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/unit/agent/trainer.h"
+#include "tests/unit/support/sqlite_work.h"
 
 using namespace evalcar;
 using evalcar::test::must;
@@ -689,4 +690,28 @@ TEST_CASE("room is looked for as soon as what a lease holds was deleted, not sec
 
   CHECK(t.row(5).state == state::EvaluationState::kLost);
   CHECK(t.row(10).state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("a look at what waits asks only where it stands, not for whole rows") {
+  constexpr std::int64_t kWaiting = 40;
+  test::SqliteWork work;
+  Trainer t;
+  for (std::int64_t step = 1; step <= kWaiting; ++step) t.save(step);
+  for (int i = 0; i < 3; ++i) must(t.turn());
+  const auto steps_of = [&work](const auto& question) {
+    question();  // its statements are prepared
+    work.take_steps();
+    question();
+    return work.take_steps();
+  };
+
+  const std::int64_t look =
+      steps_of([&t] { CHECK(std::ssize(must(t.directory->waiting())) == kWaiting); });
+
+  const std::int64_t whole = steps_of([&t] {
+    CHECK(std::ssize(must(t.directory->store().read().evaluations(
+              {.states = {state::EvaluationState::kComplete, state::EvaluationState::kLeased}}))) ==
+          kWaiting);
+  });
+  CHECK(look * 2 < whole);
 }

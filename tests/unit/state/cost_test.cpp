@@ -2,6 +2,7 @@
 // the same on every machine.
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <new>
 
 #include "tests/unit/state/scenario.h"
@@ -39,14 +40,15 @@ struct History {
 
 }  // namespace
 
-void* operator new(std::size_t size) {
+// None is inlined: g++ would take a part of the pair for the wrong one.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   void* const made = std::malloc(size == 0 ? 1 : size);
   if (made == nullptr) std::abort();
   return made;
 }
-void operator delete(void* made) noexcept { std::free(made); }
-void operator delete(void* made, std::size_t) noexcept { std::free(made); }
+[[gnu::noinline]] void operator delete(void* made) noexcept { std::free(made); }
+[[gnu::noinline]] void operator delete(void* made, std::size_t) noexcept { std::free(made); }
 
 TEST_CASE("settings that many rows have are parsed once, and each row has its own") {
   const auto cost = [](const std::string& other_task) {
@@ -66,6 +68,57 @@ TEST_CASE("settings that many rows have are parsed once, and each row has its ow
   const std::int64_t parsed_each_time = cost("mmmu_val");
 
   CHECK(cost("docvqa_val") < parsed_each_time / 2);
+}
+
+TEST_CASE("where all evaluations stand is asked with a fraction of the work, and says the same") {
+  History h(kSteps, kLeased);
+  h.s.plan(kSteps + 1, {"mmmu_val"}, "ema");
+  const state::Reader& rows = h.s.store->read();
+  const auto whole = must(rows.evaluations({.run_id = h.s.run.id}));
+  std::map<std::int64_t, state::Standing> at;
+  const auto ask = [&](const state::EvaluationFilter& filter) {
+    at.clear();
+    must(rows.for_each_standing(filter, [&at](const state::Standing& row) { at[row.id] = row; }));
+  };
+
+  ask({.run_id = h.s.run.id});
+
+  CHECK(at.size() == whole.size());
+  for (const state::Evaluation& row : whole) {
+    const state::Standing& same = at.at(row.id);
+    CHECK(same.step == row.step);
+    CHECK(same.kind == row.kind);
+    CHECK(same.settings == row.settings);
+    CHECK(same.settings_sha256 == row.settings_sha256);
+    CHECK(same.state == row.state);
+    CHECK(same.lease_path == row.lease_path);
+    CHECK(same.attempts == row.attempts);
+    CHECK(same.created_at == row.created_at);
+  }
+  const state::EvaluationFilter waiting = {.run_id = h.s.run.id, .states = {kScored, kFound}};
+  const std::int64_t of_whole_rows = h.steps_of([&] { must(rows.evaluations(waiting)); });
+  CHECK(h.steps_of([&] { ask(waiting); }) * 2 < of_whole_rows);
+  ask({.states = {kLeased}, .with_lease = true});
+  CHECK(at.size() == 1);
+  CHECK(at.contains(h.ids.back()));
+}
+
+TEST_CASE("evaluations that are asked for by their numbers come alone, in their order") {
+  History h(kSteps);
+  const state::Reader& rows = h.s.store->read();
+
+  const auto found = must(rows.evaluations(
+      {.run_id = h.s.run.id, .ids = std::vector<std::int64_t>{h.ids[7], h.ids[2], 4'000}}));
+
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].id == h.ids[2]);
+  CHECK(found[1].id == h.ids[7]);
+  CHECK(must(rows.evaluations({.ids = std::vector<std::int64_t>()})).empty());
+  CHECK(must(rows.evaluations({.run_id = h.s.run.id + 1, .ids = h.ids})).empty());
+  const auto one = [&] {
+    must(rows.evaluations({.run_id = h.s.run.id, .ids = std::vector{h.ids[7]}}));
+  };
+  CHECK(h.steps_of(one) < 250);
 }
 
 TEST_CASE("a question about one row looks at no other, however many there are") {

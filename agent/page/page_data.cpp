@@ -8,8 +8,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostEnded = 300;
-constexpr std::size_t kMostEndedLive = 50;  ///< it is told every few seconds
+constexpr publish::StatusMost kMost = {.ended = 300};
+constexpr publish::StatusMost kMostLive = {.ended = 50, .open = 100};  ///< told every few seconds
 
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -39,9 +39,8 @@ Result<std::string> page_data(const state::Reader& reader, const Clock& clock,
                               const std::string& run,
                               const std::optional<publish::AgentFacts>& agent, bool live) {
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t id, id_of(reader, run));
-  EVALCAR_ASSIGN_OR_RETURN(
-      const std::string status,
-      publish::status_json(reader, clock, std::optional(id), agent, kMostEnded));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string status,
+                           publish::status_json(reader, clock, std::optional(id), agent, kMost));
   LiveNumbers numbers;
   EVALCAR_RETURN_IF_ERROR(numbers.read(reader, clock, run));
   bool only_news = false;
@@ -67,7 +66,7 @@ Result<std::string> LiveDocument::text(const state::Reader& reader, const Clock&
   if (!run_id_.has_value()) {
     EVALCAR_ASSIGN_OR_RETURN(run_id_, id_of(reader, run_));
   }
-  EVALCAR_RETURN_IF_ERROR(rows_.refresh(reader, run_id_, kMostEndedLive));
+  EVALCAR_RETURN_IF_ERROR(rows_.refresh(reader, run_id_, kMostLive));
   EVALCAR_ASSIGN_OR_RETURN(const std::string status,
                            publish::status_json(reader, clock, agent, rows_));
   EVALCAR_RETURN_IF_ERROR(read_numbers(reader, clock));

@@ -150,7 +150,7 @@ std::optional<AgentFacts> agent_of(const std::vector<PrometheusSource>& sources)
 Status add_lag(Page& page, const state::Reader& reader, const Clock& clock, std::int64_t run_id,
                const Labels& run, const std::optional<AgentFacts>& agent) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string document,
-                           status_json(reader, clock, run_id, agent, 0));
+                           status_json(reader, clock, run_id, agent, {.ended = 0, .open = 0}));
   const auto status = nlohmann::json::parse(document, nullptr, false);
   if (status["lag_steps"].is_number()) {
     page.family("evalcar_lag_steps", "gauge",

@@ -1,7 +1,11 @@
 #include "agent/publish/status.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "agent/publish/utc.h"
@@ -12,8 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using state::Evaluation;
 
-/// Of those that ended; the heartbeat is written every few seconds, however long the run is.
-constexpr std::size_t kMostEnded = 300;
+constexpr StatusMost kMostOfHeartbeat = {.ended = 300, .open = 100};
 
 Json current_json(const CurrentFacts& current) {
   const report::WorkDone& work = current.work;
@@ -77,11 +80,12 @@ Json evaluation_json(const Evaluation& evaluation) {
   return json;
 }
 
-/// What the lag is computed of.
+/// What the lag is computed of, and which are listed.
 struct Mark {
+  std::int64_t id = 0;
   std::int64_t step = 0;
   state::EvaluationState state = state::EvaluationState::kFound;
-  WallTime created;
+  WallTime created;  ///< of those that have not ended
 };
 
 /// The newest step that is still asked about: its folder is there, or its evaluation goes on (a
@@ -124,16 +128,58 @@ double lag_seconds(std::int64_t number, const std::vector<Mark>& marks, WallTime
   return std::chrono::duration<double>(now - oldest).count();
 }
 
-/// The rows; of those that ended the first `left_out` are.
-Result<Json> evaluations_json(const state::Reader& reader, const state::EvaluationFilter& filter,
-                              std::size_t left_out) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto flags, reader.flags(filter.run_id));
+bool runs(state::EvaluationState state) {
+  using enum state::EvaluationState;
+  return state == kLoading || state == kEvaluating || state == kScored;
+}
+
+/// Which of all a document lists.
+struct Listed {
+  std::vector<std::int64_t> ids;
+  std::size_t left_out = 0;
+  std::size_t open_left_out = 0;
+};
+
+/// `marks`: of all.
+Listed listed_of(std::vector<Mark> marks, const StatusMost& most) {
+  const auto waits = [](const Mark& mark) {
+    return !state::is_end_state(mark.state) && !runs(mark.state);
+  };
+  std::map<std::int64_t, std::size_t, std::greater<>> waiting;  // by step
+  for (const Mark& mark : marks) {
+    if (waits(mark)) ++waiting[mark.step];
+  }
+  std::set<std::int64_t> left_out;  // steps
+  std::size_t room = most.open;
+  for (const auto& [step, count] : waiting) {
+    if (count > room) left_out.insert(step);
+    room -= std::min(room, count);  // where one found no room, none is left for lower steps
+  }
+  std::ranges::sort(marks, std::greater<>(),
+                    [](const Mark& mark) { return std::pair(mark.step, mark.id); });
+  Listed listed;
+  std::size_t ended = 0;
+  for (const Mark& mark : marks) {
+    const bool over = state::is_end_state(mark.state);
+    const bool fits = !over || ended < most.ended;
+    const bool told = runs(mark.state) || (fits && !left_out.contains(mark.step));
+    if (told) listed.ids.push_back(mark.id);
+    if (told && over) ++ended;
+    if (!told) ++listed.left_out;
+    if (!told && !over) ++listed.open_left_out;
+  }
+  return listed;
+}
+
+Result<Json> evaluations_json(const state::Reader& reader, std::optional<std::int64_t> run_id,
+                              const Listed& listed) {
   Json list = Json::array();
+  if (listed.ids.empty()) return list;
+  state::EvaluationFilter filter;
+  filter.run_id = run_id;
+  if (listed.left_out > 0) filter.ids = listed.ids;
+  EVALCAR_ASSIGN_OR_RETURN(const auto flags, reader.flags(run_id));
   EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
-    if (state::is_end_state(row.state) && left_out > 0) {
-      --left_out;
-      return;
-    }
     list.push_back(evaluation_json(row));
     if (const auto doubts = flags.find(row.id); doubts != flags.end()) {
       list.back()["flags"] = doubts->second;
@@ -142,14 +188,21 @@ Result<Json> evaluations_json(const state::Reader& reader, const state::Evaluati
   return list;
 }
 
+/// How many there are of each state that any is in.
+Json states_json(const std::vector<Mark>& marks) {
+  std::map<state::EvaluationState, std::size_t> counts;
+  for (const Mark& mark : marks) ++counts[mark.state];
+  Json json = Json::object();
+  for (const auto& [state, count] : counts) json[std::string(state::state_name(state))] = count;
+  return json;
+}
+
 }  // namespace
 
 std::string empty_status_json(const Clock& clock) {
-  const Json root = {{"agent", nullptr},
-                     {"evaluations", Json::array()},
-                     {"lag_steps", nullptr},
-                     {"lag_seconds", nullptr},
-                     {"time", format_utc(clock.wall_now())}};
+  const Json root = {{"agent", nullptr},         {"evaluations", Json::array()},
+                     {"states", Json::object()}, {"lag_steps", nullptr},
+                     {"lag_seconds", nullptr},   {"time", format_utc(clock.wall_now())}};
   return root.dump(2) + "\n";
 }
 
@@ -158,7 +211,7 @@ struct StatusRows::Content {
   std::int64_t changes = -1;  ///< Reader::changes() when it was read
   std::int64_t data_version = -1;
   std::vector<Mark> marks;
-  std::size_t left_out = 0;
+  Listed listed;
   Json list;
 };
 
@@ -166,22 +219,21 @@ StatusRows::StatusRows() : content_(std::make_unique<Content>()) {}
 StatusRows::~StatusRows() = default;
 
 Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64_t> run_id,
-                           std::size_t most_ended) {
+                           const StatusMost& most) {
   const std::int64_t changes = reader.changes();
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t version, reader.data_version());
   const bool same = content_->changes == changes && content_->data_version == version;
   if (same && content_->run_id == run_id) return {};
-  state::EvaluationFilter filter;
-  filter.run_id = run_id;
   Content now;
   now.run_id = run_id;
-  std::size_t ended = 0;
-  EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
-    now.marks.push_back({row.step, row.state, parse_utc(row.created_at)});
-    ended += state::is_end_state(row.state) ? 1 : 0;
-  }));
-  now.left_out = ended - std::min(ended, most_ended);
-  EVALCAR_ASSIGN_OR_RETURN(now.list, evaluations_json(reader, filter, now.left_out));
+  EVALCAR_RETURN_IF_ERROR(
+      reader.for_each_standing({.run_id = run_id}, [&now](const state::Standing& row) {
+        const bool over = state::is_end_state(row.state);
+        now.marks.push_back(
+            {row.id, row.step, row.state, over ? WallTime() : parse_utc(row.created_at)});
+      }));
+  now.listed = listed_of(now.marks, most);
+  EVALCAR_ASSIGN_OR_RETURN(now.list, evaluations_json(reader, run_id, now.listed));
   now.changes = changes;
   now.data_version = version;
   *content_ = std::move(now);
@@ -196,7 +248,9 @@ Result<std::string> json_of(const state::Reader& reader, const Clock& clock,
   Json root = Json::object();
   root["agent"] = agent_json(agent);
   root["evaluations"] = rows.list;
-  if (rows.left_out > 0) root["evaluations_left_out"] = rows.left_out;
+  if (rows.listed.left_out > 0) root["evaluations_left_out"] = rows.listed.left_out;
+  if (rows.listed.open_left_out > 0) root["open_left_out"] = rows.listed.open_left_out;
+  root["states"] = states_json(rows.marks);
   EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, rows.run_id, agent, rows.marks));
   const bool unknown = rows.marks.empty() && !newest.has_value();
   const std::int64_t number = newest.has_value() ? newest_number(*newest, rows.marks) : 0;
@@ -211,9 +265,9 @@ Result<std::string> json_of(const state::Reader& reader, const Clock& clock,
 
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 std::optional<std::int64_t> run_id,
-                                const std::optional<AgentFacts>& agent, std::size_t most_ended) {
+                                const std::optional<AgentFacts>& agent, const StatusMost& most) {
   StatusRows rows;
-  EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, most_ended));
+  EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, most));
   return json_of(reader, clock, agent, rows.content());
 }
 
@@ -225,7 +279,7 @@ Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
 Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
                     const std::string& path, std::optional<std::int64_t> run_id,
                     const AgentFacts& agent, StatusRows& rows) {
-  EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, kMostEnded));
+  EVALCAR_RETURN_IF_ERROR(rows.refresh(reader, run_id, kMostOfHeartbeat));
   EVALCAR_ASSIGN_OR_RETURN(const std::string json, json_of(reader, clock, agent, rows.content()));
   return write_file_atomically(files, path, json);
 }

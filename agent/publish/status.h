@@ -52,24 +52,32 @@ struct AgentFacts {
 /// The JSON document of `status` where there is no database yet.
 std::string empty_status_json(const Clock& clock);
 
+/// How many evaluations a status lists: those of the highest steps, and whatever runs. Those of a
+/// step that wait are listed all or none; where they are not, nothing that ended of that step is
+/// either: a part of a step would tell a reader that the step is over.
+struct StatusMost {
+  std::size_t ended = static_cast<std::size_t>(-1);
+  std::size_t open = static_cast<std::size_t>(-1);  ///< of those that wait
+};
+
 /// The JSON document of `status`, with "time"; evaluations of the newest run (or of all runs, if
-/// run_id is absent). `agent` absent: nobody runs, "agent" is null. Of those that ended at most
-/// `most_ended` are listed, of the highest steps; "evaluations_left_out" tells how many are not.
+/// run_id is absent). `agent` absent: nobody runs, "agent" is null. "states" counts all of them;
+/// "evaluations_left_out" tells how many are not listed, "open_left_out" how many of these wait.
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 std::optional<std::int64_t> run_id,
                                 const std::optional<AgentFacts>& agent,
-                                std::size_t most_ended = static_cast<std::size_t>(-1));
+                                const StatusMost& most = {});
 
 /// The rows of a status, as they were when the database was last changed: the heartbeat of an agent
 /// that has nothing to do reads none of them, nor does a page that shows it. For one reader and one
-/// `most_ended`.
+/// `most`.
 class StatusRows {
  public:
   StatusRows();
   ~StatusRows();
   /// Reads them, if anything was written since, through this connection or another.
   Status refresh(const state::Reader& reader, std::optional<std::int64_t> run_id,
-                 std::size_t most_ended);
+                 const StatusMost& most);
 
   struct Content;
   const Content& content() const { return *content_; }
@@ -82,7 +90,8 @@ class StatusRows {
 Result<std::string> status_json(const state::Reader& reader, const Clock& clock,
                                 const std::optional<AgentFacts>& agent, const StatusRows& rows);
 
-/// Replaces `path` (status.json: the heartbeat) with it; of those that ended, 300 are listed.
+/// Replaces `path` (status.json: the heartbeat) with it. It lists 300 evaluations that ended and
+/// 100 that wait: however long the run or the backlog is, it is written every few seconds.
 Status write_status(FileSystem& files, const state::Reader& reader, const Clock& clock,
                     const std::string& path, std::optional<std::int64_t> run_id,
                     const AgentFacts& agent, StatusRows& rows);

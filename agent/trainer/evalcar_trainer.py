@@ -1303,6 +1303,8 @@ class _Training:
         if os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)) or os.path.isdir(place):
             self.removed.pop(step, None)
             return False
+        if self.watch.seen.status.get("open_left_out"):
+            return False  # of a long backlog it tells a part: this step may be of the rest
         return self.watch.seen.changes >= self.removed.setdefault(step, self.watch.seen.changes) + 2
 
     def _has_ended(self, started):

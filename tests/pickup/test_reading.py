@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import checkpoints
 import evalcar_trainer
@@ -158,3 +159,19 @@ def test_the_file_needs_python_3_9_and_nothing_but_its_library(source_dir):
                            " print(sorted(set(m.split('.')[0] for m in sys.modules) - set(sys.stdlib_module_names)))"],
                           capture_output=True, text=True, timeout=60)  # fmt: skip
     assert done.stdout.strip() == "['__main__', 'evalcar_trainer']", done.stderr
+
+
+def test_a_removed_checkpoint_that_a_long_backlog_leaves_out_of_the_heartbeat_is_still_waited_for(tmp_path):
+    status = tmp_path / "_evalcar" / "status.json"
+    status.parent.mkdir()
+    heartbeat = evalcar_trainer.Heartbeat(tmp_path)
+    end = types.SimpleNamespace(output_dir=str(tmp_path), snapshots=None, removed={}, watch=types.SimpleNamespace(seen=heartbeat))
+
+    def is_missed(beat, **more):
+        status.write_text(json.dumps({"agent": {"pid": 1}, "evaluations": [], "time": beat, **more}))
+        heartbeat.look()
+        return evalcar_trainer._Training._is_missed(end, 5)
+
+    assert not any([is_missed(beat, evaluations_left_out=300, open_left_out=300) for beat in range(5)])
+    # All that waits is told now: it is not among that.
+    assert [is_missed(beat, evaluations_left_out=300) for beat in range(5, 9)] == [False, False, True, True]

@@ -301,13 +301,15 @@ function evaluationLine(row) {
   return line;
 }
 
-function showQueue(evaluations) {
+function showQueue(status) {
+  const evaluations = status.evaluations;
   const ended = (row) => ENDED.includes(row.state);
   const open = evaluations.filter((row) => !ended(row));
   const rest = evaluations.filter(ended).reverse().slice(0, MOST_ENDED);
   fill(byId("queue"), [["step"], ["weights", "text"], ["state", "text"], ["progress"], ["tasks", "text"], ["reason", "text"]],
        [...open, ...rest].map(evaluationLine));
   if (evaluations.length === 0) byId("queue").replaceChildren(element("caption", "Nothing yet.", "empty"));
+  if (status.open_left_out) byId("queue").prepend(element("caption", status.open_left_out + " more wait, of lower steps.", "empty"));
 }
 
 function showAgent(status, live) {
@@ -344,7 +346,7 @@ function showStatus(page) {
   showAgent(page.status, page.live);
   live.pinned = (page.status.agent && page.status.agent.pinned) || [];
   const focused = document.activeElement && document.activeElement.getAttribute("aria-label");
-  showQueue(page.status.evaluations);
+  showQueue(page.status);
   const same = (label) => label.replace(/^unpin/, "pin");  // the button that it became
   const again = focused && [...byId("queue").querySelectorAll("button")].find((b) => same(b.getAttribute("aria-label")) === same(focused));
   if (again) again.focus();

@@ -132,19 +132,37 @@ def test_it_fits_a_phone_and_is_dark_where_it_is_asked_to(browser, run, options)
         assert back == ("rgb(20, 23, 28)" if options.get("color_scheme") else "rgb(255, 255, 255)")
 
 
-def test_what_comes_from_outside_is_text(browser, run, tmp_path):
-    """A task's name, a reason and a run's name are never elements."""
-    evil = "</script><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+def changed_copy(run, folder, change):
+    """The page with other data."""
     text = run.page.read_text()
     start = text.index('id="page-data">') + len('id="page-data">')
     data = json.loads(text[start:text.index("</script>", start)])
-    data["run"] = evil
-    data["metrics"][0]["task"] = evil
-    data["status"]["evaluations"][0]["reason"] = evil
-    changed = tmp_path / "evil.html"
+    change(data)
+    changed = folder / "changed.html"
     inert = json.dumps(data).replace("<", "\\u003c")
     changed.write_text(text[:start] + inert + text[text.index("</script>", start):])
-    with opened(browser, changed) as page:
+    return changed
+
+
+def test_how_many_wait_that_are_not_listed_is_said(browser, run, tmp_path):
+    with opened(browser, run.page) as page:
+        listed = page.locator("#queue tbody tr").count()
+        assert listed > 0 and "more wait" not in page.locator("#queue").inner_text()
+    with opened(browser, changed_copy(run, tmp_path, lambda data: data["status"].update(open_left_out=1900))) as page:
+        assert "1900 more wait, of lower steps." in page.locator("#queue").inner_text()
+        assert page.locator("#queue tbody tr").count() == listed
+
+
+def test_what_comes_from_outside_is_text(browser, run, tmp_path):
+    """A task's name, a reason and a run's name are never elements."""
+    evil = "</script><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+
+    def change(data):
+        data["run"] = evil
+        data["metrics"][0]["task"] = evil
+        data["status"]["evaluations"][0]["reason"] = evil
+
+    with opened(browser, changed_copy(run, tmp_path, change)) as page:
         assert page.title() == "evalcar " + evil
         assert page.locator("main img").count() == 0
         assert evil in page.locator("#queue").inner_text()

@@ -137,7 +137,7 @@ def test_the_lag_falls_when_the_checkpoint_ahead_is_deleted(bench):
 
     shutil.rmtree(torn)
 
-    sidecar.wait_for(lambda s: lag(s) == 0, timeout=15, what="the lag")
+    sidecar.wait_for(lambda s: lag(s) == 0, timeout=60, what="the lag")
     assert told_lag(sidecar) == 0
     assert sidecar.stop() == 4  # what was torn and removed is lost
 

@@ -194,7 +194,7 @@ def test_a_failing_publish_dir_stops_neither_leases_nor_measuring(bench):
     sidecar.wait_for(lambda s: len(s.published()) == 2, what="both publications")
     beside_database = bench.home / "state.db.status.json"
     beside_database.unlink()
-    sidecar.wait_for(lambda s: beside_database.exists(), timeout=15, what="the next heartbeat")
+    sidecar.wait_for(lambda s: beside_database.exists(), timeout=60, what="the next heartbeat")
     status = subprocess.run([sidecar.evalcar, "status", "--json", "--db", str(sidecar.database)], env=sidecar.environment,
                             capture_output=True, text=True, timeout=40)  # it knows the database alone
     assert json.loads(status.stdout)["agent"]["version"] != "", status
@@ -208,7 +208,7 @@ def test_an_output_directory_that_is_removed_is_not_made_again(bench):
     bench.run.rename(bench.home / "away")  # at once: the agent writes into it meanwhile
     elsewhere = bench.home / "state.db.status.json"  # where the status goes meanwhile
     elsewhere.unlink(missing_ok=True)
-    sidecar.wait_for(lambda s: elsewhere.exists(), timeout=15, what="the next status")
+    sidecar.wait_for(lambda s: elsewhere.exists(), timeout=60, what="the next status")
     assert sidecar.stop() == 0
     assert not bench.run.exists()
 
@@ -229,7 +229,7 @@ def test_retry_beside_a_running_agent_is_done_at_once(bench):
     done = retry(sidecar, 5)
 
     assert done.returncode == 0 and done.stdout == "1 evaluation of step 5 is tried again now\n", done
-    sidecar.wait_for(lambda s: len(s.published()) == 1, timeout=10, what="the result")
+    sidecar.wait_for(lambda s: len(s.published()) == 1, timeout=60, what="the result")
     again = retry(sidecar, 5)
     assert again.returncode == 3 and "regular is published" in again.stdout
     assert list((bench.home / "state.db.requests").iterdir()) == []
@@ -243,7 +243,7 @@ def test_retry_of_an_evaluation_that_waits_for_its_next_try_does_not_wait(bench)
     sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "failed", what="the failure")
     bench.tell()
     assert retry(sidecar, 5).returncode == 0
-    sidecar.wait_for(lambda s: len(s.published()) == 1, timeout=10, what="the result")
+    sidecar.wait_for(lambda s: len(s.published()) == 1, timeout=60, what="the result")
     assert sidecar.stop() == 0
 
 
@@ -255,7 +255,7 @@ def test_requests_that_are_none_are_set_aside_and_the_agent_goes_on(bench):
     (requests / "1-1.request").write_text("rm -rf /")
     (requests / "1-2.request").mkdir()
     os.mkfifo(requests / "1-3.request")
-    sidecar.wait_for(lambda s: len(list(requests.glob("*.rejected"))) == 3, timeout=10, what="their end")
+    sidecar.wait_for(lambda s: len(list(requests.glob("*.rejected"))) == 3, timeout=60, what="their end")
     assert retry(sidecar, 7).returncode == 3
     assert sidecar.stop() == 0
     assert sidecar.log().count("set aside as") == 3

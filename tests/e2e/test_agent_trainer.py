@@ -18,7 +18,7 @@ def test_a_complete_checkpoint_is_noticed_long_before_the_next_poll(bench, shard
                         (10, lambda: checkpoints.write_fsdp2(bench.run, 10, shards, pause=0.05))):
         write()
         seconds = sidecar.wait_for(lambda s, step=step: s.query(
-            f"SELECT 1 FROM evaluations WHERE step = {step} AND state NOT IN ('found', 'complete')"), timeout=10,
+            f"SELECT 1 FROM evaluations WHERE step = {step} AND state NOT IN ('found', 'complete')"), timeout=60,
             what="the lease")
         print(f"checkpoint-{step}: leased {seconds:.3f} s after its last file")
     assert sidecar.stop() == 0

@@ -100,7 +100,7 @@ def test_the_best_checkpoints_outlive_retention_and_are_named_in_best_json(bench
     hashes = {step: save(bench, sidecar, step) for step in range(5, 40, 5)}
     sidecar.wait_for(lambda s: len(s.published()) == len(hashes), what="all results")
     ranked = sorted(hashes, key=lambda step: -value_of(hashes[step]))
-    sidecar.wait_for(lambda s: leases(bench.run) == names_of(ranked[:2]), timeout=10, what="the two leases")
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of(ranked[:2]), timeout=60, what="the two leases")
 
     best = best_json(bench)["regular"]
     assert (best["step"], best["weights_sha256"]) == (ranked[0], hashes[ranked[0]])
@@ -111,7 +111,7 @@ def test_the_best_checkpoints_outlive_retention_and_are_named_in_best_json(bench
 
     sidecar.kill()  # whatever is kept follows from the rows
     sidecar.start("--set", "publish.keep_best=1")
-    sidecar.wait_for(lambda s: leases(bench.run) == names_of(ranked[:1]), timeout=10, what="the end of the second")
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of(ranked[:1]), timeout=60, what="the end of the second")
     assert best_json(bench)["regular"]["kept_path"] == best["kept_path"]
     assert sidecar.stop() == 0
     assert sidecar.once("--set", "publish.keep_best=0") == 0
@@ -145,7 +145,7 @@ def test_kills_at_any_time_leave_the_same_best_checkpoints(bench):
         sidecar.start()
     sidecar.wait_for(lambda s: len(s.published()) == len(hashes), what="all results")
     best = max(hashes, key=lambda step: value_of(hashes[step]))
-    sidecar.wait_for(lambda s: leases(bench.run) == names_of([best]), timeout=10, what="the one lease")
+    sidecar.wait_for(lambda s: leases(bench.run) == names_of([best]), timeout=60, what="the one lease")
     assert hash_of(bench.evalcar, best_json(bench)["regular"]["kept_path"], "regular") == hashes[best]
     assert sidecar.stop() == 0
 
@@ -161,7 +161,7 @@ def test_regular_and_ema_weights_have_their_own_best(bench, shards):
         checkpoints.prune_lmms_engine(bench.run, 1)
     best = {kind: max((5, 10, 15, 20), key=lambda step: value_of(hashes[step, kind])) for kind in ("regular", "ema")}
     wanted = sorted(f"{best[kind]}-1-{kind}" for kind in best)
-    sidecar.wait_for(lambda s: leases(bench.run) == wanted, timeout=10, what="one lease of each kind")
+    sidecar.wait_for(lambda s: leases(bench.run) == wanted, timeout=60, what="one lease of each kind")
     for kind, step in best.items():
         assert hash_of(bench.evalcar, best_json(bench)[kind]["kept_path"], kind) == hashes[step, kind]
     assert sidecar.stop() == 0
@@ -192,13 +192,13 @@ def test_a_kept_checkpoint_that_is_rewritten_in_place_is_never_taken_for_what_wa
     checkpoints.write_safetensors(folder / "model.safetensors", "first")
     sidecar.wait_for(lambda s: s.query("SELECT 1 FROM evaluations WHERE state = 'superseded'"), what="the second look")
     first = sidecar.metrics_lines()[0]["weights_sha256"]
-    sidecar.wait_for(lambda s: leases(bench.run) == ["5-2-regular"], timeout=10, what="the lease of the second save")
+    sidecar.wait_for(lambda s: leases(bench.run) == ["5-2-regular"], timeout=60, what="the lease of the second save")
     sidecar.wait_for(lambda s: kept_path(bench).endswith("5-2-regular"), what="its place")
     assert hash_of(bench.evalcar, best_json(bench)["regular"]["kept_path"], "regular") == first
 
     checkpoints.write_safetensors(folder / "model.safetensors", "other")
     sidecar.wait_for(lambda s: len(s.metrics_lines()) == 2, what="the other weights' result")
-    sidecar.wait_for(lambda s: leases(bench.run) == ["5-3-regular"], timeout=10, what="the lease of the third save")
+    sidecar.wait_for(lambda s: leases(bench.run) == ["5-3-regular"], timeout=60, what="the lease of the third save")
     sidecar.wait_for(lambda s: kept_path(bench).endswith("5-3-regular"), what="its place")
     best = best_json(bench)["regular"]
     assert best["weights_sha256"] == sidecar.metrics_lines()[1]["weights_sha256"] == hash_of(bench.evalcar, best["kept_path"], "regular")

@@ -80,7 +80,7 @@ def test_a_retry_ends_the_pause_after_a_fault_of_the_surroundings(bench):
     bench.tell()  # repaired
     done = retry(sidecar, 5)
     assert done.returncode == 0 and done.stdout == "1 evaluation of step 5 is tried again now\n", done
-    sidecar.wait_for(lambda s: (5, "regular") in s.published(), timeout=10, what="the result")
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), timeout=60, what="the result")
     assert sidecar.stop() == 0
 
 

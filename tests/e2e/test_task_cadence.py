@@ -104,7 +104,7 @@ def test_kills_leave_the_same_numbers_of_both(bench):
         sidecar.start()
     bench.tell()
     sidecar.wait_for(lambda s: len(numbers(s)) == 5, what="all numbers")
-    sidecar.wait_for(lambda s: leases(bench.run) == [], timeout=10, what="the end of the leases")
+    sidecar.wait_for(lambda s: leases(bench.run) == [], timeout=60, what="the end of the leases")
     assert sidecar.stop() == 0
     check_numbers(sidecar, hashes, {5, 15})
 

@@ -405,7 +405,7 @@ def test_fsync_eio_when_the_wal_is_folded_in(bench, preload):
         if sidecar.process.poll() is not None:
             break
 
-    assert sidecar.wait(10) == 1, sidecar.log()
+    assert sidecar.wait(60) == 1, sidecar.log()
 
     assert "a sync of it failed" in sidecar.log() and wal.stat().st_size > 1000 * 4096
     del sidecar.environment["LD_PRELOAD"]
@@ -763,18 +763,15 @@ def test_db_locked(bench):
     holder = hold_locked(sidecar)
     expected |= save(bench, 10)
     tools.eventually(lambda: "database is locked" in sidecar.log(), timeout=30, what="a word about the lock")
-    began = time.monotonic()
-    assert state_tools.evalcar(sidecar, "status", "--db", sidecar.database).returncode == 0
-    assert time.monotonic() - began < 2
+    read = tools.within(2, bench.evalcar, lambda: state_tools.evalcar(sidecar, "status", "--db", sidecar.database))
+    assert read.returncode == 0
     holder.execute("ROLLBACK")
     sidecar.wait_for(lambda s: s.published() == set(expected), timeout=tools.CONVERGES_S, what="the second result")
 
     holder.execute("BEGIN EXCLUSIVE")
     expected |= save(bench, 15)
     time.sleep(0.5)
-    began = time.monotonic()
-    sidecar.stop(timeout=6)
-    assert time.monotonic() - began < 5
+    tools.within(5, bench.evalcar, sidecar.stop)
     holder.execute("ROLLBACK")
     holder.close()
     assert sidecar.once() == 0
@@ -805,10 +802,7 @@ def test_second_agent_same_state(bench):
     second = bench.sidecar()
     second.log_path = bench.home / "second.log"
 
-    began = time.monotonic()
-    second.start()
-    assert second.wait(5) == 1
-    assert time.monotonic() - began < 2
+    assert tools.within(2, bench.evalcar, lambda: second.start().wait(60)) == 1
     assert f"pid {first.process.pid}, since 20" in second.log(), second.log()
     tools.check_canary(bench, first)
     check_published_once_but_canary(first, expected)
@@ -832,10 +826,7 @@ def test_second_agent_same_tree(bench, preload, flock):
     first.start()
     first.wait_for(lambda s: s.published() == set(expected), what="the first result")
 
-    began = time.monotonic()
-    second.start()
-    assert second.wait(5) == 1
-    assert time.monotonic() - began < 2
+    assert tools.within(2, bench.evalcar, lambda: second.start().wait(60)) == 1
     check_names_owner(second.log(), first)
     heartbeat = state_tools.status_of(first)["agent"]["pid"]
     assert heartbeat == first.process.pid
@@ -903,7 +894,7 @@ def test_paused_owner_is_fenced(bench, preload):
     second.start()
     second.wait_for(lambda s: s.published() == set(expected), what="its results")
     first.process.send_signal(signal.SIGCONT)
-    assert first.wait(10) == 1
+    assert first.wait(60) == 1
     assert "taken for dead" in first.log()
     assert f"pid {second.process.pid} on" in first.log()
 
@@ -928,7 +919,8 @@ def test_stale_lease(bench, preload):
 
     second.start()
     lock = bench.run / "_evalcar" / "lock"
-    tools.eventually(lambda: lock.read_text().startswith(f"pid {second.process.pid} "), timeout=5, what="the second one's ownership")
+    owns = f"pid {second.process.pid} "  # before the first one's lease (6 s) is over
+    tools.within(5, bench.evalcar, lambda: tools.eventually(lambda: lock.read_text().startswith(owns), what="the second one's ownership"))
     second.wait_for(lambda s: s.published() == set(expected), what="its result")
     check_published_once(second, expected)
     assert generated(bench) == 12

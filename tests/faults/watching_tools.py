@@ -39,7 +39,7 @@ class Bindfs:
         while subprocess.run(mounted, check=False).returncode != 0:
             if self.process.poll() is not None:
                 pytest.skip("bindfs cannot mount here: " + self.process.stderr.read().strip())
-            assert time.monotonic() - start < 10, "bindfs did not mount"
+            assert time.monotonic() - start < 60, "bindfs did not mount"
             time.sleep(0.02)
 
     def __enter__(self):

@@ -4,11 +4,7 @@
 
 #include <algorithm>
 
-#include "agent/request/cancel.h"
-#include "agent/request/prune.h"
-#include "agent/request/retry.h"
 #include "agent/run/adoption.h"
-#include "agent/run/backfill.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
 #include "store/base/stale_temporaries.h"
@@ -95,6 +91,9 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
              request::folder_of(store_->path())),
+      answers_(
+          {around, *store_, run_, wanted_, recorder_, view_, leases_, pins_, waiting_, in_flight_},
+          [this] { return looked_at(); }),
       last_news_(around.clock.monotonic_now()) {}
 
 Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surroundings& around,
@@ -284,9 +283,8 @@ bool OutputDirectory::silent() {
 
 /// In every turn: people wait for an answer.
 void OutputDirectory::take_requests() {
-  const std::size_t carried_out = inbox_.step([this](const request::Request& asked) {
-    return std::visit([this](const auto& request) { return answer(request); }, asked);
-  });
+  const std::size_t carried_out =
+      inbox_.step([this](const request::Request& asked) { return answers_.to(asked); });
   if (carried_out > 0) last_news_ = around_.clock.monotonic_now();
 }
 
@@ -294,59 +292,6 @@ void OutputDirectory::take_requests() {
 bool OutputDirectory::looked_at() const {
   return run_.known() && !run_.unsure() && sightings_.empty() && !silence_.lasts() &&
          !is_beginning();
-}
-
-request::Answer OutputDirectory::not_looked_at() const {
-  return {request::Outcome::kFailed, path_ + " is not looked at yet, or not there"};
-}
-
-request::Answer OutputDirectory::answer(const request::Retry& retry) {
-  std::optional<std::int64_t> run;
-  if (run_.known()) run = run_.id();
-  request::Answer answer = request::retry_step(*store_, run, retry.step, "now");
-  retry_asked_ = retry_asked_ || answer.outcome == request::Outcome::kDone;
-  spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
-  return answer;
-}
-
-request::Answer OutputDirectory::answer(const request::Backfill&) {
-  if (!looked_at()) return not_looked_at();
-  request::Answer answer = run::backfill(*store_, wanted_, recorder_, view_, leases_, run_.id());
-  if (answer.outcome == request::Outcome::kDone) waiting_.look_again();
-  spdlog::info("evalcar backfill: {}", answer.text);
-  return answer;
-}
-
-request::Answer OutputDirectory::answer(const request::Cancel& cancel) {
-  if (!run_.known()) {
-    return {request::Outcome::kNothing, path_ + " is not there, or has no checkpoint yet"};
-  }
-  const auto row = store_->read().evaluation(cancel.evaluation);
-  request::Answer answer = request::cancel_evaluation(*store_, run_.id(), cancel.evaluation);
-  spdlog::info("evalcar cancel {}: {}", cancel.evaluation, answer.text);
-  if (answer.outcome != request::Outcome::kDone || !row.has_value()) return answer;
-  if (in_flight_.active == row->id) in_flight_.superseded.insert(row->id);  // its job ends
-  const auto now = store_->read().evaluation(row->id);
-  if (now.has_value() && !is_partial(*now)) leases_.release(*row);
-  waiting_.look_again();
-  return answer;
-}
-
-request::Answer OutputDirectory::answer(const request::Pin& pin) {
-  if (!looked_at()) return not_looked_at();
-  request::Answer answer = pins_.set(run_.id(), pin);
-  spdlog::info("evalcar pin {}{}: {}", pin.step, pin.off ? " --off" : "", answer.text);
-  return answer;
-}
-
-request::Answer OutputDirectory::answer(const request::Prune& prune) {
-  if (!run_.known()) {
-    return {request::Outcome::kNothing, path_ + " is not there, or has no checkpoint yet"};
-  }
-  request::Answer answer =
-      request::prune_runs(around_.files, around_.clock, *store_, run_.id(), prune);
-  spdlog::info("evalcar prune: {}", answer.text);
-  return answer;
 }
 
 Status OutputDirectory::record_sightings() {

@@ -23,6 +23,7 @@
 #include "agent/config/settings.h"
 #include "agent/publish/status.h"
 #include "agent/request/inbox.h"
+#include "agent/run/answers.h"
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
 #include "agent/run/completion.h"
@@ -138,7 +139,7 @@ class OutputDirectory {
   /// Whether a person asked for another try since the last call: whatever stood in the way may be
   /// repaired.
   bool take_retry_asked() {
-    const bool asked = std::exchange(retry_asked_, false);
+    const bool asked = answers_.take_retry_asked();
     if (asked) end_rest();
     return asked;
   }
@@ -178,12 +179,6 @@ class OutputDirectory {
   void look_at_end();
   void look_at_home();
   bool looked_at() const;
-  request::Answer not_looked_at() const;
-  request::Answer answer(const request::Retry& retry);
-  request::Answer answer(const request::Backfill& backfill);
-  request::Answer answer(const request::Cancel& cancel);
-  request::Answer answer(const request::Pin& pin);
-  request::Answer answer(const request::Prune& prune);
   Status follow_run();
   void forget_run();
   void interrupt_active(const std::string& why);
@@ -232,13 +227,13 @@ class OutputDirectory {
   Silence silence_;
   TrainingEnd end_;
   request::Inbox inbox_;
+  Answers answers_;
 
   bool beginning_ = true;          ///< is_beginning(), after the last turn
   bool taken_up_ = false;          ///< Recorder::take_up_run was done
   std::set<std::string> adopted_;  ///< leases that adopt_leases() has judged
   bool vanished_ended_ = false;    ///< Recorder::end_vanished was done
-  bool retry_asked_ = false;
-  std::string misplaced_;  ///< why our folder lies where it must not
+  std::string misplaced_;          ///< why our folder lies where it must not
   MonotonicTime home_look_at_{};
   bool must_begin_anew_ = false;
   std::string turn_trouble_;  ///< why the last turn could not do what it had to

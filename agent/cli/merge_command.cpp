@@ -198,9 +198,9 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
            "tie them (tie_word_embeddings = false)\n";
   }
   if (report->still_tied) {
-    err << "evalcar merge: the input embedding and lm_head differ, and the written configuration "
-           "still ties them: in a model of this kind tie_word_embeddings changes more than that. "
-           "transformers 5 loads both as they are, transformers 4 drops lm_head\n";
+    err << "evalcar merge: an output head differs from the input embedding, and the written "
+           "configuration still ties them: in a model of this kind that does more, or may. "
+           "transformers 5 loads both as they are, transformers 4 drops the head\n";
   }
   for (const std::string& why : report->left_out) {
     err << "evalcar merge: left out: " << printable(why) << "\n";

@@ -243,14 +243,7 @@ Status scan_json(std::string_view text, std::string_view where, std::size_t max_
   return bad(events.failure(), visitor.offset);
 }
 
-namespace {
-
-constexpr std::string_view kBareWord = "evalcar: bare word ";
-
-/// Calls replace(place, word) for each NaN and Infinity outside of strings; it gives where to go
-/// on.
-template <typename Replace>
-void for_each_non_finite(std::string& text, Replace&& replace) {
+void replace_non_finite(std::string& text) {
   bool in_string = false;
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '"') in_string = !in_string;
@@ -258,41 +251,10 @@ void for_each_non_finite(std::string& text, Replace&& replace) {
     if (in_string || at >= text.size() || (text[at] != 'N' && text[at] != 'I')) continue;
     for (const std::string_view word : {std::string_view("NaN"), std::string_view("Infinity")}) {
       if (text.compare(at, word.size(), word) != 0) continue;
-      at = replace(at, word);
+      text.replace(at, word.size(), word.size(), ' ');
+      text[at] = '0';
       break;
     }
-  }
-}
-
-}  // namespace
-
-void replace_non_finite(std::string& text) {
-  for_each_non_finite(text, [&](std::size_t at, std::string_view word) {
-    text.replace(at, word.size(), word.size(), ' ');
-    text[at] = '0';
-    return at;
-  });
-}
-
-void quote_non_finite(std::string& text) {
-  for_each_non_finite(text, [&](std::size_t at, std::string_view word) {
-    const bool negative = at > 0 && text[at - 1] == '-';
-    const std::size_t begin = negative ? at - 1 : at;
-    std::string quoted = "\"";
-    quoted.append(kBareWord).append(negative ? "-" : "").append(word).append("\"");
-    text.replace(begin, word.size() + (negative ? 1 : 0), quoted);
-    return begin + quoted.size() - 1;
-  });
-}
-
-void unquote_non_finite(std::string& text) {
-  const std::string open = "\"" + std::string(kBareWord);
-  for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at)) {
-    const std::size_t end = text.find('"', at + open.size());
-    if (end == std::string::npos) return;
-    const std::string word = text.substr(at + open.size(), end - at - open.size());
-    text.replace(at, end + 1 - at, word);
-    at += word.size();
   }
 }
 

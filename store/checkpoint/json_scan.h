@@ -59,10 +59,6 @@ Status check_json_object(std::string_view text, const std::string& where);
 /// stay.
 void replace_non_finite(std::string& text);
 
-/// Makes strings of these words, which a parser takes, and words of these strings again.
-void quote_non_finite(std::string& text);
-void unquote_non_finite(std::string& text);
-
 /// The unsigned integer at the top-level key `key` of a JSON file that Python wrote (see
 /// replace_non_finite); absent if there is none. Errors as check_json_object.
 Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,

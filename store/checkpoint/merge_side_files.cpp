@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "store/checkpoint/config_edit.h"
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/model_files.h"
+#include "store/checkpoint/tied_heads.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -17,52 +18,6 @@ constexpr std::uint64_t kMaxSideFile = std::uint64_t{256} << 20U;
 constexpr std::size_t kMostTemplates = 1000;
 constexpr std::size_t kMostTokenizerFiles = 1000;
 constexpr std::size_t kMostTokenizers = 100;
-
-/// Whether the value is the configuration of a part of the model (text_config, encoder), not that
-/// of a method, whose dtypes mean something else (quantization_config, compression_config).
-bool is_config_of_part(std::string_view key, const nlohmann::ordered_json& value) {
-  if (!value.is_object() || key.find("quant") != std::string_view::npos ||
-      key.find("compression") != std::string_view::npos)
-    return false;
-  return key.ends_with("_config") || value.contains("model_type");
-}
-
-/// config.json names the dtype in which from_pretrained loads; after a cast it has to be the new
-/// one. Both spellings (transformers 4: torch_dtype, 5: dtype), also in nested configurations.
-void set_config_dtype(nlohmann::ordered_json& config, std::string_view dtype, int depth) {
-  if (depth > 3) return;
-  for (auto& [key, value] : config.items()) {
-    if ((key == "torch_dtype" || key == "dtype") && value.is_string()) value = dtype;
-    if (is_config_of_part(key, value)) set_config_dtype(value, dtype, depth + 1);
-  }
-}
-
-/// Has the flag say that nothing is tied.
-void untie(nlohmann::ordered_json& config, const TieFlag& flag) {
-  nlohmann::ordered_json* part = &config;
-  for (const std::string& key : flag.part) {
-    const auto found = part->find(key);
-    if (found == part->end() || !found->is_object()) return;
-    part = &*found;
-  }
-  if (flag.says || flag.is_needed) (*part)[kTieKey] = false;
-  if (part->contains(kOtherTieKey)) (*part)[kOtherTieKey] = false;
-}
-
-/// Unties those of the heads that the configuration ties, or may by its class's default.
-void untie_heads(nlohmann::ordered_json& config, const TieConfig& ties,
-                 const std::vector<std::string>& heads, SideFileContent& content) {
-  for (const std::string& head : heads) {
-    const TieFlags flags = ties.flags_of(head);
-    if (!flags.may_tie()) continue;
-    if (flags.do_more) {
-      content.still_tied = true;
-      continue;
-    }
-    for (const TieFlag& flag : flags.flags) untie(config, flag);
-    content.untied = true;
-  }
-}
 
 /// A tokenizer's further chat templates, which transformers keeps in a folder.
 void add_templates(const FileSystem& files, const Folder& folder, std::vector<SideFile>& found) {
@@ -90,7 +45,12 @@ Result<std::map<std::string, Folder>> further_tokenizers(const FileSystem& files
                                                          std::vector<std::string>& left_out) {
   std::map<std::string, Folder> found;
   for (const DirectoryEntry& entry : folder.entries) {
-    if (!is_tokenizer_folder(entry.name) || !is_folder(files, folder, entry)) continue;
+    if (!is_tokenizer_folder(entry.name)) continue;
+    if (entry.type == FileType::kSymlink && !file_group(entry.name) &&
+        !files.info_followed(join_path(folder.path, entry.name)).has_value()) {
+      left_out.push_back(join_path(folder.path, entry.name) + ": a link that leads nowhere");
+    }
+    if (!is_folder(files, folder, entry)) continue;
     if (found.size() == kMostTokenizers) {
       return make_error(ErrorCode::kUnsupported, folder.path + ": has more than " +
                                                      std::to_string(kMostTokenizers) +
@@ -184,6 +144,19 @@ Result<SideFiles> choose_side_files(const FileSystem& files, const MergeRequest&
   return found;
 }
 
+Result<TieConfig> parse_tie_config(std::string text, const std::string& path) {
+  EVALCAR_RETURN_IF_ERROR(check_json_object(text, path));
+  replace_non_finite(text);
+  return TieConfig::parse(text, path);
+}
+
+/// A file that lies may have very many heads of few parts.
+void add_once(TieFlag flag, std::vector<TieFlag>& flags) {
+  const auto known = std::ranges::find(flags, flag.part, &TieFlag::part);
+  if (known == flags.end()) return flags.push_back(std::move(flag));
+  known->is_needed = known->is_needed || flag.is_needed;
+}
+
 Result<std::unique_ptr<ReadableFile>> open_side_file(const FileSystem& files,
                                                      const SideFile& file) {
   return open_inside(files, Folder{file.folder, {}, file.of_kept_model}, file.name);
@@ -208,9 +181,7 @@ Result<std::optional<TieConfig>> read_tie_config(const FileSystem& files,
   EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_side_file(files, *config));
   const std::string path = join_path(config->folder, config->name);
   EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, kMaxSideFile));
-  EVALCAR_RETURN_IF_ERROR(check_json_object(text, path));
-  quote_non_finite(text);
-  EVALCAR_ASSIGN_OR_RETURN(TieConfig ties, TieConfig::parse(text, path));
+  EVALCAR_ASSIGN_OR_RETURN(TieConfig ties, parse_tie_config(std::move(text), path));
   return std::optional(std::move(ties));
 }
 
@@ -222,24 +193,23 @@ Result<SideFileContent> side_file_content(const FileSystem& files, const SideFil
   SideFileContent content;
   EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));
   if (file.name != "config.json" || (!request.dtype && own_heads.empty())) return content;
-  // The checkpoint's own was judged with it, another model's was not; what is deep is written by
-  // recursion.
-  EVALCAR_RETURN_IF_ERROR(check_json_object(content.text, path));
-  std::string text = content.text;
-  quote_non_finite(text);
-  auto config = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!config.is_object()) {
-    return make_error(ErrorCode::kCorruption, path + ": is not a JSON object");
-  }
+  const std::optional<std::string> dtype =
+      request.dtype ? std::optional(std::string(dtype_name(*request.dtype))) : std::nullopt;
+  std::vector<TieFlag> given_up;
   if (!own_heads.empty()) {
-    EVALCAR_ASSIGN_OR_RETURN(const TieConfig ties, TieConfig::parse(text, path));
-    untie_heads(config, ties, own_heads, content);
+    EVALCAR_ASSIGN_OR_RETURN(const TieConfig config, parse_tie_config(content.text, path));
+    std::vector<std::string_view> names;
+    for (const TensorPlan& tensor : request.plans[0].tensors) names.push_back(tensor.name);
+    const TiedHeads ties(config, names);
+    for (const std::string& head : own_heads) {
+      const HeadTie tie = ties.tie_of(head);
+      content.still_tied = content.still_tied || tie == HeadTie::kKept;
+      if (tie != HeadTie::kGivenUp) continue;
+      content.untied = true;
+      for (TieFlag& flag : config.flags_of(head).flags) add_once(std::move(flag), given_up);
+    }
   }
-  if (request.dtype) set_config_dtype(config, dtype_name(*request.dtype), 0);
-  if (request.dtype || content.untied) {
-    content.text = config.dump(2) + "\n";
-    unquote_non_finite(content.text);
-  }
+  EVALCAR_ASSIGN_OR_RETURN(content.text, edit_config(content.text, path, dtype, given_up));
   return content;
 }
 

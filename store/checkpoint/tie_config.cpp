@@ -24,11 +24,13 @@ constexpr std::array<std::string_view, 4> kTextParts = {"text_config", "llm_conf
 /// The modules that hold it; text_decoder: BLIP.
 constexpr std::array<std::string_view, 4> kTextModules = {"language_model", "text_model",
                                                           "text_decoder", "llm"};
+/// Modules around a model, without a part of their own.
+constexpr std::array<std::string_view, 3> kWrappers = {"model", "module", "rag"};
 /// Further ones that transformers 4 asks about a head of the whole.
 constexpr std::array<std::string_view, 2> kDecoderParts = {"decoder", "generator"};
 
 /// `model_type`s of which TieFlags::do_more holds.
-constexpr std::array<std::string_view, 10> kDoingMore = {"t5",
+constexpr std::array<std::string_view, 12> kDoingMore = {"t5",
                                                          "mt5",
                                                          "umt5",
                                                          "longt5",
@@ -37,7 +39,9 @@ constexpr std::array<std::string_view, 10> kDoingMore = {"t5",
                                                          "udop",
                                                          "gptsan-japanese",
                                                          "diffusion_gemma",
-                                                         "t5gemma2"};
+                                                         "t5gemma2",
+                                                         "zamba",
+                                                         "zamba2"};
 
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
@@ -116,20 +120,26 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
     at.pop_back();
     return false;
   };
+  TieFlags found;
+  bool is_known = true;  // where the part of the model of text is
+  found.own_name = tensor;
   for (std::size_t begin = 0; begin < tensor.size() && at.size() < kMaxParts;) {
-    const std::size_t dot = std::min(tensor.find('.', begin), tensor.size());
+    const std::size_t dot = tensor.find('.', begin);
+    if (dot == std::string_view::npos) break;
     const std::string module(tensor.substr(begin, dot - begin));
     begin = dot + 1;
-    if (module.empty()) continue;
+    if (is_one_of(module, kWrappers)) continue;
     if (step_into(module + "_config") || step_into(module)) {
       in_text = is_one_of(at.back(), kTextParts);
     } else if (is_one_of(module, kTextModules)) {
-      in_text =
-          std::ranges::any_of(kTextParts, [&](auto key) { return step_into(std::string(key)); }) ||
-          in_text;
+      is_known =
+          std::ranges::any_of(kTextParts, [&](auto key) { return step_into(std::string(key)); });
+      in_text = is_known || in_text;
+    } else {
+      break;
     }
+    found.own_name = tensor.substr(begin);
   }
-  TieFlags found;
   found.flags.push_back(flag_of(at, true));
   if (in_text) found.flags.push_back(flag_of(Path(at.begin(), at.end() - 1), true));
   const auto add_within = [&](std::string_view key) {
@@ -140,14 +150,23 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
   };
   for (const std::string_view key : kTextParts) add_within(key);
   for (const std::string_view key : kDecoderParts) add_within(key);
-  if (!found.said(true) && !found.said(false)) {
-    for (const Path& path : tying_) found.flags.push_back(flag_of(path, false));
+  if (!is_known || (!found.said(true) && !found.said(false))) {
+    for (const Path& path : tying_) {
+      const auto is_it = [&](const TieFlag& flag) { return flag.part == path; };
+      if (std::ranges::none_of(found.flags, is_it)) found.flags.push_back(flag_of(path, false));
+    }
   }
   found.do_more = std::ranges::any_of(found.flags, [&](const TieFlag& flag) {
     const auto part = parts_.find(flag.part);
     return part != parts_.end() && is_one_of(part->second.model_type, kDoingMore);
   });
   return found;
+}
+
+bool TieConfig::has_model_type(std::span<const std::string_view> types) const {
+  return std::ranges::any_of(parts_, [&](const auto& part) {
+    return std::ranges::find(types, part.second.model_type) != types.end();
+  });
 }
 
 }  // namespace evalcar::checkpoint

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,11 @@ struct TieFlag {
 struct TieFlags {
   std::vector<TieFlag> flags;  ///< at least one
   /// They cannot be given up, because they do more: in models of T5's kind they scale the decoder's
-  /// output (and with transformers 5 untie nothing), in DiffusionGemma and
-  /// T5Gemma 2 they tie encoder and decoder.
+  /// output (and with transformers 5 untie nothing), in DiffusionGemma and T5Gemma 2 they tie
+  /// encoder and decoder, in Zamba whole layers.
   bool do_more = false;
+  /// The tensor's name within the part: "lm_head.weight" of "language_model.lm_head.weight".
+  std::string_view own_name;
 
   bool said(bool what) const;
   /// One says so, or none says anything: the class's default may tie.
@@ -51,10 +54,12 @@ class TieConfig {
   const std::string& architecture() const { return architecture_; }
 
   /// Of an output head, or an embedding, by where it lies in the model: "thinker.lm_head.weight" is
-  /// tied by the flags of thinker_config and of its text_config. Where none of these says
-  /// anything, but others say that they tie, the structure is not known, and any of them may tie
-  /// it.
+  /// tied by the flags of thinker_config and of its text_config. Where the part of a model of text
+  /// is not found, or none of these says anything, but others say that they tie, the structure is
+  /// not known, and any of them may tie it. The result refers to `tensor`.
   TieFlags flags_of(std::string_view tensor) const;
+  /// Whether a part, or the whole, is of one of these kinds.
+  bool has_model_type(std::span<const std::string_view> types) const;
 
  private:
   using Path = std::vector<std::string>;

@@ -7,6 +7,7 @@
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/tensor_names.h"
 #include "store/checkpoint/tie_config.h"
+#include "store/checkpoint/tied_heads.h"
 #include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
@@ -16,39 +17,28 @@ constexpr std::uint64_t kComparedAtOnce = std::uint64_t{1} << 20U;
 /// Of heads and embeddings: models have a few; of more each is taken for one of its own.
 constexpr std::size_t kMostPairs = 100;
 
-struct TiedCopy {
-  std::string name;
-  std::size_t source = 0;  ///< index in the plan
-};
-
 struct Tensors {
   std::vector<std::size_t> heads;
   std::vector<std::size_t> embeddings;
-  std::vector<TiedCopy> missing;
+  std::vector<std::string_view> names;
 };
 
 Tensors look_at(const Plan& plan) {
   Tensors found;
-  std::vector<std::string_view> names;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const std::string& name = plan.tensors[i].name;
-    names.push_back(name);
+    found.names.push_back(name);
     if (is_output_head(name)) found.heads.push_back(i);
     if (may_be_tied_embedding(name)) found.embeddings.push_back(i);
-  }
-  if (found.heads.empty() || found.embeddings.empty()) return found;
-  for (TiedName& tie : names_without_tensor(names)) {
-    found.missing.push_back({std::move(tie.name), tie.source});
   }
   return found;
 }
 
-/// Whether a head that the configuration may tie differs from every embedding.
+/// Whether a head whose tie can be given up differs from every embedding.
 Result<bool> has_own_head(const FileSystem& files, const Plan& plan, const Tensors& tensors,
-                          const TieConfig& config) {
+                          const TiedHeads& ties) {
   for (const std::size_t head : tensors.heads) {
-    const TieFlags flags = config.flags_of(plan.tensors[head].name);
-    if (!flags.may_tie() || flags.do_more) continue;
+    if (ties.tie_of(plan.tensors[head].name) != HeadTie::kGivenUp) continue;
     if (tensors.heads.size() * tensors.embeddings.size() > kMostPairs) return true;
     bool equal = false;
     for (const std::size_t embedding : tensors.embeddings) {
@@ -83,18 +73,22 @@ Result<bool> are_equal(const FileSystem& files, const Plan& plan, std::size_t on
 Result<std::optional<MergeRequest>> with_tied_copies(const FileSystem& files,
                                                      const MergeRequest& request) {
   const Tensors tensors = look_at(request.plans[0]);
-  if (tensors.missing.empty()) return std::optional<MergeRequest>();
+  const bool none_can_lack = tensors.heads.empty() || tensors.embeddings.empty() ||
+                             names_without_tensor(tensors.names, true).empty();
+  if (none_can_lack) return std::optional<MergeRequest>();
   EVALCAR_ASSIGN_OR_RETURN(const auto config, read_tie_config(files, request));
   if (!config) return std::optional<MergeRequest>();
+  const TiedHeads ties(*config, tensors.names);
+  if (ties.missing().empty()) return std::optional<MergeRequest>();
   bool own_head = false;
   for (const Plan& plan : request.plans) {
-    EVALCAR_ASSIGN_OR_RETURN(own_head, has_own_head(files, plan, tensors, *config));
+    EVALCAR_ASSIGN_OR_RETURN(own_head, has_own_head(files, plan, tensors, ties));
     if (own_head) break;
   }
   if (!own_head) return std::optional<MergeRequest>();
   MergeRequest completed = request;
   for (Plan& plan : completed.plans) {
-    for (const TiedCopy& copy : tensors.missing) {
+    for (const TiedName& copy : ties.missing()) {
       if (!config->flags_of(copy.name).may_tie()) continue;
       TensorPlan tensor = plan.tensors[copy.source];
       tensor.name = copy.name;

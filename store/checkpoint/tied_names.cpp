@@ -151,7 +151,7 @@ bool may_be_tied_embedding(std::string_view tensor) {
   return is_input_embedding(tensor) || is_shared_embedding(tensor) || is_rare_embedding(tensor);
 }
 
-std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names) {
+std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names, bool shares) {
   std::map<std::string_view, std::size_t> known;
   for (std::size_t i = 0; i < names.size(); ++i) known.emplace(names[i], i);
   std::map<std::string, std::size_t> missing;
@@ -176,6 +176,7 @@ std::vector<TiedName> names_without_tensor(std::span<const std::string_view> nam
         want(other, bias);
       }
     }
+    if (!shares) continue;
     const auto [around, own] = shared_by_modules(name);
     for (const std::string_view part : kSharing) {
       const std::string module = std::string(around) + std::string(part);

@@ -33,8 +33,9 @@ struct TiedName {
 
 /// Those under which there is no tensor, but may be one in a model whose ties are given up: a
 /// head's other bias, the embeddings of encoder and decoder that share one, LUKE's entities, ….
-/// `names`: of all tensors of the files.
-std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names);
+/// `names`: of all tensors of the files. `shares`: encoder and decoder of this class share an
+/// embedding.
+std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names, bool shares);
 
 /// The other name of a bias that two modules of a head share ("cls.predictions.bias" and
 /// "cls.predictions.decoder.bias", RoBERTa's alike), of which files hold one; "" for other tensors.

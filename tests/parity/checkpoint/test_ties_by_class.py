@@ -3,10 +3,13 @@ merge what it loads of the checkpoint, to the bit, and computes the same."""
 
 import json
 import os
+import resource
 
 import pytest
 import torch
+import transformers
 from fixtures import make_saved_by_4x, tied_models
+from safetensors.torch import load_file, save_file
 from test_checkpoints import run, tool  # noqa: F401  (tool: a fixture)
 
 QUICK = ("BertForMaskedLM", "AlbertForMaskedLM", "EsmForMaskedLM", "LukeForMaskedLM", "XLNetLMHeadModel", "BartForConditionalGeneration",
@@ -15,6 +18,7 @@ QUICK = ("BertForMaskedLM", "AlbertForMaskedLM", "EsmForMaskedLM", "LukeForMaske
 # With transformers 4 the head of these is lost from the checkpoint itself, and no configuration can keep it and the computation.
 SCALED = [name for name in tied_models.MODELS if "T5" in name and "Gemma" not in name] + [
     "Pop2PianoForConditionalGeneration", "SwitchTransformersForConditionalGeneration"]  # fmt: skip
+KEPT = [*SCALED, "ZambaForCausalLM", "Zamba2ForCausalLM"]  # layers of these are tied by the flag, too
 # Whose module's names, or what is tied, 4.57 has otherwise.
 ONLY_5 = {"LlavaForConditionalGeneration", "PaliGemmaForConditionalGeneration", "ViT and TrOCR"}
 
@@ -79,10 +83,85 @@ def test_a_merge_is_loaded_as_the_checkpoint_is(tool, tmp_path, name):  # noqa: 
     own = tied_models.build(name).get_output_embeddings().weight.detach() * 1.5 + 0.01
     model = type(tied_models.build(name)).from_pretrained(tmp_path / "apart" / "out")
     assert torch.equal(model.get_output_embeddings().weight, own)
-    stays = "still ties them: in a model of this kind tie_word_embeddings changes more than that" in said
+    stays = "still ties them: in a model of this kind that does more" in said
     config = json.loads((tmp_path / "apart" / "checkpoint-1" / "config.json").read_text())
-    assert stays == (name in SCALED and config.get("text_config", config)["tie_word_embeddings"])
-    assert ("(tie_word_embeddings = false)" in said) == (name not in SCALED)
+    assert stays == (name in KEPT and config.get("text_config", config)["tie_word_embeddings"])
+    assert ("(tie_word_embeddings = false)" in said) == (name not in KEPT)
+
+
+class WithHeads(transformers.Qwen2ForCausalLM):
+    """Somebody's own class, with heads beside the one that is tied and therefore in no file."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.mtp = torch.nn.Module()
+        self.mtp.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.output = torch.nn.Linear(config.hidden_size, 3, bias=False)
+        self.post_init()
+
+
+class BertWithHead(transformers.BertForMaskedLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.aux = torch.nn.Module()
+        self.aux.lm_head = torch.nn.Linear(config.hidden_size, 7, bias=False)
+        self.decoder = torch.nn.Linear(config.hidden_size, 7, bias=False)
+        self.post_init()
+
+
+class BartWithHead(transformers.BartForConditionalGeneration):
+    def __init__(self, config):
+        super().__init__(config)
+        self.aux = torch.nn.Module()
+        self.aux.lm_head = torch.nn.Linear(config.d_model, 7, bias=False)
+        self.post_init()
+
+
+@pytest.mark.parametrize("own, name", [(WithHeads, "Qwen2ForCausalLM"), (BertWithHead, "BertForMaskedLM"), (BartWithHead, "BartForConditionalGeneration")])
+def test_a_head_of_somebodys_own_unties_nothing(tool, tmp_path, own, name):  # noqa: F811
+    model = own(tied_models.build(name).config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape) * 0.05)
+
+    said = check(tool, model, tmp_path)
+
+    assert "tie" not in said
+    before, after = (json.loads((tmp_path / folder / "config.json").read_text()) for folder in ("checkpoint-1", "out"))
+    assert after == before
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "my_translator", "architectures": ["MyTranslator"]}])
+def test_a_model_that_nobody_knows_keeps_its_names_and_its_configuration(tool, tmp_path, config):  # noqa: F811
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    tensors = {f"{name}.weight": torch.randn(4, 4) for name in ("shared", "encoder.block", "decoder.block", "lm_head")}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+
+    run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "out")
+
+    merged = load_file(tmp_path / "out" / "model.safetensors")
+    assert sorted(merged) == sorted(tensors) and all(torch.equal(merged[name], tensors[name]) for name in tensors)
+    assert json.loads((tmp_path / "out" / "config.json").read_text()) == config
+
+
+def test_a_long_configuration_is_edited_in_its_length(tool, tmp_path):  # noqa: F811
+    """Four times the keys and heads take about four times as long, not sixteen times."""
+    def seconds(count):
+        folder = tmp_path / f"{count}" / "checkpoint-1"
+        folder.mkdir(parents=True)
+        heads = {f"part{number}.lm_head.weight": torch.ones(1) for number in range(count // 10)}
+        save_file({"lm_head.weight": torch.ones(2), "model.embed_tokens.weight": torch.zeros(2), **heads}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({f"key{number}": number for number in range(count)} | {"dtype": "float32"}))
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / f"{count}" / "out", "--dtype", "bfloat16")
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        after = json.loads((tmp_path / f"{count}" / "out" / "config.json").read_text())
+        assert after["dtype"] == "bfloat16" and after["tie_word_embeddings"] is False and len(after) == count + 2
+        return spent
+
+    assert seconds(200_000) < 10 * max(seconds(50_000), 0.05)
 
 
 def test_only_the_flag_that_ties_the_head_is_changed(tool, tmp_path):  # noqa: F811
@@ -107,7 +186,7 @@ def packages_of_4_57(cache_dir):
 
 @pytest.mark.full
 def test_transformers_4_57_loads_heads_of_their_own_too(tool, tmp_path, packages_of_4_57):  # noqa: F811
-    names = [name for name in tied_models.MODELS if name not in SCALED and name not in ONLY_5]
+    names = [name for name in tied_models.MODELS if name not in KEPT and name not in ONLY_5]
     jobs = []
     for name in names:
         check(tool, with_own_head(tied_models.build(name)), tmp_path / name)

@@ -34,7 +34,7 @@ using Texts = std::vector<std::string>;
 /// What is missing, as "name <- source".
 Texts missing(const std::vector<std::string_view>& names) {
   Texts found;
-  for (const TiedName& tie : names_without_tensor(names))
+  for (const TiedName& tie : names_without_tensor(names, true))
     found.push_back(tie.name + " <- " + std::string(names[tie.source]));
   return found;
 }
@@ -83,6 +83,25 @@ TEST_CASE("where no flag of a head says anything, any that ties may tie it") {
             R"({"tie_word_embeddings":true},"other":{"tie_word_embeddings":false}})");
 
   CHECK(flags(config, "head_model.lm_head.weight") == Texts{"=?", "odd_config=true"});
+}
+
+TEST_CASE("where the part of a model of text is not found, any that ties may tie its head, too") {
+  for (const char* const top : {"true", "false"}) {
+    const TieConfig config = parse(R"({"tie_word_embeddings":)" + std::string(top) +
+                                   R"(,"llama_config":{"tie_word_embeddings":true}})");
+    CHECK(flags(config, "language_model.lm_head.weight") ==
+          Texts{"=" + std::string(top), "llama_config=true"});
+    CHECK(flags(config, "lm_head.weight") == Texts{"=" + std::string(top)});
+    CHECK(config.flags_of("language_model.lm_head.weight").own_name == "lm_head.weight");
+  }
+  CHECK(parse("{}").flags_of("mtp.lm_head.weight").own_name == "mtp.lm_head.weight");
+}
+
+TEST_CASE("a part that is called as a module of the head is none of its parts") {
+  const TieConfig config = parse(
+      R"({"tie_word_embeddings":true,"decoder":{"model_type":"t5","tie_word_embeddings":true}})");
+  CHECK(config.flags_of("cls.predictions.decoder.weight").own_name ==
+        "cls.predictions.decoder.weight");
 }
 
 TEST_CASE("the flag does more in models of T5's kind") {

@@ -10,7 +10,7 @@
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxDepth = 256;
 /// Of parts within parts.
 constexpr std::size_t kMaxParts = 3;
 /// No model has longer names of parts, or more parts; of a file that has, the rest stays as it is.
@@ -98,13 +98,14 @@ class Places final : public JsonVisitor {
     const bool is_dtype = key == "dtype" || key == "torch_dtype";
     const bool is_tie = key == kTieKey || key == kOtherTieKey;
     if (!is_dtype && !is_tie && key != "model_type") return {};
-    if (std::ranges::any_of(path, [](const auto& each) { return each.size() > kLongestKey; })) {
-      return {};
-    }
+    const auto is_of_no_part = [](const std::string& each) {
+      return each.empty() || each.size() > kLongestKey || is_of_method(each);
+    };
+    if (std::ranges::any_of(path, is_of_no_part)) return {};
     JsonPath part(path.begin(), path.end() - 1);
-    if (key == "model_type" && with_model_type_.size() < kMostParts) with_model_type_.insert(part);
-    if (dtype_ && is_dtype && value.kind == JsonScalar::Kind::kString &&
-        dtypes_.size() < kMostParts) {
+    const auto has_room = [&part](std::size_t parts) { return part.empty() || parts < kMostParts; };
+    if (key == "model_type" && has_room(with_model_type_.size())) with_model_type_.insert(part);
+    if (dtype_ && is_dtype && value.kind == JsonScalar::Kind::kString && has_room(dtypes_.size())) {
       dtypes_.emplace_back(part, replaced('"' + *dtype_ + '"'));
     }
     const auto wanted = is_tie ? untied_.find(part) : untied_.end();
@@ -144,8 +145,8 @@ Result<std::string> edit_config(std::string_view text, const std::string& where,
                                 std::span<const TieFlag> given_up) {
   EVALCAR_RETURN_IF_ERROR(check_json_object(text, where));
   std::string finite(text);
-  replace_non_finite(finite);  // where everything lies stays
-  Places places(finite, dtype, given_up);
+  replace_non_finite(finite);            // where everything lies stays
+  Places places(text, dtype, given_up);  // NaN is longer than what stands for it
   EVALCAR_RETURN_IF_ERROR(scan_json(finite, where, kMaxDepth, places));
   std::string edited;
   std::size_t at = 0;

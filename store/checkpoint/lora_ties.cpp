@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/tie_config.h"
 #include "store/checkpoint/tied_copies.h"
@@ -30,7 +31,8 @@ Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base, con
   if (!base.has("config.json")) return BaseTies{};
   const std::string path = join_path(base.path, "config.json");
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, base, "config.json"));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxConfigBytes));
+  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, kMaxConfigBytes));
+  replace_non_finite(text);
   EVALCAR_ASSIGN_OR_RETURN(const TieConfig config, TieConfig::parse(text, path));
   BaseTies ties;
   ties.architecture = config.architecture();

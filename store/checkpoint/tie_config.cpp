@@ -9,7 +9,7 @@
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxDepth = 256;
 /// Of parts within parts: more than any model has.
 constexpr std::size_t kMaxParts = 3;
 /// What is longer or more is looked at no further: it may be said of many parts in few bytes.
@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 3> kWrappers = {"model", "module", "rag"}
 constexpr std::array<std::string_view, 2> kDecoderParts = {"decoder", "generator"};
 
 /// `model_type`s of which TieFlags::do_more holds.
-constexpr std::array<std::string_view, 12> kDoingMore = {"t5",
+constexpr std::array<std::string_view, 13> kDoingMore = {"t5",
                                                          "mt5",
                                                          "umt5",
                                                          "longt5",
@@ -41,7 +41,8 @@ constexpr std::array<std::string_view, 12> kDoingMore = {"t5",
                                                          "diffusion_gemma",
                                                          "t5gemma2",
                                                          "zamba",
-                                                         "zamba2"};
+                                                         "zamba2",
+                                                         "blt"};
 
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
@@ -139,6 +140,9 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
       break;
     }
     found.own_name = tensor.substr(begin);
+  }
+  if (const auto part = parts_.find(at); part != parts_.end()) {
+    found.model_type = part->second.model_type;
   }
   found.flags.push_back(flag_of(at, true));
   if (in_text) found.flags.push_back(flag_of(Path(at.begin(), at.end() - 1), true));

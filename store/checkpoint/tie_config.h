@@ -35,10 +35,11 @@ struct TieFlags {
   std::vector<TieFlag> flags;  ///< at least one
   /// They cannot be given up, because they do more: in models of T5's kind they scale the decoder's
   /// output (and with transformers 5 untie nothing), in DiffusionGemma and T5Gemma 2 they tie
-  /// encoder and decoder, in Zamba whole layers.
+  /// encoder and decoder, in Zamba whole layers, in BLT an embedding to the head.
   bool do_more = false;
   /// The tensor's name within the part: "lm_head.weight" of "language_model.lm_head.weight".
   std::string_view own_name;
+  std::string_view model_type;  ///< of the part; the configuration's
 
   bool said(bool what) const;
   /// One says so, or none says anything: the class's default may tie.

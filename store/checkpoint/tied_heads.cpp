@@ -44,6 +44,29 @@ constexpr std::array<std::string_view, 19> kSharing = {"bart",          "bigbird
                                                        "seamless_m4t",  "seamless_m4t_v2",
                                                        "xlm-prophetnet"};
 
+/// `model_type`s of models whose head is not called lm_head, and has no bias to show it.
+constexpr std::array<std::string_view, 16> kWithoutLmHead = {"biogpt",
+                                                             "distilbert",
+                                                             "electra",
+                                                             "flaubert",
+                                                             "git",
+                                                             "gpt_neox",
+                                                             "gpt_neox_japanese",
+                                                             "modernbert",
+                                                             "moonshine",
+                                                             "moonshine_streaming",
+                                                             "modernbert-decoder",
+                                                             "t5gemma",
+                                                             "trocr",
+                                                             "whisper",
+                                                             "xlm",
+                                                             "xlnet"};
+
+/// Modules of which several layers share one, whatever model it is: Zamba.
+constexpr std::array<std::string_view, 2> kSharedLayers = {".shared_transf.",
+                                                           ".shared_transformer."};
+
+constexpr std::string_view kLmHead = "lm_head.weight";
 constexpr std::string_view kBias = ".bias";
 
 bool ends_in_part(std::string_view name, std::string_view part) {
@@ -63,6 +86,9 @@ TiedHeads::TiedHeads(const TieConfig& config, std::span<const std::string_view> 
   const std::unordered_set<std::string_view> known(names.begin(), names.end());
   for (const std::string_view name : names) {
     if (may_be_tied_embedding(name)) embeddings_.push_back(name);
+    shares_layers_ = shares_layers_ || std::ranges::any_of(kSharedLayers, [&](auto module) {
+                       return name.find(module) != std::string_view::npos;
+                     });
     if (may_be_tied_embedding(name) || name.ends_with("embeddings.weight")) {
       if (const auto head = output_head_of(config.architecture(), name)) {
         knows_class_ = true;
@@ -82,21 +108,35 @@ TiedHeads::TiedHeads(const TieConfig& config, std::span<const std::string_view> 
   shares_unknown_ = !shares && names_without_tensor(names, true).size() > missing_.size();
 }
 
-bool TiedHeads::is_head_of_class(std::string_view head, std::string_view own_name) const {
+/// The head of a model within the model ties an embedding within it, too. The plain model at the
+/// top, whose head is at the top, is called model.
+bool TiedHeads::is_beside(std::string_view embedding, std::string_view module) const {
+  if (embedding.starts_with("model.")) return module.empty();
+  const std::string_view own_name = config_.flags_of(embedding).own_name;
+  return embedding.substr(0, embedding.size() - own_name.size()) == module;
+}
+
+bool TiedHeads::is_head_of_class(std::string_view head, const TieFlags& flags) const {
   if (knows_class_) return class_heads_.contains(std::string(head));
   if (fills_other_) return false;
+  const std::string_view own_name = flags.own_name;
+  if (own_name == kLmHead &&
+      std::ranges::find(kWithoutLmHead, flags.model_type) != kWithoutLmHead.end())
+    return false;
+  const std::string_view module = head.substr(0, head.size() - own_name.size());
   return std::ranges::any_of(kPairs, [&](const Pair& pair) {
-    if (own_name != pair.head) return false;
-    return pair.embedding.empty() || std::ranges::any_of(embeddings_, [&](std::string_view name) {
-             return ends_in_part(name, pair.embedding);
+    return own_name == pair.head && std::ranges::any_of(embeddings_, [&](std::string_view name) {
+             return (pair.embedding.empty() || ends_in_part(name, pair.embedding)) &&
+                    is_beside(name, module);
            });
   });
 }
 
 HeadTie TiedHeads::tie_of(std::string_view head) const {
   const TieFlags flags = config_.flags_of(head);
-  if (!flags.may_tie() || !is_head_of_class(head, flags.own_name)) return HeadTie::kNone;
-  return flags.do_more || shares_unknown_ ? HeadTie::kKept : HeadTie::kGivenUp;
+  if (!flags.may_tie() || !is_head_of_class(head, flags)) return HeadTie::kNone;
+  const bool do_more = flags.do_more || shares_unknown_ || shares_layers_;
+  return do_more ? HeadTie::kKept : HeadTie::kGivenUp;
 }
 
 }  // namespace evalcar::checkpoint

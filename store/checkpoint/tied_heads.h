@@ -4,7 +4,7 @@
 // Names alone mislead: "output.weight" may be a layer of somebody's own, beside a head that is tied
 // and therefore not in the files. Who gave up the tie then would leave that head random. So a head
 // counts only if it is what the class calls its own or, where the class is not known, if it lies
-// at the top of its part, is called as some class calls it whose embedding is called as one here,
+// at the top of its part, is called as some class calls it whose embedding is called as one there,
 // and no other head shows by its bias that its weight is filled by the tie.
 #pragma once
 
@@ -38,14 +38,17 @@ class TiedHeads {
   const std::vector<TiedName>& missing() const { return missing_; }
 
  private:
-  bool is_head_of_class(std::string_view head, std::string_view own_name) const;
+  bool is_beside(std::string_view embedding, std::string_view module) const;
+  bool is_head_of_class(std::string_view head, const TieFlags& flags) const;
 
   const TieConfig& config_;
   std::vector<std::string_view> embeddings_;
   std::set<std::string> class_heads_;
   bool knows_class_ = false;
-  bool fills_other_ = false;     ///< a head is filled by the tie: its bias alone is there
-  bool shares_unknown_ = false;  ///< encoder and decoder may share an embedding; not known
+  bool fills_other_ = false;  ///< a head is filled by the tie: its bias alone is there
+  /// Encoder and decoder may share an embedding, which is not known of this class.
+  bool shares_unknown_ = false;
+  bool shares_layers_ = false;
   std::vector<TiedName> missing_;
 };
 

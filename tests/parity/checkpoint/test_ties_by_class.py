@@ -131,6 +131,28 @@ def test_a_head_of_somebodys_own_unties_nothing(tool, tmp_path, own, name):  # n
     assert after == before
 
 
+LEFT_OVER = [("BioGptForCausalLM", "lm_head"), ("T5GemmaForConditionalGeneration", "lm_head"), ("Blip2 over OPT", "lm_head"), ("BERT and GPT-2", "lm_head"),
+             ("MambaForCausalLM", "language_model.lm_head"), ("XLNetLMHeadModel", "lm_head"), ("BertForMaskedLM", "lm_head"),
+             ("BartForConditionalGeneration", "mtp.lm_head"), ("Qwen2_5_VLForConditionalGeneration", "language_model.lm_head")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, module", LEFT_OVER)
+def test_a_tensor_that_was_left_over_unties_nothing(tool, tmp_path, name, module):  # noqa: F811
+    """Of another model's head, in files of one that is tied."""
+    model = tied_models.build(name)
+    save(model, tmp_path / "checkpoint-1")
+    path = tmp_path / "checkpoint-1" / "model.safetensors"
+    save_file(load_file(path) | {f"{module}.weight": torch.randn(96, 32)}, path, metadata={"format": "pt"})
+
+    run(tool, "merge", "--input_dir", tmp_path / "checkpoint-1", "--output_dir", tmp_path / "out")
+
+    before, after = (json.loads((tmp_path / folder / "config.json").read_text()) for folder in ("checkpoint-1", "out"))
+    assert after == before
+    _, expected, missed = loaded(type(model), tmp_path / "checkpoint-1")
+    _, found, missed_of_merge = loaded(type(model), tmp_path / "out")
+    assert missed_of_merge == missed and [key for key in expected if not torch.equal(found[key], expected[key])] == []
+
+
 @pytest.mark.parametrize("config", [{}, {"model_type": "my_translator", "architectures": ["MyTranslator"]}])
 def test_a_model_that_nobody_knows_keeps_its_names_and_its_configuration(tool, tmp_path, config):  # noqa: F811
     folder = tmp_path / "checkpoint-1"

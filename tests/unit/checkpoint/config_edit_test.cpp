@@ -63,6 +63,27 @@ TEST_CASE("a tie is given up where it is said and, where nothing is, by a key of
         R"({"tie_word_embeddings":false,"dtype":"b"})");
 }
 
+TEST_CASE("a tie of a number that Python alone writes is replaced whole") {
+  for (const char* const value : {"NaN", "Infinity", "-Infinity", "-1e-7", "\"a\\\"b\"", "null"}) {
+    CHECK(edited("{\"tie_word_embeddings\": " + std::string(value) + "}", std::nullopt, kTop) ==
+          "{\"tie_word_embeddings\": false}");
+  }
+}
+
+TEST_CASE("what a method says of many modules hides no dtype of the model's") {
+  std::string many = R"({"quantization_config":{)";
+  for (int i = 0; i < 10'001; ++i) many += '"' + std::to_string(i) + R"(":{"dtype":"a"},)";
+  many += R"("z":0},)";
+  CHECK(edited(many + R"("text_config":{"dtype":"a"},"torch_dtype":"a"})", "b") ==
+        many + R"("text_config":{"dtype":"b"},"torch_dtype":"b"})");
+  many = "{";
+  for (int i = 0; i < 10'001; ++i) many += '"' + std::to_string(i) + R"(_config":{"dtype":"a"},)";
+  CHECK(edited(many + R"("dtype":"a"})", "b").ends_with(R"(,"dtype":"b"})"));
+  const std::string deep(200, '[');
+  CHECK(edited(R"({"dtype":"a","x":)" + deep + std::string(200, ']') + "}", "b")
+            .starts_with(R"({"dtype":"b")"));
+}
+
 TEST_CASE("what is no configuration is not edited") {
   for (const char* const text : {"[]", "7", "{", R"({"a":1,"a":2})", ""}) {
     INFO(text);

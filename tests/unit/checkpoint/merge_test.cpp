@@ -165,14 +165,15 @@ TEST_CASE("embeddings are compared with the head under the names that families g
     std::string head;
     bool untied;
   };
-  for (const Case& each : {Case{"transformer.word_embeddings.weight", "lm_head.weight", true},
-                           {"gpt_neox.embed_in.weight", "embed_out.weight", true},
-                           {"model.tok_embeddings.weight", "output.weight", true},
-                           {"tok_embeddings.weight", "lm_head.weight", true},
-                           {"transformer.wte.weight", "language_model.lm_head.weight", true},
-                           {"model.embed_tokens.weight", "layers.0.output.weight", false},
-                           {"model.position_embeddings.weight", "lm_head.weight", false},
-                           {"model.embed_tokens.weight", "other.weight", false}}) {
+  for (const Case& each :
+       {Case{"transformer.word_embeddings.weight", "lm_head.weight", true},
+        {"gpt_neox.embed_in.weight", "embed_out.weight", true},
+        {"model.tok_embeddings.weight", "output.weight", true},
+        {"tok_embeddings.weight", "lm_head.weight", true},
+        {"language_model.transformer.wte.weight", "language_model.lm_head.weight", true},
+        {"model.embed_tokens.weight", "layers.0.output.weight", false},
+        {"model.position_embeddings.weight", "lm_head.weight", false},
+        {"model.embed_tokens.weight", "other.weight", false}}) {
     Run run;
     CAPTURE(each.embedding, each.head);
     // A further one that differs, too, or where nothing is compared.

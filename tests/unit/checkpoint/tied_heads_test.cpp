@@ -57,6 +57,25 @@ TEST_CASE("where it is not known, names that belong together tell it") {
   }
 }
 
+TEST_CASE("lm_head counts where its embedding lies beside it, and the kind of model has one") {
+  CHECK(tie(kTied, {"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}) ==
+        HeadTie::kGivenUp);
+  CHECK(tie(kTied, {"model.language_model.embed_tokens.weight", "lm_head.weight"}) ==
+        HeadTie::kGivenUp);
+  CHECK(tie(kTied, {"language_model.model.decoder.embed_tokens.weight", "lm_head.weight"}) ==
+        HeadTie::kNone);
+  CHECK(tie(kTied, {"backbone.embeddings.weight", "language_model.lm_head.weight"}) ==
+        HeadTie::kNone);
+  constexpr std::string_view kPair = R"({"encoder":{},"decoder":{"tie_word_embeddings":true}})";
+  CHECK(tie(kPair, {"decoder.transformer.wte.weight", "lm_head.weight"}) == HeadTie::kNone);
+  CHECK(tie(kPair, {"decoder.transformer.wte.weight", "decoder.lm_head.weight"}) ==
+        HeadTie::kGivenUp);
+  CHECK(tie(R"({"model_type":"biogpt"})", {"biogpt.embed_tokens.weight", "lm_head.weight"}) ==
+        HeadTie::kNone);
+  CHECK(tie(R"({"model_type":"biogpt"})",
+            {"biogpt.embed_tokens.weight", "output_projection.weight"}) == HeadTie::kGivenUp);
+}
+
 TEST_CASE("beside a head that the tie fills another one is somebody's own") {
   CHECK(tie(kTied, {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias",
                     "lm_head.weight"}) == HeadTie::kNone);
@@ -67,6 +86,9 @@ TEST_CASE("beside a head that the tie fills another one is somebody's own") {
 TEST_CASE("what the flag does besides is kept") {
   CHECK(tie(R"({"model_type":"zamba2","tie_word_embeddings":true})",
             {"model.embed_tokens.weight", "lm_head.weight"}) == HeadTie::kKept);
+  CHECK(tie(R"({"model_type":"my_zamba"})",
+            {"model.embed_tokens.weight", "model.layers.1.shared_transf.x", "lm_head.weight"}) ==
+        HeadTie::kKept);
   // Whether a class of somebody's own shares its embedding is not known.
   const std::vector<std::string_view> names = {"shared.weight", "encoder.x", "decoder.x",
                                                "lm_head.weight"};

@@ -54,9 +54,9 @@ def status_of(run):
 
 
 def steps_in_status(run):
-    """Of the checkpoints that the agent knows."""
+    """Of the checkpoints that the agent holds, whatever retention takes: those that it has merely found may still be written to."""
     there = (pathlib.Path(run) / "_evalcar" / "status.json").exists()
-    return {each["step"] for each in status_of(run)["evaluations"]} if there else set()
+    return {each["step"] for each in status_of(run)["evaluations"] if each["state"] not in ("found", "complete")} if there else set()
 
 
 class AtSave(TrainerCallback):

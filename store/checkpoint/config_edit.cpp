@@ -10,13 +10,6 @@
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::size_t kMaxDepth = 256;
-/// Of parts within parts.
-constexpr std::size_t kMaxParts = 3;
-/// No model has longer names of parts, or more parts; of a file that has, the rest stays as it is.
-constexpr std::size_t kLongestKey = 100;
-constexpr std::size_t kMostParts = 10'000;
-
 struct Edit {
   std::size_t offset = 0;
   std::size_t length = 0;  ///< 0: inserted
@@ -93,17 +86,19 @@ class Places final : public JsonVisitor {
   }
 
   std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.empty() || path.size() > kMaxParts + 1) return {};
+    if (path.empty() || path.size() > kMaxPartDepth + 1) return {};
     const std::string& key = path.back();
     const bool is_dtype = key == "dtype" || key == "torch_dtype";
     const bool is_tie = key == kTieKey || key == kOtherTieKey;
     if (!is_dtype && !is_tie && key != "model_type") return {};
     const auto is_of_no_part = [](const std::string& each) {
-      return each.empty() || each.size() > kLongestKey || is_of_method(each);
+      return each.empty() || each.size() > kLongestPartName || is_of_method(each);
     };
     if (std::ranges::any_of(path, is_of_no_part)) return {};
     JsonPath part(path.begin(), path.end() - 1);
-    const auto has_room = [&part](std::size_t parts) { return part.empty() || parts < kMostParts; };
+    const auto has_room = [&part](std::size_t parts) {
+      return part.empty() || parts < kMostConfigParts;
+    };
     if (key == "model_type" && has_room(with_model_type_.size())) with_model_type_.insert(part);
     if (dtype_ && is_dtype && value.kind == JsonScalar::Kind::kString && has_room(dtypes_.size())) {
       dtypes_.emplace_back(part, replaced('"' + *dtype_ + '"'));
@@ -147,7 +142,7 @@ Result<std::string> edit_config(std::string_view text, const std::string& where,
   std::string finite(text);
   replace_non_finite(finite);            // where everything lies stays
   Places places(text, dtype, given_up);  // NaN is longer than what stands for it
-  EVALCAR_RETURN_IF_ERROR(scan_json(finite, where, kMaxDepth, places));
+  EVALCAR_RETURN_IF_ERROR(scan_json(finite, where, kMaxConfigDepth, places));
   std::string edited;
   std::size_t at = 0;
   for (const Edit& edit : places.edits()) {

@@ -9,12 +9,6 @@
 namespace evalcar::checkpoint {
 namespace {
 
-constexpr std::size_t kMaxDepth = 256;
-/// Of parts within parts: more than any model has.
-constexpr std::size_t kMaxParts = 3;
-/// What is longer or more is looked at no further: it may be said of many parts in few bytes.
-constexpr std::size_t kLongestKey = 100;
-constexpr std::size_t kMostParts = 10'000;
 /// Of parts that are not known; a configuration that has more makes no long work.
 constexpr std::size_t kMostTying = 20;
 
@@ -68,7 +62,7 @@ class TieConfig::Scan final : public JsonVisitor {
         value.kind == JsonScalar::Kind::kString) {
       found.architecture_ = value.text;
     }
-    if (path.empty() || path.size() > kMaxParts + 1) return {};
+    if (path.empty() || path.size() > kMaxPartDepth + 1) return {};
     const std::string& key = path.back();
     const bool ties = key == kTieKey || key == kOtherTieKey;
     if (!ties && key != "model_type") return {};
@@ -88,9 +82,11 @@ class TieConfig::Scan final : public JsonVisitor {
   std::string open(const JsonPath& path, bool is_array) override {
     // Within an array there is an empty key. What quantises may list every module.
     const bool is_part = std::ranges::all_of(path, [](const std::string& key) {
-      return !key.empty() && key.size() <= kLongestKey && key.find("quant") == std::string::npos;
+      return !key.empty() && key.size() <= kLongestPartName &&
+             key.find("quant") == std::string::npos;
     });
-    if (!is_array && is_part && path.size() <= kMaxParts && found.parts_.size() < kMostParts)
+    if (!is_array && is_part && path.size() <= kMaxPartDepth &&
+        found.parts_.size() < kMostConfigParts)
       found.parts_[path];
     return {};
   }
@@ -103,7 +99,7 @@ bool TieFlags::said(bool what) const {
 
 Result<TieConfig> TieConfig::parse(std::string_view text, const std::string& where) {
   Scan scan;
-  EVALCAR_RETURN_IF_ERROR(scan_json(text, where, kMaxDepth, scan));
+  EVALCAR_RETURN_IF_ERROR(scan_json(text, where, kMaxConfigDepth, scan));
   return std::move(scan.found);
 }
 
@@ -124,7 +120,7 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
   TieFlags found;
   bool is_known = true;  // where the part of the model of text is
   found.own_name = tensor;
-  for (std::size_t begin = 0; begin < tensor.size() && at.size() < kMaxParts;) {
+  for (std::size_t begin = 0; begin < tensor.size() && at.size() < kMaxPartDepth;) {
     const std::size_t dot = tensor.find('.', begin);
     if (dot == std::string_view::npos) break;
     const std::string module(tensor.substr(begin, dot - begin));

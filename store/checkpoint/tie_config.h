@@ -8,6 +8,7 @@
 // other tensors. Reference: transformers 4.57 and 5.17.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <span>
@@ -18,6 +19,14 @@
 #include "store/base/result.h"
 
 namespace evalcar::checkpoint {
+
+/// How deep a config.json may be nested, as wherever one is read.
+constexpr std::size_t kMaxConfigDepth = 256;
+/// Of parts within parts: more than any model has.
+constexpr std::size_t kMaxPartDepth = 3;
+/// What is longer or more is looked at no further: it may be said of many parts in few bytes.
+constexpr std::size_t kLongestPartName = 100;
+constexpr std::size_t kMostConfigParts = 10'000;
 
 /// The flag, and what LFM2 calls it, which transformers takes first.
 constexpr std::string_view kTieKey = "tie_word_embeddings";

@@ -38,7 +38,7 @@ TieCheck::TieCheck(const Plan& plan, const std::optional<DType>& cast) {
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& tensor = plan.tensors[i];
     const bool embedding = may_be_tied_embedding(tensor.name);
-    const bool head = is_output_head(tensor.name);
+    const bool head = may_be_output_head(tensor.name);
     if (!embedding && !head) continue;
     Alike& those = alike[{output_dtype(tensor, cast), tensor.shape}];
     if (embedding) those.embeddings.push_back(i);

@@ -163,10 +163,9 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
   return found;
 }
 
-bool TieConfig::has_model_type(std::span<const std::string_view> types) const {
-  return std::ranges::any_of(parts_, [&](const auto& part) {
-    return std::ranges::find(types, part.second.model_type) != types.end();
-  });
+std::string_view TieConfig::model_type() const {
+  const auto whole = parts_.find(Path());
+  return whole == parts_.end() ? std::string_view() : whole->second.model_type;
 }
 
 }  // namespace evalcar::checkpoint

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,14 +61,14 @@ class TieConfig {
 
   /// The first of `architectures`; "" where there is none.
   const std::string& architecture() const { return architecture_; }
+  /// Of the whole model; "" where it says none.
+  std::string_view model_type() const;
 
   /// Of an output head, or an embedding, by where it lies in the model: "thinker.lm_head.weight" is
   /// tied by the flags of thinker_config and of its text_config. Where the part of a model of text
   /// is not found, or none of these says anything, but others say that they tie, the structure is
   /// not known, and any of them may tie it. The result refers to `tensor`.
   TieFlags flags_of(std::string_view tensor) const;
-  /// Whether a part, or the whole, is of one of these kinds.
-  bool has_model_type(std::span<const std::string_view> types) const;
 
  private:
   using Path = std::vector<std::string>;

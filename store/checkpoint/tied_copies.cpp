@@ -28,7 +28,7 @@ Tensors look_at(const Plan& plan) {
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const std::string& name = plan.tensors[i].name;
     found.names.push_back(name);
-    if (is_output_head(name)) found.heads.push_back(i);
+    if (may_be_output_head(name)) found.heads.push_back(i);
     if (may_be_tied_embedding(name)) found.embeddings.push_back(i);
   }
   return found;
@@ -73,13 +73,12 @@ Result<bool> are_equal(const FileSystem& files, const Plan& plan, std::size_t on
 Result<std::optional<MergeRequest>> with_tied_copies(const FileSystem& files,
                                                      const MergeRequest& request) {
   const Tensors tensors = look_at(request.plans[0]);
-  const bool none_can_lack = tensors.heads.empty() || tensors.embeddings.empty() ||
-                             names_without_tensor(tensors.names, true).empty();
-  if (none_can_lack) return std::optional<MergeRequest>();
+  if (tensors.heads.empty() || tensors.embeddings.empty()) return std::optional<MergeRequest>();
   EVALCAR_ASSIGN_OR_RETURN(const auto config, read_tie_config(files, request));
   if (!config) return std::optional<MergeRequest>();
   const TiedHeads ties(*config, tensors.names);
-  if (ties.missing().empty()) return std::optional<MergeRequest>();
+  const std::vector<TiedName> missing = ties.missing();
+  if (missing.empty()) return std::optional<MergeRequest>();
   bool own_head = false;
   for (const Plan& plan : request.plans) {
     EVALCAR_ASSIGN_OR_RETURN(own_head, has_own_head(files, plan, tensors, ties));
@@ -88,7 +87,7 @@ Result<std::optional<MergeRequest>> with_tied_copies(const FileSystem& files,
   if (!own_head) return std::optional<MergeRequest>();
   MergeRequest completed = request;
   for (Plan& plan : completed.plans) {
-    for (const TiedName& copy : ties.missing()) {
+    for (const TiedName& copy : missing) {
       if (!config->flags_of(copy.name).may_tie()) continue;
       TensorPlan tensor = plan.tensors[copy.source];
       tensor.name = copy.name;

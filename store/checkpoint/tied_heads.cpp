@@ -1,142 +1,127 @@
 #include "store/checkpoint/tied_heads.h"
 
 #include <algorithm>
-#include <array>
-#include <unordered_set>
+#include <set>
+#include <utility>
+
+#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
-/// Heads that classes of transformers have at the top of a model, and how the embedding that they
-/// are tied to ends; "": any.
-struct Pair {
-  std::string_view head;
-  std::string_view embedding;
-};
-constexpr std::array<Pair, 16> kPairs = {{
-    {"lm_head.weight", ""},
-    {"embed_out.weight", "embed_in.weight"},                       // GPT-NeoX
-    {"lm_head.decoder.weight", "word_embeddings.weight"},          // RoBERTa, MPNet, Longformer
-    {"cls.predictions.decoder.weight", "word_embeddings.weight"},  // BERT, DeBERTa, MobileBERT
-    {"predictions.decoder.weight", "word_embeddings.weight"},      // ALBERT
-    {"generator_lm_head.weight", "word_embeddings.weight"},        // ELECTRA
-    {"vocab_projector.weight", "word_embeddings.weight"},          // DistilBERT
-    {"pred_layer.proj.weight", "transformer.embeddings.weight"},   // XLM, FlauBERT
-    {"lm_head.out_proj.weight", "embed_tokens.weight"},            // T5Gemma
-    {"lm_loss.weight", "word_embedding.weight"},                   // XLNet
-    {"decoder.weight", "tok_embeddings.weight"},                   // ModernBERT
-    {"output.weight", "tok_embeddings.weight"},                    // Llama as Meta calls it
-    {"output.weight", "git.embeddings.word_embeddings.weight"},    // GIT
-    {"proj_out.weight", "decoder.embed_tokens.weight"},            // Whisper, Moonshine
-    {"output_projection.weight", "biogpt.embed_tokens.weight"},    // BioGPT
-    {"output_projection.weight", "decoder.embed_tokens.weight"},   // TrOCR
-}};
-
-/// `model_type`s of models whose encoder and decoder share an embedding as long as they are tied.
-constexpr std::array<std::string_view, 19> kSharing = {"bart",          "bigbird_pegasus",
-                                                       "blenderbot",    "blenderbot-small",
-                                                       "florence2",     "led",
-                                                       "m2m_100",       "marian",
-                                                       "mbart",         "mvp",
-                                                       "nllb-moe",      "pegasus",
-                                                       "pegasus_x",     "plbart",
-                                                       "prophetnet",    "rag",
-                                                       "seamless_m4t",  "seamless_m4t_v2",
-                                                       "xlm-prophetnet"};
-
-/// `model_type`s of models whose head is not called lm_head, and has no bias to show it.
-constexpr std::array<std::string_view, 16> kWithoutLmHead = {"biogpt",
-                                                             "distilbert",
-                                                             "electra",
-                                                             "flaubert",
-                                                             "git",
-                                                             "gpt_neox",
-                                                             "gpt_neox_japanese",
-                                                             "modernbert",
-                                                             "moonshine",
-                                                             "moonshine_streaming",
-                                                             "modernbert-decoder",
-                                                             "t5gemma",
-                                                             "trocr",
-                                                             "whisper",
-                                                             "xlm",
-                                                             "xlnet"};
-
-/// Modules of which several layers share one, whatever model it is: Zamba.
-constexpr std::array<std::string_view, 2> kSharedLayers = {".shared_transf.",
-                                                           ".shared_transformer."};
-
-constexpr std::string_view kLmHead = "lm_head.weight";
-constexpr std::string_view kBias = ".bias";
-
-bool ends_in_part(std::string_view name, std::string_view part) {
-  return name.ends_with(part) &&
-         (name.size() == part.size() || name[name.size() - part.size() - 1] == '.');
+/// The modules around a part, with their dot: "language_model." of "language_model.lm_head.weight".
+std::string_view prefix_of(std::string_view tensor, const TieFlags& flags) {
+  return tensor.substr(0, tensor.size() - flags.own_name.size());
 }
 
-/// The weight of the layer that has this bias.
-std::string weight_beside(std::string_view bias) {
-  return std::string(bias.substr(0, bias.size() - kBias.size())) + ".weight";
+std::string joined(std::string_view prefix, std::string_view name) {
+  return std::string(prefix) + std::string(name);
 }
 
 }  // namespace
 
 TiedHeads::TiedHeads(const TieConfig& config, std::span<const std::string_view> names)
-    : config_(config) {
-  const std::unordered_set<std::string_view> known(names.begin(), names.end());
-  for (const std::string_view name : names) {
-    if (may_be_tied_embedding(name)) embeddings_.push_back(name);
-    shares_layers_ = shares_layers_ || std::ranges::any_of(kSharedLayers, [&](auto module) {
-                       return name.find(module) != std::string_view::npos;
-                     });
-    if (may_be_tied_embedding(name) || name.ends_with("embeddings.weight")) {
-      if (const auto head = output_head_of(config.architecture(), name)) {
-        knows_class_ = true;
-        if (!head->weight.empty()) class_heads_.insert(head->weight);
-      }
-    }
-    if (!name.ends_with(kBias)) continue;
-    const std::string weight = weight_beside(name);
-    const std::string other = shared_bias_of(name);
-    const bool is_of_head = is_output_head(weight) || !other.empty();
-    const bool has_weight =
-        known.contains(weight) || (!other.empty() && known.contains(weight_beside(other)));
-    fills_other_ = fills_other_ || (is_of_head && !has_weight);
+    : config_(config), whole_(ties_of(config.architecture(), config.model_type())) {
+  for (std::size_t i = 0; i < names.size(); ++i) names_.emplace(names[i], i);
+}
+
+TiedHeads::Ties TiedHeads::ties_of(std::string_view architecture, std::string_view model_type) {
+  Ties found;
+  const auto add = [&](const ClassTies& listed) {
+    found.ties.insert(found.ties.end(), listed.ties.begin(), listed.ties.end());
+    found.ties_layers = found.ties_layers || listed.ties_layers;
+  };
+  for (const ClassTies& listed : known_ties()) {
+    if (listed.architecture == architecture) add(listed);
   }
-  const bool shares = config.has_model_type(kSharing);
-  missing_ = names_without_tensor(names, shares);
-  shares_unknown_ = !shares && names_without_tensor(names, true).size() > missing_.size();
+  found.is_class = !found.ties.empty();
+  if (found.is_class) return found;
+  for (const ClassTies& listed : known_ties()) {
+    if (listed.model_type == model_type) add(listed);
+  }
+  return found;
 }
 
-/// The head of a model within the model ties an embedding within it, too. The plain model at the
-/// top, whose head is at the top, is called model.
-bool TiedHeads::is_beside(std::string_view embedding, std::string_view module) const {
-  if (embedding.starts_with("model.")) return module.empty();
-  const std::string_view own_name = config_.flags_of(embedding).own_name;
-  return embedding.substr(0, embedding.size() - own_name.size()) == module;
+bool TiedHeads::has(std::string_view prefix, std::string_view name) const {
+  return names_.contains(joined(prefix, name));
 }
 
-bool TiedHeads::is_head_of_class(std::string_view head, const TieFlags& flags) const {
-  if (knows_class_) return class_heads_.contains(std::string(head));
-  if (fills_other_) return false;
-  const std::string_view own_name = flags.own_name;
-  if (own_name == kLmHead &&
-      std::ranges::find(kWithoutLmHead, flags.model_type) != kWithoutLmHead.end())
-    return false;
-  const std::string_view module = head.substr(0, head.size() - own_name.size());
-  return std::ranges::any_of(kPairs, [&](const Pair& pair) {
-    return own_name == pair.head && std::ranges::any_of(embeddings_, [&](std::string_view name) {
-             return (pair.embedding.empty() || ends_in_part(name, pair.embedding)) &&
-                    is_beside(name, module);
-           });
+bool TiedHeads::has_module_of(const std::string& name) const {
+  const std::string module = name.substr(0, name.rfind('.', name.rfind('.') - 1) + 1);
+  const auto first = names_.lower_bound(module);
+  return first != names_.end() && first->first.starts_with(module);
+}
+
+/// Of several names that a class's embedding has had, the one in the files counts. A model within
+/// the model has its embedding beside the head.
+bool TiedHeads::is_listed(const Ties& known, std::string_view prefix, std::string_view head) const {
+  const bool needs_embedding =
+      !prefix.empty() || std::ranges::any_of(known.ties, [&](const KnownTie& tie) {
+        return tie.is_head && has(prefix, tie.other);
+      });
+  return std::ranges::any_of(known.ties, [&](const KnownTie& tie) {
+    return tie.is_head && tie.one == head && (!needs_embedding || has(prefix, tie.other));
+  });
+}
+
+/// And lies beside an embedding that is called as one of that class.
+bool TiedHeads::is_called_as_some_head(const TieFlags& flags, std::string_view prefix) const {
+  return std::ranges::any_of(known_ties(), [&](const ClassTies& listed) {
+    return std::ranges::any_of(listed.ties, [&](const KnownTie& tie) {
+      return tie.is_head && tie.one == flags.own_name && has(prefix, tie.other);
+    });
   });
 }
 
 HeadTie TiedHeads::tie_of(std::string_view head) const {
   const TieFlags flags = config_.flags_of(head);
-  if (!flags.may_tie() || !is_head_of_class(head, flags)) return HeadTie::kNone;
-  const bool do_more = flags.do_more || shares_unknown_ || shares_layers_;
-  return do_more ? HeadTie::kKept : HeadTie::kGivenUp;
+  if (!flags.may_tie()) return HeadTie::kNone;
+  const std::string_view prefix = prefix_of(head, flags);
+  const Ties part = prefix.empty() ? Ties{} : ties_of("", flags.model_type);
+  const bool of_whole = is_listed(whole_, "", head);
+  const bool of_part = is_listed(part, prefix, flags.own_name);
+  if (of_whole || of_part) {
+    const bool do_more = flags.do_more || whole_.ties_layers || part.ties_layers;
+    return do_more ? HeadTie::kKept : HeadTie::kGivenUp;
+  }
+  const bool is_known = whole_.is_class || !(prefix.empty() ? whole_ : part).ties.empty();
+  const bool may_be_tied = !is_known && flags.said(true) && is_called_as_some_head(flags, prefix);
+  return may_be_tied ? HeadTie::kKept : HeadTie::kNone;
+}
+
+void TiedHeads::add_missing(const Ties& known, const std::string& prefix,
+                            std::map<std::string, std::size_t>& missing) const {
+  const auto want = [&](std::string name, const std::string& source) {
+    const auto found = names_.find(source);
+    if (found != names_.end() && !names_.contains(name) && (known.is_class || has_module_of(name)))
+      missing.emplace(std::move(name), found->second);
+  };
+  for (const KnownTie& tie : known.ties) {
+    const auto is_other_name = [&](const KnownTie& each) {
+      return each.is_head && each.other == tie.other && has(prefix, each.one);
+    };
+    // Which of a kind's classes it is, and which heads it has, is not known.
+    if (tie.is_head && (!known.is_class || std::ranges::any_of(known.ties, is_other_name)))
+      continue;
+    want(joined(prefix, tie.one), joined(prefix, tie.other));
+    if (tie.one.ends_with(".bias")) want(joined(prefix, tie.other), joined(prefix, tie.one));
+  }
+}
+
+std::vector<TiedName> TiedHeads::missing() const {
+  std::map<std::string, std::size_t> missing;
+  add_missing(whole_, "", missing);
+  std::set<std::string_view> prefixes;
+  for (const auto& [name, index] : names_) {
+    if (!may_be_output_head(name)) continue;
+    const TieFlags flags = config_.flags_of(name);
+    const std::string_view prefix = prefix_of(name, flags);
+    if (prefix.empty() || !prefixes.insert(prefix).second) continue;
+    add_missing(ties_of("", flags.model_type), std::string(prefix), missing);
+  }
+  std::vector<TiedName> found;
+  for (const auto& [name, source] : missing) found.push_back({name, source});
+  return found;
 }
 
 }  // namespace evalcar::checkpoint

@@ -2,20 +2,20 @@
 // that where they differ.
 //
 // Names alone mislead: "output.weight" may be a layer of somebody's own, beside a head that is tied
-// and therefore not in the files. Who gave up the tie then would leave that head random. So a head
-// counts only if it is what the class calls its own or, where the class is not known, if it lies
-// at the top of its part, is called as some class calls it whose embedding is called as one there,
-// and no other head shows by its bias that its weight is filled by the tie.
+// and therefore not in the files. Who gave up the tie then would leave that head random. So a tie
+// is given up only for the head of a class that is known, or of a kind of model (`model_type`), and
+// all else that it ties there gets a tensor of its own. What nobody knows is left as it is, and
+// told.
 #pragma once
 
-#include <set>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "store/checkpoint/known_ties.h"
 #include "store/checkpoint/tie_config.h"
-#include "store/checkpoint/tied_names.h"
 
 namespace evalcar::checkpoint {
 
@@ -23,7 +23,14 @@ namespace evalcar::checkpoint {
 enum class HeadTie {
   kNone,     ///< it is not tied: nothing has to be said
   kGivenUp,  ///< the configuration ties it, and must not
-  kKept,     ///< the same, but its flags cannot be given up without other weights' loss
+  kKept,     ///< the same, but its flags cannot be given up without other weights' loss, or it is
+             ///< not known whether they can
+};
+
+/// A name that a class has, too, for a tensor of the files, as long as its configuration ties.
+struct TiedName {
+  std::string name;
+  std::size_t source = 0;  ///< index of the tensor
 };
 
 /// Refers to the configuration and to the names, which outlive it.
@@ -33,23 +40,29 @@ class TiedHeads {
   TiedHeads(const TieConfig& config, std::span<const std::string_view> names);
 
   HeadTie tie_of(std::string_view head) const;
-  /// Names that get a tensor of their own where a head is kGivenUp: those of tied_names.h that this
-  /// class has.
-  const std::vector<TiedName>& missing() const { return missing_; }
+  /// Under which there is no tensor, but one is needed in a model whose ties are given up: a head's
+  /// other bias, the embeddings of encoder and decoder that share one, LUKE's entities, ….
+  std::vector<TiedName> missing() const;
 
  private:
-  bool is_beside(std::string_view embedding, std::string_view module) const;
-  bool is_head_of_class(std::string_view head, const TieFlags& flags) const;
+  /// What a class ties, or several of one kind together.
+  struct Ties {
+    std::vector<KnownTie> ties;
+    bool is_class = false;
+    bool ties_layers = false;
+  };
+
+  static Ties ties_of(std::string_view architecture, std::string_view model_type);
+  bool has(std::string_view prefix, std::string_view name) const;
+  bool has_module_of(const std::string& name) const;
+  bool is_listed(const Ties& known, std::string_view prefix, std::string_view head) const;
+  bool is_called_as_some_head(const TieFlags& flags, std::string_view prefix) const;
+  void add_missing(const Ties& known, const std::string& prefix,
+                   std::map<std::string, std::size_t>& missing) const;
 
   const TieConfig& config_;
-  std::vector<std::string_view> embeddings_;
-  std::set<std::string> class_heads_;
-  bool knows_class_ = false;
-  bool fills_other_ = false;  ///< a head is filled by the tie: its bias alone is there
-  /// Encoder and decoder may share an embedding, which is not known of this class.
-  bool shares_unknown_ = false;
-  bool shares_layers_ = false;
-  std::vector<TiedName> missing_;
+  std::map<std::string_view, std::size_t> names_;
+  Ties whole_;
 };
 
 }  // namespace evalcar::checkpoint

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <span>
+#include <unordered_set>
 
+#include "store/checkpoint/known_ties.h"
 #include "store/checkpoint/lora_names.h"
 
 namespace evalcar::checkpoint {
@@ -35,50 +37,6 @@ constexpr std::array<std::string_view, 6> kRareEmbeddings = {
     "transformer.embeddings.weight",     "transformer.w.weight",
     "transformer.word_embedding.weight", "tokens_embed.weight"};
 
-/// Heads of these have a bias, but one alone: ESM, LXMERT.
-constexpr std::array<std::string_view, 2> kOneBias = {"esm.embeddings.word_embeddings.weight",
-                                                      "lxmert.embeddings.word_embeddings.weight"};
-
-/// What is tied beside the head and cannot be told from it, by the names of its tensors.
-struct FurtherTie {
-  std::string_view name;
-  std::string_view source;
-};
-constexpr std::array<FurtherTie, 4> kFurtherTies = {{
-    {"entity_predictions.decoder.weight", "luke.entity_embeddings.entity_embeddings.weight"},
-    {"lm_head.additional_fc.weight", "model.embed_tokens.additional_embedding.weight"},  // Idefics
-    {"t2u_model.lm_head.weight", "t2u_model.model.decoder.embed_tokens.weight"},  // SeamlessM4T
-    {"unembedding_projection.weight", "model.embed_tokens.embedding_projection.weight"},  // NeoMME
-}};
-/// Modules beside an embedding that they share, each with one of its own name.
-constexpr std::array<std::string_view, 4> kSharing = {"encoder", "decoder", "text_encoder",
-                                                      "text_decoder"};
-
-/// A class whose head is not called lm_head, or whose embedding does not tell it.
-struct KnownHead {
-  std::string_view architecture;
-  std::string_view embedding;
-  std::string_view layer;
-  std::string_view bias_source;  ///< "": the layer has no bias, or its own
-};
-constexpr std::string_view kOfBert = "bert.embeddings.word_embeddings.weight";
-constexpr std::string_view kOfRoberta = "roberta.embeddings.word_embeddings.weight";
-constexpr std::string_view kOfDistilBert = "distilbert.embeddings.word_embeddings.weight";
-constexpr std::string_view kOfDecoder = "model.decoder.embed_tokens.weight";
-constexpr std::array<KnownHead, 12> kKnownHeads = {{
-    {"BertForMaskedLM", kOfBert, "cls.predictions.decoder", "cls.predictions.bias"},
-    {"BertForPreTraining", kOfBert, "cls.predictions.decoder", "cls.predictions.bias"},
-    {"BertLMHeadModel", kOfBert, "cls.predictions.decoder", "cls.predictions.bias"},
-    {"RobertaForMaskedLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
-    {"RobertaForCausalLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
-    {"XLMRobertaForMaskedLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
-    {"XLMRobertaForCausalLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
-    {"CamembertForMaskedLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
-    {"CamembertForCausalLM", kOfRoberta, "lm_head.decoder", "lm_head.bias"},
-    {"DistilBertForMaskedLM", kOfDistilBert, "vocab_projector", ""},
-    {"WhisperForConditionalGeneration", kOfDecoder, "proj_out", ""},
-    {"OPTForCausalLM", kOfDecoder, "lm_head", ""},
-}};
 /// Embeddings of the classes that end so, whose head is lm_head: of a model of text, and of one of
 /// text with pictures or sound.
 constexpr std::array<std::string_view, 3> kGenerating = {"ForCausalLM", "LMHeadModel",
@@ -99,7 +57,6 @@ constexpr std::array<std::string_view, 4> kOfPlainModel = {"embed_tokens.weight"
 
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kBias = ".bias";
-constexpr std::string_view kDecoderWeight = ".decoder.weight";
 
 bool ends_in_part(std::string_view name, std::string_view part) {
   return name == part || (name.size() > part.size() && name.ends_with(part) &&
@@ -107,24 +64,60 @@ bool ends_in_part(std::string_view name, std::string_view part) {
 }
 
 bool ends_in_any(std::string_view name, std::span<const std::string_view> parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](std::string_view part) { return ends_in_part(name, part); });
+  return std::ranges::any_of(parts,
+                             [&](std::string_view part) { return ends_in_part(name, part); });
 }
 
-/// Of an embedding that modules beside it share: the module around them, with its dot, and what
-/// theirs is called; else "" and "".
-struct SharedByModules {
-  std::string_view around;
-  std::string_view own;
+bool is_any_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// A weight's bias.
+std::string bias_beside(std::string_view weight) {
+  return std::string(weight.substr(0, weight.size() - kWeight.size())) + std::string(kBias);
+}
+
+struct ListedNames {
+  std::unordered_set<std::string_view> heads;
+  std::unordered_set<std::string_view> embeddings;
 };
-SharedByModules shared_by_modules(std::string_view tensor) {
-  constexpr std::string_view kShared = "shared.weight";
-  constexpr std::string_view kWords = "word_embeddings.weight";
-  if (is_shared_embedding(tensor))
-    return {tensor.substr(0, tensor.size() - kShared.size()), "embed_tokens.weight"};
-  if (tensor == "prophetnet.word_embeddings.weight")
-    return {tensor.substr(0, tensor.size() - kWords.size()), kWords};
-  return {};
+
+const ListedNames& listed_names() {
+  static const ListedNames kNames = [] {
+    ListedNames names;
+    for (const ClassTies& listed : known_ties()) {
+      for (const KnownTie& tie : listed.ties) {
+        if (!tie.is_head) continue;
+        names.heads.insert(tie.one);
+        names.embeddings.insert(tie.other);
+      }
+    }
+    return names;
+  }();
+  return kNames;
+}
+
+bool has_lm_head(const ClassTies& listed) {
+  return std::ranges::any_of(listed.ties,
+                             [](const KnownTie& tie) { return tie.one == "lm_head.weight"; });
+}
+
+/// Absent where the class has no one head beside this embedding.
+std::optional<OutputHead> listed_head_of(const ClassTies& listed, std::string_view embedding) {
+  std::optional<OutputHead> found;
+  for (const KnownTie& tie : listed.ties) {
+    if (!tie.is_head || tie.other != embedding) continue;
+    if (found) return std::nullopt;
+    found = OutputHead{std::string(tie.one), "", ""};
+  }
+  if (!found) return std::nullopt;
+  const std::string bias = bias_beside(found->weight);
+  for (const KnownTie& tie : listed.ties) {
+    if (tie.is_head || (tie.one != bias && tie.other != bias)) continue;
+    found->bias = bias;
+    found->bias_source = tie.one == bias ? tie.other : tie.one;
+  }
+  return found;
 }
 
 }  // namespace
@@ -133,10 +126,13 @@ bool is_input_embedding(std::string_view tensor) { return ends_in_any(tensor, kE
 
 bool is_output_head(std::string_view tensor) {
   // "output.weight" within a layer is another thing.
-  return ends_in_any(tensor, kHeads) ||
-         std::find(kWholeHeads.begin(), kWholeHeads.end(), tensor) != kWholeHeads.end() ||
+  return ends_in_any(tensor, kHeads) || is_any_of(tensor, kWholeHeads) ||
          shared_name(tensor) == "output.weight" ||
          shared_name(tensor) == "proj_out.weight";  // Whisper
+}
+
+bool may_be_output_head(std::string_view tensor) {
+  return is_output_head(tensor) || listed_names().heads.contains(tensor);
 }
 
 bool is_shared_embedding(std::string_view tensor) {
@@ -148,45 +144,8 @@ bool is_shared_embedding(std::string_view tensor) {
 bool is_rare_embedding(std::string_view tensor) { return ends_in_any(tensor, kRareEmbeddings); }
 
 bool may_be_tied_embedding(std::string_view tensor) {
-  return is_input_embedding(tensor) || is_shared_embedding(tensor) || is_rare_embedding(tensor);
-}
-
-std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names, bool shares) {
-  std::map<std::string_view, std::size_t> known;
-  for (std::size_t i = 0; i < names.size(); ++i) known.emplace(names[i], i);
-  std::map<std::string, std::size_t> missing;
-  const auto want = [&](std::string name, std::string_view source) {
-    const auto found = known.find(source);
-    if (found != known.end() && !known.contains(name))
-      missing.emplace(std::move(name), found->second);
-  };
-  const bool one_bias = std::any_of(kOneBias.begin(), kOneBias.end(),
-                                    [&](std::string_view name) { return known.contains(name); });
-  const auto has_module = [&](const std::string& module) {
-    const auto first = known.lower_bound(module + ".");
-    return first != known.end() && first->first.starts_with(module + ".");
-  };
-  for (const std::string_view name : names) {
-    if (name.ends_with(kDecoderWeight) && is_output_head(name) && !one_bias) {
-      const std::string bias =
-          std::string(name.substr(0, name.size() - kWeight.size())) + std::string(kBias);
-      const std::string other = shared_bias_of(bias);
-      if (!other.empty()) {
-        want(bias, other);
-        want(other, bias);
-      }
-    }
-    if (!shares) continue;
-    const auto [around, own] = shared_by_modules(name);
-    for (const std::string_view part : kSharing) {
-      const std::string module = std::string(around) + std::string(part);
-      if (!own.empty() && has_module(module)) want(module + "." + std::string(own), name);
-    }
-  }
-  for (const FurtherTie& tie : kFurtherTies) want(std::string(tie.name), tie.source);
-  std::vector<TiedName> found;
-  for (const auto& [name, source] : missing) found.push_back({name, source});
-  return found;
+  return is_input_embedding(tensor) || is_shared_embedding(tensor) || is_rare_embedding(tensor) ||
+         listed_names().embeddings.contains(tensor);
 }
 
 std::string shared_bias_of(std::string_view tensor) {
@@ -203,27 +162,23 @@ std::string shared_bias_of(std::string_view tensor) {
 std::optional<OutputHead> output_head_of(std::string_view architecture,
                                          std::string_view embedding) {
   const auto is_of = [&](std::span<const std::string_view> classes) {
-    return std::any_of(classes.begin(), classes.end(),
-                       [&](std::string_view end) { return architecture.ends_with(end); });
+    return std::ranges::any_of(classes,
+                               [&](std::string_view end) { return architecture.ends_with(end); });
   };
-  const auto is_one_of = [&](std::span<const std::string_view> names) {
-    return std::find(names.begin(), names.end(), embedding) != names.end();
-  };
-  for (const KnownHead& known : kKnownHeads) {
-    if (architecture != known.architecture || embedding != known.embedding) continue;
-    const std::string layer(known.layer);
-    if (known.bias_source.empty()) return OutputHead{layer + ".weight", "", ""};
-    return OutputHead{layer + ".weight", layer + ".bias", std::string(known.bias_source)};
+  const auto listed = std::ranges::find(known_ties(), architecture, &ClassTies::architecture);
+  if (listed != known_ties().end()) {
+    if (auto head = listed_head_of(*listed, embedding)) return head;
+    if (!has_lm_head(*listed)) return std::nullopt;
   }
   if (is_of(kWithoutHead)) return OutputHead{};
   if (is_of(kGenerating)) {
-    if (is_one_of(kBesideLmHead)) return OutputHead{"lm_head.weight", "", ""};
+    if (is_any_of(embedding, kBesideLmHead)) return OutputHead{"lm_head.weight", "", ""};
     // LLaVA and its like before transformers 4.52 hold a whole model of text.
     if (embedding == "language_model.model.embed_tokens.weight")
       return OutputHead{"language_model.lm_head.weight", "", ""};
     return std::nullopt;
   }
-  if (architecture.ends_with("Model") && is_one_of(kOfPlainModel)) return OutputHead{};
+  if (architecture.ends_with("Model") && is_any_of(embedding, kOfPlainModel)) return OutputHead{};
   return std::nullopt;
 }
 

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace evalcar::checkpoint {
 
@@ -13,8 +11,12 @@ namespace evalcar::checkpoint {
 bool is_input_embedding(std::string_view tensor);
 
 /// "lm_head.weight", "language_model.lm_head.weight", "embed_out.weight"; "output.weight" only at
-/// the top or directly in a module that holds a text model.
+/// the top or directly in a module that holds a text model. Whether it is the head that a model
+/// ties says its class (tied_heads.h).
 bool is_output_head(std::string_view tensor);
+
+/// That, or what a class of known_ties.h calls its head.
+bool may_be_output_head(std::string_view tensor);
 
 /// An embedding that encoder, decoder and head share: "shared.weight" of T5 and BART, …
 bool is_shared_embedding(std::string_view tensor);
@@ -22,20 +24,8 @@ bool is_shared_embedding(std::string_view tensor);
 /// An embedding of the few families that call it otherwise: Mamba, XLNet, CTR, XLM, …
 bool is_rare_embedding(std::string_view tensor);
 
-/// Any of these: what an output head may be tied to.
+/// Any of these, or what such a class calls so: what an output head may be tied to.
 bool may_be_tied_embedding(std::string_view tensor);
-
-/// A name that a class has, too, for a tensor of the files, as long as its configuration ties.
-struct TiedName {
-  std::string name;
-  std::size_t source = 0;  ///< index of the tensor
-};
-
-/// Those under which there is no tensor, but may be one in a model whose ties are given up: a
-/// head's other bias, the embeddings of encoder and decoder that share one, LUKE's entities, ….
-/// `names`: of all tensors of the files. `shares`: encoder and decoder of this class share an
-/// embedding.
-std::vector<TiedName> names_without_tensor(std::span<const std::string_view> names, bool shares);
 
 /// The other name of a bias that two modules of a head share ("cls.predictions.bias" and
 /// "cls.predictions.decoder.bias", RoBERTa's alike), of which files hold one; "" for other tensors.
@@ -50,8 +40,9 @@ struct OutputHead {
   std::string bias_source;
 };
 
-/// The head of the class (`architectures` of config.json) whose files call the input embedding so.
-/// Absent where it is not known. Reference: `_tied_weights_keys` of transformers 5.17.
+/// The head of the class (`architectures` of config.json) whose files call the input embedding so,
+/// by known_ties.h; of a class that is not listed, by what it is called. Absent where it is not
+/// known.
 std::optional<OutputHead> output_head_of(std::string_view architecture, std::string_view embedding);
 
 }  // namespace evalcar::checkpoint

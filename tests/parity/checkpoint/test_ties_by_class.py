@@ -3,12 +3,14 @@ merge what it loads of the checkpoint, to the bit, and computes the same."""
 
 import json
 import os
+import pathlib
+import re
 import resource
 
 import pytest
 import torch
 import transformers
-from fixtures import make_saved_by_4x, tied_models
+from fixtures import make_known_ties, make_saved_by_4x, tied_models
 from safetensors.torch import load_file, save_file
 from test_checkpoints import run, tool  # noqa: F401  (tool: a fixture)
 
@@ -153,6 +155,22 @@ def test_a_tensor_that_was_left_over_unties_nothing(tool, tmp_path, name, module
     assert missed_of_merge == missed and [key for key in expected if not torch.equal(found[key], expected[key])] == []
 
 
+def table():
+    """Of the written file: {class: (model_type, {(kind, name, name), …}, whether layers are tied)}."""
+    text = (pathlib.Path(__file__).parents[3] / "store/checkpoint/known_ties.cpp").read_text()
+    ties = {number: set(re.findall(r'\{k(Head|More), "(.+?)", "(.+?)"\}', rows)) for number, rows in re.findall(r"(kTies\d+) = \{\{(.+?)\}\};", text, re.S)}
+    return {name: (kind, ties[number], layers == "true") for kind, name, number, layers in re.findall(r'\{"(.+?)", "(\w+)", (kTies\d+), (\w+)\}', text)}
+
+
+@pytest.mark.parametrize("only", [[name for name in QUICK if hasattr(transformers, name)], pytest.param(None, marks=pytest.mark.full)])
+def test_the_table_of_ties_is_what_the_classes_say(only):
+    groups = make_known_ties.known_ties(only)
+
+    found = {name: (kind, {(tie.capitalize(), one, other) for tie, one, other in pairs}, layers)
+             for (pairs, layers), those in groups.items() for kind, name in those}  # fmt: skip
+    assert {name: row for name, row in table().items() if only is None or name in only} == found
+
+
 @pytest.mark.parametrize("config", [{}, {"model_type": "my_translator", "architectures": ["MyTranslator"]}])
 def test_a_model_that_nobody_knows_keeps_its_names_and_its_configuration(tool, tmp_path, config):  # noqa: F811
     folder = tmp_path / "checkpoint-1"
@@ -175,12 +193,12 @@ def test_a_long_configuration_is_edited_in_its_length(tool, tmp_path):  # noqa: 
         folder.mkdir(parents=True)
         heads = {f"part{number}.lm_head.weight": torch.ones(1) for number in range(count // 10)}
         save_file({"lm_head.weight": torch.ones(2), "model.embed_tokens.weight": torch.zeros(2), **heads}, folder / "model.safetensors")
-        (folder / "config.json").write_text(json.dumps({f"key{number}": number for number in range(count)} | {"dtype": "float32"}))
+        (folder / "config.json").write_text(json.dumps({f"key{number}": number for number in range(count)} | {"dtype": "float32", "model_type": "llama"}))
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / f"{count}" / "out", "--dtype", "bfloat16")
         spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         after = json.loads((tmp_path / f"{count}" / "out" / "config.json").read_text())
-        assert after["dtype"] == "bfloat16" and after["tie_word_embeddings"] is False and len(after) == count + 2
+        assert after["dtype"] == "bfloat16" and after["tie_word_embeddings"] is False and len(after) == count + 3
         return spent
 
     assert seconds(200_000) < 10 * max(seconds(50_000), 0.05)

@@ -267,8 +267,10 @@ TEST_CASE("the output head of a class is called as transformers calls it, or is 
         "language_model.lm_head.weight");
   CHECK(head("XLMRobertaModel", "embeddings.word_embeddings.weight") == "none");
   CHECK(head("LlamaForTokenClassification", "model.embed_tokens.weight") == "none");
-  // Another class's, of the same embedding.
-  CHECK(head("TrOCRForCausalLM", "model.decoder.embed_tokens.weight") == "not known");
+  // Not called lm_head.
+  CHECK(head("TrOCRForCausalLM", "model.decoder.embed_tokens.weight") ==
+        "output_projection.weight");
+  CHECK(head("TrOCRForCausalLM", "embed_tokens.weight") == "not known");
   CHECK(head("InternVLChatModel", "language_model.model.embed_tokens.weight") == "not known");
   CHECK(head("ChatGLMForConditionalGeneration", "transformer.embedding.word_embeddings.weight") ==
         "not known");

@@ -147,33 +147,36 @@ TEST_CASE("a configuration ties an embedding and a head only where they are equa
     return *run.files.content("/out/merged/config.json");
   };
   const std::string tied =
-      R"({"tie_word_embeddings":true,"text_config":{"tie_word_embeddings":true}})";
-  const std::string loose = R"({"tie_word_embeddings":false})";
+      R"({"model_type":"llava","tie_word_embeddings":true,"text_config":{"model_type":"llama",)"
+      R"("tie_word_embeddings":true}})";
+  const std::string loose = R"({"model_type":"llama","tie_word_embeddings":false})";
 
   CHECK(merged_config(tied, 2, false) == tied);
   CHECK(nlohmann::json::parse(merged_config(tied, 3, true)) ==
-        nlohmann::json::parse(
-            R"({"tie_word_embeddings":false,"text_config":{"tie_word_embeddings":false}})"));
+        nlohmann::json::parse(R"({"model_type":"llava","tie_word_embeddings":false,"text_config":)"
+                              R"({"model_type":"llama","tie_word_embeddings":false}})"));
   CHECK(merged_config(loose, 3, false) == loose);
   // A configuration that says nothing may tie by the default of its class.
-  CHECK(nlohmann::json::parse(merged_config("{}", 3, true)) == nlohmann::json::parse(loose));
+  CHECK(nlohmann::json::parse(merged_config(R"({"model_type":"llama"})", 3, true)) ==
+        nlohmann::json::parse(loose));
+  CHECK(merged_config("{}", 3, false) == "{}");
 }
 
 TEST_CASE("embeddings are compared with the head under the names that families give them") {
   struct Case {
     std::string embedding;
     std::string head;
+    std::string model_type;
     bool untied;
   };
   for (const Case& each :
-       {Case{"transformer.word_embeddings.weight", "lm_head.weight", true},
-        {"gpt_neox.embed_in.weight", "embed_out.weight", true},
-        {"model.tok_embeddings.weight", "output.weight", true},
-        {"tok_embeddings.weight", "lm_head.weight", true},
-        {"language_model.transformer.wte.weight", "language_model.lm_head.weight", true},
-        {"model.embed_tokens.weight", "layers.0.output.weight", false},
-        {"model.position_embeddings.weight", "lm_head.weight", false},
-        {"model.embed_tokens.weight", "other.weight", false}}) {
+       {Case{"transformer.word_embeddings.weight", "lm_head.weight", "bloom", true},
+        {"gpt_neox.embed_in.weight", "embed_out.weight", "gpt_neox", true},
+        {"git.embeddings.word_embeddings.weight", "output.weight", "git", true},
+        {"language_model.transformer.wte.weight", "language_model.lm_head.weight", "gpt2", false},
+        {"model.embed_tokens.weight", "layers.0.output.weight", "llama", false},
+        {"model.position_embeddings.weight", "lm_head.weight", "opt", true},
+        {"model.embed_tokens.weight", "other.weight", "llama", false}}) {
     Run run;
     CAPTURE(each.embedding, each.head);
     // A further one that differs, too, or where nothing is compared.
@@ -184,7 +187,8 @@ TEST_CASE("embeddings are compared with the head under the names that families g
                 each.embedding + R"(":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)" +
                 R"("zz.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})",
             bytes_of<float>({1, 2, 1, 3, each.untied ? 4.0F : 1.0F, 2})));
-    run.files.put_file("/run/checkpoint-7/config.json", R"({"tie_word_embeddings":true})");
+    run.files.put_file("/run/checkpoint-7/config.json",
+                       R"({"model_type":")" + each.model_type + R"(","tie_word_embeddings":true})");
 
     const auto report = merge(run.files, run.request({7}));
 
@@ -216,7 +220,8 @@ TEST_CASE("a head is tied as long as it equals one of several embeddings of its 
             R"("other.embed_tokens.weight":{"dtype":"F32","shape":)" +
                 each.shape + R"(,"data_offsets":[16,24]}})",
             bytes_of<float>(values)));
-    run.files.put_file("/run/checkpoint-7/config.json", R"({"tie_word_embeddings":true})");
+    run.files.put_file("/run/checkpoint-7/config.json",
+                       R"({"model_type":"llama","tie_word_embeddings":true})");
 
     const auto report = merge(run.files, run.request({7}));
 
@@ -246,10 +251,10 @@ TEST_CASE("what a tie filled is written under its own name where the tie is give
     return true;
   };
 
-  CHECK(merged(3, R"({"tie_word_embeddings":true})"));
-  CHECK(merged(3, "{}"));
-  CHECK_FALSE(merged(2, R"({"tie_word_embeddings":true})"));
-  CHECK_FALSE(merged(3, R"({"tie_word_embeddings":false})"));
+  CHECK(merged(3, R"({"model_type":"bert","tie_word_embeddings":true})"));
+  CHECK(merged(3, R"({"architectures":["BertForMaskedLM"]})"));
+  CHECK_FALSE(merged(2, R"({"model_type":"bert","tie_word_embeddings":true})"));
+  CHECK_FALSE(merged(3, R"({"model_type":"bert","tie_word_embeddings":false})"));
 }
 
 TEST_CASE("a flag that scales is kept, and that is reported") {
@@ -284,13 +289,15 @@ TEST_CASE("only the flags of a head that differs are changed") {
           bytes_of<float>({1, 2, 3, 4, 5})));
   run.files.put_file("/run/checkpoint-7/config.json",
                      R"({"talker_config":{"tie_word_embeddings":true},)"
+                     R"("architectures":["Qwen2_5OmniForConditionalGeneration"],)"
                      R"("thinker_config":{"text_config":{"tie_word_embeddings":true}}})");
 
   REQUIRE(merge(run.files, run.request({7})).has_value());
 
   CHECK(nlohmann::json::parse(*run.files.content("/out/merged/config.json")) ==
         nlohmann::json::parse(
-            R"({"talker_config":{"tie_word_embeddings":true},"thinker_config":)"
+            R"({"talker_config":{"tie_word_embeddings":true},)"
+            R"("architectures":["Qwen2_5OmniForConditionalGeneration"],"thinker_config":)"
             R"({"text_config":{"tie_word_embeddings":false},"tie_word_embeddings":false}})"));
 }
 

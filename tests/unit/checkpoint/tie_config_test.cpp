@@ -6,8 +6,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "store/checkpoint/tied_names.h"
-
 namespace evalcar::checkpoint {
 namespace {
 
@@ -30,14 +28,6 @@ std::vector<std::string> flags(const TieConfig& config, std::string_view tensor)
 }
 
 using Texts = std::vector<std::string>;
-
-/// What is missing, as "name <- source".
-Texts missing(const std::vector<std::string_view>& names) {
-  Texts found;
-  for (const TiedName& tie : names_without_tensor(names, true))
-    found.push_back(tie.name + " <- " + std::string(names[tie.source]));
-  return found;
-}
 
 }  // namespace
 
@@ -132,25 +122,6 @@ TEST_CASE("what can be no part takes no place among the parts") {
     CHECK(flags(config, "lm_head.weight") == Texts{"=false", "text_config=true"});
     CHECK(flags(config, key + ".lm_head.weight") == Texts{"=false", "text_config=true"});
   }
-}
-
-TEST_CASE("what a tie filled is told by the names of the files") {
-  CHECK(missing({"cls.predictions.bias", "cls.predictions.decoder.weight"}) ==
-        Texts{"cls.predictions.decoder.bias <- cls.predictions.bias"});
-  CHECK(missing({"lm_head.decoder.bias", "lm_head.decoder.weight"}) ==
-        Texts{"lm_head.bias <- lm_head.decoder.bias"});
-  CHECK(missing({"lm_head.bias", "lm_head.weight"}).empty());
-  CHECK(missing({"cls.predictions.bias"}).empty());
-  CHECK(missing({"esm.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.weight"})
-            .empty());
-  CHECK(missing({"model.decoder.layers.0.fc1.weight", "model.encoder.embed_tokens.weight",
-                 "model.shared.weight"}) ==
-        Texts{"model.decoder.embed_tokens.weight <- model.shared.weight"});
-  CHECK(missing({"prophetnet.decoder.x", "prophetnet.word_embeddings.weight"}) ==
-        Texts{"prophetnet.decoder.word_embeddings.weight <- prophetnet.word_embeddings.weight"});
-  CHECK(missing({"luke.entity_embeddings.entity_embeddings.weight"}) ==
-        Texts{"entity_predictions.decoder.weight <- "
-              "luke.entity_embeddings.entity_embeddings.weight"});
 }
 
 }  // namespace evalcar::checkpoint

@@ -159,7 +159,8 @@ def test_fd_exhaustion_accept(bench):
 
 ROUTES = [("GET", "/health"), ("GET", "/tasks"), ("GET", "/models"), ("GET", "/queue"), ("GET", "/jobs/x"), ("DELETE", "/jobs/x"),
           ("POST", "/evaluate"), ("POST", "/merge"), ("GET", "/metrics"), ("GET", "/"), ("GET", "/page/data"), ("GET", "/page/events"), ("GET", "/page/samples"),
-          ("POST", "/page/retry"), ("GET", "/nothing")]  # fmt: skip
+          ("POST", "/page/retry"), ("POST", "/page/cancel"), ("POST", "/page/pin"), ("POST", "/page/unpin"),
+          ("GET", "/nothing")]  # fmt: skip
 
 
 def test_host_rebinding(bench):

@@ -84,6 +84,19 @@ Result<std::vector<state::Evaluation>> BestKept::bearers(const state::Evaluation
   return rows;
 }
 
+/// Whoever waits to be measured loses nothing for what is only kept: no more is taken for that than
+/// the disk guard would leave.
+std::uint64_t BestKept::room_for_copy() const {
+  const std::uint64_t budget = space_.lease_budget();
+  return std::min(space_.copy_budget(), budget - std::min(budget, stage_.held().bytes()));
+}
+
+/// A link costs nothing while the trainer has the files; a clone counts from the beginning.
+bool BestKept::fits(const stage::Lease& lease) const {
+  if (lease.method == stage::Method::kCloned) return stage_.held().bytes() <= space_.lease_budget();
+  return lease.method != stage::Method::kInPlace;
+}
+
 /// The folder of a lease with these weights, taken now if need be; "" if there are none any more.
 Result<std::string> BestKept::place_of(const state::Evaluation& row) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, bearers(row));
@@ -99,9 +112,10 @@ Result<std::string> BestKept::place_of(const state::Evaluation& row) {
     const bool there = seen != view_.complete.end() &&
                        seen->second.fingerprint == state::content_fingerprint(files);
     if (!there || refused_.contains(lease_name(bearer))) continue;
-    const auto lease = stage_.acquire(lease_name(bearer), seen->second.path, seen->second.files,
-                                      space_.copy_budget());
-    if (lease.has_value() && lease->method != stage::Method::kInPlace) return dir;
+    const auto lease =
+        stage_.acquire(lease_name(bearer), seen->second.path, seen->second.files, room_for_copy());
+    if (lease.has_value() && fits(*lease)) return dir;
+    if (lease.has_value()) EVALCAR_RETURN_IF_ERROR(stage_.release(dir));
     refused_.insert(lease_name(bearer));
   }
   return std::string();
@@ -233,12 +247,12 @@ Result<bool> BestKept::give_up_worst(const stage::Held& held, bool room_is_short
     EVALCAR_RETURN_IF_ERROR(stage_.release(place->dir));
     spdlog::warn("{}: one of the best, no longer kept: disk space is short", place->title);
     kept_.names.erase(name);
-    if (forgotten.has_value()) {
-      told_.erase(place->key);
-    } else {
-      due_ = true;  // the path is taken back when the store takes it
-    }
+    // A copy, of what the trainer still has, would be taken and given up by turns.
+    refused_.insert(name);
+    // Else the path is taken back when the store takes it.
+    if (forgotten.has_value()) told_.erase(place->key);
     places_.erase(std::next(place).base());
+    due_ = trim_due_ = true;  // the next best may be there, and cost nothing yet
     changed_ = true;
     return true;
   }

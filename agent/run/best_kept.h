@@ -4,6 +4,7 @@
 // The best by numbers of today's settings; while those are fewer than K, the best of earlier
 // settings stay, too. Which they are follows from the rows alone, so that a start finds the same
 // ones again: whatever was released stays so, and the leases of those that were overtaken go.
+// Where the disk guard gave one up, the next best of which the weights are there takes its place.
 // `kept_path` of best.json is the folder of such a lease; a hard link shares the inode, so it is
 // only named while its files are those that were measured.
 #pragma once
@@ -52,7 +53,8 @@ class BestKept {
   Result<std::vector<std::string>> names_of(std::int64_t run_id) const;
   /// Whether the lease of this row stays, by the last ranking.
   bool holds(const state::Evaluation& row) const;
-  /// Gives up the lease of the worst of them that keeps anything on disk; false: there is none.
+  /// Gives up the lease of the worst of them that keeps anything on disk; false: there is none. Its
+  /// place goes to the next best that is there, in the next step(); it is itself not taken again.
   /// `room_is_short`: also where the store cannot be told yet.
   Result<bool> give_up_worst(const stage::Held& held, bool room_is_short);
   /// Whether best.json may say something else than when it was written.
@@ -72,6 +74,8 @@ class BestKept {
 
   Status read_kept(std::int64_t run_id);
   Result<std::vector<state::Evaluation>> bearers(const state::Evaluation& row) const;
+  std::uint64_t room_for_copy() const;
+  bool fits(const stage::Lease& lease) const;
   Result<std::string> place_of(const state::Evaluation& row);
   Status trim(Slice& slice);
 
@@ -89,7 +93,8 @@ class BestKept {
   bool due_ = true;
   bool trim_due_ = true;
   bool changed_ = false;
-  std::set<std::string> refused_;  ///< leases that cannot be taken here: not tried at every turn
+  /// Leases that cannot be taken here, or were given up: not tried at every turn.
+  std::set<std::string> refused_;
   std::string complaint_;
 };
 

@@ -175,7 +175,7 @@ def test_what_is_kept_counts_against_the_budget_and_goes_last(bench):
         hashes[step] = save(bench, sidecar, step, seed=f"27 {step}")
         sidecar.wait_for(lambda s, step=step: (step, "regular") in s.published(), what="its result")
     ranked = sorted(hashes, key=lambda step: -value_of(hashes[step]))
-    assert ranked == [10, 25, 20, 5, 15]  # other weights rank the newest lower: it is kept if the guard came first
+    assert ranked == [10, 25, 20, 5, 15]
     # The newest is still the trainer's, and costs nothing.
     sidecar.wait_for(lambda s: leases(bench.run) == names_of([10, 25]), timeout=20, what="the budget")
     assert sidecar.published() == {(step, "regular") for step in hashes}

@@ -87,11 +87,14 @@ Status clear_place(const std::string& path, const sockaddr_un& address) {
                       "server.unix_socket: " + path + " is another kind of file; it stays");
   }
   const OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (probe.get() < 0) return errno_error("socket", path, errno);
   const auto* const target = reinterpret_cast<const sockaddr*>(&address);  // as POSIX wants it
   if (::connect(probe.get(), target, sizeof address) == 0 || errno == EAGAIN) {
     return make_error(ErrorCode::kUnavailable,
                       "server.unix_socket: " + path + ": somebody else answers there");
   }
+  // Whatever else went wrong does not show that nobody listens.
+  if (errno != ECONNREFUSED) return errno_error("connect", path, errno);
   if (::unlink(path.c_str()) != 0) return errno_error("unlink", path, errno);
   return {};
 }

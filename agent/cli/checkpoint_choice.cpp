@@ -4,8 +4,8 @@
 
 #include "store/base/text.h"
 #include "store/checkpoint/home_place.h"
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/output_place.h"
+#include "store/checkpoint/top_numbers.h"
 
 namespace evalcar::cli {
 namespace {
@@ -19,7 +19,6 @@ constexpr std::string_view kStepPlace = "{step}";
 /// DeepSpeed's folder within a checkpoint, and HuggingFaceStorageWriter's.
 constexpr std::string_view kPartitions = "global_step{step}";
 constexpr std::string_view kSharded = "sharded";
-constexpr std::uint64_t kMaxTrainerStateBytes = std::uint64_t{512} << 20U;
 
 Error usage(std::string message) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message));
@@ -142,12 +141,14 @@ std::optional<std::int64_t> step_of_checkpoint(const FileSystem& files, const st
 std::string two_steps(const FileSystem& files, const std::string& folder,
                       const std::vector<std::string>& patterns) {
   const auto named = step_in_name(folder, patterns);
-  const auto told = checkpoint::top_level_number(files, join_path(folder, "trainer_state.json"),
-                                                 "global_step", kMaxTrainerStateBytes);
-  if (!named || !told.has_value() || !told->has_value()) return "";
-  if (static_cast<std::uint64_t>(*named) == **told) return "";
+  const auto numbers =
+      checkpoint::top_level_numbers(files, join_path(folder, "trainer_state.json"), {"global_step"},
+                                    checkpoint::kMaxTrainerStateBytes);
+  if (!named || !numbers.has_value()) return "";
+  const auto told = checkpoint::whole_number(*numbers, "global_step");
+  if (!told.has_value() || *told == *named) return "";
   return printable(folder) + " is of step " + std::to_string(*named) +
-         " by its name, but of step " + std::to_string(**told) + " by its trainer_state.json";
+         " by its name, but of step " + std::to_string(*told) + " by its trainer_state.json";
 }
 
 std::string pattern_hint(const FileSystem& files, const std::string& run) {

@@ -9,8 +9,8 @@
 
 #include "agent/cli/doctor.h"
 #include "agent/run/home_move.h"
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout.h"
+#include "store/checkpoint/top_numbers.h"
 
 namespace evalcar::cli {
 namespace {
@@ -19,7 +19,6 @@ using Level = Finding::Level;
 
 constexpr std::uint64_t kLittleBytes = std::uint64_t{4} << 30U;
 constexpr std::uint64_t kFewInodes = 1000;
-constexpr std::uint64_t kMostStateBytes = std::uint64_t{64} << 20U;
 
 Finding check_space(const FileSystem& files, const config::Settings& settings,
                     const std::string& dir) {
@@ -137,10 +136,12 @@ std::int64_t save_steps_of(const FileSystem& files,
                            const std::map<std::int64_t, std::string>& checkpoints) {
   if (checkpoints.empty()) return 0;
   const auto newest = checkpoints.rbegin();
-  const auto told = checkpoint::top_level_number(
-      files, join_path(newest->second, "trainer_state.json"), "save_steps", kMostStateBytes);
-  if (told.has_value() && told->has_value() && **told > 0 && **told < (std::uint64_t{1} << 40U)) {
-    return static_cast<std::int64_t>(**told);
+  const auto numbers =
+      checkpoint::top_level_numbers(files, join_path(newest->second, "trainer_state.json"),
+                                    {"save_steps"}, checkpoint::kMaxTrainerStateBytes);
+  if (numbers.has_value()) {
+    const auto told = checkpoint::whole_number(*numbers, "save_steps");
+    if (told.has_value() && *told > 0 && *told < (std::int64_t{1} << 40U)) return *told;
   }
   if (checkpoints.size() < 2) return 0;
   return newest->first - std::next(newest)->first;

@@ -18,9 +18,10 @@ struct TrainerState {
   bool is_last() const { return max_steps > 0 && global_step >= max_steps; }
 };
 
-/// Reads `<folder>/trainer_state.json`; absent where there is none that can be read. The log of
-/// the whole run in it is passed over, not kept.
-std::optional<TrainerState> read_trainer_state(const FileSystem& files, const std::string& folder);
+/// Reads `<folder>/trainer_state.json`. The log of the whole run in it is passed over, not kept.
+/// Errors as checkpoint::top_level_numbers: kCorruption where it stays unreadable while nobody
+/// writes it anew.
+Result<TrainerState> read_trainer_state(const FileSystem& files, const std::string& folder);
 
 /// trainer_args.save_steps of the configuration that lmms-engine leaves in the output directory
 /// (config.yaml); 0: there is none.

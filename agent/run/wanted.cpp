@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "agent/run/evaluation_settings.h"
 #include "agent/run/rows.h"
@@ -120,15 +121,25 @@ void Wanted::forget() {
 const TrainerState* Wanted::trainer_state(std::int64_t step) const {
   const auto known = trainer_states_.find(step);
   const TrainerState* const before =
-      known == trainer_states_.end() ? nullptr : &known->second.state;
+      known == trainer_states_.end() || !known->second.state ? nullptr : &*known->second.state;
   const auto there = view_.present.find(step);
   if (there == view_.present.end()) return before;
   const auto now = files_.info_followed(join_path(there->second, "trainer_state.json"));
   if (!now.has_value()) return before;
-  if (before != nullptr && known->second.file.same_content_identity(*now)) return before;
+  if (known != trainer_states_.end() && known->second.file.same_content_identity(*now)) {
+    return before;
+  }
   const auto read = read_trainer_state(files_, there->second);
-  if (!read.has_value()) return nullptr;
-  return &(trainer_states_[step] = {*now, *read}).state;
+  if (read.has_value()) return &*(trainer_states_[step] = {*now, *read}).state;
+  if (read.error().code != ErrorCode::kCorruption) return nullptr;
+  trainer_states_[step] = {*now, std::nullopt};
+  if (!std::exchange(unreadable_told_, true)) {
+    spdlog::warn(
+        "{}; it is not read: by epochs every checkpoint is evaluated, and the last step is not "
+        "known (watch.exit_at_max_steps)",
+        read.error().message);
+  }
+  return nullptr;
 }
 
 bool Wanted::ends_training(std::int64_t step) const {

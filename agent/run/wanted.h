@@ -76,10 +76,11 @@ class Wanted {
   std::optional<std::int64_t> last_step_;
   struct KnownState {
     FileInfo file;
-    TrainerState state;
+    std::optional<TrainerState> state;  ///< absent: it cannot be read
   };
   mutable std::map<std::int64_t, KnownState> trainer_states_;  ///< by step; a file is read once
   mutable bool mismatch_known_ = false;
+  mutable bool unreadable_told_ = false;
 };
 
 }  // namespace evalcar::run

@@ -94,9 +94,8 @@ struct ShardSet {
 ShardSet judge_shards(const FileSystem& files, const std::string& shard_folder,
                       std::string_view stem);
 
-/// The larger JSON files are bounded too: trainer_state.json holds the whole log of a run.
+/// The larger JSON files are bounded too.
 inline constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
-inline constexpr std::uint64_t kMaxTrainerStateBytes = std::uint64_t{512} << 20U;
 inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{100} << 20U;
 
 }  // namespace evalcar::checkpoint

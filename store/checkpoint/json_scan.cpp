@@ -174,26 +174,16 @@ class Events final : public json::json_sax_t {
   std::size_t last_end_ = 0;  // where the token before ended, or a byte later
 };
 
-/// Only looks at the shape of the document, and for one number at the top.
-class TopLevel final : public JsonVisitor {
+/// Only looks at the shape of the document.
+class Shape final : public JsonVisitor {
  public:
-  explicit TopLevel(std::string_view key) : key_(key) {}
-  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.empty()) return "expected an object at the top";
-    if (path.size() == 1 && path[0] == key_ && value.kind == JsonScalar::Kind::kUnsigned) {
-      number = value.number;
-    }
-    return {};
+  std::string scalar(const JsonPath& path, const JsonScalar& /*value*/) override {
+    return path.empty() ? "expected an object at the top" : "";
   }
   std::string open(const JsonPath& path, bool is_array) override {
     return path.empty() && is_array ? "expected an object at the top" : "";
   }
   std::string close(const JsonPath&) override { return {}; }
-
-  std::optional<std::uint64_t> number;
-
- private:
-  std::string_view key_;
 };
 
 /// Whether text that does not parse could be the beginning of an object that is being written: it
@@ -258,32 +248,6 @@ void replace_non_finite(std::string& text) {
   }
 }
 
-namespace {
-
-Result<std::optional<std::uint64_t>> number_in(std::string_view text, const std::string& path,
-                                               std::string_view key) {
-  TopLevel visitor(key);
-  constexpr std::size_t kMaxDepth = 256;
-  if (Status scanned = scan_json(text, path, kMaxDepth, visitor); !scanned.has_value()) {
-    if (may_still_grow(text)) {
-      return make_error(ErrorCode::kUnavailable,
-                        path + ": ends before its JSON does (still being written, or torn)");
-    }
-    return scanned.error();
-  }
-  return visitor.number;
-}
-
-}  // namespace
-
-Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
-                                                      const std::string& path, std::string_view key,
-                                                      std::uint64_t limit_bytes) {
-  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, limit_bytes));
-  replace_non_finite(text);
-  return number_in(text, path, key);
-}
-
 Status check_json_object(const FileSystem& files, const std::string& path,
                          std::uint64_t limit_bytes) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, limit_bytes));
@@ -293,8 +257,12 @@ Status check_json_object(const FileSystem& files, const std::string& path,
 Status check_json_object(std::string_view text, const std::string& where) {
   std::string finite(text);
   replace_non_finite(finite);
-  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const auto ignored, number_in(finite, where, {}));
-  return {};
+  Shape shape;
+  constexpr std::size_t kMaxDepth = 256;
+  Status scanned = scan_json(finite, where, kMaxDepth, shape);
+  if (scanned.has_value() || !may_still_grow(finite)) return scanned;
+  return make_error(ErrorCode::kUnavailable,
+                    where + ": ends before its JSON does (still being written, or torn)");
 }
 
 }  // namespace evalcar::checkpoint

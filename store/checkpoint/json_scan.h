@@ -59,10 +59,4 @@ Status check_json_object(std::string_view text, const std::string& where);
 /// stay.
 void replace_non_finite(std::string& text);
 
-/// The unsigned integer at the top-level key `key` of a JSON file that Python wrote (see
-/// replace_non_finite); absent if there is none. Errors as check_json_object.
-Result<std::optional<std::uint64_t>> top_level_number(const FileSystem& files,
-                                                      const std::string& path, std::string_view key,
-                                                      std::uint64_t limit_bytes);
-
 }  // namespace evalcar::checkpoint

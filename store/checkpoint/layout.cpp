@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/top_numbers.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -196,21 +197,39 @@ void set_complete(KindState& state, const LayoutScene& scene, std::vector<std::s
   for (std::string& side : side_files(scene.folder)) state.files.push_back(std::move(side));
 }
 
+namespace {
+
+/// Of a state that is too large to be read whole: only that its last brace was written. No numbers.
+Result<TopNumbers> check_end(const ReadableFile& file, const FileInfo& info,
+                             const std::string& path) {
+  std::string end(64, '\0');
+  EVALCAR_RETURN_IF_ERROR(file.read_exactly_at(info.size_bytes - end.size(),
+                                               std::as_writable_bytes(std::span<char>(end)), path));
+  const std::size_t last = end.find_last_not_of(" \t\r\n");
+  if (last != std::string::npos && end[last] == '}') return TopNumbers();
+  return make_error(ErrorCode::kUnavailable,
+                    path + ": ends before its JSON does (still being written, or torn)");
+}
+
+}  // namespace
+
 void apply_trainer_state(const LayoutScene& scene, LayoutReport& report) {
   if (!scene.folder.has("trainer_state.json")) return;
-  const auto read = [&]() -> Result<std::optional<std::uint64_t>> {
+  const std::string path = join_path(scene.folder.path, "trainer_state.json");
+  const auto read = [&]() -> Result<TopNumbers> {
     EVALCAR_ASSIGN_OR_RETURN(const auto file,
                              open_inside(scene.files, scene.folder.path, "trainer_state.json"));
-    return top_level_number(scene.files, join_path(scene.folder.path, "trainer_state.json"),
-                            "global_step", kMaxTrainerStateBytes);
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file->info());
+    if (info.size_bytes > kMaxTrainerStateBytes) return check_end(*file, info, path);
+    return top_level_numbers(scene.files, path, {"global_step"}, kMaxTrainerStateBytes);
   };
-  const auto step = read();
-  if (!step.has_value()) {
+  const auto numbers = read();
+  if (!numbers.has_value()) {
     for (KindState& state : report.kinds) {
-      if (state.completeness == Completeness::kComplete) set_incomplete(state, step.error());
+      if (state.completeness == Completeness::kComplete) set_incomplete(state, numbers.error());
     }
-  } else if (*step && **step <= static_cast<std::uint64_t>(INT64_MAX)) {
-    report.step = static_cast<std::int64_t>(**step);
+  } else if (const auto step = whole_number(*numbers, "global_step"); step.has_value()) {
+    report.step = step;
   }
 }
 

@@ -22,7 +22,7 @@ struct Place {
     files.put_directory("/proc");
     files.put_directory("/proc/2000000077");
   }
-  std::optional<TrainerState> state(const std::string& text) {
+  Result<TrainerState> state(const std::string& text) {
     files.put_file("/out/checkpoint-5/trainer_state.json", text);
     return read_trainer_state(files, "/out/checkpoint-5");
   }
@@ -48,6 +48,22 @@ TEST_CASE("of trainer_state.json the numbers at the top count, whatever its log 
   CHECK(state->save_steps == 33);
   CHECK(state->epoch == 1.98);
   CHECK_FALSE(state->is_last());
+}
+
+TEST_CASE("the log of a run of a million steps keeps nothing from being read") {
+  Place p;
+  std::string text = R"({"epoch": 1.5, "log_history": [)";
+  const std::string entry = R"({"epoch": 0.5, "grad_norm": NaN, "max_steps": 3, "step": 100},)";
+  while (text.size() < (std::size_t{130} << 20U)) text += entry;
+  text += R"({}], "global_step": 100, "max_steps": 100})";
+
+  const auto state = p.state(text);
+
+  REQUIRE(state.has_value());
+  CHECK(state->epoch == 1.5);
+  CHECK(state->is_last());
+  // A piece at a time: the file is never in memory as a whole.
+  CHECK(p.files.count("read_at") > 100);
 }
 
 TEST_CASE("a trainer state that is none, or says nothing sensible, is not known") {

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
 
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/plan.h"
@@ -121,6 +123,22 @@ TEST_CASE("the step is that of trainer_state.json where there is one") {
   const RealFileSystem files;
 
   CHECK(inspect_layout(files, scratch.at("checkpoint-5"))->step == 7);
+}
+
+TEST_CASE("a trainer's state that is too large to be read leaves the checkpoint complete") {
+  const ScratchFolder scratch;
+  write_indexed(scratch);
+  const std::string state = "checkpoint-5/trainer_state.json";
+  scratch.write(state, "{");
+  std::filesystem::resize_file(scratch.at(state), std::uintmax_t{600} << 20U);  // takes no room
+  const RealFileSystem files;
+  const auto judged = [&] { return inspect_layout(files, scratch.at("checkpoint-5")).value(); };
+
+  CHECK(judged().kinds[0].completeness == Completeness::kIncomplete);  // still being written
+
+  std::ofstream(scratch.at(state), std::ios::app) << "\n}\n";
+  CHECK(judged().kinds[0].completeness == Completeness::kComplete);
+  CHECK(judged().step == 5);
 }
 
 TEST_CASE("what is missing or short makes a checkpoint incomplete, by name") {

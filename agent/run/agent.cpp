@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "agent/run/evaluation_settings.h"
+#include "agent/run/retry_pause.h"
 
 namespace evalcar::run {
 namespace {
@@ -21,9 +22,6 @@ constexpr int kMostTriesToStart = 20;
 constexpr std::size_t kMostServed = 64;  ///< directories that jobs may bring
 constexpr seconds kIdleTurn{30};         ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
-/// A fault around the checkpoints is repaired by a person: it costs a start of the evaluator, maybe
-/// a load, to see whether it is.
-constexpr std::chrono::minutes kLongestObstacle{5};
 constexpr const char* kLeftWaiting =
     "the evaluations that are left wait with their leases; start again when this is repaired";
 
@@ -39,7 +37,7 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       started_at_(around.clock.monotonic_now()),
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
-      obstacle_until_(started_at_),
+      obstacles_(around.clock, settings.limits),
       program_(identity_of_program(around.files, around.evaluator_program)) {}
 
 Agent::~Agent() { supervisor_.stop(); }
@@ -95,8 +93,7 @@ void Agent::step_directories() {
       exit_code_ = kFailed;
     }
     if (directory->take_retry_asked()) {
-      obstacle_until_ = around_.clock.monotonic_now();
-      data_obstacle_ = false;
+      obstacles_.take_for_repaired();
       data_.hurry();
     }
     const std::set<std::int64_t> superseded = directory->take_superseded();
@@ -164,7 +161,8 @@ void Agent::look_at_program() {
 
 /// What stood in the way may be over.
 void Agent::end_pause() {
-  obstacle_until_ = schedule_again_at_ = around_.clock.monotonic_now();
+  schedule_again_at_ = around_.clock.monotonic_now();
+  obstacles_.end_pause();
   for (const auto& directory : directories_) directory->end_rest();
 }
 
@@ -191,37 +189,24 @@ void Agent::step_job() {
   } else if (obstacle.has_value()) {
     meet_obstacle(*obstacle);
   } else {
-    obstacles_ = 0;
-    data_obstacle_ = false;
+    obstacles_.clear();
   }
   end_job();
 }
 
 void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
-  ++obstacles_;
-  data_obstacle_ = obstacle.kind == protocol::kData;
-  const auto pause = std::min<milliseconds>(
-      kLongestObstacle, settings_.limits.retry_delay *
-                            (std::int64_t{1} << std::min<std::int64_t>(obstacles_ - 1, 10)));
-  obstacle_until_ = around_.clock.monotonic_now() + pause;
+  const milliseconds pause = obstacles_.meet(obstacle);
   // Should it be of this checkpoint alone after all, the others are not kept waiting by it.
-  job_->directory().rest(job_->row().id, obstacle_until_ + pause / 2);
-  if (!options_.once) return;
-  // What does not come up, or is used by others, may be a matter of the moment; the rest is not.
-  const bool of_the_moment =
-      obstacle.kind == protocol::kNoEvaluator || obstacle.kind == protocol::kDeviceBusy;
-  if (of_the_moment && obstacles_ < settings_.limits.attempts) return;
-  const bool configuration =
-      !of_the_moment && obstacle.kind != protocol::kData && obstacle.kind != protocol::kDeviceLost;
-  exit_code_ = configuration ? kConfiguration : kFailed;
+  job_->directory().rest(job_->row().id, obstacles_.until() + pause / 2);
+  if (!options_.once || obstacles_.may_pass(obstacle)) return;
+  exit_code_ = Obstacles::is_of_configuration(obstacle) ? kConfiguration : kFailed;
   spdlog::error(kLeftWaiting);
 }
 
 void Agent::rest_without_data() {
   const state::Evaluation& row = job_->row();
-  const auto pause = std::min<milliseconds>(
-      kLongestObstacle,
-      settings_.limits.retry_delay * (std::int64_t{1} << std::min<std::int64_t>(row.attempts, 10)));
+  const auto pause =
+      std::min<milliseconds>(kLongestObstacle, pause_after(settings_.limits, row.attempts + 1));
   job_->directory().rest_without_data(row.id, around_.clock.monotonic_now() + pause);
 }
 
@@ -267,8 +252,8 @@ void Agent::make_way() {
 void Agent::start_next() {
   const MonotonicTime now = around_.clock.monotonic_now();
   look_at_program();
-  if (!supervisor_.ready() || now < obstacle_until_) return;
-  if (data_obstacle_ && data_.all_missing()) return;  // the next look at the data tells
+  if (!supervisor_.ready() || now < obstacles_.until()) return;
+  if (obstacles_.of_data() && data_.all_missing()) return;  // the next look at the data tells
   const bool news = std::any_of(directories_.begin(), directories_.end(),
                                 [this](const auto& d) { return d->last_news() >= asked_at_; });
   if (!news && now < schedule_again_at_) return;  // the rows say what they said before
@@ -428,7 +413,7 @@ milliseconds Agent::until_due() const {
     for (const auto& directory : directories_) {
       waiting |= directory->waiting_count() > 0;
     }
-    if (waiting) due = std::min(due, until(std::max(schedule_again_at_, obstacle_until_)));
+    if (waiting) due = std::min(due, until(std::max(schedule_again_at_, obstacles_.until())));
   }
   return due;
 }

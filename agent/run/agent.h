@@ -15,6 +15,7 @@
 #include "agent/run/data_watch.h"
 #include "agent/run/job.h"
 #include "agent/run/job_list.h"
+#include "agent/run/obstacles.h"
 #include "agent/run/output_directory.h"
 #include "agent/supervise/supervisor.h"
 
@@ -87,8 +88,6 @@ class Agent {
   void end_pause();
   Circumstances circumstances() const;
   bool waits_for_completion() const;
-  /// Device, data, settings or the evaluator's program are at fault: every evaluation would end
-  /// alike, so none is started for a while.
   void meet_obstacle(const supervise::JobFailed& obstacle);
   /// The data of its tasks are missing, and those of others may be there: it alone waits.
   void rest_without_data();
@@ -116,10 +115,8 @@ class Agent {
   MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
   MonotonicTime newer_asked_at_{};     ///< when the rows were last asked for a newer checkpoint
   MonotonicTime job_retry_at_{};
-  std::int64_t obstacles_ = 0;      ///< met since an evaluation last went well
-  MonotonicTime obstacle_until_{};  ///< no evaluation is started before then
+  Obstacles obstacles_;
   bool begins_ = true;              ///< begin_no_more() was not called
-  bool data_obstacle_ = false;      ///< the last one was of the data
   std::string program_;             ///< identity_of_program() of what was started, or will be
   std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete
   std::string last_complaint_;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "agent/run/retry_pause.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
@@ -22,7 +23,7 @@ Status Outcomes::fail(const state::Evaluation& row, const state::AttemptFailure&
   }
   const std::int64_t failures = row.failures + 1;
   const bool quarantine = !retryable || failures >= limits_.attempts;
-  const std::string next_try = format_utc(clock_.wall_now() + waiting_.pause_after(failures));
+  const std::string next_try = format_utc(clock_.wall_now() + pause_after(limits_, failures));
   EVALCAR_RETURN_IF_ERROR(store_.fail_attempt(row.id, failure, next_try, quarantine));
   spdlog::error("{}: {} (at {}): {}", title(row),
                 quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,

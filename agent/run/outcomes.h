@@ -4,7 +4,6 @@
 #include "agent/config/settings.h"
 #include "agent/run/completion.h"
 #include "agent/run/leases.h"
-#include "agent/run/waiting_list.h"
 #include "store/base/clock.h"
 #include "store/state/store.h"
 
@@ -14,13 +13,8 @@ namespace evalcar::run {
 class Outcomes {
  public:
   Outcomes(const Clock& clock, const config::LimitSettings& limits, state::Store& store,
-           Leases& leases, Completion& completion, const WaitingList& waiting)
-      : clock_(clock),
-        limits_(limits),
-        store_(store),
-        leases_(leases),
-        completion_(completion),
-        waiting_(waiting) {}
+           Leases& leases, Completion& completion)
+      : clock_(clock), limits_(limits), store_(store), leases_(leases), completion_(completion) {}
 
   /// Failed: again after a growing pause, or quarantined; or lost, if its files are gone.
   Status fail(const state::Evaluation& row, const state::AttemptFailure& failure, bool retryable);
@@ -34,7 +28,6 @@ class Outcomes {
   state::Store& store_;
   Leases& leases_;
   Completion& completion_;
-  const WaitingList& waiting_;
 };
 
 }  // namespace evalcar::run

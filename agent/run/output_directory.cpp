@@ -85,7 +85,7 @@ OutputDirectory::OutputDirectory(const Surroundings& around, const config::Setti
       unwanted_(*store_, wanted_, leases_),
       leftovers_(*store_, stage_),
       waiting_(around.clock, settings.limits, store_->read(), wanted_, requested_),
-      outcomes_(around.clock, settings.limits, *store_, leases_, completion_, waiting_),
+      outcomes_(around.clock, settings.limits, *store_, leases_, completion_),
       status_(around.files, around.clock, *store_, settings.publish),
       silence_(around.files, around.clock, path_),
       end_(around.files, around.clock, settings.watch, path_),

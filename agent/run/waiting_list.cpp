@@ -1,7 +1,6 @@
 #include "agent/run/waiting_list.h"
 
-#include <algorithm>
-
+#include "agent/run/retry_pause.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
@@ -38,16 +37,12 @@ Result<WaitingList::Look> WaitingList::look(std::int64_t run_id, bool all_wanted
   return look;
 }
 
-std::chrono::milliseconds WaitingList::pause_after(std::int64_t failures) const {
-  return limits_.retry_delay * (std::int64_t{1} << std::clamp<std::int64_t>(failures - 1, 0, 10));
-}
-
 /// The row remembers a time of the wall clock, since it outlives the process. One that is further
 /// away than any pause shows that the clock was set back: it is not waited for.
 bool WaitingList::try_is_due(const state::Standing& row) const {
   const WallTime now = clock_.wall_now();
   return row.next_try_at <= format_utc(now) ||
-         row.next_try_at > format_utc(now + pause_after(row.failures));
+         row.next_try_at > format_utc(now + pause_after(limits_, row.failures));
 }
 
 }  // namespace evalcar::run

@@ -54,8 +54,6 @@ class WaitingList {
     resting_.clear();
     without_data_.clear();
   }
-  /// Before the `failures`-th try after a failure.
-  std::chrono::milliseconds pause_after(std::int64_t failures) const;
 
  private:
   void add(const state::Standing& row, Look& look);

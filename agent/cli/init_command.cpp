@@ -45,7 +45,7 @@ Result<DropIn> drop_in_of(const InitOptions& options, const FileSystem& files) {
   std::vector<std::string> paths = s.watch.output_dir;
   paths.insert(paths.end(), {s.publish.dir, s.store.path, s.server.unix_socket});
   for (const std::string& path : paths) {
-    if (path.empty() || path.starts_with("/")) continue;
+    if (path.empty() || path.starts_with('/')) continue;
     return make_error(ErrorCode::kInvalidArgument,
                       path + ": not an absolute path; the service begins in another folder");
   }

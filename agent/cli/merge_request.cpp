@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kChannel = 3;
-constexpr std::size_t kMostRequest = 64 * 1024;
+constexpr std::size_t kMostRequest = std::size_t{64} * 1024;
 
 std::string read_line() {
   std::string line;

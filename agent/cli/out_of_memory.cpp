@@ -22,7 +22,7 @@ std::terminate_handler earlier = nullptr;
     constexpr std::string_view kWords = "evalcar: out of memory\n";
     (void)!::write(STDERR_FILENO, kWords.data(), kWords.size());
     ::_exit(kExitFailed);
-  } catch (...) {  // said by the earlier handler
+  } catch (...) {  // NOLINT(bugprone-empty-catch): said by the earlier handler
   }
   if (earlier != nullptr) earlier();
   std::abort();

@@ -250,7 +250,7 @@ static bool is_utf8(const std::string& text) {
 /// others (JSON, event files, the database) is UTF-8.
 static Status check_names(const FileSystem& files, const std::vector<std::string>& dirs) {
   for (const std::string& dir : dirs) {
-    if (!dir.starts_with("/")) {
+    if (!dir.starts_with('/')) {
       return make_error(ErrorCode::kInvalidArgument,
                         dir + ": a relative path, and the folder that this was started in is gone");
     }

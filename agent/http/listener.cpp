@@ -81,12 +81,12 @@ void Listener::State::begin(int fd, bool local) {
   if (sessions.size() >= limits.connections) return;  // all of them are being answered
   Stream stream(io);
   beast::error_code error;
-  stream.socket().assign(asio::generic::stream_protocol(family, local ? 0 : IPPROTO_TCP), fd,
-                         error);
+  (void)stream.socket().assign(asio::generic::stream_protocol(family, local ? 0 : IPPROTO_TCP), fd,
+                               error);
   if (error) return;
   (void)owned.release();
   const std::uint64_t id = next_session++;
-  auto session = std::make_shared<Session>(*this, id, std::move(stream), std::move(peer));
+  auto session = std::make_shared<Session>(*this, id, std::move(stream), peer);
   sessions[id] = session;
   session->wait_for_request();
 }

@@ -21,7 +21,7 @@ namespace evalcar::http {
 struct ListenerLimits {
   std::size_t connections = 1'024;  ///< the one that dawdles longest makes room for another
   std::uint32_t head_bytes = 16 * 1024;
-  std::uint64_t body_bytes = 64 * 1024;
+  std::uint64_t body_bytes = std::uint64_t{64} * 1024;
   std::chrono::milliseconds head_time{10'000};  ///< from its first byte to its end
   std::chrono::milliseconds body_time{30'000};
   /// For an answer, and until a peer that acknowledges nothing any more is given up.

@@ -23,8 +23,8 @@ using Json = nlohmann::ordered_json;
 using supervise::OwnedFd;
 
 constexpr std::size_t kMostWaiting = 4;
-constexpr std::size_t kMostAnswer = 64 * 1024;
-constexpr std::size_t kMostOutput = 4 * 1024;  ///< its last words
+constexpr std::size_t kMostAnswer = std::size_t{64} * 1024;
+constexpr std::size_t kMostOutput = std::size_t{4} * 1024;  ///< its last words
 
 unsigned status_of(const Error& error) {
   if (error.code == ErrorCode::kUnsupported) return 403;

@@ -33,7 +33,7 @@ void Session::wait_for_request() {
 void Session::close() {
   leave_streams();
   beast::error_code ignored;
-  stream_.socket().shutdown(asio::socket_base::shutdown_both, ignored);
+  (void)stream_.socket().shutdown(asio::socket_base::shutdown_both, ignored);
   stream_.close();
 }
 
@@ -202,7 +202,7 @@ void Session::answer(Response response, bool keep_alive) {
 void Session::end(beast::error_code error) {
   if (error) return close();
   beast::error_code ignored;
-  stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
+  (void)stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
   waiting_ = true;
   drained_ = 0;
   stream_.expires_after(std::chrono::seconds(1));

@@ -25,7 +25,7 @@ using Stream = beast::basic_stream<asio::generic::stream_protocol>;
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(Listener::State& state, std::uint64_t id, Stream stream, Peer peer)
-      : state_(state), id_(id), stream_(std::move(stream)), peer_(std::move(peer)) {}
+      : state_(state), id_(id), stream_(std::move(stream)), peer_(peer) {}
   ~Session();
 
   void wait_for_request();

@@ -83,9 +83,8 @@ std::int64_t LiveNumbers::change_of(std::string_view version) const {
   if (epoch_.empty() || !version.starts_with(ours)) return -1;
   version.remove_prefix(ours.size());
   std::uint64_t change = 0;
-  const char* const end = version.data() + version.size();
-  const auto parsed = std::from_chars(version.data(), end, change);
-  const bool whole = parsed.ec == std::errc{} && parsed.ptr == end;
+  const auto parsed = std::from_chars(version.data(), version.data() + version.size(), change);
+  const bool whole = parsed.ec == std::errc{} && parsed.ptr == version.data() + version.size();
   if (!whole || change > change_ || change < last_removal_) return -1;
   return static_cast<std::int64_t>(change);
 }

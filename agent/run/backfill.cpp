@@ -33,15 +33,14 @@ Result<std::vector<Found>> passed_over(const state::Reader& rows, const Wanted& 
   state::EvaluationFilter filter;
   filter.run_id = run_id;
   filter.states = {EvaluationState::kSkipped, EvaluationState::kSuperseded};
-  EVALCAR_RETURN_IF_ERROR(
-      rows.for_each_evaluation(std::move(filter), [&](const state::Evaluation& row) {
-        const auto kind = checkpoint::weights_kind_from_name(row.kind);
-        if (found.size() > kMostAtOnce || !kind.has_value() || !was_passed_over(row)) return;
-        const auto seen = view.complete.find({row.step, *kind});
-        const bool is_there = seen != view.complete.end() && view.present.contains(row.step);
-        if (!is_there || row.checkpoint_id != recorder.checkpoint_of(row.step)) return;
-        if (wanted.matches(row)) found.push_back({row, &seen->second});
-      }));
+  EVALCAR_RETURN_IF_ERROR(rows.for_each_evaluation(filter, [&](const state::Evaluation& row) {
+    const auto kind = checkpoint::weights_kind_from_name(row.kind);
+    if (found.size() > kMostAtOnce || !kind.has_value() || !was_passed_over(row)) return;
+    const auto seen = view.complete.find({row.step, *kind});
+    const bool is_there = seen != view.complete.end() && view.present.contains(row.step);
+    if (!is_there || row.checkpoint_id != recorder.checkpoint_of(row.step)) return;
+    if (wanted.matches(row)) found.push_back({row, &seen->second});
+  }));
   return found;
 }
 

@@ -76,7 +76,7 @@ std::string oom_score() {
   for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
 
   const int null = ::open("/dev/null", O_RDONLY);
-  ::dup2(null, STDIN_FILENO);
+  if (null >= 0) ::dup2(null, STDIN_FILENO);
   ::dup2(start.output, STDOUT_FILENO);
   ::dup2(start.output, STDERR_FILENO);
   // All others of ours are close-on-exec; dup2 clears that flag, unless source and target agree.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr long kConnectSeconds = 10;
 constexpr long kTotalSeconds = 30;
-constexpr std::size_t kMostAnswerBytes = 64 * 1024;
+constexpr std::size_t kMostAnswerBytes = std::size_t{64} * 1024;
 
 /// The functions of libcurl that are used.
 struct Library {

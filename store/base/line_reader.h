@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -34,7 +35,7 @@ class LineReader {
   /// cut.
   Result<Found> next();
   /// The line that next() found, without its newline.
-  std::string take_line() { return std::move(line_); }
+  std::string take_line() { return std::exchange(line_, {}); }
   /// Where the line that next() found begins in the file.
   std::uint64_t line_begin() const { return line_begin_; }
   /// Behind the last newline that next() met.

@@ -188,7 +188,7 @@ class Overlay {
     const auto check = [&](const std::string& weight, bool is_copy) -> Status {
       const std::string why = untold_ties(plan_, ties, weight, is_copy);
       if (why.empty()) return {};
-      return error(ErrorCode::kUnsupported, "changes the embedding " + quote_name(weight) + why +
+      return error(ErrorCode::kUnsupported, "changes " + quote_name(weight) + why +
                                                 "; merge it with peft (merge_and_unload)");
     };
     for (const auto& [weight, tensor] : replacements_) {

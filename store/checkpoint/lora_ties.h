@@ -20,6 +20,7 @@ struct BaseTies {
   bool tied = false;         ///< tie_word_embeddings is true
   bool untied = false;       ///< it is false, and nowhere true
   std::string architecture;  ///< the first of its `architectures`; "" where it names none
+  std::string model_type;    ///< "" where it says none
   /// The model has an output head, also where `architecture` has none: an adapter of a language
   /// model over a base that was published without one.
   bool has_head = false;
@@ -43,7 +44,8 @@ Result<std::optional<TiedWeights>> find_tied_weights(const Plan& base, const Bas
 Status check_equal(const FileSystem& files, const Plan& plan, std::size_t embedding,
                    std::size_t head);
 
-/// Why `weight`, an embedding whose ties are not followed, cannot be changed, in words that follow
+/// Why `weight`, which is tied to others than one embedding and one head that are known by their
+/// names, cannot be changed, in words that follow
 /// its name; empty where it can, or is another tensor. `is_copy`: the adapter has a copy of it.
 std::string untold_ties(const Plan& base, const BaseTies& ties, const std::string& weight,
                         bool is_copy);

@@ -142,14 +142,15 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
   }
   found.flags.push_back(flag_of(at, true));
   if (in_text) found.flags.push_back(flag_of(Path(at.begin(), at.end() - 1), true));
-  const auto add_within = [&](std::string_view key) {
+  const auto add_within = [&](std::string_view key, bool is_needed) {
     if (step_into(std::string(key))) {
-      found.flags.push_back(flag_of(at, false));
+      found.flags.push_back(flag_of(at, is_needed));
       at.pop_back();
     }
   };
-  for (const std::string_view key : kTextParts) add_within(key);
-  for (const std::string_view key : kDecoderParts) add_within(key);
+  // transformers 4 asks these alone, and many of their classes tie by default.
+  for (const std::string_view key : kTextParts) add_within(key, true);
+  for (const std::string_view key : kDecoderParts) add_within(key, false);
   if (!is_known || (!found.said(true) && !found.said(false))) {
     for (const Path& path : tying_) {
       const auto is_it = [&](const TieFlag& flag) { return flag.part == path; };

@@ -33,6 +33,14 @@ struct TiedName {
   std::size_t source = 0;  ///< index of the tensor
 };
 
+/// What a class ties, or where it is not known all that are of one kind.
+struct ListedTies {
+  std::vector<KnownTie> ties;
+  bool is_class = false;
+  bool ties_layers = false;
+};
+ListedTies listed_ties_of(std::string_view architecture, std::string_view model_type);
+
 /// Refers to the configuration and to the names, which outlive it.
 class TiedHeads {
  public:
@@ -45,17 +53,11 @@ class TiedHeads {
   std::vector<TiedName> missing() const;
 
  private:
-  /// What a class ties, or several of one kind together.
-  struct Ties {
-    std::vector<KnownTie> ties;
-    bool is_class = false;
-    bool ties_layers = false;
-  };
-
-  static Ties ties_of(std::string_view architecture, std::string_view model_type);
+  using Ties = ListedTies;
   bool has(std::string_view prefix, std::string_view name) const;
   bool has_module_of(const std::string& name) const;
   bool is_listed(const Ties& known, std::string_view prefix, std::string_view head) const;
+  bool lacks_other_head(const Ties& known, std::string_view prefix, std::string_view head) const;
   bool is_called_as_some_head(const TieFlags& flags, std::string_view prefix) const;
   void add_missing(const Ties& known, const std::string& prefix,
                    std::map<std::string, std::size_t>& missing) const;

@@ -12,6 +12,19 @@ using namespace evalcar;
 using namespace evalcar::checkpoint;
 using namespace evalcar::checkpoint::testing;
 
+namespace {
+
+void with_update_of(Adapter& adapter, const std::string& module, bool embedding) {
+  adapter.config.erase("target_modules");
+  adapter.tensors = {
+      {Adapter::named(module + (embedding ? ".lora_embedding_A" : ".lora_A.weight")),
+       embedding ? std::vector<std::int64_t>{2, 6} : std::vector<std::int64_t>{2, 4}},
+      {Adapter::named(module + (embedding ? ".lora_embedding_B" : ".lora_B.weight")),
+       embedding ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{6, 2}}};
+}
+
+}  // namespace
+
 TEST_CASE("an adapter's update is added to its base's tensor, the others are the base's") {
   const Adapter adapter;
   const auto plan = adapter.plan();
@@ -187,14 +200,6 @@ TEST_CASE("an adapter of another model is refused") {
 }
 
 TEST_CASE("what changes one of two tied weights changes both, but for a copy that is trained") {
-  const auto with_update_of = [](Adapter& adapter, const std::string& module, bool embedding) {
-    adapter.config.erase("target_modules");
-    adapter.tensors = {
-        {Adapter::named(module + (embedding ? ".lora_embedding_A" : ".lora_A.weight")),
-         embedding ? std::vector<std::int64_t>{2, 6} : std::vector<std::int64_t>{2, 4}},
-        {Adapter::named(module + (embedding ? ".lora_embedding_B" : ".lora_B.weight")),
-         embedding ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{6, 2}}};
-  };
   const auto is_updated = [](const Plan& plan, const char* name) {
     const TensorPlan* const tensor = plan.find(name);
     return tensor != nullptr && tensor->update != nullptr;
@@ -252,6 +257,69 @@ TEST_CASE("what changes one of two tied weights changes both, but for a copy tha
     adapter.base.insert(adapter.base.begin(), {"decoder.embed_tokens.weight", {6, 4}});
     with_update_of(adapter, "model.embed_tokens", true);
     says(adapter.refusal(), "unsupported", "cannot be told");
+  }
+}
+
+TEST_CASE("what a class ties to more than one embedding and its head is refused") {
+  struct Case {
+    const char* architecture;
+    std::vector<const char*> base;  // beside the adapter's own
+    const char* module;
+    bool copied;
+    bool accepted;
+  };
+  constexpr const char* kEntities = "luke.entity_embeddings.entity_embeddings";
+  constexpr const char* kViltWords = "vilt.embeddings.text_embeddings.word_embeddings";
+  for (const Case& each : std::vector<Case>{
+           // The entities' head keeps the old ones, and has no tensor here.
+           {"LukeForMaskedLM", {kEntities}, kEntities, true, false},
+           {"LukeForMaskedLM", {kEntities}, kEntities, false, true},
+           {"LukeForMaskedLM", {kEntities, "entity_predictions.decoder"}, kEntities, false, false},
+           {"ViltForMaskedLM", {kViltWords, "mlm_score.decoder"}, kViltWords, false, false},
+           {"ViltForMaskedLM",
+            {kViltWords, "mlm_score.decoder"},
+            "mlm_score.decoder",
+            false,
+            false},
+           {"RwkvForCausalLM", {"rwkv.embeddings", "head"}, "head", false, false},
+           {"RwkvForCausalLM", {"rwkv.embeddings", "head"}, "rwkv.embeddings", false, false},
+           {"DeepseekV4ForCausalLM", {"model.embed_tokens", "head"}, "lm_head", false, false},
+           {"FSMTForConditionalGeneration",
+            {"model.decoder.embed_tokens", "model.encoder.embed_tokens",
+             "model.decoder.output_projection"},
+            "model.decoder.output_projection",
+            false,
+            false},
+           {"BertForMaskedLM",
+            {"bert.embeddings.word_embeddings", "cls.predictions.decoder"},
+            "cls.predictions.decoder",
+            false,
+            true}}) {
+    INFO(each.architecture << ", " << each.module);
+    Adapter adapter;
+    std::erase_if(adapter.base, [](const auto& tensor) {
+      return is_input_embedding(tensor.name) || is_output_head(tensor.name);
+    });
+    for (const char* const module : each.base)
+      adapter.base.push_back({std::string(module) + ".weight", {6, 4}});
+    adapter.base_config["tie_word_embeddings"] = true;
+    adapter.base_config["architectures"] = {each.architecture};
+    if (each.copied) {
+      adapter.config["modules_to_save"] = {each.module};
+      adapter.tensors.push_back({Adapter::named(std::string(each.module) + ".weight"), {6, 4}});
+    } else {
+      with_update_of(adapter, each.module,
+                     each.module != each.base.back() || each.base.size() == 1);
+    }
+    if (each.accepted) {
+      CHECK(adapter.refusal() == "accepted");
+    } else {
+      says(adapter.refusal(), "unsupported",
+           "which other tensors of the base model are tied to it");
+    }
+    adapter.base_config["tie_word_embeddings"] = false;
+    if (each.base.size() > 1 && each.module != std::string_view("lm_head"))
+      CHECK(adapter.refusal() == "accepted");
   }
 }
 

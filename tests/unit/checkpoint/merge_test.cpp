@@ -138,7 +138,8 @@ TEST_CASE("a configuration ties an embedding and a head only where they are equa
         "/run/checkpoint-7/model.safetensors",
         safetensors_bytes(
             R"({"lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-            R"("model.embed_tokens.weight":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+            R"("model.language_model.embed_tokens.weight":{"dtype":"F32","shape":[2],)"
+            R"("data_offsets":[8,16]}})",
             bytes_of<float>({1, head, 1, 2})));
     run.files.put_file("/run/checkpoint-7/config.json", config);
     const auto report = merge(run.files, run.request({7}));
@@ -149,7 +150,7 @@ TEST_CASE("a configuration ties an embedding and a head only where they are equa
   const std::string tied =
       R"({"model_type":"llava","tie_word_embeddings":true,"text_config":{"model_type":"llama",)"
       R"("tie_word_embeddings":true}})";
-  const std::string loose = R"({"model_type":"llama","tie_word_embeddings":false})";
+  const std::string loose = R"({"model_type":"llava","tie_word_embeddings":false})";
 
   CHECK(merged_config(tied, 2, false) == tied);
   CHECK(nlohmann::json::parse(merged_config(tied, 3, true)) ==
@@ -157,7 +158,7 @@ TEST_CASE("a configuration ties an embedding and a head only where they are equa
                               R"({"model_type":"llama","tie_word_embeddings":false}})"));
   CHECK(merged_config(loose, 3, false) == loose);
   // A configuration that says nothing may tie by the default of its class.
-  CHECK(nlohmann::json::parse(merged_config(R"({"model_type":"llama"})", 3, true)) ==
+  CHECK(nlohmann::json::parse(merged_config(R"({"model_type":"llava"})", 3, true)) ==
         nlohmann::json::parse(loose));
   CHECK(merged_config("{}", 3, false) == "{}");
 }
@@ -175,7 +176,7 @@ TEST_CASE("embeddings are compared with the head under the names that families g
         {"git.embeddings.word_embeddings.weight", "output.weight", "git", true},
         {"language_model.transformer.wte.weight", "language_model.lm_head.weight", "gpt2", false},
         {"model.embed_tokens.weight", "layers.0.output.weight", "llama", false},
-        {"model.position_embeddings.weight", "lm_head.weight", "opt", true},
+        {"model.position_embeddings.weight", "lm_head.weight", "opt", false},
         {"model.embed_tokens.weight", "other.weight", "llama", false}}) {
     Run run;
     CAPTURE(each.embedding, each.head);

@@ -50,8 +50,6 @@ TEST_CASE("where the class is known its head is the one that it calls so") {
     CHECK(tie(kQwen, {"model.embed_tokens.weight", name}) == HeadTie::kNone);
     CHECK(tie(kQwen, {"model.embed_tokens.weight", "lm_head.weight", name}) == HeadTie::kNone);
   }
-  CHECK(tie(R"({"architectures":["Qwen2ForSequenceClassification"]})",
-            {"model.embed_tokens.weight", "lm_head.weight"}) == HeadTie::kNone);
 }
 
 TEST_CASE("a class of somebody's own is of its kind") {
@@ -94,7 +92,7 @@ TEST_CASE("of a model that nobody knows the tie is kept, and told where names sa
         std::pair("model.embeddings.tok_embeddings.weight", "decoder.weight")}) {
     INFO(head);
     CHECK(tie(kTied, {embedding, head}) == HeadTie::kKept);
-    CHECK(tie("{}", {embedding, head}) == HeadTie::kNone);
+    CHECK(tie("{}", {embedding, head}) == HeadTie::kKept);
     CHECK(tie(R"({"tie_word_embeddings":false})", {embedding, head}) == HeadTie::kNone);
   }
   for (const std::string_view name :
@@ -105,6 +103,30 @@ TEST_CASE("of a model that nobody knows the tie is kept, and told where names sa
   }
 }
 
+TEST_CASE("a head beside which its embedding is not may be the tied weight itself") {
+  CHECK(tie(kQwen, {"lm_head.weight"}) == HeadTie::kKept);
+  CHECK(tie(kQwen, {"other.embed_tokens.weight", "lm_head.weight"}) == HeadTie::kKept);
+  CHECK(tie(R"({"architectures":["LukeForMaskedLM"]})",
+            {"luke.entity_embeddings.entity_embeddings.weight", "lm_head.decoder.weight"}) ==
+        HeadTie::kKept);
+  CHECK(tie(R"({"architectures":["MarianMTModel"]})",
+            {"model.decoder.embed_tokens.weight", "lm_head.weight"}) == HeadTie::kGivenUp);
+  // By another name that it has had.
+  CHECK(tie(R"({"architectures":["Gemma3ForConditionalGeneration"]})",
+            {"language_model.model.embed_tokens.weight", "lm_head.weight"}) == HeadTie::kGivenUp);
+}
+
+TEST_CASE("of a class of somebody's own it is not known whether it has its kind's other heads") {
+  constexpr std::string_view kLuke = R"({"architectures":["Mine"],"model_type":"luke"})";
+  CHECK(tie(kLuke, {"luke.embeddings.word_embeddings.weight",
+                    "luke.entity_embeddings.entity_embeddings.weight", "lm_head.decoder.weight"}) ==
+        HeadTie::kKept);
+  CHECK(tie(kLuke, {"luke.embeddings.word_embeddings.weight",
+                    "luke.entity_embeddings.entity_embeddings.weight",
+                    "entity_predictions.decoder.weight", "lm_head.decoder.weight"}) ==
+        HeadTie::kGivenUp);
+}
+
 TEST_CASE("what the flag does besides is kept") {
   CHECK(tie(R"({"model_type":"zamba2","tie_word_embeddings":true})",
             {"model.embed_tokens.weight", "lm_head.weight"}) == HeadTie::kKept);
@@ -113,11 +135,13 @@ TEST_CASE("what the flag does besides is kept") {
 }
 
 TEST_CASE("what a tie filled is told by the class and the names of the files") {
-  CHECK(missing(kBert, {"cls.predictions.bias", "cls.predictions.decoder.weight"}) ==
+  CHECK(missing(kBert, {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias",
+                        "cls.predictions.decoder.weight"}) ==
         Texts{"cls.predictions.decoder.bias <- cls.predictions.bias"});
   CHECK(missing(kBert, {"cls.predictions.bias", "cls.predictions.decoder.bias"}).empty());
   CHECK(missing(R"({"architectures":["RobertaForMaskedLM"]})",
-                {"lm_head.decoder.bias", "lm_head.decoder.weight"}) ==
+                {"lm_head.decoder.bias", "lm_head.decoder.weight",
+                 "roberta.embeddings.word_embeddings.weight"}) ==
         Texts{"lm_head.bias <- lm_head.decoder.bias"});
   CHECK(missing(R"({"architectures":["EsmForMaskedLM"]})",
                 {"esm.embeddings.word_embeddings.weight", "lm_head.bias", "lm_head.decoder.weight"})
@@ -126,6 +150,33 @@ TEST_CASE("what a tie filled is told by the class and the names of the files") {
                 {"lm_head.weight", "model.decoder.layers.0.fc1.weight",
                  "model.encoder.embed_tokens.weight", "model.shared.weight"}) ==
         Texts{"model.decoder.embed_tokens.weight <- model.shared.weight"});
+  // From whichever name is there.
+  CHECK(missing(R"({"architectures":["BartForConditionalGeneration"]})",
+                {"lm_head.weight", "model.decoder.embed_tokens.weight"}) ==
+        Texts{"model.encoder.embed_tokens.weight <- model.decoder.embed_tokens.weight",
+              "model.shared.weight <- model.decoder.embed_tokens.weight"});
+  CHECK(
+      missing(R"({"architectures":["LukeForMaskedLM"]})", {"entity_predictions.decoder.weight"}) ==
+      Texts{"luke.entity_embeddings.entity_embeddings.weight <- "
+            "entity_predictions.decoder.weight"});
+  // Marian's encoder and decoder may have one each.
+  CHECK(missing(R"({"architectures":["MarianMTModel"]})",
+                {"lm_head.weight", "model.decoder.embed_tokens.weight",
+                 "model.encoder.embed_tokens.weight"})
+            .empty());
+  // Not under each name that it has had.
+  for (const std::string_view embedding :
+       {"model.language_model.embed_tokens.weight", "language_model.model.embed_tokens.weight"}) {
+    CHECK(missing(R"({"architectures":["Gemma3ForConditionalGeneration"]})",
+                  {embedding, "lm_head.weight"})
+              .empty());
+  }
+  for (const std::string_view embedding :
+       {"model.language_model.embed_tokens.weight", "model.embed_tokens.weight"}) {
+    CHECK(missing(R"({"architectures":["Qwen2_5_VLForConditionalGeneration"]})",
+                  {embedding, "lm_head.weight"})
+              .empty());
+  }
   // A class of somebody's own may have no encoder.
   CHECK(missing(R"({"architectures":["Mine"],"model_type":"prophetnet"})",
                 {"prophetnet.decoder.x", "prophetnet.word_embeddings.weight"}) ==

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "agent/supervise/child_process.h"
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/temporary_directory.h"
 
 using namespace evalcar;
@@ -185,13 +186,7 @@ TEST_CASE("connections that dawdle make room for one that asks") {
 }
 
 TEST_CASE("without descriptors nothing is accepted, and with them again everything is") {
-#if defined(__SANITIZE_ADDRESS__)
-  SKIP("UBSan's check of dynamic types opens a pipe of its own, and takes its failure for a fault");
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  SKIP("UBSan's check of dynamic types opens a pipe of its own, and takes its failure for a fault");
-#endif
-#endif
+  if (test::kUnderAddressSanitizer) SKIP(test::kNeedsDescriptors);
   Running server;
   REQUIRE(server.listener.listen_tcp(any_port()).has_value());
   server.start();

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/temporary_directory.h"
 
 using namespace evalcar;
@@ -16,6 +17,7 @@ using namespace evalcar::http;
 using supervise::OwnedFd;
 
 TEST_CASE("a socket that somebody listens on stays where no descriptor is left to ask him") {
+  if (test::kUnderAddressSanitizer) SKIP(test::kNeedsDescriptors);
   const test::TemporaryDirectory folder;
   const std::string path = folder / "evalcar.sock";
   const auto first = listen_at(path);

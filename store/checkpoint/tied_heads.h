@@ -33,12 +33,13 @@ struct TiedName {
   std::size_t source = 0;  ///< index of the tensor
 };
 
-/// What a class ties, or where it is not known all that are of one kind.
+/// What a class ties, or where it is not known all that are of one kind together.
 struct ListedTies {
   std::vector<KnownTie> ties;
-  bool is_class = false;
-  bool ties_layers = false;
+  bool is_class = false;     ///< of the class itself
+  bool ties_layers = false;  ///< one of them ties what is not listed, too
 };
+/// Of known_ties.h, by the class; where none is called so, by the kind. Empty: nobody knows it.
 ListedTies listed_ties_of(std::string_view architecture, std::string_view model_type);
 
 /// Refers to the configuration and to the names, which outlive it.

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,6 +24,11 @@ constexpr int kAcceptsATurn = 64;
 /// No descriptor is left: the ones that end meanwhile make room.
 constexpr std::chrono::milliseconds kAcceptPause{200};
 
+bool somebody_waits(int listening) {
+  pollfd look{listening, POLLIN, 0};
+  return ::poll(&look, 1, 0) > 0;
+}
+
 }  // namespace
 
 void Listener::State::accept_when_ready(Socket& socket) {
@@ -41,7 +47,8 @@ void Listener::State::accept_some(Socket& socket) {
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EAGAIN) break;
+    // Linux takes a descriptor before it looks whether anybody waits: for nobody no room is made.
+    if (errno == EAGAIN || !somebody_waits(socket.descriptor.native_handle())) break;
     // No descriptor or no memory: asking again at once would spin.
     make_room();
     socket.pause.expires_after(kAcceptPause);

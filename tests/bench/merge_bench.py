@@ -13,7 +13,9 @@ safetensors file:
 each way in turn, in fresh processes, their start included, everybody's output on the disk (fsync) when the clock stops. Beside
 the merges a plain copy (`cp --reflink=never`) of as many bytes, read and written together, as each of ours moved. All of it twice:
 with the inputs in the page cache, and with them dropped from it, file by file (posix_fadvise), which leaves everybody's programs
-and libraries in it; --drop-caches empties all of it instead (root), so that Python's libraries come from the disk too. The outputs
+and libraries in it; --drop-caches empties all of it instead (root), so that Python's libraries come from the disk too. There "the
+disk alone" (disk_alone.py) is what the disk needs for the bytes that ours moves and the page cache does not give. The merges a third
+time with everything in memory (a tmpfs), where no disk bounds anybody. The outputs
 are compared, tensor by tensor, before any number is printed. Bytes read are those of /proc/<pid>/io (rchar), the program's own
 loading included. Never a timed test.
 """
@@ -34,6 +36,7 @@ import tempfile
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(pathlib.Path(__file__).resolve().parents[1] / "fixtures")]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARDS = "pytorch_model_fsdp_0"
+MEMORY = pathlib.Path("/dev/shm")
 
 
 @dataclasses.dataclass
@@ -68,6 +71,7 @@ class Form:
     bytes_moved: int  # by ours and the copy, of weights
     ways: dict  # name → (command that makes a folder or file `output`, the folder of its input)
     same_as: pathlib.Path = None  # a folder with the tensors that a merge has to give
+    written_bytes: int = 0  # of weights, by ours
     rounded: bool = False  # ours alone rounds to bfloat16
 
 
@@ -122,8 +126,8 @@ def shell(script, *arguments):
     return ["/bin/bash", "-c", script + ' && find "$1" -type f -exec sync {} +', "bench", *arguments]
 
 
-def forms_of(tool, scratch, world_size):
-    """name → Form, for the checkpoints in `scratch`; writes the files that are copied."""
+def forms_of(tool, scratch, world_size, python_tools, only=None):
+    """name → Form, for the checkpoints in `scratch`, or for the one that is named; writes the files that are copied."""
     hub, fsdp2, dcp = scratch / "hub", scratch / "fsdp2" / "checkpoint-1", scratch / "dcp" / "checkpoint-1"
     python = sys.executable
     size = {folder: bytes_of(folder) for folder in (hub, fsdp2, dcp)}
@@ -133,8 +137,6 @@ def forms_of(tool, scratch, world_size):
 
     def copy(size):
         file = scratch / f"copy-{size}" / "file"
-        if not file.exists():
-            write_copy(file, size)
         return lambda out: shell(f'mkdir "$1" && cp --reflink=never {file} "$1"/copy', out), file.parent
 
     def peer(script, folder):
@@ -146,19 +148,28 @@ def forms_of(tool, scratch, world_size):
     dcp_tools = {"dcp_to_torch_save": peer(convert, dcp), "accelerate merge-weights": peer(accelerate, dcp)}
     read = " ".join(map(str, sorted(weight_files(fsdp2))))
     moved = size[fsdp2] * 3 // 2
-    return {
+    forms = {
         "fsdp2": Form(f"{world_size} ranks' FSDP2 shards in float32 to bfloat16", size[fsdp2], moved, {
-            "evalcar merge": merge(fsdp2, "--dtype", "bfloat16"), "cp": copy(moved // 2), "lmms_engine.merger": peer(lmms, fsdp2)}),
+            "evalcar merge": merge(fsdp2, "--dtype", "bfloat16"), "cp": copy(moved // 2), "lmms_engine.merger": peer(lmms, fsdp2)},
+                      written_bytes=size[fsdp2] // 2),
         "dcp to bfloat16": Form(f"{world_size} ranks' DCP in float32 to bfloat16 (the other tools: as it is)", size[dcp], size[dcp] * 3 // 2, {
-            "evalcar merge": merge(dcp, "--type", "dcp", "--dtype", "bfloat16"), "cp": copy(size[dcp] * 3 // 4), **dcp_tools}, rounded=True),
+            "evalcar merge": merge(dcp, "--type", "dcp", "--dtype", "bfloat16"), "cp": copy(size[dcp] * 3 // 4), **dcp_tools}, rounded=True,
+                                written_bytes=size[dcp] // 2),
         "dcp": Form(f"{world_size} ranks' DCP in float32, as it is", size[dcp], 2 * size[dcp], {
-            "evalcar merge": merge(dcp, "--type", "dcp"), "cp": copy(size[dcp]), **dcp_tools}),
+            "evalcar merge": merge(dcp, "--type", "dcp"), "cp": copy(size[dcp]), **dcp_tools}, written_bytes=size[dcp]),
         "hf": Form("one safetensors file in float32, as it is", size[hub], 2 * size[hub], {
-            "evalcar merge": merge(hub), "cp": copy(size[hub])}, hub),
+            "evalcar merge": merge(hub), "cp": copy(size[hub])}, hub, written_bytes=size[hub]),
         "hash": Form("SHA-256 of every tensor of the FSDP2 shards", size[fsdp2], size[fsdp2], {
             "evalcar inspect --hash": (lambda out: [tool, "inspect", fsdp2, "--hash", "--json"], fsdp2),
             "cat": (lambda out: ["/bin/bash", "-c", f"cat {read} > /dev/null"], fsdp2)}),
     }
+    forms = {name: form for name, form in forms.items() if only in (None, name)}
+    for form in forms.values():
+        if not python_tools:
+            form.ways = {way: each for way, each in form.ways.items() if way.split()[0] in ("evalcar", "cp", "cat")}
+        if "cp" in form.ways:
+            write_copy(form.ways["cp"][1] / "file", form.bytes_moved // 2)
+    return forms
 
 
 def load_merged(folder):
@@ -201,7 +212,9 @@ def settle(inputs, warm, drop_caches=False):
 
 
 def write_copy(path, size):
-    """A file as large as the copy beside a merge has to be."""
+    """A file as large as the copy beside a merge has to be, unless it is there."""
+    if path.exists():
+        return path
     path.parent.mkdir()
     block = os.urandom(1 << 20)
     with open(path, "wb") as file:
@@ -223,21 +236,41 @@ def write_checkpoints(scratch, mib, world_size):
         return max(file.get_tensor(name).nbytes for name in file.keys())
 
 
-def measure(form, scratch, warm, repeats, drop_caches=False):
-    """{way: Measured} of one form; all its outputs are equal."""
-    rows = {way: Measured(bytes_moved=2 * form.weight_bytes if form.rounded and way not in ("evalcar merge", "cp") else form.bytes_moved)
-            for way in form.ways}
+DISK = "the disk alone"
+ON_DISK = ("in the page cache", "dropped from the page cache")
+IN_MEMORY = "all in memory (tmpfs)"
+
+
+def disk_alone(form, warm):
+    """As a way: what is not in the page cache is read, and what ours writes is written."""
+    inputs = form.ways["evalcar merge"][1]
+    read = [] if warm else sorted(weight_files(inputs))
+    return lambda out: [sys.executable, "-S", ROOT / "tests" / "bench" / "disk_alone.py", out, form.written_bytes, *read], inputs
+
+
+def measure(form, scratch, warm, repeats, drop_caches=False, memory=False):
+    """{way: Measured} of one form; all its outputs are equal. `memory`: no disk is there, and an output goes when it was measured."""
+    ways = dict(form.ways)
+    if form.written_bytes and not memory:
+        ways[DISK] = disk_alone(form, warm)
+    rows = {way: Measured(bytes_moved=2 * form.weight_bytes if form.rounded and way not in ("evalcar merge", "cp", DISK) else form.bytes_moved)
+            for way in ways}
+    if DISK in rows and warm:
+        rows[DISK].bytes_moved = form.written_bytes
     for turn in range(repeats):
-        for way, (command, inputs) in form.ways.items():
+        for way, (command, inputs) in ways.items():
             output = scratch / way.replace(" ", "-")
             shutil.rmtree(output, ignore_errors=True)
             settle(inputs, warm, drop_caches)
             run(command(output), rows[way])
-            if turn == 0 and warm and "evalcar merge" in form.ways and way not in ("evalcar merge", "cp"):
+            if memory:
+                shutil.rmtree(output, ignore_errors=True)
+                continue
+            if turn == 0 and warm and "evalcar merge" in ways and way not in ("evalcar merge", "cp", DISK):
                 assert_equal(scratch / "evalcar-merge", output, form.rounded)
             if turn == 0 and form.same_as and way == "evalcar merge":
                 assert_equal(form.same_as, output)
-    for way in form.ways:
+    for way in ways:
         shutil.rmtree(scratch / way.replace(" ", "-"), ignore_errors=True)
     return rows
 
@@ -286,13 +319,25 @@ def verdicts(name, rows, form, largest_bytes):
     ours, copy = rows["evalcar merge"], rows["cp"]
     percent = 100 * ours.rate / copy.rate
     found = [verdict("at least 80 %", f"{percent:.0f} % of the copy's bytes a second", percent >= 80)]
+    disk = rows.get(DISK)
     for way, each in rows.items():
-        if each is not ours and each is not copy:
-            found.append(verdict("at least 8 times", f"{each.median / ours.median:.1f} times as fast as {way}", each.median >= 8 * ours.median))
+        if each is not ours and each is not copy and each is not disk:
+            most = f"; whoever needs the disk's own time is {each.median / disk.median:.1f} times as fast" if disk else ""
+            found.append(verdict("at least 8 times", f"{each.median / ours.median:.1f} times as fast as {way}{most}", each.median >= 8 * ours.median))
     limit_mib = 256 + largest_bytes / 2**20
     read = ours.bytes_read / form.weight_bytes
     return [*found, verdict(f"at most 256 MiB and the largest tensor, {limit_mib:.0f} MiB", f"{ours.peak_mib:.0f} MiB", ours.peak_mib <= limit_mib),
             verdict("at most 1.02", f"{read:.4f} x the weights read", read <= 1.02)]
+
+
+def room_in_memory(checkpoint):
+    """Whether a checkpoint, its copy's source, a merge of it and a tool that holds all of it fit."""
+    available = next(int(line.split()[1]) << 10 for line in open("/proc/meminfo") if line.startswith("MemAvailable"))
+    return MEMORY.is_dir() and min(available, shutil.disk_usage(MEMORY).free) > 6 * bytes_of(checkpoint)
+
+
+def section(name, form, place, rows, largest_bytes):
+    return ["", f"## {form.title}, {form.weight_bytes / 1e9:.2f} GB, {place}", "", *table(rows), "", *verdicts(name, rows, form, largest_bytes)]
 
 
 def report(tool, mib=2600, world_size=8, repeats=3, python_tools=True, drop_caches=False, data=None):
@@ -307,14 +352,20 @@ def report(tool, mib=2600, world_size=8, repeats=3, python_tools=True, drop_cach
         scratch = pathlib.Path(folder)
         largest_bytes = write_checkpoints(scratch, mib, world_size)
         tell(machine(), f"medians of {repeats} rounds, the ways in turn")
-        for name, form in forms_of(tool, scratch, world_size).items():
-            if not python_tools:
-                form.ways = {way: each for way, each in form.ways.items() if way.split()[0] in ("evalcar", "cp", "cat")}
-            for warm in (True, False):
-                rows = measure(form, scratch, warm, repeats, drop_caches)
-                place = "in the page cache" if warm else "dropped from the page cache"
-                tell("", f"## {form.title}, {form.weight_bytes / 1e9:.2f} GB, {place}", "", *table(rows), "",
-                     *verdicts(name, rows, form, largest_bytes))
+        for name, form in forms_of(tool, scratch, world_size, python_tools).items():
+            for place in ON_DISK:
+                rows = measure(form, scratch, place == ON_DISK[0], repeats, drop_caches)
+                tell(*section(name, form, place, rows, largest_bytes))
+        for name in ("fsdp2", "dcp to bfloat16", "dcp"):
+            with tempfile.TemporaryDirectory(prefix="merge-bench-", dir=MEMORY) as memory:
+                checkpoint = pathlib.Path(memory) / name.split()[0]
+                if not room_in_memory(scratch / checkpoint.name):
+                    tell("", f"{name}, {IN_MEMORY}: skipped, there is too little free memory")
+                    continue
+                shutil.copytree(scratch / checkpoint.name, checkpoint)
+                form = forms_of(tool, pathlib.Path(memory), world_size, python_tools, only=name)[name]
+                rows = measure(form, pathlib.Path(memory), True, repeats, memory=True)
+                tell(*section(name, form, IN_MEMORY, rows, largest_bytes))
     return text
 
 

@@ -174,8 +174,8 @@ Status Averages::keep_window(const std::vector<Known>& known) {
     if (stage_.holds(stage_.dir_of(member->lease_name()))) continue;
     const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
     if (seen == view_.complete.end()) continue;
-    const auto lease = stage_.acquire(member->lease_name(), seen->second.path, seen->second.files,
-                                      space_.copy_budget());
+    const auto lease = stage_.keep(member->lease_name(), seen->second.path, seen->second.files,
+                                   space_.copy_budget());
     if (!lease.has_value()) {
       spdlog::warn("{}: not kept for averages: {}", member->checkpoint.name, lease.error().message);
     }

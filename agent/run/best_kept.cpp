@@ -93,8 +93,7 @@ std::uint64_t BestKept::room_for_copy() const {
 
 /// A link costs nothing while the trainer has the files; a clone counts from the beginning.
 bool BestKept::fits(const stage::Lease& lease) const {
-  if (lease.method == stage::Method::kCloned) return stage_.held().bytes() <= space_.lease_budget();
-  return lease.method != stage::Method::kInPlace;
+  return lease.method != stage::Method::kCloned || stage_.held().bytes() <= space_.lease_budget();
 }
 
 /// The folder of a lease with these weights, taken now if need be; "" if there are none any more.
@@ -113,9 +112,12 @@ Result<std::string> BestKept::place_of(const state::Evaluation& row) {
                        seen->second.fingerprint == state::content_fingerprint(files);
     if (!there || refused_.contains(lease_name(bearer))) continue;
     const auto lease =
-        stage_.acquire(lease_name(bearer), seen->second.path, seen->second.files, room_for_copy());
+        stage_.keep(lease_name(bearer), seen->second.path, seen->second.files, room_for_copy());
     if (lease.has_value() && fits(*lease)) return dir;
     if (lease.has_value()) EVALCAR_RETURN_IF_ERROR(stage_.release(dir));
+    if (!lease.has_value()) {
+      spdlog::warn("{}: not kept as one of the best: {}", title(bearer), lease.error().message);
+    }
     refused_.insert(lease_name(bearer));
   }
   return std::string();

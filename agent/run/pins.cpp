@@ -64,11 +64,7 @@ Result<std::optional<std::string>> Pins::pin_kind(const state::Checkpoint& check
     }
   }
   EVALCAR_ASSIGN_OR_RETURN(const stage::Lease lease,
-                           pinned_.acquire(name, source, wanted, space_.copy_budget()));
-  if (lease.method == stage::Method::kInPlace) {
-    return make_error(ErrorCode::kUnavailable,
-                      source + ": can be neither linked nor copied beside the leases");
-  }
+                           pinned_.keep(name, source, wanted, space_.copy_budget()));
   return std::optional(lease.dir);
 }
 

@@ -46,6 +46,12 @@ Integrity integrity_of(const Error& error) {
   return error.code == ErrorCode::kUnavailable ? Integrity::kUnknown : Integrity::kChanged;
 }
 
+/// Nothing but our own keeping of the files failed: they are there, and are who they were.
+bool may_be_read_in_place(const Error& error) {
+  return error.code != ErrorCode::kNotFound && error.code != ErrorCode::kUnavailable &&
+         error.code != ErrorCode::kCancelled;
+}
+
 std::uint64_t total_bytes(std::span<const watch::WatchedFile> wanted) {
   std::uint64_t bytes = 0;
   for (const watch::WatchedFile& file : wanted) bytes += file.identity.size_bytes;
@@ -87,24 +93,37 @@ std::string Stage::own(const std::string& dir) const {
 Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpoint_dir,
                              std::span<const watch::WatchedFile> wanted,
                              std::uint64_t copy_budget) {
+  auto kept = keep(name, checkpoint_dir, wanted, copy_budget);
+  if (kept.has_value() || !may_be_read_in_place(kept.error())) return kept;
+
+  spdlog::warn("{}: {}; reading in place, it may vanish before it is measured", checkpoint_dir,
+               kept.error().message);
+  Lease lease;
+  lease.dir = checkpoint_dir;
+  for (const watch::WatchedFile& file : wanted) {
+    const std::string path = join_path(checkpoint_dir, file.relative);
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, path, file.identity));
+    lease.files.push_back({path, info, {}});
+  }
+  hash_small_files(lease);
+  return lease;
+}
+
+Result<Lease> Stage::keep(const std::string& name, const std::string& checkpoint_dir,
+                          std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget) {
   for (const watch::WatchedFile& file : wanted) {
     EVALCAR_RETURN_IF_ERROR(
         checked_source(files_, join_path(checkpoint_dir, file.relative), file.identity));
   }
-  const std::string dir = join_path(leases_dir_, name);
-  leftovers_.erase(name);
-  const Status cleared = remove_tree(files_, dir);  // what a killed process left half done
+  const std::string dir = dir_of(name);
+  EVALCAR_RETURN_IF_ERROR(release(dir));  // what a killed process left half done
 
   Lease lease;
   lease.dir = dir;
   lease.method = Method::kLinked;
-  Status taken = cleared.has_value() ? link_files(dir, checkpoint_dir, wanted, lease) : cleared;
-  const auto hopeless = [&taken] {  // links are not the problem
-    return taken.has_value() || taken.error().code == ErrorCode::kNotFound ||
-           taken.error().code == ErrorCode::kUnavailable;
-  };
+  Status taken = link_files(dir, checkpoint_dir, wanted, lease);
   for (const Method method : {Method::kCloned, Method::kCopied}) {
-    if (hopeless() || !cleared.has_value()) break;
+    if (taken.has_value() || !may_be_read_in_place(taken.error())) break;
     // Clones share the blocks of the checkpoint: they take no more room than links.
     if (method == Method::kCopied && total_bytes(wanted) > copy_budget) break;
     if (method == Method::kCopied) {
@@ -114,31 +133,14 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
     lease.method = method;
     lease.files.clear();
     Status copied = copy_files(dir, checkpoint_dir, wanted, lease);
-    if (!copied.has_value() && copied.error().code == ErrorCode::kCancelled) {
-      (void)remove_tree(files_, dir);
-      return std::move(copied).error();
-    }
     // Why there are no links says more than that there are no clones.
     if (copied.has_value() || copied.error().code != ErrorCode::kUnsupported) {
       taken = std::move(copied);
     }
   }
-  if (taken.has_value()) {
-    hash_small_files(lease);
-    return lease;
-  }
-  (void)release(dir);
-  if (hopeless()) return std::move(taken).error();
-
-  spdlog::warn("{}: {}; reading in place, it may vanish before it is measured", checkpoint_dir,
-               taken.error().message);
-  lease.dir = checkpoint_dir;
-  lease.method = Method::kInPlace;
-  lease.files.clear();
-  for (const watch::WatchedFile& file : wanted) {
-    const std::string path = join_path(checkpoint_dir, file.relative);
-    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, path, file.identity));
-    lease.files.push_back({path, info, {}});
+  if (!taken.has_value()) {
+    (void)release(dir);
+    return std::move(taken).error();
   }
   hash_small_files(lease);
   return lease;

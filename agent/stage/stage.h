@@ -72,6 +72,10 @@ class Stage {
   /// behind after an error.
   Result<Lease> acquire(const std::string& name, const std::string& checkpoint_dir,
                         std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget);
+  /// The same of files that are only worth keeping: never in place. An error besides those says why
+  /// they can be neither linked nor cloned, and not copied within the budget.
+  Result<Lease> keep(const std::string& name, const std::string& checkpoint_dir,
+                     std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget);
   /// Takes a lease of several checkpoints at once, for the average of their weights: a folder as
   /// checkpoint/averaged.h describes it, of links only. `members`: oldest first, at least one; the
   /// last one's configuration is that of the average. Errors as acquire(), or why they cannot be

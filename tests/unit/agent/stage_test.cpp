@@ -125,6 +125,22 @@ TEST_CASE("without hard links the files are copied, or beyond the budget read in
   CHECK(disk.files.info(disk.checkpoint).has_value());
 }
 
+TEST_CASE(
+    "what is only worth keeping is never read in place: a refusal says why, and leaves nothing") {
+  Disk disk;
+  disk.forbid_links();
+  Stage stage(disk.files, disk.leases, nullptr);
+
+  const auto refused = stage.keep("5-1-regular", disk.checkpoint, disk.judged(), 8);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message.find("cross-device") != std::string::npos);
+  CHECK_FALSE(disk.files.info(disk.leases + "/5-1-regular").has_value());
+
+  const auto copied = stage.keep("5-1-regular", disk.checkpoint, disk.judged(), 9);
+  REQUIRE(copied.has_value());
+  CHECK(copied->method == Method::kCopied);
+}
+
 TEST_CASE("without hard links the files are cloned where that can be, whatever the budget") {
   Disk disk;
   disk.files.allow_clones();

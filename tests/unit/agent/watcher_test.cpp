@@ -245,6 +245,100 @@ TEST_CASE("what is complete beside rewritten weights is told again, as of their 
   CHECK_FALSE(seen[1].rewritten);
 }
 
+namespace {
+
+/// A layout without a mark of its own, with a file that follows the weights.
+struct Unmarked : Bench {
+  Watcher watcher{files, clock, notifier, {.output_dir = "/out"}, inspect_unmarked};
+
+  static Result<LayoutReport> inspect_unmarked(const FileSystem& files, const std::string& dir) {
+    auto report = inspect(files, dir);
+    if (!report.has_value()) return report;
+    report->layout = Layout::kHuggingFace;
+    KindState& regular = report->kinds.front();
+    const bool whole = regular.completeness == Completeness::kComplete;
+    if (whole && files.info(dir + "/processor.json").has_value()) {
+      regular.files.push_back("processor.json");
+    }
+    return report;
+  }
+  Unmarked() { files.put_directory("/out"), files.mount("/out", 7, 0xEF53); }
+  std::vector<Sighting> look() {
+    clock.advance(std::chrono::milliseconds(100));
+    return watcher.step();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a checkpoint without a mark is complete as soon as its trainer begins the next one") {
+  Unmarked bench;
+  bench.put_checkpoint("checkpoint-5");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+
+  bench.put("checkpoint-10/config.json", "{}");
+
+  CHECK(bench.regular(bench.look()) == Told{{10, Verdict::kWaiting}, {5, Verdict::kComplete}});
+}
+
+TEST_CASE("what came together with the beginning of the next checkpoint is complete with it") {
+  Unmarked bench;
+  bench.put_checkpoint("checkpoint-5");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+
+  bench.put("checkpoint-5/processor.json", "{}");  // nobody looked in between
+  bench.put("checkpoint-10/config.json", "{}");
+  CHECK(bench.regular(bench.look()) == Told{{10, Verdict::kWaiting}});
+  bench.put("checkpoint-10/w.pt", "who");
+  const auto seen = bench.look();
+
+  REQUIRE(bench.regular(seen).back() == std::pair{std::int64_t{5}, Verdict::kComplete});
+  CHECK(seen.back().files.size() == 3);
+}
+
+TEST_CASE("what a delete has left of a checkpoint in doubt is not made complete by a newer one") {
+  Unmarked bench;
+  bench.put_checkpoint("checkpoint-5");
+  bench.put("checkpoint-5/processor.json", "{}");
+  CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kWaiting}});
+
+  // In one look: the next one, and the prune that follows it.
+  bench.put("checkpoint-10/config.json", "{}");
+  REQUIRE(bench.files.remove_file("/out/checkpoint-5/processor.json").has_value());
+  bench.notifier.hints.folders.insert("/out/checkpoint-5");
+  (void)bench.look();
+  bench.put_checkpoint("checkpoint-10");
+  for (const auto& [step, verdict] : bench.regular(bench.look())) {
+    CHECK((step != 5 || verdict != Verdict::kComplete));
+  }
+  bench.put("checkpoint-10/trainer_state.json", "{}");  // complete, and written later
+  CHECK(bench.regular(bench.look()) == Told{{10, Verdict::kComplete}});
+}
+
+TEST_CASE("an older run's checkpoints of higher steps, and a file server's, end no doubt") {
+  Unmarked bench;
+  SECTION("of an older run") {
+    bench.put("checkpoint-10/config.json", "{}");
+    bench.put("checkpoint-10/w.pt", "who");
+    (void)bench.look();
+  }
+  SECTION("on a file server") { bench.files.mount("/out", 8, 0x6969); }
+  bench.put_checkpoint("checkpoint-5");
+  CHECK(bench.regular(bench.look()).back() == std::pair{std::int64_t{5}, Verdict::kWaiting});
+
+  if (bench.watcher.mode().file_system == "NFS") {
+    bench.put("checkpoint-10/config.json", "{}");
+  } else {
+    REQUIRE(bench.files.remove_file("/out/checkpoint-10/config.json").has_value());
+    bench.notifier.hints.folders.insert("/out/checkpoint-10");
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& [step, verdict] : bench.regular(bench.look())) {
+      CHECK((step != 5 || verdict != Verdict::kComplete));
+    }
+  }
+}
+
 TEST_CASE("torn weights are told as torn after the settle time, and complete when finished later") {
   Bench bench;
   bench.put("checkpoint-5/config.json", "{}");

@@ -1,5 +1,5 @@
+#include "agent/cli/complete_settings.h"
 #include "agent/cli/doctor.h"
-#include "agent/cli/run_command.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::cli {

@@ -9,9 +9,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "agent/cli/complete_settings.h"
 #include "agent/cli/exit_code.h"
 #include "agent/cli/progress_line.h"
-#include "agent/cli/run_command.h"
 #include "agent/cli/signals.h"
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/results_files.h"

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/cli/complete_settings.h"
 #include "agent/cli/exit_code.h"
-#include "agent/cli/run_command.h"
 #include "agent/cli/small_commands.h"
 #include "agent/cli/systemd_drop_in.h"
 

@@ -16,11 +16,8 @@ using std::chrono::seconds;
 
 /// Retries of what failed for a reason of the moment, and of evaluations that wait for their time.
 constexpr seconds kSchedulePause{1};
-constexpr seconds kJobRetryPause{5};  ///< limits.retry_delay, if that is shorter
-constexpr milliseconds kLeastRetryPause{100};
 constexpr int kMostTriesToStart = 20;
-constexpr std::size_t kMostServed = 64;  ///< directories that jobs may bring
-constexpr seconds kIdleTurn{30};         ///< the heartbeat of status.json
+constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
 constexpr const char* kLeftWaiting =
     "the evaluations that are left wait with their leases; start again when this is repaired";
@@ -34,32 +31,25 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       options_(options),
       supervisor_(std::move(evaluator), around.clock, supervisor_options(settings.limits)),
       data_(around, settings),
+      directories_(around, settings),
       started_at_(around.clock.monotonic_now()),
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
       obstacles_(around.clock, settings.limits),
-      program_(identity_of_program(around.files, around.evaluator_program)) {}
+      program_(identity_of_program(around.files, around.evaluator_program)),
+      complaints_(around.clock) {}
 
 Agent::~Agent() { supervisor_.stop(); }
-
-bool Agent::must_begin_anew() const {
-  return std::ranges::any_of(directories_,
-                             [](const auto& each) { return each->must_begin_anew(); });
-}
 
 Result<std::unique_ptr<Agent>> Agent::create(const Surroundings& around,
                                              const config::Settings& settings, AgentOptions options,
                                              std::unique_ptr<supervise::Evaluator> evaluator) {
   std::unique_ptr<Agent> agent(new Agent(around, settings, options, std::move(evaluator)));
   for (const std::string& path : settings.watch.output_dir) {
-    EVALCAR_ASSIGN_OR_RETURN(auto directory, OutputDirectory::open(around, settings, path));
-    agent->directories_.push_back(std::move(directory));
+    const auto opened = agent->directories_.open(path);
+    if (!opened.has_value()) return opened.error();
   }
-  if (around.board != nullptr) {
-    std::vector<std::string> paths;
-    for (const auto& directory : agent->directories_) paths.push_back(directory->path());
-    around.board->keep_only(paths);
-  }
+  if (around.board != nullptr) around.board->keep_only(agent->directories_.paths());
   if (around.desk != nullptr) {
     agent->jobs_ = std::make_unique<JobList>(
         around, *around.desk,
@@ -83,9 +73,9 @@ void Agent::step() {
 }
 
 void Agent::step_directories() {
-  for (const auto& directory : directories_) {
+  for (const auto& directory : directories_.all()) {
     const Status turn = directory->step();
-    complain(directory->path(), turn);
+    complaints_.take(directory->path(), turn);
     if (directory->fatal()) exit_code_ = kFailed;
     if (const std::string why = directory->store().must_end();
         !why.empty() && !exit_code_.has_value()) {
@@ -109,12 +99,12 @@ void Agent::step_directories() {
 /// What was asked for over HTTP.
 void Agent::step_jobs() {
   if (jobs_ == nullptr) return;
-  complain("the jobs", jobs_->step(directories_));
+  complaints_.take("the jobs", jobs_->step(directories_.all()));
   if (job_ == nullptr || !jobs_->is_cancelled(job_->directory(), job_->row().id)) return;
   OutputDirectory& directory = job_->directory();
   const std::int64_t evaluation = job_->row().id;
   job_->abandon();
-  complain(directory.path(), directory.drop_requested(evaluation));
+  complaints_.take(directory.path(), directory.drop_requested(evaluation));
   end_job();
 }
 
@@ -123,14 +113,7 @@ Result<OutputDirectory*> Agent::open_directory(const std::string& path) {
     return make_error(ErrorCode::kInvalidArgument,
                       path + ": is not an output directory of this agent (watch.output_dir)");
   }
-  if (directories_.size() >= kMostServed) {
-    return make_error(ErrorCode::kUnavailable,
-                      path + ": jobs of " + std::to_string(kMostServed) +
-                          " other directories were served already; start the server again");
-  }
-  EVALCAR_ASSIGN_OR_RETURN(auto directory, OutputDirectory::open(around_, settings_, path));
-  directories_.push_back(std::move(directory));
-  return directories_.back().get();
+  return directories_.open_served(path);
 }
 
 /// An evaluation asks for itself whether its data are there. The look is for people, at the start,
@@ -138,15 +121,10 @@ Result<OutputDirectory*> Agent::open_directory(const std::string& path) {
 void Agent::look_at_data() {
   if (settings_.evaluate.tasks.empty()) return;  // jobs bring theirs
   const bool first = data_.looks() == 0 && !options_.once;
-  if (!data_.step(first || waits_for_completion())) return;
+  if (!data_.step(first || directories_.any_in_part())) return;
   schedule_again_at_ = around_.clock.monotonic_now();
   if (data_.improved()) end_pause();
   write_status(true);
-}
-
-bool Agent::waits_for_completion() const {
-  return std::any_of(directories_.begin(), directories_.end(),
-                     [](const auto& d) { return d->partial_count() > 0; });
 }
 
 /// Another program is taken up between two jobs: what the old one could not do, it may.
@@ -163,10 +141,8 @@ void Agent::look_at_program() {
 void Agent::end_pause() {
   schedule_again_at_ = around_.clock.monotonic_now();
   obstacles_.end_pause();
-  for (const auto& directory : directories_) directory->end_rest();
+  directories_.end_rest();
 }
-
-Circumstances Agent::circumstances() const { return {data_.report(), program_, data_.looks()}; }
 
 void Agent::step_job() {
   for (supervise::JobEvent& event : supervisor_.step()) {
@@ -176,16 +152,15 @@ void Agent::step_job() {
   const MonotonicTime now = around_.clock.monotonic_now();
   if (now < job_retry_at_) return;
   const Status turn = job_->step();
-  complain(job_->row().checkpoint, turn);
+  complaints_.take(job_->row().checkpoint, turn);
   if (!turn.has_value()) {
-    job_retry_at_ = now + std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay,
-                                                              kLeastRetryPause, kJobRetryPause);
+    job_retry_at_ = now + pause_after_turn(settings_.limits);
   }
   if (!job_->done()) return;
   if (job_->missed_data()) data_.doubt();
   const auto& obstacle = job_->obstacle();
   if (obstacle.has_value() && obstacle->kind == protocol::kData && !data_.all_missing()) {
-    rest_without_data();
+    job_->directory().rest_without_data(job_->row());
   } else if (obstacle.has_value()) {
     meet_obstacle(*obstacle);
   } else {
@@ -203,24 +178,6 @@ void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
   spdlog::error(kLeftWaiting);
 }
 
-void Agent::rest_without_data() {
-  const state::Evaluation& row = job_->row();
-  const auto pause =
-      std::min<milliseconds>(kLongestObstacle, pause_after(settings_.limits, row.attempts + 1));
-  job_->directory().rest_without_data(row.id, around_.clock.monotonic_now() + pause);
-}
-
-/// Something waits, and all that waits does so for its tasks' data.
-bool Agent::only_data_are_missing() const {
-  std::size_t waiting = 0;
-  std::size_t without_data = 0;
-  for (const auto& directory : directories_) {
-    waiting += directory->waiting_count();
-    without_data += directory->waiting_without_data();
-  }
-  return waiting > 0 && waiting == without_data;
-}
-
 void Agent::end_job() {
   job_->directory().set_active(std::nullopt);
   job_.reset();
@@ -233,19 +190,19 @@ void Agent::end_job() {
 /// Nothing but the batch that runs is lost, and the loaded weights; under `latest` it is given up
 /// for that one.
 void Agent::make_way() {
-  if (!settings_.evaluate.preempt || settings_.evaluate.policy == config::Policy::kEvery) return;
-  if (!job_->may_yield()) return;
+  const bool asked = settings_.evaluate.preempt;
+  if (!asked || settings_.evaluate.policy == config::Policy::kEvery || !job_->may_yield()) return;
   OutputDirectory& directory = job_->directory();
   const MonotonicTime now = around_.clock.monotonic_now();
   if (directory.last_news() < newer_asked_at_ && now - newer_asked_at_ < kSchedulePause) return;
   newer_asked_at_ = now;
   const auto waiting = directory.waiting();
-  if (!waiting.has_value()) return complain(directory.path(), waiting.error());
+  if (!waiting.has_value()) return complaints_.take(directory.path(), waiting.error());
   const auto newer = schedule::newer_than(job_->row().step, *waiting);
   if (!newer.has_value()) return;
   const Status yielded = job_->yield("the newer checkpoint of step " + std::to_string(*newer) +
                                      " goes first (evaluate.preempt); the answers are kept");
-  if (!yielded.has_value()) return complain(job_->row().checkpoint, yielded);
+  if (!yielded.has_value()) return complaints_.take(job_->row().checkpoint, yielded);
   end_job();
 }
 
@@ -254,22 +211,22 @@ void Agent::start_next() {
   look_at_program();
   if (!supervisor_.ready() || now < obstacles_.until()) return;
   if (obstacles_.of_data() && data_.all_missing()) return;  // the next look at the data tells
-  const bool news = std::any_of(directories_.begin(), directories_.end(),
-                                [this](const auto& d) { return d->last_news() >= asked_at_; });
-  if (!news && now < schedule_again_at_) return;  // the rows say what they said before
+  // Else the rows say what they said before.
+  if (!directories_.any_news_since(asked_at_) && now < schedule_again_at_) return;
   asked_at_ = now;
   bool started = false;
-  for (std::size_t i = 0; i < directories_.size() && !started; ++i) {
-    OutputDirectory& directory = *directories_[(next_directory_ + i) % directories_.size()];
-    complain(directory.path(), try_start(directory, started));
+  const Directories::All& all = directories_.all();
+  for (std::size_t i = 0; i < all.size() && !started; ++i) {
+    OutputDirectory& directory = *all[(next_directory_ + i) % all.size()];
+    complaints_.take(directory.path(), try_start(directory, started));
   }
   if (started) {
-    next_directory_ = (next_directory_ + 1) % directories_.size();
+    next_directory_ = (next_directory_ + 1) % all.size();
     if (jobs_ != nullptr) jobs_->hurry();
     write_status(true);
   } else {
     schedule_again_at_ = now + kSchedulePause;
-    if (options_.once && looked() && only_data_are_missing()) {
+    if (options_.once && directories_.looked() && directories_.only_data_are_missing()) {
       exit_code_ = kFailed;
       return spdlog::error(kLeftWaiting);
     }
@@ -280,13 +237,11 @@ void Agent::start_next() {
 
 /// Nothing waits: what was published in part may be completed.
 void Agent::complete_one() {
-  const bool waiting = std::any_of(directories_.begin(), directories_.end(),
-                                   [](const auto& d) { return d->waiting_count() > 0; });
-  if (waiting) return;  // for its next try
+  if (directories_.waiting_count() > 0) return;  // for its next try
   const Circumstances now = circumstances();
-  for (const auto& directory : directories_) {
+  for (const auto& directory : directories_.all()) {
     const auto taken = directory->complete_one(now);
-    if (!taken.has_value()) return complain(directory->path(), taken.error());
+    if (!taken.has_value()) return complaints_.take(directory->path(), taken.error());
     if (!*taken) continue;
     schedule_again_at_ = around_.clock.monotonic_now();
     return;
@@ -328,51 +283,39 @@ bool Agent::may_end(const OutputDirectory& directory) const {
 
 void Agent::end_when_quiet() {
   if (job_ != nullptr || supervisor_.busy() || options_.serve) return;
-  for (const auto& directory : directories_) {
+  for (const auto& directory : directories_.all()) {
     if (!may_end(*directory)) return;
     const auto quiet = directory->quiet();
     if (!quiet.has_value() || !*quiet) return;
   }
   // The one look at the data, if something may be completed by it.
-  const bool looked = completed_at_ >= 0 && (!waits_for_completion() || data_.looks() > 0);
+  const bool looked = completed_at_ >= 0 && (!directories_.any_in_part() || data_.looks() > 0);
   const bool up_to_date = looked && completed_at_ == data_.looks();
   if (!around_.evaluator_program.empty() && !up_to_date) return;
   bool more = false;
-  for (const auto& directory : directories_) {
+  for (const auto& directory : directories_.all()) {
     if (options_.once) break;  // training may go on
     const auto last = directory->take_up_last();
-    if (!last.has_value()) return complain(directory->path(), last.error());
+    if (!last.has_value()) return complaints_.take(directory->path(), last.error());
     more |= *last;
   }
   if (more) schedule_again_at_ = around_.clock.monotonic_now();
   if (more) return;
-  for (const auto& directory : directories_) complain(directory->path(), directory->close_torn());
+  for (const auto& directory : directories_.all())
+    complaints_.take(directory->path(), directory->close_torn());
   exit_code_ = code_of_rows();
 }
 
 int Agent::code_of_rows() const {
-  std::int64_t total = 0;
-  std::int64_t failed = 0;
-  std::int64_t unpublished = 0;
-  for (const auto& directory : directories_) {
-    const auto tally = directory->tally();
-    if (!tally.has_value()) return kFailed;
-    total += tally->total;
-    failed += tally->failed;
-    unpublished += tally->unpublished;
-  }
-  if (unpublished > 0) return kFailed;
-  if (failed > 0) return kPartly;
-  return total == 0 ? kNothing : kDone;
+  const auto tally = directories_.tally();
+  return tally.has_value() ? exit_code_of(*tally) : kFailed;
 }
 
 int Agent::stop() {
   put_down_work();
-  int code = exit_code_.value_or(kDone);
-  if (!exit_code_.has_value()) {
-    code = code_of_rows();
-    if (code == kNothing) code = kDone;  // told to stop: having found nothing is no failure
-  }
+  int code = exit_code_.has_value() ? *exit_code_ : code_of_rows();
+  // Told to stop: having found nothing is no failure.
+  if (!exit_code_.has_value() && code == kNothing) code = kDone;
   write_status(true, code);
   return code;
 }
@@ -396,7 +339,7 @@ milliseconds Agent::until_due() const {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(time - now));
   };
   milliseconds due = job_ != nullptr ? milliseconds(kBusyTurn) : milliseconds(kIdleTurn);
-  for (const auto& directory : directories_) due = std::min(due, directory->until_due());
+  due = directories_.until_due(due);
   if (const auto deadline = supervisor_.until_deadline(); deadline.has_value()) {
     due = std::min(due, *deadline);
   }
@@ -405,26 +348,18 @@ milliseconds Agent::until_due() const {
   }
   // A child's end shows on no descriptor.
   if (job_ != nullptr && job_->hashing()) due = std::min(due, milliseconds(50));
-  due = std::min(due, data_.until_due(waits_for_completion()));
+  due = std::min(due, data_.until_due(directories_.any_in_part()));
   if (jobs_ != nullptr && jobs_->due().has_value()) due = std::min(due, until(*jobs_->due()));
   if (job_ != nullptr && job_retry_at_ > now) due = std::min(due, until(job_retry_at_));
   if (job_ == nullptr && supervisor_.ready()) {
-    bool waiting = options_.once;
-    for (const auto& directory : directories_) {
-      waiting |= directory->waiting_count() > 0;
-    }
+    const bool waiting = options_.once || directories_.waiting_count() > 0;
     if (waiting) due = std::min(due, until(std::max(schedule_again_at_, obstacles_.until())));
   }
   return due;
 }
 
-bool Agent::looked() const {
-  return std::all_of(directories_.begin(), directories_.end(),
-                     [](const auto& directory) { return directory->looked(); });
-}
-
 void Agent::add_descriptors(std::vector<pollfd>& descriptors) const {
-  for (const auto& directory : directories_) directory->add_descriptors(descriptors);
+  directories_.add_descriptors(descriptors);
   supervisor_.add_descriptors(descriptors);
   if (job_ != nullptr) job_->add_descriptors(descriptors);
   data_.add_descriptors(descriptors);
@@ -452,7 +387,7 @@ void Agent::write_status(bool now, std::optional<int> exit_code) {
   if (const std::string missing = data_.warning(); !missing.empty()) {
     facts.warning += (facts.warning.empty() ? "" : "; ") + missing;
   }
-  for (const auto& directory : directories_) {
+  for (const auto& directory : directories_.all()) {
     facts.current.reset();
     if (job_ != nullptr && &job_->directory() == directory.get() && job_->work().has_value()) {
       const state::Evaluation& row = job_->row();
@@ -460,17 +395,6 @@ void Agent::write_status(bool now, std::optional<int> exit_code) {
     }
     directory->write_status(facts, now);
   }
-}
-
-/// The same complaint once a minute: a full disk must not fill another one with our log.
-void Agent::complain(const std::string& where, const Status& status) {
-  if (status.has_value()) return;
-  const std::string text = where + ": " + status.error().message;
-  const MonotonicTime now = around_.clock.monotonic_now();
-  if (text == last_complaint_ && now - complained_at_ < seconds(60)) return;
-  last_complaint_ = text;
-  complained_at_ = now;
-  spdlog::error("{}", text);
 }
 
 }  // namespace evalcar::run

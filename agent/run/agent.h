@@ -12,11 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "agent/run/complaints.h"
 #include "agent/run/data_watch.h"
+#include "agent/run/directories.h"
 #include "agent/run/job.h"
 #include "agent/run/job_list.h"
 #include "agent/run/obstacles.h"
-#include "agent/run/output_directory.h"
 #include "agent/supervise/supervisor.h"
 
 namespace evalcar::run {
@@ -25,13 +26,6 @@ struct AgentOptions {
   bool once = false;   ///< stop when everything that is there is done
   bool serve = false;  ///< directories are opened as jobs ask for them, and it never ends by itself
 };
-
-/// Exit codes of `evalcar run` (design.md, "Command line").
-inline constexpr int kDone = 0;
-inline constexpr int kFailed = 1;
-inline constexpr int kConfiguration = 2;
-inline constexpr int kNothing = 3;
-inline constexpr int kPartly = 4;
 
 /// Not thread-safe.
 class Agent {
@@ -60,12 +54,11 @@ class Agent {
   /// The evaluation that runs goes on to its end, and no other is begun.
   void begin_no_more() { begins_ = false; }
   /// Only another agent of the same settings can go on (OutputDirectory::must_begin_anew).
-  bool must_begin_anew() const;
+  bool must_begin_anew() const { return directories_.must_begin_anew(); }
   /// No evaluation runs.
   bool between_evaluations() const { return job_ == nullptr; }
-  /// What was there at the start is known: every output directory has been looked at once, or has
-  /// shown that it cannot be.
-  bool looked() const;
+  /// What was there at the start is known (Directories::looked).
+  bool looked() const { return directories_.looked(); }
   /// "checkpoint-500 ema: evaluating docvqa_val 120/5349, 31/s, 2 min 48 s left", or "": for
   /// people; with a bar if asked for.
   std::string progress(bool with_bar = false) const;
@@ -86,18 +79,13 @@ class Agent {
   void look_at_data();
   void look_at_program();
   void end_pause();
-  Circumstances circumstances() const;
-  bool waits_for_completion() const;
+  Circumstances circumstances() const { return {data_.report(), program_, data_.looks()}; }
   void meet_obstacle(const supervise::JobFailed& obstacle);
-  /// The data of its tasks are missing, and those of others may be there: it alone waits.
-  void rest_without_data();
-  bool only_data_are_missing() const;
   /// Nothing more is expected of this directory.
   bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();
   void put_down_work();
   void write_status(bool now, std::optional<int> exit_code = {});
-  void complain(const std::string& where, const Status& status);
   int code_of_rows() const;
 
   const Surroundings& around_;
@@ -105,7 +93,7 @@ class Agent {
   AgentOptions options_;
   supervise::Supervisor supervisor_;
   DataWatch data_;
-  std::vector<std::unique_ptr<OutputDirectory>> directories_;
+  Directories directories_;
   std::unique_ptr<JobList> jobs_;  ///< null: there is no HTTP API
   std::unique_ptr<Job> job_;
   std::size_t next_directory_ = 0;
@@ -119,8 +107,7 @@ class Agent {
   bool begins_ = true;              ///< begin_no_more() was not called
   std::string program_;             ///< identity_of_program() of what was started, or will be
   std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete
-  std::string last_complaint_;
-  MonotonicTime complained_at_{};
+  Complaints complaints_;
 };
 
 }  // namespace evalcar::run

@@ -374,8 +374,8 @@ void Job::abandon() {
 }
 
 const std::optional<report::WorkDone>& Job::work() const {
-  static const std::optional<report::WorkDone> kNothing;
-  return rehash_.has_value() ? kNothing : pace_.work();
+  static const std::optional<report::WorkDone> kNoWork;
+  return rehash_.has_value() ? kNoWork : pace_.work();
 }
 
 std::string Job::progress(bool with_bar) const {

@@ -50,4 +50,27 @@ Result<bool> Outcomes::put_back(const state::Evaluation& row,
   return is_open(now.state);
 }
 
+Result<bool> Outcomes::supersede(const std::vector<std::int64_t>& evaluations, Slice& slice) {
+  for (const std::int64_t id : evaluations) {
+    if (slice.was_cut()) return false;
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_.read().evaluation(id));
+    EVALCAR_RETURN_IF_ERROR(
+        end_evaluation(store_, id, EvaluationState::kSuperseded, std::string(kNewerCame)));
+    leases_.release(row);
+    (void)slice.over();
+  }
+  return true;
+}
+
+void Outcomes::interrupt(InFlight& in_flight, const std::string& why) {
+  if (!in_flight.active.has_value()) return;
+  const auto row = store_.read().evaluation(*in_flight.active);
+  if (row.has_value() &&
+      (row->state == EvaluationState::kLoading || row->state == EvaluationState::kEvaluating)) {
+    const Status back = store_.transition(row->id, EvaluationState::kLeased, "interrupted: " + why);
+    if (!back.has_value()) spdlog::warn("{}", back.error().message);
+  }
+  in_flight.superseded.insert(*in_flight.active);
+}
+
 }  // namespace evalcar::run

@@ -1,9 +1,15 @@
 // What becomes of an evaluation's row when an attempt at it ended without a result.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "agent/config/settings.h"
 #include "agent/run/completion.h"
+#include "agent/run/disk_view.h"
 #include "agent/run/leases.h"
+#include "agent/run/slice.h"
 #include "store/base/clock.h"
 #include "store/state/store.h"
 
@@ -21,6 +27,10 @@ class Outcomes {
   /// Failed for a reason that is not its own: it keeps its lease, and nothing is counted. False: it
   /// does not wait for its next try (what it has of numbers is published as it was, or it is lost).
   Result<bool> put_back(const state::Evaluation& row, const state::AttemptFailure& failure);
+  /// Newer checkpoints came, by the policy. False: the slice was cut, and some of them still wait.
+  Result<bool> supersede(const std::vector<std::int64_t>& evaluations, Slice& slice);
+  /// What runs cannot be finished now: its row waits again, and its job is told to let go.
+  void interrupt(InFlight& in_flight, const std::string& why);
 
  private:
   const Clock& clock_;

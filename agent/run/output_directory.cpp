@@ -5,11 +5,9 @@
 #include <algorithm>
 
 #include "agent/run/adoption.h"
+#include "agent/run/retry_pause.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
-#include "store/base/stale_temporaries.h"
-#include "store/checkpoint/output_place.h"
-#include "store/state/location.h"
 
 namespace evalcar::run {
 namespace {
@@ -18,114 +16,23 @@ using state::EvaluationState;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// limits.retry_delay, within these.
-constexpr seconds kRetryPause{5};
-constexpr milliseconds kLeastRetryPause{100};
 constexpr milliseconds kUnsurePause{200};
 /// While the file system does not answer: it is asked whether it does.
 constexpr milliseconds kSilentPause{500};
 constexpr seconds kEndPause{2};  ///< between two looks whether training goes on
 
-watch::WatchOptions watch_options(const config::Settings& all, const std::string& path) {
-  const config::WatchSettings& settings = all.watch;
-  watch::WatchOptions options;
-  options.base_model = all.evaluate.base_model;
-  options.output_dir = path;
-  options.pattern = settings.pattern;
-  options.end_marker = settings.end_marker;
-  options.poll_interval = settings.poll_interval;
-  options.settle_time = settings.settle_time;
-  return options;
-}
-
-Recorder::Links links_to_results(const config::Settings& all, const HomePlace& home) {
-  const config::PublishSettings& settings = all.publish;
-  const bool ours = settings.dir.empty();
-  const std::string up = home.beside() ? "../../" : "../";
-  return {settings.link_in_checkpoint,
-          {join_path(ours ? home.path : settings.dir, "results"),
-           ours ? up + base_name(home.path) + "/results" : join_path(settings.dir, "results")},
-          all.watch.pattern};
-}
-
 }  // namespace
 
 OutputDirectory::OutputDirectory(const Surroundings& around, const config::Settings& settings,
-                                 std::string path, HomePlace home,
-                                 std::unique_ptr<state::Store> store,
-                                 std::unique_ptr<Posting> posting)
-    : around_(around),
-      settings_(settings),
-      path_(std::move(path)),
-      home_(std::move(home)),
-      store_(std::move(store)),
-      notifier_(around.make_notifier()),
-      watcher_(around.files, around.clock, *notifier_, watch_options(settings, path_)),
-      stage_(around.files, join_path(home_.path, "leases"), around.stopping),
-      pinned_(around.files, join_path(home_.path, "pinned"), around.stopping),
-      wanted_(around.files, settings.evaluate, store_->read(), view_),
-      space_(around.files, settings.limits, view_, path_),
-      averages_(*store_, stage_, wanted_, space_, view_, kept_),
-      best_(around, settings.publish, *store_, stage_, space_, averages_, view_, kept_),
-      leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
-      pins_(around.files, store_->read(), stage_, pinned_, space_, view_),
-      guard_(around.clock, *store_, stage_, settings.evaluate.policy, wanted_, space_, in_flight_,
-             averages_, best_, leases_, pins_),
-      completion_(*store_, settings.evaluate, wanted_, leases_, view_),
-      run_(around, *store_, stage_, averages_, best_, path_, home_, settings.watch.pattern,
-           settings.publish.dir),
-      recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
-                links_to_results(settings, home_)),
-      sightings_(run_, recorder_, averages_, best_),
-      snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
-      unfinished_(*store_, around.clock, watcher_),
-      publishing_(around, settings, *store_, run_, view_),
-      posting_(std::move(posting)),
-      requested_(*store_, run_, wanted_, leases_, publishing_, view_),
-      unwanted_(*store_, wanted_, leases_),
-      leftovers_(*store_, stage_),
-      waiting_(around.clock, settings.limits, store_->read(), wanted_, requested_),
-      outcomes_(around.clock, settings.limits, *store_, leases_, completion_),
-      status_(around.files, around.clock, *store_, settings.publish),
-      silence_(around.files, around.clock, path_),
-      end_(around.files, around.clock, settings.watch, path_),
-      inbox_(around.files, around.clock, around.make_notifier(),
-             request::folder_of(store_->path())),
-      answers_(
-          {around, *store_, run_, wanted_, recorder_, view_, leases_, pins_, waiting_, in_flight_},
-          [this] { return looked_at(); }),
+                                 Opened opened)
+    : DirectoryParts(around, settings, std::move(opened), [this] { return looked_at(); }),
       last_news_(around.clock.monotonic_now()) {}
 
 Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surroundings& around,
                                                                const config::Settings& settings,
                                                                const std::string& path) {
-  std::string database = settings.store.path;
-  if (database.empty()) {
-    EVALCAR_ASSIGN_OR_RETURN(database, state::default_database_path(around.files, path));
-  }
-  state::StoreOptions options;
-  options.allow_network_file_system = settings.store.allow_network_file_system;
-  options.set_damaged_aside = true;
-  EVALCAR_ASSIGN_OR_RETURN(auto store,
-                           state::Store::open(around.files, around.clock, database, options));
-  if (!store->set_aside().empty()) {
-    spdlog::error("{}; a new one is filled from the output directory", store->set_aside());
-  }
-  remove_stale_temporaries(around.files, parent_path(database));
-  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t recovered, store->recover());
-  // The database is ours alone now: nobody else who knows these leases is at work.
-  const HomePlace home = checkpoint::home_place(around.files, path, settings.watch.pattern);
-  EVALCAR_RETURN_IF_ERROR(check_home_place(around.files, path, home));
-  const Status moved = move_home_beside(around.files, path, home);
-  if (!moved.has_value()) spdlog::error("{}", moved.error().message);
-  spdlog::info("watching {} (database {})", path, database);
-  if (home.beside()) spdlog::info("what belongs to it is kept in {}", home.path);
-  if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
-  EVALCAR_ASSIGN_OR_RETURN(auto posting, Posting::open(around, settings, *store));
-  std::unique_ptr<OutputDirectory> directory(
-      new OutputDirectory(around, settings, path, home, std::move(store), std::move(posting)));
-  if (!moved.has_value()) directory->misplaced_ = moved.error().message;
-  return directory;
+  EVALCAR_ASSIGN_OR_RETURN(Opened opened, DirectoryParts::open(around, settings, path));
+  return std::unique_ptr<OutputDirectory>(new OutputDirectory(around, settings, std::move(opened)));
 }
 
 // ---- one turn
@@ -137,7 +44,7 @@ Status OutputDirectory::step() {
   if (silent()) return {};
   look_at_end();
   look_at_home();
-  if (must_begin_anew_) return {};
+  if (must_begin_anew()) return {};
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
   if (!run_.known() && run_.recalls()) return {};  // goes on in the next turn
@@ -166,8 +73,7 @@ Status OutputDirectory::step() {
       spdlog::debug("{}", room.error().message);
   }
   if (!turn.has_value()) {
-    retry_at_ = now + std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay,
-                                                          kLeastRetryPause, kRetryPause);
+    retry_at_ = now + pause_after_turn(settings_.limits);
     turn_trouble_ = turn.error().message;
     return turn;
   }
@@ -188,31 +94,11 @@ Status OutputDirectory::step() {
 /// nobody needs is gone, the guard is next.
 Result<bool> OutputDirectory::keep_leases() {
   if (!taken_up_) return false;
-  if (sightings_.empty()) {
-    Slice slice(around_);
-    EVALCAR_RETURN_IF_ERROR(averages_.step(run_.id(), recorder_.torn_steps(), slice));
-    EVALCAR_RETURN_IF_ERROR(best_.step(run_.id(), slice));
-  }
-  // Before any lease is given up for lack of space: theirs go first, or to the row that is wanted
-  // now.
-  if (!unwanted_.ended()) {
-    Slice slice(around_);
-    EVALCAR_ASSIGN_OR_RETURN(const bool one_waits, unwanted_.end(run_.id(), slice));
-    if (one_waits) last_news_ = around_.clock.monotonic_now();
-    if (!unwanted_.ended()) return false;
-  }
-  // Before the guard: what nobody needs makes room, too.
-  if (const MonotonicTime now = around_.clock.monotonic_now(); leftovers_.wait(now)) {
-    Slice slice(around_);
-    EVALCAR_RETURN_IF_ERROR(leftovers_.remove(
-        now,
-        [this](const std::string& name) {
-          return averages_.keeps_name(name) || kept_.may_hold(name);
-        },
-        slice));
-    if (leftovers_.wait(around_.clock.monotonic_now())) return false;  // cut
-  }
-  return true;
+  std::optional<std::set<std::int64_t>> torn;
+  if (sightings_.empty()) torn = recorder_.torn_steps();
+  EVALCAR_ASSIGN_OR_RETURN(const NeededLeases::Turn turn, needed_.step(run_.id(), torn));
+  if (turn.one_waits) last_news_ = around_.clock.monotonic_now();
+  return turn.known;
 }
 
 Status OutputDirectory::guard_disk() {
@@ -233,23 +119,9 @@ void OutputDirectory::look_at_end() {
 /// A training that began to save with accelerate's own names where we were at home already. Only a
 /// start can move: whoever reads a lease must have let go of it.
 void OutputDirectory::look_at_home() {
-  const MonotonicTime now = around_.clock.monotonic_now();
-  if (home_.beside() || must_begin_anew_ || now < home_look_at_) return;
-  home_look_at_ = now + settings_.watch.poll_interval;
-  if (!checkpoint::is_kept_by_accelerate(around_.files, path_, settings_.watch.pattern) || silent())
-    return;
-  misplaced_ = home_.path +
-               ": accelerate began to keep its checkpoints beside it, and fails on every other "
-               "entry; it is moved out of the way";
-  spdlog::error("{}", misplaced_);
-  interrupt_active("evalcar's folder is moved");
-  must_begin_anew_ = true;
-  last_news_ = now;
-}
-
-bool OutputDirectory::training_over() const {
-  return end_.since().has_value() &&
-         around_.clock.monotonic_now() - *end_.since() >= settings_.watch.poll_interval;
+  if (must_begin_anew() || !misplaced_.look([this] { return silent(); })) return;
+  outcomes_.interrupt(in_flight_, "evalcar's folder is moved");
+  last_news_ = around_.clock.monotonic_now();
 }
 
 Result<bool> OutputDirectory::take_up_last() {
@@ -258,15 +130,7 @@ Result<bool> OutputDirectory::take_up_last() {
   const std::int64_t step = view_.complete.rbegin()->first.first;
   if (wanted_.last() == step) return false;
   wanted_.set_last(step);
-  const auto sightings = view_.complete;  // recording changes it
-  for (const auto& [key, seen] : sightings) {
-    if (key.first == step) EVALCAR_RETURN_IF_ERROR(recorder_.record(seen));
-  }
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
-                           store_->read().evaluations({.run_id = run_.id(), .step = step}));
-  const bool waits = std::any_of(rows.begin(), rows.end(), [this](const state::Evaluation& row) {
-    return is_open(row.state) && wanted_.matches(row);
-  });
+  EVALCAR_ASSIGN_OR_RETURN(const bool waits, recorder_.record_again(step));
   if (waits) last_news_ = around_.clock.monotonic_now();
   return waits;
 }
@@ -277,7 +141,9 @@ bool OutputDirectory::silent() {
     watcher_.rescan();
     averages_.look_again();
   }
-  if (answer == Silence::Answer::kNoForLong) interrupt_active("its file system does not answer");
+  if (answer == Silence::Answer::kNoForLong) {
+    outcomes_.interrupt(in_flight_, "its file system does not answer");
+  };
   return silence_.lasts();
 }
 
@@ -334,27 +200,22 @@ milliseconds OutputDirectory::until_due() const {
   if (silence_.lasts()) return std::min(inbox_.until_due(), kSilentPause);
   auto due = std::min(watcher_.until_due(), inbox_.until_due());
   const MonotonicTime now = around_.clock.monotonic_now();
-  const auto until = [now](MonotonicTime time) {
-    return std::chrono::ceil<milliseconds>(time - now);
+  const auto at = [&due, now](MonotonicTime time) {
+    due = std::min(due, std::chrono::ceil<milliseconds>(time - now));
   };
-  if (status_.is_behind(last_news_)) due = std::min(due, until(status_.due(last_news_)));
-  if (!sightings_.empty() || is_cut_short() || run_.unsure()) due = std::min(due, until(retry_at_));
-  if (leftovers_.there() && run_.known()) {
-    due = std::min(due, until(std::max(retry_at_, leftovers_.not_before())));
-  }
-  if (const auto memory = unfinished_.due(); memory.has_value() && run_.known()) {
-    due = std::min(due, until(std::max(retry_at_, *memory)));
+  const auto in_a_turn = [this, &at](std::optional<MonotonicTime> time) {
+    if (time.has_value()) at(std::max(retry_at_, *time));
+  };
+  if (status_.is_behind(last_news_)) at(status_.due(last_news_));
+  if (!sightings_.empty() || is_cut_short() || run_.unsure()) at(retry_at_);
+  if (run_.known()) {
+    in_a_turn(unfinished_.due());
+    if (leftovers_.there()) in_a_turn(leftovers_.not_before());
+    if (publishing_.pending()) in_a_turn(publishing_.due());
   }
   if (end_.watches()) due = std::min<milliseconds>(due, kEndPause);
-  if (const auto renewal = run_.renewal_due(); renewal.has_value()) {
-    due = std::min(due, until(std::max(retry_at_, *renewal)));
-  }
-  if (const auto look = snapshots_.due(); look.has_value()) {
-    due = std::min(due, until(std::max(retry_at_, *look)));
-  }
-  if (publishing_.pending() && run_.known()) {
-    due = std::min(due, until(std::max(retry_at_, publishing_.due())));
-  }
+  in_a_turn(run_.renewal_due());
+  in_a_turn(snapshots_.due());
   if (const auto post = posting_->until_due(); post.has_value()) due = std::min(due, *post);
   return std::max(milliseconds(0), due);
 }
@@ -413,7 +274,7 @@ Status OutputDirectory::follow_run() {
 }
 
 void OutputDirectory::forget_run() {
-  interrupt_active("its output directory went");
+  outcomes_.interrupt(in_flight_, "its output directory went");
   sightings_.forget();
   view_ = {};
   recorder_.forget();
@@ -428,19 +289,6 @@ void OutputDirectory::forget_run() {
   unwanted_.look_again();
   adopted_.clear();
   waiting_.look_again();
-}
-
-/// Whatever it measures cannot be finished here now.
-void OutputDirectory::interrupt_active(const std::string& why) {
-  if (!in_flight_.active.has_value()) return;
-  const auto row = store_->read().evaluation(*in_flight_.active);
-  if (row.has_value() &&
-      (row->state == EvaluationState::kLoading || row->state == EvaluationState::kEvaluating)) {
-    const Status back =
-        store_->transition(row->id, EvaluationState::kLeased, "interrupted: " + why);
-    if (!back.has_value()) spdlog::warn("{}", back.error().message);
-  }
-  in_flight_.superseded.insert(*in_flight_.active);
 }
 
 // ---- evaluations
@@ -465,11 +313,6 @@ Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(const reque
   EVALCAR_ASSIGN_OR_RETURN(auto news, requested_.look(plan, first));
   if (first && news.has_value()) last_news_ = around_.clock.monotonic_now();  // it may wait now
   return news;
-}
-
-Result<std::optional<state::Evaluation>> OutputDirectory::requested_row(
-    const request::JobPlan& plan) const {
-  return requested_.own_row(plan);
 }
 
 Status OutputDirectory::keep_requested(std::set<std::int64_t> wanted,
@@ -499,19 +342,6 @@ Result<bool> OutputDirectory::complete_one(const Circumstances& now) {
   EVALCAR_ASSIGN_OR_RETURN(const bool taken, completion_.step(run_.id(), now));
   if (taken) last_news_ = around_.clock.monotonic_now();
   return taken;
-}
-
-Result<bool> OutputDirectory::supersede(const std::vector<std::int64_t>& evaluations) {
-  Slice slice(around_);
-  for (const std::int64_t id : evaluations) {
-    if (slice.was_cut()) return false;
-    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_->read().evaluation(id));
-    EVALCAR_RETURN_IF_ERROR(
-        end_evaluation(*store_, id, EvaluationState::kSuperseded, std::string(kNewerCame)));
-    leases_.release(row);
-    (void)slice.over();
-  }
-  return true;
 }
 
 Status OutputDirectory::publish(const state::Evaluation& row) {
@@ -549,33 +379,10 @@ Result<bool> OutputDirectory::nothing_left() {
   return !open;
 }
 
-Result<Tally> OutputDirectory::tally() const {
-  if (!run_.known()) return Tally();
-  return tally_of(store_->read(), wanted_, run_.id());
-}
-
 void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
   if (!now && around_.clock.monotonic_now() < status_.due(last_news_)) return;
   publish::AgentFacts mine = facts;
-  mine.latest_step = view_.newest_step();
-  mine.pinned = pins_.steps();
-  const watch::WatchMode mode = watcher_.mode();
-  const double poll_s = std::chrono::duration<double>(settings_.watch.poll_interval).count();
-  mine.watching = {mode.file_system, mode.notices ? "notices and polling" : "polling", poll_s,
-                   silence_.reason().empty() ? mode.reason : silence_.reason()};
-  const auto warn = [&mine](const std::string& text) {
-    if (!text.empty()) mine.warning += (mine.warning.empty() ? "" : "; ") + text;
-  };
-  warn(store_->set_aside());
-  if (run_.recalled() > 0) {
-    warn(std::to_string(run_.recalled()) +
-         " published evaluations were taken from the files, since the database did not know them");
-  }
-  warn(misplaced_);
-  warn(run_.home_trouble());
-  warn(turn_trouble_);
-  warn(posting_->trouble());
-  warn(snapshots_.missed());
+  add_facts(mine, turn_trouble_);
   std::optional<std::int64_t> run;
   if (run_.known()) run = run_.id();
   if (around_.board != nullptr) {

@@ -20,44 +20,12 @@
 #include <string>
 #include <vector>
 
-#include "agent/config/settings.h"
-#include "agent/publish/status.h"
-#include "agent/request/inbox.h"
-#include "agent/run/answers.h"
-#include "agent/run/averages.h"
-#include "agent/run/best_kept.h"
-#include "agent/run/completion.h"
-#include "agent/run/current_run.h"
-#include "agent/run/disk_guard.h"
-#include "agent/run/disk_space.h"
-#include "agent/run/disk_view.h"
-#include "agent/run/leases.h"
-#include "agent/run/outcomes.h"
-#include "agent/run/pins.h"
-#include "agent/run/posting.h"
-#include "agent/run/publishing.h"
-#include "agent/run/recorder.h"
-#include "agent/run/requested.h"
-#include "agent/run/sightings.h"
-#include "agent/run/silence.h"
-#include "agent/run/snapshots.h"
-#include "agent/run/status_file.h"
-#include "agent/run/surroundings.h"
-#include "agent/run/tally.h"
-#include "agent/run/training_end.h"
-#include "agent/run/unfinished.h"
-#include "agent/run/unwanted.h"
-#include "agent/run/waiting_list.h"
-#include "agent/run/wanted.h"
-#include "agent/schedule/schedule.h"
-#include "agent/stage/stage.h"
-#include "agent/watch/watcher.h"
-#include "store/state/store.h"
+#include "agent/run/directory_parts.h"
 
 namespace evalcar::run {
 
 /// Not thread-safe.
-class OutputDirectory {
+class OutputDirectory : private DirectoryParts {
  public:
   /// Opens the database and recovers what a kill interrupted. kUnavailable: another agent has it.
   static Result<std::unique_ptr<OutputDirectory>> open(const Surroundings& around,
@@ -78,12 +46,17 @@ class OutputDirectory {
   Result<std::vector<schedule::Candidate>> waiting();
   /// False: a slice was cut, and some of them still wait; whoever measured another one now would
   /// measure them after it.
-  Result<bool> supersede(const std::vector<std::int64_t>& evaluations);
+  Result<bool> supersede(const std::vector<std::int64_t>& evaluations) {
+    Slice slice(around_);
+    return outcomes_.supersede(evaluations, slice);
+  }
   /// How a job on it stands (Requested::look); absent: there is no such checkpoint, or the
   /// directory cannot tell now.
   Result<std::optional<request::JobNews>> look_at_job(const request::JobPlan& plan, bool first);
   /// The evaluation that only jobs of this plan want; absent: the configured one answers it.
-  Result<std::optional<state::Evaluation>> requested_row(const request::JobPlan& plan) const;
+  Result<std::optional<state::Evaluation>> requested_row(const request::JobPlan& plan) const {
+    return requested_.own_row(plan);
+  }
   /// The evaluations that open jobs want, and those that no job wants any more, which end; but not
   /// the one that runs.
   Status keep_requested(std::set<std::int64_t> wanted, const std::set<std::int64_t>& given_up);
@@ -117,9 +90,7 @@ class OutputDirectory {
   /// It is not chosen before then: others get their turn first.
   void rest(std::int64_t evaluation, MonotonicTime until) { waiting_.rest(evaluation, until); }
   /// The same of one whose tasks' data are missing.
-  void rest_without_data(std::int64_t evaluation, MonotonicTime until) {
-    waiting_.rest_without_data(evaluation, until);
-  }
+  void rest_without_data(const state::Evaluation& row) { waiting_.rest_without_data(row); }
   /// How many of those that waited at the last look rest without their data.
   std::size_t waiting_without_data() const { return waiting_.count_without_data(); }
   /// All of them may be chosen again.
@@ -147,13 +118,18 @@ class OutputDirectory {
   /// Nothing is being written, nothing waits.
   Result<bool> quiet();
   /// Training has ended, and long enough ago that whatever it left was seen.
-  bool training_over() const;
+  bool training_over() const {
+    return end_.since().has_value() &&
+           around_.clock.monotonic_now() - *end_.since() >= settings_.watch.poll_interval;
+  }
   /// Nothing more will come: the newest complete checkpoint is the last, and wanted as such. True:
   /// it was left out before, and waits to be evaluated now.
   Result<bool> take_up_last();
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn() { return recorder_.close_torn(); }
-  Result<Tally> tally() const;
+  Result<Tally> tally() const {
+    return run_.known() ? tally_of(store_->read(), wanted_, run_.id()) : Result<Tally>(Tally());
+  }
   /// Writes status.json every few seconds, soon after a change, or `now`.
   void write_status(const publish::AgentFacts& facts, bool now);
 
@@ -162,16 +138,14 @@ class OutputDirectory {
   const std::string& path() const { return path_; }
   /// Our folder has to move to where another agent, made anew, finds it: this one does nothing
   /// more.
-  bool must_begin_anew() const { return must_begin_anew_; }
+  bool must_begin_anew() const { return misplaced_.found(); }
   /// The evaluation that runs now: its lease is not given up for disk space.
   void set_active(std::optional<std::int64_t> evaluation) { in_flight_.active = evaluation; }
   /// Monotonic time of the last change that was seen.
   MonotonicTime last_news() const { return last_news_; }
 
  private:
-  OutputDirectory(const Surroundings& around, const config::Settings& settings, std::string path,
-                  HomePlace home, std::unique_ptr<state::Store> store,
-                  std::unique_ptr<Posting> posting);
+  OutputDirectory(const Surroundings& around, const config::Settings& settings, Opened opened);
 
   Result<bool> nothing_left();
   bool silent();
@@ -181,7 +155,6 @@ class OutputDirectory {
   bool looked_at() const;
   Status follow_run();
   void forget_run();
-  void interrupt_active(const std::string& why);
   Status record_sightings();
   void take_snapshots();
   Result<bool> keep_leases();
@@ -189,54 +162,12 @@ class OutputDirectory {
   bool is_beginning() const;
   bool is_cut_short() const;
 
-  const Surroundings& around_;
-  const config::Settings& settings_;
-  std::string path_;
-  HomePlace home_;
-  std::unique_ptr<state::Store> store_;
-  std::unique_ptr<watch::Notifier> notifier_;
-  watch::Watcher watcher_;
-  DiskView view_;
-  InFlight in_flight_;
-  // Each knows only those above it.
-  stage::Stage stage_;
-  stage::Stage pinned_;
-  Wanted wanted_;
-  DiskSpace space_;
-  KeptForBest kept_;
-  Averages averages_;
-  BestKept best_;
-  Leases leases_;
-  Pins pins_;
-  DiskGuard guard_;
-  Completion completion_;
-  CurrentRun run_;
-  Recorder recorder_;
-  Sightings sightings_;
-  Snapshots snapshots_;
   std::string snapshot_trouble_;
-  Unfinished unfinished_;
-  Publishing publishing_;
-  std::unique_ptr<Posting> posting_;
-  Requested requested_;
-  UnwantedRows unwanted_;
-  Leftovers leftovers_;
-  WaitingList waiting_;
-  Outcomes outcomes_;
-  StatusFile status_;
-  Silence silence_;
-  TrainingEnd end_;
-  request::Inbox inbox_;
-  Answers answers_;
-
   bool beginning_ = true;          ///< is_beginning(), after the last turn
   bool taken_up_ = false;          ///< Recorder::take_up_run was done
   std::set<std::string> adopted_;  ///< leases that adopt_leases() has judged
   bool vanished_ended_ = false;    ///< Recorder::end_vanished was done
-  std::string misplaced_;          ///< why our folder lies where it must not
-  MonotonicTime home_look_at_{};
-  bool must_begin_anew_ = false;
-  std::string turn_trouble_;  ///< why the last turn could not do what it had to
+  std::string turn_trouble_;       ///< why the last turn could not do what it had to
   MonotonicTime retry_at_{};
   MonotonicTime last_news_{};
 };

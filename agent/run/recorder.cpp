@@ -199,6 +199,18 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
   return {};
 }
 
+Result<bool> Recorder::record_again(std::int64_t step) {
+  const auto sightings = view_.complete;  // recording changes it
+  for (const auto& [key, seen] : sightings) {
+    if (key.first == step) EVALCAR_RETURN_IF_ERROR(record(seen));
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows,
+                           store_.read().evaluations({.run_id = run_.id(), .step = step}));
+  return std::any_of(rows.begin(), rows.end(), [this](const state::Evaluation& row) {
+    return is_open(row.state) && wanted_.matches(row);
+  });
+}
+
 Result<std::int64_t> Recorder::record_snapshot(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
   for (const state::Evaluation& row : rows) {

@@ -39,6 +39,9 @@ class Recorder {
   /// The same of weights that lie whole in a place of their own (snapshots.h), which the lease
   /// refers to. Returns their checkpoint's row.
   Result<std::int64_t> record_snapshot(const watch::Sighting& seen);
+  /// Records what is complete of a step once more: more of it may be wanted now. True: an
+  /// evaluation of it that is wanted waits.
+  Result<bool> record_again(std::int64_t step);
   /// What went while no agent was there to see it: nothing will ever tell of it again. Once after a
   /// run was entered and everything that is there was recorded; again where the slice was cut.
   Status end_vanished(Slice& slice);

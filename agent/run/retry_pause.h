@@ -17,4 +17,11 @@ inline std::chrono::milliseconds pause_after(const config::LimitSettings& limits
   return limits.retry_delay * (std::int64_t{1} << doubled);
 }
 
+/// Behind a turn that failed for a reason of the moment: limits.retry_delay, but neither so short
+/// that it spins nor so long that somebody waits for it.
+inline std::chrono::milliseconds pause_after_turn(const config::LimitSettings& limits) {
+  return std::clamp<std::chrono::milliseconds>(limits.retry_delay, std::chrono::milliseconds(100),
+                                               std::chrono::seconds(5));
+}
+
 }  // namespace evalcar::run

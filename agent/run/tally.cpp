@@ -30,4 +30,10 @@ Result<Tally> tally_of(const state::Reader& reader, const Wanted& wanted, std::i
   return tally;
 }
 
+int exit_code_of(const Tally& tally) {
+  if (tally.unpublished > 0) return kFailed;
+  if (tally.failed > 0) return kPartly;
+  return tally.total == 0 ? kNothing : kDone;
+}
+
 }  // namespace evalcar::run

@@ -19,7 +19,16 @@ struct Tally {
   std::int64_t total = 0;
 };
 
+/// Exit codes of `evalcar run` (design.md, "Command line").
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kConfiguration = 2;
+inline constexpr int kNothing = 3;
+inline constexpr int kPartly = 4;
+
 /// Errors: the store's.
 Result<Tally> tally_of(const state::Reader& rows, const Wanted& wanted, std::int64_t run_id);
+/// Of all that was there.
+int exit_code_of(const Tally& tally);
 
 }  // namespace evalcar::run

@@ -1,5 +1,9 @@
 #include "agent/run/waiting_list.h"
 
+#include <algorithm>
+#include <chrono>
+
+#include "agent/run/obstacles.h"
 #include "agent/run/retry_pause.h"
 #include "agent/run/rows.h"
 
@@ -21,6 +25,13 @@ void WaitingList::add(const state::Standing& row, Look& look) {
   const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
   look.candidates.push_back(
       {row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0, row.asked});
+}
+
+void WaitingList::rest_without_data(const state::Evaluation& row) {
+  const auto pause =
+      std::min<std::chrono::milliseconds>(kLongestObstacle, pause_after(limits_, row.attempts + 1));
+  rest(row.id, clock_.monotonic_now() + pause);
+  without_data_.insert(row.id);
 }
 
 Result<WaitingList::Look> WaitingList::look(std::int64_t run_id, bool all_wanted) {

@@ -44,11 +44,8 @@ class WaitingList {
 
   /// It is not chosen before then: others get their turn first.
   void rest(std::int64_t evaluation, MonotonicTime until) { resting_[evaluation] = until; }
-  /// The same of one whose tasks' data are missing.
-  void rest_without_data(std::int64_t evaluation, MonotonicTime until) {
-    rest(evaluation, until);
-    without_data_.insert(evaluation);
-  }
+  /// The same of one whose tasks' data are missing, for a pause that grows with its attempts.
+  void rest_without_data(const state::Evaluation& row);
   /// All of them may be chosen again.
   void end_rest() {
     resting_.clear();

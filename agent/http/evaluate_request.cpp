@@ -106,7 +106,9 @@ class Arguments {
       word(key, value, {"auto", "float32", "bfloat16"}, wish_.plan.dtype);
     } else if (key == "num_gpus" || key == "tensor_parallel_size" || key == "data_parallel_size") {
       if (value != 1) note(key, value, "runs on the configured device");
-    } else if (key == "max_length" || key == "max_model_len") {
+    } else if (key == "max_length") {
+      note(key, value, "no prompt is cut by it, as in lmms-eval's wrappers, which only keep it");
+    } else if (key == "max_model_len") {
       note(key, value, "prompts are not cut here");
     } else if (key == "gpu_memory_utilization") {
       const bool same = value.is_number() && value == rules_.gpu_memory_utilization;

@@ -117,6 +117,12 @@ TEST_CASE("what this version cannot do is refused or warned about, never quietly
   CHECK(load_text("[evaluate]\naverage_last = 3\n").has_value());
   CHECK(load_text("[evaluate]\naverage_last = 0\n").has_value());
 
+  // As in lmms-eval 0.7.3, whose wrappers keep it and use it for nothing.
+  const auto length = load_text("[evaluate]\nmax_length = 2048\n");
+  REQUIRE(length.has_value());
+  REQUIRE(length->warnings.size() == 1);
+  CHECK(contains(length->warnings[0], "evaluate.max_length = 2048 has no effect"));
+
   const auto config = load_text("[limits]\nmemory_max = \"8GiB\"\n");
   REQUIRE(config.has_value());
   REQUIRE(config->warnings.size() == 1);

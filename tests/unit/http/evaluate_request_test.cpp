@@ -1,5 +1,6 @@
 #include "agent/http/evaluate_request.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
 #include <fstream>
@@ -109,6 +110,9 @@ TEST_CASE("what lmms-engine sends is understood") {
   CHECK(wish.plan.output_dir.empty());  // never inside the checkpoint
   CHECK_FALSE(std::filesystem::exists(disk.checkpoint + "/eval"));
   CHECK(wish.notes.size() == 4);  // what has no effect is told
+  CHECK(std::ranges::count(wish.notes,
+                           "max_length=2048: no prompt is cut by it, as in lmms-eval's wrappers, "
+                           "which only keep it") == 1);
 }
 
 TEST_CASE(

@@ -65,7 +65,7 @@ std::optional<page::SampleFilter> filter_of(const std::string& text) {
 /// What the page may ask of the agent.
 struct Change {
   std::string_view path;
-  const char* field;  ///< of the body: a number
+  const char* field;  ///< of the body: a number; nullptr: none is needed
   const char* what;
   request::Request (*request)(std::int64_t number);
 };
@@ -78,6 +78,8 @@ constexpr std::array kChanges = {
            [](std::int64_t step) { return request::Request{request::Pin{step, false}}; }},
     Change{"/page/unpin", "step", "a step",
            [](std::int64_t step) { return request::Request{request::Pin{step, true}}; }},
+    Change{"/page/backfill", nullptr, "",
+           [](std::int64_t) { return request::Request{request::Backfill{}}; }},
 };
 
 const Change* change_of(std::string_view path) {
@@ -92,7 +94,8 @@ Response change_response(Result<request::Answer> answer) {
   const char* const outcome = answer->outcome == request::Outcome::kDone      ? "done"
                               : answer->outcome == request::Outcome::kNothing ? "nothing"
                                                                               : "failed";
-  const nlohmann::json json = {{"outcome", outcome}, {"text", answer->text}};
+  const nlohmann::json json = {
+      {"outcome", outcome}, {"text", answer->text}, {"more", answer->more}};
   return {.body = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
@@ -177,7 +180,7 @@ void PageRoutes::change(const Request& request, const Respond& respond) {
   const Change& wanted = *change_of(request.path);
   Fields fields(*body);
   const std::string run = fields.text("run");
-  const std::int64_t number = fields.integer(wanted.field, -1);
+  const std::int64_t number = wanted.field == nullptr ? 0 : fields.integer(wanted.field, -1);
   if (fields.good() && number < 0) {
     fields.refuse(wanted.field, "expected " + std::string(wanted.what));
   }

@@ -7,6 +7,7 @@
 //   POST /page/retry     {"run", "step"}: as `evalcar retry STEP`
 //   POST /page/cancel    {"run", "evaluation"}: as `evalcar cancel ID`
 //   POST /page/pin, /page/unpin   {"run", "step"}: as `evalcar pin STEP [--off]`
+//   POST /page/backfill  {"run"}: as `evalcar backfill`
 #pragma once
 
 #include <functional>

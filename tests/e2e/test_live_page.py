@@ -279,6 +279,32 @@ def test_a_step_is_pinned_and_let_go_by_keys(browser, bench):  # noqa: F811
         assert not pinned.exists()
 
 
+def test_what_was_passed_over_is_measured_after_all_by_whoever_has_the_token(browser, bench):  # noqa: F811
+    token = bench.home / "token"
+    token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
+    for step in (5, 10, 15):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar, api = serving(bench, "--set", f"server.token_file={token}", "--set", "evaluate.every_nth=3", token=TOKEN)
+    sidecar.wait_for(lambda s: len(s.states()) == 3 and len(s.published()) == 1, what="one of them")
+    ((measured, _),) = sidecar.published()
+    body = {"run": api.get("/page/data")["run"]}
+    assert api.ask("POST", "/page/backfill", body, headers={"Authorization": "Bearer x"})[0] == 401
+    assert api.ask("POST", "/page/backfill", body, headers={"Origin": "http://evil.example"})[0] == 403
+    assert api.ask("POST", "/page/backfill", body, headers={"Content-Type": "text/plain"})[0] == 422
+    assert api.ask("POST", "/page/backfill", {"run": "other"})[0] == 404
+    assert {sidecar.states()[step, "regular"][0] for step in (5, 10, 15) if step != measured} == {"skipped"}
+    with opened(browser, api, http_credentials={"username": "me", "password": TOKEN}) as page:
+        shows(page, f"{SCORES} === 1")
+        button = page.get_by_role("button", name="backfill")
+        button.focus()
+        page.keyboard.press("Enter")
+        shows(page, "document.getElementById('answer').textContent === '2 evaluations that were passed over wait now'")
+        shows(page, f"{SCORES} === 3")
+        shows(page, "document.getElementById('queue-controls').hidden")  # nothing is left that was passed over
+    assert sidecar.published() == {(step, "regular") for step in (5, 10, 15)}
+
+
 def test_only_so_many_pages_are_told_and_each_one_that_closes_makes_room(bench):
     sidecar, api = serving(bench)
     checkpoints.write_hugging_face(bench.run, 5)

@@ -7,6 +7,7 @@ const KIND_NAMES = {regular: "regular", ema: "EMA", average: "average"};
 const ENDED = ["published", "skipped", "superseded", "lost", "quarantined"];
 const RETRIED = ["failed", "quarantined"];
 const CANCELLED = ["found", "complete", "leased", "loading", "evaluating", "failed"];
+const PASSED_OVER = ["skipped", "superseded"];
 const PINNED = ["complete", "leased", "loading", "evaluating", "scored", "published"];
 const SAMPLES_A_PAGE = 20;
 const CONFIDENCE = 1.96;
@@ -309,6 +310,7 @@ function showQueue(status) {
   fill(byId("queue"), [["step"], ["weights", "text"], ["state", "text"], ["progress"], ["tasks", "text"], ["reason", "text"]],
        [...open, ...rest].map(evaluationLine));
   if (evaluations.length === 0) byId("queue").replaceChildren(element("caption", "Nothing yet.", "empty"));
+  byId("queue-controls").hidden = !live.on || !evaluations.some((row) => PASSED_OVER.includes(row.state));
   if (status.open_left_out) byId("queue").prepend(element("caption", status.open_left_out + " more wait, of lower steps.", "empty"));
 }
 
@@ -461,10 +463,14 @@ async function begin() {
 async function change(action, fields) {
   try {
     const headers = {"Content-Type": "application/json"};
-    const answer = await ask("page/" + action, {method: "POST", headers, body: JSON.stringify({run: live.run, ...fields})});
-    tell(answer.text);
+    const body = JSON.stringify({run: live.run, ...fields});
+    for (let more = true; more;) {
+      const answer = await ask("page/" + action, {method: "POST", headers, body});
+      byId("answer").textContent = answer.text;
+      more = answer.more;
+    }
   } catch (error) {
-    tell(error.message);
+    byId("answer").textContent = error.message;
   }
 }
 
@@ -540,6 +546,7 @@ function startLive() {
   byId("samples-earlier").addEventListener("click", () => leaf(samples.offset - SAMPLES_A_PAGE));
   byId("samples-later").addEventListener("click", () => leaf(samples.offset + SAMPLES_A_PAGE));
   byId("samples-close").addEventListener("click", closeSamples);
+  byId("backfill").addEventListener("click", () => change("backfill", {}));
   document.addEventListener("keydown", (event) => { if (event.key === "Escape" && samples.row) closeSamples(); });
   byId("runs").addEventListener("change", (event) => {
     live.run = event.target.value;

@@ -32,15 +32,17 @@ struct Page {
   test::FakeClock clock;
   publish::LiveBoard board;
   LiveRuns runs{clock, board};
+  std::vector<std::string> asked;  ///< by the asker's thread, one at a time
   std::promise<void> let_go;
   std::shared_future<void> gone{let_go.get_future()};
   Worker worker{4};
   Worker asker{1};
-  PageRoutes routes{{worker, runs, asker, [this](const std::string&, const request::Request&) {
-                       gone.wait();
-                       return Result<request::Answer>(
-                           request::Answer{request::Outcome::kDone, "again"});
-                     }}};
+  PageRoutes routes{
+      {worker, runs, asker, [this](const std::string&, const request::Request& request) {
+         gone.wait();
+         asked.push_back(request::encode(request));
+         return Result<request::Answer>(request::Answer{request::Outcome::kDone, "again"});
+       }}};
   std::future<Response> ask(const Request& request) {
     auto answer = std::make_shared<std::promise<Response>>();
     REQUIRE(routes.handle(request,
@@ -66,7 +68,7 @@ TEST_CASE("who reads the page does not wait for a retry that the agent has not a
   CHECK(read.get().status == 503);  // there is no such database, and that is said at once
   const Response response = retried.get();
   CHECK(response.status == 200);
-  CHECK(response.body == R"({"outcome":"done","text":"again"})");
+  CHECK(response.body == R"({"more":false,"outcome":"done","text":"again"})");
 }
 
 TEST_CASE("retries that wait for the agent are bounded") {
@@ -96,4 +98,19 @@ TEST_CASE("a page that is opened before there is a run is told so, which is no e
   const Response response = page.ask(request).get();
   CHECK(response.status == 200);
   CHECK(response.body == R"({"run":"","runs":[]})");
+}
+
+TEST_CASE("a backfill is asked for with the run alone, and says whether there is more") {
+  Page page;
+  page.board.tell({"/out", "/state/run.db", "run-1", {}});
+  page.let_go.set_value();
+
+  const Response response = page.ask(post("/page/backfill", R"({"run":"run-1"})")).get();
+
+  CHECK(response.status == 200);
+  CHECK(response.body == R"({"more":false,"outcome":"done","text":"again"})");
+  CHECK(page.asked == std::vector<std::string>{request::encode(request::Backfill{})});
+  CHECK(page.ask(post("/page/backfill", R"({"run":"other"})")).get().status == 404);
+  CHECK(page.ask(post("/page/backfill", "{}")).get().status == 422);
+  CHECK(page.ask(get("/page/backfill")).get().status == 405);
 }

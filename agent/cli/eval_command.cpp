@@ -181,6 +181,7 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
   if (const Status s = complete_settings(files, settings, Use::kOneCheckpoint); !s.has_value()) {
     return complain(exit_code_of(s.error()), s.error().message);
   }
+  settings.limits.sample_pictures = 0;  // no page shows samples of no database
   EvalOptions absolute = options;
   if (const auto real = files.real_path(options.checkpoint); real.has_value()) {
     absolute.checkpoint = *real;

@@ -11,6 +11,7 @@
 #include "agent/request/outbox.h"
 #include "agent/run/evaluation_settings.h"
 #include "evaluator/tasks/task_file.h"
+#include "store/state/location.h"
 
 namespace evalcar::cli {
 namespace {
@@ -46,7 +47,8 @@ HttpApi::HttpApi(FileSystem& files, const Clock& clock)
       page_({worker_, runs_, asker_,
              [this, &files, &clock](const std::string& database, const request::Request& asked) {
                return ask_loop(files, clock, database, asked);
-             }}) {}
+             },
+             page::SamplePictures(files, state::sample_pictures_directory())}) {}
 
 /// The loop of this process has the database; it is woken by the file. In the asker's thread.
 Result<request::Answer> HttpApi::ask_loop(FileSystem& files, const Clock& clock,

@@ -222,6 +222,12 @@ const Key kKeys[] = {
      "Disk space for prepared pictures, which all checkpoints of all runs share, in the state "
      "directory; it leaves min_free to others (16 GiB where that is \"auto\"). 0: none are kept.",
      ASSIGN(limits.picture_cache, bytes(v))},
+    {"limits.sample_pictures", "\"2GiB\"", "",
+     "Disk space for the small pictures that the page shows beside samples (some 30 KB each, one "
+     "for "
+     "all checkpoints of all runs), in the state directory; it leaves min_free to others (1 GiB "
+     "where that is \"auto\"). 0: none are made.",
+     ASSIGN(limits.sample_pictures, bytes(v))},
     {"limits.attempts", "3", "", "Tries for one evaluation before it is quarantined.",
      ASSIGN(limits.attempts, integer(v, 1))},
     {"limits.retry_delay", "\"10s\"", "", "Pause before the second try; doubles each time.",

@@ -132,10 +132,11 @@ std::vector<LiveRuns::News> LiveRuns::news_for(const std::vector<std::string>& t
   return all;
 }
 
-Result<std::string> LiveRuns::samples(const page::SampleQuery& query) {
+Result<std::string> LiveRuns::samples(const page::SampleQuery& query,
+                                      const page::SamplePictures& pictures) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string database, database_of(query.run));
   EVALCAR_ASSIGN_OR_RETURN(Database* const opened, open(database));
-  return page::sample_list(opened->reader, query);
+  return page::sample_list(opened->reader, query, pictures);
 }
 
 }  // namespace evalcar::http

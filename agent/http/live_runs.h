@@ -38,7 +38,7 @@ class LiveRuns {
   /// The news of the runs that are listened to, by the names under which they are. Of one that is
   /// served no more: {"run", "gone": true, "runs"}.
   std::vector<News> news_for(const std::vector<std::string>& topics);
-  Result<std::string> samples(const page::SampleQuery& query);
+  Result<std::string> samples(const page::SampleQuery& query, const page::SamplePictures& pictures);
   /// Thread-safe: the board knows it.
   Result<std::string> database_of(const std::string& run) const;
 

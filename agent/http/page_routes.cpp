@@ -17,6 +17,9 @@ namespace evalcar::http {
 namespace {
 
 constexpr std::int64_t kMostOffset = 1'000'000'000;
+constexpr std::string_view kPictures = "/page/pictures/";
+/// A browser asks for it by itself where a page may show pictures. There is none.
+constexpr std::string_view kIcon = "/favicon.ico";
 
 Response page_response() {
   const page::LivePage& page = page::live_page();
@@ -36,6 +39,18 @@ Response json_response(Result<std::string> json) {
   if (json.has_value()) return {.body = std::move(*json)};
   const bool none = json.error().code == ErrorCode::kNotFound;
   return error_response(none ? 404 : 503, json.error().message);
+}
+
+/// What is under a name never changes. Opened by itself it is a picture and nothing else.
+Response picture_response(Result<std::string> jpeg) {
+  if (!jpeg.has_value()) return error_response(404, jpeg.error().message);
+  Response response;
+  response.body = std::move(*jpeg);
+  response.content_type = "image/jpeg";
+  response.fields = {{"Cache-Control", "private, max-age=31536000, immutable"},
+                     {"Content-Security-Policy", "default-src 'none'; sandbox"},
+                     {"Cross-Origin-Resource-Policy", "same-origin"}};
+  return response;
 }
 
 std::string field(const Request& request, const char* name) {
@@ -106,8 +121,8 @@ std::string event_text(const std::string& json) { return "data: " + json + "\n\n
 bool PageRoutes::handle(const Request& request, const Respond& respond) {
   const std::string& path = request.path;
   const bool changes = change_of(path) != nullptr;
-  const bool shows =
-      path == "/" || path == "/page/data" || path == "/page/events" || path == "/page/samples";
+  const bool shows = path == "/" || path == "/page/data" || path == "/page/events" ||
+                     path == "/page/samples" || path == kIcon || path.starts_with(kPictures);
   if (!changes && !shows) return false;
   const char* const method = changes ? "POST" : "GET";
   if (request.head.method != method) {
@@ -122,6 +137,10 @@ bool PageRoutes::handle(const Request& request, const Respond& respond) {
     events(request, respond);
   } else if (path == "/page/samples") {
     samples(request, respond);
+  } else if (path == kIcon) {
+    respond({.status = 204});
+  } else if (path.starts_with(kPictures)) {
+    picture(request, respond);
   } else {
     change(request, respond);
   }
@@ -166,7 +185,13 @@ void PageRoutes::samples(const Request& request, const Respond& respond) {
   query.offset = *offset;
   query.filter = *filter;
   later(parts_.worker, respond,
-        [this, query] { return json_response(parts_.runs.samples(query)); });
+        [this, query] { return json_response(parts_.runs.samples(query, parts_.pictures)); });
+}
+
+void PageRoutes::picture(const Request& request, const Respond& respond) {
+  later(parts_.worker, respond, [this, name = request.path.substr(kPictures.size())] {
+    return picture_response(parts_.pictures.read(name));
+  });
 }
 
 /// Only what says that it is JSON: a page of another site can send anything else without asking.

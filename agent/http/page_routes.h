@@ -4,6 +4,7 @@
 //   GET  /page/data      a run: its numbers, how its evaluations stand      ?run&since
 //   GET  /page/events    the same without numbers, as server-sent events    ?run
 //   GET  /page/samples   of an evaluation       ?run&evaluation&task&metric&filter&offset
+//   GET  /page/pictures/<name>   a picture of a sample, small
 //   POST /page/retry     {"run", "step"}: as `evalcar retry STEP`
 //   POST /page/cancel    {"run", "evaluation"}: as `evalcar cancel ID`
 //   POST /page/pin, /page/unpin   {"run", "step"}: as `evalcar pin STEP [--off]`
@@ -33,6 +34,7 @@ class PageRoutes {
     /// Asks the agent that holds this database; called in the asker's thread, where it may wait.
     std::function<Result<request::Answer>(const std::string& database, const request::Request&)>
         ask_agent;
+    page::SamplePictures pictures;  ///< read by the worker
   };
   /// All of it outlives this.
   explicit PageRoutes(Parts parts) : parts_(std::move(parts)) {}
@@ -44,6 +46,7 @@ class PageRoutes {
   void data(const Request& request, const Respond& respond);
   void events(const Request& request, const Respond& respond);
   void samples(const Request& request, const Respond& respond);
+  void picture(const Request& request, const Respond& respond);
   void change(const Request& request, const Respond& respond);
   static void later(Worker& worker, const Respond& respond, std::function<Response()> make);
 

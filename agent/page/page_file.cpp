@@ -90,7 +90,7 @@ std::string page_file(std::string_view data) {
 
 const LivePage& live_page() {
   static const LivePage kPage = [] {
-    const std::string asks = policy("; connect-src 'self'");
+    const std::string asks = policy("; connect-src 'self'; img-src 'self'");
     return LivePage{assembled(asks, ""), asks + "; frame-ancestors 'none'"};
   }();
   return kPage;

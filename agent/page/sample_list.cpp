@@ -83,9 +83,24 @@ Json sample_json(const Line& line, std::int64_t doc, const std::optional<double>
   return json;
 }
 
+/// Of those that are shown alone.
+Status add_pictures(const state::Reader& reader, const SampleQuery& query,
+                    const SamplePictures& pictures, Json& samples) {
+  for (Json& sample : samples) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        const std::vector<std::string> names,
+        reader.sample_pictures(query.evaluation, query.task, sample["doc_id"].get<std::int64_t>()));
+    for (const std::string& name : names) {
+      sample["pictures"].push_back({{"name", name}, {"kept", pictures.has(name)}});
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& query) {
+Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& query,
+                                const SamplePictures& pictures) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation now, reader.evaluation(query.evaluation));
   if (now.run != query.run) return make_error(ErrorCode::kNotFound, "it is of another run");
   Flips flips;
@@ -120,6 +135,7 @@ Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& 
         }
         return {};
       }));
+  EVALCAR_RETURN_IF_ERROR(add_pictures(reader, query, pictures, samples));
   std::string note = flips.note;
   if (total == 0) note = "no samples are stored (log_samples is off, or they were pruned)";
   const Json document = {{"evaluation", now.id},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "agent/page/sample_pictures.h"
 #include "store/base/result.h"
 #include "store/state/reader.h"
 
@@ -28,8 +29,10 @@ inline constexpr std::int64_t kMostSamples = 50;
 
 /// {"evaluation", "step", "checkpoint_type", "task", "metric", "total", "matching", "offset",
 /// "before": the step that flips are told against or null, "note", "samples": [{"doc_id", "score",
-/// "right", "prompt", "answer", "expected", "answer_before"?, "score_before"?}]}, by doc_id; texts
-/// are cut. kNotFound: no such evaluation in that run.
-Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& query);
+/// "right", "prompt", "answer", "expected", "pictures"?: [{"name", "kept"}], "answer_before"?,
+/// "score_before"?}]}, by doc_id; texts are cut. "kept": the file is there. kNotFound: no such
+/// evaluation in that run.
+Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& query,
+                                const SamplePictures& pictures);
 
 }  // namespace evalcar::page

@@ -39,6 +39,14 @@ std::vector<std::string> evaluator_command(const std::string& program,
           std::string("--picture-cache-keep-free"), std::to_string(keep_free)})
       command.push_back(word);
   }
+  if (limits.sample_pictures > 0) {
+    const auto keep_free = limits.min_free.value_or(std::uint64_t{1} << 30U);
+    for (const std::string& word :
+         {std::string("--sample-pictures"), state::sample_pictures_directory(),
+          std::string("--sample-pictures-bytes"), std::to_string(limits.sample_pictures),
+          std::string("--sample-pictures-keep-free"), std::to_string(keep_free)})
+      command.push_back(word);
+  }
   return command;
 }
 

@@ -75,9 +75,8 @@ Result<std::vector<std::int32_t>> expand_placeholders(const std::vector<std::int
 class Evaluation {
  public:
   Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-             const FileSystem& files, vision::PictureCache* pictures,
-             const protocol::Evaluate& asked, const KnownAnswers& known,
-             const EvaluationEvents& events, std::stop_token stop,
+             const FileSystem& files, const KeptPictures& kept, const protocol::Evaluate& asked,
+             const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop,
              vision::ProcessorSettings processor)
       : engine_(engine),
         weights_(weights),
@@ -90,7 +89,7 @@ class Evaluation {
         events_(events),
         stop_(std::move(stop)),
         wrapper_(wrapper_of(weights)),
-        pictures_(processor, pictures) {}
+        pictures_(processor, kept) {}
 
   Result<protocol::EvaluationResult> run() {
     EVALCAR_ASSIGN_OR_RETURN(choice_,
@@ -104,6 +103,7 @@ class Evaluation {
     drop_requests();
     order_by_stages();
     EVALCAR_RETURN_IF_ERROR(generate());
+    EVALCAR_RETURN_IF_ERROR(show_pictures());
     return score_all();
   }
 
@@ -195,6 +195,7 @@ class Evaluation {
       pictures.push_back(pictures_.digest_of(picture));
     job.gathered->add(doc_id, *document, request, pictures);
     job.units[d] = unit_of(job.name, doc_id, pictures);
+    job.pictures[d] = request.images;
     plan_.requests.push_back(std::move(request));
     plan_.targets.push_back({j, d});
     return std::nullopt;
@@ -355,6 +356,25 @@ class Evaluation {
     }
   }
 
+  /// Those that no request asked for, as an earlier attempt answered it; the others are shown since
+  /// they were read.
+  Status show_pictures() {
+    std::vector<bool> looked_at(pictures_.size());
+    for (const TaskJob& job : jobs_) {
+      if (!job.wanted()) continue;
+      for (const std::vector<std::size_t>& of_document : job.pictures) {
+        for (const std::size_t picture : of_document) {
+          if (looked_at[picture]) continue;
+          looked_at[picture] = true;
+          if (stop_.stop_requested()) return cancelled();
+          events_.advanced();
+          pictures_.show(picture);
+        }
+      }
+    }
+    return {};
+  }
+
   Result<protocol::EvaluationResult> score_all() {
     // One generator for the whole run, and lmms-eval's order of tasks: its draws go on from task to
     // task.
@@ -376,7 +396,8 @@ class Evaluation {
           continue;
         }
         for (std::size_t d = 0; d < scores->lines.size(); ++d) {
-          events_.scored(name, job.documents[d], scores->lines[d]);
+          events_.scored(name, job.documents[d], scores->lines[d],
+                         pictures_.shown_names(job.pictures[d]));
         }
         scores->result.fingerprint = job.fingerprint;
         scores->result.n_effective = job.effective;
@@ -468,7 +489,7 @@ class Evaluation {
 
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, vision::PictureCache* pictures, const protocol::Evaluate& asked,
+    const FileSystem& files, const KeptPictures& kept, const protocol::Evaluate& asked,
     const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop) {
   const protocol::EvaluationSettings& settings = asked.settings;
   if (settings.compat != "lmms-eval" && settings.compat != "strict") {
@@ -487,7 +508,7 @@ Result<protocol::EvaluationResult> run_evaluation(
                              vision::load_processor_settings(files, model.processor_dir,
                                                              wrapper_of(weights).pixels(settings)));
   }
-  return Evaluation(engine, weights, model, files, pictures, asked, known, events, std::move(stop),
+  return Evaluation(engine, weights, model, files, kept, asked, known, events, std::move(stop),
                     processor)
       .run();
 }

@@ -32,7 +32,10 @@ struct EvaluationEvents {
   /// Before the first answer, of the tasks that can be evaluated.
   std::function<void(const std::vector<protocol::TaskFingerprint>& tasks)> prepared;
   std::function<void(const std::string& task, const tasks::Response& response)> answered;
-  std::function<void(const std::string& task, std::int64_t doc_id, const std::string& line)> scored;
+  /// `pictures`: protocol::Scored::pictures.
+  std::function<void(const std::string& task, std::int64_t doc_id, const std::string& line,
+                     const std::vector<std::string>& pictures)>
+      scored;
   /// Where protocol::Evaluate::interim_at asks for it, after the answers that it is of. Without id
   /// and seconds.
   std::function<void(protocol::Interim interim)> interim;
@@ -45,10 +48,10 @@ struct EvaluationEvents {
 /// TaskResult::error and the others stand; the result may have none that does. A known answer is
 /// taken if its task still has the same fingerprint: then it is what would be generated again. An
 /// error: of the whole evaluation (cancelled, the device, the settings). `engine` holds `weights`.
-/// `pictures`: prepared ones that are kept from one checkpoint to the next; may be nullptr.
+/// `kept`: what is kept of pictures from one checkpoint to the next.
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, vision::PictureCache* pictures, const protocol::Evaluate& asked,
+    const FileSystem& files, const KeptPictures& kept, const protocol::Evaluate& asked,
     const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop);
 
 }  // namespace evalcar::service

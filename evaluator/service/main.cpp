@@ -19,6 +19,7 @@
 #include "evaluator/tasks/score_command.h"
 #include "evaluator/vision/picture_cache.h"
 #include "evaluator/vision/pixel_makers.h"
+#include "evaluator/vision/sample_pictures.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/open_files.h"
@@ -32,6 +33,7 @@ struct ServeOptions {
   bool share_gpu = false;
   evalcar::engine::EngineOptions engine;
   evalcar::vision::PictureCacheOptions pictures;
+  evalcar::vision::SamplePicturesOptions shown;
 };
 
 /// Said to the agent in place of a hello, and to whoever reads the log. `kind`: where the error
@@ -80,8 +82,12 @@ int serve(const ServeOptions& options) {
     cache.made_by = evalcar::vision::pixel_makers(files);
     pictures.emplace(files, clock, std::move(cache));
   }
+  std::optional<evalcar::vision::SamplePictures> shown;
+  if (!options.shown.folder.empty()) shown.emplace(files, clock, options.shown);
   evalcar::service::Session session(options.fd, std::move(*engine), std::move(*device), files,
-                                    clock, pictures.has_value() ? &*pictures : nullptr);
+                                    clock,
+                                    {.prepared = pictures.has_value() ? &*pictures : nullptr,
+                                     .shown = shown.has_value() ? &*shown : nullptr});
   return session.run();
 }
 
@@ -107,6 +113,11 @@ int main(int argc, char** argv) {
                  "Folder for prepared pictures; empty = none");
   app.add_option("--picture-cache-bytes", serve_options.pictures.bytes, "What it may hold");
   app.add_option("--picture-cache-keep-free", serve_options.pictures.keep_free,
+                 "Bytes of its disk that it leaves to others");
+  app.add_option("--sample-pictures", serve_options.shown.folder,
+                 "Folder for small pictures of samples, for people; empty = none");
+  app.add_option("--sample-pictures-bytes", serve_options.shown.bytes, "What it may hold");
+  app.add_option("--sample-pictures-keep-free", serve_options.shown.keep_free,
                  "Bytes of its disk that it leaves to others");
   app.add_option("--threads", serve_options.engine.threads, "CPU threads; 0 = all");
 

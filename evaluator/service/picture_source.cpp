@@ -1,10 +1,11 @@
 #include "evaluator/service/picture_source.h"
 
+#include <algorithm>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "evaluator/vision/image.h"
+#include "store/protocol/picture_name.h"
 
 namespace evalcar::service {
 namespace {
@@ -42,8 +43,13 @@ Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
   std::optional<vision::PreparedImage> prepared;
   if (cache_ != nullptr) prepared = cache_->find(place.digest, settings_);
   const bool kept = prepared.has_value();
-  if (!kept) {
-    EVALCAR_ASSIGN_OR_RETURN(prepared, prepare(place));
+  if (kept) {
+    show(index);
+  } else {
+    EVALCAR_ASSIGN_OR_RETURN(const vision::Image image, decode(place));
+    auto made = vision::prepare_image(image, settings_);
+    if (!made.has_value()) return with_context(std::move(made).error(), place.name);
+    prepared = std::move(*made);
   }
   if (prepared->grid_h != place.size.grid_h || prepared->grid_w != place.size.grid_w) {
     return make_error(ErrorCode::kInternal,
@@ -53,7 +59,21 @@ Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
   return std::move(*prepared);
 }
 
-Result<vision::PreparedImage> PictureSource::prepare(const Place& place) const {
+std::vector<std::string> PictureSource::shown_names(std::span<const std::size_t> indices) const {
+  std::vector<std::string> names;
+  if (shown_ == nullptr) return names;
+  for (const std::size_t index :
+       indices.first(std::min(indices.size(), protocol::kMostSamplePictures))) {
+    names.push_back(protocol::sample_picture_name(digest_of(index)));
+  }
+  return names;
+}
+
+void PictureSource::show(std::size_t index) const {
+  if (shown_ != nullptr && shown_->wants(digest_of(index))) (void)decode(places_[index]);
+}
+
+Result<vision::Image> PictureSource::decode(const Place& place) const {
   EVALCAR_ASSIGN_OR_RETURN(const tasks::Prompt prompt,
                            place.task->prompt(place.doc_id, place.model_family));
   if (place.position >= prompt.images.size()) {
@@ -65,11 +85,9 @@ Result<vision::PreparedImage> PictureSource::prepare(const Place& place) const {
     return make_error(ErrorCode::kCorruption,
                       place.name + ": its bytes changed since the evaluation was planned");
   }
-  EVALCAR_ASSIGN_OR_RETURN(const vision::Image image,
-                           vision::decode_image(as_bytes(bytes), place.name));
-  auto prepared = vision::prepare_image(image, settings_);
-  if (!prepared.has_value()) return with_context(std::move(prepared).error(), place.name);
-  return prepared;
+  auto image = vision::decode_image(as_bytes(bytes), place.name);
+  if (image.has_value() && shown_ != nullptr) shown_->keep(place.digest, *image);
+  return image;
 }
 
 }  // namespace evalcar::service

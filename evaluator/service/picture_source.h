@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,19 +13,25 @@
 #include "evaluator/engine/engine.h"
 #include "evaluator/tasks/task.h"
 #include "evaluator/vision/picture_cache.h"
+#include "evaluator/vision/sample_pictures.h"
 #include "store/base/hash.h"
 #include "store/base/result.h"
 
 namespace evalcar::service {
+
+/// Pictures on the disk; each may be nullptr.
+struct KeptPictures {
+  vision::PictureCache* prepared = nullptr;
+  vision::SamplePictures* shown = nullptr;  ///< the small ones for people
+};
 
 /// Remembers where a picture can be read again, not its bytes: a data set's pictures do not fit in
 /// memory. Pictures of equal bytes are one. Filling is for one thread; reading is thread-safe.
 /// Tasks outlive it.
 class PictureSource final : public engine::ImageSource {
  public:
-  /// `cache` may be nullptr.
-  PictureSource(vision::ProcessorSettings settings, vision::PictureCache* cache)
-      : settings_(settings), cache_(cache) {}
+  PictureSource(vision::ProcessorSettings settings, const KeptPictures& kept)
+      : settings_(settings), cache_(kept.prepared), shown_(kept.shown) {}
 
   /// The index of this picture, which is picture number `position` of the document's prompt. `name`
   /// is for messages.
@@ -38,6 +45,11 @@ class PictureSource final : public engine::ImageSource {
   const vision::ProcessorSettings& settings() const { return settings_; }
   /// SHA-256 of the picture's encoded bytes.
   const Sha256Digest& digest_of(std::size_t index) const { return places_[index].digest; }
+  /// The names of those of these that people are shown; none where none are.
+  std::vector<std::string> shown_names(std::span<const std::size_t> indices) const;
+  /// Makes the small picture if it is missing: of one whose pixels nobody asked for, as its answers
+  /// were known. One that cannot be made is not there.
+  void show(std::size_t index) const;
 
  private:
   struct Place {
@@ -50,10 +62,12 @@ class PictureSource final : public engine::ImageSource {
     Sha256Digest digest = {};
   };
 
-  Result<vision::PreparedImage> prepare(const Place& place) const;
+  /// The picture again, and where it is to be shown, its small one.
+  Result<vision::Image> decode(const Place& place) const;
 
   vision::ProcessorSettings settings_;
   vision::PictureCache* cache_;
+  vision::SamplePictures* shown_;
   std::map<Sha256Digest, std::size_t> by_content_;
   std::vector<Place> places_;
 };

@@ -73,7 +73,7 @@ std::string job_error_kind(const Error& error) {
 }
 
 Session::Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
-                 const FileSystem& files, const Clock& clock, vision::PictureCache* pictures)
+                 const FileSystem& files, const Clock& clock, const KeptPictures& pictures)
     : engine_(std::move(engine)),
       device_(std::move(device)),
       files_(files, pulse_),
@@ -296,12 +296,14 @@ void Session::handle(const protocol::Evaluate& evaluate) {
                                    .fingerprint = fingerprints[task],
                                    .cut_off = response.cut_off});
   };
-  events.scored = [&](const std::string& task, std::int64_t doc_id, const std::string& line) {
+  events.scored = [&](const std::string& task, std::int64_t doc_id, const std::string& line,
+                      const std::vector<std::string>& pictures) {
     channel_.send(protocol::Scored{.id = evaluate.id,
                                    .task = task,
                                    .doc_id = doc_id,
                                    .line = line,
-                                   .fingerprint = fingerprints[task]});
+                                   .fingerprint = fingerprints[task],
+                                   .pictures = pictures});
   };
   events.interim = [&](protocol::Interim interim) {
     interim.id = evaluate.id;

@@ -13,7 +13,6 @@
 #include "evaluator/service/channel.h"
 #include "evaluator/service/evaluation.h"
 #include "evaluator/service/pulse.h"
-#include "evaluator/vision/picture_cache.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/guarded.h"
@@ -23,9 +22,9 @@ namespace evalcar::service {
 /// Serves one agent until it says bye or is gone. Returns the process's exit code.
 class Session {
  public:
-  /// `pictures` may be nullptr. What is passed by reference or pointer must outlive it.
+  /// What is passed by reference or pointer must outlive it.
   Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
-          const FileSystem& files, const Clock& clock, vision::PictureCache* pictures);
+          const FileSystem& files, const Clock& clock, const KeptPictures& pictures);
   int run();
 
  private:
@@ -64,7 +63,7 @@ class Session {
   Pulse pulse_;
   const PulsingFileSystem files_;
   const Clock& clock_;
-  vision::PictureCache* const pictures_;
+  const KeptPictures pictures_;
   std::optional<engine::LoadedWeights> weights_;
   std::optional<ModelText> model_;
   KnownAnswers known_;  // of the job that is about to start

@@ -99,6 +99,7 @@ class TaskOpener {
     }
     job.responses.resize(job.documents.size());
     job.inputs.resize(job.documents.size());
+    job.pictures.resize(job.documents.size());
     job.units.resize(job.documents.size());
     return {};
   }

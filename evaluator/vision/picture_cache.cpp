@@ -1,88 +1,24 @@
 #include "evaluator/vision/picture_cache.h"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <iostream>
 #include <utility>
-#include <vector>
-
-#include "store/base/stale_temporaries.h"
 
 namespace evalcar::vision {
-namespace {
-
-using std::chrono::hours;
-using std::chrono::minutes;
-
-constexpr hours kMarkAgain{1};  // an entry's mtime says when it was last asked for, about
-constexpr hours kUnused{24};
-constexpr minutes kPause{10};  // after there was no room
-constexpr std::size_t kMostEntries = 1U << 20U;
-constexpr std::uint64_t kCountAgain = 16;  // once that part of the budget was kept
-
-struct Entry {
-  std::string path;
-  std::uint64_t bytes = 0;
-  std::int64_t used_ns = 0;
-};
-
-std::int64_t nanoseconds(WallTime time) {
-  return std::chrono::nanoseconds(time.time_since_epoch()).count();
-}
-
-/// All entries of the cache. What it cannot list it does not count.
-std::vector<Entry> entries_of(FileSystem& files, const std::string& folder) {
-  std::vector<Entry> entries;
-  const auto shelves = files.list(folder, kMostEntries);
-  if (!shelves.has_value()) return entries;
-  for (const DirectoryEntry& shelf : *shelves) {
-    if (shelf.type != FileType::kDirectory) continue;
-    const std::string place = join_path(folder, shelf.name);
-    remove_stale_temporaries(files, place);
-    const auto names = files.list(place, kMostEntries);
-    if (!names.has_value()) continue;
-    for (const DirectoryEntry& name : *names) {
-      std::string path = join_path(place, name.name);
-      const auto info = files.info(path);
-      if (!info.has_value() || info->type != FileType::kRegular) continue;
-      entries.push_back({std::move(path), info->size_bytes, info->mtime_ns});
-    }
-  }
-  return entries;
-}
-
-std::uint64_t sum_of(const std::vector<Entry>& entries) {
-  std::uint64_t bytes = 0;
-  for (const Entry& entry : entries) bytes += entry.bytes;
-  return bytes;
-}
-
-/// Removes the least used ones down to `most` bytes, of those that nobody asked for since `idle`.
-/// Gives what is left. Whoever reads one now has it open.
-std::uint64_t shrink(FileSystem& files, std::vector<Entry> entries, std::uint64_t most,
-                     std::int64_t idle_ns) {
-  std::uint64_t used = sum_of(entries);
-  std::ranges::sort(entries, {}, &Entry::used_ns);
-  for (const Entry& entry : entries) {
-    if (used <= most || entry.used_ns > idle_ns) break;
-    if (files.remove_file(entry.path).has_value()) used -= entry.bytes;
-  }
-  return used;
-}
-
-}  // namespace
 
 PictureCache::PictureCache(FileSystem& files, const Clock& clock, PictureCacheOptions options)
-    : files_(files), clock_(clock), options_(std::move(options)) {}
+    : files_(files),
+      shelf_(files, clock,
+             {.folder = std::move(options.folder),
+              .bytes = options.bytes,
+              .keep_free = options.keep_free,
+              .what = "picture cache"}),
+      made_by_(std::move(options.made_by)) {}
 
 // All that the pixels follow from. What is done to them later (mean, deviation) is not in it.
 PictureKey PictureCache::key_of(const Sha256Digest& picture,
                                 const ProcessorSettings& settings) const {
   Sha256 hash;
-  hash.update("prepared picture 1\n" + options_.made_by + "\n" + to_hex(picture));
+  hash.update("prepared picture 1\n" + made_by_ + "\n" + to_hex(picture));
   for (const std::int64_t number :
        {std::int64_t{settings.patch_size}, std::int64_t{settings.merge_size},
         static_cast<std::int64_t>(settings.sizing), settings.min_pixels, settings.max_pixels,
@@ -92,29 +28,21 @@ PictureKey PictureCache::key_of(const Sha256Digest& picture,
   return hash.finish();
 }
 
-std::string PictureCache::path_of(const PictureKey& key) const {
-  const std::string name = to_hex(key);
-  return join_path(join_path(options_.folder, name.substr(0, 2)), name);
-}
-
 std::optional<PreparedImage> PictureCache::find(const Sha256Digest& picture,
                                                 const ProcessorSettings& settings) {
   const PictureKey key = key_of(picture, settings);
-  const std::string path = path_of(key);
+  const std::string path = shelf_.path_of(to_hex(key));
   const auto file = files_.open_readable(path);
   if (!file.has_value()) return std::nullopt;
   auto image = read_entry(**file, key, path);
   if (!image.has_value()) {
     if (image.error().code != ErrorCode::kCorruption) return std::nullopt;
     (void)files_.remove_file(path);
-    if (!state_.with([](State& state) { return std::exchange(state.told_damage, true); }))
+    if (!told_damage_.exchange(true))
       std::cerr << "warning: picture cache: " << image.error().message << "; made anew\n";
     return std::nullopt;
   }
-  const std::int64_t now = nanoseconds(clock_.wall_now());
-  if (const auto info = (*file)->info();
-      info.has_value() && now - info->mtime_ns > std::chrono::nanoseconds(kMarkAgain).count())
-    (void)files_.set_mtime(path, now);
+  if (const auto info = (*file)->info(); info.has_value()) shelf_.mark_used(path, info->mtime_ns);
   image->grid_h = image->height / settings.patch_size;
   image->grid_w = image->width / settings.patch_size;
   return std::move(*image);
@@ -122,75 +50,9 @@ std::optional<PreparedImage> PictureCache::find(const Sha256Digest& picture,
 
 void PictureCache::keep(const Sha256Digest& picture, const ProcessorSettings& settings,
                         const PreparedImage& image) {
-  const std::uint64_t bytes = entry_bytes(image);
-  if (!make_room(bytes)) return;
-  const Status written = write(key_of(picture, settings), image);
-  if (!written.has_value()) give_back(bytes, written.error());
-}
-
-bool PictureCache::make_room(std::uint64_t bytes) {
-  return state_.with([&](State& state) {
-    if (state.until.has_value() && clock_.monotonic_now() < *state.until) return false;
-    state.until.reset();
-    if (make_room(state, bytes)) {
-      *state.used += bytes;
-      state.since_count += bytes;
-      return true;
-    }
-    state.until = clock_.monotonic_now() + kPause;
-    return false;
-  });
-}
-
-bool PictureCache::make_room(State& state, std::uint64_t bytes) {
-  if (!state.used.has_value() || state.since_count > options_.bytes / kCountAgain) {
-    if (!make_directories(files_, options_.folder).has_value()) return false;
-    state.used = sum_of(entries_of(files_, options_.folder));
-    state.since_count = 0;
-  }
-  const auto free = files_.free_bytes(options_.folder);
-  if (!free.has_value()) return false;
-  const std::uint64_t disk = *state.used + *free;
-  const std::uint64_t by_disk = disk - std::min(disk, options_.keep_free);
-  const std::uint64_t most = std::min(options_.bytes, by_disk);
-  if (bytes > most) return false;
-  if (*state.used + bytes <= most) return true;
-  // A tenth more than needed, or each picture would list the whole cache.
-  const std::uint64_t target = (most - bytes) / 10 * 9;
-  const std::int64_t now = nanoseconds(clock_.wall_now());
-  const bool disk_is_full = by_disk < options_.bytes;
-  const std::int64_t idle = disk_is_full ? now : now - std::chrono::nanoseconds(kUnused).count();
-  state.used = shrink(files_, entries_of(files_, options_.folder), target, idle);
-  state.since_count = 0;
-  return *state.used + bytes <= most;
-}
-
-Status PictureCache::write(const PictureKey& key, const PreparedImage& image) {
-  static std::atomic<std::uint64_t> counter{0};
-  const std::string path = path_of(key);
-  EVALCAR_RETURN_IF_ERROR(make_directories(files_, parent_path(path)));
-  // Named as write_file_atomically does, so that what a kill leaves is found.
-  const std::string temporary =
-      join_path(parent_path(path), "." + base_name(path) + ".tmp." + std::to_string(::getpid()) +
-                                       "." + std::to_string(counter.fetch_add(1)));
-  const Status written = [&]() -> Status {
-    EVALCAR_ASSIGN_OR_RETURN(const auto file, files_.create(temporary, 0600));
-    EVALCAR_RETURN_IF_ERROR(write_entry(*file, key, image));
-    EVALCAR_RETURN_IF_ERROR(file->close());
-    return files_.rename(temporary, path);
-  }();
-  if (!written.has_value()) (void)files_.remove_file(temporary);
-  return written;
-}
-
-void PictureCache::give_back(std::uint64_t bytes, const Error& why) {
-  const bool told = state_.with([&](State& state) {
-    *state.used -= std::min(*state.used, bytes);
-    state.until = clock_.monotonic_now() + kPause;
-    return std::exchange(state.told_failure, true);
-  });
-  if (!told)
-    std::cerr << "warning: picture cache: " << why.message << "; this picture is not kept\n";
+  const PictureKey key = key_of(picture, settings);
+  shelf_.keep(to_hex(key), entry_bytes(image),
+              [&](WritableFile& file) { return write_entry(file, key, image); });
 }
 
 }  // namespace evalcar::vision

@@ -6,15 +6,16 @@
 // index and no fsync: what a crash leaves is whole, or is seen to be damaged and made anew.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "evaluator/vision/file_shelf.h"
 #include "evaluator/vision/picture_entry.h"
 #include "evaluator/vision/prepare.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
-#include "store/base/guarded.h"
 #include "store/base/hash.h"
 
 namespace evalcar::vision {
@@ -28,11 +29,7 @@ struct PictureCacheOptions {
 
 /// Thread-safe, and safe beside other processes with the same folder. Nothing that goes wrong here
 /// is an error of the evaluation: a picture that cannot be found is made, one that cannot be kept
-/// is not, and the first such failure of a kind is a warning on stderr.
-///
-/// A full cache gives up what nobody asked for in a day, and else keeps what it has: where more
-/// pictures are evaluated than fit, giving up the oldest would lose each just before its next use.
-/// Where the disk runs full, the oldest go.
+/// is not (FileShelf), and the first such failure of a kind is a warning on stderr.
 class PictureCache {
  public:
   /// `files` and `clock` must outlive it.
@@ -45,25 +42,12 @@ class PictureCache {
             const PreparedImage& image);
 
  private:
-  struct State {
-    std::optional<std::uint64_t> used;   ///< bytes of the entries; not counted yet
-    std::uint64_t since_count = 0;       ///< kept here since; others keep, too
-    std::optional<MonotonicTime> until;  ///< nothing is kept before, because there was no room
-    bool told_damage = false;
-    bool told_failure = false;
-  };
-
   PictureKey key_of(const Sha256Digest& picture, const ProcessorSettings& settings) const;
-  std::string path_of(const PictureKey& key) const;
-  bool make_room(std::uint64_t bytes);
-  bool make_room(State& state, std::uint64_t bytes);
-  Status write(const PictureKey& key, const PreparedImage& image);
-  void give_back(std::uint64_t bytes, const Error& why);
 
   FileSystem& files_;
-  const Clock& clock_;
-  const PictureCacheOptions options_;
-  Guarded<State> state_;
+  FileShelf shelf_;
+  const std::string made_by_;
+  std::atomic<bool> told_damage_ = false;
 };
 
 }  // namespace evalcar::vision

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "store/protocol/picture_name.h"
+
 namespace evalcar::protocol {
 namespace {
 
@@ -84,6 +86,7 @@ template <typename V>
 void visit(V& v, Scored& m) {
   v("id", m.id), v("task", m.task), v("doc_id", m.doc_id), v("line", m.line);
   v("fingerprint", m.fingerprint);
+  v.unless_empty("pictures", m.pictures);
 }
 template <typename V>
 void visit(V& v, Metric& m) {
@@ -148,6 +151,10 @@ class Writer {
   void unless_zero(const char* key, std::int64_t field) {
     if (field != 0) (*this)(key, field);
   }
+  template <typename T>
+  void unless_empty(const char* key, const std::vector<T>& field) {
+    if (!field.empty()) (*this)(key, field);
+  }
   Json take() { return std::move(json_); }
 
  private:
@@ -194,6 +201,10 @@ class Reader {
     if (json_.contains(key)) (*this)(key, field);
   }
   void unless_zero(const char* key, std::int64_t& field) { optional(key, field); }
+  template <typename T>
+  void unless_empty(const char* key, std::vector<T>& field) {
+    optional(key, field);
+  }
   const std::string& problem() const { return problem_; }
 
  private:
@@ -311,6 +322,23 @@ Result<T> read_object(const Json& json) {
   return message;
 }
 
+template <typename T>
+Status check(const T&) {
+  return {};
+}
+/// Its names become parts of paths.
+Status check(const Scored& scored) {
+  if (scored.pictures.size() > kMostSamplePictures) {
+    return bad_line("field \"pictures\": " + std::to_string(scored.pictures.size()) +
+                    " names, expected at most " + std::to_string(kMostSamplePictures));
+  }
+  for (const std::string& name : scored.pictures) {
+    if (is_sample_picture_name(name)) continue;
+    return bad_line("field \"pictures\": expected names of 64 hexadecimal digits and .jpg");
+  }
+  return {};
+}
+
 template <std::size_t I = 0>
 Result<Message> read_message(std::string_view type, const Json& json) {
   if constexpr (I == std::variant_size_v<Message>) {
@@ -319,6 +347,7 @@ Result<Message> read_message(std::string_view type, const Json& json) {
     using T = std::variant_alternative_t<I, Message>;
     if (type != type_name<T>()) return read_message<I + 1>(type, json);
     EVALCAR_ASSIGN_OR_RETURN(T message, read_object<T>(json));
+    EVALCAR_RETURN_IF_ERROR(check(message));
     return Message(std::move(message));
   }
 }

@@ -177,6 +177,9 @@ struct Scored {
   std::int64_t doc_id = 0;
   std::string line;
   std::string fingerprint;  ///< the task's
+  /// Names (picture_name.h) of the pictures in its prompt, at most kMostSamplePictures; whether a
+  /// file is there is another question. They follow from task, fingerprint and document.
+  std::vector<std::string> pictures = {};
   bool operator==(const Scored&) const = default;
 };
 

@@ -255,11 +255,42 @@ CREATE VIEW interim_metrics AS
                             j.seq DESC LIMIT 1);
 )sql";
 
+// Version 9: the pictures of a document, which all checkpoints share: they follow from what the
+// fingerprint is over.
+constexpr const char* kVersion9 = R"sql(
+CREATE TABLE document_pictures(
+  task TEXT NOT NULL,
+  fingerprint TEXT NOT NULL CHECK(fingerprint <> ''),
+  doc_id INTEGER NOT NULL,
+  pictures TEXT NOT NULL,
+  PRIMARY KEY(task, fingerprint, doc_id)
+) STRICT, WITHOUT ROWID;
+DROP VIEW samples;
+
+CREATE VIEW samples AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         s.doc_id AS doc_id, s.line AS line, r.weights_sha256 AS weights_sha256,
+         t.evaluation_id AS evaluation_id, e.settings_sha256 AS settings_sha256,
+         iif(t.kind = 'average', run.average_settings_sha256, run.settings_sha256)
+           IN ('', e.settings_sha256) AS configured,
+         ifnull(p.pictures, '[]') AS pictures
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN evaluation e ON e.evaluation_id = t.evaluation_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN scored_sample s ON s.evaluation_id = r.evaluation_id AND s.task = r.task
+                        AND s.fingerprint = r.fingerprint
+    LEFT JOIN document_pictures p ON p.task = s.task AND p.fingerprint = s.fingerprint
+                                 AND p.doc_id = s.doc_id
+   WHERE t.current = 1;
+)sql";
+
 }  // namespace
 
 const std::array<const char*, kSchemaVersion>& migrations() {
-  static const std::array<const char*, kSchemaVersion> kAll = {
-      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8};
+  static const std::array<const char*, kSchemaVersion> kAll = {kVersion1, kVersion2, kVersion3,
+                                                               kVersion4, kVersion5, kVersion6,
+                                                               kVersion7, kVersion8, kVersion9};
   return kAll;
 }
 

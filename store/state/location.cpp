@@ -32,6 +32,10 @@ std::string state_directory(const Environment& environment) {
   return "/var/lib/evalcar";
 }
 
+std::string sample_pictures_directory(const Environment& environment) {
+  return join_path(state_directory(environment), "sample-pictures");
+}
+
 std::string database_stem(const std::string& real_output_dir) {
   // A file's name has at most 255 bytes, with what is put behind it here and by others; the hash
   // is of all of it. Characters of UTF-8 stay whole.

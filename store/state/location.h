@@ -19,6 +19,9 @@ std::string process_environment(const char* name);
 /// ~/.local/state/evalcar.
 std::string state_directory(const Environment& environment = process_environment);
 
+/// Where the small pictures of samples are, of all databases.
+std::string sample_pictures_directory(const Environment& environment = process_environment);
+
 /// "<basename>-<8 hex digits of the SHA-256 of the path>" of an output directory's real path.
 std::string database_stem(const std::string& real_output_dir);
 

@@ -122,6 +122,13 @@ Result<std::int64_t> Store::prune(std::int64_t evaluation_id, std::span<const st
       "AND t.evaluation_id NOT IN (SELECT value FROM json_each(?2)))",
       evaluation_id, pruned));
   const std::int64_t samples = connection_->changes();
+  // What no sample is of any more, of no step. By evaluation, since samples are many and large.
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "DELETE FROM document_pictures WHERE (task, fingerprint) IN ("
+      "SELECT d.task, d.fingerprint FROM (SELECT DISTINCT task, fingerprint FROM "
+      "document_pictures) d WHERE NOT EXISTS(SELECT 1 FROM evaluation e CROSS JOIN scored_sample s "
+      "WHERE s.evaluation_id = e.evaluation_id AND s.task = d.task AND s.fingerprint = "
+      "d.fingerprint))"));
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "UPDATE publication SET files = '[]' WHERE evaluation_id = ?1", evaluation_id));
   EVALCAR_RETURN_IF_ERROR(transaction.commit());

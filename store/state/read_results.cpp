@@ -152,6 +152,30 @@ Status Reader::for_each_sample(std::int64_t evaluation_id, const std::string& ta
   }
 }
 
+Result<std::vector<std::string>> Reader::sample_pictures(std::int64_t evaluation_id,
+                                                         const std::string& task,
+                                                         std::int64_t doc_id) const {
+  return collect<std::string>(
+      connection_->prepare("SELECT name.value FROM evaluation_task t JOIN result r USING "
+                           "(result_id) JOIN document_pictures p ON p.task = r.task AND "
+                           "p.fingerprint = r.fingerprint AND p.doc_id = ?3, "
+                           "json_each(iif(json_valid(p.pictures), p.pictures, '[]')) name "
+                           "WHERE t.evaluation_id = ?1 AND t.task = ?2 ORDER BY name.id",
+                           evaluation_id, task, doc_id),
+      [](const Statement& row) -> Result<std::string> { return row.text(0); });
+}
+
+Status Reader::for_each_picture(const std::function<void(std::string_view name)>& take) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows, connection_->prepare("SELECT name.value FROM document_pictures, json_each("
+                                           "iif(json_valid(pictures), pictures, '[]')) name"));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return {};
+    take(rows.text(0));
+  }
+}
+
 Result<std::vector<MetricRow>> Reader::metrics(const MetricFilter& filter) const {
   std::vector<MetricRow> found;
   EVALCAR_RETURN_IF_ERROR(

@@ -115,6 +115,13 @@ class Reader {
   Status for_each_sample(std::int64_t evaluation_id, const std::string& task,
                          const std::function<Status(std::string_view line)>& line) const;
 
+  /// The names of a sample's pictures (protocol::Scored); none where none were told.
+  Result<std::vector<std::string>> sample_pictures(std::int64_t evaluation_id,
+                                                   const std::string& task,
+                                                   std::int64_t doc_id) const;
+  /// Calls `take` with each name that any sample has; some are told more than once.
+  Status for_each_picture(const std::function<void(std::string_view name)>& take) const;
+
   /// How many scored samples are stored as made by this evaluation.
   Result<std::int64_t> sample_count(std::int64_t evaluation_id) const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "store/base/crash_point.h"
 #include "store/state/sqlite.h"
@@ -185,8 +186,19 @@ Status Store::record_samples(std::int64_t evaluation_id,
         "INSERT OR REPLACE INTO scored_sample(evaluation_id, task, fingerprint, "
         "doc_id, line) VALUES(?1, ?2, ?3, ?4, ?5)",
         evaluation_id, sample.task, sample.fingerprint, sample.doc_id, sample.line));
+    EVALCAR_RETURN_IF_ERROR(record_pictures(sample));
   }
   return transaction.commit();
+}
+
+/// Written for the first checkpoint alone: those that follow say the same.
+Status Store::record_pictures(const protocol::Scored& sample) {
+  if (sample.pictures.empty() || sample.fingerprint.empty()) return {};
+  return connection_->run(
+      "INSERT INTO document_pictures(task, fingerprint, doc_id, pictures) VALUES(?1, ?2, ?3, ?4) "
+      "ON CONFLICT(task, fingerprint, doc_id) DO UPDATE SET pictures = excluded.pictures "
+      "WHERE pictures <> excluded.pictures",
+      sample.task, sample.fingerprint, sample.doc_id, nlohmann::json(sample.pictures).dump());
 }
 
 Status Store::insert_metrics(std::int64_t result_id, const protocol::TaskResult& task) {

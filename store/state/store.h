@@ -165,7 +165,7 @@ class Store {
   /// In state evaluating: answers as they come, a batch at a time (one transaction). An answer that
   /// is already there with the same fingerprint is replaced.
   Status record_answers(std::int64_t evaluation_id, std::span<const protocol::Sample> answers);
-  /// In state evaluating: scored lines, some hundred at a time.
+  /// In state evaluating: scored lines, some hundred at a time, and which pictures are theirs.
   Status record_samples(std::int64_t evaluation_id, std::span<const protocol::Scored> samples);
   /// In state evaluating: the score of a part, as a line of metrics.jsonl that says so. The seq of
   /// the line rises as those of results do; `make_line`, `after_seq` and `written_seq` are as in
@@ -265,6 +265,7 @@ class Store {
   /// Absent: the generation is there, and of other files.
   Result<std::optional<std::int64_t>> checkpoint_of_published(std::int64_t run_id,
                                                               const PublishedEvaluation& published);
+  Status record_pictures(const protocol::Scored& sample);
   Status insert_published_numbers(std::int64_t evaluation_id, const PublishedEvaluation& published);
   /// "not measured: textvqa_val: …", of the tasks of a scored evaluation that failed; "" if none.
   Result<std::string> failed_tasks(std::int64_t evaluation_id);

@@ -9,7 +9,7 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
      "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|wait|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
      "values_of_steps": {"500": 0.7},
      "load_after": "FILE",
-    "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20,
+    "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20, "pictures": {"0": ["<64 hex>.jpg"]},
      "interim": {"weights_sha256": "0…"}}
 
 Weights are read when the file `load_after` is there, if it is named.
@@ -312,7 +312,9 @@ class Fake:
                 break
             text = self.answered.get((task, fingerprint(task), doc), answer(self.sha256, task, doc))
             line = {"doc_id": doc, "target": "x", "filtered_resps": [text], "resps": [[text]], "anls": int(text, 16)}
-            self.send(type="scored", id=job, task=task, doc_id=doc, line=json.dumps(line), fingerprint=fingerprint(task))
+            pictures = settings().get("pictures", {}).get(str(doc), [])
+            self.send(type="scored", id=job, task=task, doc_id=doc, line=json.dumps(line), fingerprint=fingerprint(task),
+                      **({"pictures": pictures} if pictures else {}))  # fmt: skip
         for kind, error in failing.items():
             if error:
                 return {"task": task, "version": "", "alias": task, "fingerprint": "", "num_fewshot": 0, "n": 0,
@@ -340,8 +342,9 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gpu-memory-utilization", default="")
     parser.add_argument("--share-gpu", action="store_true")
-    for name in ("folder", "bytes", "keep-free"):
-        parser.add_argument("--picture-cache" + ("" if name == "folder" else f"-{name}"), default="")
+    for option in ("--picture-cache", "--sample-pictures"):
+        for ending in ("", "-bytes", "-keep-free"):
+            parser.add_argument(option + ending, default="")
     parser.add_argument("--version", action="store_true")
     arguments = parser.parse_args()
     if arguments.version:

@@ -474,10 +474,40 @@ async function change(action, fields) {
   }
 }
 
+function pictureButton(picture, label) {
+  const gone = element("span", label + " is not kept", "gone");
+  gone.title = "limits.sample_pictures is full, its disk is, or it was pruned";
+  if (!picture.kept) return gone;
+  const button = element("button", undefined, "picture");
+  button.type = "button";
+  button.title = "a click or Enter: larger, or small again";
+  button.setAttribute("aria-pressed", "false");
+  const image = element("img");
+  image.loading = "lazy";
+  image.alt = label;
+  image.addEventListener("load", () => image.classList.add("loaded"));
+  image.addEventListener("error", () => button.replaceWith(gone));
+  image.src = placeOf("page/pictures/" + picture.name);
+  button.append(image);
+  button.addEventListener("click", () => {
+    button.setAttribute("aria-pressed", String(button.classList.toggle("large")));
+  });
+  return button;
+}
+
+function pictureRow(sample) {
+  const row = element("div", undefined, "pictures");
+  const count = sample.pictures.length;
+  row.append(...sample.pictures.map((picture, at) => pictureButton(
+    picture, "picture " + (count > 1 ? at + 1 + " of " + count + " " : "") + "of document " + sample.doc_id)));
+  return row;
+}
+
 function sampleItem(sample, before) {
   const item = element("li", undefined, sample.right === null ? "" : sample.right ? "right" : "wrong");
   const score = sample.score === null ? "no score" : "score " + numberText(sample.score);
   item.append(element("h3", "document " + sample.doc_id + " · " + score));
+  if (sample.pictures) item.append(pictureRow(sample));
   const list = element("dl");
   const parts = [["prompt", sample.prompt], ["answer", sample.answer], ["expected", sample.expected]];
   if (sample.answer_before !== undefined) parts.push(["at step " + before, sample.answer_before + " (score " + numberText(sample.score_before) + ")"]);

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
 
 using namespace evalcar;
 using namespace evalcar::http;
@@ -35,14 +36,17 @@ struct Page {
   std::vector<std::string> asked;  ///< by the asker's thread, one at a time
   std::promise<void> let_go;
   std::shared_future<void> gone{let_go.get_future()};
+  test::MemoryFileSystem files{clock};
   Worker worker{4};
   Worker asker{1};
-  PageRoutes routes{
-      {worker, runs, asker, [this](const std::string&, const request::Request& request) {
-         gone.wait();
-         asked.push_back(request::encode(request));
-         return Result<request::Answer>(request::Answer{request::Outcome::kDone, "again"});
-       }}};
+  PageRoutes routes{{worker, runs, asker,
+                     [this](const std::string&, const request::Request& request) {
+                       gone.wait();
+                       asked.push_back(request::encode(request));
+                       return Result<request::Answer>(
+                           request::Answer{request::Outcome::kDone, "again"});
+                     },
+                     page::SamplePictures(files, "/state/sample-pictures")}};
   std::future<Response> ask(const Request& request) {
     auto answer = std::make_shared<std::promise<Response>>();
     REQUIRE(routes.handle(request,
@@ -98,6 +102,44 @@ TEST_CASE("a page that is opened before there is a run is told so, which is no e
   const Response response = page.ask(request).get();
   CHECK(response.status == 200);
   CHECK(response.body == R"({"run":"","runs":[]})");
+}
+
+TEST_CASE("a picture of a sample is served as a picture that never changes, and as nothing else") {
+  Page page;
+  page.let_go.set_value();
+  const std::string name = std::string(64, 'a') + ".jpg";
+  const std::string jpeg = "\xFF\xD8\xFF\xE0 pixels \xFF\xD9";
+  page.files.put_file("/state/sample-pictures/aa/" + name, jpeg);
+
+  const Response response = page.ask(get("/page/pictures/" + name)).get();
+
+  CHECK(response.status == 200);
+  CHECK(response.content_type == "image/jpeg");
+  CHECK(response.body == jpeg);
+  const std::map<std::string, std::string> fields(response.fields.begin(), response.fields.end());
+  CHECK(fields.at("Cache-Control") == "private, max-age=31536000, immutable");
+  CHECK(fields.at("Content-Security-Policy") == "default-src 'none'; sandbox");
+  CHECK(fields.at("Cross-Origin-Resource-Policy") == "same-origin");
+}
+
+TEST_CASE("no other path leads out of the folder of pictures") {
+  Page page;
+  page.let_go.set_value();
+  const std::string jpeg = "\xFF\xD8\xFF\xE0 pixels \xFF\xD9";
+  const std::string name = std::string(64, 'a') + ".jpg";
+  page.files.put_file("/state/secret.jpg", jpeg);
+  page.files.put_file("/state/sample-pictures/secret.jpg", jpeg);
+  for (const std::string& rest : std::vector<std::string>{
+           "", "secret.jpg", "../secret.jpg", "aa/../../secret.jpg", name, "aa/" + name}) {
+    INFO(rest);
+    const Response response = page.ask(get("/page/pictures/" + rest)).get();
+    CHECK(response.status == 404);
+    CHECK(response.content_type == "application/json");
+    CHECK(response.fields.empty());  // and nobody remembers it
+  }
+  CHECK(page.ask(get("/favicon.ico")).get().status == 204);  // asked for by itself, and no error
+  const Response posted = page.ask(post("/page/pictures/" + name, "{}")).get();
+  CHECK(posted.status == 405);
 }
 
 TEST_CASE("a backfill is asked for with the run alone, and says whether there is more") {

@@ -6,7 +6,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <fstream>
+#include <set>
 
+#include "store/state/picture_names.h"
 #include "store/state/schema.h"
 #include "store/state/sqlite.h"
 #include "tests/unit/state/scenario.h"
@@ -201,7 +203,7 @@ TEST_CASE("a database of version 5 keeps all its rows, and takes interim scores 
     must(
         raw->execute("DROP VIEW interim_metrics; DROP TABLE interim_metric; DROP TABLE interim; "
                      "DROP TABLE unfinished_folder; ALTER TABLE answer DROP COLUMN cut_off; "
-                     "DROP VIEW metrics; DROP VIEW samples; "
+                     "DROP VIEW metrics; DROP VIEW samples; DROP TABLE document_pictures; "
                      "ALTER TABLE run DROP COLUMN settings_sha256; "
                      "ALTER TABLE run DROP COLUMN average_settings_sha256; "
                      "CREATE VIEW metrics AS SELECT 1; CREATE VIEW samples AS SELECT 1; "
@@ -231,6 +233,35 @@ TEST_CASE("a database of version 5 keeps all its rows, and takes interim scores 
   CHECK(must(connection->first_text("PRAGMA user_version")) == std::to_string(kSchemaVersion));
   CHECK(must(connection->first_text("SELECT step || ' ' || value FROM interim_metrics")) ==
         "6 0.25");
+}
+
+TEST_CASE("a database of version 8 keeps its samples, and knows their pictures from then on") {
+  Scenario s;
+  s.bring(s.plan(5).id, EvaluationState::kScored, "w1");
+  s.store.reset();
+  {
+    const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
+    must(
+        raw->execute("DROP VIEW samples; DROP TABLE document_pictures; "
+                     "CREATE VIEW samples AS SELECT 1; PRAGMA user_version = 8"));
+  }
+  std::set<std::string> names;
+  must(add_picture_names(s.db(), names));
+  CHECK(names.empty());
+
+  s.reopen();
+  const std::int64_t later = s.plan(6).id;
+  s.bring(later, EvaluationState::kEvaluating, "w2");
+  const std::string name = std::string(64, 'a') + ".jpg";
+  must(s.store->record_samples(
+      later, std::vector<protocol::Scored>{{"", "docvqa_val", 0, "{}", "f1", {name}}}));
+
+  // The same document of the same fingerprint: the same picture, also at the step before.
+  const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
+  CHECK(must(connection->first_text("SELECT group_concat(step || ' ' || doc_id || ' ' || pictures, "
+                                    "';') FROM samples")) == "5 0 [\"" + name + "\"];5 1 []");
+  must(add_picture_names(s.db(), names));
+  CHECK(names == std::set<std::string>{name});
 }
 
 TEST_CASE("an old database whose rows refer to nothing is corruption and stays as it is") {

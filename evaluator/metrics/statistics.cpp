@@ -127,27 +127,63 @@ double exact_mean(std::span<const double> values) {
   return std::ldexp(static_cast<double>(bits), exponent);
 }
 
-std::optional<double> bootstrap_stderr(std::span<const double> values, std::int64_t draws,
-                                       std::uint64_t seed) {
-  if (values.size() < 2 || draws < 2 || values.size() > std::numeric_limits<std::uint32_t>::max())
-    return std::nullopt;
+namespace {
+
+// The mean of one resample. Its indices come from SplitMix64 of `base` and the position.
+double mean_of_resample(std::span<const double> values, std::uint64_t base) {
   const std::uint64_t n = values.size();
+  double sum = 0;
+  for (std::uint64_t i = 0; i < n; i += 2) {
+    const std::uint64_t word = splitmix64(base + i);
+    sum += values[((word & 0xFFFFFFFFU) * n) >> 32U];
+    if (i + 1 < n) sum += values[((word >> 32U) * n) >> 32U];
+  }
+  return sum / static_cast<double>(n);
+}
+
+bool can_be_resampled(std::span<const double> values) {
+  return values.size() >= 2 && values.size() <= std::numeric_limits<std::uint32_t>::max();
+}
+
+// The sample standard deviation of `of_draw(0)`, `of_draw(1)`, …
+template <typename OfDraw>
+double spread(std::int64_t draws, OfDraw of_draw) {
   double running_mean = 0;  // Welford over the draws
   double running_squares = 0;
   for (std::int64_t d = 0; d < draws; ++d) {
-    const std::uint64_t base = splitmix64(seed ^ splitmix64(static_cast<std::uint64_t>(d)));
-    double sum = 0;
-    for (std::uint64_t i = 0; i < n; i += 2) {
-      const std::uint64_t word = splitmix64(base + i);
-      sum += values[((word & 0xFFFFFFFFU) * n) >> 32U];
-      if (i + 1 < n) sum += values[((word >> 32U) * n) >> 32U];
-    }
-    const double of_draw = sum / static_cast<double>(n);
-    const double delta = of_draw - running_mean;
+    const double value = of_draw(d);
+    const double delta = value - running_mean;
     running_mean += delta / static_cast<double>(d + 1);
-    running_squares += delta * (of_draw - running_mean);
+    running_squares += delta * (value - running_mean);
   }
   return std::sqrt(running_squares / static_cast<double>(draws - 1));
+}
+
+}  // namespace
+
+std::optional<double> bootstrap_stderr(std::span<const double> values, std::int64_t draws,
+                                       std::uint64_t seed) {
+  if (!can_be_resampled(values) || draws < 2) return std::nullopt;
+  return spread(draws, [&](std::int64_t d) {
+    return mean_of_resample(values, splitmix64(seed ^ splitmix64(static_cast<std::uint64_t>(d))));
+  });
+}
+
+std::optional<double> bootstrap_stderr_of_sum(std::span<const std::vector<double>> groups,
+                                              std::int64_t draws, std::uint64_t seed) {
+  const bool possible =
+      !groups.empty() && std::all_of(groups.begin(), groups.end(),
+                                     [](const auto& group) { return can_be_resampled(group); });
+  if (!possible || draws < 2) return std::nullopt;
+  return spread(draws, [&](std::int64_t d) {
+    std::uint64_t base = splitmix64(seed ^ splitmix64(static_cast<std::uint64_t>(d)));
+    double sum = 0;
+    for (const std::vector<double>& group : groups) {
+      sum += mean_of_resample(group, base);
+      base += group.size();  // the next group's positions follow this one's
+    }
+    return sum;
+  });
 }
 
 }  // namespace evalcar::metrics

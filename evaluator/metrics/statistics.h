@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace evalcar::metrics {
 
@@ -32,5 +33,11 @@ double exact_mean(std::span<const double> values);
 /// order. Absent for n < 2 or draws < 2.
 std::optional<double> bootstrap_stderr(std::span<const double> values, std::int64_t draws,
                                        std::uint64_t seed);
+
+/// The same of a sum of means, each of a group of its own: every draw resamples within each group.
+/// Absent for no group, and where one has fewer than two values: how far it would spread is not
+/// known.
+std::optional<double> bootstrap_stderr_of_sum(std::span<const std::vector<double>> groups,
+                                              std::int64_t draws, std::uint64_t seed);
 
 }  // namespace evalcar::metrics

@@ -117,7 +117,7 @@ Result<protocol::InterimScore> interim_score(const TaskJob& job, const Part& par
   score.n = scores.result.n;
   score.documents = static_cast<std::int64_t>(job.documents.size());
   score.metrics = scores.result.metrics;
-  cluster_errors(score, scores.values, clusters);
+  if (!scores.errors_are_of_pairs) cluster_errors(score, scores.values, clusters);
   score.notes = notes_of(scores.result, misses_stay);
   return score;
 }

@@ -10,9 +10,9 @@
 namespace evalcar::tasks {
 namespace {
 
-const Names kScorers = {"anls", "contains", "exact_match", "mmmu", "vqa"};
-const Names kBuilders = {"mmmu"};
-const Names kAggregations = {"mean", "mmmu", "none"};
+const Names kScorers = {"anls", "contains", "exact_match", "mme", "mmmu", "vqa"};
+const Names kBuilders = {"mme", "mmmu"};
+const Names kAggregations = {"mean", "mme", "mmmu", "none"};
 
 void read_data(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* data = reader.table(root, "data", "the file", true);
@@ -150,19 +150,21 @@ void read_generation(TomlReader& reader, const toml::table& root, Definition& ou
   const toml::table* generation = reader.table(root, "generation", "the file", false);
   if (generation == nullptr) return;
   reader.only(*generation, "[generation]",
-              {"max_new_tokens", "until", "temperature", "top_p", "do_sample"});
+              {"max_new_tokens", "until", "temperature", "top_p", "num_beams", "do_sample"});
   GenerationDefaults& defaults = out.file.generation;
   defaults.max_new_tokens =
       reader.integer(*generation, "max_new_tokens", "[generation]", 1, 1'000'000);
   defaults.until = reader.strings(*generation, "until", "[generation]");
   defaults.temperature = reader.number(*generation, "temperature", "[generation]", 0, 100);
   defaults.top_p = reader.number(*generation, "top_p", "[generation]", 0, 1);
+  defaults.num_beams = reader.integer(*generation, "num_beams", "[generation]", 1, 1);
   defaults.do_sample = reader.boolean(*generation, "do_sample", "[generation]").value_or(false);
 }
 
 Names metrics_of_scorer(const std::string& scorer) {
   if (scorer == "anls") return {"anls"};
   if (scorer == "vqa") return {"exact_match", "submission"};
+  if (scorer == "mme") return {"mme_perception_score", "mme_cognition_score"};
   if (scorer == "mmmu") return {"mmmu_acc"};
   if (scorer == "contains") return {"contains"};
   return {"exact_match"};
@@ -198,10 +200,12 @@ void read_scorer(TomlReader& reader, const toml::table& root, Definition& out) {
 
 void read_metrics(TomlReader& reader, const toml::table& root, Definition& out) {
   const Names possible = metrics_of_scorer(out.scorer.name);
-  const std::string usual = out.scorer.name == "mmmu" ? "mmmu" : "mean";
+  const bool own = out.scorer.name == "mme" || out.scorer.name == "mmmu";
+  const std::string usual = own ? out.scorer.name : "mean";
   const toml::node* node = root.get("metrics");
   if (node == nullptr) {
     out.metrics.push_back({possible.front(), usual, true, {}});
+    if (out.scorer.name == "mme") out.metrics.push_back({possible.back(), usual, true, {}});
     return;
   }
   const auto* list = node->as_array();

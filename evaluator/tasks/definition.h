@@ -22,7 +22,7 @@ using Settings = std::vector<std::pair<std::string, Setting>>;
 
 struct PromptDefinition {
   std::string text;     ///< template; see prompt.h
-  std::string builder;  ///< name of a prompt made by code ("mmmu"); then there is no text
+  std::string builder;  ///< name of a prompt made by code ("mme", "mmmu"); then there is no text
   /// Model family -> its settings. A family that is named here uses its own settings alone, any
   /// other "default".
   std::vector<std::pair<std::string, Settings>> variants;
@@ -30,13 +30,13 @@ struct PromptDefinition {
 
 struct MetricDefinition {
   std::string name;
-  std::string aggregation;  ///< "mean" | "mmmu" | "none"
+  std::string aggregation;  ///< "mean" | "mme" | "mmmu" | "none"
   bool higher_is_better = true;
   Settings extra;  ///< repeated in the result's configs
 };
 
 struct ScorerDefinition {
-  std::string name;     ///< "anls" | "vqa" | "mmmu" | "exact_match" | "contains"
+  std::string name;     ///< "anls" | "vqa" | "mme" | "mmmu" | "exact_match" | "contains"
   std::string answers;  ///< of vqa: the column with the reference answers
   std::string id;  ///< of vqa: the column that names the question in its submission; may be empty
   bool ignore_case = false;

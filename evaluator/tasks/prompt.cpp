@@ -208,16 +208,35 @@ Result<Prompt> build_mmmu(const Settings& settings, const DataSet& data, const V
   return prompt;
 }
 
+// --- MME
+// ----------------------------------------------------------------------------------------------------------
+
+// Where the variant adds words of its own, the data set's request for yes or no goes.
+Result<std::string> mme_text(const Value& document, const Settings& settings) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string question, text_column(document, "question"));
+  const std::string before = setting_or_empty(settings, "pre_prompt");
+  const std::string after = setting_or_empty(settings, "post_prompt");
+  const std::string asked = metrics::strip_utf8(question);
+  if (before.empty() && after.empty()) return asked;
+  return before +
+         metrics::encode_utf8(
+             metrics::replace_all(metrics::decode_utf8(asked), U" Please answer yes or no.", U"")) +
+         after;
+}
+
 // --- templates
 // ----------------------------------------------------------------------------------------------------
 
-Result<Prompt> build_from_template(const Definition& definition, const Settings& settings,
-                                   const DataSet& data, const Value& document,
-                                   std::int64_t doc_id) {
+// The pictures first, then the text.
+Result<Prompt> build_pictures_and_text(const Definition& definition, const Settings& settings,
+                                       const DataSet& data, const Value& document,
+                                       std::int64_t doc_id) {
   Prompt prompt;
   prompt.doc_id = doc_id;
   EVALCAR_ASSIGN_OR_RETURN(prompt.input,
-                           render_template(definition.prompt.text, settings, document));
+                           definition.prompt.builder == "mme"
+                               ? mme_text(document, settings)
+                               : render_template(definition.prompt.text, settings, document));
   for (const std::string& column : definition.image_columns) {
     EVALCAR_ASSIGN_OR_RETURN(std::vector<std::string> pictures, data.images(doc_id, column));
     for (std::string& picture : pictures) prompt.images.push_back(std::move(picture));
@@ -284,7 +303,7 @@ Result<Prompt> build_prompt(const Definition& definition, const DataSet& data, s
   const Settings& settings = variant_of(definition.prompt, model_family);
   auto prompt = definition.prompt.builder == "mmmu"
                     ? build_mmmu(settings, data, document, doc_id)
-                    : build_from_template(definition, settings, data, document, doc_id);
+                    : build_pictures_and_text(definition, settings, data, document, doc_id);
   if (!prompt)
     return with_context(prompt.error(),
                         definition.file.name + ": document " + std::to_string(doc_id));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "evaluator/metrics/mme.h"
 #include "evaluator/metrics/python_number.h"
 #include "evaluator/metrics/python_text.h"
 #include "evaluator/metrics/statistics.h"
@@ -18,9 +19,12 @@ namespace {
 struct Scored {
   std::vector<double> values;
   std::vector<std::string> groups;
+  std::vector<std::string> pictures;  ///< of mme alone
+  std::vector<std::string> only_for;  ///< as SampleScore's
   std::vector<std::string> clusters;
   std::vector<std::string> metric_names;  ///< what the scorer logs, in its order
   std::int64_t drawn = 0;
+  std::int64_t unreadable = 0;
 };
 
 Value number_or_na(const std::optional<double>& value) {
@@ -53,14 +57,33 @@ struct Aggregate {
   Value stderr_value = "N/A";
   Value clt = "N/A";
   Value clustered = "N/A";
+  std::string missing;                          ///< why there is no value
+  std::vector<std::vector<double>> parts = {};  ///< the value is the sum of their means
 };
+
+Aggregate aggregate_mme(const Scored& scored) {
+  std::vector<metrics::MmeAnswer> answers;
+  for (std::size_t i = 0; i < scored.values.size(); ++i)
+    answers.push_back({scored.groups[i], scored.pictures[i], scored.values[i]});
+  metrics::MmeScore score = metrics::mme_score(answers);
+  Aggregate result;
+  result.missing = std::move(score.missing);
+  if (!score.value) return result;
+  result.value = *score.value;
+  result.parts = std::move(score.points);
+  // lmms-eval's numbers of the answers' points, 0 or 1, though the score is made of pairs.
+  result.clt = number_or_na(metrics::clt_stderr(scored.values));
+  return result;
+}
 
 Aggregate aggregate(const MetricDefinition& metric, const Scored& scored,
                     const ScoreOptions& options) {
   Aggregate result;
   if (metric.aggregation == "none") return result;
+  if (metric.aggregation == "mme") return aggregate_mme(scored);
   if (metric.aggregation == "mmmu") {
     result.value = mmmu_accuracy(scored);
+    result.parts = {scored.values};
     return result;
   }
   result.value = metrics::mean(scored.values);
@@ -70,6 +93,24 @@ Aggregate aggregate(const MetricDefinition& metric, const Scored& scored,
   if (!scored.clusters.empty())
     result.clustered = number_or_na(metrics::clustered_stderr(scored.values, scored.clusters));
   return result;
+}
+
+// The answers that count for one metric.
+Scored of_metric(const Scored& scored, const std::string& name) {
+  Scored part;
+  for (std::size_t i = 0; i < scored.values.size(); ++i) {
+    if (!scored.only_for[i].empty() && scored.only_for[i] != name) continue;
+    part.values.push_back(scored.values[i]);
+    part.groups.push_back(scored.groups[i]);
+    part.pictures.push_back(scored.pictures[i]);
+    if (!scored.clusters.empty()) part.clusters.push_back(scored.clusters[i]);
+  }
+  return part;
+}
+
+protocol::Metric missing_metric(const MetricDefinition& metric, std::string why) {
+  return {
+      .name = metric.name, .missing = std::move(why), .higher_is_better = metric.higher_is_better};
 }
 
 // This task's entry of "results", and the numbers for the database.
@@ -85,7 +126,12 @@ void fill_result(protocol::TaskResult& result, const Definition& definition, con
       entry[name + "_stderr,none"] = Value::array();
       continue;
     }
-    const Aggregate aggregated = aggregate(*metric, scored, options);
+    const Scored counted = of_metric(scored, name);
+    Aggregate aggregated = aggregate(*metric, counted, options);
+    if (!aggregated.missing.empty()) {
+      result.metrics.push_back(missing_metric(*metric, std::move(aggregated.missing)));
+      continue;
+    }
     entry[name + ",none"] = aggregated.value;
     entry[name + "_stderr,none"] = aggregated.stderr_value;
     entry[name + "_stderr_clt,none"] = aggregated.clt;
@@ -96,18 +142,25 @@ void fill_result(protocol::TaskResult& result, const Definition& definition, con
     published.value = aggregated.value.get<double>();
     if (!std::isfinite(*published.value)) {
       published.value.reset();
-      published.missing = "the aggregate of " + std::to_string(scored.values.size()) +
+      published.missing = "the aggregate of " + std::to_string(counted.values.size()) +
                           " samples is no finite number";
     }
     published.higher_is_better = metric->higher_is_better;
     if (aggregated.stderr_value.is_number()) {
       published.stderr_value = aggregated.stderr_value.get<double>();
     } else if (published.value && metric->aggregation != "mean" && options.bootstrap_iters > 0) {
-      published.stderr_value = metrics::bootstrap_stderr(scored.values, options.bootstrap_iters,
-                                                         static_cast<std::uint64_t>(options.seed));
+      published.stderr_value = metrics::bootstrap_stderr_of_sum(
+          aggregated.parts, options.bootstrap_iters, static_cast<std::uint64_t>(options.seed));
       if (published.stderr_value) published.stderr_source = "bootstrap";
     }
     result.metrics.push_back(std::move(published));
+  }
+  for (const MetricDefinition& metric : definition.metrics) {
+    const auto& logged = scored.metric_names;
+    if (std::find(logged.begin(), logged.end(), metric.name) == logged.end()) {
+      result.metrics.push_back(
+          missing_metric(metric, "none of the documents that were evaluated counts for it"));
+    }
   }
   result.lmms_results = python_json(entry);
 }
@@ -118,10 +171,10 @@ Value notes_of(const Definition& definition, std::span<const Response> responses
   notes["compat"] = options.compat;
   const auto doubts = doubts_about(responses, {.cut_off = options.cut_off,
                                                .max_new_tokens = options.max_new_tokens,
-                                               .unreadable = scored.drawn});
+                                               .unreadable = scored.unreadable});
   if (!doubts.empty()) notes["flags"] = doubts;
-  if (definition.scorer.name != "mmmu") return notes;
-  notes["random_draws"] = scored.drawn;
+  if (definition.scorer.name != "mmmu" && definition.scorer.name != "mme") return notes;
+  if (definition.scorer.name == "mmmu") notes["random_draws"] = scored.drawn;
   if (scored.drawn > 0) {
     notes["random_draws_note"] =
         options.compat == "strict" ? "no option could be read in that many answers: counted as "
@@ -132,7 +185,8 @@ Value notes_of(const Definition& definition, std::span<const Response> responses
                                          ", in document order (compat = \"strict\" counts misses)";
   }
   notes["stderr_note"] = "lmms-eval gives N/A; ours is a bootstrap of " +
-                         std::to_string(options.bootstrap_iters) + " draws";
+                         std::to_string(options.bootstrap_iters) + " draws" +
+                         (definition.scorer.name == "mme" ? " of pairs within their category" : "");
   return notes;
 }
 
@@ -178,7 +232,10 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
     line.metrics = std::move(one->metrics);
     scored.values.push_back(one->value);
     scored.groups.push_back(one->group);
+    scored.pictures.push_back(one->picture);
+    scored.only_for.push_back(one->only_for);
     scored.drawn += one->drawn ? 1 : 0;
+    scored.unreadable += one->unreadable ? 1 : 0;
     if (!definition.cluster_column.empty())
       scored.clusters.push_back(python_str(document.value(definition.cluster_column, Value())));
     for (const auto& [metric, value] : line.metrics.items()) {
@@ -192,6 +249,8 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
     scores.values.push_back(one->value);
   }
 
+  scores.values_count_for = scored.only_for;
+  scores.errors_are_of_pairs = definition.scorer.name == "mme";
   protocol::TaskResult& result = scores.result;
   result.task = name;
   result.version = definition.file.version;

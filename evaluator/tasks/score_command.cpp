@@ -19,19 +19,16 @@ constexpr std::uint64_t kMostSampleBytes = std::uint64_t{4} << 30U;
 struct Logged {
   std::vector<Response> responses;
   std::vector<std::string> inputs;
-  std::vector<Value> targets;
+  std::vector<Value> documents;  ///< what the lines tell of them: the target, of mme its pair
 };
 
-// A file of samples as a task: the only thing known of a document is its target.
+// A file of samples as a task: of a document only what its line tells is known.
 class LoggedTask final : public Task {
  public:
-  LoggedTask(TaskFile file, std::string target_column, const Logged& logged)
-      : file_(std::move(file)) {
+  LoggedTask(TaskFile file, const Logged& logged) : file_(std::move(file)) {
     for (std::size_t i = 0; i < logged.responses.size(); ++i) {
-      Value document = Value::object();
-      document[target_column] = logged.targets[i];
       documents_[logged.responses[i].doc_id] =
-          document.dump(-1, ' ', false, Value::error_handler_t::replace);
+          logged.documents[i].dump(-1, ' ', false, Value::error_handler_t::replace);
     }
   }
   const TaskFile& file() const override { return file_; }
@@ -80,12 +77,28 @@ Value target_of(const Value& line) {
   return target;
 }
 
-Result<Logged> read_samples(const FileSystem& files, const std::string& path) {
+// The columns that a scorer reads, as far as the line repeats them.
+Value document_of(const Value& line, const Definition& definition) {
+  Value document = Value::object();
+  if (!definition.target_column.empty()) document[definition.target_column] = target_of(line);
+  if (definition.scorer.name != "mme") return document;
+  for (const MetricDefinition& metric : definition.metrics) {
+    const auto logged = line.find(metric.name);
+    if (logged == line.end() || !logged->is_object()) continue;
+    for (const char* const name : {"question_id", "category"}) {
+      if (const auto found = logged->find(name); found != logged->end()) document[name] = *found;
+    }
+  }
+  return document;
+}
+
+Result<Logged> read_samples(const FileSystem& files, const std::string& path,
+                            const Definition& definition) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string content, read_file(files, path, kMostSampleBytes));
   struct Entry {
     Response response;
     std::string input;
-    Value target;
+    Value document;
   };
   std::map<std::int64_t, Entry> by_id;  // lmms-eval writes rank by rank
   std::int64_t number = 0;
@@ -108,7 +121,7 @@ Result<Logged> read_samples(const FileSystem& files, const std::string& path) {
     entry.response.text = std::move(*text_of);
     const Value input = line->value("input", Value(""));
     if (input.is_string()) entry.input = input.get<std::string>();
-    entry.target = target_of(*line);
+    entry.document = document_of(*line, definition);
     const std::int64_t id = entry.response.doc_id;
     if (!by_id.emplace(id, std::move(entry)).second) {
       return make_error(ErrorCode::kCorruption, place + ": document " + std::to_string(id) +
@@ -120,7 +133,7 @@ Result<Logged> read_samples(const FileSystem& files, const std::string& path) {
   for (auto& [id, entry] : by_id) {
     logged.responses.push_back(std::move(entry.response));
     logged.inputs.push_back(std::move(entry.input));
-    logged.targets.push_back(std::move(entry.target));
+    logged.documents.push_back(std::move(entry.document));
   }
   return logged;
 }
@@ -140,7 +153,8 @@ Value report(const Scores& scores, const Logged& logged) {
   for (std::size_t i = 0; i < scores.values.size(); ++i) {
     Value sample = Value::object();
     sample["doc_id"] = logged.responses[i].doc_id;
-    sample[main] = scores.values[i];
+    const std::string& only_for = scores.values_count_for[i];
+    sample[only_for.empty() ? main : only_for] = scores.values[i];
     result["per_sample"].push_back(std::move(sample));
   }
   if (const auto notes = parse_json(scores.result.notes)) result["notes"] = *notes;
@@ -164,7 +178,7 @@ int run_score(const ScoreCommandOptions& options, FileSystem& files, std::ostrea
   if (!file) return fail(err, file.error(), 2);
   const auto definition = definition_of(*file);
   if (!definition) return fail(err, definition.error(), 2);
-  auto logged = read_samples(files, options.samples);
+  auto logged = read_samples(files, options.samples, *definition);
   if (!logged) return fail(err, logged.error(), code_of(logged.error()));
 
   const std::string& scorer = definition->scorer.name;
@@ -177,7 +191,7 @@ int run_score(const ScoreCommandOptions& options, FileSystem& files, std::ostrea
     if (!opened) return fail(err, opened.error(), code_of(opened.error()));
     task = std::move(*opened);
   } else if (lines_hold_answers) {
-    task = std::make_unique<LoggedTask>(*file, definition->target_column, *logged);
+    task = std::make_unique<LoggedTask>(*file, *logged);
   } else {
     err << "evalcar score: the sample lines of " << options.task
         << " do not hold the answers: give the data folder with --data DIR (it holds "
@@ -198,7 +212,11 @@ int run_score(const ScoreCommandOptions& options, FileSystem& files, std::ostrea
   }
   out << options.task << ": " << scores->result.n << " samples\n";
   for (const protocol::Metric& metric : scores->result.metrics) {
-    out << "  " << metric.name << "  " << metrics::float_repr(metric.value.value_or(0));
+    if (!metric.value) {
+      out << "  " << metric.name << "  –  " << metric.missing << "\n";
+      continue;
+    }
+    out << "  " << metric.name << "  " << metrics::float_repr(*metric.value);
     if (metric.stderr_value)
       out << "  ± " << metrics::float_repr(metrics::round_to(*metric.stderr_value, 6));
     if (!metric.stderr_source.empty()) out << " (" << metric.stderr_source << ")";

@@ -1,5 +1,6 @@
 #include "evaluator/tasks/scorers.h"
 
+#include "evaluator/metrics/mme.h"
 #include "evaluator/metrics/mmmu.h"
 #include "evaluator/metrics/text_scorers.h"
 
@@ -81,6 +82,7 @@ Result<SampleScore> score_mmmu(const Definition& definition, const Value& docume
       return make_error(ErrorCode::kCorruption, "a multiple-choice question without options");
     const auto chosen = metrics::parse_multiple_choice(answer, *options);
     result.drawn = !chosen.has_value();
+    result.unreadable = result.drawn;
     const std::size_t index = chosen ? *chosen : random.choice(options->size());
     if (!result.drawn || !strict) submission = metrics::option_letter(index);
     parsed = submission;
@@ -106,6 +108,31 @@ Result<SampleScore> score_mmmu(const Definition& definition, const Value& docume
   result.metrics["mmmu_acc"] = accuracy;
   result.metrics["mmmu_acc_pass_at_k"] = accuracy;
   result.metrics["submission"][name] = submission;
+  return result;
+}
+
+Result<SampleScore> score_mme(const Definition& definition, const Value& document,
+                              const std::string& answer) {
+  EVALCAR_ASSIGN_OR_RETURN(const Value target, column(document, definition.target_column));
+  EVALCAR_ASSIGN_OR_RETURN(const Value category, column(document, "category"));
+  EVALCAR_ASSIGN_OR_RETURN(const Value id, column(document, "question_id"));
+  const auto gold = metrics::mme_gold(python_str(target));
+  if (!gold) {
+    return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column + "\" is " +
+                                                  python_json(target) + ", expected yes or no");
+  }
+  SampleScore result;
+  const std::string label = metrics::mme_label(answer);
+  result.value = label == *gold ? 1 : 0;
+  result.unreadable = label == "other";
+  result.group = python_str(category);
+  result.picture = python_str(id);
+  result.only_for =
+      metrics::is_mme_perception(result.group) ? "mme_perception_score" : "mme_cognition_score";
+  Value& logged = result.metrics[result.only_for];
+  logged["question_id"] = id;
+  logged["category"] = category;
+  logged["score"] = result.value;
   return result;
 }
 
@@ -148,6 +175,7 @@ Result<SampleScore> score_answer(const Definition& definition, const Value& docu
   const std::string& name = definition.scorer.name;
   if (name == "anls") return score_anls(definition, document, answer);
   if (name == "vqa") return score_vqa(definition, document, answer);
+  if (name == "mme") return score_mme(definition, document, answer);
   if (name == "mmmu") return score_mmmu(definition, document, answer, strict, random);
   return score_by_text(definition, document, answer);
 }

@@ -13,10 +13,13 @@ namespace evalcar::tasks {
 /// What one answer got.
 struct SampleScore {
   Value metrics =
-      Value::object();  ///< what lmms-eval logs, in its order: metric -> number or object
-  double value = 0;     ///< of the main metric
-  bool drawn = false;   ///< lmms-eval draws a letter here: nothing was parsed
-  std::string group;    ///< of mmmu: the subject
+      Value::object();      ///< what lmms-eval logs, in its order: metric -> number or object
+  double value = 0;         ///< of the main metric
+  bool drawn = false;       ///< lmms-eval draws a letter here: nothing was parsed
+  bool unreadable = false;  ///< the answer names none of the options
+  std::string group;        ///< of mmmu: the subject; of mme: the category
+  std::string picture;      ///< of mme: what the two questions of a pair share
+  std::string only_for;     ///< the one metric that it counts for; empty: all of the task
 };
 
 /// The answers that `value` (a text, or a list of texts) stands for.

@@ -28,6 +28,10 @@ std::vector<std::pair<std::string, std::string>> needed_columns(const Definition
     for (const char* column : {"id", "question", "options", "question_type"})
       add(column, "prompt builder mmmu");
   }
+  if (definition.prompt.builder == "mme") add("question", "prompt builder mme");
+  if (definition.scorer.name == "mme") {
+    for (const char* column : {"question_id", "category"}) add(column, "scorer mme");
+  }
   const auto add_template = [&](const Settings& settings) {
     for (const std::string& column : template_columns(definition.prompt.text, settings))
       add(column, "the prompt's {" + column + "}");

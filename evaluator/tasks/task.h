@@ -58,6 +58,10 @@ struct Scores {
   std::vector<std::string>
       lines;                   ///< lmms-eval's samples JSONL, one per response, in document order
   std::vector<double> values;  ///< of the task's main metric, one per response
+  /// The one metric that each value counts for; empty: all of the task's.
+  std::vector<std::string> values_count_for;
+  /// The standard errors are of pairs of questions already, not of single values.
+  bool errors_are_of_pairs = false;
 };
 
 /// An opened task. Reading is thread-safe.

@@ -49,6 +49,7 @@ Value generation_kwargs(const GenerationDefaults& defaults) {
   if (defaults.max_new_tokens) out["max_new_tokens"] = *defaults.max_new_tokens;
   if (defaults.temperature) out["temperature"] = *defaults.temperature;
   if (defaults.top_p) out["top_p"] = *defaults.top_p;
+  if (defaults.num_beams) out["num_beams"] = *defaults.num_beams;
   if (defaults.temperature || defaults.do_sample) out["do_sample"] = defaults.do_sample;
   out["until"] = defaults.until.empty() ? std::vector<std::string>{"\n\n"} : defaults.until;
   if (!defaults.max_new_tokens && !defaults.temperature && !defaults.top_p &&
@@ -72,7 +73,7 @@ Value task_config(const Definition& definition, const ScoreOptions& options) {
   out["doc_to_text"] = definition.prompt.builder.empty() ? definition.prompt.text : by_file;
   out["doc_to_target"] = definition.target_column.empty() ? definition.target_text.value_or("")
                                                           : definition.target_column;
-  if (!definition.prompt.builder.empty()) out["doc_to_messages"] = by_file;
+  if (definition.prompt.builder == "mmmu") out["doc_to_messages"] = by_file;
   out["description"] = "";
   out["target_delimiter"] = " ";
   out["fewshot_delimiter"] = "\n\n";

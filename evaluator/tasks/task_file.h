@@ -20,6 +20,7 @@ struct GenerationDefaults {
   std::vector<std::string> until;
   std::optional<double> temperature;
   std::optional<double> top_p;
+  std::optional<std::int64_t> num_beams;  ///< 1, or absent: only logged
   bool do_sample = false;
 };
 

@@ -298,7 +298,7 @@ def layouts_of_the_readme(source_dir):
 
 def test_tasks_models_and_doctor_print_json(evalcar, source_dir):
     tasks = json.loads(evalcar("tasks", "--json").stdout)
-    assert {"docvqa_val", "textvqa_val", "mmmu_val"} <= {task["name"] for task in tasks}
+    assert {"docvqa_val", "textvqa_val", "mmmu_val", "mme"} <= {task["name"] for task in tasks}
     assert all(task["fetch"].startswith("hf download") for task in tasks)
     models = json.loads(evalcar("models", "--json").stdout)
     assert models["models"][0]["model_type"] == "qwen2_5_vl"

@@ -61,7 +61,8 @@ json score(const tasks::Task& task, const json& request) {
   for (const protocol::Metric& m : scores->result.metrics) {
     metrics[m.name] = {{"value", m.value ? json(*m.value) : json(nullptr)},
                        {"stderr", m.stderr_value ? json(*m.stderr_value) : json(nullptr)},
-                       {"source", m.stderr_source}};
+                       {"source", m.stderr_source},
+                       {"missing", m.missing}};
   }
   return {{"results", scores->result.lmms_results},
           {"config", scores->result.lmms_config},

@@ -113,7 +113,7 @@ def check_runs(probe, request, pictures_of):
 def test_json_lines_with_pictures_beside_the_task_file(probe, tmp_path):
     write_jsonl(tmp_path / "tasks")
     tasks_dir = write_task(tmp_path / "tasks", 'files = "val.jsonl"')
-    assert probe({"op": "list", "tasks_dir": tasks_dir}) == ["docvqa_val", "mmmu_val", "my_colors", "textvqa_val"]
+    assert probe({"op": "list", "tasks_dir": tasks_dir}) == ["docvqa_val", "mme", "mmmu_val", "my_colors", "textvqa_val"]
     check_runs(probe, {"task": "my_colors", "tasks_dir": tasks_dir}, lambda row: [PICTURES[row["a"][0]]])
 
 
@@ -154,7 +154,7 @@ def test_check_explains_every_mistake_with_its_line(probe, tmp_path):
         ':11: "x" in [prompt.variants.default] is a list',
         ':13: "max_new_tokens" in [generation] is 0, expected 1 to 1000000',
         ':14: "temperature" in [generation] is a string, expected a number',
-        ':16: "name" in [scorer] is "amls"; known are anls, contains, exact_match, mmmu, vqa; did you mean "anls"?',
+        ':16: "name" in [scorer] is "amls"; known are anls, contains, exact_match, mme, mmmu, vqa; did you mean "anls"?',
     ]:
         assert f"{expected}" in text, (expected, text)
     assert all(problem.startswith(str(path)) for problem in problems)

@@ -1,10 +1,11 @@
-"""The three tasks, from Parquet to sample lines, beside lmms-eval's own task objects on the same files and answers."""
+"""The built-in tasks, from Parquet to sample lines, beside lmms-eval's own task objects on the same files and answers."""
 
 import hashlib
 import io
 import json
 import random
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -16,8 +17,10 @@ import data_sets  # noqa: E402
 from probes import ask  # noqa: E402
 from strings import answers  # noqa: E402
 
-TASKS = ["docvqa_val", "textvqa_val", "mmmu_val"]
-COUNTS = {"docvqa_val": 2000, "textvqa_val": 2000, "mmmu_val": 2000}
+TASKS = ["docvqa_val", "textvqa_val", "mmmu_val", "mme"]
+COUNT = 2000
+# The metric that is looked at, and the most that it can be.
+MAIN = {"docvqa_val": ("anls", 1), "textvqa_val": ("exact_match", 1), "mmmu_val": ("mmmu_acc", 1), "mme": ("mme_perception_score", 2000)}
 
 
 @pytest.fixture
@@ -27,13 +30,13 @@ def probe(build_dir):
 
 @pytest.fixture(scope="module")
 def small_data(tmp_path_factory):
-    return data_sets.write_all(tmp_path_factory.mktemp("small"), 20, 20, 42, sizes=((40, 30), (90, 80)), shards=2)
+    return data_sets.write_all(tmp_path_factory.mktemp("small"), 20, 20, 42, sizes=((40, 30), (90, 80)), shards=2, mme=30)
 
 
 @pytest.fixture(scope="module")
 def large_data(tmp_path_factory):
     """Many documents, tiny pictures: one for each generated answer."""
-    return data_sets.write_all(tmp_path_factory.mktemp("large"), 2000, 2000, 2000, sizes=(16, 16), shards=3)
+    return data_sets.write_all(tmp_path_factory.mktemp("large"), COUNT, COUNT, COUNT, sizes=(16, 16), shards=3, mme=COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ def pixels(image):
 def test_prompts_and_inputs_equal_lmms_evals(probe, small_data, lmms_tasks, tmp_path, family):
     theirs = lmms_tasks(small_data, tmp_path, family)
     files = {}
-    for name in ("DocVQA/DocVQA", "textvqa/data", "MMMU/data"):
+    for name in ("DocVQA/DocVQA", "textvqa/data", "MMMU/data", "MME/data"):
         import pyarrow.parquet as pq
 
         for path in sorted((small_data / "lmms-lab" / name).glob("*.parquet")):
@@ -206,7 +209,7 @@ def good_and_odd_answers(task, count, seed):
 @pytest.mark.parametrize("task_name", TASKS)
 def test_scores_and_sample_lines_equal_lmms_evals(probe, large_data, large_tasks, tracker_lines, task_name):
     task = large_tasks[task_name]
-    texts = good_and_odd_answers(task, COUNTS[task_name], 21)
+    texts = good_and_odd_answers(task, COUNT, 21)
     results, samples = scored_by_lmms_eval(task, texts)
     lines = tracker_lines(task_name, samples)
     ours = probe({"op": "score", "task": task_name, "data": str(large_data), "family": "qwen2_5_vl",
@@ -223,11 +226,39 @@ def test_scores_and_sample_lines_equal_lmms_evals(probe, large_data, large_tasks
             assert without_set_order(mine_line) == without_set_order(their_line)
             different += 1
     assert different <= sum(1 for line in lines if '"question_type": "open"' in line)
-    main = ours["metrics"][{"docvqa_val": "anls", "textvqa_val": "exact_match", "mmmu_val": "mmmu_acc"}[task_name]]
-    assert 0.15 < main["value"] < 0.85 and main["stderr"] > 0
+    metric, most = MAIN[task_name]
+    main = ours["metrics"][metric]
+    assert 0.15 < main["value"] / most < 0.85 and main["stderr"] > 0
+    assert main["source"] == ("bootstrap" if task_name in ("mmmu_val", "mme") else "")
     if task_name == "mmmu_val":
-        assert main["source"] == "bootstrap"
         assert json.loads(ours["notes"])["random_draws"] > 100
+
+
+def test_half_a_pair_of_mme_leaves_no_score_where_lmms_eval_fails(probe, large_data, large_tasks):
+    texts = ["Yes."] * 31
+    with pytest.raises(AssertionError):
+        scored_by_lmms_eval(large_tasks["mme"], texts)
+    ours = probe({"op": "score", "task": "mme", "data": str(large_data), "responses": [{"doc_id": i, "text": t} for i, t in enumerate(texts)]})
+    halved = "mme_perception_score"  # of the second picture of the first category
+    assert ours["metrics"][halved]["value"] is None and "0001.png of category count has 1 answer(s)" in ours["metrics"][halved]["missing"]
+    assert ours["metrics"]["mme_cognition_score"]["value"] == 200, "one of each pair is right, in four categories: 4 · 50"
+    assert halved not in ours["results"]
+
+
+def test_the_spread_of_mme_is_that_of_pairs(probe, large_data):
+    """Answers that are right or wrong in pairs: drawn one by one, they would spread less than half as far."""
+    count, wrong = 2000, {d for d in range(2000) if (d // 2) % 3 == 0}
+    texts = ["xyz" if d in wrong else ["yes", "no"][d % 2] for d in range(count)]
+    ours = probe({"op": "score", "task": "mme", "data": str(large_data), "bootstrap_iters": 4000,
+                  "responses": [{"doc_id": i, "text": t} for i, t in enumerate(texts)]})  # fmt: skip
+    points = {}
+    for d in range(0, count, 2):
+        points.setdefault((d // 2) % 14, []).append(0.0 if d in wrong else 200.0)
+    for metric, categories in (("mme_perception_score", range(10)), ("mme_cognition_score", range(10, 14))):
+        assert close(ours["metrics"][metric]["value"], sum(sum(points[c]) / len(points[c]) for c in categories))
+        # The bootstrap of a mean has the variance s²(n - 1)/n²; the categories are drawn apart from each other.
+        variance = sum(statistics.pvariance(points[c]) / len(points[c]) for c in categories)
+        assert abs(ours["metrics"][metric]["stderr"] / variance**0.5 - 1) < 0.05
 
 
 def test_strict_counts_a_miss_where_lmms_eval_draws(probe, large_data, large_tasks):
@@ -258,7 +289,7 @@ def test_the_config_entry_has_lmms_evals_keys_and_values(probe, small_data, smal
             elif key != "doc_to_text":
                 assert value == theirs[key], key
     missing = set(theirs) - set(mine)
-    assert missing <= {"dataset_kwargs", "tag", "process_results", "num_fewshot"}, missing
+    assert missing <= {"dataset_kwargs", "tag", "process_results", "num_fewshot"} | ({"metadata"} if task_name == "mme" else set()), missing
 
 
 def test_limit_and_offset_choose_the_same_documents(probe, small_data, small_tasks):
@@ -281,7 +312,7 @@ def test_limit_and_offset_choose_the_same_documents(probe, small_data, small_tas
 
 
 def test_a_fraction_is_resolved_on_the_first_task_as_lmms_eval_does(probe):
-    assert probe({"op": "order", "names": TASKS}) == ["textvqa_val", "mmmu_val", "docvqa_val"]
+    assert probe({"op": "order", "names": TASKS}) == ["textvqa_val", "mmmu_val", "mme", "docvqa_val"]
     assert probe({"op": "limits", "limit": 0.5, "sizes": [5, 4, 100]}) == [3, 3, 3]
     assert probe({"op": "limits", "limit": 0.5, "sizes": [5, 4, 100], "compat": "strict"}) == [3, 2, 50]
     assert probe({"op": "limits", "limit": 7, "sizes": [5, 4]}) == [7, 7]
@@ -316,7 +347,7 @@ def test_logged_samples_are_scored_again(probe, large_data, large_tasks, tracker
         random.Random(1).shuffle(lines)  # several ranks write out of order
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         request = {"op": "command", "task": task_name, "samples": str(path)}
-        if task_name == "docvqa_val":
+        if task_name in ("docvqa_val", "mme"):
             alone = probe(request)
             assert alone["code"] == 0, alone
         else:
@@ -326,11 +357,13 @@ def test_logged_samples_are_scored_again(probe, large_data, large_tasks, tracker
         assert scored["code"] == 0, scored
         report = json.loads(scored["out"])
         assert report["n"] == 300 and report["task"] == task_name
-        metric = next(iter(report["metrics"]))
-        assert close(report["metrics"][metric], results[f"{metric},none"])
+        metrics = {name: value for name, value in report["metrics"].items() if not name.endswith("_stderr")}
+        assert len(metrics) == (2 if task_name == "mme" else 1)
+        for metric, value in metrics.items():
+            assert close(value, results[f"{metric},none"]), metric
         assert [s["doc_id"] for s in report["per_sample"]] == list(range(300))
-        if task_name == "docvqa_val":
-            assert json.loads(alone["out"])["metrics"] == report["metrics"]
+        if task_name in ("docvqa_val", "mme"):
+            assert json.loads(alone["out"]) == report
 
 
 def test_a_missing_data_set_prints_the_command_that_fetches_it(probe, tmp_path):

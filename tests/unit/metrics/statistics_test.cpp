@@ -31,3 +31,20 @@ TEST_CASE("one cluster has no clustered standard error") {
   CHECK_FALSE(clustered_stderr(values, std::vector<std::string>{"a", "a", "a"}).has_value());
   CHECK(clustered_stderr(values, std::vector<std::string>{"a", "a", "b"}).has_value());
 }
+
+TEST_CASE("the bootstrap of one group's mean is that of its values") {
+  const std::vector<std::vector<double>> one = {{0, 1, 1, 0, 1}};
+  CHECK(bootstrap_stderr_of_sum(one, 500, 3) == bootstrap_stderr(one[0], 500, 3));
+}
+
+TEST_CASE("groups of a sum are drawn apart, and one with a single value leaves it unknown") {
+  const std::vector<double> half = {0, 200, 0, 200, 0, 200, 0, 200};
+  const auto alone = bootstrap_stderr(half, 20000, 0);
+  const auto both = bootstrap_stderr_of_sum(std::vector{half, half}, 20000, 0);
+
+  REQUIRE((alone.has_value() && both.has_value()));
+  CHECK(*both / *alone > 1.38);  // the root of two: drawn together it would be two
+  CHECK(*both / *alone < 1.45);
+  CHECK_FALSE(bootstrap_stderr_of_sum(std::vector<std::vector<double>>{half, {100}}, 500, 0));
+  CHECK_FALSE(bootstrap_stderr_of_sum({}, 500, 0));
+}

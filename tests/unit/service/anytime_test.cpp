@@ -6,6 +6,9 @@
 #include <numeric>
 #include <set>
 
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
 using namespace evalcar;
 using namespace evalcar::service;
 
@@ -78,6 +81,49 @@ TEST_CASE("each document has the stage of the first part that holds it") {
   CHECK(std::ranges::count(stages, 1U) == 20);
   CHECK(std::ranges::count(stages, 2U) == 46);
   for (const std::size_t d : parts[0].documents) CHECK(stages[d] == 1);
+}
+
+TEST_CASE(
+    "a part of pairs keeps their standard error, one of single answers gets that of pictures") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  std::string lines;
+  for (int d = 0; d < 40; ++d) {
+    lines += R"({"question": "q", "answer": ")" + std::string(d % 2 == 0 ? "yes" : "no") +
+             R"(", "category": "count", "question_id": ")" + std::to_string(d / 2) + "\"}\n";
+  }
+  files.put_file("/t/val.jsonl", lines);
+  const std::string head = "[data]\nfiles = \"val.jsonl\"\n[columns]\ntarget = \"answer\"\n";
+  files.put_file("/t/pairs.toml", "task = \"pairs\"\n" + head +
+                                      "[prompt]\nbuilder = \"mme\"\n[scorer]\nname = \"mme\"\n");
+  files.put_file("/t/single.toml",
+                 "task = \"single\"\n" + head +
+                     "[prompt]\ntext = \"{question}\"\n[scorer]\nname = \"exact_match\"\n");
+  const auto score_of = [&](const std::string& name) {
+    TaskJob job;
+    job.name = name;
+    job.task = tasks::Task::open(files, tasks::find_task(files, "/t", name).value(), "").value();
+    job.documents = ids(40);
+    job.units = units(40, 2);
+    Part part{0.5, {}};
+    for (std::int64_t d = 0; d < 40; ++d) {  // every other pair is right
+      const std::string answer = (d / 2) % 2 == 0 ? "x" : d % 2 == 0 ? "yes" : "no";
+      job.responses.push_back({d, answer, 1});
+      job.inputs.emplace_back("q");
+      part.documents.push_back(static_cast<std::size_t>(d));
+    }
+    return interim_score(job, part, {.bootstrap_iters = 4000}).value().metrics.front();
+  };
+
+  const protocol::Metric pairs = score_of("pairs");
+  const protocol::Metric single = score_of("single");
+
+  CHECK(pairs.value == 100);
+  CHECK(pairs.stderr_source == "bootstrap");
+  // Twenty pairs of 0 or 200 points: 100/√20 = 22.4.
+  CHECK((pairs.stderr_value > 21 && pairs.stderr_value < 24));
+  CHECK(single.value == 0.5);
+  CHECK(single.stderr_source == "clustered");
 }
 
 TEST_CASE("fractions that make no sense are refused") {

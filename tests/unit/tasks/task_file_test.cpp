@@ -49,15 +49,18 @@ TEST_CASE("the built-in tasks carry lmms-eval's names, data sets and limits") {
   const auto tasks = list_tasks(files, "");
 
   REQUIRE(tasks.has_value());
-  REQUIRE(tasks->size() == 3);
+  REQUIRE(tasks->size() == 4);
   CHECK((*tasks)[0].name == "docvqa_val");
   CHECK((*tasks)[0].data_set == "lmms-lab/DocVQA");
   CHECK((*tasks)[0].config == "DocVQA");
   CHECK((*tasks)[0].generation.max_new_tokens == 32);
-  CHECK((*tasks)[1].version == "0.0");
-  CHECK_FALSE((*tasks)[2].generation.max_new_tokens.has_value());
-  CHECK((*tasks)[2].generation.until == std::vector<std::string>{"ASSISTANT:"});
-  CHECK((*tasks)[2].aliases.at("accuracy") == "exact_match");
+  CHECK((*tasks)[1].name == "mme");
+  CHECK((*tasks)[1].data_set == "lmms-lab/MME");
+  CHECK((*tasks)[1].generation.max_new_tokens == 16);
+  CHECK((*tasks)[2].version == "0.0");
+  CHECK_FALSE((*tasks)[3].generation.max_new_tokens.has_value());
+  CHECK((*tasks)[3].generation.until == std::vector<std::string>{"ASSISTANT:"});
+  CHECK((*tasks)[3].aliases.at("accuracy") == "exact_match");
 }
 
 TEST_CASE("an unknown task names the nearest known one") {

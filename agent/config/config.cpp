@@ -146,6 +146,8 @@ class Loader {
     check_tasks_of("evaluate.task_every_nth", e.task_every_nth);
     check_tasks_of("evaluate.task_eval_steps", e.task_eval_steps);
     check_preempt();
+    config_.settings.evaluate.max_pixels_set = is_set_to_default("evaluate.max_pixels");
+    config_.settings.evaluate.min_pixels_set = is_set_to_default("evaluate.min_pixels");
     if (problems_.empty()) return std::move(config_);
     Error all = make_error(ErrorCode::kInvalidArgument, problems_.front());
     for (std::size_t i = 1; i < problems_.size(); ++i)
@@ -172,6 +174,13 @@ class Loader {
     return std::find_if(config_.entries.begin(), config_.entries.end(),
                         [key](const Entry& e) { return e.key->name == key; })
         ->source;
+  }
+  /// For most keys that is no difference.
+  bool is_set_to_default(std::string_view key) const {
+    const Entry& entry = *std::find_if(config_.entries.begin(), config_.entries.end(),
+                                       [key](const Entry& e) { return e.key->name == key; });
+    return entry.source != "default" &&
+           entry.literal == literal_of(parse_literal(entry.key->initial));
   }
   bool of_command_line(std::string_view key) const { return source_of(key).starts_with("--"); }
   void check_preempt() {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "agent/config/assign.h"
+#include "store/protocol/messages.h"
 
 namespace evalcar::config {
 namespace {
@@ -17,9 +18,12 @@ namespace {
     return {};                                           \
   }
 
-/// What lmms-eval's wrappers accept. A wrong one would show only when a checkpoint is there.
+/// What lmms-eval's wrappers accept, and what they say. A wrong one would show only when a
+/// checkpoint is there.
 Result<std::string> attention(const Value& v) {
-  return choice(v, {"", "flash_attention_2", "sdpa", "eager"});
+  auto known = choice(v, {"", "flash_attention_2", "sdpa", "eager"});
+  if (known.has_value()) return known;
+  return make_error(ErrorCode::kInvalidArgument, std::string(protocol::kAttentionRule));
 }
 
 constexpr std::string_view kPercent = "1 to 10000, systemd's weight; set by the unit.";
@@ -83,9 +87,10 @@ const Key kKeys[] = {
     {"evaluate.average_last", "0", "",
      "Also evaluate the average of the last K checkpoints' regular weights, 2 to 64; 0: do not.",
      assign_average_last},
-    {"evaluate.max_pixels", "1605632", "", "Largest image, in pixels.",
+    {"evaluate.max_pixels", "1605632", "",
+     "Largest image, in pixels. Left out: what lmms-eval's wrapper of the model's family has.",
      ASSIGN(evaluate.max_pixels, integer(v, 1))},
-    {"evaluate.min_pixels", "200704", "", "Smallest image, in pixels.",
+    {"evaluate.min_pixels", "200704", "", "Smallest image, in pixels. Left out: as max_pixels.",
      ASSIGN(evaluate.min_pixels, integer(v, 1))},
     {"evaluate.attn_implementation", "\"\"", "", "Attention kernel; empty: the best available.",
      ASSIGN(evaluate.attn_implementation, attention(v))},

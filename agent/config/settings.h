@@ -69,6 +69,8 @@ struct EvaluateSettings {
   std::int64_t every_nth = 1;
   std::int64_t eval_steps = 0;  ///< 0 = every checkpoint; else steps that it divides, and the last
   std::int64_t offset = 0;
+  bool max_pixels_set = false;  ///< by somebody, and to the default
+  bool min_pixels_set = false;
   std::optional<std::int64_t> num_fewshot;
   std::string gen_kwargs;
   std::int64_t num_gpus = 1;

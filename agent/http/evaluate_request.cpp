@@ -1,6 +1,7 @@
 #include "agent/http/evaluate_request.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -95,13 +96,13 @@ class Arguments {
     protocol::EvaluationSettings& settings = wish_.plan.settings;
     if (std::ranges::find(kCheckpointKeys, key) != std::end(kCheckpointKeys)) return;
     if (key == "max_pixels") {
-      number(key, value, settings.max_pixels);
+      pixels(key, value, settings.max_pixels, settings.max_pixels_set, kDefaults.max_pixels);
     } else if (key == "min_pixels") {
-      number(key, value, settings.min_pixels);
+      pixels(key, value, settings.min_pixels, settings.min_pixels_set, kDefaults.min_pixels);
     } else if (key == "batch_size") {
       batch_size(value);
     } else if (key == "attn_implementation") {
-      word(key, value, {"flash_attention_2", "sdpa", "eager"}, settings.attn_implementation);
+      attention(value);
     } else if (key == "dtype" || key == "torch_dtype") {
       word(key, value, {"auto", "float32", "bfloat16"}, wish_.plan.dtype);
     } else if (key == "num_gpus" || key == "tensor_parallel_size" || key == "data_parallel_size") {
@@ -124,10 +125,12 @@ class Arguments {
     const auto folder = rules_.places.folder(value.get_ref<const std::string&>());
     return folder.has_value() && *folder == wish_.plan.checkpoint;
   }
-  void number(const std::string& key, const Json& value, std::int64_t& place) {
+  void pixels(const std::string& key, const Json& value, std::int64_t& place, std::int64_t& is_set,
+              std::int64_t by_default) {
     if (value.is_number_integer() && value > 0 && value < 1'000'000'000'000) {
       place = value.get<std::int64_t>();
     } else if (!value.is_null()) {
+      is_set = place == by_default ? 1 : 0;
       fields_.refuse("model_args", key + ": expected a positive whole number");
     }
   }
@@ -149,12 +152,28 @@ class Arguments {
     if (value != place) note(key, value, "not one that is known here");
   }
   void note(const std::string& key, const Json& value, const char* why) {
+  /// Refused, not noted: lmms-eval's job ends with these words.
+  void attention(const Json& value) {
+    static constexpr std::array<std::string_view, 3> kKnown = {"flash_attention_2", "sdpa",
+                                                               "eager"};
+    if (value.is_null()) return;
+    const auto known = value.is_string()
+                           ? std::ranges::find(kKnown, value.get_ref<const std::string&>())
+                           : kKnown.end();
+    if (known == kKnown.end()) {
+      fields_.refuse("attn_implementation", std::string(protocol::kAttentionRule));
+    } else {
+      wish_.plan.settings.attn_implementation = *known;
+    }
+  }
     const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     wish_.notes.push_back(printable(key.substr(0, 80)) + "=" + printable(text.substr(0, 80)) +
                           ": " + why);
   }
 
   Fields& fields_;
+  inline static const protocol::EvaluationSettings kDefaults{};
+
   const EvaluateRules& rules_;
   Wish& wish_;
 };

@@ -15,6 +15,8 @@ protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings&
   settings.max_new_tokens = evaluate.max_new_tokens;
   settings.max_pixels = evaluate.max_pixels;
   settings.min_pixels = evaluate.min_pixels;
+  settings.max_pixels_set = evaluate.max_pixels_set ? 1 : 0;
+  settings.min_pixels_set = evaluate.min_pixels_set ? 1 : 0;
   settings.attn_implementation = evaluate.attn_implementation;
   settings.compat = evaluate.compat;
   settings.gen_kwargs = evaluate.gen_kwargs;

@@ -88,7 +88,8 @@ Result<AttentionChoice> choose_attention(const std::string& name) {
                            "sdpa runs in its place"};
   return make_error(
       ErrorCode::kInvalidArgument,
-      "attn_implementation \"" + name + "\": expected flash_attention_2, sdpa or eager");
+      "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager'], got " +
+          name);
 }
 
 Result<at::ScalarType> choose_dtype(const std::string& name, const at::Device& device) {
@@ -139,7 +140,9 @@ class TorchEngine final : public Engine {
     return caught("settling the attention", device_.device, [&]() -> Result<RunChoice> {
       attention_.kind = attention.kind;
       model_->bind(*arena_, attention_.kind);
-      return RunChoice{std::string(models::attention_name(attention_.kind)), attention.warning};
+      RunChoice choice{std::string(models::attention_name(attention_.kind)), attention.warning};
+      if (std::exchange(told_, choice.warning) == choice.warning) choice.warning.clear();
+      return choice;
     });
   }
 
@@ -378,6 +381,7 @@ class TorchEngine final : public Engine {
   EngineOptions options_;
   ResolvedDevice device_;
   AttentionChoice attention_;
+  std::string told_;  // the last warning about it, not to be repeated for every checkpoint
   std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
   std::optional<Width> shrunk_;  // what memory allowed, where that was less than asked for
   at::ScalarType dtype_ = at::kFloat;

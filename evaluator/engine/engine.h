@@ -157,7 +157,7 @@ struct RunOptions {
 /// What will run.
 struct RunChoice {
   std::string attn_implementation;
-  std::string warning;  ///< something asked for was replaced; empty otherwise
+  std::string warning;  ///< something asked for was replaced: the first time; empty otherwise
 };
 
 /// One model on one device. One thread at a time. Catches every exception of libtorch at this edge.

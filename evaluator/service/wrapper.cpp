@@ -9,8 +9,9 @@ namespace {
 constexpr std::int64_t kHuggingfaceTokens = 4096;
 
 /// A limit that the user set.
-std::optional<std::int64_t> own_limit(std::int64_t value, std::int64_t by_default) {
-  return value == by_default ? std::nullopt : std::optional(value);
+std::optional<std::int64_t> own_limit(std::int64_t value, std::int64_t by_default,
+                                      std::int64_t is_set) {
+  return value == by_default && is_set == 0 ? std::nullopt : std::optional(value);
 }
 
 }  // namespace
@@ -25,9 +26,10 @@ vision::PixelRule Wrapper::pixels(const protocol::EvaluationSettings& settings) 
   if (sizing == vision::Sizing::kUtilsThenProcessor)
     return {.sizing = sizing, .min_pixels = settings.min_pixels, .max_pixels = settings.max_pixels};
   const protocol::EvaluationSettings defaults;
-  return {.sizing = sizing,
-          .min_pixels = own_limit(settings.min_pixels, defaults.min_pixels),
-          .max_pixels = own_limit(settings.max_pixels, defaults.max_pixels)};
+  return {
+      .sizing = sizing,
+      .min_pixels = own_limit(settings.min_pixels, defaults.min_pixels, settings.min_pixels_set),
+      .max_pixels = own_limit(settings.max_pixels, defaults.max_pixels, settings.max_pixels_set)};
 }
 
 Wrapper wrapper_of(const engine::LoadedWeights& weights) {

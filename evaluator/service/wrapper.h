@@ -21,8 +21,8 @@ struct Wrapper {
 
   /// The task's messages as the wrapper hands them to the template.
   std::vector<text::Message> wrapped(std::vector<text::Message> messages) const;
-  /// Who resizes, within the user's limits. A limit that is the configuration's default counts as
-  /// not set, but for qwen2_5_vl, whose wrapper has the same default.
+  /// Who resizes, within the user's limits. A limit that nobody set (the configuration's
+  /// default) is without effect, but for qwen2_5_vl, whose wrapper has the same default.
   vision::PixelRule pixels(const protocol::EvaluationSettings& settings) const;
 };
 

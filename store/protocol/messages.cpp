@@ -41,6 +41,8 @@ void visit(V& v, EvaluationSettings& m) {
   v("compat", m.compat), v("gen_kwargs", m.gen_kwargs), v("num_fewshot", m.num_fewshot),
       v("seed", m.seed);
   v("bootstrap_iters", m.bootstrap_iters);
+  v.unless_zero("max_pixels_set", m.max_pixels_set);
+  v.unless_zero("min_pixels_set", m.min_pixels_set);
   v.unless_zero("average_last", m.average_last);
   v.unless_zero("requested", m.requested);
 }

@@ -37,6 +37,10 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
+/// lmms-eval's words for a value of attn_implementation that its wrappers do not take; "" is None.
+inline constexpr std::string_view kAttentionRule =
+    "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager']";
+
 /// Effective settings of one evaluation: the prompt, limits, generation and data that a number
 /// depends on.
 struct EvaluationSettings {
@@ -49,6 +53,10 @@ struct EvaluationSettings {
   std::optional<std::int64_t> max_new_tokens;  ///< overrides the tasks'
   std::int64_t max_pixels = 1605632;
   std::int64_t min_pixels = 200704;
+  /// 1: somebody set it, and to just this default; families whose wrapper leaves the default
+  /// without effect take it then. 0 with any other value, which is set by being another.
+  std::int64_t max_pixels_set = 0;
+  std::int64_t min_pixels_set = 0;
   std::string attn_implementation;   ///< "" = the best available
   std::string compat = "lmms-eval";  ///< "lmms-eval" | "strict"
   std::string gen_kwargs;            ///< "k=v,k=v", over the tasks'

@@ -262,7 +262,16 @@ def test_how_many_gpus_there_are_can_be_told_for_tests(bin_dir, place, monkeypat
 
 def test_an_unknown_attention_lists_the_known_ones(bin_dir, place):
     done = evaluate(bin_dir, place, "--set", "evaluate.attn_implementation=flash_attention_9")
-    expect(done, place, USAGE, "flash_attention_2", "sdpa", "eager")
+    expect(done, place, USAGE, "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager']", "flash_attention_9")
+
+
+@pytest.mark.parametrize(("asked", "ran"), [(None, "sdpa"), ("flash_attention_2", "sdpa"), ("sdpa", "sdpa"), ("eager", "eager")])
+def test_the_attention_that_really_ran_is_in_the_result_and_another_than_asked_is_told_once(bin_dir, place, asked, ran):
+    done = evaluate(bin_dir, place, *(["--set", f"evaluate.attn_implementation={asked}"] if asked else []))
+    assert done.returncode == 0, done.stderr
+    results = json.loads((place / "out" / "results.json").read_text())
+    assert results["config"]["resolved_cli_args"]["attn_implementation_used"] == ran
+    assert done.stderr.count("sdpa runs in its place") == (1 if asked == "flash_attention_2" else 0), done.stderr
 
 
 def test_bad_toml_names_file_and_line(bin_dir, place):

@@ -202,7 +202,7 @@ def test_devices_and_options_that_do_not_exist_are_refused(good, bin_dir):
         ({"device": "cuda:9"}, "cuda:9"),
         ({"device": "tpu"}, "expected auto, cpu, cuda or cuda:N"),
         ({"dtype": "int8"}, "expected auto, float32 or bfloat16"),
-        ({"attn_implementation": "magic"}, "expected flash_attention_2, sdpa or eager"),
+        ({"attn_implementation": "magic"}, "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager'], got magic"),
     ]
     documents = cases.run_sessions(bin_dir, good[0].parent, [(options, []) for options, _ in expected])
     for document, (_, words) in zip(documents, expected, strict=True):

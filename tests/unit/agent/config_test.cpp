@@ -198,10 +198,23 @@ TEST_CASE("durations and sizes read and print with their units") {
   CHECK(format_bytes(1536) == "1.5 KiB");
 }
 
+TEST_CASE("a limit of pixels that is set to its default is set") {
+  const auto set_in = [](const std::string& text) {
+    const EvaluateSettings evaluate = load_text(text)->settings.evaluate;
+    return std::pair(evaluate.max_pixels_set, evaluate.min_pixels_set);
+  };
+
+  CHECK(set_in("") == std::pair(false, false));
+  CHECK(set_in("[evaluate]\nmax_pixels = 1605632\n") == std::pair(true, false));
+  CHECK(set_in("[evaluate]\nmin_pixels = 200_704\n") == std::pair(false, true));
+  CHECK(set_in("[evaluate]\nmax_pixels = 1605633\n") == std::pair(false, false));
+}
+
 TEST_CASE("an attention that does not exist is refused at the start, with those that do") {
   const std::string problem = problem_of("[evaluate]\nattn_implementation = \"flash\"\n");
   CHECK(contains(problem, "evaluate.attn_implementation"));
-  CHECK(contains(problem, "\"flash_attention_2\", \"sdpa\", \"eager\""));
+  CHECK(contains(
+      problem, "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager']"));
   CHECK(contains(problem, "seen \"flash\""));
   CHECK(load_text("[evaluate]\nattn_implementation = \"sdpa\"\n").has_value());
 }

@@ -2,6 +2,9 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+
 using namespace evalcar;
 using service::wrapper_of;
 
@@ -39,12 +42,41 @@ TEST_CASE("Qwen3-VL's wrapper puts a system message first, and no other does") {
 
 TEST_CASE(
     "limits that the user sets take effect, and the configuration's own only for Qwen2.5-VL") {
-  protocol::EvaluationSettings settings;
-  CHECK(of("qwen2_5_vl").pixels(settings).max_pixels == settings.max_pixels);
-  CHECK(of("qwen3_vl").pixels(settings).max_pixels == std::nullopt);
-  CHECK(of("qwen2_vl").pixels(settings).min_pixels == std::nullopt);
+  struct Tokens {
+    std::int64_t large, small;  // of pictures of 3200 x 2400 and 400 x 300 pixels
+    bool operator==(const Tokens&) const = default;
+  };
+  // What the resizes of qwen_vl_utils 0.0.14 and transformers 5.17 give, called from Python with
+  // the limits that the wrappers pass, or the user's in their place.
+  struct Case {
+    const char* family;
+    Tokens by_default, at_most_500000, at_most_default, at_least_300000, at_least_default;
+  };
+  const Case cases[] = {
+      {"qwen2_5_vl", {2028, 285}, {609, 285}, {2028, 285}, {2028, 414}, {2028, 285}},
+      {"qwen3_vl", {7500, 108}, {475, 108}, {1530, 108}, {7500, 300}, {7500, 221}},
+      {"qwen2_vl", {9804, 154}, {609, 154}, {2028, 154}, {9804, 391}, {9804, 266}},
+  };
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  for (const auto& [family, by_default, max_500000, max_default, min_300000, min_default] : cases) {
+    CAPTURE(family);
+    const std::string patch = std::string_view(family) == "qwen3_vl" ? "16" : "14";
+    files.put_file("/m/preprocessor_config.json",
+                   R"({"min_pixels": 3136, "max_pixels": 12845056, "patch_size": )" + patch + "}");
+    const auto tokens_with = [&](const protocol::EvaluationSettings& settings) {
+      const auto loaded = vision::load_processor_settings(files, "/m", of(family).pixels(settings));
+      const auto tokens = [&](int height, int width) {
+        const auto size = vision::prepared_size(height, width, loaded.value()).value();
+        return std::int64_t{size.grid_h} * size.grid_w / 4;
+      };
+      return Tokens{tokens(2400, 3200), tokens(300, 400)};
+    };
 
-  settings.max_pixels = 500000;
-  for (const char* family : {"qwen2_5_vl", "qwen3_vl", "qwen2_vl"})
-    CHECK(of(family).pixels(settings).max_pixels == 500000);
+    CHECK(tokens_with({}) == by_default);
+    CHECK(tokens_with({.max_pixels = 500000}) == max_500000);
+    CHECK(tokens_with({.max_pixels_set = 1}) == max_default);
+    CHECK(tokens_with({.min_pixels = 300000}) == min_300000);
+    CHECK(tokens_with({.min_pixels_set = 1}) == min_default);
+  }
 }

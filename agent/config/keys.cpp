@@ -132,7 +132,9 @@ const Key kKeys[] = {
      assign_task_eval_steps},
     {"evaluate.offset", "0", "", "First document of each task.",
      ASSIGN(evaluate.offset, integer(v, 0))},
-    {"evaluate.num_fewshot", "\"task\"", "", "\"task\" (each task's own) or a number.",
+    {"evaluate.num_fewshot", "\"task\"", "",
+     "Examples before each question: \"task\" (each task's own, [fewshot] in its file) or a "
+     "number.",
      assign_num_fewshot},
     {"evaluate.gen_kwargs", "\"\"", "", "Generation settings \"k=v,k=v\" over the tasks' own.",
      ASSIGN(evaluate.gen_kwargs, text(v))},
@@ -151,7 +153,9 @@ const Key kKeys[] = {
      "id "
      "on the hub if it is on this machine (under data_dir, or in the hub cache).",
      ASSIGN(evaluate.base_model, text(v))},
-    {"evaluate.seed", "0", "", "Seed of everything random.", ASSIGN(evaluate.seed, integer(v, 0))},
+    {"evaluate.seed", "0", "",
+     "Seed of everything random; lmms-eval's --seed (0 is its default, 0,1234,1234,1234).",
+     ASSIGN(evaluate.seed, integer(v, 0))},
     {"evaluate.log_samples", "true", "", "Write every answer to the samples files.",
      ASSIGN(evaluate.log_samples, boolean(v))},
 

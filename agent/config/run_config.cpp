@@ -166,7 +166,9 @@ Result<RunConfig> read(const YAML::Node& root, const std::string& path) {
   const std::string key = Taker::scalar(evaluation, "checkpoint_key");
   take_arguments(arguments, key.empty() ? "model" : key, taker);
   take_strategy(trainer, taker);
-  for (const char* const name : {"num_fewshot", "num_gpus", "device"}) {
+  // 0 is what such files usually say: then a task's own number stays.
+  taker.take_number("evaluate.num_fewshot", Taker::scalar(evaluation, "num_fewshot"));
+  for (const char* const name : {"num_gpus", "device"}) {
     const std::string text = Taker::scalar(evaluation, name);
     const bool usual = text == "0" || (std::string_view(name) == "num_gpus" && text == "1");
     if (Taker::is_given(text) && !usual) taker.note(std::string("eval_config.") + name, text);

@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxTasks = 200;
 constexpr std::size_t kMaxWord = 1'000;
+constexpr std::int64_t kMostShots = 1'000;
 constexpr std::uint64_t kMaxConfig = std::uint64_t{4} << 20U;
 constexpr const char* kCheckpointKeys[] = {"pretrained", "model", "model_path"};
 
@@ -129,8 +130,8 @@ class Arguments {
               std::int64_t by_default) {
     if (value.is_number_integer() && value > 0 && value < 1'000'000'000'000) {
       place = value.get<std::int64_t>();
-    } else if (!value.is_null()) {
       is_set = place == by_default ? 1 : 0;
+    } else if (!value.is_null()) {
       fields_.refuse("model_args", key + ": expected a positive whole number");
     }
   }
@@ -151,7 +152,6 @@ class Arguments {
     }
     if (value != place) note(key, value, "not one that is known here");
   }
-  void note(const std::string& key, const Json& value, const char* why) {
   /// Refused, not noted: lmms-eval's job ends with these words.
   void attention(const Json& value) {
     static constexpr std::array<std::string_view, 3> kKnown = {"flash_attention_2", "sdpa",
@@ -166,14 +166,15 @@ class Arguments {
       wish_.plan.settings.attn_implementation = *known;
     }
   }
+  void note(const std::string& key, const Json& value, const char* why) {
     const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     wish_.notes.push_back(printable(key.substr(0, 80)) + "=" + printable(text.substr(0, 80)) +
                           ": " + why);
   }
 
-  Fields& fields_;
   inline static const protocol::EvaluationSettings kDefaults{};
 
+  Fields& fields_;
   const EvaluateRules& rules_;
   Wish& wish_;
 };
@@ -266,9 +267,10 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   take_limit(fields, limit, settings);
   if (gen_kwargs.value_or("").size() > kMaxWord) fields.refuse("gen_kwargs", "too long");
   settings.gen_kwargs = gen_kwargs.value_or("");
-  if (num_fewshot.value_or(0) != 0) {
-    fields.refuse("num_fewshot", "prompts with examples are not known here");
+  if (num_fewshot.value_or(0) < 0 || num_fewshot.value_or(0) > kMostShots) {
+    fields.refuse("num_fewshot", "expected a whole number from 0 to " + std::to_string(kMostShots));
   }
+  if (num_fewshot.has_value()) settings.num_fewshot = num_fewshot;
   if (engine_kwargs.contains("checkpoint_type")) {
     const Json& kind = engine_kwargs["checkpoint_type"];
     if (kind != "regular" && kind != "ema") {

@@ -189,9 +189,8 @@ Json config_json(const RunFacts& facts, const protocol::EvaluationResult& result
   config["process_docs_parallel"] = 1;
   config["gen_kwargs"] = settings.gen_kwargs;
   config["random_seed"] = settings.seed;
-  config["numpy_seed"] = 1234;  // lmms-eval's defaults; nothing here draws with them
-  config["torch_seed"] = 1234;
-  config["fewshot_seed"] = 1234;
+  for (const char* const key : {"numpy_seed", "torch_seed", "fewshot_seed"})
+    config[key] = protocol::fewshot_seed_of(settings.seed);
   Json arguments = Json::parse(protocol::encode_settings(settings), nullptr, false);
   arguments["dtype"] = facts.dtype;
   arguments["weights"] = facts.weights;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cmath>
+#include <numeric>
+#include <set>
 #include <span>
 
 namespace evalcar::metrics {
@@ -79,6 +82,35 @@ std::size_t PythonRandom::choice(std::size_t size) {
     }
     if (drawn < size) return static_cast<std::size_t>(drawn);
   }
+}
+
+std::vector<std::size_t> PythonRandom::sample(std::size_t size, std::size_t count) {
+  assert(count <= size);
+  // The size of a small set less that of an empty list, and the table of a large one: which of both
+  // ways takes less memory there.
+  double set_size = 21;
+  if (count > 5) {
+    set_size += std::pow(4.0, std::ceil(std::log(static_cast<double>(count * 3)) / std::log(4.0)));
+  }
+  std::vector<std::size_t> result;
+  result.reserve(count);
+  if (static_cast<double>(size) <= set_size) {
+    std::vector<std::size_t> pool(size);
+    std::iota(pool.begin(), pool.end(), std::size_t{0});
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t drawn = choice(size - i);
+      result.push_back(pool[drawn]);
+      pool[drawn] = pool[size - i - 1];
+    }
+    return result;
+  }
+  std::set<std::size_t> selected;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::size_t drawn = choice(size);
+    while (!selected.insert(drawn).second) drawn = choice(size);
+    result.push_back(drawn);
+  }
+  return result;
 }
 
 double PythonRandom::random() {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace evalcar::metrics {
 
@@ -18,6 +19,10 @@ class PythonRandom {
 
   /// The index that random.choice takes of a sequence of `size` > 0 items: CPython's _randbelow.
   std::size_t choice(std::size_t size);
+  /// The indices that random.sample(sequence, count) takes of a sequence of `size` items; count <=
+  /// size. As CPython 3.11: of a short sequence from a pool that shrinks, of a long one by drawing
+  /// again what was drawn before.
+  std::vector<std::size_t> sample(std::size_t size, std::size_t count);
   /// random.random(): [0, 1) with 53 bits.
   double random();
   /// How many 32-bit words were drawn.

@@ -116,6 +116,8 @@ class Evaluation {
     }
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       TaskJob& job = jobs_[j];
+      if (job.wanted() && job.shots > 0) job.failure = draw_examples(job);
+      if (stop_.stop_requested()) return cancelled();
       for (std::size_t d = 0; d < job.documents.size() && job.wanted(); ++d, ++done) {
         if (stop_.stop_requested()) return cancelled();
         events_.advanced();
@@ -129,6 +131,21 @@ class Evaluation {
       }
     }
     return {};
+  }
+
+  /// All at once: which examples a prompt has depends on the prompts before it.
+  std::optional<TaskFailure> draw_examples(TaskJob& job) {
+    const bool strict = settings_.compat == "strict";
+    auto texts = job.task->few_shot(job.documents, weights_.architecture,
+                                    {.shots = job.shots,
+                                     .seed = protocol::fewshot_seed_of(settings_.seed),
+                                     .turn = strict ? tasks::FewShotTurn::kLogged : wrapper_.turn,
+                                     .advanced = events_.advanced,
+                                     .stop = stop_});
+    if (!texts.has_value()) return failed_by_data(std::move(texts).error());
+    job.inputs = std::move(texts->inputs);
+    job.prompts = std::move(texts->prompts);
+    return std::nullopt;
   }
 
   void settle_fingerprints() {
@@ -177,7 +194,11 @@ class Evaluation {
     const std::int64_t doc_id = job.documents[d];
     auto prompt = job.task->prompt(doc_id, weights_.architecture);
     if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
-    job.inputs[d] = prompt->input;
+    if (job.shots == 0) {
+      job.inputs[d] = prompt->input;
+    } else {  // a task without pictures: its message is one text
+      prompt->messages.back().content.back().text = job.prompts[d];
+    }
     if (!prompt->images.empty() && !weights_.reads_pictures()) return shows_pictures();
     engine::Request request;
     request.generation = job.generation;
@@ -452,6 +473,7 @@ class Evaluation {
     options.model_family = weights_.architecture;
     options.gen_kwargs_json = job.generation_text;
     options.max_new_tokens = job.generation.max_new_tokens;
+    options.num_fewshot = job.shots;
     for (const tasks::Response* response : responses) options.cut_off += is_cut_off(job, *response);
     options.advanced = events_.advanced;
     options.stop = stop_;
@@ -495,11 +517,6 @@ Result<protocol::EvaluationResult> run_evaluation(
   if (settings.compat != "lmms-eval" && settings.compat != "strict") {
     return make_error(ErrorCode::kInvalidArgument,
                       "compat = \"" + settings.compat + "\": expected \"lmms-eval\" or \"strict\"");
-  }
-  if (settings.num_fewshot.value_or(0) != 0) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "num_fewshot = " + std::to_string(*settings.num_fewshot) +
-                          ": few-shot prompts are not supported yet; expected 0");
   }
   EVALCAR_RETURN_IF_ERROR(check_fractions(asked.interim_at));
   vision::ProcessorSettings processor;

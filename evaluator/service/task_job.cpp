@@ -68,10 +68,10 @@ class TaskOpener {
     }
     if (Status settled = settle_generation(job, *file); !settled.has_value())
       return failed(std::move(settled).error());
-    tasks::OpenedData data =
-        tasks::open_task_data(files_, job.name, settings_.tasks_dir, settings_.data_dir);
+    tasks::OpenedData data = tasks::open_task_data(files_, job.name, settings_);
     if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
     job.task = std::move(data.task);
+    job.shots = data.shots;
     job.data = tasks::circumstances_of(*job.task);
     job.gathered.emplace(common_, *file, job.task->size(), job.task->data_fingerprint(),
                          job.generation_text);

@@ -37,9 +37,11 @@ struct TaskJob {
   engine::GenerationSettings generation;
   std::string generation_text;  // JSON, for the result's configs
   std::vector<std::string> until;
-  std::vector<std::int64_t> documents;             // chosen by limit and offset, ascending
-  std::int64_t effective = 0;                      // lmms-eval's n-samples.effective
-  std::vector<std::string> inputs;                 // Prompt::input of each
+  std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
+  std::int64_t effective = 0;           // lmms-eval's n-samples.effective
+  std::int64_t shots = 0;               // examples before each question
+  std::vector<std::string> inputs;      // Prompt::input of each
+  std::vector<std::string> prompts;     // with shots: the text that the model reads instead
   std::vector<std::vector<std::size_t>> pictures;  // of each, by their place in PictureSource
   std::vector<std::uint64_t> units;                // equal where documents share their pictures
   std::optional<TaskFingerprint> gathered;

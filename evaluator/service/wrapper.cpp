@@ -39,7 +39,8 @@ Wrapper wrapper_of(const engine::LoadedWeights& weights) {
   return {
       .most_tokens = kHuggingfaceTokens,
       .sizing = vision::Sizing::kProcessor,
-      .content = weights.reads_pictures() ? text::ContentForm::kParts : text::ContentForm::kText};
+      .content = weights.reads_pictures() ? text::ContentForm::kParts : text::ContentForm::kText,
+      .turn = tasks::FewShotTurn::kInOrder};
 }
 
 }  // namespace evalcar::service

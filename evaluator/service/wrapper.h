@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "evaluator/engine/engine.h"
+#include "evaluator/tasks/few_shot.h"
 #include "evaluator/text/chat_template.h"
 #include "evaluator/vision/prepare.h"
 #include "store/protocol/messages.h"
@@ -18,6 +19,8 @@ struct Wrapper {
   std::string system_prompt;       ///< put before the task's messages; empty: the template's own
   vision::Sizing sizing = vision::Sizing::kUtilsThenProcessor;
   text::ContentForm content = text::ContentForm::kParts;
+  /// In which order it asks for the prompts, of which the examples in them depend.
+  tasks::FewShotTurn turn = tasks::FewShotTurn::kByInput;
 
   /// The task's messages as the wrapper hands them to the template.
   std::vector<text::Message> wrapped(std::vector<text::Message> messages) const;

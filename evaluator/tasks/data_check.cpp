@@ -9,14 +9,19 @@
 namespace evalcar::tasks {
 
 OpenedData open_task_data(const FileSystem& files, const std::string& name,
-                          const std::string& tasks_dir, const std::string& data_dir) {
-  auto file = find_task(files, tasks_dir, name);
-  if (!file.has_value()) {  // the agent knew it: its file went, or was changed
-    return {nullptr, std::move(file).error(),
-            std::string(error_code_name(ErrorCode::kInvalidArgument))};
-  }
-  auto task = Task::open(files, *file, data_dir);
-  if (task.has_value()) return {std::move(task).value()};
+                          const protocol::EvaluationSettings& settings) {
+  const auto of_settings = [](Error error) -> OpenedData {
+    return {nullptr, std::move(error), std::string(error_code_name(ErrorCode::kInvalidArgument))};
+  };
+  auto file = find_task(files, settings.tasks_dir, name);
+  // The agent knew it: its file went, or was changed.
+  if (!file.has_value()) return of_settings(std::move(file).error());
+  const auto definition = definition_of(*file);
+  if (!definition.has_value()) return of_settings(definition.error());
+  const auto shots = shots_of(*definition, settings.num_fewshot);
+  if (!shots.has_value()) return of_settings(shots.error());
+  auto task = Task::open(files, *file, settings.data_dir, *shots);
+  if (task.has_value()) return {.task = std::move(task).value(), .shots = *shots};
   // Data that do not fit their task are broken data, not a wrong command line.
   Error error = std::move(task).error();
   if (error.code == ErrorCode::kInvalidArgument) error.code = ErrorCode::kCorruption;
@@ -33,7 +38,7 @@ std::vector<protocol::TaskResult> check_data(const FileSystem& files,
   for (const std::string& name : settings.tasks) {
     protocol::TaskResult& found = report.emplace_back();
     found.task = name;
-    const OpenedData data = open_task_data(files, name, settings.tasks_dir, settings.data_dir);
+    const OpenedData data = open_task_data(files, name, settings);
     if (data.task == nullptr) {
       found.error = data.error.message;
       found.error_kind = data.kind;

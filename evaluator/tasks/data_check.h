@@ -18,12 +18,14 @@ namespace evalcar::tasks {
 struct OpenedData {
   std::unique_ptr<Task> task;
   Error error = {};
-  std::string kind = {};  ///< of the error, as JobError's: protocol::kData, or the settings'
+  std::string kind = {};   ///< of the error, as JobError's: protocol::kData, or the settings'
+  std::int64_t shots = 0;  ///< examples before each question
 };
 
-/// Finds the task and opens its data: folder, files, columns and their types.
+/// Finds the task and opens its data: folder, files, columns and their types; where
+/// `settings.num_fewshot` or the task itself wants examples, those of [fewshot], too.
 OpenedData open_task_data(const FileSystem& files, const std::string& name,
-                          const std::string& tasks_dir, const std::string& data_dir);
+                          const protocol::EvaluationSettings& settings);
 
 /// A short text that changes with the data of a task (names, sizes, what identifies the content).
 std::string circumstances_of(const Task& task);

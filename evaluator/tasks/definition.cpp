@@ -12,6 +12,7 @@ namespace {
 
 const Names kScorers = {"anls", "contains", "exact_match", "mme", "mmmu", "vqa"};
 const Names kBuilders = {"mme", "mmmu"};
+const Names kSamplers = {"default", "first_n"};
 const Names kAggregations = {"mean", "mme", "mmmu", "none"};
 
 void read_data(TomlReader& reader, const toml::table& root, Definition& out) {
@@ -146,6 +147,51 @@ void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
       [](const auto& a, const auto& b) { return a.first == "default" && b.first != "default"; });
 }
 
+// Without pictures: lmms-eval's chat wrappers leave the examples of a task with pictures out of its
+// prompts and call the result by their number all the same.
+void check_fewshot(TomlReader& reader, const toml::table& table, const FewShotDefinition& fewshot,
+                   const Definition& out) {
+  if (fewshot.num == 0) return;
+  const bool of_files = !out.data_files.empty();
+  if (fewshot.split.empty() == fewshot.files.empty()) {
+    reader.problem(table.source(),
+                   "[fewshot] needs one of \"split\" (of the set) and \"files\" (beside this one)");
+  } else if (of_files && !fewshot.split.empty()) {
+    reader.problem(table.source(),
+                   "[data] has no set, so [fewshot] needs \"files\", not \"split\"");
+  }
+  if (fewshot.split.find("..") != std::string::npos || fewshot.split.starts_with("/")) {
+    reader.problem(table.source(), quoted(fewshot.split) +
+                                       " in [fewshot] must be a plain name inside the data folder");
+  }
+  if (!out.image_columns.empty()) {
+    reader.problem(table.source(),
+                   "[fewshot] goes with a task without pictures: lmms-eval's chat wrappers leave "
+                   "the examples out where [columns] has images, and so would the score be one "
+                   "without examples under their number; num = 0 says that there are never any");
+  }
+}
+
+void read_fewshot(TomlReader& reader, const toml::table& root, Definition& out) {
+  const toml::table* table = reader.table(root, "fewshot", "the file", false);
+  if (table == nullptr) return;
+  reader.only(*table, "[fewshot]",
+              {"num", "split", "files", "sampler", "delimiter", "target_delimiter"});
+  FewShotDefinition& fewshot = out.fewshot.emplace();
+  fewshot.num = reader.integer(*table, "num", "[fewshot]", 0, 1000);
+  fewshot.split = reader.string(*table, "split", "[fewshot]", false);
+  fewshot.files = reader.strings(*table, "files", "[fewshot]");
+  const std::string sampler = reader.one_of(*table, "sampler", "[fewshot]", false, kSamplers);
+  if (!sampler.empty()) fewshot.sampler = sampler;
+  if (table->get("delimiter") != nullptr) {
+    fewshot.delimiter = reader.string(*table, "delimiter", "[fewshot]", false);
+    if (out.file.generation.until.empty()) out.file.generation.default_until = fewshot.delimiter;
+  }
+  if (table->get("target_delimiter") != nullptr)
+    fewshot.target_delimiter = reader.string(*table, "target_delimiter", "[fewshot]", false);
+  check_fewshot(reader, *table, fewshot, out);
+}
+
 void read_generation(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* generation = reader.table(root, "generation", "the file", false);
   if (generation == nullptr) return;
@@ -257,8 +303,8 @@ void read_aliases(TomlReader& reader, const toml::table& root, Definition& out) 
 
 void read_head(TomlReader& reader, const toml::table& root, Definition& out) {
   reader.only(root, "the file",
-              {"task", "version", "groups", "data", "columns", "prompt", "generation", "scorer",
-               "metrics", "aliases"});
+              {"task", "version", "groups", "data", "columns", "prompt", "fewshot", "generation",
+               "scorer", "metrics", "aliases"});
   out.file.name = reader.string(root, "task", "the file", true);
   const bool plain = std::all_of(out.file.name.begin(), out.file.name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -303,6 +349,7 @@ Definition parse_definition(std::string_view content, const std::string& source,
     read_data(reader, root, out);
     read_columns(reader, root, out);
     read_prompt(reader, root, out);
+    read_fewshot(reader, root, out);
     read_generation(reader, root, out);
     read_scorer(reader, root, out);
     read_metrics(reader, root, out);

@@ -28,6 +28,16 @@ struct PromptDefinition {
   std::vector<std::pair<std::string, Settings>> variants;
 };
 
+/// Where examples before the question come from, and how they are written.
+struct FewShotDefinition {
+  std::optional<std::int64_t> num;     ///< where evaluate.num_fewshot says nothing; 0: never any
+  std::string split;                   ///< of the set of [data]; or
+  std::vector<std::string> files;      ///< paths relative to the task file
+  std::string sampler = "default";     ///< "default": drawn for each document | "first_n"
+  std::string delimiter = "\n\n";      ///< after each example
+  std::string target_delimiter = " ";  ///< between an example's text and its answer
+};
+
 struct MetricDefinition {
   std::string name;
   std::string aggregation;  ///< "mean" | "mme" | "mmmu" | "none"
@@ -54,6 +64,7 @@ struct Definition {
   std::optional<std::string> target_text;  ///< instead of a column
   std::string cluster_column;              ///< of the clustered standard error; may be empty
   PromptDefinition prompt;
+  std::optional<FewShotDefinition> fewshot;
   ScorerDefinition scorer;
   std::vector<MetricDefinition> metrics;
 };

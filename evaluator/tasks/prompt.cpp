@@ -227,16 +227,20 @@ Result<std::string> mme_text(const Value& document, const Settings& settings) {
 // --- templates
 // ----------------------------------------------------------------------------------------------------
 
+Result<std::string> text_of(const Definition& definition, const Settings& settings,
+                            const Value& document) {
+  if (definition.prompt.builder == "mmmu") return mmmu_text(document, settings);
+  if (definition.prompt.builder == "mme") return mme_text(document, settings);
+  return render_template(definition.prompt.text, settings, document);
+}
+
 // The pictures first, then the text.
 Result<Prompt> build_pictures_and_text(const Definition& definition, const Settings& settings,
                                        const DataSet& data, const Value& document,
                                        std::int64_t doc_id) {
   Prompt prompt;
   prompt.doc_id = doc_id;
-  EVALCAR_ASSIGN_OR_RETURN(prompt.input,
-                           definition.prompt.builder == "mme"
-                               ? mme_text(document, settings)
-                               : render_template(definition.prompt.text, settings, document));
+  EVALCAR_ASSIGN_OR_RETURN(prompt.input, text_of(definition, settings, document));
   for (const std::string& column : definition.image_columns) {
     EVALCAR_ASSIGN_OR_RETURN(std::vector<std::string> pictures, data.images(doc_id, column));
     for (std::string& picture : pictures) prompt.images.push_back(std::move(picture));
@@ -295,6 +299,11 @@ Result<std::string> render_template(std::string_view text, const Settings& setti
         return {};
       }));
   return out;
+}
+
+Result<std::string> prompt_text(const Definition& definition, const Value& document,
+                                std::string_view model_family) {
+  return text_of(definition, variant_of(definition.prompt, model_family), document);
 }
 
 Result<Prompt> build_prompt(const Definition& definition, const DataSet& data, std::int64_t doc_id,

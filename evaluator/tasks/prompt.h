@@ -22,6 +22,10 @@ std::vector<std::string> template_columns(std::string_view text, const Settings&
 Result<std::string> render_template(std::string_view text, const Settings& settings,
                                     const Value& document);
 
+/// The text part of a document's prompt alone: lmms-eval's doc_to_text.
+Result<std::string> prompt_text(const Definition& definition, const Value& document,
+                                std::string_view model_family);
+
 /// kCorruption names the document and what is wrong with it.
 Result<Prompt> build_prompt(const Definition& definition, const DataSet& data, std::int64_t doc_id,
                             std::string_view model_family);

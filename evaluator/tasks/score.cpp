@@ -173,6 +173,13 @@ Value notes_of(const Definition& definition, std::span<const Response> responses
                                                .max_new_tokens = options.max_new_tokens,
                                                .unreadable = scored.unreadable});
   if (!doubts.empty()) notes["flags"] = doubts;
+  if (options.num_fewshot > 0 && options.compat != "strict" && definition.fewshot &&
+      definition.fewshot->sampler == "default") {
+    notes["fewshot_note"] =
+        "as lmms-eval's chat wrappers do it, the model was shown other examples than those in the "
+        "samples' \"input\": they are drawn once for the log and again for the model (compat = "
+        "\"strict\" shows what is logged)";
+  }
   if (definition.scorer.name != "mmmu" && definition.scorer.name != "mme") return notes;
   if (definition.scorer.name == "mmmu") notes["random_draws"] = scored.drawn;
   if (scored.drawn > 0) {
@@ -255,6 +262,7 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
   result.task = name;
   result.version = definition.file.version;
   result.alias = name;
+  result.num_fewshot = options.num_fewshot;
   result.n = static_cast<std::int64_t>(responses.size());
   result.n_original = task.size();
   fill_result(result, definition, scored, options);

@@ -40,6 +40,11 @@ class LoggedTask final : public Task {
   Result<Prompt> prompt(std::int64_t /*doc_id*/, std::string_view /*model_family*/) const override {
     return make_error(ErrorCode::kUnsupported, "logged samples have no pictures");
   }
+  Result<FewShotTexts> few_shot(std::span<const std::int64_t> /*doc_ids*/,
+                                std::string_view /*model_family*/,
+                                const FewShotOptions& /*options*/) const override {
+    return make_error(ErrorCode::kUnsupported, "logged samples are scored as they are");
+  }
   Result<std::string> document_json(std::int64_t doc_id) const override {
     const auto found = documents_.find(doc_id);
     if (found == documents_.end())

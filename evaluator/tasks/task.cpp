@@ -85,8 +85,11 @@ Status check_columns(const Definition& definition, const DataSet& data, const st
 
 class OpenTask final : public Task {
  public:
-  OpenTask(Definition definition, std::unique_ptr<DataSet> data)
-      : definition_(std::move(definition)), data_(std::move(data)) {}
+  /// `examples`: nullptr where there are none, or where they are of `data`.
+  OpenTask(Definition definition, std::unique_ptr<DataSet> data, std::unique_ptr<DataSet> examples)
+      : definition_(std::move(definition)),
+        data_(std::move(data)),
+        examples_(std::move(examples)) {}
 
   const TaskFile& file() const override { return definition_.file; }
   std::int64_t size() const override { return data_->size(); }
@@ -114,22 +117,56 @@ class OpenTask final : public Task {
     return build_prompt(definition_, *data_, doc_id, model_family);
   }
 
+  Result<FewShotTexts> few_shot(std::span<const std::int64_t> doc_ids,
+                                std::string_view model_family,
+                                const FewShotOptions& options) const override {
+    const DataSet& examples = examples_ != nullptr ? *examples_ : *data_;
+    return few_shot_texts(definition_, *data_, examples, doc_ids, model_family, options);
+  }
+
   Result<std::string> document_json(std::int64_t doc_id) const override {
     EVALCAR_ASSIGN_OR_RETURN(const Value document, data_->row(doc_id));
     return document.dump(-1, ' ', false, Value::error_handler_t::replace);
   }
 
-  std::string data_fingerprint() const override { return data_->fingerprint(); }
+  std::string data_fingerprint() const override {
+    return data_->fingerprint() + (examples_ != nullptr ? "\n" + examples_->fingerprint() : "");
+  }
 
  private:
   Definition definition_;
   std::unique_ptr<DataSet> data_;
+  std::unique_ptr<DataSet> examples_;
 };
+
+// The split of [fewshot], which must have the columns of the prompt; nullptr where it is `data`'s.
+Result<std::unique_ptr<DataSet>> open_examples(const FileSystem& files,
+                                               const Definition& definition,
+                                               const std::string& data_dir, const DataSet& data,
+                                               std::int64_t shots) {
+  std::unique_ptr<DataSet> examples;
+  if (shots > 0 && !examples_are_evaluated(definition)) {
+    Definition theirs = definition;
+    theirs.data_files = definition.fewshot->files;
+    theirs.file.split = definition.fewshot->split;
+    EVALCAR_ASSIGN_OR_RETURN(const auto paths, find_data_files(files, theirs, data_dir));
+    EVALCAR_ASSIGN_OR_RETURN(examples, open_data_set(files, paths));
+    EVALCAR_RETURN_IF_ERROR(check_columns(definition, *examples, paths.front()));
+  }
+  const std::int64_t size = examples != nullptr ? examples->size() : data.size();
+  if (shots > 0 && size < drawn_for(definition, shots)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "evaluate.num_fewshot = " + std::to_string(shots) + " needs " +
+                          std::to_string(drawn_for(definition, shots)) +
+                          " documents to draw from, and [fewshot] names " + std::to_string(size));
+  }
+  return examples;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Task>> Task::open(const FileSystem& files, const TaskFile& task_file,
-                                         const std::string& data_dir) {
+                                         const std::string& data_dir, std::int64_t shots) {
   EVALCAR_ASSIGN_OR_RETURN(Definition definition, definition_of(task_file));
   auto paths = find_data_files(files, definition, data_dir);
   if (!paths) return with_context(paths.error(), task_file.name);
@@ -140,7 +177,10 @@ Result<std::unique_ptr<Task>> Task::open(const FileSystem& files, const TaskFile
                       task_file.name + ": " + paths->front() + ": no documents in the data set");
   }
   EVALCAR_RETURN_IF_ERROR(check_columns(definition, **data, paths->front()));
-  return std::unique_ptr<Task>(std::make_unique<OpenTask>(std::move(definition), std::move(*data)));
+  auto examples = open_examples(files, definition, data_dir, **data, shots);
+  if (!examples) return with_context(examples.error(), task_file.name);
+  return std::unique_ptr<Task>(
+      std::make_unique<OpenTask>(std::move(definition), std::move(*data), std::move(*examples)));
 }
 
 std::shared_ptr<PythonRandom> make_python_random(std::int64_t seed) {

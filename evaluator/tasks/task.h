@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluator/tasks/few_shot.h"
 #include "evaluator/tasks/task_file.h"
 #include "evaluator/text/chat_template.h"
 #include "store/base/file_system.h"
@@ -48,6 +49,7 @@ struct ScoreOptions {
       model_family;  ///< "qwen2_5_vl", …: chooses the prompt variant; in the result's configs
   std::string gen_kwargs_json;      ///< effective generation settings, for the result's configs
   std::int64_t max_new_tokens = 0;  ///< that the answers were generated with; 0: not known
+  std::int64_t num_fewshot = 0;     ///< examples before each question
   std::int64_t cut_off = 0;         ///< how many of them reached it without an end
   std::function<void()> advanced;   ///< called for each scored answer; may be empty
   std::stop_token stop;             ///< ends scoring between two answers with kCancelled
@@ -69,9 +71,10 @@ class Task {
  public:
   /// Finds the data set under `data_dir` (design: "Data"), checks columns and types. kNotFound
   /// prints the command that fetches the data set; kInvalidArgument names a column that is missing,
-  /// with those that are there.
+  /// with those that are there. `shots`: of shots_of(); with any, the split of [fewshot] is opened
+  /// and counted, too.
   static Result<std::unique_ptr<Task>> open(const FileSystem& files, const TaskFile& task_file,
-                                            const std::string& data_dir);
+                                            const std::string& data_dir, std::int64_t shots = 0);
   virtual ~Task() = default;
 
   virtual const TaskFile& file() const = 0;
@@ -82,6 +85,12 @@ class Task {
   virtual Result<std::vector<std::int64_t>> select(std::optional<double> limit,
                                                    std::int64_t offset) const = 0;
   virtual Result<Prompt> prompt(std::int64_t doc_id, std::string_view model_family) const = 0;
+  /// The texts of documents with examples before them, of a task that was opened with any. They
+  /// take the place of prompt()'s input and of the one text in its messages. All documents of an
+  /// evaluation at once, in order: lmms-eval draws from one to the next.
+  virtual Result<FewShotTexts> few_shot(std::span<const std::int64_t> doc_ids,
+                                        std::string_view model_family,
+                                        const FewShotOptions& options) const = 0;
   /// The document without its pictures: a JSON object, keys in column order. What it is scored by.
   virtual Result<std::string> document_json(std::int64_t doc_id) const = 0;
   /// Names the revision of the data that was read (file names, sizes, XXH3): part of a result's

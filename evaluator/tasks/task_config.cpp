@@ -51,7 +51,8 @@ Value generation_kwargs(const GenerationDefaults& defaults) {
   if (defaults.top_p) out["top_p"] = *defaults.top_p;
   if (defaults.num_beams) out["num_beams"] = *defaults.num_beams;
   if (defaults.temperature || defaults.do_sample) out["do_sample"] = defaults.do_sample;
-  out["until"] = defaults.until.empty() ? std::vector<std::string>{"\n\n"} : defaults.until;
+  out["until"] =
+      defaults.until.empty() ? std::vector<std::string>{defaults.default_until} : defaults.until;
   if (!defaults.max_new_tokens && !defaults.temperature && !defaults.top_p &&
       defaults.until.empty())
     out["do_sample"] = defaults.do_sample;
@@ -67,6 +68,8 @@ Value task_config(const Definition& definition, const ScoreOptions& options) {
   if (!file.config.empty()) out["dataset_name"] = file.config;
   if (!definition.data_files.empty()) out["data_files"] = definition.data_files;
   out["test_split"] = file.split;
+  if (definition.fewshot && !definition.fewshot->split.empty())
+    out["fewshot_split"] = definition.fewshot->split;
   out["full_docs"] = false;
   out["process_results_use_image"] = false;
   if (!definition.image_columns.empty()) out["doc_to_visual"] = by_file;
@@ -75,9 +78,11 @@ Value task_config(const Definition& definition, const ScoreOptions& options) {
                                                           : definition.target_column;
   if (definition.prompt.builder == "mmmu") out["doc_to_messages"] = by_file;
   out["description"] = "";
-  out["target_delimiter"] = " ";
-  out["fewshot_delimiter"] = "\n\n";
-  out["num_fewshot"] = 0;
+  const FewShotDefinition fewshot = definition.fewshot.value_or(FewShotDefinition{});
+  out["target_delimiter"] = fewshot.target_delimiter;
+  out["fewshot_delimiter"] = fewshot.delimiter;
+  if (definition.fewshot) out["fewshot_config"]["sampler"] = fewshot.sampler;
+  out["num_fewshot"] = options.num_fewshot;
   out["metric_list"] = metric_list(definition);
   out["output_type"] = "generate_until";
   const auto effective = parse_json(options.gen_kwargs_json);

@@ -18,6 +18,7 @@ namespace evalcar::tasks {
 struct GenerationDefaults {
   std::optional<std::int64_t> max_new_tokens;  ///< absent: the model wrapper's default (128)
   std::vector<std::string> until;
+  std::string default_until = "\n\n";  ///< logged where there is no `until`: what ends an example
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::optional<std::int64_t> num_beams;  ///< 1, or absent: only logged

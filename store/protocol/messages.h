@@ -61,7 +61,7 @@ struct EvaluationSettings {
   std::string compat = "lmms-eval";  ///< "lmms-eval" | "strict"
   std::string gen_kwargs;            ///< "k=v,k=v", over the tasks'
   std::optional<std::int64_t> num_fewshot;
-  std::int64_t seed = 0;
+  std::int64_t seed = 0;  ///< see fewshot_seed_of()
   std::int64_t bootstrap_iters = 100000;
   std::int64_t average_last = 0;  ///< of kind "average": over how many checkpoints; 0 = not one
   /// 1: somebody asked for exactly this (HTTP), besides what is configured. The evaluator is not
@@ -69,6 +69,11 @@ struct EvaluationSettings {
   std::int64_t requested = 0;
   bool operator==(const EvaluationSettings&) const = default;
 };
+
+/// The seed of few-shot examples (and of numpy and torch, with which nothing here draws):
+/// lmms-eval's
+/// `--seed` is 0,1234,1234,1234 unless it is given, and one number stands for all four.
+inline std::int64_t fewshot_seed_of(std::int64_t seed) { return seed == 0 ? 1234 : seed; }
 
 /// Make these weights resident. `dir` looks like a checkpoint folder (usually the lease of one).
 struct Load {

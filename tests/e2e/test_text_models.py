@@ -70,14 +70,14 @@ def answers(bin_dir, checkpoint, root, *arguments):
 
 
 @torch.inference_mode()
-def by_transformers(model, folder, penalty=PENALTY):
+def by_transformers(model, folder, penalty=PENALTY, before=""):
     """Greedy, one prompt at a time, with generation_config's penalty: as lmms-eval's wrapper generates; the content is a text."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     found = []
     for question in QUESTIONS:
-        messages = [{"role": "user", "content": question + "\nAnswer in one word."}]
+        messages = [{"role": "user", "content": before + question + "\nAnswer in one word."}]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         inputs = tokenizer([text], return_tensors="pt")
         out = model.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], do_sample=False, max_new_tokens=TOKENS,
@@ -97,6 +97,31 @@ def test_every_answer_is_that_of_transformers(bin_dir, cache_dir, tmp_path, name
 
     assert got == by_transformers(model, checkpoint)
     assert len(set(got)) > 2, got
+
+
+def test_examples_before_the_question_reach_the_model_and_are_counted(bin_dir, cache_dir, tmp_path):
+    checkpoint = tmp_path / "run" / "checkpoint-7"
+    model = write_base(checkpoint, "qwen3", cache_dir)
+    write_task(tmp_path)
+    shots = [("Which tree is the oldest?", "pine"), ("2 + 2 =", "four"), ("What is green?", "grass")]
+    (tmp_path / "tasks" / "train.jsonl").write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in shots))
+    (tmp_path / "tasks" / "own.toml").write_text(TASK + '[fewshot]\nfiles = ["train.jsonl"]\nsampler = "first_n"\n')
+    before = "".join(f"{q}\nAnswer in one word. {a}\n\n" for q, a in shots[:2])
+
+    two = ["--set", "evaluate.num_fewshot=2"]
+    done = evaluate(bin_dir, checkpoint, tmp_path, "own", *two)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads(next((tmp_path / "out").glob("**/*_results.json")).read_text())
+    shutil.rmtree(tmp_path / "out")
+    got = answers(bin_dir, checkpoint, tmp_path, *two)
+
+    assert results["n-shot"] == {"own": 2} and results["configs"]["own"]["num_fewshot"] == 2
+    assert got == by_transformers(model, checkpoint, before=before)
+    assert got != by_transformers(model, checkpoint)
+    assert answers(bin_dir, checkpoint, tmp_path) == by_transformers(model, checkpoint)
+
+    partly = evaluate(bin_dir, checkpoint, tmp_path, "own,docvqa_val", *two)
+    assert partly.returncode == 4 and "docvqa_val has no examples for evaluate.num_fewshot = 2" in partly.stderr, partly.stderr
 
 
 def in_fsdp2(work, base, model):

@@ -46,6 +46,14 @@ json answer(const json& request) {
       result.push_back(random.choice(size.get<std::size_t>()));
     return result;
   }
+  if (op == "samples") {
+    PythonRandom random(request.at("seed").get<std::int64_t>());
+    json result = json::array();
+    for (const auto& [size, count] :
+         request.at("draws").get<std::vector<std::pair<std::size_t, std::size_t>>>())
+      result.push_back(random.sample(size, count));
+    return result;
+  }
   if (op == "randoms") {
     PythonRandom random(request.at("seed").get<std::int64_t>());
     json result = json::array();

@@ -52,6 +52,7 @@ json score(const tasks::Task& task, const json& request) {
   tasks::ScoreOptions options;
   options.compat = request.value("compat", "lmms-eval");
   options.seed = request.value("seed", std::int64_t{0});
+  options.num_fewshot = request.value("shots", std::int64_t{0});
   options.bootstrap_iters = request.value("bootstrap_iters", std::int64_t{1000});
   options.model_family = request.value("family", "");
   const auto random = tasks::make_python_random(options.seed);
@@ -70,6 +71,7 @@ json score(const tasks::Task& task, const json& request) {
           {"lines", scores->lines},
           {"metrics", metrics},
           {"values", scores->values},
+          {"num_fewshot", scores->result.num_fewshot},
           {"n", scores->result.n},
           {"n_original", scores->result.n_original}};
 }
@@ -119,9 +121,22 @@ json answer(const json& request) {
   }
   const auto file = tasks::find_task(files, tasks_dir, request.at("task").get<std::string>());
   if (!file) return failed(file.error());
-  const auto task = tasks::Task::open(files, *file, request.value("data", ""));
+  const std::int64_t shots = request.value("shots", std::int64_t{0});
+  const auto task = tasks::Task::open(files, *file, request.value("data", ""), shots);
   if (!task) return failed(task.error());
   if (op == "size") return (*task)->size();
+  if (op == "few_shot") {
+    tasks::FewShotOptions options{.shots = shots,
+                                  .seed = request.value("seed", std::int64_t{1234})};
+    const std::string turn = request.value("turn", "by input");
+    if (turn != "by input")
+      options.turn =
+          turn == "in order" ? tasks::FewShotTurn::kInOrder : tasks::FewShotTurn::kLogged;
+    const auto ids = request.at("ids").get<std::vector<std::int64_t>>();
+    const auto texts = (*task)->few_shot(ids, request.value("family", ""), options);
+    if (!texts) return failed(texts.error());
+    return {{"inputs", texts->inputs}, {"prompts", texts->prompts}};
+  }
   if (op == "fingerprint") return (*task)->data_fingerprint();
   if (op == "select") {
     const auto limit =

@@ -86,6 +86,17 @@ def test_random_choice_is_pythons(probe):
     assert probe([{"op": "randoms", "seed": 5, "count": 1000}])[0] == [random.random() for _ in range(1000)]
 
 
+def test_random_sample_is_pythons(probe):
+    """Both of its ways: a pool for what is short beside the number drawn, a set for the rest."""
+    rng = random.Random(9)
+    draws = [(size, rng.randint(0, min(size, 60))) for size in [*range(1, 30), *(rng.randint(1, 3000) for _ in range(400))]]
+    draws += [(21, 5), (22, 5), (85, 21), (86, 21), (277, 22), (278, 22), (277, 85), (278, 86), (2**33, 3)]
+    for seed in (0, 1234, 2**40):
+        generator = random.Random(seed)
+        wanted = [generator.sample(range(size), count) for size, count in draws]
+        assert probe([{"op": "samples", "seed": seed, "draws": draws}])[0] == wanted
+
+
 def test_reasoning_tags_are_stripped_as_lmms_eval_does(probe):
     from lmms_eval.api.reasoning import strip_reasoning_tags
 

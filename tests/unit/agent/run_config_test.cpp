@@ -83,6 +83,13 @@ TEST_CASE("what a run's own configuration says of its evaluations is taken up") 
   CHECK(config->settings.evaluate.limit == 8);
 }
 
+TEST_CASE("a number of examples other than none is taken up") {
+  Disk disk;
+  std::string text(kWhole);
+  text.replace(text.find("num_fewshot: 0"), 14, "num_fewshot: 3");
+  CHECK(disk.taken(text).at("evaluate.num_fewshot") == "3");
+}
+
 TEST_CASE("without a strategy nothing is evaluated by itself, and without EMA only one kind") {
   Disk disk;
   const auto values =

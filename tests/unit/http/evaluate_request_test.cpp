@@ -115,6 +115,40 @@ TEST_CASE("what lmms-engine sends is understood") {
                            "which only keep it") == 1);
 }
 
+TEST_CASE("a limit of pixels that a request sets to the default is set") {
+  const Disk disk;
+  Json json = disk.body();
+  json["model_args"]["max_pixels"] = 1605632;
+  CHECK(disk.wish(json).plan.settings.max_pixels_set == 1);
+  CHECK(disk.wish(json).plan.settings.min_pixels_set == 0);
+  json["model_args"]["max_pixels"] = 1605633;
+  CHECK(disk.wish(json).plan.settings.max_pixels_set == 0);
+}
+
+TEST_CASE("examples before the question are as many as a request asks for, else as configured") {
+  const Disk disk;
+  Json json = disk.body();
+  CHECK_FALSE(disk.wish(json).plan.settings.num_fewshot.has_value());
+  json["num_fewshot"] = 3;
+  CHECK(disk.wish(json).plan.settings.num_fewshot == 3);
+  json["num_fewshot"] = 0;
+  CHECK(disk.wish(json).plan.settings.num_fewshot == 0);
+}
+
+TEST_CASE("an attention that lmms-eval does not know is refused in its words") {
+  const Disk disk;
+  for (const Json& value : {Json("magic"), Json("None"), Json(3)}) {
+    Json json = disk.body();
+    json["model_args"]["attn_implementation"] = value;
+    const auto read = disk.read(json);
+    REQUIRE(std::holds_alternative<Response>(read));
+    CHECK(std::get<Response>(read).status == 422);
+    CHECK(std::get<Response>(read).body.find(
+              "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager']") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE(
     "a request that means another family than the checkpoint's is told whose prompt is used") {
   const Disk disk;
@@ -210,7 +244,8 @@ TEST_CASE("fields of the wrong kind are answered as pydantic answers them") {
   CHECK(disk.status(Json::array()) == 422);
   CHECK(disk.status("text") == 422);
   for (const auto& [key, value] : std::map<const char*, Json>{{"num_fewshot", "x"},
-                                                              {"num_fewshot", 3},
+                                                              {"num_fewshot", -1},
+                                                              {"num_fewshot", 1001},
                                                               {"limit", -1},
                                                               {"limit", 2.5},
                                                               {"log_samples", "perhaps"},
@@ -219,7 +254,7 @@ TEST_CASE("fields of the wrong kind are answered as pydantic answers them") {
     CAPTURE(key, value.dump());
     CHECK(disk.status_with(key, value) == 422);
   }
-  CHECK(disk.status_with("num_fewshot", 3) == 422);
+  CHECK(disk.status_with("num_fewshot", 3) == 200);
   CHECK(disk.status_with("unknown_field", 3) == 200);
 }
 

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "evaluator/tasks/definition.h"
+#include "evaluator/tasks/few_shot.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -61,6 +62,53 @@ TEST_CASE("the built-in tasks carry lmms-eval's names, data sets and limits") {
   CHECK_FALSE((*tasks)[3].generation.max_new_tokens.has_value());
   CHECK((*tasks)[3].generation.until == std::vector<std::string>{"ASSISTANT:"});
   CHECK((*tasks)[3].aliases.at("accuracy") == "exact_match");
+}
+
+TEST_CASE("examples need a place of their own and go with tasks without pictures") {
+  const auto problems_of = [](const std::string& data, const std::string& fewshot,
+                              const std::string& images) {
+    Problems problems;
+    const Definition definition =
+        parse_definition("task = \"own\"\n[data]\n" + data + "\n[columns]\ntarget = \"a\"\n" +
+                             images + "[prompt]\ntext = \"{q}\"\n[fewshot]\n" + fewshot +
+                             "\n[scorer]\nname = \"exact_match\"\n",
+                         "own.toml", problems);
+    std::string all;
+    for (const std::string& problem : problems) all += problem + "\n";
+    return all;
+  };
+  const std::string set = "set = \"me/own\"\nsplit = \"test\"";
+  const std::string images = "images = \"i\"\n";
+
+  CHECK(problems_of(set, "split = \"train\"\nnum = 3", "").empty());
+  CHECK(problems_of(set, "files = \"train.jsonl\"", "").empty());
+  CHECK(problems_of(set, "num = 0", images).empty());
+  CHECK_THAT(problems_of(set, "split = \"train\"", images), ContainsSubstring("without pictures"));
+  CHECK_THAT(problems_of(set, "num = 3", ""), ContainsSubstring("needs one of \"split\""));
+  CHECK_THAT(problems_of(set, "split = \"a\"\nfiles = \"b.jsonl\"", ""),
+             ContainsSubstring("needs one of \"split\""));
+  CHECK_THAT(problems_of("files = \"v.jsonl\"", "split = \"train\"", ""),
+             ContainsSubstring("needs \"files\""));
+  CHECK_THAT(problems_of(set, "split = \"../x\"", ""), ContainsSubstring("plain name"));
+  CHECK_THAT(problems_of(set, "split = \"train\"\nsampler = \"balanced\"", ""),
+             ContainsSubstring("known are default, first_n"));
+  CHECK_THAT(problems_of(set, "split = \"train\"\nnum = -1", ""), ContainsSubstring("0 to 1000"));
+}
+
+TEST_CASE("the number of examples is the one asked for, the task's own, or none") {
+  Definition definition;
+  definition.file.name = "own";
+  CHECK(shots_of(definition, std::nullopt).value() == 0);
+  CHECK(shots_of(definition, 0).value() == 0);
+  CHECK_THAT(shots_of(definition, 2).error().message, ContainsSubstring("own has no examples"));
+  definition.fewshot = FewShotDefinition{.split = "train"};
+  CHECK(shots_of(definition, std::nullopt).value() == 0);
+  CHECK(shots_of(definition, 2).value() == 2);
+  definition.fewshot->num = 5;
+  CHECK(shots_of(definition, std::nullopt).value() == 5);
+  CHECK(shots_of(definition, 0).value() == 0);
+  definition.fewshot->num = 0;
+  CHECK(shots_of(definition, 2).value() == 0);
 }
 
 TEST_CASE("an unknown task names the nearest known one") {

@@ -246,6 +246,26 @@ def test_policy_latest_gives_older_checkpoints_up(bench):
     assert sidecar.states()[5, "regular"][0] == "superseded"
 
 
+@pytest.mark.parametrize("resident", [True, False])
+def test_between_evaluations_the_evaluator_stays_or_gives_its_memory_back(bench, resident):
+    """All device memory is the process's: without keep_resident there is none while nothing is to be evaluated."""
+    sidecar = bench.sidecar(*([] if resident else ["--set", "evaluate.keep_resident=false"])).start()
+
+    def evaluators():
+        return pathlib.Path(f"/proc/{sidecar.process.pid}/task/{sidecar.process.pid}/children").read_text().split()
+
+    held = []
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step)
+        sidecar.wait_for(lambda s, step=step: (step, "regular") in s.published(), what=f"the result of {step}")
+        if not resident:
+            sidecar.wait_for(lambda s: not evaluators(), what="the evaluator's end")
+        held.append(evaluators())
+    assert held == ([held[0]] * 2 if resident else [[], []]) and len(held[0]) == (1 if resident else 0)
+    assert sidecar.stop() == 0
+    assert len(bench.heard("load")) == 2
+
+
 def test_an_idle_agent_takes_little_memory(bench):
     """The processor time that it takes is a figure of tests/bench."""
     for step in (5, 10, 15, 20):

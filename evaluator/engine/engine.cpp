@@ -101,6 +101,11 @@ Result<at::ScalarType> choose_dtype(const std::string& name, const at::Device& d
 }
 
 Status check_processor(const vision::ProcessorSettings& processor, const models::ModelInfo& info) {
+  const int tile = processor.anyres ? processor.anyres->tile : 0;
+  if (tile != info.tile)
+    return make_error(ErrorCode::kCorruption,
+                      "the processor cuts squares of " + std::to_string(tile) +
+                          " pixels (0: none), and the model expects " + std::to_string(info.tile));
   if (processor.patch_size == info.patch_size && processor.merge_size == info.merge &&
       processor.temporal_patch_size == info.temporal_patch)
     return {};
@@ -192,7 +197,7 @@ class TorchEngine final : public Engine {
         .warning = std::exchange(attention_.warning, ""),
         .vocab_size = info.vocab,
         .image_token_id = info.image_token_id,
-        .vision_merge_size = static_cast<int>(info.merge)};
+        .vision_patch_size = static_cast<int>(info.patch_size)};
   }
 
   Status run(std::span<const Request> requests, const ImageSource& images,

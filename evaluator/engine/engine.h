@@ -60,8 +60,8 @@ struct GenerationSettings {
 };
 
 struct Request {
-  std::vector<std::int32_t>
-      tokens;  ///< the whole prompt; each picture's placeholder id repeated tokens() times
+  std::vector<std::int32_t> tokens;  ///< the whole prompt; each picture's placeholder id repeated
+                                     ///< PreparedSize::tokens times
   std::vector<std::size_t>
       images;  ///< indices into the pictures of the run, in order of appearance
   GenerationSettings generation;
@@ -138,8 +138,8 @@ struct LoadedWeights {
   std::string attn_implementation;  ///< what will run
   std::string warning;  ///< to be told once: something asked for was replaced; empty otherwise
   std::int64_t vocab_size = 0;
-  int image_token_id = -1;  ///< config.json's; -1 for a text model
-  int vision_merge_size = 2;
+  int image_token_id = -1;     ///< config.json's; -1 for a text model
+  int vision_patch_size = 14;  ///< pixels per side of a patch of the vision tower
 
   bool reads_pictures() const { return image_token_id >= 0; }
 };

@@ -57,12 +57,8 @@ Result<PreparedRequest> prepare_request(const models::Model& model, const Reques
   std::vector<models::ImageGrid> grids;
   for (const std::size_t image : request.images) {
     EVALCAR_ASSIGN_OR_RETURN(const models::ImageGrid grid, grid_of(images, image));
-    if (grid.t < 1 || grid.h < 1 || grid.w < 1 || grid.h % model.info().merge != 0 ||
-        grid.w % model.info().merge != 0)
-      return make_error(ErrorCode::kInvalidArgument,
-                        "picture " + std::to_string(image) + ": a grid of " +
-                            std::to_string(grid.t) + "x" + std::to_string(grid.h) + "x" +
-                            std::to_string(grid.w) + " patches does not merge");
+    if (auto tokens = model.image_tokens(grid); !tokens.has_value())
+      return with_context(std::move(tokens).error(), "picture " + std::to_string(image));
     grids.push_back(grid);
   }
   EVALCAR_ASSIGN_OR_RETURN(models::PromptPositions positions,

@@ -30,7 +30,8 @@ Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index) 
                                                        " does not exist; there are " +
                                                        std::to_string(images.size()));
   const vision::PreparedSize size = images.size_of(index);
-  return models::ImageGrid{size.grid_t, size.grid_h, size.grid_w};
+  return models::ImageGrid{size.grid_t, size.grid_h, size.grid_w, size.picture.height,
+                           size.picture.width};
 }
 
 ImageEncoder::ImageEncoder(const models::Model& model, const ImageSource& images,
@@ -89,7 +90,7 @@ void ImageEncoder::encode(std::span<const std::size_t> indices,
   const at::Tensor features = model_.encode_images(all.to(device_), grids, on_layer_);
   std::int64_t row = 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
-    const std::int64_t tokens = grids[i].tokens(model_.info().merge);
+    const std::int64_t tokens = *model_.image_tokens(grids[i]);  // prepare_request() asked before
     // A copy of its own: a view would keep the whole batch alive.
     features_[images_.key_of(indices[i])] = features.narrow(0, row, tokens).clone();
     row += tokens;

@@ -25,9 +25,9 @@ Result<PatchRows> load_patches(const ImageSource& images,
                                const vision::ProcessorSettings& processor, std::size_t index) {
   EVALCAR_ASSIGN_OR_RETURN(const vision::PreparedImage image, images.load(index));
   const vision::PreparedSize size = images.size_of(index);
+  const vision::ImageSize pixels = vision::pixels_of(size, processor);
   if (image.grid_t != size.grid_t || image.grid_h != size.grid_h || image.grid_w != size.grid_w ||
-      image.height != size.grid_h * processor.patch_size ||
-      image.width != size.grid_w * processor.patch_size ||
+      image.height != pixels.height || image.width != pixels.width ||
       image.rgb.size() !=
           static_cast<std::size_t>(image.height) * static_cast<std::size_t>(image.width) * 3)
     return make_error(ErrorCode::kInternal,

@@ -30,6 +30,8 @@ struct ModelInfo {
   std::int64_t merge = 2;   ///< patches per side of a picture's token
   std::int64_t patch_size = 14;
   std::int64_t temporal_patch = 2;
+  std::int64_t tile =
+      0;  ///< pixels per side of the squares that a picture is cut into; 0: it is not
   std::int64_t patch_elements = 0;
   std::int64_t deepstack = 0;  ///< layers that a picture's features are added to, too
 };
@@ -59,6 +61,8 @@ class Model {
   /// Takes views of the arena's tensors; the arena must live as long as the model computes.
   virtual void bind(const weights::Arena& arena, AttentionKind attention) = 0;
 
+  /// Placeholder tokens of a picture. kInvalidArgument for a grid that is none of this model's.
+  virtual Result<std::int64_t> image_tokens(const ImageGrid& grid) const = 0;
   /// The positions of a prompt and of its pictures' placeholders.
   virtual Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
                                             std::span<const ImageGrid> grids) const = 0;

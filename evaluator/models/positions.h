@@ -13,14 +13,17 @@
 
 namespace evalcar::models {
 
-/// A picture in patches. t is 1 for a still picture; h and w are multiples of the merge size.
+/// A picture in patches: t frames or squares of h by w. How many tokens it has is the model's
+/// matter (Model::image_tokens).
 struct ImageGrid {
   std::int64_t t = 1;
   std::int64_t h = 0;
   std::int64_t w = 0;
+  /// Of the picture as it was decoded, in pixels; 0 where it is not known.
+  std::int64_t height = 0;
+  std::int64_t width = 0;
 
   std::int64_t patches() const { return t * h * w; }
-  std::int64_t tokens(std::int64_t merge) const { return patches() / (merge * merge); }
   bool operator==(const ImageGrid&) const = default;
 };
 
@@ -37,8 +40,18 @@ struct PromptPositions {
   std::vector<ImageSpan> images;  ///< in order of appearance
 };
 
-/// Of a prompt of words alone: 0, 1, 2, … on all axes.
+/// 0, 1, 2, … on all axes, without pictures.
 PromptPositions line_positions(std::size_t tokens);
+
+/// Where the placeholders stand of pictures that have `counts` tokens each, one picture after the
+/// other; pictures may stand without anything between them. kInvalidArgument if the placeholders
+/// are not exactly those.
+Result<std::vector<ImageSpan>> image_spans(std::span<const std::int32_t> tokens,
+                                           std::span<const std::int64_t> counts, int image_token);
+
+/// Tokens of a picture whose patches are merged `merge` by `merge`. kInvalidArgument for a grid
+/// that does not merge.
+Result<std::int64_t> merged_tokens(const ImageGrid& grid, std::int64_t merge);
 
 /// get_rope_index of transformers 5.17, for pictures: text counts on, a picture's tokens stand on
 /// their grid, and the text after it starts behind the grid's longer side. kInvalidArgument if the

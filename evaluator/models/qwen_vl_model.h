@@ -49,6 +49,9 @@ class QwenVlModel final : public Model {
     text_.emplace(config_.text, arena);
   }
 
+  Result<std::int64_t> image_tokens(const ImageGrid& grid) const override {
+    return merged_tokens(grid, config_.vision.merge);
+  }
   Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
                                     std::span<const ImageGrid> grids) const override {
     return mrope_positions(tokens, grids, config_.image_token_id, config_.vision.merge);

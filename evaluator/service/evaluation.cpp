@@ -46,8 +46,7 @@ std::uint64_t unit_of(const std::string& task, std::int64_t doc_id,
 /// Its scorer draws at random what cannot be parsed, and its draws go on from task to task.
 bool draws(const tasks::TaskFile& file) { return file.scorer == "mmmu"; }
 
-/// Every picture stands in the rendered prompt as one placeholder; the model reads one per merged
-/// patch.
+/// Every picture stands in the rendered prompt as one placeholder; the model reads one per token.
 Result<std::vector<std::int32_t>> expand_placeholders(const std::vector<std::int32_t>& ids,
                                                       std::int32_t placeholder,
                                                       const std::vector<std::int64_t>& counts) {
@@ -238,10 +237,7 @@ class Evaluation {
           const std::size_t picture,
           pictures_.add(*job.task, doc_id, i, weights_.architecture, prompt.images[i], name));
       request.images.push_back(picture);
-      const vision::PreparedSize size = pictures_.size_of(picture);
-      const std::int64_t merge = weights_.vision_merge_size;
-      placeholders.push_back(std::int64_t{size.grid_t} * size.grid_h * size.grid_w /
-                             (merge * merge));
+      placeholders.push_back(pictures_.size_of(picture).tokens);
     }
     return {};
   }
@@ -521,9 +517,9 @@ Result<protocol::EvaluationResult> run_evaluation(
   EVALCAR_RETURN_IF_ERROR(check_fractions(asked.interim_at));
   vision::ProcessorSettings processor;
   if (weights.reads_pictures()) {
-    EVALCAR_ASSIGN_OR_RETURN(processor,
-                             vision::load_processor_settings(files, model.processor_dir,
-                                                             wrapper_of(weights).pixels(settings)));
+    EVALCAR_ASSIGN_OR_RETURN(
+        processor, vision::load_processor_settings(files, model.processor_dir,
+                                                   wrapper_of(weights).pixels(settings, weights)));
   }
   return Evaluation(engine, weights, model, files, kept, asked, known, events, std::move(stop),
                     processor)

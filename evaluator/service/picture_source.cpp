@@ -51,7 +51,8 @@ Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
     if (!made.has_value()) return with_context(std::move(made).error(), place.name);
     prepared = std::move(*made);
   }
-  if (prepared->grid_h != place.size.grid_h || prepared->grid_w != place.size.grid_w) {
+  if (prepared->grid_t != place.size.grid_t || prepared->grid_h != place.size.grid_h ||
+      prepared->grid_w != place.size.grid_w) {
     return make_error(ErrorCode::kInternal,
                       place.name + ": its pixels have another size than its header told");
   }

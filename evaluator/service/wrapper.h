@@ -26,10 +26,12 @@ struct Wrapper {
   std::vector<text::Message> wrapped(std::vector<text::Message> messages) const;
   /// Who resizes, within the user's limits. A limit that nobody set (the configuration's
   /// default) is without effect, but for qwen2_5_vl, whose wrapper has the same default.
-  vision::PixelRule pixels(const protocol::EvaluationSettings& settings) const;
+  vision::PixelRule pixels(const protocol::EvaluationSettings& settings,
+                           const engine::LoadedWeights& weights) const;
 };
 
-/// qwen2_5_vl and qwen3_vl have a chat wrapper of their own; all others go through "huggingface".
+/// qwen2_5_vl and qwen3_vl have a chat wrapper of their own, llava_onevision goes through
+/// "llava_hf" (chat), all others through "huggingface".
 Wrapper wrapper_of(const engine::LoadedWeights& weights);
 
 }  // namespace evalcar::service

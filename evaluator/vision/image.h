@@ -36,6 +36,7 @@ Result<Image> decode_image(std::span<const std::byte> bytes, std::string_view na
 struct ImageSize {
   int width = 0;
   int height = 0;
+  bool operator==(const ImageSize&) const = default;
 };
 Result<ImageSize> read_image_size(std::span<const std::byte> bytes, std::string_view name,
                                   const DecodeLimits& limits = {});

@@ -72,14 +72,19 @@ void write_patches(const PreparedImage& image, const ProcessorSettings& settings
   };
 
   // Merge windows in reading order, the patches of a window in reading order.
-  for (std::size_t window_y = 0; window_y < grid_h; window_y += merge) {
-    for (std::size_t window_x = 0; window_x < grid_w; window_x += merge) {
-      for (std::size_t y = window_y; y < window_y + merge; ++y) {
-        for (std::size_t x = window_x; x < window_x + merge; ++x)
-          write_patch(image.rgb.data() + y * patch * stride + x * patch * 3);
+  const auto write_square = [&](const std::uint8_t* first) {
+    for (std::size_t window_y = 0; window_y < grid_h; window_y += merge) {
+      for (std::size_t window_x = 0; window_x < grid_w; window_x += merge) {
+        for (std::size_t y = window_y; y < window_y + merge; ++y) {
+          for (std::size_t x = window_x; x < window_x + merge; ++x)
+            write_patch(first + y * patch * stride + x * patch * 3);
+        }
       }
     }
-  }
+  };
+  const auto squares = static_cast<std::size_t>(image.grid_t);
+  const std::size_t rows = static_cast<std::size_t>(image.height) / squares;
+  for (std::size_t i = 0; i < squares; ++i) write_square(image.rgb.data() + i * rows * stride);
 }
 
 }  // namespace evalcar::vision

@@ -25,6 +25,11 @@ PictureKey PictureCache::key_of(const Sha256Digest& picture,
         std::int64_t{settings.slow_processor}}) {
     hash.update("\n" + std::to_string(number));
   }
+  if (settings.anyres) {
+    hash.update("\nsquares of " + std::to_string(settings.anyres->tile));
+    for (const ImageSize& size : settings.anyres->resolutions)
+      hash.update("\n" + std::to_string(size.height) + "x" + std::to_string(size.width));
+  }
   return hash.finish();
 }
 
@@ -43,8 +48,7 @@ std::optional<PreparedImage> PictureCache::find(const Sha256Digest& picture,
     return std::nullopt;
   }
   if (const auto info = (*file)->info(); info.has_value()) shelf_.mark_used(path, info->mtime_ns);
-  image->grid_h = image->height / settings.patch_size;
-  image->grid_w = image->width / settings.patch_size;
+  set_grid(*image, settings);
   return std::move(*image);
 }
 

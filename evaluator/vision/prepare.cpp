@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "evaluator/vision/tiles.h"
+
 namespace evalcar::vision {
 namespace {
 
@@ -137,13 +139,42 @@ PixelLimits utils_limits() {
 }
 
 Result<PreparedSize> prepared_size(int height, int width, const ProcessorSettings& settings) {
+  const ImageSize picture{.width = width, .height = height};
+  if (settings.anyres) {
+    EVALCAR_ASSIGN_OR_RETURN(const AnyresGrid grid, anyres_grid(picture, *settings.anyres));
+    const int side = settings.anyres->tile / settings.patch_size;
+    return PreparedSize{.grid_t = static_cast<int>(grid.tiles()),
+                        .grid_h = side,
+                        .grid_w = side,
+                        .tokens = grid.tokens(),
+                        .picture = picture};
+  }
   EVALCAR_ASSIGN_OR_RETURN(const TwoSizes sizes, sizes_of(height, width, settings));
-  return PreparedSize{1, sizes.last.height / settings.patch_size,
-                      sizes.last.width / settings.patch_size};
+  const int rows = sizes.last.height / settings.patch_size;
+  const int columns = sizes.last.width / settings.patch_size;
+  const std::int64_t unit = std::int64_t{settings.merge_size} * settings.merge_size;
+  return PreparedSize{.grid_h = rows,
+                      .grid_w = columns,
+                      .tokens = std::int64_t{rows} * columns / unit,
+                      .picture = picture};
+}
+
+ImageSize pixels_of(const PreparedSize& size, const ProcessorSettings& settings) {
+  if (settings.anyres)
+    return {.width = settings.anyres->tile, .height = size.grid_t * settings.anyres->tile};
+  return {.width = size.grid_w * settings.patch_size, .height = size.grid_h * settings.patch_size};
+}
+
+void set_grid(PreparedImage& image, const ProcessorSettings& settings) {
+  const int height = settings.anyres ? settings.anyres->tile : image.height;
+  image.grid_t = image.height / height;
+  image.grid_h = height / settings.patch_size;
+  image.grid_w = image.width / settings.patch_size;
 }
 
 Result<PreparedImage> prepare_image(const Image& image, const ProcessorSettings& settings,
                                     ResampleCode code) {
+  if (settings.anyres) return prepare_tiles(image, settings, code);
   EVALCAR_ASSIGN_OR_RETURN(const TwoSizes sizes, sizes_of(image.height, image.width, settings));
   Image resized;
   const Image* source = &image;
@@ -159,11 +190,10 @@ Result<PreparedImage> prepare_image(const Image& image, const ProcessorSettings&
                      settings.slow_processor ? Resampler::kPillow : Resampler::kTorchvision, code));
   }
   PreparedImage prepared;
-  prepared.grid_h = sizes.last.height / settings.patch_size;
-  prepared.grid_w = sizes.last.width / settings.patch_size;
   prepared.width = resized.width;
   prepared.height = resized.height;
   prepared.rgb = std::move(resized.rgb);
+  set_grid(prepared, settings);
   return prepared;
 }
 

@@ -1,6 +1,6 @@
-// From a decoded picture to what the Qwen vision towers read, with the sizes and pixels that
-// lmms-eval 0.7.3's chat path of the family gives them: qwen_vl_utils' smart size by Pillow's
-// bicubic, the processor's by its own resize, or one after the other (Sizing).
+// From a decoded picture to what the vision towers read, with the sizes and pixels that lmms-eval
+// 0.7.3's chat path of the family gives them: qwen_vl_utils' smart size by Pillow's bicubic, the
+// processor's by its own resize, or one after the other; or squares of one size (Sizing).
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "evaluator/vision/anyres.h"
 #include "evaluator/vision/image.h"
 #include "evaluator/vision/resample.h"
 #include "store/base/file_system.h"
@@ -26,6 +27,9 @@ enum class Sizing {
   kUtils,
   /// The processor alone, with min_pixels and max_pixels: lmms-eval's huggingface.
   kProcessor,
+  /// LlavaOnevisionImageProcessor: squares of one size, in the best of its resolutions: lmms-eval's
+  /// llava_hf. There are no limits of pixels.
+  kAnyres,
 };
 
 /// What preprocessor_config.json (4.x) or processor_config.json (5.x) and the user's settings say.
@@ -41,6 +45,7 @@ struct ProcessorSettings {
   std::int64_t max_pixels = 1605632;
   bool slow_processor =
       false;  ///< resize and arithmetic of the Pillow processor (transformers' backend="pil")
+  std::optional<Anyres> anyres = {};  ///< of Sizing::kAnyres, and of no other
 };
 
 /// Who resizes, and the limits that the caller has; absent ones are those that the family's wrapper
@@ -49,20 +54,25 @@ struct PixelRule {
   Sizing sizing = Sizing::kUtilsThenProcessor;
   std::optional<std::int64_t> min_pixels = 200704;
   std::optional<std::int64_t> max_pixels = 1605632;
+  /// Of the model's tower: what a processor of Sizing::kAnyres does not say.
+  int patch_size = 14;
 };
 
 /// Reads the settings from a checkpoint folder as transformers 5.17 does: `image_processor` of
 /// processor_config.json (5.x), else preprocessor_config.json (4.x), absent keys taking the
 /// processor's defaults; the pixel limits are those of `rule`.
 /// slow_processor is false whatever class the folder names: transformers 5.17 loads the torchvision
-/// backend for all of Qwen2VLImageProcessor, …Fast and …Pil. kNotFound naming both files if neither
-/// is there; kCorruption for a file that is not what its place asks for; kUnsupported for a
-/// processor that is not Qwen2-VL's or a step switched off; kInvalidArgument for the limits.
+/// backend for all of Qwen2VLImageProcessor, …Fast and …Pil, and so of
+/// LlavaOnevisionImageProcessor. For Sizing::kAnyres processor_config.json says what the processor
+/// counts tokens by. kNotFound naming both files if neither is there; kCorruption for a file that
+/// is not what its place asks for; kUnsupported for a processor that is not the family's or a step
+/// switched off; kInvalidArgument for the limits.
 Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const std::string& dir,
                                                   const PixelRule& rule);
 
-/// A picture ready for the tower. rgb: (height, width, 3) uint8; height = grid_h·patch, width =
-/// grid_w·patch.
+/// A picture ready for the tower. rgb: (height, width, 3) uint8: grid_t squares or pictures below
+/// each other, of grid_h by grid_w patches each; what a square's side has beyond whole patches is
+/// not read.
 struct PreparedImage {
   int grid_t = 1;
   int grid_h = 0;  ///< patches; a multiple of merge_size
@@ -70,11 +80,6 @@ struct PreparedImage {
   int width = 0;
   int height = 0;
   std::vector<std::uint8_t> rgb;
-
-  /// Placeholder tokens in the prompt: grid_t·grid_h·grid_w / merge².
-  std::int64_t tokens(int merge_size) const {
-    return std::int64_t{grid_t} * grid_h * grid_w / (std::int64_t{merge_size} * merge_size);
-  }
 };
 
 /// qwen_vl_utils' own limits under Sizing::kUtils: 4 to 16384 tokens.
@@ -89,8 +94,15 @@ struct PreparedSize {
   int grid_t = 1;
   int grid_h = 0;
   int grid_w = 0;
+  std::int64_t tokens = 0;  ///< placeholders in the prompt, as the family's processor counts them
+  ImageSize picture = {};   ///< before it was resized
 };
 Result<PreparedSize> prepared_size(int height, int width, const ProcessorSettings& settings);
+
+/// Width and height of such a picture's PreparedImage::rgb.
+ImageSize pixels_of(const PreparedSize& size, const ProcessorSettings& settings);
+/// Sets the grid of an image whose width and height are set: the reverse.
+void set_grid(PreparedImage& image, const ProcessorSettings& settings);
 
 /// The pixels for that grid. kInvalidArgument if the sides' ratio is over 200 before or after the
 /// first resize (an error in the reference too). Thread-safe.
@@ -114,9 +126,9 @@ Result<Size> processor_smart_resize(int height, int width, int factor, std::int6
                                     std::int64_t max_pixels);
 
 /// The tower's input: patches (grid_t·grid_h·grid_w, 3·temporal·patch·patch) float32, row-major, in
-/// the processor's order (merge windows first), normalised in float32 as the fast processor does it
-/// (mean and std multiplied by 255 first), or as the slow one does it. `out` must hold exactly that
-/// many floats. Thread-safe.
+/// the processor's order (squares one after the other, merge windows first), normalised in float32
+/// as the fast processor does it (mean and std multiplied by 255 first), or as the slow one does
+/// it. `out` must hold exactly that many floats. Thread-safe.
 void write_patches(const PreparedImage& image, const ProcessorSettings& settings, float* out);
 
 }  // namespace evalcar::vision

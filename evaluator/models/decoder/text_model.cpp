@@ -28,12 +28,10 @@ class TextModel final : public Model {
     decoder_.emplace(config_, arena);
   }
 
+  Result<std::int64_t> image_tokens(const ImageGrid&) const override { return no_pictures(); }
   Result<PromptPositions> positions(std::span<const std::int32_t> tokens,
                                     std::span<const ImageGrid> grids) const override {
-    if (!grids.empty())
-      return make_error(ErrorCode::kInvalidArgument,
-                        "prompt: a " + info_.model_type + " model reads text alone, and " +
-                            std::to_string(grids.size()) + " pictures are given");
+    if (!grids.empty()) return no_pictures();
     return line_positions(tokens.size());
   }
   at::Tensor encode_images(const at::Tensor&, std::span<const ImageGrid>,
@@ -48,6 +46,12 @@ class TextModel final : public Model {
   at::Tensor logits(const at::Tensor& hidden) const override { return decoder_->logits(hidden); }
 
  private:
+  Error no_pictures() const {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "prompt: a " + info_.model_type + " model reads text alone, and pictures are given");
+  }
+
   Config config_;
   ModelInfo info_;
   std::optional<Decoder> decoder_;

@@ -7,6 +7,7 @@
 //   resize  IN W H NEW_W NEW_H KIND CODE OUT      KIND pillow|torchvision, CODE fastest|portable
 //   prepare IN W H DIR MIN MAX SLOW CODE OUT -> ok GRID_H GRID_W; OUT: patches, float32
 //   prepared_size W H DIR MIN MAX         -> ok GRID_H GRID_W
+//   cut W H DIR MIN MAX                   -> ok GRID_T TOKENS, of the same
 //   settings DIR MIN MAX                  -> ok the settings
 //   time    IN W H DIR MIN MAX REPEATS    -> ok microseconds of prepare_image, of write_patches
 //   (least) time_decode IN REPEATS                -> ok microseconds (least)
@@ -83,17 +84,23 @@ Result<std::string> resize(const Words& words) {
 }
 
 std::size_t floats_of(const PreparedImage& prepared, const ProcessorSettings& settings) {
-  return static_cast<std::size_t>(prepared.grid_h) * static_cast<std::size_t>(prepared.grid_w) * 3 *
+  return static_cast<std::size_t>(prepared.grid_t) * static_cast<std::size_t>(prepared.grid_h) *
+         static_cast<std::size_t>(prepared.grid_w) * 3 *
          static_cast<std::size_t>(settings.temporal_patch_size * settings.patch_size *
                                   settings.patch_size);
 }
 
-// A limit is a number, or "-" for none. "utils:" or "processor:" before the first says who resizes.
+// A limit is a number, or "-" for none. "utils:" or "processor:" before the first says who resizes;
+// "anyres:PATCH:" that squares are cut for patches of that size.
 PixelRule rule_of(std::string low, const std::string& high) {
   PixelRule rule;
   if (low.starts_with("utils:")) rule.sizing = Sizing::kUtils;
   if (low.starts_with("processor:")) rule.sizing = Sizing::kProcessor;
-  low = low.substr(low.find(':') == std::string::npos ? 0 : low.find(':') + 1);
+  if (low.starts_with("anyres:")) {
+    rule.sizing = Sizing::kAnyres;
+    rule.patch_size = std::stoi(low.substr(low.find(':') + 1));
+  }
+  low = low.substr(low.rfind(':') == std::string::npos ? 0 : low.rfind(':') + 1);
   const auto limit = [](const std::string& word) {
     return word == "-" ? std::nullopt : std::optional<std::int64_t>(std::stoll(word));
   };
@@ -124,6 +131,13 @@ Result<std::string> only_size(const Words& words) {
   EVALCAR_ASSIGN_OR_RETURN(const PreparedSize found,
                            prepared_size(std::stoi(words.at(2)), std::stoi(words.at(1)), settings));
   return std::to_string(found.grid_h) + " " + std::to_string(found.grid_w);
+}
+
+Result<std::string> cut(const Words& words) {
+  EVALCAR_ASSIGN_OR_RETURN(const ProcessorSettings settings, settings_of(words, 3));
+  EVALCAR_ASSIGN_OR_RETURN(const PreparedSize found,
+                           prepared_size(std::stoi(words.at(2)), std::stoi(words.at(1)), settings));
+  return std::to_string(found.grid_t) + " " + std::to_string(found.tokens);
 }
 
 Result<std::string> show_settings(const Words& words) {
@@ -207,6 +221,7 @@ Result<std::string> answer(const Words& words) {
   if (command == "resize") return resize(words);
   if (command == "prepare") return prepare(words);
   if (command == "prepared_size") return only_size(words);
+  if (command == "cut") return cut(words);
   if (command == "settings") return show_settings(words);
   if (command == "time") return time_prepare(words);
   if (command == "time_decode") return time_decode(words);

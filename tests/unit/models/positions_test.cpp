@@ -39,6 +39,27 @@ TEST_CASE("placeholders and pictures that do not match are refused") {
   CHECK_FALSE(mrope_positions(std::vector<std::int32_t>{9, 9, 9, 9}, one, 9, 2).has_value());
 }
 
+TEST_CASE("pictures that touch each other are told apart by their numbers of tokens") {
+  const std::vector<std::int32_t> tokens = {9, 9, 9, 1, 9};
+
+  const auto spans = image_spans(tokens, std::vector<std::int64_t>{1, 2, 1}, 9);
+
+  REQUIRE(spans.has_value());
+  REQUIRE(spans->size() == 3);
+  CHECK((*spans)[1].first == 1);
+  CHECK((*spans)[1].count == 2);
+  CHECK((*spans)[2].first == 4);
+  CHECK_FALSE(image_spans(tokens, std::vector<std::int64_t>{2, 2, 1}, 9).has_value());
+  CHECK_FALSE(image_spans(tokens, std::vector<std::int64_t>{3}, 9).has_value());
+  CHECK_FALSE(image_spans(tokens, std::vector<std::int64_t>{3, 1, 1}, 9).has_value());
+}
+
+TEST_CASE("a grid that does not merge has no tokens") {
+  CHECK(*merged_tokens({1, 4, 6}, 2) == 6);
+  for (const ImageGrid& grid : {ImageGrid{1, 3, 4}, {1, 4, 3}, {0, 4, 4}, {1, 0, 4}})
+    CHECK_FALSE(merged_tokens(grid, 2).has_value());
+}
+
 TEST_CASE("words alone stand in a line") {
   const PromptPositions positions = line_positions(3);
 

@@ -24,6 +24,8 @@ TEST_CASE("each family is asked as its wrapper of lmms-eval asks") {
   CHECK(of("qwen3_vl").most_tokens == 128);
   CHECK(of("qwen2_vl").most_tokens == 4096);
   CHECK(of("llama", -1).most_tokens == 4096);
+  CHECK(of("llava_onevision").most_tokens == 1024);
+  CHECK(of("llava_onevision").content == text::ContentForm::kParts);
   CHECK(of("llama", -1).content == text::ContentForm::kText);
   CHECK(of("qwen2_vl").content == text::ContentForm::kParts);
 }
@@ -65,7 +67,8 @@ TEST_CASE(
     files.put_file("/m/preprocessor_config.json",
                    R"({"min_pixels": 3136, "max_pixels": 12845056, "patch_size": )" + patch + "}");
     const auto tokens_with = [&](const protocol::EvaluationSettings& settings) {
-      const auto loaded = vision::load_processor_settings(files, "/m", of(family).pixels(settings));
+      const auto loaded =
+          vision::load_processor_settings(files, "/m", of(family).pixels(settings, {}));
       const auto tokens = [&](int height, int width) {
         const auto size = vision::prepared_size(height, width, loaded.value()).value();
         return std::int64_t{size.grid_h} * size.grid_w / 4;

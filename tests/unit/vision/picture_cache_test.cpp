@@ -77,6 +77,23 @@ TEST_CASE("a kept picture is found, by another process too, with its pixels and 
   CHECK_FALSE(second.find(digest(2), bench.settings).has_value());
 }
 
+TEST_CASE("kept squares are found with the grid that their settings tell") {
+  Bench bench;
+  auto cache = bench.cache();
+  bench.settings.anyres = Anyres{.tile = 28, .resolutions = {{.width = 56, .height = 28}}};
+  PreparedImage image = picture(1);
+  image.height = 84;  // three squares below each other
+  image.rgb.resize(84 * 28 * 3, 7);
+  cache.keep(digest(1), bench.settings, image);
+
+  const auto found = cache.find(digest(1), bench.settings);
+
+  REQUIRE(found.has_value());
+  CHECK(found->grid_t == 3);
+  CHECK(found->grid_h == 2);
+  CHECK(found->grid_w == 2);
+}
+
 TEST_CASE("whatever changes pixels has an entry of its own") {
   Bench bench;
   auto cache = bench.cache();
@@ -92,6 +109,17 @@ TEST_CASE("whatever changes pixels has an entry of its own") {
   for (const ProcessorSettings& other : others)
     CHECK_FALSE(cache.find(digest(1), other).has_value());
   CHECK_FALSE(bench.cache(kMiB, 0, "another build").find(digest(1), bench.settings).has_value());
+
+  ProcessorSettings squares = bench.settings;
+  squares.anyres = Anyres{.tile = 28, .resolutions = {{.width = 28, .height = 28}}};
+  CHECK_FALSE(cache.find(digest(1), squares).has_value());
+  cache.keep(digest(1), squares, picture(1));
+  CHECK(cache.find(digest(1), squares).has_value());
+  squares.anyres->resolutions.push_back({.width = 56, .height = 28});
+  CHECK_FALSE(cache.find(digest(1), squares).has_value());
+  squares.anyres->resolutions.pop_back();
+  squares.anyres->tile = 14;
+  CHECK_FALSE(cache.find(digest(1), squares).has_value());
 
   // These are applied to the pixels later.
   ProcessorSettings same = bench.settings;

@@ -59,7 +59,7 @@ TEST_CASE("a prepared picture has the announced grid, a multiple of the merge wi
     CHECK(prepared->grid_w % 2 == 0);
     CHECK(prepared->width == prepared->grid_w * 14);
     CHECK(prepared->height == prepared->grid_h * 14);
-    CHECK(prepared->tokens(2) == std::int64_t{size->grid_h} * size->grid_w / 4);
+    CHECK(size->tokens == std::int64_t{size->grid_h} * size->grid_w / 4);
     const std::int64_t area = std::int64_t{prepared->width} * prepared->height;
     CHECK(area >= settings.min_pixels);
     CHECK(area <= settings.max_pixels);

@@ -19,6 +19,7 @@ import junit
 # The evidence lines of the work and the Python tests that prove them; the first prefix that fits counts.
 EVIDENCE = (
     ("tests.parity.models.test_tokens", "Tokens: generated ids and logits are transformers'"),
+    ("tests.parity.models.test_llava_onevision", "Tokens: generated ids and logits are transformers'"),
     ("tests.parity.models.test_vlm_families", "Tokens: generated ids and logits are transformers'"),
     ("tests.parity.models.test_text_families", "Tokens: generated ids and logits are transformers'"),
     ("tests.parity.models", "Engine: batches, sharing, swaps, refused weights"),

@@ -17,10 +17,11 @@ struct Model {
   std::string_view architecture;
   std::string_view modalities;
 };
-constexpr std::array<Model, 7> kModels = {
+constexpr std::array<Model, 8> kModels = {
     {{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "text, image"},
      {"qwen2_vl", "Qwen2VLForConditionalGeneration", "text, image"},
      {"qwen3_vl", "Qwen3VLForConditionalGeneration", "text, image"},
+     {"llava_onevision", "LlavaOnevisionForConditionalGeneration", "text, image"},
      {"llama", "LlamaForCausalLM", "text"},
      {"mistral", "MistralForCausalLM", "text"},
      {"qwen2", "Qwen2ForCausalLM", "text"},

@@ -6,6 +6,7 @@
 
 #include "evaluator/models/config_fields.h"
 #include "evaluator/models/decoder/text_model.h"
+#include "evaluator/models/llava_onevision/model.h"
 #include "evaluator/models/qwen2_5_vl/model.h"
 #include "evaluator/models/qwen2_vl/model.h"
 #include "evaluator/models/qwen3_vl/model.h"
@@ -36,6 +37,8 @@ constexpr Family kFamilies[] = {
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", nullptr, &qwen2_5_vl::make_model},
     {"qwen2_vl", "Qwen2VLForConditionalGeneration", nullptr, &qwen2_vl::make_model},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", nullptr, &qwen3_vl::make_model},
+    {"llava_onevision", "LlavaOnevisionForConditionalGeneration", nullptr,
+     &llava_onevision::make_model},
     {"llama", "LlamaForCausalLM", &text_families::parse_llama},
     {"mistral", "MistralForCausalLM", &text_families::parse_mistral},
     {"qwen2", "Qwen2ForCausalLM", &text_families::parse_qwen2},

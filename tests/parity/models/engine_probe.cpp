@@ -2,9 +2,10 @@
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
 // share_prefixes, patch_size, image_mean, image_std, out_of_memory_from: N (as if packs of N and
-// more sequences did not fit)},
+// more sequences did not fit), anyres_folder: DIR (the pictures are of any size, and are cut into
+// squares by this folder's processor, for patches of patch_size)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]   raw uint8 RGB of the
-//       exact grid; with "file" in place of "rgb" an encoded picture that is prepared to that size;
+//       exact grid;
 //       "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
 //       "cancel_after": N,
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
@@ -60,10 +61,42 @@ std::uint64_t peak_resident_bytes() {
   return 0;
 }
 
+/// Raw pictures of any size, prepared as the settings say.
+class AnyPictures final : public engine::ImageSource {
+ public:
+  AnyPictures(const json& images, vision::ProcessorSettings settings)
+      : images_(images), settings_(std::move(settings)) {}
+  std::size_t size() const override { return images_.size(); }
+  std::uint64_t key_of(std::size_t index) const override {
+    return images_[index].value("key", std::uint64_t{index});
+  }
+  vision::PreparedSize size_of(std::size_t index) const override {
+    return *vision::prepared_size(images_[index]["height"].get<int>(),
+                                  images_[index]["width"].get<int>(), settings_);
+  }
+  Result<vision::PreparedImage> load(std::size_t index) const override {
+    vision::Image image{.width = images_[index]["width"].get<int>(),
+                        .height = images_[index]["height"].get<int>(),
+                        .rgb = {}};
+    std::ifstream file(images_[index]["rgb"].get<std::string>(), std::ios::binary);
+    image.rgb.assign(std::istreambuf_iterator<char>(file), {});
+    return vision::prepare_image(image, settings_);
+  }
+
+ private:
+  const json& images_;
+  vision::ProcessorSettings settings_;
+};
+
 class Probe {
  public:
-  Probe(const json& job, const json& images)
-      : job_(job), images_(images, {}, processor(job).patch_size) {}
+  Probe(const json& job, const json& images) : job_(job), processor_(processor(job)) {
+    if (job_.at("options").contains("anyres_folder"))
+      images_ = std::make_unique<AnyPictures>(images, processor_);
+    else
+      images_ = std::make_unique<evalcar::testing::RawImages>(images, std::filesystem::path(),
+                                                              processor_.patch_size);
+  }
 
   json run() {
     engine::EngineOptions options;
@@ -108,6 +141,13 @@ class Probe {
     vision::ProcessorSettings settings;
     const json& given = job.at("options");
     settings.patch_size = given.value("patch_size", settings.patch_size);
+    if (given.contains("anyres_folder"))
+      return *vision::load_processor_settings(evalcar::RealFileSystem(),
+                                              given["anyres_folder"].get<std::string>(),
+                                              {.sizing = vision::Sizing::kAnyres,
+                                               .min_pixels = std::nullopt,
+                                               .max_pixels = std::nullopt,
+                                               .patch_size = settings.patch_size});
     settings.image_mean = given.value("image_mean", settings.image_mean);
     settings.image_std = given.value("image_std", settings.image_std);
     return settings;
@@ -180,7 +220,7 @@ class Probe {
     events.shrunk = [&](std::int64_t most, const std::string&) {
       result["shrunk"].push_back(most);
     };
-    return engine_->generate(requests, images_, processor(job_), events, stop.get_token());
+    return engine_->generate(requests, *images_, processor_, events, stop.get_token());
   }
 
   void write_logits(const std::string& path) {
@@ -191,7 +231,8 @@ class Probe {
   }
 
   const json& job_;
-  evalcar::testing::RawImages images_;
+  vision::ProcessorSettings processor_;
+  std::unique_ptr<engine::ImageSource> images_;
   evalcar::RealFileSystem files_;
   std::unique_ptr<engine::Engine> engine_;
   std::map<std::size_t, std::vector<float>> observed_;  // request → its steps' scores

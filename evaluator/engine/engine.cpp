@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <utility>
@@ -16,6 +17,9 @@
 #include "evaluator/engine/nvml.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
+#include "evaluator/engine/requests.h"
+#include "evaluator/engine/scorer.h"
+#include "evaluator/engine/width.h"
 #include "evaluator/models/registry.h"
 #include "evaluator/weights/device_errors.h"
 #include "evaluator/weights/load.h"
@@ -26,8 +30,6 @@ namespace {
 
 constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
-constexpr std::int64_t kLeastPrefillTokens = 128;
-constexpr std::int64_t kLeastPatches = 1024;
 
 // The one place where libtorch's exceptions end. Whatever thread calls, kernels run on `device`.
 template <typename F>
@@ -48,8 +50,6 @@ auto caught(const char* what, c10::Device device, F&& function) -> decltype(func
   }
 }
 
-Error stopped() { return make_error(ErrorCode::kCancelled, "stopped while generating"); }
-
 bool is_of_device(const Status& status) {
   const auto busy = weights::device_error_prefix(weights::DeviceErrorKind::kDeviceBusy);
   return !status.has_value() && status.error().message.starts_with(std::string(busy) + " while");
@@ -66,13 +66,6 @@ bool is_out_of_memory(const Status& status) {
          (begins(weights::DeviceErrorKind::kDeviceBusy) &&
           message.find("out of the memory") != std::string::npos);
 }
-
-// How much is computed together.
-struct Width {
-  std::int64_t sequences = 1;
-  std::int64_t prefill_tokens = 1;
-  std::int64_t patches = 1;
-};
 
 struct AttentionChoice {
   models::AttentionKind kind = models::AttentionKind::kSdpa;
@@ -204,13 +197,13 @@ class TorchEngine final : public Engine {
              const vision::ProcessorSettings& processor, const RunEvents& events,
              const std::stop_token& stop) {
     if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
-    widen();
+    fitting_.widen(full_width());
     PlannerLimits limits = planner_limits();
     std::vector<PreparedRequest> prepared(requests.size());
     std::vector<std::size_t> good;  // the requests that can run
     const auto wanted = [&](std::size_t i) { return !events.wanted || events.wanted(i); };
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      if (stop.stop_requested()) return stopped();
+      if (stop.stop_requested()) return cancelled_run();
       if (!wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
       Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
@@ -233,11 +226,11 @@ class TorchEngine final : public Engine {
     };
     Status done;
     while (true) {
-      const Planned planned{requests, prepared, images, processor, told, stop};
+      const Planned planned{{requests, prepared, images, told, stop}, processor};
       std::int64_t largest = 0;
       done = caught("generating", device_.device,
-                    [&] { return run_packs(planned, good, limits, largest); });
-      const std::int64_t next = is_out_of_memory(done) ? shrink(largest) : 0;
+                    [&] { return run_plans(planned, good, limits, largest); });
+      const std::int64_t next = is_out_of_memory(done) ? fitting_.shrink(full_width(), largest) : 0;
       if (next == 0) break;
       // Everything of the failed attempt is released: what is free now is what there is.
       release_unused_memory(device_.device);
@@ -251,12 +244,8 @@ class TorchEngine final : public Engine {
   }
 
   struct Planned {
-    std::span<const Request> requests;
-    std::span<const PreparedRequest> prepared;
-    const ImageSource& images;
+    RunInput input;
     const vision::ProcessorSettings& processor;
-    const RunEvents& events;
-    const std::stop_token& stop;
   };
 
   // To the process a GPU that fell off the bus is one more fault; the driver knows better.
@@ -271,32 +260,57 @@ class TorchEngine final : public Engine {
     return weights::torch_error("generating", error.message + " (NVML: GPU is lost)");
   }
 
-  // `good` becomes what this rank has to answer of it, `largest` the sequences of the pack that was
-  // begun last.
-  Status run_packs(const Planned& run, std::vector<std::size_t>& good, const PlannerLimits& limits,
+  // What is generated goes first, then what is scored: a plan of its own each. `good` becomes what
+  // this rank has to answer of it, `largest` the sequences of the pack that was begun last.
+  Status run_plans(const Planned& run, std::vector<std::size_t>& good, const PlannerLimits& limits,
                    std::int64_t& largest) {
-    std::vector<PlanRequest> plan_requests;
-    for (const std::size_t i : good) plan_requests.push_back(run.prepared[i].plan);
-    EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(plan_requests, limits));
+    const auto scores = [&](std::size_t i) { return run.input.requests[i].scoring.has_value(); };
+    std::vector<std::size_t> scored;
+    std::ranges::copy_if(good, std::back_inserter(scored), scores);
+    std::erase_if(good, scores);
+    EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> generating, plan_packs(run, good, limits));
+    EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> scoring, plan_packs(run, scored, limits));
+    good.insert(good.end(), scored.begin(), scored.end());
+    EVALCAR_RETURN_IF_ERROR(
+        run_packs<Generator>(run, std::move(generating),
+                             GeneratorOptions{reader_options(), options_.observe_logits}, largest));
+    return run_packs<Scorer>(run, std::move(scoring),
+                             ScorerOptions{reader_options(), options_.scored_rows}, largest);
+  }
+
+  // `chosen` becomes what of it is this rank's.
+  Result<std::vector<Pack>> plan_packs(const Planned& run, std::vector<std::size_t>& chosen,
+                                       const PlannerLimits& limits) const {
+    std::vector<PlanRequest> requests;
+    for (const std::size_t i : chosen) requests.push_back(run.input.prepared[i].plan);
+    EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(requests, limits));
     std::vector<std::size_t> mine;
     for (Pack& pack : packs) {
       for (Group& group : pack.groups) {
         for (std::size_t& request : group.requests) {
-          request = good[request];
+          request = chosen[request];
           mine.push_back(request);
         }
       }
     }
-    good = std::move(mine);
-    PictureQueue pictures(run.images, run.processor, picture_order(packs, run.requests, run.images),
-                          picture_options(run.events));
-    Generator generator(*model_, run.requests, run.prepared, run.images, pictures, run.events,
-                        run.stop, generator_options());
+    chosen = std::move(mine);
+    return packs;
+  }
+
+  template <typename Runner, typename Options>
+  Status run_packs(const Planned& run, std::vector<Pack> packs, Options options,
+                   std::int64_t& largest) {
+    if (packs.empty()) return {};
+    const RunInput& input = run.input;
+    PictureQueue pictures(input.images, run.processor,
+                          picture_order(packs, input.requests, input.images),
+                          picture_options(input.events));
+    Runner runner(*model_, input, pictures, std::move(options));
     for (std::size_t number = 0; number < packs.size(); ++number) {
-      if (run.stop.stop_requested()) return stopped();
+      if (input.stop.stop_requested()) return cancelled_run();
       largest = packs[number].sequences;
       if (options_.before_pack) options_.before_pack(largest);
-      EVALCAR_RETURN_IF_ERROR(generator.run_pack(number, std::move(packs[number])));
+      EVALCAR_RETURN_IF_ERROR(runner.run_pack(number, std::move(packs[number])));
     }
     return {};
   }
@@ -312,38 +326,7 @@ class TorchEngine final : public Engine {
   }
 
   // That, but for what memory does not allow.
-  Width width() const {
-    const Width full = full_width();
-    if (!shrunk_.has_value()) return full;
-    return {.sequences = std::min(full.sequences, shrunk_->sequences),
-            .prefill_tokens = std::min(full.prefill_tokens, shrunk_->prefill_tokens),
-            .patches = std::min(full.patches, shrunk_->patches)};
-  }
-
-  // Memory ran out with `sequences` together: halves everything that is computed together. Returns
-  // how many may go together now; 0: there is nothing left to halve.
-  std::int64_t shrink(std::int64_t sequences) {
-    const Width now = width();
-    const Width next{.sequences = std::max<std::int64_t>(1, sequences / 2),
-                     .prefill_tokens = std::min(
-                         now.prefill_tokens, std::max(kLeastPrefillTokens, now.prefill_tokens / 2)),
-                     .patches = std::min(now.patches, std::max(kLeastPatches, now.patches / 2))};
-    const bool least =
-        sequences <= 1 && next.prefill_tokens == now.prefill_tokens && next.patches == now.patches;
-    if (least) return 0;
-    shrunk_ = next;
-    return next.sequences;
-  }
-
-  // What took the memory may be gone: each run is twice as wide as the last one could be.
-  void widen() {
-    if (!shrunk_.has_value()) return;
-    const Width full = full_width();
-    shrunk_ = Width{2 * shrunk_->sequences, 2 * shrunk_->prefill_tokens, 2 * shrunk_->patches};
-    if (shrunk_->sequences >= full.sequences && shrunk_->prefill_tokens >= full.prefill_tokens &&
-        shrunk_->patches >= full.patches)
-      shrunk_.reset();
-  }
+  Width width() const { return fitting_.of(full_width()); }
 
   PlannerLimits planner_limits() const {
     const models::ModelInfo& info = model_->info();
@@ -373,14 +356,13 @@ class TorchEngine final : public Engine {
             .prepared = events.advanced};
   }
 
-  GeneratorOptions generator_options() const {
+  ReaderOptions reader_options() const {
     const Width now = width();
     return {.attention = attention_.kind,
             .dtype = dtype_,
             .device = device_.device,
             .prefill_tokens = now.prefill_tokens,
-            .patch_budget = now.patches,
-            .observe_logits = options_.observe_logits};
+            .patch_budget = now.patches};
   }
 
   EngineOptions options_;
@@ -388,7 +370,7 @@ class TorchEngine final : public Engine {
   AttentionChoice attention_;
   std::string told_;  // the last warning about it, not to be repeated for every checkpoint
   std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
-  std::optional<Width> shrunk_;  // what memory allowed, where that was less than asked for
+  FittingWidth fitting_;         // what memory allowed, where that was less than asked for
   at::ScalarType dtype_ = at::kFloat;
   std::optional<weights::Arena> arena_;
   std::unique_ptr<models::Model> model_;  // null: nothing is resident

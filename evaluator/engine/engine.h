@@ -1,4 +1,4 @@
-// The engine: a planned, offline, deterministic generator over resident weights.
+// The engine: a planned, offline, deterministic generator and scorer over resident weights.
 //
 // Everything is known before the run, so nothing is served: the caller hands over all requests with
 // all pictures, the planner (plan.h) groups requests that share pictures and prefixes and cuts them
@@ -33,6 +33,8 @@ struct EngineOptions {
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
   std::optional<int>
       picture_threads;  ///< that prepare pictures ahead; 0 = none; absent = by the device
+  /// Scored rows whose scores over the vocabulary are in memory at once; 0 = by the vocabulary.
+  std::int64_t scored_rows = 0;
   bool share_prefixes =
       true;  ///< a prefix that requests share is computed once; answers are the same
   /// This engine answers its share of every run's requests; the engines of the other ranks, given
@@ -59,20 +61,48 @@ struct GenerationSettings {
   std::uint64_t seed = 0;
 };
 
+/// Tokens [begin, end) of a sequence.
+struct TokenSpan {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// What is asked in place of an answer: how likely given tokens are.
+struct Scoring {
+  /// Tokens of the request itself, each given all before it: teacher-forced. Ascending, none
+  /// empty, from token 1 on.
+  std::vector<TokenSpan> spans;
+  /// What may follow the request's tokens, none empty, without pictures. The request's tokens are
+  /// read once, and each continuation goes on from there.
+  std::vector<std::vector<std::int32_t>> continuations;
+};
+
 struct Request {
   std::vector<std::int32_t> tokens;  ///< the whole prompt; each picture's placeholder id repeated
                                      ///< PreparedSize::tokens times
   std::vector<std::size_t>
       images;  ///< indices into the pictures of the run, in order of appearance
   GenerationSettings generation;
+  /// Set: nothing is generated (`generation` does not count), the tokens that it names are scored.
+  std::optional<Scoring> scoring = {};
   /// Names what is asked, for draws (temperature > 0): equal seeds and streams draw alike, whatever
   /// else is in the run.
   std::uint64_t stream = 0;
 };
 
+/// How likely a span or a continuation is: log_softmax in float32 of each of its tokens' scores,
+/// summed in float64 in their order.
+struct Score {
+  double log_likelihood = 0;  ///< natural logarithm; finite
+  std::int64_t tokens = 0;
+  bool is_greedy = false;  ///< each token has the highest score; of equal ones the lowest id
+};
+
 struct Answer {
   std::vector<std::int32_t> tokens;  ///< without the stop token
   bool stopped = false;              ///< a stop token came; else max_new_tokens was reached
+  /// Of a request with `scoring`: its spans, then its continuations.
+  std::vector<Score> scores = {};
 };
 
 /// Called with a request's index and its answer, or with what is wrong with that request alone.

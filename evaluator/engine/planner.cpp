@@ -105,8 +105,7 @@ std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b) {
     common = a.images[i].first;  // the same placeholders, for another picture
     break;
   }
-  const auto shorter = static_cast<std::int64_t>(std::min(a.tokens.size(), b.tokens.size()));
-  return std::max<std::int64_t>(0, std::min(common, shorter - 1));
+  return std::min({common, a.most_shared(), b.most_shared()});
 }
 
 Status check_fits(const PlanRequest& request, const PlannerLimits& limits) {
@@ -123,8 +122,10 @@ Status check_fits(const PlanRequest& request, const PlannerLimits& limits) {
       ErrorCode::kUnavailable,
       "out of memory: " + std::to_string(request.need()) + " cache positions are needed (" +
           std::to_string(request.tokens.size()) + " of the prompt, " +
-          std::to_string(request.max_new_tokens) + " to generate), and there is room for " +
-          std::to_string(limits.max_positions));
+          (request.branch_tokens > 0
+               ? std::to_string(request.branch_tokens) + " of its continuations"
+               : std::to_string(request.max_new_tokens) + " to generate") +
+          "), and there is room for " + std::to_string(limits.max_positions));
   error.retryable = false;
   return error;
 }

@@ -2,7 +2,9 @@
 // over lengths and tokens, without libtorch: the same requests give the same plan on every machine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,9 +22,19 @@ struct PlanRequest {
   std::span<const std::int32_t> tokens;
   std::vector<PlannedImage> images;  ///< in order of appearance
   std::int64_t max_new_tokens = 0;
+  std::int64_t branch_tokens = 0;  ///< of continuations that are scored, behind the tokens
+  /// Tokens before this one may be shared with other requests; absent: all but the last.
+  std::optional<std::int64_t> own_from = {};
 
   /// Cache positions that the sequence may need.
-  std::int64_t need() const { return static_cast<std::int64_t>(tokens.size()) + max_new_tokens; }
+  std::int64_t need() const {
+    return static_cast<std::int64_t>(tokens.size()) + max_new_tokens + branch_tokens;
+  }
+  /// At least one token is the request's own, to start from.
+  std::int64_t most_shared() const {
+    return std::max<std::int64_t>(0,
+                                  own_from.value_or(static_cast<std::int64_t>(tokens.size()) - 1));
+  }
 };
 
 struct PlannerLimits {
@@ -48,8 +60,8 @@ struct Pack {
   std::int64_t capacity = 0;
 };
 
-/// Length of the prefix that two prompts have in common, pictures included; at most one token less
-/// than the shorter one, so that each has a token of its own to start from.
+/// Length of the prefix that two prompts have in common, pictures included; at most as much as both
+/// may share.
 std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b);
 
 /// kUnavailable if the request needs more positions than there are: "out of memory" (for good: a

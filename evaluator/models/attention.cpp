@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_put.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_not.h>
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -57,6 +59,24 @@ at::Tensor causal_mask(const Segment& segment, std::int64_t window, at::TensorOp
   return window == 0 ? ahead : ahead + hidden.tril(segment.start - window);
 }
 
+// The same where the sequence branches. A window counts places of the sequence: those of a branch
+// follow the shared ones, wherever in the slot it lies.
+at::Tensor branch_mask(const Segment& segment, std::int64_t window, at::TensorOptions options) {
+  const at::TensorOptions places = options.dtype(at::kLong);
+  const std::int64_t total = segment.start + segment.length;
+  const at::Tensor own = int64_tensor(segment.own, options.device()).unsqueeze(1);
+  const at::Tensor row = at::arange(segment.start, total, places).unsqueeze(1);
+  const at::Tensor key = at::arange(total, places).unsqueeze(0);
+  const at::Tensor is_shared = key < segment.shared;
+  at::Tensor hidden = (key > row).logical_or((key < own).logical_and(is_shared.logical_not()));
+  if (window > 0) {
+    const at::Tensor behind_row = at::where(is_shared, row - own + segment.shared - key, row - key);
+    hidden = hidden.logical_or(behind_row >= window);
+  }
+  return at::zeros(hidden.sizes(), options)
+      .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+}
+
 }  // namespace
 
 std::string_view attention_name(AttentionKind kind) {
@@ -88,6 +108,10 @@ CachedAttention::Masks CachedAttention::masks(std::int64_t window) const {
     for (const Segment& segment : segments_) {
       // A prompt from its first token on needs no mask: the fused kernel knows "causal".
       const bool within = window == 0 || segment.start + segment.length <= window;
+      if (!segment.own.empty()) {
+        made.push_back(branch_mask(segment, within ? 0 : window, options));
+        continue;
+      }
       const bool fused = kind_ == AttentionKind::kSdpa && segment.start == 0 && within;
       made.push_back(fused ? at::Tensor() : causal_mask(segment, within ? 0 : window, options));
     }
@@ -111,6 +135,7 @@ bool CachedAttention::is_decode() const {
     const Segment& segment = segments_[i];
     const auto index = static_cast<std::int64_t>(i);
     if (segment.length != 1 || segment.slot != index || segment.row != index) return false;
+    if (!segment.own.empty()) return false;
   }
   return true;
 }

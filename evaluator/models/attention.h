@@ -35,6 +35,12 @@ struct Segment {
   std::int64_t start = 0;
   std::int64_t length = 0;
   std::int64_t row = 0;
+  /// Where the sequence branches: behind its first `shared` positions the slot holds branches one
+  /// after the other, each of which goes on from there. own[i] is the position at which the branch
+  /// of the segment's row i begins; the row sees the shared positions and its own branch up to
+  /// itself. Empty: one line, each row sees all before it.
+  std::int64_t shared = 0;
+  std::vector<std::int64_t> own = {};
 };
 
 /// Causal attention of a packed batch over the cache. Made once per batch, used in every layer. The

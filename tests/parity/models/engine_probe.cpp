@@ -10,11 +10,13 @@
 //       "cancel_after": N,
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
-//                               "temperature", "top_p", "top_k", "seed", "stream"}, …]}, …]}, …]}
+//                               "temperature", "top_p", "top_k", "seed", "stream",
+//                               "spans": [[begin, end], …], "continuations": [[token, …], …]}, …]},
+//                               …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
-// "answers": [{tokens, stopped}], "order": […], "shrunk": [N, …], "seconds": […], "peak_rss_bytes":
-// N} or {"error": {code, message}}]}. The logits file holds float32 (step, vocab) of request 0,
-// then of request 1, ….
+// "answers": [{tokens, stopped, scores: [[log-likelihood, tokens, greedy], …]}], "order": […],
+// "shrunk": [N, …], "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}. The
+// logits file holds float32 (step, vocab) of request 0, then of request 1, ….
 
 #include <c10/util/Exception.h>
 
@@ -49,6 +51,12 @@ engine::Request request_of(const json& source) {
   generation.top_p = source.value("top_p", 1.0);
   generation.top_k = source.value("top_k", std::int64_t{0});
   generation.seed = source.value("seed", std::uint64_t{0});
+  if (source.contains("spans") || source.contains("continuations")) {
+    auto& scoring = request.scoring.emplace();
+    for (const json& span : source.value("spans", json::array()))
+      scoring.spans.push_back({span.at(0), span.at(1)});
+    scoring.continuations = source.value("continuations", std::vector<std::vector<std::int32_t>>{});
+  }
   return request;
 }
 
@@ -107,6 +115,7 @@ class Probe {
     options.batch_size = given.value("batch_size", std::int64_t{0});
     options.threads = given.value("threads", 0);
     options.prefill_tokens = given.value("prefill_tokens", std::int64_t{0});
+    options.scored_rows = given.value("scored_rows", std::int64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
     if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
     options.share_prefixes = given.value("share_prefixes", true);
@@ -215,6 +224,9 @@ class Probe {
         return;
       }
       result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
+      for (const engine::Score& score : answer->scores)
+        result["answers"][index]["scores"].push_back(
+            {score.log_likelihood, score.tokens, score.is_greedy});
       if (++answered == cancel_after) stop.request_stop();
     };
     events.shrunk = [&](std::int64_t most, const std::string&) {

@@ -141,11 +141,33 @@ Result<Source> find_source(const FileSystem& files, const std::string& dir,
                         "one; copy it from the base model if the trainer does not save it");
 }
 
+// transformers' \{%-?\s*generation\s*-?%\} over the source.
+bool has_generation_tag(std::string_view source) {
+  const auto skip_blanks = [&](std::size_t at) {
+    while (at < source.size() &&
+           std::string_view(" \t\r\n\f\v").find(source[at]) != std::string_view::npos)
+      ++at;
+    return at;
+  };
+  for (std::size_t at = source.find("{%"); at != std::string_view::npos;
+       at = source.find("{%", at + 1)) {
+    std::size_t next = at + 2;
+    if (source.substr(next).starts_with("-")) ++next;
+    next = skip_blanks(next);
+    if (!source.substr(next).starts_with("generation")) continue;
+    next = skip_blanks(next + std::string_view("generation").size());
+    if (source.substr(next).starts_with("%}") || source.substr(next).starts_with("-%}"))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct ChatTemplate::State {
   std::string name;
   jinja::Block block;
+  bool marks_answers = false;
   std::map<std::string, std::string> special_tokens;  // "bos_token", …: variables of the template
 };
 
@@ -166,6 +188,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_vi
   auto state = std::make_unique<State>();
   state->name = name;
   state->block = std::move(block).value();
+  state->marks_answers = has_generation_tag(source);
   return ChatTemplate(std::move(state));
 }
 
@@ -185,7 +208,21 @@ Result<std::string> ChatTemplate::render(const std::vector<Message>& messages,
   return render_json(variables.dump());
 }
 
+bool ChatTemplate::marks_answers() const { return state_->marks_answers; }
+
+Result<ChatTemplate::Marked> ChatTemplate::render_marked(const std::vector<Message>& messages,
+                                                         ContentForm form) const {
+  EVALCAR_ASSIGN_OR_RETURN(Json list, json_of(messages, form));
+  const Json variables = {{"messages", std::move(list)}, {"add_generation_prompt", false}};
+  return run(variables.dump(), /*mark=*/true);
+}
+
 Result<std::string> ChatTemplate::render_json(std::string_view variables_json) const {
+  EVALCAR_ASSIGN_OR_RETURN(Marked rendered, run(variables_json, /*mark=*/false));
+  return std::move(rendered.text);
+}
+
+Result<ChatTemplate::Marked> ChatTemplate::run(std::string_view variables_json, bool mark) const {
   Json variables;
   try {
     variables = Json::parse(variables_json);
@@ -196,19 +233,20 @@ Result<std::string> ChatTemplate::render_json(std::string_view variables_json) c
   if (!variables.is_object())
     return make_error(ErrorCode::kInvalidArgument, "template variables: not a JSON object");
   Runtime runtime;
-  std::string text;
+  Marked rendered;
   {
     jinja::Interpreter interpreter(runtime, std::time(nullptr));
+    if (mark) interpreter.note_generation(rendered.answers);
     for (const char* name : {"tools", "documents"}) interpreter.set_variable(name, jinja::None{});
     for (const auto& [name, token] : state_->special_tokens) interpreter.set_variable(name, token);
     for (const auto& [name, value] : variables.items())
       interpreter.set_variable(name, value_of(runtime, value, 0));
-    text = interpreter.render(state_->block);
+    rendered.text = interpreter.render(state_->block);
   }
   if (runtime.failed())
     return make_error(ErrorCode::kInvalidArgument,
                       "chat template " + state_->name + ", " + runtime.error());
-  return text;
+  return rendered;
 }
 
 }  // namespace evalcar::text

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "store/base/file_system.h"
@@ -47,6 +48,15 @@ class ChatTemplate {
   /// for a picture in a content of kText.
   Result<std::string> render(const std::vector<Message>& messages, bool add_generation_prompt,
                              ContentForm form = ContentForm::kParts) const;
+  struct Marked {
+    std::string text;
+    std::vector<std::pair<std::size_t, std::size_t>> answers;  ///< bytes [first, second) of `text`
+  };
+  /// Whether the template says by {% generation %} what the assistant's answers are.
+  bool marks_answers() const;
+  /// render() without a generation prompt, and what the generation blocks put out. kInvalidArgument
+  /// where such a block stands inside a macro or a captured block: its place is not known then.
+  Result<Marked> render_marked(const std::vector<Message>& messages, ContentForm form) const;
   /// The same with the variables as one JSON object ("messages", "add_generation_prompt", "tools",
   /// …): for tests and tools.
   Result<std::string> render_json(std::string_view variables_json) const;
@@ -54,6 +64,7 @@ class ChatTemplate {
  private:
   struct State;
   explicit ChatTemplate(std::unique_ptr<State> state);
+  Result<Marked> run(std::string_view variables_json, bool mark) const;
   std::unique_ptr<State> state_;
 };
 

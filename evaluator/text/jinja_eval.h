@@ -36,6 +36,9 @@ class Interpreter {
   void set_variable(const std::string& name, Value value) {
     root_.variables[name] = std::move(value);
   }
+  /// render() adds what generation blocks put out, as bytes [first, second) of the output. The list
+  /// must outlive it.
+  void note_generation(std::vector<std::pair<std::size_t, std::size_t>>& spans) { spans_ = &spans; }
   /// The output; of no use if the runtime has failed.
   std::string render(const Block& block);
 
@@ -55,6 +58,7 @@ class Interpreter {
   Flow run_for(const Statement& statement);
   void run_call_block(const Statement& statement);
   void run_with(const Statement& statement);
+  Flow run_generation(const Statement& statement);
   std::string capture(const Block& block);
   Value through_filters(const Expression* filters, Value input);
   void assign(const Target& target, const Value& value);
@@ -80,6 +84,8 @@ class Interpreter {
   Frame globals_, root_;
   Frame* frame_ = &root_;
   std::string* out_ = nullptr;
+  int captures_ = 0;  // outputs that are open, one in the other
+  std::vector<std::pair<std::size_t, std::size_t>>* spans_ = nullptr;
   std::vector<std::unique_ptr<Frame>> kept_frames_;
   const Value* filter_input_ = nullptr;  // of filters that have no expression before them
 };

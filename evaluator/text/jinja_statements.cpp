@@ -1,5 +1,6 @@
 // The statement half of the interpreter.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "evaluator/text/jinja_eval.h"
@@ -66,10 +67,27 @@ Interpreter::Interpreter(Runtime& runtime, std::time_t now) : runtime_(runtime),
 
 std::string Interpreter::render(const Block& block) { return capture(block); }
 
+Interpreter::Flow Interpreter::run_generation(const Statement& statement) {
+  const Scope scope(*this, frame_);
+  if (spans_ == nullptr) return run(statement.body);
+  if (captures_ != 1) {
+    runtime_.fail("line " + std::to_string(statement.line) +
+                  ": a generation block inside a macro or a captured block: where its output "
+                  "stands is not known");
+    return Flow::kNext;
+  }
+  const std::size_t begin = out_->size();
+  const Flow flow = run(statement.body);
+  spans_->emplace_back(begin, out_->size());
+  return flow;
+}
+
 std::string Interpreter::capture(const Block& block) {
   std::string text;
   std::string* const outer = std::exchange(out_, &text);
+  ++captures_;
   run(block);
+  --captures_;
   out_ = outer;
   return text;
 }
@@ -134,10 +152,8 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
     case Kind::kWith:
       run_with(statement);
       break;
-    case Kind::kScope: {
-      const Scope scope(*this, frame_);
-      return run(statement.body);
-    }
+    case Kind::kScope:
+      return run_generation(statement);
     case Kind::kBreak:
       return Flow::kBreak;
     case Kind::kContinue:

@@ -65,7 +65,7 @@ struct Tokenizer::State {
   std::vector<NormalForm> forms;
   AddedTokens added;
   bool split_special_tokens = false;
-  std::optional<std::int32_t> eos, pad;
+  std::optional<std::int32_t> bos, eos, pad;
   Surroundings around;
 
   // Ids of pieces seen before. Whoever finds it in use goes without.
@@ -190,6 +190,7 @@ Result<Tokenizer> Tokenizer::parse(const std::string& tokenizer_json,
   };
   tokenizer.state_->eos = named("eos_token");
   tokenizer.state_->pad = named("pad_token");
+  tokenizer.state_->bos = named("bos_token");
 
   Surroundings& around = tokenizer.state_->around;
   // As in transformers, add_bos_token and add_eos_token of tokenizer_config.json do not count
@@ -206,7 +207,8 @@ Result<Tokenizer> Tokenizer::parse(const std::string& tokenizer_json,
   return tokenizer;
 }
 
-Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const {
+Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
+                                                    bool add_special_tokens) const {
   if (text.size() > kMaxTextBytes)
     return make_error(ErrorCode::kInvalidArgument,
                       "a text of " + std::to_string(text.size()) + " bytes; at most " +
@@ -217,7 +219,8 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const
     text = repaired;
   }
   const std::unique_lock lock(state_->cache_mutex, std::try_to_lock);
-  std::vector<std::int32_t> ids = state_->around.before;
+  std::vector<std::int32_t> ids;
+  if (add_special_tokens) ids = state_->around.before;
   for (const Section& section : state_->added.cut(text, false, state_->split_special_tokens)) {
     if (section.id >= 0) {
       ids.push_back(section.id);
@@ -226,7 +229,8 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const
           text.substr(section.begin, section.end - section.begin), lock.owns_lock(), ids));
     }
   }
-  ids.insert(ids.end(), state_->around.after.begin(), state_->around.after.end());
+  if (add_special_tokens)
+    ids.insert(ids.end(), state_->around.after.begin(), state_->around.after.end());
   return ids;
 }
 
@@ -256,6 +260,7 @@ bool Tokenizer::is_special(std::int32_t id) const {
 }
 
 std::optional<std::int32_t> Tokenizer::eos_id() const { return state_->eos; }
+std::optional<std::int32_t> Tokenizer::bos_id() const { return state_->bos; }
 std::optional<std::int32_t> Tokenizer::pad_id() const { return state_->pad; }
 
 std::int32_t Tokenizer::size() const {

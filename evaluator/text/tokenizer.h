@@ -32,14 +32,17 @@ class Tokenizer {
 
   /// Ids of the text; special tokens in it are recognised. Those of the post-processor (Llama 3's
   /// BOS) are put around it, as with add_special_tokens=True, which is what a transformers
-  /// processor does with the text of a chat template. Invalid UTF-8 is replaced by U+FFFD.
-  Result<std::vector<std::int32_t>> encode(std::string_view text) const;
+  /// processor does with the text of a chat template; without them where `add_special_tokens` is
+  /// false. Invalid UTF-8 is replaced by U+FFFD.
+  Result<std::vector<std::int32_t>> encode(std::string_view text,
+                                           bool add_special_tokens = true) const;
   /// Text of the ids, as batch_decode(skip_special_tokens=skip_special,
   /// clean_up_tokenization_spaces=False).
   std::string decode(std::span<const std::int32_t> ids, bool skip_special) const;
   std::optional<std::int32_t> id_of(std::string_view token) const;
   bool is_special(std::int32_t id) const;
   std::optional<std::int32_t> eos_id() const;  ///< tokenizer_config.json's eos_token
+  std::optional<std::int32_t> bos_id() const;
   std::optional<std::int32_t> pad_id() const;
   std::int32_t size() const;  ///< ids are 0 … size()-1
 

@@ -5,6 +5,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <string>
+#include <vector>
+
+#include "evaluator/text/answer_spans.h"
 
 using Catch::Matchers::ContainsSubstring;
 using evalcar::Error;
@@ -13,6 +16,7 @@ using evalcar::text::ChatTemplate;
 using evalcar::text::Content;
 using evalcar::text::ContentForm;
 using evalcar::text::Message;
+using evalcar::text::render_with_answers;
 
 namespace {
 
@@ -190,4 +194,77 @@ TEST_CASE("variables must be one JSON object") {
   CHECK_FALSE(render("x", "[1]").has_value());
   CHECK_FALSE(render("x", "{").has_value());
   CHECK(render("{{ a }}{{ tools }}", R"({"a": 1})").value() == "1None");
+}
+
+namespace {
+
+constexpr const char* kChat =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}|{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+std::vector<Message> two_turns() {
+  const auto say = [](const char* role, const char* text) {
+    return Message{role, {{Content::Type::kText, text}}};
+  };
+  return {say("user", "q"), say("assistant", "one"), say("user", "r"), say("assistant", "two")};
+}
+
+std::vector<std::string> answers_in(const ChatTemplate::Marked& marked) {
+  std::vector<std::string> found;
+  for (const auto& [begin, end] : marked.answers)
+    found.push_back(marked.text.substr(begin, end - begin));
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("an answer is what the template adds behind its generation prompt") {
+  const auto parsed = ChatTemplate::parse(kChat, "t");
+
+  const auto all = render_with_answers(*parsed, two_turns(), ContentForm::kText, false);
+  const auto last = render_with_answers(*parsed, two_turns(), ContentForm::kText, true);
+
+  CHECK(answers_in(all.value()) == std::vector<std::string>{"one|", "two|"});
+  CHECK(answers_in(last.value()) == std::vector<std::string>{"two|"});
+}
+
+TEST_CASE("generation blocks say what an answer is") {
+  const auto parsed = ChatTemplate::parse(
+      "{% for m in messages %}{% if m.role == 'assistant' %}A:{%- generation %}{{ m.content }}"
+      "{%- endgeneration %};{% else %}U;{% endif %}{% endfor %}",
+      "t");
+  REQUIRE(parsed->marks_answers());
+  CHECK_FALSE(ChatTemplate::parse(kChat, "t")->marks_answers());
+
+  const auto all = render_with_answers(*parsed, two_turns(), ContentForm::kText, false);
+
+  CHECK(all->text == "U;A:one;U;A:two;");
+  CHECK(answers_in(*all) == std::vector<std::string>{"one", "two"});
+}
+
+TEST_CASE("a template that renders earlier answers otherwise is refused, but for its last answer") {
+  const auto parsed = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role }}:{{ m.content if loop.last or m.role == 'user' else '-' "
+      "}};"
+      "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}",
+      "t");
+
+  const auto all = render_with_answers(*parsed, two_turns(), ContentForm::kText, false);
+  const auto last = render_with_answers(*parsed, two_turns(), ContentForm::kText, true);
+
+  REQUIRE_FALSE(all.has_value());
+  CHECK_THAT(all.error().message, ContainsSubstring("message 1: the chat template renders it"));
+  CHECK(answers_in(last.value()) == std::vector<std::string>{"two;"});
+}
+
+TEST_CASE("a generation block inside a macro is refused where its place is asked for") {
+  const auto parsed = ChatTemplate::parse(
+      "{% macro say(x) %}{% generation %}{{ x }}{% endgeneration %}{% endmacro %}"
+      "{% for m in messages %}{{ say(m.content) }}{% endfor %}",
+      "t");
+
+  CHECK(parsed->render(two_turns(), false, ContentForm::kText).value() == "qonertwo");
+  const auto marked = parsed->render_marked(two_turns(), ContentForm::kText);
+  REQUIRE_FALSE(marked.has_value());
+  CHECK_THAT(marked.error().message, ContainsSubstring("inside a macro"));
 }

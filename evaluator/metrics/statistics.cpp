@@ -90,6 +90,31 @@ std::optional<double> clustered_stderr(std::span<const double> values,
   return std::sqrt(std::max(0.0, squares / (n - 1) / n + cross / (n * n)));
 }
 
+double ratio(std::span<const double> values, std::span<const double> weights) {
+  double sum = 0;
+  double weight = 0;
+  for (const double v : values) sum += v;
+  for (const double w : weights) weight += w;
+  return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::optional<double> ratio_stderr(std::span<const double> values, std::span<const double> weights,
+                                   std::span<const std::string> clusters) {
+  if (values.size() != weights.size() || values.size() != clusters.size()) return std::nullopt;
+  const double mean_ratio = ratio(values, weights);
+  double weight = 0;
+  std::map<std::string, double> of_cluster;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    weight += weights[i];
+    of_cluster[clusters[i]] += values[i] - mean_ratio * weights[i];
+  }
+  if (of_cluster.size() < 2 || !(weight > 0)) return std::nullopt;
+  double squares = 0;
+  for (const auto& [name, difference] : of_cluster) squares += difference * difference;
+  const auto count = static_cast<double>(of_cluster.size());
+  return std::sqrt(squares * count / (count - 1)) / weight;
+}
+
 double exact_mean(std::span<const double> values) {
   constexpr std::size_t kMost = 1024;
   const auto fits = [](double v) {

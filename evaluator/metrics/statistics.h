@@ -24,6 +24,15 @@ std::optional<double> clt_stderr(std::span<const double> values);
 std::optional<double> clustered_stderr(std::span<const double> values,
                                        std::span<const std::string> clusters);
 
+/// Σ values / Σ weights, added in order. NaN for nothing.
+double ratio(std::span<const double> values, std::span<const double> weights);
+
+/// Standard error of ratio() over documents that differ in weight (a loss per token): that of its
+/// linearisation, the values less ratio · weights, summed by cluster (Cochran, Sampling Techniques,
+/// 6.3; the clustered error above, with tokens as the samples). Absent for fewer than two clusters.
+std::optional<double> ratio_stderr(std::span<const double> values, std::span<const double> weights,
+                                   std::span<const std::string> clusters);
+
 /// Python's statistics.mean: the exact sum over n, rounded once. For 0 <= values <= 1 and at most
 /// 1,024 of them; beyond that it is mean().
 double exact_mean(std::span<const double> values);

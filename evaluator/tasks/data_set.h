@@ -32,6 +32,8 @@ class DataSet {
   /// The encoded pictures of a column: one, or several if it holds a list; none for null.
   virtual Result<std::vector<std::string>> images(std::int64_t doc_id,
                                                   std::string_view column) const = 0;
+  /// A picture that a text of the document names: a path relative to its data file, or a data: URL.
+  virtual Result<std::string> named_image(std::int64_t doc_id, std::string_view name) const = 0;
   /// File names, sizes and XXH3 of what identifies the content.
   virtual const std::string& fingerprint() const = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "evaluator/metrics/python_text.h"
 #include "evaluator/metrics/text_scorers.h"
+#include "evaluator/tasks/request_definition.h"
 #include "evaluator/tasks/toml_reader.h"
 #include "store/base/text.h"
 
@@ -13,7 +14,15 @@ namespace {
 const Names kScorers = {"anls", "contains", "exact_match", "mme", "mmmu", "vqa"};
 const Names kBuilders = {"mme", "mmmu"};
 const Names kSamplers = {"default", "first_n"};
-const Names kAggregations = {"mean", "mme", "mmmu", "none"};
+const Names kAggregations = {"bits_per_byte",
+                             "mean",
+                             "mme",
+                             "mmmu",
+                             "none",
+                             "perplexity",
+                             "token_mean",
+                             "token_perplexity",
+                             "weighted_perplexity"};
 
 void read_data(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* data = reader.table(root, "data", "the file", true);
@@ -43,7 +52,9 @@ void read_data(TomlReader& reader, const toml::table& root, Definition& out) {
 }
 
 void read_columns(TomlReader& reader, const toml::table& root, Definition& out) {
-  const toml::table* columns = reader.table(root, "columns", "the file", true);
+  const bool needs_target =
+      out.file.request.kind != RequestKind::kLoss && out.file.request.kind != RequestKind::kRolling;
+  const toml::table* columns = reader.table(root, "columns", "the file", needs_target);
   if (columns == nullptr) return;
   reader.only(*columns, "[columns]", {"images", "target", "target_text", "cluster"});
   out.image_columns = reader.strings(*columns, "images", "[columns]");
@@ -51,6 +62,13 @@ void read_columns(TomlReader& reader, const toml::table& root, Definition& out) 
   if (columns->get("target_text") != nullptr)
     out.target_text = reader.string(*columns, "target_text", "[columns]", false);
   out.cluster_column = reader.string(*columns, "cluster", "[columns]", false);
+  if (!needs_target) {
+    if (columns->get("target") != nullptr || columns->get("target_text") != nullptr)
+      reader.problem(columns->source(), "[columns] has a target, and a request of kind " +
+                                            quoted(kind_name(out.file.request.kind)) +
+                                            " compares with none");
+    return;
+  }
   if (out.target_column.empty() == !out.target_text.has_value()) {
     reader.problem(
         columns->source(),
@@ -116,8 +134,15 @@ void check_variants(TomlReader& reader, const toml::table& at, const PromptDefin
 }
 
 void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
-  const toml::table* prompt = reader.table(root, "prompt", "the file", true);
+  const RequestKind kind = out.file.request.kind;
+  const toml::table* prompt = reader.table(root, "prompt", "the file", kind != RequestKind::kLoss);
   if (prompt == nullptr) return;
+  if (kind == RequestKind::kLoss) {
+    reader.problem(prompt->source(),
+                   "[prompt]: a request of kind \"loss\" has its conversation in a column "
+                   "([request] messages), and no prompt");
+    return;
+  }
   reader.only(*prompt, "[prompt]", {"text", "builder", "variants"});
   out.prompt.text = reader.string(*prompt, "text", "[prompt]", false);
   out.prompt.builder = reader.one_of(*prompt, "builder", "[prompt]", false, kBuilders);
@@ -126,7 +151,13 @@ void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
         prompt->source(),
         "[prompt] needs one of \"text\" (a template) and \"builder\" (" + list_of(kBuilders) + ")");
   }
+  if (kind == RequestKind::kRolling && !out.image_columns.empty())
+    reader.problem(prompt->source(),
+                   "a request of kind \"rolling\" reads text alone, and [columns] "
+                   "names images");
   check_template(reader, *prompt, out.prompt.text);
+  for (const std::string& choice : out.file.request.choices)
+    check_template(reader, *prompt, choice);
   const toml::table* variants = reader.table(*prompt, "variants", "[prompt]", false);
   if (variants == nullptr) return;
   for (const auto& [key, node] : *variants) {
@@ -163,6 +194,13 @@ void check_fewshot(TomlReader& reader, const toml::table& table, const FewShotDe
   if (fewshot.split.find("..") != std::string::npos || fewshot.split.starts_with("/")) {
     reader.problem(table.source(), quoted(fewshot.split) +
                                        " in [fewshot] must be a plain name inside the data folder");
+  }
+  if (out.file.request.kind != RequestKind::kGenerate) {
+    reader.problem(table.source(),
+                   "[fewshot] goes with answers that are generated, not with a "
+                   "request of kind " +
+                       quoted(kind_name(out.file.request.kind)) +
+                       "; num = 0 says that there are never any examples");
   }
   if (!out.image_columns.empty()) {
     reader.problem(table.source(),
@@ -216,9 +254,37 @@ Names metrics_of_scorer(const std::string& scorer) {
   return {"exact_match"};
 }
 
+Names metric_names(const Definition& definition) {
+  if (definition.file.request.kind == RequestKind::kGenerate)
+    return metrics_of_scorer(definition.scorer.name);
+  Names names;
+  for (const KnownMetric& metric : metrics_of(definition.file.request.kind))
+    names.emplace_back(metric.name);
+  return names;
+}
+
+// How a metric is put together, and which way is better, where the file does not say.
+MetricDefinition usual_metric(const Definition& definition, const std::string& name) {
+  for (const KnownMetric& metric : metrics_of(definition.file.request.kind)) {
+    if (metric.name == name) return {name, metric.aggregation, metric.higher_is_better, {}};
+  }
+  const std::string& scorer = definition.scorer.name;
+  const bool own = scorer == "mme" || scorer == "mmmu";
+  return {name, name == "submission" ? "none" : (own ? scorer : "mean"), true, {}};
+}
+
 void read_scorer(TomlReader& reader, const toml::table& root, Definition& out) {
-  const toml::table* scorer = reader.table(root, "scorer", "the file", true);
-  if (scorer == nullptr) return;
+  const bool generates = out.file.request.kind == RequestKind::kGenerate;
+  const toml::table* scorer = reader.table(root, "scorer", "the file", generates);
+  if (!generates) {
+    out.scorer.name = out.file.scorer = kind_name(out.file.request.kind);
+    if (scorer != nullptr)
+      reader.problem(scorer->source(), "[scorer]: a request of kind " + quoted(out.scorer.name) +
+                                           " is scored by its likelihoods; [[metrics]] chooses "
+                                           "among " +
+                                           list_of(metric_names(out)));
+  }
+  if (scorer == nullptr || !generates) return;
   out.scorer.name = reader.one_of(*scorer, "name", "[scorer]", true, kScorers);
   out.file.scorer = out.scorer.name;
   Names known = {"name"};
@@ -245,13 +311,16 @@ void read_scorer(TomlReader& reader, const toml::table& root, Definition& out) {
 }
 
 void read_metrics(TomlReader& reader, const toml::table& root, Definition& out) {
-  const Names possible = metrics_of_scorer(out.scorer.name);
-  const bool own = out.scorer.name == "mme" || out.scorer.name == "mmmu";
-  const std::string usual = own ? out.scorer.name : "mean";
+  const Names possible = metric_names(out);
   const toml::node* node = root.get("metrics");
   if (node == nullptr) {
-    out.metrics.push_back({possible.front(), usual, true, {}});
-    if (out.scorer.name == "mme") out.metrics.push_back({possible.back(), usual, true, {}});
+    out.metrics.push_back(usual_metric(out, possible.front()));
+    if (out.scorer.name == "mme") out.metrics.push_back(usual_metric(out, possible.back()));
+    if (out.file.request.kind == RequestKind::kGenerate) return;
+    for (std::size_t i = 1; i < possible.size(); ++i) {
+      // How often the right choice is the greedy one is told where it is asked for.
+      if (possible[i] != "exact_match") out.metrics.push_back(usual_metric(out, possible[i]));
+    }
     return;
   }
   const auto* list = node->as_array();
@@ -267,15 +336,16 @@ void read_metrics(TomlReader& reader, const toml::table& root, Definition& out) 
     }
     MetricDefinition metric;
     metric.name = reader.one_of(*table, "name", "[[metrics]]", true, possible);
+    const MetricDefinition usual = usual_metric(out, metric.name);
     metric.aggregation = reader.one_of(*table, "aggregation", "[[metrics]]", false, kAggregations);
-    if (metric.aggregation.empty())
-      metric.aggregation = metric.name == "submission" ? "none" : usual;
-    if (!metric.name.empty() && metric.name != "submission" && metric.aggregation != usual) {
-      reader.problem(table->source(),
-                     "metric " + quoted(metric.name) + " is aggregated by " + quoted(usual));
+    if (metric.aggregation.empty()) metric.aggregation = usual.aggregation;
+    if (!metric.name.empty() && metric.name != "submission" &&
+        metric.aggregation != usual.aggregation) {
+      reader.problem(table->source(), "metric " + quoted(metric.name) + " is aggregated by " +
+                                          quoted(usual.aggregation));
     }
     metric.higher_is_better =
-        reader.boolean(*table, "higher_is_better", "[[metrics]]").value_or(true);
+        reader.boolean(*table, "higher_is_better", "[[metrics]]").value_or(usual.higher_is_better);
     metric.extra =
         reader.settings(*table, "[[metrics]]", {"name", "aggregation", "higher_is_better"});
     for (const auto& [key, setting] : metric.extra) {
@@ -303,8 +373,8 @@ void read_aliases(TomlReader& reader, const toml::table& root, Definition& out) 
 
 void read_head(TomlReader& reader, const toml::table& root, Definition& out) {
   reader.only(root, "the file",
-              {"task", "version", "groups", "data", "columns", "prompt", "fewshot", "generation",
-               "scorer", "metrics", "aliases"});
+              {"task", "version", "groups", "data", "columns", "request", "prompt", "fewshot",
+               "generation", "scorer", "metrics", "aliases"});
   out.file.name = reader.string(root, "task", "the file", true);
   const bool plain = std::all_of(out.file.name.begin(), out.file.name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -347,6 +417,7 @@ Definition parse_definition(std::string_view content, const std::string& source,
     TomlReader reader(source, problems);
     read_head(reader, root, out);
     read_data(reader, root, out);
+    read_request(reader, root, out);
     read_columns(reader, root, out);
     read_prompt(reader, root, out);
     read_fewshot(reader, root, out);

@@ -40,13 +40,14 @@ struct FewShotDefinition {
 
 struct MetricDefinition {
   std::string name;
-  std::string aggregation;  ///< "mean" | "mme" | "mmmu" | "none"
+  std::string aggregation;  ///< "mean" | "mme" | "mmmu" | "none", or one of metrics_of()
   bool higher_is_better = true;
   Settings extra;  ///< repeated in the result's configs
 };
 
 struct ScorerDefinition {
-  std::string name;     ///< "anls" | "vqa" | "mme" | "mmmu" | "exact_match" | "contains"
+  std::string
+      name;  ///< "anls" | "vqa" | "mme" | "mmmu" | "exact_match" | "contains", or kind_name()
   std::string answers;  ///< of vqa: the column with the reference answers
   std::string id;  ///< of vqa: the column that names the question in its submission; may be empty
   bool ignore_case = false;

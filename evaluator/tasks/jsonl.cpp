@@ -105,6 +105,13 @@ class JsonLines final : public DataSet {
     return result;
   }
 
+  Result<std::string> named_image(std::int64_t doc_id, std::string_view name) const override {
+    const Line& line = lines_[static_cast<std::size_t>(doc_id)];
+    auto bytes = read_named_image(files_, paths_[line.file], name);
+    if (!bytes) return with_context(bytes.error(), place(line));
+    return bytes;
+  }
+
  private:
   std::string place(const Line& line) const {
     return paths_[line.file] + ":" + std::to_string(line.number);

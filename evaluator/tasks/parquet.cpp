@@ -101,6 +101,13 @@ class ParquetData final : public DataSet {
                       place(group, doc_id) + ": the row group is shorter than it says");
   }
 
+  Result<std::string> named_image(std::int64_t doc_id, std::string_view name) const override {
+    EVALCAR_ASSIGN_OR_RETURN(const Group group, group_of(doc_id));
+    auto bytes = read_named_image(file_system_, files_[group.file].path, name);
+    if (!bytes) return with_context(bytes.error(), place(group, doc_id));
+    return bytes;
+  }
+
  private:
   using Key =
       std::tuple<std::size_t, int, std::string>;  // file, group, column ("" = the plain ones)

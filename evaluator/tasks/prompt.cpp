@@ -6,6 +6,8 @@
 
 #include "evaluator/metrics/mmmu.h"
 #include "evaluator/metrics/python_text.h"
+#include "evaluator/tasks/choices.h"
+#include "evaluator/tasks/conversation.h"
 
 namespace evalcar::tasks {
 namespace {
@@ -252,6 +254,68 @@ Result<Prompt> build_pictures_and_text(const Definition& definition, const Setti
   return prompt;
 }
 
+// --- what is scored as it stands
+// -------------------------------------------------------------------------------------
+
+// The texts alone: pictures may be data: URLs of any size.
+std::string shown(const std::vector<text::Message>& messages) {
+  std::string out;
+  for (const text::Message& message : messages) {
+    out += (out.empty() ? "" : "\n") + message.role + ": ";
+    for (const text::Content& part : message.content)
+      out += part.type == text::Content::Type::kImage ? "<image>" : part.text;
+  }
+  return out;
+}
+
+Result<Prompt> build_conversation(const Definition& definition, const DataSet& data,
+                                  const Value& document, std::int64_t doc_id) {
+  const std::string& column = definition.file.request.messages_column;
+  std::vector<std::string> pictures;
+  for (const std::string& images : definition.image_columns) {
+    EVALCAR_ASSIGN_OR_RETURN(std::vector<std::string> found, data.images(doc_id, images));
+    for (std::string& picture : found) pictures.push_back(std::move(picture));
+  }
+  auto read =
+      read_conversation(document.value(column, Value()), std::move(pictures),
+                        [&](std::string_view name) { return data.named_image(doc_id, name); });
+  if (!read.has_value()) return with_context(std::move(read).error(), "column \"" + column + "\"");
+  Prompt prompt{.doc_id = doc_id,
+                .messages = std::move(read->messages),
+                .images = std::move(read->images),
+                .input = {}};
+  prompt.input = shown(prompt.messages);
+  return prompt;
+}
+
+Status add_continuations(const Definition& definition, const Value& document,
+                         std::string_view model_family, Prompt& prompt) {
+  const RequestDefinition& request = definition.file.request;
+  if (request.kind == RequestKind::kMultipleChoice) {
+    EVALCAR_ASSIGN_OR_RETURN(prompt.continuations, choices_of(definition, document, model_family));
+  } else {
+    prompt.continuations = {definition.target_text
+                                ? *definition.target_text
+                                : python_str(document.value(definition.target_column, Value()))};
+  }
+  for (std::string& continuation : prompt.continuations) continuation.insert(0, request.delimiter);
+  return {};
+}
+
+Result<Prompt> build_any(const Definition& definition, const Settings& settings,
+                         const DataSet& data, const Value& document, std::int64_t doc_id,
+                         std::string_view model_family) {
+  const RequestKind kind = definition.file.request.kind;
+  if (kind == RequestKind::kLoss) return build_conversation(definition, data, document, doc_id);
+  auto prompt = definition.prompt.builder == "mmmu"
+                    ? build_mmmu(settings, data, document, doc_id)
+                    : build_pictures_and_text(definition, settings, data, document, doc_id);
+  if (!prompt.has_value()) return prompt;
+  if (kind == RequestKind::kMultipleChoice || kind == RequestKind::kLoglikelihood)
+    EVALCAR_RETURN_IF_ERROR(add_continuations(definition, document, model_family, *prompt));
+  return prompt;
+}
+
 }  // namespace
 
 const Settings& variant_of(const PromptDefinition& prompt, std::string_view model_family) {
@@ -310,9 +374,7 @@ Result<Prompt> build_prompt(const Definition& definition, const DataSet& data, s
                             std::string_view model_family) {
   EVALCAR_ASSIGN_OR_RETURN(const Value document, data.row(doc_id));
   const Settings& settings = variant_of(definition.prompt, model_family);
-  auto prompt = definition.prompt.builder == "mmmu"
-                    ? build_mmmu(settings, data, document, doc_id)
-                    : build_pictures_and_text(definition, settings, data, document, doc_id);
+  auto prompt = build_any(definition, settings, data, document, doc_id, model_family);
   if (!prompt)
     return with_context(prompt.error(),
                         definition.file.name + ": document " + std::to_string(doc_id));

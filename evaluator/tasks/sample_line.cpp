@@ -58,7 +58,7 @@ std::string format_sample_line(const SampleLine& sample, const Value& document,
   line["target"] = sample.target;
   if (sample.response != sample.filtered) line["resps"] = sample.response;
   line["filtered_resps"] = sample.filtered;
-  line["token_counts"] = Value::array({Value{{"output_tokens", sample.output_tokens}}});
+  line["token_counts"] = sample.token_counts;
   line["doc_hash"] = kDocHash;
   Value media = Value::array();
   collect(document, media);

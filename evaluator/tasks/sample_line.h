@@ -11,11 +11,11 @@ namespace evalcar::tasks {
 
 struct SampleLine {
   std::int64_t doc_id = 0;
-  std::string target;    ///< str() of the target
-  std::string response;  ///< as generated
-  std::string filtered;  ///< what was scored
-  std::int64_t output_tokens = 0;
-  Value metrics;  ///< what the scorer gives, in its order
+  std::string target;  ///< str() of the target
+  Value response;      ///< as generated; or lm-eval's [[log-likelihood, greedy], …]
+  Value filtered;      ///< what was scored
+  Value token_counts;  ///< [{"output_tokens": n}, …]
+  Value metrics;       ///< what the scorer gives, in its order
   std::string input;
 };
 

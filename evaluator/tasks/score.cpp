@@ -8,6 +8,7 @@
 #include "evaluator/metrics/python_text.h"
 #include "evaluator/metrics/statistics.h"
 #include "evaluator/tasks/doubts.h"
+#include "evaluator/tasks/likelihood_score.h"
 #include "evaluator/tasks/sample_line.h"
 #include "evaluator/tasks/scorers.h"
 #include "evaluator/tasks/task.h"
@@ -213,6 +214,9 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
     return make_error(ErrorCode::kInternal, name + ": inputs and answers differ in number");
   EVALCAR_ASSIGN_OR_RETURN(const Definition definition, definition_of(task.file()));
 
+  if (task.file().request.kind != RequestKind::kGenerate)
+    return score_likelihoods(definition, task, responses, inputs, options);
+
   Scores scores;
   Scored scored;
   const Value config = task_config(definition, options);
@@ -230,10 +234,11 @@ Result<Scores> score(const Task& task, std::span<const Response> responses,
                       ? *definition.target_text
                       : python_str(document.value(definition.target_column, Value()));
     line.response = metrics::encode_utf8(metrics::decode_utf8(response.text));
-    line.filtered = metrics::strip_reasoning_tags(response.text);
-    line.output_tokens = response.output_tokens;
+    const std::string filtered = metrics::strip_reasoning_tags(response.text);
+    line.filtered = filtered;
+    line.token_counts = Value::array({Value{{"output_tokens", response.output_tokens}}});
     line.input = inputs[i];
-    auto one = score_answer(definition, document, metrics::strip_utf8(line.filtered),
+    auto one = score_answer(definition, document, metrics::strip_utf8(filtered),
                             options.compat == "strict", random);
     if (!one) return with_context(one.error(), place);
     line.metrics = std::move(one->metrics);

@@ -8,6 +8,7 @@
 #include "evaluator/metrics/python_number.h"
 #include "evaluator/metrics/python_random.h"
 #include "evaluator/tasks/definition.h"
+#include "evaluator/tasks/likelihoods.h"
 #include "evaluator/tasks/python_json.h"
 #include "evaluator/tasks/task.h"
 
@@ -58,9 +59,30 @@ class LoggedTask final : public Task {
   std::map<std::int64_t, std::string> documents_;
 };
 
+// Of a kind that scores given tokens: [[log-likelihood, greedy], …] beside the token counts. Empty
+// for any other line.
+std::vector<Likelihood> likelihoods_of(const Value& line) {
+  const Value logged = line.value("filtered_resps", Value());
+  const Value counts = line.value("token_counts", Value());
+  std::vector<Likelihood> found;
+  if (!logged.is_array() || !counts.is_array() || logged.size() != counts.size()) return found;
+  for (std::size_t i = 0; i < logged.size(); ++i) {
+    const Value& one = logged[i];
+    const Value tokens =
+        counts[i].is_object() ? counts[i].value("output_tokens", Value()) : Value();
+    const bool is_one = one.is_array() && one.size() == 2 && one[0].is_number() &&
+                        one[1].is_boolean() && tokens.is_number_integer();
+    if (!is_one) return {};
+    found.push_back({one[0].get<double>(), tokens.get<std::int64_t>(), one[1].get<bool>()});
+  }
+  return found;
+}
+
 // The text that was generated: "resps" where it differs from what was scored; several answers: the
 // first.
 Result<std::string> response_of(const Value& line) {
+  if (const auto likelihoods = likelihoods_of(line); !likelihoods.empty())
+    return encode_likelihoods(likelihoods);
   const char* key = line.contains("resps") ? "resps" : "filtered_resps";
   if (!line.contains(key))
     return make_error(ErrorCode::kCorruption, "neither \"resps\" nor \"filtered_resps\"");
@@ -187,8 +209,8 @@ int run_score(const ScoreCommandOptions& options, FileSystem& files, std::ostrea
   if (!logged) return fail(err, logged.error(), code_of(logged.error()));
 
   const std::string& scorer = definition->scorer.name;
-  const bool lines_hold_answers = scorer != "vqa" && scorer != "mmmu" &&
-                                  !definition->target_column.empty() &&
+  const bool lines_hold_answers = file->request.kind == RequestKind::kGenerate && scorer != "vqa" &&
+                                  scorer != "mmmu" && !definition->target_column.empty() &&
                                   definition->cluster_column.empty();
   std::unique_ptr<Task> task;
   if (!options.data_dir.empty() || !definition->data_files.empty()) {

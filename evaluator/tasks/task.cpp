@@ -24,6 +24,8 @@ std::vector<std::pair<std::string, std::string>> needed_columns(const Definition
   add(definition.cluster_column, "[columns] cluster");
   add(definition.scorer.answers, "[scorer] answers");
   add(definition.scorer.id, "[scorer] id");
+  add(definition.file.request.choices_column, "[request] choices");
+  add(definition.file.request.messages_column, "[request] messages");
   if (definition.prompt.builder == "mmmu") {
     for (const char* column : {"id", "question", "options", "question_type"})
       add(column, "prompt builder mmmu");
@@ -35,6 +37,10 @@ std::vector<std::pair<std::string, std::string>> needed_columns(const Definition
   const auto add_template = [&](const Settings& settings) {
     for (const std::string& column : template_columns(definition.prompt.text, settings))
       add(column, "the prompt's {" + column + "}");
+    for (const std::string& choice : definition.file.request.choices) {
+      for (const std::string& column : template_columns(choice, settings))
+        add(column, "the choice's {" + column + "}");
+    }
   };
   if (definition.prompt.variants.empty()) add_template({});
   for (const auto& [family, settings] : definition.prompt.variants) add_template(settings);

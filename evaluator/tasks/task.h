@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,8 @@ struct Prompt {
   std::vector<text::Message> messages;
   std::vector<std::string> images;  ///< encoded bytes (JPEG, PNG, WebP) as the data set holds them
   std::string input;  ///< lmms-eval's `ctx`: the text part alone, as its samples file shows it
+  /// Of multiple_choice and loglikelihood: what is scored behind the prompt, with its delimiter.
+  std::vector<std::string> continuations = {};
 };
 
 /// One document's answer, as generated.
@@ -50,7 +53,8 @@ struct ScoreOptions {
   std::string gen_kwargs_json;      ///< effective generation settings, for the result's configs
   std::int64_t max_new_tokens = 0;  ///< that the answers were generated with; 0: not known
   std::int64_t num_fewshot = 0;     ///< examples before each question
-  std::int64_t cut_off = 0;         ///< how many of them reached it without an end
+  std::int64_t cut_off = 0;         ///< how many of them reached it without an end; of a kind that
+                                    ///< scores given tokens: how many documents were cut
   std::function<void()> advanced;   ///< called for each scored answer; may be empty
   std::stop_token stop;             ///< ends scoring between two answers with kCancelled
 };
@@ -64,6 +68,9 @@ struct Scores {
   std::vector<std::string> values_count_for;
   /// The standard errors are of pairs of questions already, not of single values.
   bool errors_are_of_pairs = false;
+  /// Of a kind that scores given tokens: of each metric that is a mean.
+  std::map<std::string, std::vector<double>> values_of = {};
+  bool has_one_mean = true;  ///< all metrics are of `values`
 };
 
 /// An opened task. Reading is thread-safe.

@@ -29,6 +29,35 @@ Value metric_list(const Definition& definition) {
   return list;
 }
 
+// lm-eval's names; it has none for the loss over a conversation.
+const char* output_type(RequestKind kind) {
+  switch (kind) {
+    case RequestKind::kMultipleChoice:
+      return "multiple_choice";
+    case RequestKind::kLoglikelihood:
+      return "loglikelihood";
+    case RequestKind::kLoss:
+      return "loss";
+    case RequestKind::kRolling:
+      return "loglikelihood_rolling";
+    case RequestKind::kGenerate:
+      break;
+  }
+  return "generate_until";
+}
+
+Value request_settings(const RequestDefinition& request) {
+  Value out = Value::object();
+  if (request.kind == RequestKind::kLoss) {
+    out["messages"] = request.messages_column;
+    out["answers"] = request.last_answer_only ? "last" : "all";
+  } else if (request.kind != RequestKind::kRolling) {
+    out["format"] = request.plain ? "plain" : "chat";
+  }
+  if (request.max_length.has_value()) out["max_length"] = *request.max_length;
+  return out;
+}
+
 // All variants, then the one in use spread over the same object, as lmms-eval's update() leaves it;
 // a family of its own has its settings alone.
 Value prompt_settings(const Definition& definition, const std::string& model_family) {
@@ -79,14 +108,23 @@ Value task_config(const Definition& definition, const ScoreOptions& options) {
   if (definition.prompt.builder == "mmmu") out["doc_to_messages"] = by_file;
   out["description"] = "";
   const FewShotDefinition fewshot = definition.fewshot.value_or(FewShotDefinition{});
-  out["target_delimiter"] = fewshot.target_delimiter;
+  out["target_delimiter"] = file.request.kind == RequestKind::kGenerate ? fewshot.target_delimiter
+                                                                        : file.request.delimiter;
   out["fewshot_delimiter"] = fewshot.delimiter;
   if (definition.fewshot) out["fewshot_config"]["sampler"] = fewshot.sampler;
   out["num_fewshot"] = options.num_fewshot;
   out["metric_list"] = metric_list(definition);
-  out["output_type"] = "generate_until";
+  const RequestDefinition& request = file.request;
+  out["output_type"] = output_type(request.kind);
+  if (request.kind != RequestKind::kGenerate) {
+    out["generation_kwargs"] = nullptr;
+    if (!request.choices_column.empty()) out["doc_to_choice"] = request.choices_column;
+    if (!request.choices.empty()) out["doc_to_choice"] = request.choices;
+    out["evalcar_request"] = python_json(request_settings(request));
+  }
   const auto effective = parse_json(options.gen_kwargs_json);
-  out["generation_kwargs"] = effective ? *effective : generation_kwargs(file.generation);
+  if (request.kind == RequestKind::kGenerate)
+    out["generation_kwargs"] = effective ? *effective : generation_kwargs(file.generation);
   out["repeats"] = 1;
   out["should_decontaminate"] = false;
   if (!definition.cluster_column.empty()) out["cluster_key"] = definition.cluster_column;

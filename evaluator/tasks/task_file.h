@@ -25,6 +25,27 @@ struct GenerationDefaults {
   bool do_sample = false;
 };
 
+/// What is asked of the model for each document.
+enum class RequestKind {
+  kGenerate,        ///< an answer
+  kMultipleChoice,  ///< which of several continuations is the likeliest
+  kLoglikelihood,   ///< how likely one continuation is
+  kLoss,            ///< how likely the answers of a whole conversation are
+  kRolling,         ///< how likely a whole text is
+};
+
+struct RequestDefinition {
+  RequestKind kind = RequestKind::kGenerate;
+  std::string choices_column;        ///< of multiple_choice; else `choices`
+  std::vector<std::string> choices;  ///< templates, as a prompt's text
+  std::string answer;     ///< how the target names its choice: "index" | "letter" | "text" | ""
+  bool plain = false;     ///< the context is the prompt's text itself, without a chat template
+  std::string delimiter;  ///< between context and continuation
+  std::string messages_column;             ///< of loss
+  bool last_answer_only = false;           ///< of loss: not all that the assistant says
+  std::optional<std::int64_t> max_length;  ///< tokens; of loss and rolling
+};
+
 struct TaskFile {
   std::string name;      ///< "docvqa_val"
   std::string version;   ///< lmms-eval's `versions` entry ("Yaml" for most)
@@ -32,6 +53,7 @@ struct TaskFile {
   std::string config;    ///< "DocVQA"; empty = default
   std::string split;     ///< "validation"
   GenerationDefaults generation;
+  RequestDefinition request;
   std::string scorer;                          ///< "anls", …
   std::map<std::string, std::string> aliases;  ///< metric alias -> metric name
   std::string source;                          ///< "built in", or the path of the user's file

@@ -1,6 +1,8 @@
 #include "evaluator/metrics/statistics.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <string>
 #include <vector>
 
 using namespace evalcar::metrics;
@@ -47,4 +49,17 @@ TEST_CASE("groups of a sum are drawn apart, and one with a single value leaves i
   CHECK(*both / *alone < 1.45);
   CHECK_FALSE(bootstrap_stderr_of_sum(std::vector<std::vector<double>>{half, {100}}, 500, 0));
   CHECK_FALSE(bootstrap_stderr_of_sum({}, 500, 0));
+}
+
+TEST_CASE("the error of a ratio is that of a mean where all weigh alike, and counts clusters") {
+  const std::vector<double> values = {1, 2, 4, 8};
+  const std::vector<double> ones(4, 1.0);
+  const std::vector<std::string> apart = {"a", "b", "c", "d"};
+
+  CHECK(ratio(values, ones) == mean(values));
+  CHECK(std::abs(*ratio_stderr(values, ones, apart) - *sample_stderr(values)) < 1e-15);
+  // By hand: documents of 2 and 6 tokens, the ratio 1; differences -1 and 1; sqrt(2 · 2/1) / 8.
+  CHECK(*ratio_stderr(std::vector<double>{1, 7}, std::vector<double>{2, 6},
+                      std::vector<std::string>{"a", "b"}) == 0.25);
+  CHECK_FALSE(ratio_stderr(values, ones, std::vector<std::string>(4, "a")).has_value());
 }

@@ -38,13 +38,18 @@ std::vector<std::vector<std::size_t>> shuffled_units(std::string_view task, std:
   return shuffled;
 }
 
-/// The answers of a part have dependent scores where they are about one picture.
-void cluster_errors(protocol::InterimScore& score, std::span<const double> values,
+/// The answers of a part have dependent scores where they are about one picture. Of a ratio (a loss
+/// per token) the error is clustered by document already.
+void cluster_errors(protocol::InterimScore& score, const tasks::Scores& scores,
                     std::span<const std::string> clusters) {
   const std::set<std::string> distinct(clusters.begin(), clusters.end());
   if (distinct.size() == clusters.size()) return;
   for (protocol::Metric& metric : score.metrics) {
     if (!metric.stderr_value.has_value()) continue;
+    const auto own = scores.values_of.find(metric.name);
+    if (own == scores.values_of.end() && !scores.has_one_mean) continue;
+    const std::span<const double> values =
+        own == scores.values_of.end() ? scores.values : own->second;
     metric.stderr_value = metrics::clustered_stderr(values, clusters);
     metric.stderr_source = metric.stderr_value.has_value() ? "clustered" : "";
   }
@@ -117,7 +122,7 @@ Result<protocol::InterimScore> interim_score(const TaskJob& job, const Part& par
   score.n = scores.result.n;
   score.documents = static_cast<std::int64_t>(job.documents.size());
   score.metrics = scores.result.metrics;
-  if (!scores.errors_are_of_pairs) cluster_errors(score, scores.values, clusters);
+  if (!scores.errors_are_of_pairs) cluster_errors(score, scores, clusters);
   score.notes = notes_of(scores.result, misses_stay);
   return score;
 }

@@ -8,6 +8,7 @@
 
 #include "evaluator/engine/gathering.h"
 #include "evaluator/service/anytime.h"
+#include "evaluator/service/document_requests.h"
 #include "evaluator/service/task_job.h"
 #include "evaluator/service/wrapper.h"
 #include "store/base/hash.h"
@@ -20,6 +21,7 @@ struct Target {
   std::size_t job = 0;
   std::size_t document = 0;  // index into TaskJob::documents
   bool answered = false;     // by an earlier attempt
+  std::size_t part = 0;      // which of the document's requests
   std::size_t stage = 0;     // after which of Evaluate::interim_at it is answered
 };
 
@@ -46,31 +48,6 @@ std::uint64_t unit_of(const std::string& task, std::int64_t doc_id,
 /// Its scorer draws at random what cannot be parsed, and its draws go on from task to task.
 bool draws(const tasks::TaskFile& file) { return file.scorer == "mmmu"; }
 
-/// Every picture stands in the rendered prompt as one placeholder; the model reads one per token.
-Result<std::vector<std::int32_t>> expand_placeholders(const std::vector<std::int32_t>& ids,
-                                                      std::int32_t placeholder,
-                                                      const std::vector<std::int64_t>& counts) {
-  std::vector<std::int32_t> expanded;
-  std::size_t next = 0;
-  for (const std::int32_t id : ids) {
-    if (id != placeholder) {
-      expanded.push_back(id);
-      continue;
-    }
-    if (next < counts.size())
-      expanded.insert(expanded.end(), static_cast<std::size_t>(counts[next]), placeholder);
-    ++next;
-  }
-  if (next != counts.size()) {
-    return make_error(ErrorCode::kCorruption,
-                      "the prompt has " + std::to_string(next) + " picture placeholders for " +
-                          std::to_string(counts.size()) +
-                          " pictures: the chat template does not fit, or the text itself "
-                          "contains the placeholder token");
-  }
-  return expanded;
-}
-
 class Evaluation {
  public:
   Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
@@ -88,6 +65,7 @@ class Evaluation {
         events_(events),
         stop_(std::move(stop)),
         wrapper_(wrapper_of(weights)),
+        encoder_{model, wrapper_, weights.image_token_id, model.max_positions},
         pictures_(processor, kept) {}
 
   Result<protocol::EvaluationResult> run() {
@@ -199,25 +177,35 @@ class Evaluation {
       prompt->messages.back().content.back().text = job.prompts[d];
     }
     if (!prompt->images.empty() && !weights_.reads_pictures()) return shows_pictures();
-    engine::Request request;
-    request.generation = job.generation;
-    request.stream = stream_of(job.name, doc_id);
+    std::vector<std::size_t> images;
     std::vector<std::int64_t> placeholders;
-    if (Status added = add_pictures(job, doc_id, *prompt, request, placeholders);
-        !added.has_value())
+    if (Status added = add_pictures(job, doc_id, *prompt, images, placeholders); !added.has_value())
       return failed_by_data(std::move(added).error());
-    if (Status encoded = encode(*prompt, request, placeholders); !encoded.has_value())
-      return failed(std::move(encoded).error());
+    auto made = encoder_.requests_of(job.task->file().request, *prompt, placeholders);
+    if (!made.has_value()) {
+      // What is scored is the document itself; a prompt is the task's.
+      const bool of_document = made.error().code == ErrorCode::kCorruption &&
+                               job.kind() != tasks::RequestKind::kGenerate;
+      return of_document ? failed_by_data(std::move(made).error())
+                         : failed(std::move(made).error());
+    }
     auto document = job.task->document_json(doc_id);
     if (!document.has_value()) return failed_by_data(std::move(document).error());
     std::vector<Sha256Digest> pictures;
-    for (const std::size_t picture : request.images)
-      pictures.push_back(pictures_.digest_of(picture));
-    job.gathered->add(doc_id, *document, request, pictures);
+    for (const std::size_t picture : images) pictures.push_back(pictures_.digest_of(picture));
     job.units[d] = unit_of(job.name, doc_id, pictures);
-    job.pictures[d] = request.images;
-    plan_.requests.push_back(std::move(request));
-    plan_.targets.push_back({j, d});
+    job.pictures[d] = images;
+    job.cut += made->cut ? 1 : 0;
+    job.likelihoods[d].resize(made->requests.size());
+    for (std::size_t part = 0; part < made->requests.size(); ++part) {
+      engine::Request& request = made->requests[part];
+      request.images = images;
+      request.generation = job.generation;
+      request.stream = stream_of(job.name, doc_id);
+      job.gathered->add(doc_id, *document, request, pictures);
+      plan_.requests.push_back(std::move(request));
+      plan_.targets.push_back({.job = j, .document = d, .part = part});
+    }
     return std::nullopt;
   }
 
@@ -229,27 +217,16 @@ class Evaluation {
   }
 
   Status add_pictures(const TaskJob& job, std::int64_t doc_id, const tasks::Prompt& prompt,
-                      engine::Request& request, std::vector<std::int64_t>& placeholders) {
+                      std::vector<std::size_t>& images, std::vector<std::int64_t>& placeholders) {
     for (std::size_t i = 0; i < prompt.images.size(); ++i) {
       const std::string name =
           job.name + ": document " + std::to_string(doc_id) + ", picture " + std::to_string(i + 1);
       EVALCAR_ASSIGN_OR_RETURN(
           const std::size_t picture,
           pictures_.add(*job.task, doc_id, i, weights_.architecture, prompt.images[i], name));
-      request.images.push_back(picture);
+      images.push_back(picture);
       placeholders.push_back(pictures_.size_of(picture).tokens);
     }
-    return {};
-  }
-
-  Status encode(const tasks::Prompt& prompt, engine::Request& request,
-                const std::vector<std::int64_t>& placeholders) const {
-    EVALCAR_ASSIGN_OR_RETURN(
-        const std::string text,
-        model_.chat_template.render(wrapper_.wrapped(prompt.messages), true, wrapper_.content));
-    EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, model_.tokenizer.encode(text));
-    EVALCAR_ASSIGN_OR_RETURN(request.tokens,
-                             expand_placeholders(ids, weights_.image_token_id, placeholders));
     return {};
   }
 
@@ -356,6 +333,10 @@ class Evaluation {
     }
     tasks::Response& response = job.responses[target.document];
     response.doc_id = doc_id;
+    if (job.kind() != tasks::RequestKind::kGenerate) {
+      if (take_scores(job, target, answer->scores)) events_.answered(job.name, response);
+      return;
+    }
     response.text = model_.tokenizer.decode(answer->tokens, /*skip_special=*/true);
     if (settings_.compat == "strict") cut_at_stop_string(response.text, job.until);
     // lmms-eval counts the end token too.
@@ -363,6 +344,24 @@ class Evaluation {
         static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
     response.cut_off = !answer->stopped && response.output_tokens >= job.generation.max_new_tokens;
     events_.answered(job.name, response);
+  }
+
+  /// Whether these are the last that the document waited for: then its response is whole.
+  static bool take_scores(TaskJob& job, const Target& target,
+                          const std::vector<engine::Score>& scores) {
+    auto& parts = job.likelihoods[target.document];
+    for (const engine::Score& score : scores)
+      parts[target.part].push_back({score.log_likelihood, score.tokens, score.is_greedy});
+    std::vector<tasks::Likelihood> all;
+    for (const auto& part : parts) {
+      if (part.empty()) return false;
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    tasks::Response& response = job.responses[target.document];
+    response.text = tasks::encode_likelihoods(all);
+    response.output_tokens = tasks::joined(all).tokens;
+    response.cut_off = false;
+    return true;
   }
 
   /// The chat wrapper of lmms-eval ignores `until`; strict mode honours it.
@@ -468,9 +467,14 @@ class Evaluation {
     options.bootstrap_iters = settings_.bootstrap_iters;
     options.model_family = weights_.architecture;
     options.gen_kwargs_json = job.generation_text;
-    options.max_new_tokens = job.generation.max_new_tokens;
     options.num_fewshot = job.shots;
-    for (const tasks::Response* response : responses) options.cut_off += is_cut_off(job, *response);
+    if (job.kind() != tasks::RequestKind::kGenerate) {
+      options.cut_off = job.cut;
+    } else {
+      options.max_new_tokens = job.generation.max_new_tokens;
+      for (const tasks::Response* response : responses)
+        options.cut_off += is_cut_off(job, *response);
+    }
     options.advanced = events_.advanced;
     options.stop = stop_;
     return options;
@@ -494,6 +498,7 @@ class Evaluation {
   const EvaluationEvents& events_;
   std::stop_token stop_;
   const Wrapper wrapper_;
+  const RequestEncoder encoder_;
   PictureSource pictures_;
   engine::RunChoice choice_;
   std::string common_;  // common_identity()

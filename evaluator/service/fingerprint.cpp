@@ -100,8 +100,18 @@ void TaskFingerprint::add(std::int64_t doc_id, std::string_view document,
   add_part(document);
   hash_.update(std::to_string(request.tokens.size()) + " tokens:");
   hash_.update(std::as_bytes(std::span(request.tokens)));
+  if (request.scoring.has_value()) add_scoring(*request.scoring);
   hash_.update(std::to_string(pictures.size()) + " pictures:");
   for (const Sha256Digest& picture : pictures) hash_.update(std::as_bytes(std::span(picture)));
+}
+
+void TaskFingerprint::add_scoring(const engine::Scoring& scoring) {
+  for (const engine::TokenSpan& span : scoring.spans)
+    add_part("scored " + std::to_string(span.begin) + " " + std::to_string(span.end));
+  for (const std::vector<std::int32_t>& continuation : scoring.continuations) {
+    hash_.update(std::to_string(continuation.size()) + " tokens behind:");
+    hash_.update(std::as_bytes(std::span(continuation)));
+  }
 }
 
 void TaskFingerprint::add_part(std::string_view part) { add_to(hash_, part); }

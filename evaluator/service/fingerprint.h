@@ -45,6 +45,8 @@ class TaskFingerprint {
   std::string finish();
 
  private:
+  void add_scoring(const engine::Scoring& scoring);
+
   Sha256 hash_;
 };
 

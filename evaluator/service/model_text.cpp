@@ -1,6 +1,7 @@
 #include "evaluator/service/model_text.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,8 @@
 
 namespace evalcar::service {
 namespace {
+
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20U;
 
 using checkpoint::FileGroup;
 using checkpoint::files_that_carry;
@@ -32,6 +35,22 @@ Result<std::string> folder_with(const FileSystem& files, const std::array<std::s
                              ? "; set evaluate.base_model to the folder of the model that training "
                                "started from"
                              : "; and none in evaluate.base_model = " + folders[1]));
+}
+
+// Of the language model, which has a part of the file to itself where there is a vision tower, too.
+// What else the file holds is checked where the weights are loaded.
+Result<std::int64_t> read_max_positions(const FileSystem& files, const ModelFolders& folders) {
+  const std::string path = join_path(folders.config, "config.json");
+  EVALCAR_ASSIGN_OR_RETURN(const std::string content, read_file(files, path, kMostConfigBytes));
+  const nlohmann::json config = nlohmann::json::parse(content, nullptr, false);
+  if (!config.is_object()) return make_error(ErrorCode::kCorruption, path + ": no JSON object");
+  for (const nlohmann::json* part :
+       {&config, config.contains("text_config") ? &config["text_config"] : nullptr}) {
+    if (part == nullptr || !part->is_object()) continue;
+    const auto found = part->find("max_position_embeddings");
+    if (found != part->end() && found->is_number_integer()) return found->get<std::int64_t>();
+  }
+  return std::int64_t{0};
 }
 
 }  // namespace
@@ -63,8 +82,9 @@ Result<ModelText> load_model_text(const FileSystem& files, const ModelFolders& f
   EVALCAR_ASSIGN_OR_RETURN(const GenerationConfig generation,
                            load_generation_config(files, folders.config));
   EVALCAR_ASSIGN_OR_RETURN(std::string sha256, hash_model_files(files, folders));
-  return ModelText{std::move(tokenizer), std::move(chat_template), generation, folders.processor,
-                   std::move(sha256)};
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t max_positions, read_max_positions(files, folders));
+  return ModelText{std::move(tokenizer), std::move(chat_template), generation,
+                   folders.processor,    std::move(sha256),        max_positions};
 }
 
 }  // namespace evalcar::service

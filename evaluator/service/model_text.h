@@ -2,6 +2,7 @@
 // where its processor's files are.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -39,8 +40,9 @@ struct ModelText {
   text::Tokenizer tokenizer;
   text::ChatTemplate chat_template;
   GenerationConfig generation;
-  std::string processor_dir;  ///< "" = none
-  std::string files_sha256;   ///< hash_model_files()
+  std::string processor_dir;       ///< "" = none
+  std::string files_sha256;        ///< hash_model_files()
+  std::int64_t max_positions = 0;  ///< config.json's max_position_embeddings; 0: it does not say
 };
 
 /// Reads tokenizer, chat template and generation settings. A generation_config.json counts only

@@ -101,6 +101,7 @@ class TaskOpener {
     job.inputs.resize(job.documents.size());
     job.pictures.resize(job.documents.size());
     job.units.resize(job.documents.size());
+    job.likelihoods.resize(job.documents.size());
     return {};
   }
 

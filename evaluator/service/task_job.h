@@ -12,6 +12,7 @@
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/fingerprint.h"
 #include "evaluator/service/model_text.h"
+#include "evaluator/tasks/likelihoods.h"
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -47,9 +48,14 @@ struct TaskJob {
   std::optional<TaskFingerprint> gathered;
   std::string fingerprint;  // once all is prepared
   std::vector<tasks::Response> responses;
+  /// Of a kind that scores given tokens: of each document what was found for each of its requests;
+  /// none where it is still awaited.
+  std::vector<std::vector<std::vector<tasks::Likelihood>>> likelihoods;
+  std::int64_t cut = 0;  // documents that are longer than [request] max_length
   std::optional<TaskFailure> failure;
   bool measured = false;  // has its number from an earlier time
 
+  tasks::RequestKind kind() const { return task->file().request.kind; }
   bool wanted() const { return !measured && !failure.has_value(); }
 };
 

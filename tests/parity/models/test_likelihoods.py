@@ -11,7 +11,7 @@ from small_models import SmallModel
 from small_text_models import SmallTextModel
 from small_vlms import SmallVlm
 
-TOLERANCE = {"abs": 1e-4, "rel": 1e-6}  # of a sum over up to 60 tokens: float32 in another order; these models' scores reach 40
+TOLERANCE = {"abs": 1e-4, "rel": 5e-6}  # of a sum over up to 60 tokens: float32 in another order; scores of the random models reach 40
 LENGTHS = [1, 4, 2, 20, 1]  # of the continuations
 SIZES = [(5, 3), (3, 11)]  # of the pictures, in merged tokens
 

@@ -8,6 +8,7 @@
 namespace {
 
 using namespace evalcar::engine;
+using evalcar::Status;
 
 // Prompts that live as long as the requests that look at them.
 struct Prompts {
@@ -211,4 +212,19 @@ TEST_CASE("several ranks deal the requests among them, each exactly once and eve
   std::multiset<std::size_t> once;
   for (std::size_t i = 0; i < 30; ++i) once.insert(i);
   CHECK(all == once);
+}
+
+TEST_CASE("tokens that are scored are never shared away, and continuations need room") {
+  Prompts prompts;
+  prompts.add(50, 0, 0, {1, 2, 3}, 0);
+  prompts.add(50, 0, 0, {1, 2, 3}, 0);
+  prompts.ready();
+  prompts.requests[0].own_from = 40;
+  prompts.requests[1].branch_tokens = 7;
+
+  CHECK(common_prefix(prompts.requests[0], prompts.requests[1]) == 40);
+  CHECK(prompts.requests[1].need() == 60);
+  const Status fits = check_fits(prompts.requests[1], {.max_positions = 59, .most_positions = 59});
+  REQUIRE_FALSE(fits.has_value());
+  CHECK(fits.error().message.find("7 of its continuations") != std::string::npos);
 }

@@ -361,3 +361,37 @@ def test_a_conversation_that_cannot_be_scored_is_refused_by_its_document(bin_dir
         evaluator.say("bye")
 
     assert words in str(refused.value) and "taught: document 1" in str(refused.value), refused.value
+
+
+def test_what_an_interrupted_evaluation_has_scored_is_not_scored_again(bin_dir, cache_dir, tmp_path):
+    """Beside a task that generates. A changed choice is another question: its answers are not taken."""
+    checkpoint = tmp_path / "run" / "checkpoint-7"
+    small_text_models.write_model(checkpoint, SPECS["qwen3"], tokenizer_merges=300, cache_dir=cache_dir)
+    spoken = ("q.jsonl", '[columns]\ntarget = "letter"\n[prompt]\ntext = "{q}"\n[scorer]\nname = "exact_match"\n')
+    write_tasks(tmp_path, {name: TASKS[name] for name in ("chosen_chat", "rolled")} | {"spoken": spoken})
+    names, folder = ["chosen_chat", "rolled", "spoken"], str(tmp_path / "tasks")
+    with Evaluator(bin_dir) as evaluator:
+        evaluator.load(checkpoint)
+        evaluator.evaluate(tmp_path, names, tasks_dir=folder)
+        first = evaluator.wait_for("result")
+        told = [message for message in evaluator.heard if message["type"] == "sample"]
+        assert len(told) == 4 + 3 + 4 and all(not task["error"] for task in first["tasks"])
+        assert len(json.loads(next(m for m in told if m["task"] == "rolled" and m["doc_id"] == 0)["text"])) > 2, "one window alone"
+
+        known = [message for message in told if message["doc_id"] != 1]
+        answered = lambda: [evaluator.say("answered", **{key: message[key] for key in message if key != "type"}) for message in known]  # noqa: E731
+        answered()
+        evaluator.evaluate(tmp_path, names, tasks_dir=folder)
+        again = evaluator.wait_for("result")
+        new = [m for m in evaluator.heard[evaluator.heard.index(first) + 1 :] if m["type"] == "sample"]
+        assert sorted((m["task"], m["doc_id"]) for m in new) == [(name, 1) for name in names]
+        for ours, theirs in zip(again["tasks"], first["tasks"], strict=True):
+            assert (ours["metrics"], ours["fingerprint"]) == (theirs["metrics"], theirs["fingerprint"])
+
+        write_tasks(tmp_path, {"chosen_chat": ("q.jsonl", TASKS["chosen_chat"][1].replace('"see {letter}"', '"look at {letter}"'))})
+        answered()
+        evaluator.evaluate(tmp_path, ["chosen_chat"], tasks_dir=folder)
+        changed = evaluator.wait_for("result")
+        new = [m for m in evaluator.heard[evaluator.heard.index(again) + 1 :] if m["type"] == "sample"]
+        assert len(new) == 4 and changed["tasks"][0]["fingerprint"] != first["tasks"][0]["fingerprint"]
+        evaluator.say("bye")

@@ -36,7 +36,8 @@ CONVERSATIONS = [
 HEAD = 'task = "{name}"\n[data]\nfiles = ["{file}"]\n'
 TASKS = {
     "chosen_plain": ("q.jsonl", '[columns]\ntarget = "right"\n[request]\nkind = "multiple_choice"\nchoices = "options"\nformat = "plain"\n'
-                     '[prompt]\ntext = "Question: {q}\\nAnswer:"\n[[metrics]]\nname = "acc"\n[[metrics]]\nname = "acc_norm"\n[[metrics]]\nname = "exact_match"\n'),
+                     '[prompt]\ntext = "Question: {q}\\nAnswer:"\n[[metrics]]\nname = "acc"\n[[metrics]]\nname = "acc_norm"\n'
+                     '[[metrics]]\nname = "exact_match"\n'),
     "chosen_chat": ("q.jsonl", '[columns]\ntarget = "letter"\n[request]\nkind = "multiple_choice"\nchoices = ["{right}", "B", "see {letter}"]\n'
                     'answer = "letter"\n[prompt]\ntext = "{q}"\n'),
     "continued": ("q.jsonl", '[columns]\ntarget = "letter"\n[request]\nkind = "loglikelihood"\nformat = "plain"\n[prompt]\ntext = "{q} The answer is"\n'),
@@ -267,7 +268,8 @@ def test_the_loss_behind_pictures_is_that_of_transformers_on_qwen2_5_vl(bin_dir,
     model, _ = small_models.write_model(checkpoint, small_models.SmallModel(seed=32), cache_dir=cache_dir)
     write_tasks(tmp_path, {
         "seen": ("seen.jsonl", '[columns]\nimages = ["pictures"]\n[request]\nkind = "loss"\n'),
-        "picked": ("picked.jsonl", '[columns]\nimages = ["picture"]\ntarget = "answer"\n[request]\nkind = "multiple_choice"\nchoices = ["red", "green", "blue-grey"]\n'
+        "picked": ("picked.jsonl", '[columns]\nimages = ["picture"]\ntarget = "answer"\n[request]\nkind = "multiple_choice"\n'
+                   'choices = ["red", "green", "blue-grey"]\n'
                    '[prompt]\ntext = "Colour?"\n')})  # fmt: skip
     folder = tmp_path / "tasks"
     for i, size in enumerate([(84, 112), (140, 56)]):

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "evaluator/engine/gathering.h"
+#include "evaluator/service/answers.h"
 #include "evaluator/service/anytime.h"
 #include "evaluator/service/document_requests.h"
+#include "evaluator/service/scoring.h"
 #include "evaluator/service/task_job.h"
 #include "evaluator/service/wrapper.h"
 #include "store/base/hash.h"
@@ -66,7 +66,8 @@ class Evaluation {
         stop_(std::move(stop)),
         wrapper_(wrapper_of(weights)),
         encoder_{model, wrapper_, weights.image_token_id, model.max_positions},
-        pictures_(processor, kept) {}
+        pictures_(processor, kept),
+        scoring_{settings_, weights_, model_, events_, stop_} {}
 
   Result<protocol::EvaluationResult> run() {
     EVALCAR_ASSIGN_OR_RETURN(choice_,
@@ -81,7 +82,7 @@ class Evaluation {
     order_by_stages();
     EVALCAR_RETURN_IF_ERROR(generate());
     EVALCAR_RETURN_IF_ERROR(show_pictures());
-    return score_all();
+    return scoring_.score_all(jobs_, pictures_, choice_.attn_implementation);
   }
 
  private:
@@ -282,8 +283,12 @@ class Evaluation {
       const std::size_t place = first + index;
       if (gathered.has_value()) gathered = gathering.take(/*rank=*/0, place);
       if (!gathered.has_value()) return;
-      take_answer(plan_.targets[place], answer);
-      events_.progress("evaluating", jobs_[plan_.targets[place].job].name, ++done_,
+      const Target& target = plan_.targets[place];
+      TaskJob& job = jobs_[target.job];
+      if (take_answer(job, {target.document, target.part}, answer, model_.tokenizer,
+                      settings_.compat == "strict"))
+        events_.answered(job.name, job.responses[target.document]);
+      events_.progress("evaluating", job.name, ++done_,
                        static_cast<std::int64_t>(plan_.requests.size()));
     };
     events.wanted = [&](std::size_t index) { return is_wanted(first + index); };
@@ -308,68 +313,12 @@ class Evaluation {
       if (part == parts_[j].end() || !jobs_[j].wanted()) continue;
       std::vector<const tasks::Response*> responses;
       for (const std::size_t d : part->documents) responses.push_back(&jobs_[j].responses[d]);
-      auto score = interim_score(jobs_[j], *part, score_options(jobs_[j], responses));
+      auto score = interim_score(jobs_[j], *part, scoring_.options(jobs_[j], responses));
       if (stop_.stop_requested()) return cancelled();
       if (score.has_value()) interim.tasks.push_back(std::move(score).value());
     }
     if (!interim.tasks.empty() && events_.interim) events_.interim(std::move(interim));
     return {};
-  }
-
-  void take_answer(const Target& target, const Result<engine::Answer>& answer) {
-    TaskJob& job = jobs_[target.job];
-    if (job.failure.has_value()) return;
-    const std::int64_t doc_id = job.documents[target.document];
-    if (!answer.has_value()) {
-      // A picture that shows only now that it is broken, or a prompt that the model cannot take.
-      const bool picture = answer.error().code == ErrorCode::kCorruption;
-      const bool not_finite = answer.error().message.starts_with("not finite");
-      job.failure = TaskFailure{
-          with_context(answer.error(), job.name + ": document " + std::to_string(doc_id)),
-          std::string(picture      ? protocol::kData
-                      : not_finite ? protocol::kNotFinite
-                                   : protocol::kRequest)};
-      return;
-    }
-    tasks::Response& response = job.responses[target.document];
-    response.doc_id = doc_id;
-    if (job.kind() != tasks::RequestKind::kGenerate) {
-      if (take_scores(job, target, answer->scores)) events_.answered(job.name, response);
-      return;
-    }
-    response.text = model_.tokenizer.decode(answer->tokens, /*skip_special=*/true);
-    if (settings_.compat == "strict") cut_at_stop_string(response.text, job.until);
-    // lmms-eval counts the end token too.
-    response.output_tokens =
-        static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
-    response.cut_off = !answer->stopped && response.output_tokens >= job.generation.max_new_tokens;
-    events_.answered(job.name, response);
-  }
-
-  /// Whether these are the last that the document waited for: then its response is whole.
-  static bool take_scores(TaskJob& job, const Target& target,
-                          const std::vector<engine::Score>& scores) {
-    auto& parts = job.likelihoods[target.document];
-    for (const engine::Score& score : scores)
-      parts[target.part].push_back({score.log_likelihood, score.tokens, score.is_greedy});
-    std::vector<tasks::Likelihood> all;
-    for (const auto& part : parts) {
-      if (part.empty()) return false;
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    tasks::Response& response = job.responses[target.document];
-    response.text = tasks::encode_likelihoods(all);
-    response.output_tokens = tasks::joined(all).tokens;
-    response.cut_off = false;
-    return true;
-  }
-
-  /// The chat wrapper of lmms-eval ignores `until`; strict mode honours it.
-  static void cut_at_stop_string(std::string& text, const std::vector<std::string>& until) {
-    for (const std::string& stop_string : until) {
-      if (stop_string.empty()) continue;
-      if (const std::size_t at = text.find(stop_string); at != std::string::npos) text.resize(at);
-    }
   }
 
   /// Those that no request asked for, as an earlier attempt answered it; the others are shown since
@@ -391,102 +340,6 @@ class Evaluation {
     return {};
   }
 
-  Result<protocol::EvaluationResult> score_all() {
-    // One generator for the whole run, and lmms-eval's order of tasks: its draws go on from task to
-    // task.
-    const std::shared_ptr<tasks::PythonRandom> random = tasks::make_python_random(settings_.seed);
-    std::map<std::string, protocol::TaskResult> scored;
-    for (const std::string& name : tasks::lmms_eval_order(settings_.tasks)) {
-      for (TaskJob& job : jobs_) {
-        if (job.name != name || !job.wanted() || scored.contains(name)) continue;
-        if (stop_.stop_requested()) return cancelled();
-        events_.progress("scoring", name, static_cast<std::int64_t>(scored.size()),
-                         static_cast<std::int64_t>(jobs_.size()));
-        auto scores = score(job, *random);
-        if (stop_.stop_requested()) return cancelled();
-        if (!scores.has_value()) {
-          const bool data = scores.error().code == ErrorCode::kCorruption ||
-                            scores.error().code == ErrorCode::kInvalidArgument;
-          job.failure =
-              data ? failed_by_data(std::move(scores).error()) : failed(std::move(scores).error());
-          continue;
-        }
-        for (std::size_t d = 0; d < scores->lines.size(); ++d) {
-          events_.scored(name, job.documents[d], scores->lines[d],
-                         pictures_.shown_names(job.pictures[d]));
-        }
-        scores->result.fingerprint = job.fingerprint;
-        scores->result.n_effective = job.effective;
-        scored.emplace(name, std::move(scores->result));
-      }
-    }
-    return collect(scored);
-  }
-
-  /// The results in the order in which the tasks were named.
-  Result<protocol::EvaluationResult> collect(std::map<std::string, protocol::TaskResult>& scored) {
-    if (jobs_.empty()) return make_error(ErrorCode::kInvalidArgument, "no tasks were asked for");
-    protocol::EvaluationResult result;
-    result.weights_sha256 = weights_.weights_sha256;
-    result.attn_implementation = choice_.attn_implementation;
-    for (const TaskJob& job : jobs_) {
-      if (job.measured) continue;
-      if (const auto found = scored.find(job.name); found != scored.end()) {
-        result.tasks.push_back(std::move(found->second));
-        continue;
-      }
-      result.tasks.push_back(
-          {.task = job.name,
-           .alias = job.name,
-           .lmms_results = "{}",
-           .lmms_config = "{}",
-           .notes = "{}",
-           .error = job.failure->error.message,
-           .error_kind = job.failure->kind,
-           .circumstances = job.failure->kind == protocol::kData ? job.data : ""});
-    }
-    return result;
-  }
-
-  /// Whether an answer took all tokens that it may have, and none of them ended it. Of one that an
-  /// earlier process generated the count is known, in which an end token counts, too: its text
-  /// decides.
-  bool is_cut_off(const TaskJob& job, const tasks::Response& response) const {
-    if (response.cut_off.has_value()) return *response.cut_off;
-    if (response.output_tokens < job.generation.max_new_tokens) return false;
-    const auto tokens = model_.tokenizer.encode(response.text);
-    return tokens.has_value() &&
-           static_cast<std::int64_t>(tokens->size()) >= job.generation.max_new_tokens;
-  }
-
-  tasks::ScoreOptions score_options(const TaskJob& job,
-                                    std::span<const tasks::Response* const> responses) const {
-    tasks::ScoreOptions options;
-    options.compat = settings_.compat;
-    options.seed = settings_.seed;
-    options.bootstrap_iters = settings_.bootstrap_iters;
-    options.model_family = weights_.architecture;
-    options.gen_kwargs_json = job.generation_text;
-    options.num_fewshot = job.shots;
-    if (job.kind() != tasks::RequestKind::kGenerate) {
-      options.cut_off = job.cut;
-    } else {
-      options.max_new_tokens = job.generation.max_new_tokens;
-      for (const tasks::Response* response : responses)
-        options.cut_off += is_cut_off(job, *response);
-    }
-    options.advanced = events_.advanced;
-    options.stop = stop_;
-    return options;
-  }
-
-  Result<tasks::Scores> score(const TaskJob& job, tasks::PythonRandom& random) {
-    std::vector<const tasks::Response*> responses;
-    for (const tasks::Response& response : job.responses) responses.push_back(&response);
-    return tasks::score(*job.task, job.responses, job.inputs, score_options(job, responses),
-                        random);
-  }
-
   engine::Engine& engine_;
   const engine::LoadedWeights& weights_;
   const ModelText& model_;
@@ -500,6 +353,7 @@ class Evaluation {
   const Wrapper wrapper_;
   const RequestEncoder encoder_;
   PictureSource pictures_;
+  const Scoring scoring_;
   engine::RunChoice choice_;
   std::string common_;  // common_identity()
   std::vector<TaskJob> jobs_;

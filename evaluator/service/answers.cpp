@@ -1,0 +1,64 @@
+#include "evaluator/service/answers.h"
+
+#include <string>
+#include <vector>
+
+namespace evalcar::service {
+namespace {
+
+TaskFailure failure_of(const TaskJob& job, std::size_t document, const Error& error) {
+  // A picture that shows only now that it is broken, or a prompt that the model cannot take.
+  const bool picture = error.code == ErrorCode::kCorruption;
+  const bool not_finite = error.message.starts_with("not finite");
+  return {with_context(error, job.name + ": document " + std::to_string(job.documents[document])),
+          std::string(picture      ? protocol::kData
+                      : not_finite ? protocol::kNotFinite
+                                   : protocol::kRequest)};
+}
+
+/// Whether these are the last that the document waited for: then its response is whole.
+bool take_scores(TaskJob& job, AnswerPlace place, const std::vector<engine::Score>& scores) {
+  auto& parts = job.likelihoods[place.document];
+  for (const engine::Score& score : scores)
+    parts[place.part].push_back({score.log_likelihood, score.tokens, score.is_greedy});
+  std::vector<tasks::Likelihood> all;
+  for (const auto& part : parts) {
+    if (part.empty()) return false;
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  tasks::Response& response = job.responses[place.document];
+  response.text = tasks::encode_likelihoods(all);
+  response.output_tokens = tasks::joined(all).tokens;
+  response.cut_off = false;
+  return true;
+}
+
+void cut_at_stop_string(std::string& text, const std::vector<std::string>& until) {
+  for (const std::string& stop_string : until) {
+    if (stop_string.empty()) continue;
+    if (const std::size_t at = text.find(stop_string); at != std::string::npos) text.resize(at);
+  }
+}
+
+}  // namespace
+
+bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& answer,
+                 const text::Tokenizer& tokenizer, bool strict) {
+  if (job.failure.has_value()) return false;
+  if (!answer.has_value()) {
+    job.failure = failure_of(job, place.document, answer.error());
+    return false;
+  }
+  tasks::Response& response = job.responses[place.document];
+  response.doc_id = job.documents[place.document];
+  if (job.kind() != tasks::RequestKind::kGenerate) return take_scores(job, place, answer->scores);
+  response.text = tokenizer.decode(answer->tokens, /*skip_special=*/true);
+  if (strict) cut_at_stop_string(response.text, job.until);
+  // lmms-eval counts the end token too.
+  response.output_tokens =
+      static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
+  response.cut_off = !answer->stopped && response.output_tokens >= job.generation.max_new_tokens;
+  return true;
+}
+
+}  // namespace evalcar::service

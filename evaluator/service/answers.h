@@ -1,0 +1,25 @@
+// What the engine answers becomes what a task's scorer reads.
+#pragma once
+
+#include <cstddef>
+
+#include "evaluator/engine/engine.h"
+#include "evaluator/service/task_job.h"
+#include "evaluator/text/tokenizer.h"
+#include "store/base/result.h"
+
+namespace evalcar::service {
+
+/// Which request of a job an answer is for.
+struct AnswerPlace {
+  std::size_t document = 0;  ///< index into TaskJob::documents
+  std::size_t part = 0;      ///< which of the document's requests
+};
+
+/// Takes an answer, or the failure of its request, into the job. True: the document's response is
+/// whole, and can be told. A job that has failed takes no more. `strict`: the task's stop strings
+/// end a text, which lmms-eval's chat wrapper ignores.
+bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& answer,
+                 const text::Tokenizer& tokenizer, bool strict);
+
+}  // namespace evalcar::service

@@ -201,7 +201,7 @@ struct Metric {
   std::string filter = "none";
   std::optional<double> value;  ///< absent: see `missing`
   std::optional<double> stderr_value;
-  std::string stderr_source;  ///< "" (as lmms-eval) | "bootstrap" (ours, where lmms-eval says N/A)
+  std::string stderr_source;  ///< "" (as lmms-eval) | "bootstrap" (ours, for its N/A) | "clustered"
   std::string missing;        ///< why there is no value
   bool higher_is_better = true;
   bool operator==(const Metric&) const = default;

@@ -269,7 +269,8 @@ def test_an_unknown_attention_lists_the_known_ones(bin_dir, place):
 def test_the_attention_that_really_ran_is_in_the_result_and_another_than_asked_is_told_once(bin_dir, place, asked, ran):
     done = evaluate(bin_dir, place, *(["--set", f"evaluate.attn_implementation={asked}"] if asked else []))
     assert done.returncode == 0, done.stderr
-    results = json.loads((place / "out" / "results.json").read_text())
+    (file,) = (place / "out").rglob("*_results.json")
+    results = json.loads(file.read_text())
     assert results["config"]["resolved_cli_args"]["attn_implementation_used"] == ran
     assert done.stderr.count("sdpa runs in its place") == (1 if asked == "flash_attention_2" else 0), done.stderr
 

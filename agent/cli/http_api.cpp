@@ -17,11 +17,19 @@ namespace evalcar::cli {
 namespace {
 
 /// Read once: the server's thread touches no file of the user's.
-Result<std::vector<std::string>> task_names(const FileSystem& files, const std::string& dir) {
+struct TaskNames {
+  std::vector<std::string> all;
+  std::vector<std::string> few_shot;  // with examples by themselves
+};
+
+Result<TaskNames> task_names(const FileSystem& files, const std::string& dir) {
   EVALCAR_ASSIGN_OR_RETURN(const auto list, tasks::list_tasks(files, dir));
-  std::vector<std::string> names;
-  for (const tasks::TaskFile& task : list) names.push_back(task.name);
-  std::sort(names.begin(), names.end());
+  TaskNames names;
+  for (const tasks::TaskFile& task : list) {
+    names.all.push_back(task.name);
+    if (task.shots > 0) names.few_shot.push_back(task.name);
+  }
+  std::sort(names.all.begin(), names.all.end());
   return names;
 }
 
@@ -32,12 +40,14 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
   http::EvaluateRules rules{.places = http::Places(files, settings.server.allowed_roots.empty()
                                                               ? settings.watch.output_dir
                                                               : settings.server.allowed_roots),
-                            .tasks = names.has_value() ? *names : std::vector<std::string>(),
+                            .tasks = names.value_or(TaskNames()).all,
+                            .few_shot_tasks = names.value_or(TaskNames()).few_shot,
                             .configured = run::evaluation_settings(settings.evaluate),
                             .dtype = settings.evaluate.dtype,
                             .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization};
-  return {clock,  [names] { return names; }, model_names(), jobs,
-          merges, std::move(rules),          read,          page};
+  const auto all = names.has_value() ? Result<std::vector<std::string>>(names->all)
+                                     : Result<std::vector<std::string>>(names.error());
+  return {clock, [all] { return all; }, model_names(), jobs, merges, std::move(rules), read, page};
 }
 
 }  // namespace

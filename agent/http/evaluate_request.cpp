@@ -192,6 +192,22 @@ void check_tasks(Fields& fields, const EvaluateRules& rules,
     fields.refuse("tasks", "not known here (GET /tasks lists them): " + unknown);
 }
 
+/// lmms-engine's client always says 0. Where that is what is measured anyway, it is not another
+/// evaluation than the configured one.
+void take_shots(Fields& fields, const EvaluateRules& rules, std::optional<std::int64_t> shots,
+                protocol::EvaluationSettings& settings) {
+  if (!shots.has_value()) return;
+  if (*shots < 0 || *shots > kMostShots) {
+    return fields.refuse("num_fewshot",
+                         "expected a whole number from 0 to " + std::to_string(kMostShots));
+  }
+  const bool have_examples = std::ranges::any_of(settings.tasks, [&](const std::string& task) {
+    return std::ranges::find(rules.few_shot_tasks, task) != rules.few_shot_tasks.end();
+  });
+  if (*shots == 0 && !settings.num_fewshot.has_value() && !have_examples) return;
+  settings.num_fewshot = shots;
+}
+
 /// 0 is all documents, as in lmms-eval's server.
 void take_limit(Fields& fields, const Json& limit, protocol::EvaluationSettings& settings) {
   settings.limit.reset();
@@ -267,10 +283,7 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   take_limit(fields, limit, settings);
   if (gen_kwargs.value_or("").size() > kMaxWord) fields.refuse("gen_kwargs", "too long");
   settings.gen_kwargs = gen_kwargs.value_or("");
-  if (num_fewshot.value_or(0) < 0 || num_fewshot.value_or(0) > kMostShots) {
-    fields.refuse("num_fewshot", "expected a whole number from 0 to " + std::to_string(kMostShots));
-  }
-  if (num_fewshot.has_value()) settings.num_fewshot = num_fewshot;
+  take_shots(fields, rules, num_fewshot, settings);
   if (engine_kwargs.contains("checkpoint_type")) {
     const Json& kind = engine_kwargs["checkpoint_type"];
     if (kind != "regular" && kind != "ema") {

@@ -16,7 +16,8 @@ namespace evalcar::http {
 /// What requests are read against.
 struct EvaluateRules {
   Places places;
-  std::vector<std::string> tasks;  ///< known names
+  std::vector<std::string> tasks;           ///< known names
+  std::vector<std::string> few_shot_tasks;  ///< those of them that have examples by themselves
   /// What a request does not say is as configured; but limit and gen_kwargs are its own.
   protocol::EvaluationSettings configured;
   std::string dtype = "auto";

@@ -208,6 +208,7 @@ void read_fewshot(TomlReader& reader, const toml::table& root, Definition& out) 
               {"num", "split", "files", "sampler", "delimiter", "target_delimiter"});
   FewShotDefinition& fewshot = out.fewshot.emplace();
   fewshot.num = reader.integer(*table, "num", "[fewshot]", 0, 1000);
+  out.file.shots = fewshot.num.value_or(0);
   fewshot.split = reader.string(*table, "split", "[fewshot]", false);
   fewshot.files = reader.strings(*table, "files", "[fewshot]");
   const std::string sampler = reader.one_of(*table, "sampler", "[fewshot]", false, kSamplers);

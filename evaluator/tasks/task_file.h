@@ -53,6 +53,7 @@ struct TaskFile {
   std::string config;    ///< "DocVQA"; empty = default
   std::string split;     ///< "validation"
   GenerationDefaults generation;
+  std::int64_t shots = 0;  ///< examples before each question, where nobody says how many
   RequestDefinition request;
   std::string scorer;                          ///< "anls", …
   std::map<std::string, std::string> aliases;  ///< metric alias -> metric name

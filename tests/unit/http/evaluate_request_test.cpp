@@ -32,7 +32,9 @@ struct Disk {
     std::filesystem::create_directory_symlink(checkpoint, root + "/newest");
   }
   EvaluateRules rules() const {
-    EvaluateRules rules{.places = Places(files, {root}), .tasks = {"docvqa_val", "mmmu_val"}};
+    EvaluateRules rules{.places = Places(files, {root}),
+                        .tasks = {"docvqa_val", "mmmu_val", "with_examples"},
+                        .few_shot_tasks = {"with_examples"}};
     rules.configured.data_dir = "/data";
     rules.configured.limit = 100;
     rules.configured.max_pixels = 1000;
@@ -131,7 +133,10 @@ TEST_CASE("examples before the question are as many as a request asks for, else 
   CHECK_FALSE(disk.wish(json).plan.settings.num_fewshot.has_value());
   json["num_fewshot"] = 3;
   CHECK(disk.wish(json).plan.settings.num_fewshot == 3);
+  // As lmms-engine's client always says it: no other evaluation than the configured one.
   json["num_fewshot"] = 0;
+  CHECK_FALSE(disk.wish(json).plan.settings.num_fewshot.has_value());
+  json["tasks"] = {"docvqa_val", "with_examples"};
   CHECK(disk.wish(json).plan.settings.num_fewshot == 0);
 }
 

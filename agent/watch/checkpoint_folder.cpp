@@ -38,11 +38,6 @@ bool CheckpointFolder::waits() const {
                      [](const auto& entry) { return entry.second.verdict == Verdict::kWaiting; });
 }
 
-bool CheckpointFolder::waits_for_newer() const {
-  return std::any_of(kinds_.begin(), kinds_.end(),
-                     [](const auto& entry) { return entry.second.until_newer; });
-}
-
 bool CheckpointFolder::complete_since(std::int64_t written_after_ns) const {
   for (const auto& [kind, memory] : kinds_) {
     if (memory.verdict != Verdict::kComplete) continue;
@@ -161,8 +156,6 @@ FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
     changed_at_ = around.clock.monotonic_now();
   }
   bytes_ = tree.bytes;
-  newest_ns_ = std::numeric_limits<std::int64_t>::min();
-  for (const auto& [name, info] : tree.files) newest_ns_ = std::max(newest_ns_, info.mtime_ns);
   return std::move(tree.files);
 }
 
@@ -280,23 +273,20 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
                                                                    : nothing;
   const std::string folder = path(around.options.output_dir);
   const RewriteWatch::TailOf tails = tail_of(around);
-  KindLook look = look_at_kind(
-      {.files = around.files,
-       .options = around.options,
-       .path = folder,
-       .all = all,
-       .report = report,
-       .state = state,
-       .before = before,
-       .doubted = memory.doubted,
-       .rewrite = rewrite_,
-       .tail_of = tails,
-       .newer_complete = around.newer_complete,
-       .newer_began = around.place == Place::kLocal && around.newer_began(changed_at_, newest_ns_),
-       .place = around.place,
-       .stood = stood_,
-       .unchanged_for =
-           std::chrono::duration_cast<milliseconds>(around.clock.monotonic_now() - changed_at_)});
+  KindLook look = look_at_kind({.files = around.files,
+                                .options = around.options,
+                                .path = folder,
+                                .all = all,
+                                .report = report,
+                                .state = state,
+                                .before = before,
+                                .rewrite = rewrite_,
+                                .tail_of = tails,
+                                .newer_complete = around.newer_complete,
+                                .place = around.place,
+                                .stood = stood_,
+                                .unchanged_for = std::chrono::duration_cast<milliseconds>(
+                                    around.clock.monotonic_now() - changed_at_)});
   const Evidence& e = look.evidence;
   const bool as_before = before.fingerprint == look.content.fingerprint;
   const bool whole = e.completeness == checkpoint::Completeness::kComplete;
@@ -309,18 +299,14 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
     decision = {Verdict::kWaiting, "written to while it was looked at"};
   }
   const bool complete = decision.verdict == Verdict::kComplete;
-  memory.until_newer = decision.until_newer;
-  if (decision.until_newer && !missing_of(memory.doubted, look.content).has_value()) {
-    memory.doubted = look.content;
-  }
   if (complete) {
     memory.files = std::move(look.files);
     if (same) return;
     if (!e.doubt.empty() && !as_before) {
-      spdlog::warn("{} {}: taken for complete, since {}; but {}: its weights may be of two saves",
-                   printable(name_), checkpoint::weights_kind_name(state.kind),
-                   e.newer_began ? "a newer checkpoint is being written" : "nothing moves",
-                   printable(e.doubt));
+      spdlog::warn(
+          "{} {}: taken for complete, since nothing moves; but {}: its weights may be of "
+          "two saves",
+          printable(name_), checkpoint::weights_kind_name(state.kind), printable(e.doubt));
     }
     memory.content = std::move(look.content);
     memory.verdict = Verdict::kGone;  // so that it is told

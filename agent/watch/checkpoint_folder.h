@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -43,9 +42,6 @@ struct FolderSurroundings {
   const std::map<checkpoint::WeightsKind, KnownContent>& earlier;
   /// A checkpoint with a higher step is complete, and a file of it is not older than that.
   std::function<bool(std::int64_t written_after_ns)> newer_complete;
-  /// One with a higher step changed after `at_rest_since`, and its newest file is not older than
-  /// `newest_ns`.
-  std::function<bool(MonotonicTime at_rest_since, std::int64_t newest_ns)> newer_began;
 };
 
 /// What a look at a folder says besides what it tells.
@@ -80,10 +76,6 @@ class CheckpointFolder {
   bool unsettled() const { return unsettled_; }
   /// Something of it is being written, as far as one can tell.
   bool waits() const;
-  /// Its files are whole, and what its verdict waits for is over once a newer checkpoint begins.
-  bool waits_for_newer() const;
-  /// The time of its newest file, as of the last look; the least number: it has none.
-  std::int64_t newest_ns() const { return newest_ns_; }
   /// When we last saw that something in it moved.
   MonotonicTime changed_at() const { return changed_at_; }
   /// One of its kinds is complete, and a file of that is not older.
@@ -97,8 +89,6 @@ class CheckpointFolder {
   struct KindMemory {
     Verdict verdict = Verdict::kGone;
     std::string reason;
-    bool until_newer = false;        ///< Decision::until_newer
-    KnownContent doubted;            ///< the last one that was told so
     KnownContent content;            ///< the last complete one
     std::vector<WatchedFile> files;  ///< of it
   };
@@ -129,7 +119,6 @@ class CheckpointFolder {
   std::string name_;
   std::string tree_signature_;  ///< of tree.h, two levels deep
   MonotonicTime changed_at_;    ///< when we last saw that differ
-  std::int64_t newest_ns_ = std::numeric_limits<std::int64_t>::min();
   std::uint64_t bytes_ = 0;
   bool unsettled_ = true;
   /// What it was at rest with was seen for longer than attributes are cached.

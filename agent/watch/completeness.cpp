@@ -19,8 +19,6 @@ Decision decide_unfinished(const Evidence& e, bool settled, const std::string& r
 
 Decision decide_whole(const Evidence& e, bool settled) {
   const bool in_order = e.rewrite_done && e.doubt.empty();
-  // Of a rewrite it would say nothing: the newer one may be of the save before.
-  const bool ended = settled || (e.newer_began && !e.rewritten);
   // A shard that was not yet rewritten is as whole as its rewritten neighbour, and stays so where
   // the trainer was killed between them: they are no checkpoint, however long nothing moves. Unless
   // all is as one save leaves it: then it was what had been there before that was of two.
@@ -30,10 +28,9 @@ Decision decide_whole(const Evidence& e, bool settled) {
   if (e.rewritten && e.replaced == Replaced::kSome && !in_order && !e.before_may_be_stale) {
     return {Verdict::kTorn, std::string(kInPart) + "; if they belong together, touch all of them"};
   }
-  if (!e.doubt.empty() && !ended) {
+  if (!e.doubt.empty() && !settled) {
     return {Verdict::kWaiting,
-            e.doubt + ": maybe not of one save; waiting until it is unchanged for a while",
-            !e.rewritten};
+            e.doubt + ": maybe not of one save; waiting until it is unchanged for a while"};
   }
   if (e.mixed) {
     return decide_unfinished(
@@ -54,10 +51,9 @@ Decision decide_whole(const Evidence& e, bool settled) {
   // .metadata are marks of their own.
   const bool has_no_mark =
       e.layout != checkpoint::Layout::kLmmsEngineFsdp2 && e.layout != checkpoint::Layout::kDcp;
-  if (has_no_mark && !e.trainer_state && !e.newer_written_later && !ended) {
+  if (has_no_mark && !e.trainer_state && !e.newer_written_later && !settled) {
     return {Verdict::kWaiting,
-            "no trainer_state.json yet; without one it must be unchanged for a while",
-            !e.rewritten};
+            "no trainer_state.json yet; without one it must be unchanged for a while"};
   }
   return {Verdict::kComplete, ""};
 }

@@ -31,10 +31,7 @@ struct Evidence {
   bool newer_complete = false;  ///< a checkpoint with a higher step is complete: this one's writer
                                 ///< moved on
   bool newer_written_later = false;  ///< and it was written after these weights: no rewound run
-  /// A checkpoint with a higher step was written to after all of this one was at rest: its trainer
-  /// has ended this save. Told of local disks alone.
-  bool newer_began = false;
-  bool marker_wanted = false;  ///< watch.end_marker is set
+  bool marker_wanted = false;        ///< watch.end_marker is set
   bool marker_there = false;
   bool rewritten = false;              ///< files of another save were seen in this folder before
   Replaced replaced = Replaced::kAll;  ///< how much of the weights differs from those
@@ -51,7 +48,6 @@ struct Evidence {
 struct Decision {
   Verdict verdict = Verdict::kWaiting;
   std::string reason;
-  bool until_newer = false;  ///< kWaiting: the files are whole, and Evidence::newer_began ends it
 };
 
 Decision decide(const Evidence& evidence);

@@ -76,10 +76,7 @@ KindLook look_at_kind(const KindInFolder& kind) {
       kind.files.info_followed(join_path(kind.path, "trainer_state.json")).has_value();
   const std::int64_t written_ns = weights_written_ns(look.files);
   e.newer_complete = kind.newer_complete(std::numeric_limits<std::int64_t>::min());
-  // Its trainer went on, and may be deleting it already: what is left then was not what it saved.
-  const bool deleted_in_part = missing_of(kind.doubted, look.content).has_value();
-  e.newer_written_later = !deleted_in_part && kind.newer_complete(written_ns);
-  e.newer_began = !deleted_in_part && kind.newer_began;
+  e.newer_written_later = kind.newer_complete(written_ns);
   e.rewritten =
       !kind.before.fingerprint.empty() && kind.before.fingerprint != look.content.fingerprint;
   // Where only the fingerprint is known, which files are other ones is not.

@@ -31,13 +31,11 @@ struct KindInFolder {
   const FilesSeen& all;     ///< of the folder, two levels deep, listed before
   const checkpoint::LayoutReport& report;
   const checkpoint::KindState& state;
-  const KnownContent& before;   ///< what was complete last; without a fingerprint: nothing was
-  const KnownContent& doubted;  ///< whole at an earlier look, but not complete yet; may be empty
+  const KnownContent& before;  ///< what was complete last; without a fingerprint: nothing was
   const RewriteWatch& rewrite;
   const RewriteWatch::TailOf& tail_of;
   /// A checkpoint with a higher step is complete, and a file of it is not older than that.
   const std::function<bool(std::int64_t written_after_ns)>& newer_complete;
-  bool newer_began = false;  ///< Evidence::newer_began
   Place place = Place::kUnknown;
   bool stood = false;  ///< it was at rest for longer than a file server's client remembers
   std::chrono::milliseconds unchanged_for{};

@@ -137,8 +137,7 @@ bool Watcher::wants_look(Sweep& sweep, std::int64_t step, const CheckpointFolder
     round_robin_ = step;  // the next poll goes on below
   }
   return folder.watches_any_of(sweep.hinted) || settles_now || folder.fresh() || turn ||
-         (sweep.newer_became_complete && folder.unsettled()) ||
-         (sweep.newer_changed && folder.waits_for_newer());
+         (sweep.newer_became_complete && folder.unsettled());
 }
 
 /// Newest first: what a newer complete checkpoint says about older ones is known when they come.
@@ -152,10 +151,7 @@ void Watcher::look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sig
     ++sweep.rank;
     if (wanted) {
       const std::size_t told = out.size();
-      const bool fresh = folder.fresh();
-      const MonotonicTime changed_at = folder.changed_at();
       look(step, folder, out);
-      sweep.newer_changed |= fresh || folder.changed_at() != changed_at;
       if (!trouble_.empty()) return;  // it went silent
       for (std::size_t i = told; i < out.size(); ++i) {
         sweep.newer_became_complete |= out[i].verdict == Verdict::kComplete;
@@ -192,11 +188,7 @@ void Watcher::look(std::int64_t step, CheckpointFolder& folder, std::vector<Sigh
        .inspect = inspect_,
        .place = place,
        .earlier = earlier == remembered_.end() ? nothing : earlier->second,
-       .newer_complete = [this, step](std::int64_t after) { return newer_complete(step, after); },
-       .newer_began =
-           [this, step](MonotonicTime at_rest_since, std::int64_t newest_ns) {
-             return newer_began(step, at_rest_since, newest_ns);
-           }},
+       .newer_complete = [this, step](std::int64_t after) { return newer_complete(step, after); }},
       out);
   if (!look.silent.empty()) {
     trouble_ = look.silent;
@@ -210,15 +202,6 @@ void Watcher::look(std::int64_t step, CheckpointFolder& folder, std::vector<Sigh
 bool Watcher::newer_complete(std::int64_t step, std::int64_t written_after_ns) const {
   return std::any_of(folders_.upper_bound(step), folders_.end(), [&](const auto& newer) {
     return newer.second.complete_since(written_after_ns);
-  });
-}
-
-/// By our own observation and by the files' times: what is copied here keeps no order of either
-/// one.
-bool Watcher::newer_began(std::int64_t step, MonotonicTime at_rest_since,
-                          std::int64_t newest_ns) const {
-  return std::any_of(folders_.upper_bound(step), folders_.end(), [&](const auto& newer) {
-    return newer.second.changed_at() > at_rest_since && newer.second.newest_ns() >= newest_ns;
   });
 }
 

@@ -84,7 +84,6 @@ class Watcher {
     std::size_t rank = 0;
     std::size_t at_rest = 0;
     bool newer_became_complete = false;
-    bool newer_changed = false;
     bool ended = false;
   };
 
@@ -104,7 +103,6 @@ class Watcher {
     return join_path(options_.output_dir, folder.name());
   }
   bool newer_complete(std::int64_t step, std::int64_t written_after_ns) const;
-  bool newer_began(std::int64_t step, MonotonicTime at_rest_since, std::int64_t newest_ns) const;
 
   const FileSystem& files_;
   const Clock& clock_;

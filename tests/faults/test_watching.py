@@ -278,41 +278,6 @@ def test_safetensors_growing(bench):
     tools.check_canary(bench, sidecar)
 
 
-def test_pruned_in_doubt(bench, shards):
-    """A trainer that keeps one checkpoint and writes no mark, or whose ranks are slow, saves again and prunes long before the settle
-    time is over: each checkpoint is measured all the same, with its own weights, since the next save begins before the prune."""
-    sidecar = bench.sidecar("--set", "watch.settle_time=10min", "--set", "watch.poll_interval=1h", "--set", "evaluate.policy=every").start()
-    bench.run.mkdir(exist_ok=True)
-    saved = []
-
-    def end_save(folder):
-        saved.append((int(folder.name.split("-")[1]), hash_of(bench.evalcar, folder, "regular")))
-        checkpoints.prune_lmms_engine(bench.run, 1)
-        time.sleep(0.3)
-        if not (folder / "trainer_state.json").exists():
-            assert state_of(sidecar, saved[-1][0])[0] == "found"
-
-    for step in range(1, 8):
-        written = checkpoints.write_hugging_face(bench.home, step)
-        folder = bench.run / written.name
-        folder.mkdir()
-        for name in ("config.json", "model.safetensors", *checkpoints.TOKENIZER):
-            shutil.copyfile(written / name, folder / name)
-            time.sleep(0.1)
-        end_save(folder)
-    for step in (10, 15):
-        folder = begin_fsdp2(bench.home, step, shards, (0,))
-        os.utime(shard(folder, 0), (time.time() - 60,) * 2)  # long before the other rank's
-        folder = folder.rename(bench.run / folder.name)
-        time.sleep(0.3)
-        put_shard(folder, step, shards, 1)
-        end_save(folder)
-    end_save(checkpoints.write_hugging_face(bench.run, 20, pause=0.5))
-    sidecar.wait_for(lambda s: len(s.published()) == len(saved), timeout=60, what="all results")
-    check_published_once(sidecar, {(step, "regular"): sha256 for step, sha256 in saved})
-    tools.check_canary(bench, sidecar)
-
-
 def test_mtime_future_past(bench):
     """A file server's clock that is an hour off: what is at rest is told by our own observation, neither at once nor in an hour."""
     sidecar = bench.sidecar(*POLL, "--set", "watch.settle_time=2s").start()

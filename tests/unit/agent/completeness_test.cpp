@@ -67,32 +67,6 @@ TEST_CASE("whole weights of the Hugging Face Trainer wait for trainer_state.json
   }
 }
 
-TEST_CASE("what waits without a mark, or in doubt, is complete once a newer checkpoint has begun") {
-  Evidence e = fsdp2(Completeness::kComplete);
-  e.layout = GENERATE(Layout::kHuggingFace, Layout::kLmmsEngineFsdp2);
-  if (e.layout == Layout::kLmmsEngineFsdp2) e.doubt = "rank 1 was late";
-  CHECK(decide(e).verdict == Verdict::kWaiting);
-  CHECK(decide(e).until_newer);
-
-  e.newer_began = true;
-  CHECK(decide(e).verdict == Verdict::kComplete);
-
-  // Nor is it a mark that the configuration asks for, or a proof against one of two saves.
-  e.marker_wanted = true;
-  CHECK(decide(e).verdict == Verdict::kWaiting);
-  e.marker_wanted = false;
-  e.rewritten = true;
-  CHECK(decide(e).verdict == Verdict::kWaiting);
-  CHECK_FALSE(decide(e).until_newer);
-  e.rewritten = false;
-  if (!e.doubt.empty()) {
-    e.mixed = true;
-    CHECK(decide(e).verdict == Verdict::kWaiting);
-  }
-  e.completeness = Completeness::kIncomplete;
-  CHECK(decide(e).verdict == Verdict::kWaiting);
-}
-
 TEST_CASE("a DCP has its mark, its metadata; shards of its safetensors writer have none") {
   Evidence e = fsdp2(Completeness::kComplete);
   e.layout = Layout::kDcp;

@@ -45,32 +45,6 @@ TEST_CASE(
   CHECK(t.row(10).reason.find("removed before it could be leased") != std::string::npos);
 }
 
-TEST_CASE(
-    "a checkpoint in doubt is leased before its trainer can prune it, but by no other delete") {
-  Trainer t;
-  const auto save_unmarked = [&t](std::int64_t step) {
-    t.save(step, static_cast<char>('a' + step));
-    must(t.files.remove_file("/out/checkpoint-" + std::to_string(step) + "/trainer_state.json"));
-  };
-  save_unmarked(5);
-  must(t.turn());
-  CHECK(t.row(5).state == state::EvaluationState::kFound);
-  t.files.put_file("/out/checkpoint-10/config.json", "{}");  // the next save begins
-  must(t.turn());
-  save_unmarked(10);
-  t.remove(5);
-  must(t.turn());
-
-  const state::Evaluation leased = t.row(5);
-  CHECK(leased.state == state::EvaluationState::kLeased);
-  CHECK(must(t.directory->lease_of(leased)).has_value());
-  // Nobody knows whether all of it was there: no next save had begun.
-  t.remove(10);
-  must(t.turn());
-  CHECK(t.row(10).state == state::EvaluationState::kLost);
-  CHECK(t.directory->stage().names() == std::vector<std::string>{"5-1-regular"});
-}
-
 TEST_CASE("a lease of an earlier process that lacks a file is taken again from the checkpoint") {
   Trainer t;
   t.save(5);

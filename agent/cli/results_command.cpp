@@ -136,7 +136,9 @@ std::string rows_table(const std::vector<MetricRow>& rows) {
     cells.push_back(std::move(line));
   }
   return publish::markdown_table(header, cells, right) +
-         (ours ? "* bootstrap standard error of evalcar's; lmms-eval gives N/A here\n" : "") +
+         (ours ? "* standard error of evalcar's (bootstrap, or clustered by document); lmms-eval "
+                 "gives N/A here\n"
+               : "") +
          (others ? "† measured with other settings than those that are configured now: not to be "
                    "compared with the others\n"
                  : "");

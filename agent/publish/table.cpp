@@ -104,7 +104,10 @@ std::string results_table(const protocol::EvaluationResult& result) {
   std::string text =
       markdown_table({"Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"},
                      rows, {false, false, false, true, false, false, true, false, true});
-  if (ours) below += "* bootstrap standard error of evalcar's; lmms-eval gives N/A here\n";
+  if (ours)
+    below +=
+        "* standard error of evalcar's (bootstrap, or clustered by document); lmms-eval gives N/A "
+        "here\n";
   if (!below.empty()) text += "\n" + below;
   return text;
 }

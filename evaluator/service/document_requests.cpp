@@ -150,7 +150,21 @@ class Maker {
     return pair;
   }
 
+  /// The template of a text model gets one text a message; how several would be joined only it
+  /// could say.
+  Status check_parts() const {
+    if (encoder_.wrapper.content != text::ContentForm::kText) return {};
+    for (std::size_t i = 0; i < prompt_.messages.size(); ++i) {
+      if (prompt_.messages[i].content.size() > 1)
+        return wrong("message " + std::to_string(i) + " has " +
+                     std::to_string(prompt_.messages[i].content.size()) +
+                     " parts; a text model's message is one text");
+    }
+    return {};
+  }
+
   Result<DocumentRequests> conversation() const {
+    EVALCAR_RETURN_IF_ERROR(check_parts());
     EVALCAR_ASSIGN_OR_RETURN(
         const text::ChatTemplate::Marked marked,
         text::render_with_answers(encoder_.model.chat_template, prompt_.messages,

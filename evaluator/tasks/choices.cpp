@@ -57,6 +57,10 @@ Result<std::size_t> right_choice(const std::string& answer, const Value& target,
 
 }  // namespace
 
+bool is_scalar(const Value& value) {
+  return value.is_string() || value.is_number() || value.is_boolean();
+}
+
 Result<std::vector<std::string>> choices_of(const Definition& definition, const Value& document,
                                             std::string_view model_family) {
   const RequestDefinition& request = definition.file.request;
@@ -72,7 +76,13 @@ Result<std::vector<std::string>> choices_of(const Definition& definition, const 
   const std::string place = "column \"" + request.choices_column + "\"";
   const auto found = document.find(request.choices_column);
   if (found != document.end() && found->is_array()) {
-    for (const Value& choice : *found) choices.push_back(python_str(choice));
+    for (const Value& choice : *found) {
+      if (!is_scalar(choice))
+        return make_error(ErrorCode::kCorruption,
+                          place + ": choice " + std::to_string(choices.size()) + " is " +
+                              python_json(choice) + "; expected a text or a number");
+      choices.push_back(python_str(choice));
+    }
   } else if (found != document.end() && found->is_string()) {
     auto list = metrics::parse_python_list(found->get_ref<const std::string&>());
     if (!list.has_value()) return with_context(std::move(list).error(), place);

@@ -12,6 +12,10 @@
 
 namespace evalcar::tasks {
 
+/// A text, a number, true or false: what can stand as words. Nothing (null), lists and tables would
+/// be scored as Python writes them.
+bool is_scalar(const Value& value);
+
 /// At least two. kCorruption where the document holds no such list.
 Result<std::vector<std::string>> choices_of(const Definition& definition, const Value& document,
                                             std::string_view model_family);

@@ -293,10 +293,15 @@ Status add_continuations(const Definition& definition, const Value& document,
   const RequestDefinition& request = definition.file.request;
   if (request.kind == RequestKind::kMultipleChoice) {
     EVALCAR_ASSIGN_OR_RETURN(prompt.continuations, choices_of(definition, document, model_family));
+  } else if (definition.target_text) {
+    prompt.continuations = {*definition.target_text};
   } else {
-    prompt.continuations = {definition.target_text
-                                ? *definition.target_text
-                                : python_str(document.value(definition.target_column, Value()))};
+    const Value target = document.value(definition.target_column, Value());
+    if (!is_scalar(target))
+      return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column +
+                                                    "\" holds " + python_json(target) +
+                                                    "; expected a text or a number");
+    prompt.continuations = {python_str(target)};
   }
   for (std::string& continuation : prompt.continuations) continuation.insert(0, request.delimiter);
   return {};
@@ -357,6 +362,9 @@ Result<std::string> render_template(std::string_view text, const Settings& setti
         } else {
           return make_error(ErrorCode::kCorruption, "has no column \"" + std::string(name) + "\"");
         }
+        if (value.is_null())
+          return make_error(ErrorCode::kCorruption,
+                            "column \"" + std::string(name) + "\" is empty (null)");
         auto part = filtered(value, filter);
         if (!part) return with_context(part.error(), "column \"" + std::string(name) + "\"");
         out += *part;

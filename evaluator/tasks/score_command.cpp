@@ -165,7 +165,23 @@ Result<Logged> read_samples(const FileSystem& files, const std::string& path,
   return logged;
 }
 
-Value report(const Scores& scores, const Logged& logged) {
+// What a sample counts for, by its metrics' names.
+Value sample_scores(const Scores& scores, std::size_t i, const std::string& main,
+                    const Definition& definition) {
+  Value sample = Value::object();
+  if (definition.file.request.kind == RequestKind::kGenerate) {
+    const bool apart = i < scores.values_count_for.size() && !scores.values_count_for[i].empty();
+    sample[apart ? scores.values_count_for[i] : main] = scores.values[i];
+    return sample;
+  }
+  const auto line = parse_json(scores.lines[i]);
+  for (const MetricDefinition& metric : definition.metrics) {
+    if (line && line->contains(metric.name)) sample[metric.name] = (*line)[metric.name];
+  }
+  return sample;
+}
+
+Value report(const Scores& scores, const Logged& logged, const Definition& definition) {
   Value result = Value::object();
   result["task"] = scores.result.task;
   result["n"] = scores.result.n;
@@ -180,8 +196,7 @@ Value report(const Scores& scores, const Logged& logged) {
   for (std::size_t i = 0; i < scores.values.size(); ++i) {
     Value sample = Value::object();
     sample["doc_id"] = logged.responses[i].doc_id;
-    const std::string& only_for = scores.values_count_for[i];
-    sample[only_for.empty() ? main : only_for] = scores.values[i];
+    sample.update(sample_scores(scores, i, main, definition));
     result["per_sample"].push_back(std::move(sample));
   }
   if (const auto notes = parse_json(scores.result.notes)) result["notes"] = *notes;
@@ -212,6 +227,12 @@ int run_score(const ScoreCommandOptions& options, FileSystem& files, std::ostrea
   const bool lines_hold_answers = file->request.kind == RequestKind::kGenerate && scorer != "vqa" &&
                                   scorer != "mmmu" && !definition->target_column.empty() &&
                                   definition->cluster_column.empty();
+  if (!file->request.choices.empty() && !definition->prompt.variants.empty()) {
+    err << "evalcar score: the choices of " << options.task
+        << " follow from the model's family ([prompt.variants]), which sample lines do not name: "
+           "they cannot be scored again\n";
+    return 2;
+  }
   std::unique_ptr<Task> task;
   if (!options.data_dir.empty() || !definition->data_files.empty()) {
     auto opened = Task::open(files, *file, options.data_dir);
@@ -234,7 +255,7 @@ int run_score(const ScoreCommandOptions& options, FileSystem& files, std::ostrea
   if (!scores) return fail(err, scores.error(), code_of(scores.error()));
 
   if (options.json) {
-    out << python_json(report(*scores, *logged)) << "\n";
+    out << python_json(report(*scores, *logged, *definition)) << "\n";
     return 0;
   }
   out << options.task << ": " << scores->result.n << " samples\n";

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -338,6 +339,15 @@ def test_a_users_own_conversations_give_eval_a_loss(bin_dir, cache_dir, tmp_path
     assert printed["loss"] == expected["taught"]["loss,none"]
     assert printed["loss_stderr"] == expected["taught"]["loss_stderr_clustered,none"]
     assert printed["perplexity"] == expected["taught"]["perplexity,none"]
+
+    (samples,) = (tmp_path / "out").rglob("*_samples_taught.jsonl")
+    again = subprocess.run([str(bin_dir / "evalcar"), "score", "--task", "taught", "--samples", str(samples), "--tasks-dir", str(tmp_path / "tasks"),
+                            "--json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    report = json.loads(again.stdout)
+    assert report["metrics"]["loss"] == printed["loss"]
+    lines = [json.loads(line) for line in samples.read_text().splitlines()]
+    assert [sample["loss"] for sample in report["per_sample"]] == [line["loss"] for line in lines]
 
 
 @pytest.mark.parametrize(("row", "words"), [

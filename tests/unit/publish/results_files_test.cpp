@@ -189,5 +189,6 @@ TEST_CASE("the table has lmms-eval's columns, marks our standard errors and expl
         "|zeta |Yaml   |none  |     0|anls  |↑  |0.5000|±  |0.2500*|\n"
         "\n"
         "alpha/wer: no judge\n"
-        "* bootstrap standard error of evalcar's; lmms-eval gives N/A here\n");
+        "* standard error of evalcar's (bootstrap, or clustered by document); lmms-eval gives N/A "
+        "here\n");
 }

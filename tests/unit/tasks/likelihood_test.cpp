@@ -146,6 +146,27 @@ TEST_CASE("a target that names none of the choices is refused, not counted as a 
   }
 }
 
+TEST_CASE("nothing and lists are never scored as Python writes them") {
+  const std::string likely =
+      changed(kChoice, "kind = \"multiple_choice\"\nchoices = \"c\"", "kind = \"loglikelihood\"");
+  struct Case {
+    std::string file, line;
+  };
+  for (const auto& [file, line] :
+       {Case{std::string(kChoice), R"({"q": null, "a": 0, "c": ["x", "y"]})"},
+        Case{std::string(kChoice), R"({"q": "1", "a": 0, "c": ["x", null]})"},
+        Case{std::string(kChoice), R"({"q": "1", "a": 0, "c": ["x", ["y"]]})"},
+        Case{likely, R"({"q": "1", "a": null})"}, Case{likely, R"({"q": "1", "a": ["x", "y"]})"},
+        Case{likely, R"({"q": "1", "a": {"x": 1}})"}}) {
+    INFO(line);
+    Disk disk(file, line + "\n");
+    const auto prompt = disk.open()->prompt(0, "");
+    REQUIRE_FALSE(prompt.has_value());
+    CHECK(prompt.error().code == ErrorCode::kCorruption);
+    CHECK_THAT(prompt.error().message, ContainsSubstring("document 0: column \""));
+  }
+}
+
 TEST_CASE("a loss weighs every token alike and its error every document") {
   Disk disk(std::string(kLoss),
             "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n"

@@ -47,25 +47,9 @@ def test_tokens_and_scores_equal_transformers(name, tmp_path_factory, cache_dir,
     figures(f"{name}: {cases.summary(report)}")
 
 
-OPTIONS = [
-    {"batch_size": 1, "share_prefixes": False},
-    {"batch_size": 6},
-    {"batch_size": 6, "prefill_tokens": 7},  # prompts and pictures are cut anywhere
-    {"batch_size": 6, "attn_implementation": "eager"},
-]
-
-
 @pytest.mark.parametrize("name", ["qwen3-vl-5"])
 def test_packed_shared_and_cut_prompts_give_the_same_tokens_and_the_same_run_the_same_bits(name, tmp_path_factory, cache_dir, bin_dir):
     setting = setting_of(name, tmp_path_factory, cache_dir)
     head = setting.requests()[1]  # four questions on one picture
     requests = [{**head, "tokens": head["tokens"] + [7 + i, 8, 9], "max_new_tokens": 16} for i in range(4)] + setting.requests()[3:]
-    folder = str(setting.folder / "checkpoint")
-    files = [setting.folder / f"bits-{i}.bin" for i in range(2)]
-    sessions = [({**options, **setting.processor}, [{"folder": folder, "requests": requests}]) for options in OPTIONS]
-    twice = [{"folder": folder, "requests": requests, "logits": str(file)} for file in files]
-    sessions.append(({"batch_size": 6, **setting.processor}, twice))
-    runs = [run for document in cases.run_sessions(bin_dir, setting.folder, sessions, setting.pictures) for run in document["runs"]]
-    for run, options in zip(runs, [*OPTIONS, "first", "second"], strict=True):
-        assert run["answers"] == runs[0]["answers"], options
-    assert files[0].read_bytes() == files[1].read_bytes()
+    cases.check_packs(setting, bin_dir, requests, setting.processor)

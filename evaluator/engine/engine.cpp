@@ -14,11 +14,11 @@
 
 #include "evaluator/engine/device.h"
 #include "evaluator/engine/generator.h"
+#include "evaluator/engine/likelihood_scorer.h"
 #include "evaluator/engine/nvml.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
 #include "evaluator/engine/requests.h"
-#include "evaluator/engine/scorer.h"
 #include "evaluator/engine/width.h"
 #include "evaluator/models/registry.h"
 #include "evaluator/weights/device_errors.h"

@@ -1,4 +1,4 @@
-#include "evaluator/engine/scorer.h"
+#include "evaluator/engine/likelihood_scorer.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>

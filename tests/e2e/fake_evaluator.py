@@ -7,9 +7,8 @@ where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
      "broken_data": {"textvqa_val": "why: they are there"}, "data": {"textvqa_val": "their version"},
      "broken_tasks": {"textvqa_val": "why: the evaluator cannot do it"}, "prompts": {"docvqa_val": "another"},
      "at_sample": {"doc": 3, "once": "FILE", "do": "die|hang|wait|beat|say|error|flood|fork", …}, "values": {"docvqa_val": null},
-     "values_of_steps": {"500": 0.7},
-     "load_after": "FILE",
-    "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20, "pictures": {"0": ["<64 hex>.jpg"]},
+     "values_of_steps": {"500": 0.7}, "load_after": "FILE", "check_delay": 0.0,
+     "flags": {"docvqa_val": ["all 6 answers are the same"]}, "devices": {…}, "interim_least": 20, "pictures": {"0": ["<64 hex>.jpg"]},
      "interim": {"weights_sha256": "0…"}}
 
 Weights are read when the file `load_after` is there, if it is named.
@@ -79,6 +78,7 @@ def check(arguments):
     if settings().get("log"):
         with open(settings()["log"], "a") as file:
             file.write("check\n")
+    time.sleep(settings().get("check_delay", 0))
     found = [(task, *data_of(task)) for task in tasks]
     print(json.dumps({"tasks": [{"task": task, "error": error, "error_kind": "data" if error else "", "circumstances": version}
                                 for task, error, version in found]}, separators=(",", ":")))  # fmt: skip

@@ -9,6 +9,13 @@ import subprocess
 import time
 
 
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
 class Sidecar:
     """One agent on one output directory. Environment and arguments can be added; `log` is its standard error."""
 
@@ -49,6 +56,15 @@ class Sidecar:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def children(self):
+        pid = self.process.pid
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def evaluators(self):
+        """The children that evaluate: a look at the tasks' data is a child of its own, which may outlast the first result."""
+        commands = {child: command_of(child) for child in self.children()}
+        return [child for child, command in commands.items() if command and b"\0check\0" not in command]
 
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""

@@ -185,7 +185,7 @@ def test_nothing_that_was_started_outlives_a_killed_agent(bench):
     bench.tell(delay=30)
     sidecar = bench.sidecar().start()
     sidecar.wait_for(lambda s: bench.heard("load"), what="the evaluator")
-    children = pathlib.Path(f"/proc/{sidecar.process.pid}/task/{sidecar.process.pid}/children").read_text().split()
+    children = sidecar.children()
     assert children
     sidecar.kill()
     for _ in range(200):
@@ -249,18 +249,16 @@ def test_policy_latest_gives_older_checkpoints_up(bench):
 @pytest.mark.parametrize("resident", [True, False])
 def test_between_evaluations_the_evaluator_stays_or_gives_its_memory_back(bench, resident):
     """All device memory is the process's: without keep_resident there is none while nothing is to be evaluated."""
+    bench.tell(check_delay=1)  # the agent's look at the tasks' data lasts longer than the first evaluation
     sidecar = bench.sidecar(*([] if resident else ["--set", "evaluate.keep_resident=false"])).start()
-
-    def evaluators():
-        return pathlib.Path(f"/proc/{sidecar.process.pid}/task/{sidecar.process.pid}/children").read_text().split()
 
     held = []
     for step in (5, 10):
         checkpoints.write_hugging_face(bench.run, step)
         sidecar.wait_for(lambda s, step=step: (step, "regular") in s.published(), what=f"the result of {step}")
         if not resident:
-            sidecar.wait_for(lambda s: not evaluators(), what="the evaluator's end")
-        held.append(evaluators())
+            sidecar.wait_for(lambda s: not s.evaluators(), what="the evaluator's end")
+        held.append(sidecar.evaluators())
     assert held == ([held[0]] * 2 if resident else [[], []]) and len(held[0]) == (1 if resident else 0)
     assert sidecar.stop() == 0
     assert len(bench.heard("load")) == 2

@@ -190,9 +190,8 @@ def test_open_evaluations_of_a_directory_made_anew_end_with_the_reason(bench):
     leave_open_rows(bench, sidecar)
     empty(bench.run)
     checkpoints.write_hugging_face(bench.run, 10, seed="second")
-    pid = sidecar.process.pid  # the evaluator hangs: the agent would give it 10 s to obey the cancel
-    for child in open(f"/proc/{pid}/task/{pid}/children").read().split():
-        os.kill(int(child), signal.SIGKILL)
+    for child in sidecar.children():  # the evaluator hangs: the agent would give it 10 s to obey the cancel
+        os.kill(child, signal.SIGKILL)
 
     sidecar.wait_for(lambda s: len(runs(s)) == 2 and s.metrics_lines(), what="the second run's result")
 

@@ -18,10 +18,6 @@ def inotify_watches(pid):
     return count
 
 
-def children(pid):
-    return len(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-
-
 def most(count, pid):
     """Of several looks: a file is open while it is written."""
     seen = []
@@ -37,7 +33,7 @@ def look(sidecar):
     sizes = [path.stat().st_size for path in sidecar.home.glob("state.db*") if path.is_file()]
     return {"rss_kib": int(status.split("VmRSS:")[1].split()[0]), "threads": int(status.split("Threads:")[1].split()[0]),
             "fds": most(lambda p: len(os.listdir(f"/proc/{p}/fd")), pid), "watches": most(inotify_watches, pid),
-            "children": most(children, pid),
+            "children": most(lambda _: len(sidecar.children()), pid),
             "database": sum(sizes), "log": sidecar.log_path.stat().st_size}  # fmt: skip
 
 

@@ -48,6 +48,12 @@ bool CheckpointFolder::complete_since(std::int64_t written_after_ns) const {
   return false;
 }
 
+std::optional<CompleteKind> CheckpointFolder::complete(WeightsKind kind) const {
+  const auto memory = kinds_.find(kind);
+  if (memory == kinds_.end() || memory->second.verdict != Verdict::kComplete) return std::nullopt;
+  return complete_kind(name_, memory->second.layout, memory->second.files);
+}
+
 std::map<WeightsKind, KnownContent> CheckpointFolder::contents() const {
   std::map<WeightsKind, KnownContent> contents;
   for (const auto& [kind, memory] : kinds_) {
@@ -273,6 +279,9 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
                                                                    : nothing;
   const std::string folder = path(around.options.output_dir);
   const RewriteWatch::TailOf tails = tail_of(around);
+  const std::optional<CompleteKind> newer = around.newer(state.kind);
+  const auto last = around.last_complete.find(state.kind);
+  const bool has_like = seen_from_the_beginning_ && last != around.last_complete.end();
   KindLook look = look_at_kind({.files = around.files,
                                 .options = around.options,
                                 .path = folder,
@@ -283,6 +292,8 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
                                 .rewrite = rewrite_,
                                 .tail_of = tails,
                                 .newer_complete = around.newer_complete,
+                                .newer = newer.has_value() ? &*newer : nullptr,
+                                .like = has_like ? &last->second : nullptr,
                                 .place = around.place,
                                 .stood = stood_,
                                 .unchanged_for = std::chrono::duration_cast<milliseconds>(
@@ -301,6 +312,7 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
   const bool complete = decision.verdict == Verdict::kComplete;
   if (complete) {
     memory.files = std::move(look.files);
+    memory.layout = report.layout;
     if (same) return;
     if (!e.doubt.empty() && !as_before) {
       spdlog::warn(

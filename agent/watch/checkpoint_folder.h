@@ -15,6 +15,7 @@
 #include "agent/watch/completeness.h"
 #include "agent/watch/content.h"
 #include "agent/watch/kind_look.h"
+#include "agent/watch/neighbour.h"
 #include "agent/watch/notifier.h"
 #include "agent/watch/rewrite_watch.h"
 #include "agent/watch/sighting.h"
@@ -42,6 +43,10 @@ struct FolderSurroundings {
   const std::map<checkpoint::WeightsKind, KnownContent>& earlier;
   /// A checkpoint with a higher step is complete, and a file of it is not older than that.
   std::function<bool(std::int64_t written_after_ns)> newer_complete;
+  /// What is complete of that kind in the next higher step that has it; absent: nothing.
+  std::function<std::optional<CompleteKind>(checkpoint::WeightsKind)> newer;
+  /// What was complete last in this directory, of whatever step.
+  const std::map<checkpoint::WeightsKind, CompleteKind>& last_complete;
 };
 
 /// What a look at a folder says besides what it tells.
@@ -59,6 +64,8 @@ class CheckpointFolder {
 
   /// Before the first look: what an earlier process, or an earlier folder of that name, left.
   void remember(const state::UnfinishedFolder& unfinished) { rewrite_.remember(unfinished); }
+  /// It came while its directory was watched: all of it is of a save that began then.
+  void seen_from_the_beginning() { seen_from_the_beginning_ = true; }
   /// Why nothing in it may be looked at; "": it may. Another reason makes everything of it new.
   void refuse(std::string why);
   /// Looks, and appends to `out` what changed.
@@ -80,6 +87,8 @@ class CheckpointFolder {
   MonotonicTime changed_at() const { return changed_at_; }
   /// One of its kinds is complete, and a file of that is not older.
   bool complete_since(std::int64_t written_after_ns) const;
+  /// A kind that is complete now.
+  std::optional<CompleteKind> complete(checkpoint::WeightsKind kind) const;
   /// The last complete content of each kind that had one.
   std::map<checkpoint::WeightsKind, KnownContent> contents() const;
   /// What is to be known of it after a restart while it is not complete.
@@ -89,8 +98,9 @@ class CheckpointFolder {
   struct KindMemory {
     Verdict verdict = Verdict::kGone;
     std::string reason;
-    KnownContent content;            ///< the last complete one
-    std::vector<WatchedFile> files;  ///< of it
+    checkpoint::Layout layout = checkpoint::Layout::kHuggingFace;  ///< of it
+    KnownContent content;                                          ///< the last complete one
+    std::vector<WatchedFile> files;                                ///< of it
   };
 
   std::string path(const std::string& output_dir) const { return join_path(output_dir, name_); }
@@ -121,6 +131,7 @@ class CheckpointFolder {
   MonotonicTime changed_at_;    ///< when we last saw that differ
   std::uint64_t bytes_ = 0;
   bool unsettled_ = true;
+  bool seen_from_the_beginning_ = false;
   /// What it was at rest with was seen for longer than attributes are cached.
   bool stood_ = false;
   std::string refused_;

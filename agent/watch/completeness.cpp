@@ -51,7 +51,8 @@ Decision decide_whole(const Evidence& e, bool settled) {
   // .metadata are marks of their own.
   const bool has_no_mark =
       e.layout != checkpoint::Layout::kLmmsEngineFsdp2 && e.layout != checkpoint::Layout::kDcp;
-  if (has_no_mark && !e.trainer_state && !e.newer_written_later && !settled) {
+  const bool rests = settled || e.unchanged_for >= e.rest_of_whole_save.value_or(e.settle_time);
+  if (has_no_mark && !e.trainer_state && !e.newer_written_later && !rests) {
     return {Verdict::kWaiting,
             "no trainer_state.json yet; without one it must be unchanged for a while"};
   }

@@ -50,6 +50,24 @@ void judge_saves(const KindInFolder& kind, const KindLook& look, Evidence& e) {
   e.mixed = left.mixed && kind.place == Place::kLocal && !(e.rewrite_done && end_is_behind_all);
 }
 
+/// What a delete has left of a checkpoint is whole as long as the weights are there: the small
+/// files may go first. It is not another checkpoint, however long it stays so.
+void look_for_a_delete(const KindInFolder& kind, const KindLook& look, Evidence& e) {
+  if (e.completeness != checkpoint::Completeness::kComplete) return;
+  std::string why;
+  if (const auto missing = missing_of(kind.before, look.content); missing.has_value()) {
+    why = *missing + " was there and is gone; the checkpoint is being deleted";
+  } else if (kind.newer != nullptr && kind.before.fingerprint != look.content.fingerprint) {
+    const auto folder = kind.files.info_followed(kind.path);
+    if (folder.has_value()) {
+      why = why_remnant(e.layout, look.files, folder->mtime_ns, *kind.newer);
+    }
+  }
+  if (why.empty()) return;
+  e.completeness = checkpoint::Completeness::kIncomplete;
+  e.reason = why;
+}
+
 /// The end marker, if the configuration names one.
 void look_for_marker(const KindInFolder& kind, std::int64_t written_ns, Evidence& e) {
   e.marker_wanted = !kind.options.end_marker.empty();
@@ -87,13 +105,12 @@ KindLook look_at_kind(const KindInFolder& kind) {
   look_for_marker(kind, written_ns, e);
   e.unchanged_for = kind.unchanged_for;
   e.settle_time = kind.options.settle_time;
-  // What a delete has left of a checkpoint is whole as long as the weights are there: the small
-  // files may go first. It is not another checkpoint, however long it stays so.
-  const bool whole = e.completeness == checkpoint::Completeness::kComplete;
-  if (const auto missing = missing_of(kind.before, look.content); whole && missing.has_value()) {
-    e.completeness = checkpoint::Completeness::kIncomplete;
-    e.reason = *missing + " was there and is gone; the checkpoint is being deleted";
+  // Where times are a server's, or its client's memory of them, a short rest tells nothing.
+  if (kind.like != nullptr && kind.place == Place::kLocal && !e.rewritten && e.doubt.empty() &&
+      kind.like->layout == e.layout && !lacks(e.layout, look.files, *kind.like).has_value()) {
+    e.rest_of_whole_save = longest_pause_of_a_save(kind.options.settle_time);
   }
+  look_for_a_delete(kind, look, e);
   return look;
 }
 

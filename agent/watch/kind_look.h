@@ -9,6 +9,7 @@
 
 #include "agent/watch/completeness.h"
 #include "agent/watch/content.h"
+#include "agent/watch/neighbour.h"
 #include "agent/watch/rewrite_watch.h"
 #include "agent/watch/watch_options.h"
 #include "store/base/file_system.h"
@@ -36,6 +37,11 @@ struct KindInFolder {
   const RewriteWatch::TailOf& tail_of;
   /// A checkpoint with a higher step is complete, and a file of it is not older than that.
   const std::function<bool(std::int64_t written_after_ns)>& newer_complete;
+  /// What is complete of this kind in the next higher step that has it; null: nothing.
+  const CompleteKind* newer = nullptr;
+  /// What was complete last of this kind, of whatever step, and is to be like this one; null:
+  /// nothing, or this folder was not seen from its beginning on.
+  const CompleteKind* like = nullptr;
   Place place = Place::kUnknown;
   bool stood = false;  ///< it was at rest for longer than a file server's client remembers
   std::chrono::milliseconds unchanged_for{};

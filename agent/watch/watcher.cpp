@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "agent/watch/one_save.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::watch {
@@ -51,6 +52,8 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
 void Watcher::begin(KnownContents known, UnfinishedFolders unfinished) {
   for (auto& [step, folder] : folders_) folder.unwatch(notifier_);
   folders_.clear();
+  last_complete_.clear();
+  listed_ = false;
   remembered_ = std::move(known);
   remembered_unfinished_ = std::move(unfinished);
   ++unfinished_changes_;
@@ -92,10 +95,19 @@ milliseconds Watcher::until_due() const {
     due = std::min(due, last_look_ + pause_);
   }
   for (const auto& [step, folder] : folders_) {
-    const MonotonicTime settles = folder.changed_at() + options_.settle_time;
-    if (folder.unsettled() && settles > last_look_) due = std::min(due, settles);
+    due = std::min(due, rest_is_over(folder, last_look_).value_or(due));
   }
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
+}
+
+std::optional<MonotonicTime> Watcher::rest_is_over(const CheckpointFolder& folder,
+                                                   MonotonicTime after) const {
+  if (!folder.unsettled()) return std::nullopt;
+  for (const milliseconds rest :
+       {longest_pause_of_a_save(options_.settle_time), options_.settle_time}) {
+    if (folder.changed_at() + rest > after) return folder.changed_at() + rest;
+  }
+  return std::nullopt;
 }
 
 std::vector<Sighting> Watcher::step() {
@@ -127,9 +139,8 @@ void Watcher::begin_sweep(MonotonicTime now, std::vector<Sighting>& out) {
 }
 
 bool Watcher::wants_look(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder) {
-  const MonotonicTime settles = folder.changed_at() + options_.settle_time;
-  const bool settles_now =
-      folder.unsettled() && settles > sweep.previous_look && settles <= last_look_;
+  const auto over = rest_is_over(folder, sweep.previous_look);
+  const bool settles_now = over.has_value() && *over <= last_look_;
   bool turn = sweep.poll && (folder.unsettled() || sweep.rank < kNewestPolled);
   if (sweep.poll && !turn && sweep.at_rest < kSettledPerPoll && step < round_robin_) {
     turn = true;
@@ -180,6 +191,7 @@ void Watcher::look(std::int64_t step, CheckpointFolder& folder, std::vector<Sigh
   Place place = Place::kUnknown;
   if (file_system_.has_value()) place = file_system_->local ? Place::kLocal : Place::kRemote;
   const auto earlier = remembered_.find(step);
+  const std::size_t told = out.size();
   const FolderLook look = folder.look(
       {.files = files_,
        .clock = clock_,
@@ -188,8 +200,14 @@ void Watcher::look(std::int64_t step, CheckpointFolder& folder, std::vector<Sigh
        .inspect = inspect_,
        .place = place,
        .earlier = earlier == remembered_.end() ? nothing : earlier->second,
-       .newer_complete = [this, step](std::int64_t after) { return newer_complete(step, after); }},
+       .newer_complete = [this, step](std::int64_t after) { return newer_complete(step, after); },
+       .newer = [this, step](checkpoint::WeightsKind kind) { return newer(step, kind); },
+       .last_complete = last_complete_},
       out);
+  for (std::size_t i = told; i < out.size(); ++i) {
+    if (out[i].verdict != Verdict::kComplete) continue;
+    last_complete_[out[i].kind] = complete_kind(out[i].folder, out[i].layout, out[i].files);
+  }
   if (!look.silent.empty()) {
     trouble_ = look.silent;
     scan_all_ = true;
@@ -203,6 +221,13 @@ bool Watcher::newer_complete(std::int64_t step, std::int64_t written_after_ns) c
   return std::any_of(folders_.upper_bound(step), folders_.end(), [&](const auto& newer) {
     return newer.second.complete_since(written_after_ns);
   });
+}
+
+std::optional<CompleteKind> Watcher::newer(std::int64_t step, checkpoint::WeightsKind kind) const {
+  for (auto newer = folders_.upper_bound(step); newer != folders_.end(); ++newer) {
+    if (auto complete = newer->second.complete(kind); complete.has_value()) return complete;
+  }
+  return std::nullopt;
 }
 
 std::optional<UnfinishedFolders> Watcher::unfinished() const {
@@ -236,12 +261,16 @@ bool Watcher::settled() const {
 void Watcher::list_folders(std::vector<Sighting>& out) {
   notifier_.watch(options_.output_dir);  // before looking: what comes later gives a hint
   const auto listed = listing_.read();
-  if (!listed.has_value()) return wait_for_root(listed.error());
+  if (!listed.has_value()) {
+    listed_ = false;
+    return wait_for_root(listed.error());
+  }
   trouble_.clear();
   for (const std::string& parent : watched_parents_) notifier_.unwatch(parent);
   watched_parents_.clear();
   look_at_file_system();
   take_listed(*listed, out);
+  listed_ = true;
 }
 
 void Watcher::wait_for_root(const Error& why) {
@@ -265,6 +294,10 @@ void Watcher::take_listed(const std::vector<ListedFolder>& listed, std::vector<S
     if (folder == folders_.end()) {
       folder =
           folders_.try_emplace(entry.step, entry.step, entry.name, clock_.monotonic_now()).first;
+      if (listed_ && !entry.unclear && !remembered_.contains(entry.step) &&
+          !remembered_unfinished_.contains(entry.step)) {
+        folder->second.seen_from_the_beginning();
+      }
     }
     if (!entry.unclear) folder->second.refuse(entry.refused);
   }

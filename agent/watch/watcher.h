@@ -103,6 +103,10 @@ class Watcher {
     return join_path(options_.output_dir, folder.name());
   }
   bool newer_complete(std::int64_t step, std::int64_t written_after_ns) const;
+  std::optional<CompleteKind> newer(std::int64_t step, checkpoint::WeightsKind kind) const;
+  /// The first moment after that at which rest alone may change a verdict; absent: none is left.
+  std::optional<MonotonicTime> rest_is_over(const CheckpointFolder& folder,
+                                            MonotonicTime after) const;
 
   const FileSystem& files_;
   const Clock& clock_;
@@ -113,6 +117,7 @@ class Watcher {
   std::map<std::int64_t, CheckpointFolder> folders_;
   /// Of folders that were not seen yet, or that went: they may come back, rewritten.
   KnownContents remembered_;
+  std::map<checkpoint::WeightsKind, CompleteKind> last_complete_;
   UnfinishedFolders remembered_unfinished_;  ///< of folders that were not seen yet
   std::uint64_t unfinished_changes_ = 0;
   std::set<std::string> hinted_;
@@ -128,6 +133,7 @@ class Watcher {
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();
   std::string trouble_ = "not looked yet";
   bool looked_ = false;
+  bool listed_ = false;  ///< since begin(), and the directory was there ever since
 };
 
 }  // namespace evalcar::watch

@@ -278,11 +278,53 @@ def test_safetensors_growing(bench):
     tools.check_canary(bench, sidecar)
 
 
+def save_without_mark(bench, step):
+    """What a loop of one's own writes with save_pretrained: no trainer_state.json. In the order of such a save, with pauses."""
+    written = checkpoints.write_hugging_face(bench.home, step)
+    folder = bench.run / written.name
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", *checkpoints.TOKENIZER):
+        shutil.copyfile(written / name, folder / name)
+        time.sleep(0.1)
+    return folder
+
+
+def test_pruned_in_doubt(bench):
+    """A trainer that writes no mark and keeps one checkpoint for less than the settle time: from the second on, all are measured."""
+    sidecar = bench.sidecar("--set", "watch.settle_time=4s", "--set", "evaluate.policy=every").start()
+    bench.run.mkdir(exist_ok=True)
+    sidecar.wait_for(lambda s: "watching" in s.log(), what="the start")
+    saved = {}
+    for step in range(1, 8):
+        folder = save_without_mark(bench, step)
+        saved[step, "regular"] = hash_of(bench.evalcar, folder, "regular")
+        checkpoints.prune_lmms_engine(bench.run, 1)
+        time.sleep(5 if step == 1 else 2)
+    sidecar.wait_for(lambda s: len(s.published()) == len(saved), timeout=60, what="all results")
+    check_published_once(sidecar, saved)
+    tools.check_canary(bench, sidecar)
+
+
+def test_trainer_killed_in_its_prune(bench):
+    """It has deleted one file of its oldest checkpoint, which no agent has seen whole: that is measured with nothing missing, or not at all."""
+    folders = [checkpoints.write_hugging_face(bench.run, step) for step in (5, 10, 15)]
+    whole = {(step, "regular"): hash_of(bench.evalcar, folder, "regular") for step, folder in zip((5, 10, 15), folders)}
+    (folders[0] / "tokenizer.json").unlink()  # trainer_state.json is there
+    sidecar = bench.sidecar("--set", "watch.settle_time=2s", "--set", "evaluate.policy=every").start()
+    wait_reason(sidecar, 5, "tokenizer.json is in checkpoint-10 and not here", state="quarantined")
+    sidecar.wait_for(lambda s: s.published() == set(whole) - {(5, "regular")}, what="the others' results")
+
+    shutil.copyfile(folders[1] / "tokenizer.json", folders[0] / "tokenizer.json")
+
+    wait_published(sidecar, 5)
+    check_published_once(sidecar, whole)
+
+
 def test_mtime_future_past(bench):
     """A file server's clock that is an hour off: what is at rest is told by our own observation, neither at once nor in an hour."""
     sidecar = bench.sidecar(*POLL, "--set", "watch.settle_time=2s").start()
     folders = []
-    for step, off in ((5, 3600), (10, -3600)):
+    for step, off, rest in ((5, 3600, 1.9), (10, -3600, 0.4)):  # the second has all files of the first: a quarter of the settle time
         folder = checkpoints.write_hugging_face(bench.home, step)
         (folder / "trainer_state.json").unlink()  # so that it must be at rest
         for path in (*folder.iterdir(), folder):
@@ -291,7 +333,7 @@ def test_mtime_future_past(bench):
         began = time.monotonic()
         wait_published(sidecar, step, timeout=15)
         # The older one is at rest for the newer one to be: its own observation counts all the same.
-        assert time.monotonic() - began >= 1.9
+        assert time.monotonic() - began >= rest
     check_values(sidecar, bench, [(folder, "regular") for folder in folders])
     tools.check_canary(bench, sidecar)
 

@@ -104,33 +104,39 @@ void FileShelf::keep(std::string_view name, std::uint64_t bytes,
                      const std::function<Status(WritableFile& file)>& write) {
   const std::uint64_t counted = in_blocks(bytes, options_.block);
   if (!make_room(counted)) return;
-  const Status written = this->write(path_of(name), write);
-  if (!written.has_value()) give_back(counted, written.error());
+  const std::string path = path_of(name);
+  const Status written = this->write(path, write);
+  if (written.has_value()) return;
+  give_back(counted);
+  tell(written.error());
+  if (!is_taken(path)) pause();
 }
 
 bool FileShelf::make_room(std::uint64_t bytes) {
-  return state_.with([&](State& state) {
+  const Result<bool> room = state_.with([&](State& state) -> Result<bool> {
     if (!is_open(state)) return false;
     state.until.reset();
-    if (make_room(state, bytes)) {
+    auto made = make_room(state, bytes);
+    if (made.has_value() && *made) {
       *state.used += bytes;
       state.since_count += bytes;
-      return true;
+    } else {
+      state.until = clock_.monotonic_now() + kPause;
     }
-    state.until = clock_.monotonic_now() + kPause;
-    return false;
+    return made;
   });
+  if (!room.has_value()) tell(room.error());
+  return room.has_value() && *room;
 }
 
-bool FileShelf::make_room(State& state, std::uint64_t bytes) {
+Result<bool> FileShelf::make_room(State& state, std::uint64_t bytes) {
   if (!state.used.has_value() || state.since_count > options_.bytes / kCountAgain) {
-    if (!make_directories(files_, options_.folder).has_value()) return false;
+    EVALCAR_RETURN_IF_ERROR(make_directories(files_, options_.folder));
     state.used = sum_of(entries_of(files_, options_.folder, options_.block));
     state.since_count = 0;
   }
-  const auto free = files_.free_bytes(options_.folder);
-  if (!free.has_value()) return false;
-  const std::uint64_t disk = *state.used + *free;
+  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t free, files_.free_bytes(options_.folder));
+  const std::uint64_t disk = *state.used + free;
   const std::uint64_t by_disk = disk - std::min(disk, options_.keep_free);
   const std::uint64_t most = std::min(options_.bytes, by_disk);
   if (bytes > most) return false;
@@ -163,16 +169,26 @@ Status FileShelf::write(const std::string& path,
   return written;
 }
 
-void FileShelf::give_back(std::uint64_t bytes, const Error& why) {
-  const bool told = state_.with([&](State& state) {
-    *state.used -= std::min(*state.used, bytes);
-    state.until = clock_.monotonic_now() + kPause;
-    return std::exchange(state.told_failure, true);
-  });
-  if (!told) {
-    std::cerr << "warning: " << options_.what << ": " << why.message
-              << "; this picture is not kept\n";
-  }
+void FileShelf::give_back(std::uint64_t bytes) {
+  state_.with([bytes](State& state) { *state.used -= std::min(*state.used, bytes); });
+}
+
+void FileShelf::pause() {
+  state_.with([this](State& state) { state.until = clock_.monotonic_now() + kPause; });
+}
+
+/// What is not ours lies where the file, or its folder, belongs: a matter of this name alone.
+bool FileShelf::is_taken(const std::string& path) const {
+  const auto file = files_.info(path);
+  const auto folder = files_.info(parent_path(path));
+  return (file.has_value() && file->type != FileType::kRegular) ||
+         (folder.has_value() && folder->type != FileType::kDirectory);
+}
+
+void FileShelf::tell(const Error& why) {
+  if (state_.with([](State& state) { return std::exchange(state.told_failure, true); })) return;
+  std::cerr << "warning: " << options_.what << ": " << why.message
+            << "; not all pictures are kept\n";
 }
 
 }  // namespace evalcar::vision

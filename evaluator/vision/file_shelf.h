@@ -57,9 +57,12 @@ class FileShelf {
 
   bool is_open(State& state) const;
   bool make_room(std::uint64_t bytes);
-  bool make_room(State& state, std::uint64_t bytes);
+  Result<bool> make_room(State& state, std::uint64_t bytes);
   Status write(const std::string& path, const std::function<Status(WritableFile& file)>& write);
-  void give_back(std::uint64_t bytes, const Error& why);
+  void give_back(std::uint64_t bytes);
+  void pause();
+  bool is_taken(const std::string& path) const;
+  void tell(const Error& why);
 
   FileSystem& files_;
   const Clock& clock_;

@@ -305,6 +305,21 @@ def test_what_was_passed_over_is_measured_after_all_by_whoever_has_the_token(bro
     assert sidecar.published() == {(step, "regular") for step in (5, 10, 15)}
 
 
+def test_what_was_passed_over_long_ago_can_still_be_asked_for(browser, bench):  # noqa: F811
+    """The page has only the newest 50 of the evaluations that have ended."""
+    for step in (5, 10, *range(100, 5300, 100)):
+        checkpoints.write_hugging_face(bench.run, step)
+    sidecar, api = serving(bench, "--set", "evaluate.eval_steps=100")
+    sidecar.wait_for(lambda s: len(s.published()) == 52 and len(s.states()) == 54, what="the results")
+    assert not {5, 10} & {row["step"] for row in api.get("/page/data")["status"]["evaluations"]}
+    with opened(browser, api) as page:
+        shows(page, f"{SCORES} === 52")
+        page.get_by_role("button", name="backfill").click()
+        shows(page, "document.getElementById('answer').textContent === '2 evaluations that were passed over wait now'")
+        shows(page, f"{SCORES} === 54")
+        shows(page, "document.getElementById('queue-controls').hidden")
+
+
 def test_only_so_many_pages_are_told_and_each_one_that_closes_makes_room(bench):
     sidecar, api = serving(bench)
     checkpoints.write_hugging_face(bench.run, 5)

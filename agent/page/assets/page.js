@@ -310,7 +310,7 @@ function showQueue(status) {
   fill(byId("queue"), [["step"], ["weights", "text"], ["state", "text"], ["progress"], ["tasks", "text"], ["reason", "text"]],
        [...open, ...rest].map(evaluationLine));
   if (evaluations.length === 0) byId("queue").replaceChildren(element("caption", "Nothing yet.", "empty"));
-  byId("queue-controls").hidden = !live.on || !evaluations.some((row) => PASSED_OVER.includes(row.state));
+  byId("queue-controls").hidden = !live.on || !PASSED_OVER.some((state) => status.states[state]);
   if (status.open_left_out) byId("queue").prepend(element("caption", status.open_left_out + " more wait, of lower steps.", "empty"));
 }
 

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <iostream>
+#include <sstream>
 
 #include "evaluator/vision/small_picture.h"
 #include "store/protocol/picture_name.h"
@@ -178,4 +180,28 @@ TEST_CASE("a disk that takes nothing costs the picture, and is asked again after
   auto none = sealed.pictures();
   none.keep(digest(1), gradient(8, 8));
   CHECK(sealed.count() == 0);
+}
+
+TEST_CASE("what lies in the way of one picture's file costs that picture alone") {
+  Bench bench;
+  auto pictures = bench.pictures();
+  bench.files.put_directory(Bench::path(1));
+  pictures.keep(digest(1), gradient(8, 8));
+  CHECK(pictures.wants(digest(2)));
+  pictures.keep(digest(2), gradient(8, 8));
+  CHECK(bench.files.exists(Bench::path(2)));
+}
+
+TEST_CASE("a folder that cannot be made is told, once") {
+  Bench bench;
+  bench.files.put_file("/state", "a file where the folder belongs");
+  auto pictures = bench.pictures();
+  std::ostringstream told;
+  std::streambuf* const standard = std::cerr.rdbuf(told.rdbuf());
+  pictures.keep(digest(1), gradient(8, 8));
+  bench.clock.advance(minutes{11});
+  pictures.keep(digest(2), gradient(8, 8));
+  std::cerr.rdbuf(standard);
+  CHECK(told.str().find("warning: pictures of samples: ") == 0);
+  CHECK(std::ranges::count(told.str(), '\n') == 1);
 }

@@ -268,8 +268,10 @@ def test_a_step_is_pinned_and_let_go_by_keys(browser, bench):  # noqa: F811
     sidecar, api = serving(bench)
     sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
     pinned = bench.run / "_evalcar" / "pinned" / "5-1-regular"
-    with opened(browser, api) as page:
+    with opened(browser, api, viewport={"width": 360, "height": 740}) as page:
         shows(page, "document.querySelector('#queue button')")
+        box = page.get_by_role("button", name="pin step 5 regular", exact=True).bounding_box()
+        assert box["x"] + box["width"] <= 360  # a phone shows it as it is
         page.get_by_role("button", name="pin step 5 regular", exact=True).focus()
         page.keyboard.press("Enter")
         shows(page, "document.activeElement.getAttribute('aria-label') === 'unpin step 5 regular'")

@@ -290,15 +290,15 @@ function evaluationLine(row) {
   head.scope = "row";
   const state = element("td", row.state, row.state + " text");
   const progress = element("td", Math.floor(100 * row.progress) + " %");
-  const reason = element("td", row.reason || "", "text wrap");
-  if (live.on && RETRIED.includes(row.state)) reason.append(" ", actionButton(row, "retry", {step: row.step}));
+  // Beside the state: a phone shows them without being scrolled sideways.
+  if (live.on && RETRIED.includes(row.state)) state.append(" ", actionButton(row, "retry", {step: row.step}));
   if (live.on && PINNED.includes(row.state)) {
     const action = live.pinned.includes(row.step) ? "unpin" : "pin";
-    reason.append(" ", actionButton(row, action, {step: row.step}));
+    state.append(" ", actionButton(row, action, {step: row.step}));
   }
-  if (live.on && CANCELLED.includes(row.state)) reason.append(" ", actionButton(row, "cancel", {evaluation: row.evaluation_id}));
+  if (live.on && CANCELLED.includes(row.state)) state.append(" ", actionButton(row, "cancel", {evaluation: row.evaluation_id}));
   line.append(head, element("td", KIND_NAMES[row.checkpoint_type] || row.checkpoint_type, "text"), state, progress,
-              element("td", row.tasks.join(", "), "text"), reason);
+              element("td", row.tasks.join(", "), "text"), element("td", row.reason || "", "text wrap"));
   return line;
 }
 

@@ -303,7 +303,7 @@ def test_what_was_passed_over_is_measured_after_all_by_whoever_has_the_token(bro
         page.keyboard.press("Enter")
         shows(page, "document.getElementById('answer').textContent === '2 evaluations that were passed over wait now'")
         shows(page, f"{SCORES} === 3")
-        shows(page, "document.getElementById('queue-controls').hidden")  # nothing is left that was passed over
+        button.wait_for(state="hidden")  # nothing is left that was passed over
     assert sidecar.published() == {(step, "regular") for step in (5, 10, 15)}
 
 
@@ -316,10 +316,11 @@ def test_what_was_passed_over_long_ago_can_still_be_asked_for(browser, bench):  
     assert not {5, 10} & {row["step"] for row in api.get("/page/data")["status"]["evaluations"]}
     with opened(browser, api) as page:
         shows(page, f"{SCORES} === 52")
-        page.get_by_role("button", name="backfill").click()
+        button = page.get_by_role("button", name="backfill")
+        button.click()
         shows(page, "document.getElementById('answer').textContent === '2 evaluations that were passed over wait now'")
         shows(page, f"{SCORES} === 54")
-        shows(page, "document.getElementById('queue-controls').hidden")
+        button.wait_for(state="hidden")
 
 
 def test_only_so_many_pages_are_told_and_each_one_that_closes_makes_room(bench):

@@ -57,21 +57,35 @@ run_full_unit_tests() {
   done
 }
 
-# run_pytest FOLDER [OPTION…]
-run_pytest() {
-  local status=0 started=$SECONDS file=build/logs/pytest.xml limit=3000
+# pytest_into NAME OPTION…: its cases are in build/logs/NAME.xml.
+pytest_into() {
+  local file=build/logs/$1.xml limit=3000
   [[ " $* " != *" --all "* ]] || limit=14400
-  rm -f $file
-  EVALCAR_BUILD_DIR=build/dev timeout $limit $venv/bin/python -m pytest -qq --tb=short -o junit_family=xunit1 --junitxml=$file "$@" </dev/null || status=$?
-  count pytest $file $status $started
+  rm -f "$file"
+  EVALCAR_BUILD_DIR=build/dev timeout $limit $venv/bin/python -m pytest -qq --tb=short -o junit_family=xunit1 --junitxml="$file" "${@:2}" </dev/null
 }
 
-# All Python tests, which wait more than they work; the compiler takes what they leave of the cores for the programs that come next.
+# run_pytest FOLDER [OPTION…]
+run_pytest() {
+  local status=0 started=$SECONDS
+  pytest_into pytest "$@" || status=$?
+  count pytest build/logs/pytest.xml $status $started
+}
+
+# The tests of the agent, which wait more than they work, in front; behind them, on what they leave of the cores, those of files and
+# numbers, and then the compiler for the programs that come next.
 run_pytest_beside_build() {
-  local build
+  local folder agent=(tests/e2e tests/faults tests/pickup) others=(tests) build rest rest_status=0 status=0 started=$SECONDS
+  for folder in "${agent[@]}"; do others+=("--ignore=$folder"); done
   (renice -n 19 $BASHPID && build fuzz sidecar_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
-  run_pytest tests
+  (renice -n 5 $BASHPID && pytest_into pytest-rest "${others[@]}") >build/logs/pytest-rest.log 2>&1 &
+  rest=$!
+  pytest_into pytest "${agent[@]}" || status=$?
+  count "pytest of the agent" build/logs/pytest.xml $status $started
+  wait $rest || rest_status=$?
+  [ $rest_status = 0 ] || tail -n 300 build/logs/pytest-rest.log
+  count "pytest of the rest" build/logs/pytest-rest.xml $rest_status $started
   wait $build || true  # what is wrong with it is seen when it is called again
 }
 

@@ -337,7 +337,7 @@ def test_a_quiet_trainer_has_its_last_checkpoint_evaluated_too(bench):
 def test_the_final_save_of_a_step_that_was_just_saved_gives_one_result(bench, shards):
     """lmms-engine writes the last step's checkpoint once more, in place, while the first one is being measured."""
     bench.tell(delay=0.2)
-    sidecar = bench.sidecar().start()
+    sidecar = bench.sidecar("--set", "watch.settle_time=3s").start()
     folder = checkpoints.write_fsdp2(bench.run, 5, shards)
     expected = {(5, kind): hash_of(bench.evalcar, folder, kind) for kind in ("regular", "ema")}
     sidecar.wait_for(lambda s: bench.heard("generate"), what="the first answer")

@@ -246,7 +246,8 @@ def place(bin_dir, good, tmp_path):
 
     def sidecar(*arguments, device="cpu", **options):
         return sidecar_module.Sidecar(bin_dir, tmp_path, run, arguments=[
-            "--data", str(tmp_path / "data"), "--device", device, "--set", "evaluate.max_new_tokens=2", *arguments], **options)  # fmt: skip
+            "--data", str(tmp_path / "data"), "--device", device, "--set", "evaluate.max_new_tokens=2",
+            "--set", "watch.settle_time=1s", *arguments], **options)  # fmt: skip
 
     return tmp_path, run, sidecar
 

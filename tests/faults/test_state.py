@@ -594,7 +594,7 @@ def test_enospc_scratch(bench, namespace, preload):
 
     expected = {(5, "regular"): hash_of(bench.evalcar, folder, "regular")}
     namespace.mount_tmpfs(bench.run / "_evalcar" / "leases", "size=100k")
-    sidecar = bench.sidecar()
+    sidecar = bench.sidecar("--set", "watch.settle_time=1s")  # the weights were written once more
     namespace.enter(sidecar)
     assert sidecar.once() == 0, sidecar.log()
     check_published_once(sidecar, expected)

@@ -111,7 +111,7 @@ def test_a_bin_checkpoint_is_evaluated_as_the_same_weights_in_safetensors(bin_di
     (tmp_path / "safe" / "checkpoint-5" / "pytorch_model.bin").unlink()
     save_torch_state_dict({k: v.clone() for k, v in hub[1].items()}, tmp_path / "safe" / "checkpoint-5")
 
-    arguments = ["--tasks", "docvqa_val", "--data", data, "--device", "cpu", "--set", "evaluate.max_new_tokens=6",
+    arguments = ["--tasks", "docvqa_val", "--data", data, "--device", "cpu", "--set", "evaluate.max_new_tokens=6", "--set", "watch.settle_time=1s",
                  "--set", "evaluate.min_pixels=3136"]  # fmt: skip
     for name in ("run", "safe"):
         command = [bin_dir / "evalcar", "run", tmp_path / name, "--once", *arguments, "--set", f"store.path={tmp_path / name}.db"]

@@ -103,7 +103,7 @@ def test_merge_weights_of_accelerate_gives_the_same_tensors(tool, hub, tmp_path)
 def run_once(bin_dir, home, run_dir, data, *arguments):
     """`evalcar run --once`; the line of metrics.jsonl."""
     command = [bin_dir / "evalcar", "run", run_dir, "--once", "--tasks", "docvqa_val", "--data", data, "--device", "cpu",
-               "--set", "evaluate.max_new_tokens=6", "--set", "evaluate.min_pixels=3136",
+               "--set", "evaluate.max_new_tokens=6", "--set", "evaluate.min_pixels=3136", "--set", "watch.settle_time=1s",
                "--set", f"store.path={home / run_dir.name}.db", *arguments]  # fmt: skip
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,8 @@ const Key kKeys[] = {
      "systems).",
      assign_poll_interval},
     {"watch.settle_time", "\"30s\"", "",
-     "A checkpoint without any mark of completion must be unchanged for so long.",
+     "A checkpoint without any mark of completion must be unchanged for so long; a quarter, if it "
+     "has the same files as all before.",
      ASSIGN(watch.settle_time, duration(v))},
     {"watch.pattern", "\"checkpoint-{step}\"", "",
      "Name of a checkpoint's folder; {step} stands for a canonical whole number.", assign_pattern},

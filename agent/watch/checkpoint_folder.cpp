@@ -48,10 +48,10 @@ bool CheckpointFolder::complete_since(std::int64_t written_after_ns) const {
   return false;
 }
 
-std::optional<CompleteKind> CheckpointFolder::complete(WeightsKind kind) const {
+const WholeKind* CheckpointFolder::whole(WeightsKind kind) const {
   const auto memory = kinds_.find(kind);
-  if (memory == kinds_.end() || memory->second.verdict != Verdict::kComplete) return std::nullopt;
-  return complete_kind(name_, memory->second.layout, memory->second.files);
+  if (memory == kinds_.end() || !memory->second.whole.has_value()) return nullptr;
+  return &*memory->second.whole;
 }
 
 std::map<WeightsKind, KnownContent> CheckpointFolder::contents() const {
@@ -168,6 +168,8 @@ FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
 /// True: what is to be known after a restart is another.
 bool CheckpointFolder::see_rewrites(const FolderSurroundings& around, const FilesSeen& all) {
   if (kinds_.empty()) {  // the first look
+    seen_from_the_beginning_ &=
+        std::ranges::none_of(all, [](const auto& file) { return holds_weights(file.first); });
     for (const auto& [kind, content] : around.earlier) rewrite_.remember(content);
   }
   return rewrite_.see(all, longest_pause_of_a_save(around.options.settle_time), tail_of(around));
@@ -279,9 +281,11 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
                                                                    : nothing;
   const std::string folder = path(around.options.output_dir);
   const RewriteWatch::TailOf tails = tail_of(around);
-  const std::optional<CompleteKind> newer = around.newer(state.kind);
-  const auto last = around.last_complete.find(state.kind);
-  const bool has_like = seen_from_the_beginning_ && last != around.last_complete.end();
+  const std::function<bool(const WholeKind&)> has_twin = [&](const WholeKind& whole) {
+    return around.has_twin(state.kind, whole);
+  };
+  const auto common = around.common.find(state.kind);
+  const bool has_common = seen_from_the_beginning_ && common != around.common.end();
   KindLook look = look_at_kind({.files = around.files,
                                 .options = around.options,
                                 .path = folder,
@@ -292,13 +296,15 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
                                 .rewrite = rewrite_,
                                 .tail_of = tails,
                                 .newer_complete = around.newer_complete,
-                                .newer = newer.has_value() ? &*newer : nullptr,
-                                .like = has_like ? &last->second : nullptr,
+                                .newer = around.newer(state.kind, report.layout),
+                                .has_twin = has_twin,
+                                .common = has_common ? &common->second : nullptr,
                                 .place = around.place,
                                 .stood = stood_,
                                 .unchanged_for = std::chrono::duration_cast<milliseconds>(
                                     around.clock.monotonic_now() - changed_at_)});
   const Evidence& e = look.evidence;
+  memory.whole = look.whole;
   const bool as_before = before.fingerprint == look.content.fingerprint;
   const bool whole = e.completeness == checkpoint::Completeness::kComplete;
   Decision decision = whole && as_before ? Decision{Verdict::kComplete, ""} : decide(e);
@@ -312,7 +318,6 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
   const bool complete = decision.verdict == Verdict::kComplete;
   if (complete) {
     memory.files = std::move(look.files);
-    memory.layout = report.layout;
     if (same) return;
     if (!e.doubt.empty() && !as_before) {
       spdlog::warn(

@@ -43,10 +43,12 @@ struct FolderSurroundings {
   const std::map<checkpoint::WeightsKind, KnownContent>& earlier;
   /// A checkpoint with a higher step is complete, and a file of it is not older than that.
   std::function<bool(std::int64_t written_after_ns)> newer_complete;
-  /// What is complete of that kind in the next higher step that has it; absent: nothing.
-  std::function<std::optional<CompleteKind>(checkpoint::WeightsKind)> newer;
-  /// What was complete last in this directory, of whatever step.
-  const std::map<checkpoint::WeightsKind, CompleteKind>& last_complete;
+  /// The whole files of the next higher step that has some of that kind and layout; may be null.
+  std::function<const WholeKind*(checkpoint::WeightsKind, checkpoint::Layout)> newer;
+  /// Another folder has whole files of that kind with the same small ones.
+  std::function<bool(checkpoint::WeightsKind, const WholeKind&)> has_twin;
+  /// Of all that was complete in this directory.
+  const std::map<checkpoint::WeightsKind, CommonFiles>& common;
 };
 
 /// What a look at a folder says besides what it tells.
@@ -64,8 +66,9 @@ class CheckpointFolder {
 
   /// Before the first look: what an earlier process, or an earlier folder of that name, left.
   void remember(const state::UnfinishedFolder& unfinished) { rewrite_.remember(unfinished); }
-  /// It came while its directory was watched: all of it is of a save that began then.
-  void seen_from_the_beginning() { seen_from_the_beginning_ = true; }
+  /// It came while its directory was watched. If it has no weights at the first look, all of it is
+  /// of a save that began then.
+  void came_while_watched() { seen_from_the_beginning_ = true; }
   /// Why nothing in it may be looked at; "": it may. Another reason makes everything of it new.
   void refuse(std::string why);
   /// Looks, and appends to `out` what changed.
@@ -87,8 +90,8 @@ class CheckpointFolder {
   MonotonicTime changed_at() const { return changed_at_; }
   /// One of its kinds is complete, and a file of that is not older.
   bool complete_since(std::int64_t written_after_ns) const;
-  /// A kind that is complete now.
-  std::optional<CompleteKind> complete(checkpoint::WeightsKind kind) const;
+  /// Its files, as of the last look, if they are whole; complete or not.
+  const WholeKind* whole(checkpoint::WeightsKind kind) const;
   /// The last complete content of each kind that had one.
   std::map<checkpoint::WeightsKind, KnownContent> contents() const;
   /// What is to be known of it after a restart while it is not complete.
@@ -98,9 +101,9 @@ class CheckpointFolder {
   struct KindMemory {
     Verdict verdict = Verdict::kGone;
     std::string reason;
-    checkpoint::Layout layout = checkpoint::Layout::kHuggingFace;  ///< of it
-    KnownContent content;                                          ///< the last complete one
-    std::vector<WatchedFile> files;                                ///< of it
+    std::optional<WholeKind> whole;  ///< as of the last look
+    KnownContent content;            ///< the last complete one
+    std::vector<WatchedFile> files;  ///< of it
   };
 
   std::string path(const std::string& output_dir) const { return join_path(output_dir, name_); }

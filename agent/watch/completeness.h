@@ -44,8 +44,8 @@ struct Evidence {
   bool mixed = false;
   std::chrono::milliseconds unchanged_for{};  ///< by our own observation, not by file times
   std::chrono::milliseconds settle_time{};
-  /// Seen from its beginning on, it has all small files that the last complete one of its run had:
-  /// nothing more of this save is to come. How long its rest must be then; else the settle time.
+  /// Seen from its beginning on, it has the same files as all complete ones of its run: nothing
+  /// more of this save is to come. How long its rest must be then; absent: the settle time.
   std::optional<std::chrono::milliseconds> rest_of_whole_save;
 };
 

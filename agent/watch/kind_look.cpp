@@ -52,20 +52,31 @@ void judge_saves(const KindInFolder& kind, const KindLook& look, Evidence& e) {
 
 /// What a delete has left of a checkpoint is whole as long as the weights are there: the small
 /// files may go first. It is not another checkpoint, however long it stays so.
-void look_for_a_delete(const KindInFolder& kind, const KindLook& look, Evidence& e) {
-  if (e.completeness != checkpoint::Completeness::kComplete) return;
+void look_for_a_delete(const KindInFolder& kind, KindLook& look) {
+  if (!look.whole.has_value()) return;
+  Evidence& e = look.evidence;
   std::string why;
   if (const auto missing = missing_of(kind.before, look.content); missing.has_value()) {
     why = *missing + " was there and is gone; the checkpoint is being deleted";
-  } else if (kind.newer != nullptr && kind.before.fingerprint != look.content.fingerprint) {
+    look.whole.reset();
+  } else if (kind.newer != nullptr && kind.before.fingerprint != look.content.fingerprint &&
+             kind.options.base_model.empty()) {  // else that one's files stand in for missing ones
     const auto folder = kind.files.info_followed(kind.path);
-    if (folder.has_value()) {
-      why = why_remnant(e.layout, look.files, folder->mtime_ns, *kind.newer);
-    }
+    if (folder.has_value()) why = why_remnant(*look.whole, folder->mtime_ns, *kind.newer);
+    if (!why.empty() && kind.has_twin(*look.whole)) why.clear();
   }
   if (why.empty()) return;
   e.completeness = checkpoint::Completeness::kIncomplete;
   e.reason = why;
+}
+
+/// Where times are a server's, or its client's memory of them, a short rest tells nothing; and
+/// shards of DCP's safetensors writer do not tell how many there will be.
+bool is_like_all_others(const KindInFolder& kind, const KindLook& look) {
+  const Evidence& e = look.evidence;
+  return kind.common != nullptr && look.whole.has_value() && kind.place == Place::kLocal &&
+         e.layout != checkpoint::Layout::kDcpSafetensors && !e.rewritten && e.doubt.empty() &&
+         kind.common->has_all(*look.whole);
 }
 
 /// The end marker, if the configuration names one.
@@ -105,12 +116,11 @@ KindLook look_at_kind(const KindInFolder& kind) {
   look_for_marker(kind, written_ns, e);
   e.unchanged_for = kind.unchanged_for;
   e.settle_time = kind.options.settle_time;
-  // Where times are a server's, or its client's memory of them, a short rest tells nothing.
-  if (kind.like != nullptr && kind.place == Place::kLocal && !e.rewritten && e.doubt.empty() &&
-      kind.like->layout == e.layout && !lacks(e.layout, look.files, *kind.like).has_value()) {
-    e.rest_of_whole_save = longest_pause_of_a_save(kind.options.settle_time);
+  if (e.completeness == checkpoint::Completeness::kComplete) {
+    look.whole = whole_kind(base_name(kind.path), e.layout, look.files, e.trainer_state);
   }
-  look_for_a_delete(kind, look, e);
+  if (is_like_all_others(kind, look)) e.rest_of_whole_save = short_rest(e.settle_time);
+  look_for_a_delete(kind, look);
   return look;
 }
 

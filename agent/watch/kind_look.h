@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,12 @@ struct KindInFolder {
   const RewriteWatch::TailOf& tail_of;
   /// A checkpoint with a higher step is complete, and a file of it is not older than that.
   const std::function<bool(std::int64_t written_after_ns)>& newer_complete;
-  /// What is complete of this kind in the next higher step that has it; null: nothing.
-  const CompleteKind* newer = nullptr;
-  /// What was complete last of this kind, of whatever step, and is to be like this one; null:
-  /// nothing, or this folder was not seen from its beginning on.
-  const CompleteKind* like = nullptr;
+  /// The whole files of this kind and layout of the next higher step that has them; may be null.
+  const WholeKind* newer = nullptr;
+  /// Another folder has the same small files: they are all that its run wrote.
+  const std::function<bool(const WholeKind&)>& has_twin;
+  /// Of this kind; null: nothing is complete, or this folder was not seen from its beginning on.
+  const CommonFiles* common = nullptr;
   Place place = Place::kUnknown;
   bool stood = false;  ///< it was at rest for longer than a file server's client remembers
   std::chrono::milliseconds unchanged_for{};
@@ -50,7 +52,8 @@ struct KindInFolder {
 struct KindLook {
   Evidence evidence;
   std::vector<WatchedFile> files;
-  KnownContent content;  ///< of `files`
+  KnownContent content;            ///< of `files`
+  std::optional<WholeKind> whole;  ///< of them, if they are
 };
 
 KindLook look_at_kind(const KindInFolder& kind);

@@ -6,7 +6,6 @@
 #include <limits>
 #include <utility>
 
-#include "agent/watch/one_save.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::watch {
@@ -52,7 +51,7 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
 void Watcher::begin(KnownContents known, UnfinishedFolders unfinished) {
   for (auto& [step, folder] : folders_) folder.unwatch(notifier_);
   folders_.clear();
-  last_complete_.clear();
+  common_.clear();
   listed_ = false;
   remembered_ = std::move(known);
   remembered_unfinished_ = std::move(unfinished);
@@ -103,8 +102,7 @@ milliseconds Watcher::until_due() const {
 std::optional<MonotonicTime> Watcher::rest_is_over(const CheckpointFolder& folder,
                                                    MonotonicTime after) const {
   if (!folder.unsettled()) return std::nullopt;
-  for (const milliseconds rest :
-       {longest_pause_of_a_save(options_.settle_time), options_.settle_time}) {
+  for (const milliseconds rest : {short_rest(options_.settle_time), options_.settle_time}) {
     if (folder.changed_at() + rest > after) return folder.changed_at() + rest;
   }
   return std::nullopt;
@@ -201,12 +199,15 @@ void Watcher::look(std::int64_t step, CheckpointFolder& folder, std::vector<Sigh
        .place = place,
        .earlier = earlier == remembered_.end() ? nothing : earlier->second,
        .newer_complete = [this, step](std::int64_t after) { return newer_complete(step, after); },
-       .newer = [this, step](checkpoint::WeightsKind kind) { return newer(step, kind); },
-       .last_complete = last_complete_},
+       .newer = [this, step](checkpoint::WeightsKind kind,
+                             checkpoint::Layout layout) { return newer(step, kind, layout); },
+       .has_twin = [this, step](checkpoint::WeightsKind kind,
+                                const WholeKind& whole) { return has_twin(step, kind, whole); },
+       .common = common_},
       out);
   for (std::size_t i = told; i < out.size(); ++i) {
     if (out[i].verdict != Verdict::kComplete) continue;
-    last_complete_[out[i].kind] = complete_kind(out[i].folder, out[i].layout, out[i].files);
+    if (const WholeKind* whole = folder.whole(out[i].kind)) common_[out[i].kind].add(*whole);
   }
   if (!look.silent.empty()) {
     trouble_ = look.silent;
@@ -223,11 +224,21 @@ bool Watcher::newer_complete(std::int64_t step, std::int64_t written_after_ns) c
   });
 }
 
-std::optional<CompleteKind> Watcher::newer(std::int64_t step, checkpoint::WeightsKind kind) const {
+const WholeKind* Watcher::newer(std::int64_t step, checkpoint::WeightsKind kind,
+                                checkpoint::Layout layout) const {
   for (auto newer = folders_.upper_bound(step); newer != folders_.end(); ++newer) {
-    if (auto complete = newer->second.complete(kind); complete.has_value()) return complete;
+    const WholeKind* whole = newer->second.whole(kind);
+    if (whole != nullptr && whole->layout == layout) return whole;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+bool Watcher::has_twin(std::int64_t step, checkpoint::WeightsKind kind,
+                       const WholeKind& whole) const {
+  return std::ranges::any_of(folders_, [&](const auto& other) {
+    const WholeKind* its = other.second.whole(kind);
+    return other.first != step && its != nullptr && has_same_small_files(*its, whole);
+  });
 }
 
 std::optional<UnfinishedFolders> Watcher::unfinished() const {
@@ -296,7 +307,7 @@ void Watcher::take_listed(const std::vector<ListedFolder>& listed, std::vector<S
           folders_.try_emplace(entry.step, entry.step, entry.name, clock_.monotonic_now()).first;
       if (listed_ && !entry.unclear && !remembered_.contains(entry.step) &&
           !remembered_unfinished_.contains(entry.step)) {
-        folder->second.seen_from_the_beginning();
+        folder->second.came_while_watched();
       }
     }
     if (!entry.unclear) folder->second.refuse(entry.refused);

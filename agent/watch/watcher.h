@@ -103,7 +103,9 @@ class Watcher {
     return join_path(options_.output_dir, folder.name());
   }
   bool newer_complete(std::int64_t step, std::int64_t written_after_ns) const;
-  std::optional<CompleteKind> newer(std::int64_t step, checkpoint::WeightsKind kind) const;
+  const WholeKind* newer(std::int64_t step, checkpoint::WeightsKind kind,
+                         checkpoint::Layout layout) const;
+  bool has_twin(std::int64_t step, checkpoint::WeightsKind kind, const WholeKind& whole) const;
   /// The first moment after that at which rest alone may change a verdict; absent: none is left.
   std::optional<MonotonicTime> rest_is_over(const CheckpointFolder& folder,
                                             MonotonicTime after) const;
@@ -117,7 +119,7 @@ class Watcher {
   std::map<std::int64_t, CheckpointFolder> folders_;
   /// Of folders that were not seen yet, or that went: they may come back, rewritten.
   KnownContents remembered_;
-  std::map<checkpoint::WeightsKind, CompleteKind> last_complete_;
+  std::map<checkpoint::WeightsKind, CommonFiles> common_;
   UnfinishedFolders remembered_unfinished_;  ///< of folders that were not seen yet
   std::uint64_t unfinished_changes_ = 0;
   std::set<std::string> hinted_;

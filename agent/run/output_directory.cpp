@@ -143,7 +143,7 @@ bool OutputDirectory::silent() {
   }
   if (answer == Silence::Answer::kNoForLong) {
     outcomes_.interrupt(in_flight_, "its file system does not answer");
-  };
+  }
   return silence_.lasts();
 }
 

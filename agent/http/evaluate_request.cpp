@@ -20,6 +20,12 @@ constexpr std::size_t kMaxWord = 1'000;
 constexpr std::int64_t kMostShots = 1'000;
 constexpr std::uint64_t kMaxConfig = std::uint64_t{4} << 20U;
 constexpr const char* kCheckpointKeys[] = {"pretrained", "model", "model_path"};
+/// Of lmms-eval's EvaluateRequest, and what lmms-engine's client adds.
+constexpr const char* kFields[] = {
+    "model",    "tasks",      "model_args",        "num_fewshot", "batch_size",
+    "device",   "limit",      "gen_kwargs",        "log_samples", "predict_only",
+    "num_gpus", "output_dir", "lmms_engine_kwargs"};
+constexpr std::size_t kMostNotes = 100;
 
 Response response_of(const Error& error) {
   const unsigned status = error.code == ErrorCode::kUnsupported   ? 403
@@ -92,6 +98,27 @@ class Arguments {
 
   void take_all(const Json& arguments) {
     for (const auto& [key, value] : arguments.items()) take(key, value);
+  }
+  /// A field of the request that lmms-eval does not have.
+  void take_beside(const std::string& key, const Json& value) {
+    if (std::ranges::find(kCheckpointKeys, key) == std::end(kCheckpointKeys)) {
+      take(key, value);
+    } else {
+      note(key, value, "belongs in model_args");
+    }
+  }
+  void take_engine_kwargs(const Json& arguments) {
+    for (const auto& [key, value] : arguments.items()) {
+      const std::string name = "lmms_engine_kwargs." + key;
+      if (key == "checkpoint_type" || value.is_null()) continue;
+      if (key == "model_path") {
+        if (!value.is_string()) note(name, value, "expected the folder of a checkpoint");
+      } else if (key == "output_path") {
+        note(name, value, "nothing is merged on disk for an evaluation (POST /merge does that)");
+      } else {
+        note(name, value, "not known here");
+      }
+    }
   }
   void take(const std::string& key, const Json& value) {
     protocol::EvaluationSettings& settings = wish_.plan.settings;
@@ -167,6 +194,8 @@ class Arguments {
     }
   }
   void note(const std::string& key, const Json& value, const char* why) {
+    if (wish_.notes.size() == kMostNotes) wish_.notes.emplace_back("more arguments are not listed");
+    if (wish_.notes.size() > kMostNotes) return;
     const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     wish_.notes.push_back(printable(key.substr(0, 80)) + "=" + printable(text.substr(0, 80)) +
                           ": " + why);
@@ -297,13 +326,8 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   auto checkpoint = checkpoint_of(rules.places, model_args, engine_kwargs);
   if (!checkpoint.has_value()) return response_of(checkpoint.error());
   wish.plan.checkpoint = std::move(checkpoint).value();
-  std::optional<std::string> output = output_dir;
-  if (const auto kwarg = engine_kwargs.find("output_path");
-      !output.has_value() && kwarg != engine_kwargs.end() && kwarg->is_string()) {
-    output = kwarg->get<std::string>();
-  }
-  if (output.has_value() && !output->empty()) {
-    auto place = output_of(rules, rules.places.files(), *output, wish.plan.checkpoint);
+  if (output_dir.has_value() && !output_dir->empty()) {
+    auto place = output_of(rules, rules.places.files(), *output_dir, wish.plan.checkpoint);
     if (!place.has_value()) return response_of(place.error());
     wish.plan.output_dir = std::move(place).value();
   }
@@ -312,10 +336,10 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   if (!family.empty()) wish.notes.push_back(std::move(family));
   Arguments arguments(fields, rules, wish);
   arguments.take_all(model_args);
-  for (const char* const key :
-       {"max_length", "max_pixels", "attn_implementation", "dtype", "gpu_memory_utilization"}) {
-    if (body.contains(key)) arguments.take(key, body[key]);
+  for (const auto& [key, value] : body.items()) {
+    if (std::ranges::find(kFields, key) == std::end(kFields)) arguments.take_beside(key, value);
   }
+  arguments.take_engine_kwargs(engine_kwargs);
   arguments.take("batch_size", batch_size);
   arguments.take("num_gpus", num_gpus);
   if (device.has_value()) {

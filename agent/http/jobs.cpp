@@ -296,8 +296,8 @@ void Jobs::log_progress(const request::JobNews& news) {
   const MonotonicTime now = clock_.monotonic_now();
   if (tenth == told.tenth && now - told.at < kProgressPause) return;
   told = {tenth, now};
-  spdlog::info("job {}: {} {} {}/{}{}", news.id, printable(news.stage), printable(news.task),
-               news.done, news.total,
+  const std::string where = news.task.empty() ? news.stage : news.stage + " " + news.task;
+  spdlog::info("job {}: {} {}/{}{}", news.id, printable(where), news.done, news.total,
                news.eta_s >= 0
                    ? ", " + std::to_string(static_cast<std::int64_t>(news.eta_s)) + " s to go"
                    : "");

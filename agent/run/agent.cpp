@@ -99,7 +99,9 @@ void Agent::step_directories() {
 /// What was asked for over HTTP.
 void Agent::step_jobs() {
   if (jobs_ == nullptr) return;
-  complaints_.take("the jobs", jobs_->step(directories_.all()));
+  const bool works = job_ != nullptr && job_->work().has_value();
+  complaints_.take("the jobs",
+                   jobs_->step(directories_.all(), works ? job_->work()->task : std::string()));
   if (job_ == nullptr || !jobs_->is_cancelled(job_->directory(), job_->row().id)) return;
   OutputDirectory& directory = job_->directory();
   const std::int64_t evaluation = job_->row().id;

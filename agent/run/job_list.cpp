@@ -24,7 +24,8 @@ std::optional<MonotonicTime> JobList::due() const {
   return due_;
 }
 
-Status JobList::step(const Directories& directories) {
+Status JobList::step(const Directories& directories, const std::string& task) {
+  task_ = task;
   const MonotonicTime now = around_.clock.monotonic_now();
   if (!desk_.calm() && (followed_.empty() || now < due_)) return {};
   due_ = now + kPause;
@@ -125,7 +126,9 @@ void JobList::estimate(JobNews& news, Followed& followed) const {
 
 void JobList::tell(JobNews news, Followed& followed) {
   estimate(news, followed);
-  const std::string told = news.status + "\n" + news.reason + "\n" + news.stage + "\n" +
+  // One evaluation runs at a time.
+  if (news.stage == "evaluating") news.task = task_;
+  const std::string told = news.status + "\n" + news.reason + "\n" + news.stage + news.task + "\n" +
                            std::to_string(news.done) + "/" + std::to_string(news.total);
   if (told == followed.told) return;
   followed.told = told;

@@ -25,8 +25,9 @@ class JobList {
   JobList(const Surroundings& around, request::JobDesk& desk, Open open)
       : around_(around), desk_(desk), open_(std::move(open)) {}
 
-  /// Tells the desk how each job stands. An error is of the moment.
-  Status step(const Directories& directories);
+  /// Tells the desk how each job stands. `task`: at which the evaluation that runs is, "" if none
+  /// does or that is not known. An error is of the moment.
+  Status step(const Directories& directories, const std::string& task);
   /// The evaluation that runs is one that only cancelled jobs asked for.
   bool is_cancelled(const OutputDirectory& directory, std::int64_t evaluation) const;
   /// Something happened: the next step looks at once.
@@ -54,6 +55,7 @@ class JobList {
   const Surroundings& around_;
   request::JobDesk& desk_;
   Open open_;
+  std::string task_;  ///< of the evaluation that runs
   std::map<std::string, Followed> followed_;
   /// Evaluations of their own that open jobs want, by directory.
   std::map<const OutputDirectory*, std::set<std::int64_t>> wanted_;

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import checkpoints
 import fake_evaluator
@@ -160,7 +161,8 @@ def test_a_running_job_can_be_cancelled_and_the_next_one_runs(bench):
     waiting = api.submit(folder, limit=50)
     last = api.submit(folder, limit=2)
     api.wait_for(running, "running")
-    sidecar.wait_for(lambda s: bench.heard("generate") and "progress" in api.job(running), what="progress")
+    sidecar.wait_for(lambda s: api.job(running).get("progress", {}).get("task") == "docvqa_val", what="progress")
+    sidecar.wait_for(lambda s: re.search(rf"job {running}: evaluating docvqa_val \d+/100", s.log()), what="a line about it")
 
     assert api.ask("DELETE", f"/jobs/{waiting}")[0] == 200
     assert api.ask("DELETE", f"/jobs/{running}") == (200, {"message": f"Job {running} cancelled"})

@@ -117,6 +117,32 @@ TEST_CASE("what lmms-engine sends is understood") {
                            "which only keep it") == 1);
 }
 
+TEST_CASE("what is not known is told, wherever it stands") {
+  const Disk disk;
+  Json json = disk.body();
+  json["foo_bar"] = 3;
+  json["min_pixels"] = 4096;  // understood beside model_args, too
+  json["pretrained"] = "/elsewhere";
+  json["lmms_engine_kwargs"] = {{"model_path", 5},
+                                {"output_path", disk.checkpoint + "-merged"},
+                                {"checkpoint_type", "regular"},
+                                {"odd_key", "x"}};
+  const Wish wish = disk.wish(json);
+
+  CHECK(wish.plan.settings.min_pixels == 4096);
+  CHECK(wish.plan.output_dir.empty());  // that is where a merge would go, no results
+  const std::vector<std::string> expected = {
+      "foo_bar=3: not known here", "pretrained=\"/elsewhere\": belongs in model_args",
+      "lmms_engine_kwargs.model_path=5: expected the folder of a checkpoint",
+      "lmms_engine_kwargs.output_path=\"" + disk.checkpoint +
+          "-merged\": nothing is merged on disk for an evaluation (POST /merge does that)",
+      "lmms_engine_kwargs.odd_key=\"x\": not known here"};
+  CHECK(wish.notes == expected);
+
+  for (int i = 0; i < 300; ++i) json["unknown_" + std::to_string(i)] = i;
+  CHECK(disk.wish(json).notes.size() == 101);
+}
+
 TEST_CASE("a limit of pixels that a request sets to the default is set") {
   const Disk disk;
   Json json = disk.body();

@@ -931,7 +931,7 @@ class _Training:
         self.start_step = state.global_step
         self.loggers = _Loggers(handler)
         self.watch = self.agent = self.snapshots = None
-        self.scores = None
+        self.scores, self.metric_is_checked = None, False
         if args.metric_for_best_model is not None:
             self.scores = _Scores(args.metric_for_best_model, args.greater_is_better is not False)
         # A scheduler that goes by the evaluations cannot wait for them.
@@ -1149,6 +1149,7 @@ class _Training:
         self.results.add(step)
         if self.scores is not None:
             self.scores.take(row)
+            self._check_metric(row)
         if loggers or self._in_history(row, state):
             self.logged_seqs.add(row["seq"])
             return
@@ -1161,6 +1162,16 @@ class _Training:
             logger.info("checkpoint-%d: no %s: %s", step, name, why)
         if row["metrics"]:
             self.unlogged.append([row, self.loggers.names(), []])
+
+    def _check_metric(self, row):
+        """A name that no task gives is told with the first result, not at the end of a long training."""
+        whole = row.get("checkpoint_type") == "regular" and row.get("final", True) and row["metrics"] and not row.get("missing")
+        if self.metric_is_checked or not whole or "ema" in self.scores.wanted:
+            return
+        self.metric_is_checked = True
+        if self.replaces and not self.scores.of:
+            self._tell("no result has %s (metric_for_best_model), so no best checkpoint can be chosen by it; the results have %s",
+                       self.scores.wanted, ", ".join(sorted(row["metrics"])))  # fmt: skip
 
     def _in_history(self, row, state):
         """_evalcar/ may have been deleted, and the trainer's state may know it all the same."""
@@ -1344,7 +1355,9 @@ class _Training:
                 time.sleep(0.1)
             places = ((step, self.scores.of[step], self._place_of(args, step)) for step in ranked)
             place = next((each for each in places if each[2] is not None), None)
-            if not ranked:
+            if not ranked and not self.replaces:
+                pass  # the Trainer chose by its own evaluations
+            elif not ranked:
                 self._tell("no result has %s (metric_for_best_model): no best checkpoint is loaded for it", args.metric_for_best_model)
             elif place is None or place[0] != ranked[0]:
                 self._tell("the best checkpoint, of step %d, is on disk no more (publish.keep_best = %s, publish.metric_for_best_model = %s); %s",

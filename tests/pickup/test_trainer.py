@@ -3,12 +3,13 @@
 import logging
 import re
 import threading
+import time
 
 import pytest
 import training
 from evalcar_trainer import EvalcarCallback
 from training import AtSave, OnEpochEnd, best_by, logged, results_in, trainer
-from transformers import EarlyStoppingCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 ANLS = "eval/docvqa_val/anls"
 
@@ -59,6 +60,37 @@ def test_the_trainers_evaluations_become_asynchronous_and_the_best_checkpoint_is
     assert (trained.state.best_global_step, trained.state.best_metric) == (4, 0.9)
     assert trained.state.best_model_checkpoint == str(bench.run / "checkpoint-4")  # protected from the moment of its score
     check_loaded(trained, tmp_path / "archive" / "4")
+
+
+def test_a_metric_that_no_result_has_is_told_with_the_first_result(bench, log):
+    bench.sidecar().start()
+    told = []
+
+    class Look(TrainerCallback):
+        def on_step_begin(self, args, state, control, **_):
+            if state.global_step == 4:
+                training.wait_until(lambda: len(results_in(bench.run)) == 2, what="the first results")
+                time.sleep(0.5)  # they are looked for ten times a second
+
+        def on_save(self, args, state, control, **_):
+            told.append((state.global_step, "no result has eval_loss (metric_for_best_model)" in log.text))
+
+    trained = trainer(bench.run, [pick_up(), Look()], **{**best_by("eval_loss"), "greater_is_better": False})
+    trained.train()
+    assert told[0] == (2, False) and told[-1] == (6, True)
+    assert f"the results have {ANLS}" in log.text
+    assert trained.state.best_model_checkpoint is None
+
+
+def test_evaluations_that_stay_the_trainers_own_choose_its_best_checkpoint(bench, log):
+    bench.sidecar().start()
+    trained = trainer(bench.run, [pick_up(replace_evaluations=False)], **{**best_by("eval_loss"), "greater_is_better": False})
+    trained.train()
+    own = {entry["step"]: entry["eval_loss"] for entry in trained.state.log_history if "eval_loss" in entry}
+    assert sorted(own) == [2, 4, 6]
+    assert trained.state.best_model_checkpoint.endswith(f"checkpoint-{min(own, key=own.get)}")
+    assert "no result has" not in log.text
+    assert sorted(step for step, _ in logged(trained)) == [2, 4, 6]
 
 
 def test_the_best_checkpoint_that_retention_took_is_loaded_from_its_lease(bench, tmp_path, log):

@@ -78,9 +78,11 @@ class Taker {
       note(key, text);
     }
   }
-  void note(const std::string& what, const std::string& text) {
-    run_.notes.push_back(what + " = " + text.substr(0, 80) + ": without effect here");
+  void note(const std::string& what, const std::string& text,
+            const std::string& why = "without effect here") {
+    run_.notes.push_back(what + " = " + text.substr(0, 80) + ": " + why);
   }
+  static bool is_true(const std::string& text) { return text == "true" || text == "True"; }
   static bool is_given(const std::string& text) {
     return !text.empty() && text != "null" && text != "~";
   }
@@ -138,6 +140,33 @@ void take_arguments(const YAML::Node& arguments, const std::string& checkpoint_k
   }
 }
 
+/// What the trainer and its client go by, and the agent need not.
+void note_the_trainers_own(const YAML::Node& trainer, const YAML::Node& evaluation, Taker& taker) {
+  const auto note = [&](const YAML::Node& node, const char* prefix, const char* key,
+                        const char* why) {
+    const std::string text = Taker::scalar(node, key);
+    if (Taker::is_given(text)) taker.note(std::string(prefix) + key, text, why);
+  };
+  note(trainer, "", "save_total_limit",
+       "what is not measured yet is leased before retention takes it");
+  note(trainer, "", "report_to", "the trainer's own loggers get the numbers from its client");
+  note(evaluation, "eval_config.", "poll_interval",
+       "how often the trainer's client asks; the directory is watched by watch.poll_interval");
+  note(evaluation, "eval_config.", "model", "the architecture is the checkpoint's own");
+  if (Taker::is_true(Taker::scalar(evaluation, "predict_only"))) {
+    taker.note("eval_config.predict_only", "true", "the answers are scored all the same");
+  }
+  static const std::set<std::string> kRead = {
+      "tasks",          "limit",         "gen_kwargs",  "batch_size",   "model_args",
+      "checkpoint_key", "num_fewshot",   "num_gpus",    "device",       "model",
+      "server_url",     "poll_interval", "log_samples", "predict_only", "check_interval"};
+  for (const auto& entry : evaluation) {
+    const auto name = entry.first.as<std::string>("");
+    const std::string text = entry.second.IsScalar() ? entry.second.as<std::string>("") : "…";
+    if (!kRead.contains(name) && Taker::is_given(text)) taker.note("eval_config." + name, text);
+  }
+}
+
 Result<RunConfig> read(const YAML::Node& root, const std::string& path) {
   RunConfig run;
   Taker taker(path, run);
@@ -173,6 +202,9 @@ Result<RunConfig> read(const YAML::Node& root, const std::string& path) {
     const bool usual = text == "0" || (std::string_view(name) == "num_gpus" && text == "1");
     if (Taker::is_given(text) && !usual) taker.note(std::string("eval_config.") + name, text);
   }
+  const std::string samples = Taker::scalar(evaluation, "log_samples");
+  if (samples == "false" || samples == "False") taker.take("evaluate.log_samples", "false");
+  note_the_trainers_own(trainer, evaluation, taker);
   return run;
 }
 

@@ -1,5 +1,6 @@
 #include "agent/config/run_config.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
@@ -76,11 +77,32 @@ TEST_CASE("what a run's own configuration says of its evaluations is taken up") 
                                            {"evaluate.eval_strategy", "\"steps\""},
                                            {"evaluate.eval_steps", "500"}});
   const auto run = disk.read(kWhole);
-  CHECK(run->notes.size() == 1);
+  const std::vector<std::string> notes = {
+      "model_args.disable_log_stats = true: without effect here",
+      "save_total_limit = 1: what is not measured yet is leased before retention takes it",
+      "report_to = wandb: the trainer's own loggers get the numbers from its client",
+      "eval_config.poll_interval = 10.0: how often the trainer's client asks; the directory is "
+      "watched by watch.poll_interval",
+      "eval_config.model = qwen_vl: the architecture is the checkpoint's own"};
+  CHECK(run->notes == notes);
   const auto config = load(disk.files, "", run->taken);
   REQUIRE(config.has_value());
   CHECK(config->settings.evaluate.tasks.size() == 2);
   CHECK(config->settings.evaluate.limit == 8);
+}
+
+TEST_CASE("what else a run's configuration says is taken up, or told") {
+  Disk disk;
+  std::string text(kWhole);
+  text += "    log_samples: false\n    predict_only: true\n    odd_key: 7\n    other: [1, 2]\n";
+  CHECK(disk.taken(text).at("evaluate.log_samples") == "false");
+  const auto notes = disk.read(text)->notes;
+  for (const char* const note :
+       {"eval_config.predict_only = true: the answers are scored all the same",
+        "eval_config.odd_key = 7: without effect here",
+        "eval_config.other = …: without effect here"}) {
+    CHECK(std::ranges::count(notes, note) == 1);
+  }
 }
 
 TEST_CASE("a number of examples other than none is taken up") {

@@ -55,6 +55,16 @@ Result<std::size_t> right_choice(const std::string& answer, const Value& target,
                         " ([request] answer = \"index\", \"letter\" or \"text\")");
 }
 
+// The length of an empty choice divides its acc_norm, and none of its tokens could be scored.
+Status none_is_empty(const std::vector<std::string>& choices, const std::string& place) {
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].empty())
+      return make_error(ErrorCode::kCorruption, place + ": choice " + std::to_string(i) +
+                                                    " is empty; expected a text to score");
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_scalar(const Value& value) {
@@ -71,6 +81,7 @@ Result<std::vector<std::string>> choices_of(const Definition& definition, const 
       EVALCAR_ASSIGN_OR_RETURN(std::string text, render_template(choice, settings, document));
       choices.push_back(std::move(text));
     }
+    EVALCAR_RETURN_IF_ERROR(none_is_empty(choices, "[request] choices"));
     return choices;
   }
   const std::string place = "column \"" + request.choices_column + "\"";
@@ -94,6 +105,7 @@ Result<std::vector<std::string>> choices_of(const Definition& definition, const 
     return make_error(ErrorCode::kCorruption, place + " holds " + std::to_string(choices.size()) +
                                                   " choices; expected 2 to " +
                                                   std::to_string(kMostChoices));
+  EVALCAR_RETURN_IF_ERROR(none_is_empty(choices, place));
   return choices;
 }
 
@@ -101,13 +113,17 @@ Result<std::vector<std::size_t>> right_choices(const Definition& definition, con
                                                const std::vector<std::string>& choices) {
   const Value target = definition.target_text ? Value(*definition.target_text)
                                               : document.value(definition.target_column, Value());
+  const std::string place = definition.target_text ? "[columns] target_text"
+                                                   : "column \"" + definition.target_column + "\"";
   std::vector<std::size_t> right;
   for (const Value& one : target.is_array() ? target : Value::array({target})) {
-    EVALCAR_ASSIGN_OR_RETURN(const std::size_t index,
-                             right_choice(definition.file.request.answer, one, choices));
-    right.push_back(index);
+    auto index = right_choice(definition.file.request.answer, one, choices);
+    if (!index.has_value()) return with_context(std::move(index).error(), place);
+    right.push_back(*index);
   }
-  if (right.empty()) return make_error(ErrorCode::kCorruption, "the target is an empty list");
+  if (right.empty())
+    return make_error(ErrorCode::kCorruption,
+                      place + ": the target is an empty list; expected what names a choice");
   return right;
 }
 

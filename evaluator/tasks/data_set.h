@@ -33,7 +33,10 @@ class DataSet {
   virtual Result<std::vector<std::string>> images(std::int64_t doc_id,
                                                   std::string_view column) const = 0;
   /// A picture that a text of the document names: a path relative to its data file, or a data: URL.
+  /// Its errors do not name the document.
   virtual Result<std::string> named_image(std::int64_t doc_id, std::string_view name) const = 0;
+  /// File and row of a document of the set, for messages: "FILE:LINE", "FILE: row N".
+  virtual std::string place_of(std::int64_t doc_id) const = 0;
   /// File names, sizes and XXH3 of what identifies the content.
   virtual const std::string& fingerprint() const = 0;
 };

@@ -107,9 +107,12 @@ class JsonLines final : public DataSet {
 
   Result<std::string> named_image(std::int64_t doc_id, std::string_view name) const override {
     const Line& line = lines_[static_cast<std::size_t>(doc_id)];
-    auto bytes = read_named_image(files_, paths_[line.file], name);
-    if (!bytes) return with_context(bytes.error(), place(line));
-    return bytes;
+    return read_named_image(files_, paths_[line.file], name);
+  }
+
+  std::string place_of(std::int64_t doc_id) const override {
+    if (doc_id < 0 || doc_id >= size()) return "no document";
+    return place(lines_[static_cast<std::size_t>(doc_id)]);
   }
 
  private:

@@ -103,9 +103,12 @@ class ParquetData final : public DataSet {
 
   Result<std::string> named_image(std::int64_t doc_id, std::string_view name) const override {
     EVALCAR_ASSIGN_OR_RETURN(const Group group, group_of(doc_id));
-    auto bytes = read_named_image(file_system_, files_[group.file].path, name);
-    if (!bytes) return with_context(bytes.error(), place(group, doc_id));
-    return bytes;
+    return read_named_image(file_system_, files_[group.file].path, name);
+  }
+
+  std::string place_of(std::int64_t doc_id) const override {
+    const auto group = group_of(doc_id);
+    return group.has_value() ? place(*group, doc_id) : "no document";
   }
 
  private:

@@ -242,7 +242,9 @@ Result<Prompt> build_pictures_and_text(const Definition& definition, const Setti
                                        std::int64_t doc_id) {
   Prompt prompt;
   prompt.doc_id = doc_id;
-  EVALCAR_ASSIGN_OR_RETURN(prompt.input, text_of(definition, settings, document));
+  auto text = text_of(definition, settings, document);
+  if (!text.has_value()) return with_context(std::move(text).error(), data.place_of(doc_id));
+  prompt.input = std::move(text).value();
   for (const std::string& column : definition.image_columns) {
     EVALCAR_ASSIGN_OR_RETURN(std::vector<std::string> pictures, data.images(doc_id, column));
     for (std::string& picture : pictures) prompt.images.push_back(std::move(picture));
@@ -279,7 +281,9 @@ Result<Prompt> build_conversation(const Definition& definition, const DataSet& d
   auto read =
       read_conversation(document.value(column, Value()), std::move(pictures),
                         [&](std::string_view name) { return data.named_image(doc_id, name); });
-  if (!read.has_value()) return with_context(std::move(read).error(), "column \"" + column + "\"");
+  if (!read.has_value())
+    return with_context(std::move(read).error(),
+                        data.place_of(doc_id) + ": column \"" + column + "\"");
   Prompt prompt{.doc_id = doc_id,
                 .messages = std::move(read->messages),
                 .images = std::move(read->images),
@@ -293,6 +297,8 @@ Status add_continuations(const Definition& definition, const Value& document,
   const RequestDefinition& request = definition.file.request;
   if (request.kind == RequestKind::kMultipleChoice) {
     EVALCAR_ASSIGN_OR_RETURN(prompt.continuations, choices_of(definition, document, model_family));
+    // Known here, a wrong target costs no work of the model.
+    EVALCAR_RETURN_IF_ERROR(right_choices(definition, document, prompt.continuations));
   } else if (definition.target_text) {
     prompt.continuations = {*definition.target_text};
   } else {
@@ -316,8 +322,10 @@ Result<Prompt> build_any(const Definition& definition, const Settings& settings,
                     ? build_mmmu(settings, data, document, doc_id)
                     : build_pictures_and_text(definition, settings, data, document, doc_id);
   if (!prompt.has_value()) return prompt;
-  if (kind == RequestKind::kMultipleChoice || kind == RequestKind::kLoglikelihood)
-    EVALCAR_RETURN_IF_ERROR(add_continuations(definition, document, model_family, *prompt));
+  if (kind == RequestKind::kMultipleChoice || kind == RequestKind::kLoglikelihood) {
+    Status added = add_continuations(definition, document, model_family, *prompt);
+    if (!added.has_value()) return with_context(std::move(added).error(), data.place_of(doc_id));
+  }
   return prompt;
 }
 

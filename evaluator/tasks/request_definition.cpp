@@ -27,6 +27,13 @@ void read_choices(TomlReader& reader, const toml::table& table, RequestDefinitio
     request.choices = reader.strings(table, "choices", "[request]");
     if (request.choices.size() < 2)
       reader.problem(choices->source(), "\"choices\" in [request] needs at least two texts");
+    for (std::size_t i = 0; i < request.choices.size(); ++i) {
+      if (request.choices[i].empty())
+        reader.problem(choices->source(), "\"choices\" in [request] has an empty text as choice " +
+                                              std::to_string(i) +
+                                              ": nothing of it could be scored; write what the "
+                                              "model would answer, or leave it out");
+    }
   }
   request.answer = reader.one_of(table, "answer", "[request]", false, {"index", "letter", "text"});
 }

@@ -135,15 +135,30 @@ TEST_CASE("the likeliest choice counts, the first of equal ones, and by length i
   CHECK_THAT(scores->lines[0], ContainsSubstring("\"acc\": 0.0, \"acc_norm\": 1.0"));
 }
 
-TEST_CASE("a target that names none of the choices is refused, not counted as a miss") {
-  for (const char* target : {"7", "-1", "\"none\"", "null", "[]"}) {
+TEST_CASE("a target that names none of the choices is refused before the model is asked") {
+  for (const char* target : {"7", "-1", "\"none\"", "null", "[]", "[0, 2]"}) {
     Disk disk(std::string(kChoice),
-              "{\"q\": \"1\", \"a\": " + std::string(target) + ", \"c\": [\"x\", \"y\"]}\n");
-    const auto scores = scored(*disk.open(), {{{-1, 1, false}, {-2, 1, false}}});
+              "\n{\"q\": \"1\", \"a\": " + std::string(target) + ", \"c\": [\"x\", \"y\"]}\n");
+    const auto prompt = disk.open()->prompt(0, "");
     INFO(target);
-    REQUIRE_FALSE(scores.has_value());
-    CHECK(scores.error().code == ErrorCode::kCorruption);
+    REQUIRE_FALSE(prompt.has_value());
+    CHECK(prompt.error().code == ErrorCode::kCorruption);
+    CHECK_THAT(prompt.error().message,
+               ContainsSubstring("own: document 0: /t/val.jsonl:2: column \"a\": the target"));
   }
+}
+
+TEST_CASE("an empty choice is refused before the model is asked, a fixed one with the file") {
+  Disk of_column(std::string(kChoice), "{\"q\": \"1\", \"a\": 0, \"c\": [\"x\", \"\"]}\n");
+  Disk of_template(changed(kChoice, "\"c\"", "[\"no\", \"{c}\"]"),
+                   "{\"q\": \"1\", \"a\": 0, \"c\": \"\"}\n");
+
+  CHECK_THAT(of_column.open()->prompt(0, "").error().message,
+             ContainsSubstring("/t/val.jsonl:1: column \"c\": choice 1 is empty"));
+  CHECK_THAT(of_template.open()->prompt(0, "").error().message,
+             ContainsSubstring("/t/val.jsonl:1: [request] choices: choice 1 is empty"));
+  CHECK_THAT(problems_of(changed(kChoice, "\"c\"", "[\"yes\", \"\"]")),
+             ContainsSubstring("own.toml:8: \"choices\" in [request] has an empty text"));
 }
 
 TEST_CASE("nothing and lists are never scored as Python writes them") {
@@ -163,7 +178,7 @@ TEST_CASE("nothing and lists are never scored as Python writes them") {
     const auto prompt = disk.open()->prompt(0, "");
     REQUIRE_FALSE(prompt.has_value());
     CHECK(prompt.error().code == ErrorCode::kCorruption);
-    CHECK_THAT(prompt.error().message, ContainsSubstring("document 0: column \""));
+    CHECK_THAT(prompt.error().message, ContainsSubstring("document 0: /t/val.jsonl:1: column \""));
   }
 }
 

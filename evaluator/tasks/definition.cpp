@@ -142,10 +142,7 @@ void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
         prompt->source(),
         "[prompt] needs one of \"text\" (a template) and \"builder\" (" + list_of(kBuilders) + ")");
   }
-  if (kind == RequestKind::kRolling && !out.image_columns.empty())
-    reader.problem(prompt->source(),
-                   "a request of kind \"rolling\" reads text alone, and [columns] "
-                   "names images");
+  check_reads_text(reader, root, out);
   check_template(reader, *prompt, out.prompt.text);
   for (const std::string& choice : out.file.request.choices)
     check_template(reader, *prompt, choice);
@@ -193,11 +190,15 @@ void check_fewshot(TomlReader& reader, const toml::table& table, const FewShotDe
                        quoted(kind_name(out.file.request.kind)) +
                        "; num = 0 says that there are never any examples");
   }
-  if (!out.image_columns.empty()) {
-    reader.problem(table.source(),
-                   "[fewshot] goes with a task without pictures: lmms-eval's chat wrappers leave "
-                   "the examples out where [columns] has images, and so would the score be one "
-                   "without examples under their number; num = 0 says that there are never any");
+  const bool shown_by_builder = out.prompt.builder == "mmmu";
+  if (!out.image_columns.empty() || shown_by_builder) {
+    reader.problem(
+        table.source(),
+        std::string("[fewshot] goes with a task without pictures: lmms-eval's chat "
+                    "wrappers leave the examples out where ") +
+            (shown_by_builder ? "the prompt builder \"mmmu\" shows them" : "[columns] has images") +
+            ", and so would the score be one without examples under their number; "
+            "num = 0 says that there are never any");
   }
 }
 
@@ -225,6 +226,12 @@ void read_fewshot(TomlReader& reader, const toml::table& root, Definition& out) 
 void read_generation(TomlReader& reader, const toml::table& root, Definition& out) {
   const toml::table* generation = reader.table(root, "generation", "the file", false);
   if (generation == nullptr) return;
+  if (out.file.request.kind != RequestKind::kGenerate)
+    reader.problem(generation->source(), "[generation]: a request of kind " +
+                                             quoted(kind_name(out.file.request.kind)) +
+                                             " scores given tokens, and nothing of the table would "
+                                             "do anything; expected no such table: leave it out, "
+                                             "or take kind = \"generate\"");
   reader.only(*generation, "[generation]",
               {"max_new_tokens", "until", "temperature", "top_p", "num_beams", "do_sample"});
   GenerationDefaults& defaults = out.file.generation;

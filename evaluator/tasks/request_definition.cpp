@@ -96,6 +96,27 @@ void read_request(TomlReader& reader, const toml::table& root, Definition& out) 
     request.max_length = reader.integer(*table, "max_length", "[request]", 2, kMostLength);
 }
 
+void check_reads_text(TomlReader& reader, const toml::table& root, const Definition& out) {
+  const RequestDefinition& request = out.file.request;
+  const bool rolling = request.kind == RequestKind::kRolling;
+  if (!rolling && !request.plain) return;
+  const std::string reads = rolling ? "a request of kind \"rolling\" reads a text as it stands"
+                                    : "[request] format = \"plain\" reads the prompt as it stands";
+  if (!out.image_columns.empty())
+    reader.problem(root["columns"]["images"].node()->source(),
+                   "\"images\" in [columns] is " + quoted(list_of(out.image_columns)) + ", and " +
+                       reads + ", without pictures; expected no images" +
+                       (rolling ? "" : ", or format = \"chat\", which shows them"));
+  const std::string& builder = out.prompt.builder;
+  if (builder == "mmmu" || (rolling && !builder.empty()))
+    reader.problem(root["prompt"]["builder"].node()->source(),
+                   "\"builder\" in [prompt] is " + quoted(builder) + ", and " + reads +
+                       (builder == "mmmu" ? ", without the pictures that this builder shows"
+                                          : ", where this builder asks a question") +
+                       "; expected \"text\" (a template)" +
+                       (rolling ? "" : ", or format = \"chat\""));
+}
+
 std::vector<KnownMetric> metrics_of(RequestKind kind) {
   switch (kind) {
     case RequestKind::kMultipleChoice:

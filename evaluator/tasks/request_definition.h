@@ -15,6 +15,10 @@ std::string_view kind_name(RequestKind kind);
 /// [prompt], [scorer] and [[metrics]], whose meaning it decides.
 void read_request(TomlReader& reader, const toml::table& root, Definition& out);
 
+/// Notes pictures, and a prompt builder that shows some or asks a question, beside a request that
+/// reads a text as it stands. To be read after [columns], and the builder of [prompt].
+void check_reads_text(TomlReader& reader, const toml::table& root, const Definition& out);
+
 /// The aggregation of a metric, by lm-eval's name where it has one; empty for an unknown metric.
 struct KnownMetric {
   const char* name;

@@ -1,5 +1,6 @@
 #include "evaluator/tasks/scorer_definition.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -45,6 +46,29 @@ MetricDefinition usual_metric(const Definition& definition, const std::string& n
   const std::string& scorer = definition.scorer.name;
   const bool own = scorer == "mme" || scorer == "mmmu";
   return {name, name == "submission" ? "none" : (own ? scorer : "mean"), true, {}};
+}
+
+std::string true_or_false(bool value) { return value ? "true" : "false"; }
+
+// `before`: the metrics that the file has above this one.
+void check_metric(TomlReader& reader, const toml::table& table, const MetricDefinition& metric,
+                  const MetricDefinition& usual, const std::vector<MetricDefinition>& before) {
+  if (metric.name != "submission" && metric.aggregation != usual.aggregation) {
+    reader.problem(table.source(), "metric " + quoted(metric.name) + " is aggregated by " +
+                                       quoted(usual.aggregation));
+  }
+  if (metric.higher_is_better != usual.higher_is_better) {
+    reader.problem(table.get("higher_is_better")->source(),
+                   "\"higher_is_better\" in [[metrics]] is " +
+                       true_or_false(metric.higher_is_better) + " for " + quoted(metric.name) +
+                       ", expected " + true_or_false(usual.higher_is_better) +
+                       ": the best checkpoint would be the worst; it may be left out");
+  }
+  if (std::ranges::find(before, metric.name, &MetricDefinition::name) != before.end()) {
+    reader.problem(table.get("name")->source(), "\"name\" in [[metrics]] is " +
+                                                    quoted(metric.name) +
+                                                    " a second time; expected each metric once");
+  }
 }
 
 }  // namespace
@@ -115,13 +139,9 @@ void read_metrics(TomlReader& reader, const toml::table& root, Definition& out) 
     const MetricDefinition usual = usual_metric(out, metric.name);
     metric.aggregation = reader.one_of(*table, "aggregation", "[[metrics]]", false, kAggregations);
     if (metric.aggregation.empty()) metric.aggregation = usual.aggregation;
-    if (!metric.name.empty() && metric.name != "submission" &&
-        metric.aggregation != usual.aggregation) {
-      reader.problem(table->source(), "metric " + quoted(metric.name) + " is aggregated by " +
-                                          quoted(usual.aggregation));
-    }
     metric.higher_is_better =
         reader.boolean(*table, "higher_is_better", "[[metrics]]").value_or(usual.higher_is_better);
+    if (!metric.name.empty()) check_metric(reader, *table, metric, usual, out.metrics);
     metric.extra =
         reader.settings(*table, "[[metrics]]", {"name", "aggregation", "higher_is_better"});
     for (const auto& [key, setting] : metric.extra) {

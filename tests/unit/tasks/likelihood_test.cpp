@@ -113,6 +113,57 @@ TEST_CASE("mistakes in a [request] are explained") {
              ContainsSubstring("max_length"));
 }
 
+TEST_CASE("what would do nothing, or turn a number round, beside a [request] is refused") {
+  const auto with_metrics = [](std::string_view file, const std::string& metrics) {
+    return problems_of(std::string(file) + metrics);
+  };
+  const std::string rolling =
+      "task = \"own\"\n[data]\nfiles = \"v.jsonl\"\n[request]\nkind = \"rolling\"\n[prompt]\n"
+      "text = \"{t}\"\n";
+  for (const std::string& file : {std::string(kChoice), std::string(kLoss), rolling}) {
+    CHECK(problems_of(file).empty());
+    CHECK_THAT(
+        problems_of(file + "[generation]\nmax_new_tokens = 5\n"),
+        ContainsSubstring("[generation]: a request of kind") && ContainsSubstring("leave it out"));
+  }
+  CHECK(with_metrics(kLoss, "[[metrics]]\nname = \"loss\"\nhigher_is_better = false\n").empty());
+  CHECK_THAT(
+      with_metrics(kLoss, "[[metrics]]\nname = \"loss\"\nhigher_is_better = true\n"),
+      ContainsSubstring("own.toml:8: \"higher_is_better\" in [[metrics]] is true for \"loss\", "
+                        "expected false"));
+  CHECK_THAT(with_metrics(kChoice, "[[metrics]]\nname = \"acc\"\nhigher_is_better = false\n"),
+             ContainsSubstring("is false for \"acc\", expected true"));
+  CHECK_THAT(with_metrics(kChoice, "[[metrics]]\nname = \"acc\"\n[[metrics]]\nname = \"acc\"\n"),
+             ContainsSubstring("own.toml:14: \"name\" in [[metrics]] is \"acc\" a second time"));
+}
+
+TEST_CASE("a text that is read as it stands has no pictures and no builder of questions") {
+  const std::string plain =
+      changed(kChoice, "choices = \"c\"", "choices = \"c\"\nformat = \"plain\"");
+  const std::string rolling =
+      "task = \"own\"\n[data]\nfiles = \"v.jsonl\"\n[request]\nkind = \"rolling\"\n[prompt]\n"
+      "text = \"{q}\"\n";
+
+  CHECK(problems_of(plain).empty());
+  CHECK_THAT(
+      problems_of(changed(plain, "target =", "images = \"i\"\ntarget =")),
+      ContainsSubstring("own.toml:5: \"images\" in [columns] is \"i\", and [request] format = "
+                        "\"plain\"") &&
+          ContainsSubstring("format = \"chat\""));
+  CHECK_THAT(problems_of(changed(plain, "text = \"{q}\"", "builder = \"mmmu\"")),
+             ContainsSubstring("own.toml:11: \"builder\" in [prompt] is \"mmmu\""));
+  CHECK(problems_of(changed(plain, "text = \"{q}\"", "builder = \"mme\"")).empty());
+  for (const char* builder : {"mmmu", "mme"}) {
+    CHECK_THAT(
+        problems_of(
+            changed(rolling, "text = \"{q}\"", "builder = \"" + std::string(builder) + "\"")),
+        ContainsSubstring("own.toml:7: \"builder\" in [prompt] is \"" + std::string(builder)) &&
+            ContainsSubstring("expected \"text\""));
+  }
+  CHECK_THAT(problems_of(rolling + "[columns]\nimages = \"i\"\n"),
+             ContainsSubstring("own.toml:9: \"images\" in [columns]"));
+}
+
 TEST_CASE("the likeliest choice counts, the first of equal ones, and by length in characters") {
   Disk disk(std::string(kChoice),
             "{\"q\": \"1\", \"a\": 1, \"c\": [\"b\xc3\xa4\", \"abcd\"]}\n"

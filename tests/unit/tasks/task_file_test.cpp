@@ -170,6 +170,15 @@ TEST_CASE("mistakes in a task file are explained with line, seen and expected") 
   CHECK_THAT(problems_after("\"exact_match\"", "\"vqa\""),
              ContainsSubstring("lacks the key \"answers\""));
   CHECK_THAT(problems_after("\"exact_match\"", "\"mmmu\""), ContainsSubstring("go together"));
+  CHECK_THAT(problems_after("\"exact_match\"",
+                            "\"exact_match\"\n[[metrics]]\nname = \"exact_match\"\n"
+                            "higher_is_better = false"),
+             ContainsSubstring("own.toml:13: \"higher_is_better\" in [[metrics]] is false"));
+  CHECK_THAT(problems_after("text = \"{question}\"\n[scorer]\nname = \"exact_match\"",
+                            "builder = \"mmmu\"\n[scorer]\nname = \"mmmu\"\n[fewshot]\n"
+                            "split = \"train\""),
+             ContainsSubstring("own.toml:11: [fewshot] goes with a task without pictures") &&
+                 ContainsSubstring("builder \"mmmu\" shows them"));
 }
 
 TEST_CASE("a setting that one prompt variant lacks is a mistake") {

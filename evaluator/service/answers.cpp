@@ -10,10 +10,9 @@ TaskFailure failure_of(const TaskJob& job, std::size_t document, const Error& er
   // A picture that shows only now that it is broken, or a prompt that the model cannot take.
   const bool picture = error.code == ErrorCode::kCorruption;
   const bool not_finite = error.message.starts_with("not finite");
-  return {with_context(error, job.name + ": document " + std::to_string(job.documents[document])),
-          std::string(picture      ? protocol::kData
-                      : not_finite ? protocol::kNotFinite
-                                   : protocol::kRequest)};
+  return {of_document(error, job, document), std::string(picture      ? protocol::kData
+                                                         : not_finite ? protocol::kNotFinite
+                                                                      : protocol::kRequest)};
 }
 
 /// Whether these are the last that the document waited for: then its response is whole.

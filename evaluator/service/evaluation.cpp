@@ -101,11 +101,8 @@ class Evaluation {
         events_.advanced();
         if (done % 16 == 0) events_.progress("preparing", job.name, done, total);
         job.failure = prepare(j, d);
-        if (job.failure.has_value()) {
-          job.failure->error =
-              with_context(std::move(job.failure->error),
-                           job.name + ": document " + std::to_string(job.documents[d]));
-        }
+        if (job.failure.has_value())
+          job.failure->error = of_document(std::move(job.failure->error), job, d);
       }
     }
     return {};

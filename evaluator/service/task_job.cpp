@@ -122,6 +122,14 @@ TaskFailure failed(Error error) {
 
 TaskFailure failed_by_data(Error error) { return {std::move(error), std::string(protocol::kData)}; }
 
+Error of_document(Error error, const TaskJob& job, std::size_t document) {
+  const std::string place = job.name + ": document " + std::to_string(job.documents[document]);
+  // Of a picture its name begins so: "own: document 3, picture 1".
+  if (error.message.starts_with(place + ":") || error.message.starts_with(place + ","))
+    return error;
+  return with_context(std::move(error), place);
+}
+
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,

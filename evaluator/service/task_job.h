@@ -59,6 +59,9 @@ struct TaskJob {
   bool wanted() const { return !measured && !failure.has_value(); }
 };
 
+/// The error with the task and the document before it, where it does not begin with them already.
+Error of_document(Error error, const TaskJob& job, std::size_t document);
+
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
 /// failure. `common`: common_identity(). `measured`: tasks that have their number already.
 /// `most_tokens`: Wrapper::most_tokens.

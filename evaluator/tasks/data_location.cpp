@@ -269,7 +269,8 @@ std::vector<std::string> select(const std::vector<std::string>& all,
 }
 
 Result<std::vector<std::string>> files_beside_the_task(const FileSystem& files,
-                                                       const Definition& definition) {
+                                                       const Definition& definition,
+                                                       const std::string& table) {
   std::vector<std::string> result;
   for (const std::string& name : definition.data_files) {
     const std::string path =
@@ -277,12 +278,13 @@ Result<std::vector<std::string>> files_beside_the_task(const FileSystem& files,
     const auto info = files.info_followed(path);
     if (!info || info->type != FileType::kRegular) {
       return make_error(ErrorCode::kNotFound,
-                        path + ": named by [data] files of " + definition.file.source +
+                        path + ": named by " + table + " files of " + definition.file.source +
                             (info ? ", is not a regular file" : ", is not there"));
     }
     if (!is_data_file(path)) {
       return make_error(ErrorCode::kUnsupported,
-                        path + ": a data file ends in .parquet, .jsonl or .ndjson");
+                        path + ": named by " + table + " files of " + definition.file.source +
+                            "; a data file ends in .parquet, .jsonl or .ndjson");
     }
     result.push_back(path);
   }
@@ -346,8 +348,9 @@ std::string download_command(const std::string& data_set, const std::string& dat
 
 Result<std::vector<std::string>> find_data_files(const FileSystem& files,
                                                  const Definition& definition,
-                                                 const std::string& data_dir) {
-  if (!definition.data_files.empty()) return files_beside_the_task(files, definition);
+                                                 const std::string& data_dir,
+                                                 const std::string& table) {
+  if (!definition.data_files.empty()) return files_beside_the_task(files, definition, table);
   const TaskFile& task = definition.file;
   EVALCAR_ASSIGN_OR_RETURN(const std::string folder, find_folder(files, task.data_set, data_dir));
   std::vector<std::string> all;

@@ -10,10 +10,12 @@
 namespace evalcar::tasks {
 
 /// The split's files in order: paths. kNotFound says what was looked for and prints the command
-/// that fetches the data set; kCorruption names a shard that is missing.
+/// that fetches the data set; kCorruption names a shard that is missing. `table`: of the task file
+/// that names files beside it, for messages.
 Result<std::vector<std::string>> find_data_files(const FileSystem& files,
                                                  const Definition& definition,
-                                                 const std::string& data_dir);
+                                                 const std::string& data_dir,
+                                                 const std::string& table = "[data]");
 
 /// The command that fetches a data set into the data folder.
 std::string download_command(const std::string& data_set, const std::string& data_dir);

@@ -67,22 +67,21 @@ void read_columns(TomlReader& reader, const toml::table& root, Definition& out) 
   }
 }
 
-// Braces: {name}, {name|filter}; {{ and }} are braces themselves.
-void check_template(TomlReader& reader, const toml::table& prompt, const std::string& text) {
+// Braces: {name}, {name|filter}; {{ and }} are braces themselves. `what`: the key that holds it.
+void check_template(TomlReader& reader, const toml::source_region& at, const std::string& what,
+                    const std::string& text) {
   static const Names kFilters = {"capitalize", "join", "letters", "lower", "strip", "upper"};
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
       ++i;
     } else if (c == '}') {
-      reader.problem(prompt.source(), "\"text\" in [prompt] has a lone } (write }} for a brace)");
+      reader.problem(at, what + " has a lone } (write }} for a brace)");
       return;
     } else if (c == '{') {
       const std::size_t end = text.find('}', i);
       if (end == std::string::npos || end == i + 1) {
-        reader.problem(
-            prompt.source(),
-            "\"text\" in [prompt] has a { without a column name and a } (write {{ for a brace)");
+        reader.problem(at, what + " has a { without a column name and a } (write {{ for a brace)");
         return;
       }
       const std::string name = text.substr(i + 1, end - i - 1);
@@ -90,15 +89,21 @@ void check_template(TomlReader& reader, const toml::table& prompt, const std::st
         const std::string filter = name.substr(bar + 1);
         if (std::find(kFilters.begin(), kFilters.end(), filter) == kFilters.end()) {
           const std::string near = nearest_word(filter, kFilters);
-          reader.problem(prompt.source(),
-                         "unknown filter " + quoted(filter) + " in the prompt; known are " +
-                             list_of(kFilters) +
-                             (near.empty() ? "" : "; did you mean " + quoted(near) + "?"));
+          reader.problem(at, what + " has the unknown filter " + quoted(filter) + "; known are " +
+                                 list_of(kFilters) +
+                                 (near.empty() ? "" : "; did you mean " + quoted(near) + "?"));
         }
       }
       i = end;
     }
   }
+}
+
+void check_choices(TomlReader& reader, const toml::table& root, const Definition& out) {
+  const Names& choices = out.file.request.choices;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    check_template(reader, root["request"]["choices"].node()->source(),
+                   "\"choices\" in [request], choice " + std::to_string(i) + ",", choices[i]);
 }
 
 // A name of the text that one variant sets must be set by all: elsewhere it would silently be a
@@ -143,9 +148,8 @@ void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
         "[prompt] needs one of \"text\" (a template) and \"builder\" (" + list_of(kBuilders) + ")");
   }
   check_reads_text(reader, root, out);
-  check_template(reader, *prompt, out.prompt.text);
-  for (const std::string& choice : out.file.request.choices)
-    check_template(reader, *prompt, choice);
+  if (const toml::node* text = prompt->get("text"))
+    check_template(reader, text->source(), "\"text\" in [prompt]", out.prompt.text);
   const toml::table* variants = reader.table(*prompt, "variants", "[prompt]", false);
   if (variants == nullptr) return;
   for (const auto& [key, node] : *variants) {
@@ -303,6 +307,7 @@ Definition parse_definition(std::string_view content, const std::string& source,
     read_head(reader, root, out);
     read_data(reader, root, out);
     read_request(reader, root, out);
+    check_choices(reader, root, out);
     read_columns(reader, root, out);
     read_prompt(reader, root, out);
     read_fewshot(reader, root, out);

@@ -67,8 +67,7 @@ class Shots {
 
  private:
   Result<std::string> context(std::int64_t doc_id, bool takes_out_itself) {
-    if (options_.stop.stop_requested())
-      return make_error(ErrorCode::kCancelled, definition_.file.name + ": stopped");
+    if (options_.stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
     if (options_.advanced) options_.advanced();
     EVALCAR_ASSIGN_OR_RETURN(const Value document, data_.row(doc_id));
     std::string text;
@@ -81,13 +80,16 @@ class Shots {
       if (same || taken == options_.shots) continue;
       auto shown = labelled(row);
       if (!shown)
-        return with_context(shown.error(), "the example that is document " +
-                                               std::to_string(example) + " of [fewshot]");
+        return with_context(
+            with_context(shown.error(), examples_.place_of(example)),
+            "the example that is document " + std::to_string(example) + " of [fewshot]");
       text += (taken++ == 0 ? "" : delimiter()) + *shown;
     }
-    EVALCAR_ASSIGN_OR_RETURN(const std::string question,
-                             prompt_text(definition_, document, family_));
-    return text + delimiter() + question;
+    auto question = prompt_text(definition_, document, family_);
+    if (!question.has_value())
+      return with_context(with_context(std::move(question).error(), data_.place_of(doc_id)),
+                          "document " + std::to_string(doc_id));
+    return text + delimiter() + *question;
   }
 
   std::vector<std::int64_t> drawn() {
@@ -179,7 +181,9 @@ Result<FewShotTexts> few_shot_texts(const Definition& definition, const DataSet&
   if (options.shots < 1 || needed > examples.size())
     return make_error(ErrorCode::kInternal,
                       definition.file.name + " was not opened for so many examples");
-  return Shots(definition, data, examples, model_family, options).of(doc_ids);
+  auto texts = Shots(definition, data, examples, model_family, options).of(doc_ids);
+  if (!texts.has_value()) return with_context(std::move(texts).error(), definition.file.name);
+  return texts;
 }
 
 }  // namespace evalcar::tasks

@@ -58,7 +58,8 @@ std::int64_t drawn_for(const Definition& definition, std::int64_t shots);
 bool examples_are_evaluated(const Definition& definition);
 
 /// `examples`: the split of [fewshot], of at least drawn_for() documents; may be `data` itself.
-/// kCorruption names a document without a text or an answer. Reads both sets; thread-safe.
+/// kCorruption names task and document where that is without a text or an answer. Reads both sets;
+/// thread-safe.
 Result<FewShotTexts> few_shot_texts(const Definition& definition, const DataSet& data,
                                     const DataSet& examples, std::span<const std::int64_t> doc_ids,
                                     std::string_view model_family, const FewShotOptions& options);

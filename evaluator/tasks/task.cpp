@@ -59,16 +59,15 @@ Status check_columns(const Definition& definition, const DataSet& data, const st
     if (found == there.end()) {
       const std::string near = nearest_word(column, there);
       return make_error(ErrorCode::kInvalidArgument,
-                        definition.file.name + ": " + place + " has no column \"" + column +
-                            "\", which " + by + " needs" +
+                        place + " has no column \"" + column + "\", which " + by + " needs" +
                             (near.empty() ? "" : "; did you mean \"" + near + "\"?") +
                             "; there are " + listed);
     }
     const bool media = data.columns()[static_cast<std::size_t>(found - there.begin())].is_media;
     if (media && by != "[columns] images") {
-      return make_error(ErrorCode::kInvalidArgument,
-                        definition.file.name + ": " + place + ": column \"" + column +
-                            "\" holds pictures, but " + by + " needs text");
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          place + ": column \"" + column + "\" holds pictures, but " + by + " needs text");
     }
   }
   for (const std::string& column : definition.image_columns) {
@@ -81,8 +80,7 @@ Status check_columns(const Definition& definition, const DataSet& data, const st
                           type.starts_with("list<") || type.starts_with("large_list<");
     if (!possible) {
       return make_error(ErrorCode::kInvalidArgument,
-                        definition.file.name + ": " + place + ": column \"" + column +
-                            "\" is of type " + type +
+                        place + ": column \"" + column + "\" is of type " + type +
                             ", expected pictures: struct<bytes, path>, bytes, or paths");
     }
   }
@@ -155,7 +153,8 @@ Result<std::unique_ptr<DataSet>> open_examples(const FileSystem& files,
     Definition theirs = definition;
     theirs.data_files = definition.fewshot->files;
     theirs.file.split = definition.fewshot->split;
-    EVALCAR_ASSIGN_OR_RETURN(const auto paths, find_data_files(files, theirs, data_dir));
+    EVALCAR_ASSIGN_OR_RETURN(const auto paths,
+                             find_data_files(files, theirs, data_dir, "[fewshot]"));
     EVALCAR_ASSIGN_OR_RETURN(examples, open_data_set(files, paths));
     EVALCAR_RETURN_IF_ERROR(check_columns(definition, *examples, paths.front()));
   }
@@ -182,7 +181,8 @@ Result<std::unique_ptr<Task>> Task::open(const FileSystem& files, const TaskFile
     return make_error(ErrorCode::kInvalidArgument,
                       task_file.name + ": " + paths->front() + ": no documents in the data set");
   }
-  EVALCAR_RETURN_IF_ERROR(check_columns(definition, **data, paths->front()));
+  if (Status fit = check_columns(definition, **data, paths->front()); !fit)
+    return with_context(std::move(fit).error(), task_file.name);
   auto examples = open_examples(files, definition, data_dir, **data, shots);
   if (!examples) return with_context(examples.error(), task_file.name);
   return std::unique_ptr<Task>(

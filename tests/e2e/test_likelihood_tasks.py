@@ -372,7 +372,8 @@ def test_a_conversation_that_cannot_be_scored_is_refused_by_its_document(bin_dir
             evaluator.wait_for("result")
         evaluator.say("bye")
 
-    assert words in str(refused.value) and "taught: document 1" in str(refused.value), refused.value
+    assert words in str(refused.value) and str(refused.value).count("taught: document 1") == 1, refused.value
+    assert str(refused.value).count("chats.jsonl:2: ") == 1
 
 
 def test_what_an_interrupted_evaluation_has_scored_is_not_scored_again(bin_dir, cache_dir, tmp_path):

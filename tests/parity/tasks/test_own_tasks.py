@@ -150,7 +150,7 @@ def test_check_explains_every_mistake_with_its_line(probe, tmp_path):
         ':5: unknown key "splt" in [data]; did you mean "split"?',
         '[data] lacks the key "split" (a string)',
         ':7: "target" in [columns] is an integer, expected a string',
-        'unknown filter "capitalise" in the prompt; known are capitalize, join, letters, lower, strip, upper; did you mean "capitalize"?',
+        ':9: "text" in [prompt] has the unknown filter "capitalise"; known are capitalize, join, letters, lower, strip, upper; did you mean "capitalize"?',
         ':11: "x" in [prompt.variants.default] is a list',
         ':13: "max_new_tokens" in [generation] is 0, expected 1 to 1000000',
         ':14: "temperature" in [generation] is a string, expected a number',

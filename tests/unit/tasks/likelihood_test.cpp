@@ -98,7 +98,11 @@ TEST_CASE("mistakes in a [request] are explained") {
   CHECK_THAT(problems_of(changed(kChoice, "choices = \"c\"", "choices = [\"one\"]")),
              ContainsSubstring("at least two"));
   CHECK_THAT(problems_of(changed(kChoice, "choices = \"c\"", "choices = [\"{\", \"b\"]")),
-             ContainsSubstring("without a column name"));
+             ContainsSubstring("own.toml:8: \"choices\" in [request], choice 0, has a { without a "
+                               "column name"));
+  CHECK_THAT(problems_of(changed(kChoice, "choices = \"c\"", "choices = [\"a\", \"{b|uper}\"]")),
+             ContainsSubstring("own.toml:8: \"choices\" in [request], choice 1, has the unknown "
+                               "filter \"uper\""));
   CHECK_THAT(problems_of(changed(kChoice, "[prompt]", "[scorer]\nname = \"anls\"\n[prompt]")),
              ContainsSubstring("is scored by its likelihoods"));
   CHECK_THAT(problems_of(std::string(kLoss) + "[prompt]\ntext = \"x\"\n"),

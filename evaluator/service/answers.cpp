@@ -1,5 +1,6 @@
 #include "evaluator/service/answers.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,19 @@ void cut_at_stop_string(std::string& text, const std::vector<std::string>& until
   }
 }
 
+/// Of each score that the engine gives for the requests.
+std::vector<std::int64_t> scored_tokens(std::span<const engine::Request> requests) {
+  std::vector<std::int64_t> tokens;
+  for (const engine::Request& request : requests) {
+    if (!request.scoring.has_value()) continue;
+    for (const engine::TokenSpan& span : request.scoring->spans)
+      tokens.push_back(span.end - span.begin);
+    for (const auto& continuation : request.scoring->continuations)
+      tokens.push_back(static_cast<std::int64_t>(continuation.size()));
+  }
+  return tokens;
+}
+
 }  // namespace
 
 bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& answer,
@@ -58,6 +72,15 @@ bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& 
       static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
   response.cut_off = !answer->stopped && response.output_tokens >= job.generation.max_new_tokens;
   return true;
+}
+
+bool answers_requests(const tasks::Response& response, std::span<const engine::Request> requests) {
+  const std::vector<std::int64_t> asked = scored_tokens(requests);
+  if (asked.empty()) return true;
+  const auto stored = tasks::decode_likelihoods(response.text);
+  if (!stored.has_value()) return false;
+  return std::ranges::equal(*stored, asked, {}, &tasks::Likelihood::tokens) &&
+         response.output_tokens == tasks::joined(*stored).tokens;
 }
 
 }  // namespace evalcar::service

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/task_job.h"
@@ -21,5 +22,10 @@ struct AnswerPlace {
 /// end a text, which lmms-eval's chat wrapper ignores.
 bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& answer,
                  const text::Tokenizer& tokenizer, bool strict);
+
+/// Whether an answer that an earlier attempt stored is one to these requests of a document, in
+/// their order. Of a kind that scores given tokens: likelihoods of as many spans and continuations,
+/// each of as many tokens. What was generated is a text of any form. `response`: as it was stored.
+bool answers_requests(const tasks::Response& response, std::span<const engine::Request> requests);
 
 }  // namespace evalcar::service

@@ -139,12 +139,23 @@ class Evaluation {
   }
 
   void take_known_answers() {
-    for (Target& target : plan_.targets) {
+    std::size_t end = 0;
+    for (std::size_t first = 0; first < plan_.targets.size(); first = end) {
+      const Target& target = plan_.targets[first];
+      end = first + 1;  // a document's requests stand together
+      while (end < plan_.targets.size() && plan_.targets[end].part > 0) ++end;
       TaskJob& job = jobs_[target.job];
       const auto answer = known_.find({job.name, job.fingerprint, job.documents[target.document]});
       if (job.failure.has_value() || answer == known_.end()) continue;
+      if (!answers_requests(answer->second,
+                            std::span(plan_.requests).subspan(first, end - first))) {
+        std::cerr << "warning: " << job.name << ": document " << job.documents[target.document]
+                  << ": what an earlier attempt stored is no answer to what is asked: it is asked "
+                     "again\n";
+        continue;
+      }
       job.responses[target.document] = answer->second;
-      target.answered = true;
+      for (std::size_t i = first; i < end; ++i) plan_.targets[i].answered = true;
     }
   }
 

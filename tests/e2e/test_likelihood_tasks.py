@@ -401,10 +401,28 @@ def test_what_an_interrupted_evaluation_has_scored_is_not_scored_again(bin_dir, 
         for ours, theirs in zip(again["tasks"], first["tasks"], strict=True):
             assert (ours["metrics"], ours["fingerprint"]) == (theirs["metrics"], theirs["fingerprint"])
 
+        # What was stored of other tokens, or is no list of likelihoods, is no answer: with it the number would be another, or the task would fail.
+        fingerprints = {task["task"]: task["fingerprint"] for task in first["tasks"]}
+        right = next(message["text"] for message in told if message["task"] == "rolled" and message["doc_id"] == 0)
+        longer = json.dumps([[logarithm, greedy, tokens + 1] for logarithm, greedy, tokens in json.loads(right)])
+        assert longer != right
+        for text in (longer, json.dumps(json.loads(right)[:-1]), "[[-1.0, false"):
+            since = evaluator.heard[-1]
+            count = sum(tokens for *_, tokens in json.loads(text)) if text.endswith("]]") else 3
+            evaluator.say("answered", id="1", task="rolled", doc_id=0, text=text, output_tokens=count, fingerprint=fingerprints["rolled"])
+            evaluator.evaluate(tmp_path, ["rolled"], tasks_dir=folder)
+            third = evaluator.wait_for("result")
+            new = [m for m in evaluator.heard[evaluator.heard.index(since) + 1 :] if m["type"] == "sample" and m["doc_id"] == 0]
+            (scored,) = [json.loads(m["text"]) for m in new]
+            assert [tokens for *_, tokens in scored] == [tokens for *_, tokens in json.loads(right)]
+            assert [logarithm for logarithm, *_ in scored] == pytest.approx([logarithm for logarithm, *_ in json.loads(right)], rel=1e-6)
+            rolled = next(task for task in first["tasks"] if task["task"] == "rolled")
+            assert [m["value"] for m in third["tasks"][0]["metrics"]] == pytest.approx([m["value"] for m in rolled["metrics"]], rel=1e-5)
+
         write_tasks(tmp_path, {"chosen_chat": ("q.jsonl", TASKS["chosen_chat"][1].replace('"see {letter}"', '"look at {letter}"'))})
         answered()
         evaluator.evaluate(tmp_path, ["chosen_chat"], tasks_dir=folder)
         changed = evaluator.wait_for("result")
-        new = [m for m in evaluator.heard[evaluator.heard.index(again) + 1 :] if m["type"] == "sample"]
+        new = [m for m in evaluator.heard[evaluator.heard.index(third) + 1 :] if m["type"] == "sample"]
         assert len(new) == 4 and changed["tasks"][0]["fingerprint"] != first["tasks"][0]["fingerprint"]
         evaluator.say("bye")

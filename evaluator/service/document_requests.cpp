@@ -181,27 +181,34 @@ class Maker {
                 scored.begin() + static_cast<std::ptrdiff_t>(last), true);
     }
     EVALCAR_ASSIGN_OR_RETURN(Expanded whole, expanded(ids, scored));
-    const auto length = static_cast<std::int64_t>(whole.ids.size());
-    DocumentRequests out;
-    out.cut = kind_.max_length.has_value() && length > *kind_.max_length;
-    if (out.cut) {
-      const auto most = static_cast<std::size_t>(*kind_.max_length);
-      const bool cuts_pictures =
-          std::find(whole.ids.begin() + static_cast<std::ptrdiff_t>(most), whole.ids.end(),
-                    encoder_.image_token_id) != whole.ids.end();
-      if (encoder_.image_token_id >= 0 && cuts_pictures)
-        return wrong("of its " + std::to_string(length) + " tokens [request] max_length = " +
-                     std::to_string(most) + " would cut a picture off");
-      whole.ids.resize(most);
-      whole.scored.resize(most);
-    }
-    engine::Request& request = out.requests.emplace_back();
-    request.scoring.emplace().spans = spans_of(whole.scored);
-    if (request.scoring->spans.empty())
+    if (spans_of(whole.scored).empty())
       return wrong("none of its " + std::to_string(whole.ids.size()) +
-                   " tokens is the assistant's" + (out.cut ? " before [request] max_length" : ""));
+                   " tokens is the assistant's");
+    DocumentRequests out;
+    EVALCAR_ASSIGN_OR_RETURN(out.cut, cut_to_length(whole));
+    std::vector<engine::TokenSpan> spans = spans_of(whole.scored);
+    if (spans.empty()) return out;
+    engine::Request& request = out.requests.emplace_back();
+    request.scoring.emplace().spans = std::move(spans);
     request.tokens = std::move(whole.ids);
     return out;
+  }
+
+  /// Whether something of it is behind [request] max_length. Where nothing that is scored stands
+  /// before that, nothing is read, so that a picture may be cut off, too.
+  Result<bool> cut_to_length(Expanded& whole) const {
+    const auto length = static_cast<std::int64_t>(whole.ids.size());
+    if (!kind_.max_length.has_value() || length <= *kind_.max_length) return false;
+    const auto most = static_cast<std::ptrdiff_t>(*kind_.max_length);
+    const bool cuts_pictures =
+        encoder_.image_token_id >= 0 && std::find(whole.ids.begin() + most, whole.ids.end(),
+                                                  encoder_.image_token_id) != whole.ids.end();
+    whole.ids.resize(static_cast<std::size_t>(most));
+    whole.scored.resize(static_cast<std::size_t>(most));
+    if (cuts_pictures && !spans_of(whole.scored).empty())
+      return wrong("of its " + std::to_string(length) + " tokens [request] max_length = " +
+                   std::to_string(most) + " would cut a picture off");
+    return true;
   }
 
   /// What the template writes behind the token that ends a turn (ChatML's newline) is never

@@ -18,8 +18,9 @@ namespace evalcar::service {
 
 /// Of one document. Pictures, generation and stream are the caller's to fill in.
 struct DocumentRequests {
-  std::vector<engine::Request> requests;  ///< several where a text is scored in windows
-  bool cut = false;                       ///< behind [request] max_length
+  /// Several where a text is scored in windows; none of a conversation whose answers are all cut.
+  std::vector<engine::Request> requests;
+  bool cut = false;  ///< behind [request] max_length
 };
 
 /// What it takes to make them; the references must outlive it.

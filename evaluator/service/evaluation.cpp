@@ -104,6 +104,8 @@ class Evaluation {
         if (job.failure.has_value())
           job.failure->error = of_document(std::move(job.failure->error), job, d);
       }
+      if (job.wanted() && (plan_.targets.empty() || plan_.targets.back().job != j))
+        job.failure = nothing_left(job);
     }
     return {};
   }
@@ -206,6 +208,13 @@ class Evaluation {
     job.pictures[d] = images;
     job.cut += made->cut ? 1 : 0;
     job.likelihoods[d].resize(made->requests.size());
+    if (made->requests.empty()) {  // it is answered: nothing of it is asked
+      job.responses[d] = {.doc_id = doc_id,
+                          .text = tasks::encode_likelihoods({}),
+                          .output_tokens = 0,
+                          .cut_off = false};
+      job.gathered->add(doc_id, *document, engine::Request{}, pictures);
+    }
     for (std::size_t part = 0; part < made->requests.size(); ++part) {
       engine::Request& request = made->requests[part];
       request.images = images;
@@ -216,6 +225,16 @@ class Evaluation {
       plan_.targets.push_back({.job = j, .document = d, .part = part});
     }
     return std::nullopt;
+  }
+
+  static TaskFailure nothing_left(const TaskJob& job) {
+    const auto most = job.task->file().request.max_length;
+    return failed_by_data(
+        make_error(ErrorCode::kCorruption,
+                   job.name + ": of none of its " + std::to_string(job.documents.size()) +
+                       " documents a token of the assistant's is left before [request] max_length" +
+                       (most.has_value() ? " = " + std::to_string(*most) : std::string()) +
+                       "; expected a length that holds answers"));
   }
 
   /// The task and the model do not go together: every checkpoint fares alike.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -117,9 +118,20 @@ Sample score_text(const Likelihood& likelihood, const std::string& text) {
   return sample;
 }
 
+// Of a conversation whose answers are all behind [request] max_length: no tokens in the loss.
+Sample without_tokens(const Definition& definition) {
+  Sample sample;
+  for (const MetricDefinition& metric : definition.metrics) sample.logged[metric.name] = nullptr;
+  return sample;
+}
+
 Result<Sample> score_one(const Definition& definition, const Value& document,
                          const std::vector<Likelihood>& likelihoods, const std::string& input,
                          const std::string& family) {
+  if (likelihoods.empty()) {
+    if (definition.file.request.kind == RequestKind::kLoss) return without_tokens(definition);
+    return make_error(ErrorCode::kCorruption, "no likelihoods");
+  }
   switch (definition.file.request.kind) {
     case RequestKind::kMultipleChoice:
       return score_choices(definition, document, likelihoods, family);
@@ -193,7 +205,7 @@ protocol::Metric published(const MetricDefinition& metric, const Aggregate& foun
   return out;
 }
 
-struct Gathered {
+struct Gathered {  // of the documents of which something was scored
   std::vector<std::string> clusters;
   std::vector<std::map<std::string, Part>> samples;
 };
@@ -286,15 +298,24 @@ Result<Scores> score_likelihoods(const Definition& definition, const Task& task,
     line.input = inputs[i];
     scores.lines.push_back(format_sample_line(
         line, document, Value::array({line.input, name, definition.file.split})));
+    chosen.push_back({.doc_id = responses[i].doc_id, .text = sample->chosen});
+    if (sample->parts.empty()) {
+      scores.values.push_back(std::numeric_limits<double>::quiet_NaN());
+      continue;
+    }
     gathered.clusters.push_back(
         definition.cluster_column.empty()
             ? std::to_string(responses[i].doc_id)
             : python_str(document.value(definition.cluster_column, Value())));
     scores.values.push_back(sample->parts.at(definition.metrics.front().name).value /
                             sample->parts.at(definition.metrics.front().name).weight);
-    chosen.push_back({.doc_id = responses[i].doc_id, .text = sample->chosen});
     gathered.samples.push_back(std::move(sample->parts));
   }
+  if (gathered.samples.empty())
+    return make_error(ErrorCode::kCorruption,
+                      name + ": of none of its " + std::to_string(responses.size()) +
+                          " documents a token of the assistant's is left before [request] "
+                          "max_length");
   protocol::TaskResult& result = scores.result;
   result.task = name;
   result.version = definition.file.version;

@@ -21,8 +21,7 @@ Result<std::vector<Likelihood>> decode_likelihoods(std::string_view text) {
            one[0].get<double>() <= 0 && one[2].get<std::int64_t>() > 0;
   };
   std::vector<Likelihood> likelihoods;
-  if (!list.is_array() || list.empty())
-    return make_error(ErrorCode::kCorruption, "no list of likelihoods");
+  if (!list.is_array()) return make_error(ErrorCode::kCorruption, "no list of likelihoods");
   for (const Value& one : list) {
     if (!is_one(one))
       return make_error(ErrorCode::kCorruption,

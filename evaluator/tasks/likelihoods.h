@@ -20,7 +20,8 @@ struct Likelihood {
 
 /// [[log-likelihood, is greedy, tokens], …] as JSON; doubles read back to the same bits.
 std::string encode_likelihoods(const std::vector<Likelihood>& likelihoods);
-/// kCorruption for any other text, and where a number is not finite or above 0.
+/// None: of a document of which nothing was scored. kCorruption for any other text, and where a
+/// number is not finite or above 0.
 Result<std::vector<Likelihood>> decode_likelihoods(std::string_view text);
 
 /// One after the other: of a text that was scored in windows.

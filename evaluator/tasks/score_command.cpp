@@ -80,7 +80,11 @@ std::vector<Likelihood> likelihoods_of(const Value& line) {
 
 // The text that was generated: "resps" where it differs from what was scored; several answers: the
 // first.
-Result<std::string> response_of(const Value& line) {
+Result<std::string> response_of(const Value& line, RequestKind kind) {
+  const Value none = Value::array();
+  if (kind == RequestKind::kLoss && line.value("filtered_resps", Value()) == none &&
+      line.value("token_counts", Value()) == none)
+    return encode_likelihoods({});
   if (const auto likelihoods = likelihoods_of(line); !likelihoods.empty())
     return encode_likelihoods(likelihoods);
   const char* key = line.contains("resps") ? "resps" : "filtered_resps";
@@ -141,7 +145,7 @@ Result<Logged> read_samples(const FileSystem& files, const std::string& path,
       return make_error(ErrorCode::kCorruption,
                         place + ": not a sample: expected an object with an integer \"doc_id\"");
     }
-    auto text_of = response_of(*line);
+    auto text_of = response_of(*line, definition.file.request.kind);
     if (!text_of) return with_context(text_of.error(), place);
     Entry entry;
     entry.response.doc_id = (*line)["doc_id"].get<std::int64_t>();

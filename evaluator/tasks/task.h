@@ -63,7 +63,8 @@ struct Scores {
   protocol::TaskResult result;
   std::vector<std::string>
       lines;                   ///< lmms-eval's samples JSONL, one per response, in document order
-  std::vector<double> values;  ///< of the task's main metric, one per response
+  std::vector<double> values;  ///< of the task's main metric, one per response; NaN where a
+                               ///< document has none, as nothing of it is scored
   /// The one metric that each value counts for; empty: all of the task's.
   std::vector<std::string> values_count_for;
   /// The standard errors are of pairs of questions already, not of single values.

@@ -256,6 +256,36 @@ def test_a_template_that_marks_answers_gives_the_mask_of_transformers(bin_dir, c
     check_loss(results["taught"], samples["taught"], losses, counts)
 
 
+def test_a_conversation_that_is_cut_before_its_answers_counts_without_tokens(bin_dir, cache_dir, tmp_path):
+    """As a trainer's batch of -100 alone would: the loss is that of the others. Where nothing is left at all there is none."""
+    checkpoint = tmp_path / "run" / "checkpoint-7"
+    small_text_models.write_model(checkpoint, SPECS["qwen3"], tokenizer_merges=300, cache_dir=cache_dir)
+    task = '[request]\nkind = "loss"\nmax_length = {most}\n'
+    write_tasks(tmp_path, {"cut": ("cut.jsonl", task.format(most=120)), "rest": ("rest.jsonl", task.format(most=120)),
+                           "gone": ("cut.jsonl", task.format(most=3))})  # fmt: skip
+    long = [{"role": "user", "content": "word " * 300}, {"role": "assistant", "content": "yes"}]
+    rest = CONVERSATIONS[:2]
+    for name, conversations in (("cut", [rest[0], long, rest[1]]), ("rest", rest)):
+        (tmp_path / "tasks" / f"{name}.jsonl").write_text("".join(json.dumps({"messages": m}) + "\n" for m in conversations))
+
+    results, samples, published, notes = results_of(bin_dir, checkpoint, tmp_path, ["cut", "rest", "gone"])
+
+    assert "gone: of none of its 3 documents" in results["gone"] and "max_length = 3" in results["gone"]
+    for name in ("loss", "perplexity"):
+        assert published["cut"][name]["value"] == pytest.approx(published["rest"][name]["value"], rel=1e-6)
+        assert published["cut"][name]["stderr"] == pytest.approx(published["rest"][name]["stderr"], rel=1e-6)
+    assert notes["cut"]["cut_documents"] == notes["rest"].get("cut_documents", 0) + 1
+    assert [sample["doc_id"] for sample in samples["cut"]] == [0, 1, 2]
+    assert samples["cut"][1]["loss"] is None and samples["cut"][1]["filtered_resps"] == []
+
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(json.dumps(sample) + "\n" for sample in samples["cut"]))
+    again = subprocess.run([str(bin_dir / "evalcar"), "score", "--task", "cut", "--samples", str(lines), "--tasks-dir", str(tmp_path / "tasks"),
+                            "--json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["metrics"]["loss"] == published["cut"]["loss"]["value"]
+
+
 def png(seed, height, width):
     buffer = io.BytesIO()
     noise = np.random.RandomState(seed).randint(0, 256, (height, width, 3), dtype=np.uint8)

@@ -254,11 +254,34 @@ TEST_CASE("a loss weighs every token alike and its error every document") {
   CHECK(scores->values == std::vector<double>{0.5, 7.0 / 6});
 }
 
+TEST_CASE("a conversation of which nothing is left has no tokens in the loss") {
+  Disk disk(std::string(kLoss),
+            "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n"
+            "{\"messages\": [{\"role\": \"assistant\", \"content\": \"y\"}]}\n"
+            "{\"messages\": [{\"role\": \"assistant\", \"content\": \"z\"}]}\n");
+  const auto task = disk.open();
+
+  const auto scores = scored(*task, {{{-1, 2, false}}, {}, {{-7, 6, true}}});
+  const auto nothing = scored(*task, {{}, {}});
+
+  REQUIRE(scores.has_value());
+  const protocol::Metric& loss = metric(*scores, "loss");
+  CHECK(loss.value == 1.0);          // 8 of 8 tokens
+  CHECK(loss.stderr_value == 0.25);  // of two documents
+  CHECK(scores->result.n == 3);
+  CHECK(std::isnan(scores->values[1]));
+  CHECK_THAT(scores->lines[1], ContainsSubstring("\"loss\": null, \"perplexity\": null") &&
+                                   ContainsSubstring("\"filtered_resps\": []"));
+  REQUIRE_FALSE(nothing.has_value());
+  CHECK_THAT(nothing.error().message, ContainsSubstring("own: of none of its 2 documents"));
+}
+
 TEST_CASE("likelihoods read back to the same bits, and nothing else is taken for them") {
   const std::vector<Likelihood> some = {{-0.1, 3, true}, {-1e-300, 1, false}, {0, 1, true}};
 
   CHECK(decode_likelihoods(encode_likelihoods(some)).value() == some);
-  for (const char* text : {"", "a word", "[]", "[[1,true,1]]", "[[-1,true,0]]", "[[-1,1,1]]",
+  CHECK(decode_likelihoods(encode_likelihoods({})).value().empty());
+  for (const char* text : {"", "a word", "[[1,true,1]]", "[[-1,true,0]]", "[[-1,1,1]]",
                            "[[null,true,1]]", "[[-1,true]]", "{}"}) {
     INFO(text);
     CHECK_FALSE(decode_likelihoods(text).has_value());

@@ -18,6 +18,25 @@ Result<std::string> render_first(const ChatTemplate& chat_template,
   return text;
 }
 
+/// Where the first message's answer begins in `through`, which is that message alone: behind the
+/// first place of what the template writes as a generation prompt. The messages before it, none,
+/// cannot be rendered to see: many templates then fail, or leave out a system prompt of their own.
+Result<std::size_t> begin_of_first(const ChatTemplate& chat_template,
+                                   const std::vector<Message>& messages, const std::string& through,
+                                   ContentForm form) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string prompted,
+                           render_first(chat_template, messages, 1, true, form));
+  const bool adds = prompted.size() > through.size() && prompted.starts_with(through);
+  const std::string prompt = adds ? prompted.substr(through.size()) : std::string();
+  const std::size_t at = adds ? through.find(prompt) : std::string::npos;
+  if (at == std::string::npos)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "message 0 is the assistant's, and the chat template writes no generation "
+                      "prompt before it by which its answer could be told; let the conversation "
+                      "begin with the system or the user");
+  return at + prompt.size();
+}
+
 Error not_a_beginning(std::size_t message) {
   return make_error(
       ErrorCode::kInvalidArgument,
@@ -41,12 +60,19 @@ Result<ChatTemplate::Marked> render_with_answers(const ChatTemplate& chat_templa
   EVALCAR_ASSIGN_OR_RETURN(found.text, chat_template.render(messages, false, form));
   for (std::size_t i = messages.size(); i-- > 0;) {
     if (messages[i].role != "assistant") continue;
-    EVALCAR_ASSIGN_OR_RETURN(const std::string before,
-                             render_first(chat_template, messages, i, true, form));
     EVALCAR_ASSIGN_OR_RETURN(const std::string through,
                              render_first(chat_template, messages, i + 1, false, form));
-    if (!through.starts_with(before) || !found.text.starts_with(through)) return not_a_beginning(i);
-    found.answers.insert(found.answers.begin(), {before.size(), through.size()});
+    std::size_t begin = 0;
+    if (i == 0) {
+      EVALCAR_ASSIGN_OR_RETURN(begin, begin_of_first(chat_template, messages, through, form));
+    } else {
+      EVALCAR_ASSIGN_OR_RETURN(const std::string before,
+                               render_first(chat_template, messages, i, true, form));
+      if (!through.starts_with(before)) return not_a_beginning(i);
+      begin = before.size();
+    }
+    if (!found.text.starts_with(through)) return not_a_beginning(i);
+    found.answers.insert(found.answers.begin(), {begin, through.size()});
     if (last_only) break;
   }
   return found;

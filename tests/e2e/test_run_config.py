@@ -33,6 +33,7 @@ def test_a_run_that_names_no_tasks_is_evaluated_as_its_trainer_wanted(bench, sha
     assert all(line["samples"] == 8 for line in sidecar.metrics_lines())
     settings = {row for row in sidecar.query("SELECT settings->>'limit', settings->>'max_pixels' FROM evaluation")}
     assert settings == {(4, 200704)}
+    assert {row for row in sidecar.query("SELECT settings->>'num_fewshot' FROM evaluation")} == {(None,)}  # no task has examples
     for word in ("evaluate.tasks", "evaluate.limit = 4", "evaluate.eval_steps = 10"):
         assert f"{bench.run}/config.yaml: {word}" in sidecar.log()
 
@@ -73,6 +74,30 @@ def test_what_the_trainer_submits_is_what_was_taken_from_its_file(bench):
     api.wait_for(job["job_id"], "completed")
     sidecar.wait_for(lambda s: s.published() == {(10, "regular")}, what="the line")
     assert len(bench.heard("load")) == 1
+
+
+def test_no_examples_in_the_runs_file_and_in_its_request_are_one_evaluation(bench, tmp_path):
+    """lmms-engine says 0 in both, and lmms-eval's 0 takes the examples of a task that has some by itself."""
+    from lmms_eval.entrypoints import EvalClient
+
+    from http_server import Api
+
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "mine.toml").write_text(
+        'task = "mine"\n[data]\nfiles = "val.jsonl"\n[columns]\ntarget = "a"\n[prompt]\ntext = "{q}"\n'
+        '[fewshot]\nnum = 2\nfiles = "train.jsonl"\n[scorer]\nname = "exact_match"\n')  # fmt: skip
+    write_config(bench.run, tasks=["mine"])
+    port = free_port()
+    sidecar = without_tasks(bench.sidecar("--set", f"server.listen=127.0.0.1:{port}", "--set", f"evaluate.tasks_dir={tmp_path / 'tasks'}")).start()
+    api = Api(port)
+    api.wait_until_up(sidecar)
+    folder = checkpoints.write_hugging_face(bench.run, 10)
+    with EvalClient(api.url) as client:
+        job = client.evaluate(model="qwen_vl", tasks=["mine"], limit=4, num_fewshot=0,
+                              model_args={"model": str(folder), "max_pixels": 200704})  # fmt: skip
+    api.wait_for(job["job_id"], "completed")
+    assert len(bench.heard("load")) == 1
+    assert sidecar.query("SELECT settings->>'num_fewshot' FROM evaluation") == [(0,)]
 
 
 def test_without_tasks_anywhere_it_says_where_they_were_looked_for(bench):

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
+#include "agent/config/few_shot.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -71,6 +72,7 @@ TEST_CASE("what a run's own configuration says of its evaluations is taken up") 
   CHECK(values ==
         std::map<std::string, std::string>{{"evaluate.tasks", "[\"docvqa_val\", \"mmmu_val\"]"},
                                            {"evaluate.limit", "8"},
+                                           {"evaluate.num_fewshot", "0"},
                                            {"evaluate.batch_size", "64"},
                                            {"evaluate.max_pixels", "400000"},
                                            {"evaluate.attn_implementation", "\"sdpa\""},
@@ -105,11 +107,21 @@ TEST_CASE("what else a run's configuration says is taken up, or told") {
   }
 }
 
-TEST_CASE("a number of examples other than none is taken up") {
+TEST_CASE("a number of examples is taken up") {
   Disk disk;
   std::string text(kWhole);
   text.replace(text.find("num_fewshot: 0"), 14, "num_fewshot: 3");
   CHECK(disk.taken(text).at("evaluate.num_fewshot") == "3");
+}
+
+TEST_CASE("no examples are asked for only where some would be shown without that") {
+  CHECK(settled_shots(std::nullopt, std::nullopt, true) == std::nullopt);
+  CHECK(settled_shots(std::nullopt, 2, false) == 2);
+  CHECK(settled_shots(0, std::nullopt, false) == std::nullopt);
+  CHECK(settled_shots(0, std::nullopt, true) == 0);
+  CHECK(settled_shots(0, 2, false) == 0);
+  CHECK(settled_shots(0, 0, false) == 0);
+  CHECK(settled_shots(3, 2, false) == 3);
 }
 
 TEST_CASE("without a strategy nothing is evaluated by itself, and without EMA only one kind") {

@@ -106,22 +106,31 @@ void check_choices(TomlReader& reader, const toml::table& root, const Definition
                    "\"choices\" in [request], choice " + std::to_string(i) + ",", choices[i]);
 }
 
-// A name of the text that one variant sets must be set by all: elsewhere it would silently be a
+// The template that uses the name; "" if none does.
+std::string used_by(const Definition& definition, const std::string& name) {
+  const auto uses = [&](const std::string& text) {
+    return text.find("{" + name + "}") != std::string::npos ||
+           text.find("{" + name + "|") != std::string::npos;
+  };
+  if (uses(definition.prompt.text)) return "the prompt's text";
+  return std::ranges::any_of(definition.file.request.choices, uses) ? "[request] choices" : "";
+}
+
+// A name of a template that one variant sets must be set by all: elsewhere it would silently be a
 // column.
-void check_variants(TomlReader& reader, const toml::table& at, const PromptDefinition& prompt) {
+void check_variants(TomlReader& reader, const toml::table& at, const Definition& definition) {
+  const PromptDefinition& prompt = definition.prompt;
   for (const auto& [family, settings] : prompt.variants) {
     for (const auto& setting : settings) {
       const std::string& name = setting.first;
-      if (prompt.text.find("{" + name + "}") == std::string::npos &&
-          prompt.text.find("{" + name + "|") == std::string::npos) {
-        continue;
-      }
+      const std::string user = used_by(definition, name);
+      if (user.empty()) continue;
       for (const auto& [other, others] : prompt.variants) {
         const bool has = std::any_of(others.begin(), others.end(),
                                      [&](const auto& s) { return s.first == name; });
         if (!has) {
           reader.problem(at.source(), "[prompt.variants." + other + "] lacks " + quoted(name) +
-                                          ", which the prompt's text uses and [prompt.variants." +
+                                          ", which " + user + " uses and [prompt.variants." +
                                           family + "] sets");
         }
       }
@@ -163,7 +172,7 @@ void read_prompt(TomlReader& reader, const toml::table& root, Definition& out) {
   }
   if (variants->get("default") == nullptr)
     reader.problem(variants->source(), "[prompt.variants] lacks [prompt.variants.default]");
-  check_variants(reader, *variants, out.prompt);
+  check_variants(reader, *variants, out);
   // "default" first, then by name: the order in which lmms-eval's files have them.
   std::stable_sort(
       out.prompt.variants.begin(), out.prompt.variants.end(),

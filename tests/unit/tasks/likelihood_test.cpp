@@ -141,6 +141,15 @@ TEST_CASE("what would do nothing, or turn a number round, beside a [request] is 
              ContainsSubstring("own.toml:14: \"name\" in [[metrics]] is \"acc\" a second time"));
 }
 
+TEST_CASE("a setting of the choices that one prompt variant lacks is a mistake") {
+  const std::string file = changed(kChoice, "\"c\"", "[\"{yes}\", \"no\"]") +
+                           "[prompt.variants.default]\nyes = \"ja\"\n[prompt.variants.other]\n";
+
+  CHECK_THAT(problems_of(file), ContainsSubstring("[prompt.variants.other] lacks \"yes\", which "
+                                                  "[request] choices uses"));
+  CHECK(problems_of(file + "yes = \"oui\"\n").empty());
+}
+
 TEST_CASE("a text that is read as it stands has no pictures and no builder of questions") {
   const std::string plain =
       changed(kChoice, "choices = \"c\"", "choices = \"c\"\nformat = \"plain\"");

@@ -33,8 +33,11 @@ import subprocess
 import sys
 import tempfile
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(pathlib.Path(__file__).resolve().parents[1] / "fixtures")]
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE.parents[1] / "fixtures")]
+import results_file  # noqa: E402
+
+ROOT = HERE.parents[2]
 SHARDS = "pytorch_model_fsdp_0"
 MEMORY = pathlib.Path("/dev/shm")
 
@@ -378,13 +381,13 @@ def main():
     parser.add_argument("--without-python", action="store_true", help="only evalcar, cp and cat")
     parser.add_argument("--drop-caches", action="store_true", help="empty the whole page cache, of the programs too (root)")
     parser.add_argument("--data", type=pathlib.Path, help="keep the checkpoints in this folder, and take them from it")
-    parser.add_argument("--record", type=pathlib.Path, help="a Markdown file for what is printed")
+    parser.add_argument("--record", type=pathlib.Path, help="a Markdown file for what is printed; its other sections stay")
     options = parser.parse_args()
     text = report(options.tool, options.mib, options.world_size, options.repeats, not options.without_python, options.drop_caches,
                   options.data and options.data.resolve())
     if options.record:
         command = " ".join(["python tests/bench/merge_bench.py", *sys.argv[1:]])
-        options.record.write_text("\n".join(["# Results of merge_bench.py", "", f"`{command}`", "", *text]) + "\n")
+        results_file.put(options.record, "# Results of merge_bench.py", ["", f"`{command}`", "", *text])
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ EVIDENCE = (
     ("tests.parity.webhook", "Webhook: every result, in order, signed, over restarts"),
     ("tests.e2e.test_posted_results", "Webhook: every result, in order, signed, over restarts"),
     ("tests.e2e.test_http_clients", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
+    ("tests.e2e.test_http_absent", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_http_jobs", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_http_merge", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_lmms_engine", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),

@@ -19,6 +19,8 @@ struct DiskView {
 
   std::map<std::int64_t, std::string> present;  ///< folders that are there, by step
   std::map<Key, watch::Sighting> complete;      ///< the newest content of each kind
+  /// What was told last of each kind; of one that no look ever found, nothing.
+  std::map<Key, watch::Decision> told;
 
   std::optional<std::int64_t> newest_step() const {
     if (present.empty()) return std::nullopt;

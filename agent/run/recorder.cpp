@@ -66,6 +66,7 @@ Status Recorder::record(const watch::Sighting& seen) {
   const auto before = torn_.find({seen.step, seen.kind});
   const std::string said = before == torn_.end() ? std::string() : before->second.reason;
   torn_.erase({seen.step, seen.kind});
+  view_.told[{seen.step, seen.kind}] = {seen.verdict, seen.reason};
   switch (seen.verdict) {
     case Verdict::kWaiting:
       return record_waiting(seen);
@@ -272,6 +273,7 @@ Status Recorder::set_aside(const watch::Sighting& seen, const state::AttemptFail
 Status Recorder::record_gone(const watch::Sighting& seen) {
   if (is_there(seen.folder)) return {};
   view_.complete.erase({seen.step, seen.kind});
+  view_.told.erase({seen.step, seen.kind});
   const auto known = checkpoint_of_step_.find(seen.step);
   if (known == checkpoint_of_step_.end()) return {};
   EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(known->second));

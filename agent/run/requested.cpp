@@ -57,6 +57,17 @@ Json details_of(const state::Evaluation& row, const protocol::EvaluationResult& 
   return details;
 }
 
+/// A reason that the watcher gives where there are no weights, not where something is wrong with
+/// them.
+bool is_absence(std::string_view reason) {
+  return reason == kNotInCheckpoint || reason.find(kEmaNotStarted) != std::string_view::npos;
+}
+
+std::string holds_none(const state::Evaluation& row, const std::string& reason) {
+  return row.checkpoint + " holds no " + (row.kind == "ema" ? "EMA" : row.kind) +
+         " weights: " + reason;
+}
+
 JobNews news_of(const JobPlan& plan, const char* status, std::string reason = {}) {
   JobNews news;
   news.id = plan.id;
@@ -113,7 +124,9 @@ Result<std::optional<JobNews>> Requested::look(const JobPlan& plan, bool first) 
   EVALCAR_ASSIGN_OR_RETURN(const std::string never, begin(row, *checkpoint, first));
   if (!never.empty()) return std::optional(news_of(plan, "failed", never));
   // The configuration skips what is not there for it; this job has yet to get its own chance.
-  if (first && row.state == EvaluationState::kSkipped) return std::optional<JobNews>();
+  if (first && row.state == EvaluationState::kSkipped && !is_absence(row.reason)) {
+    return std::optional<JobNews>();
+  }
   EVALCAR_ASSIGN_OR_RETURN(JobNews news, standing(plan, row));
   return std::optional(std::move(news));
 }
@@ -125,8 +138,10 @@ Result<JobNews> Requested::standing(const JobPlan& plan, const state::Evaluation
       return finished(plan, row);
     case EvaluationState::kSuperseded:
       return of_twin(plan, row);
-    case EvaluationState::kQuarantined:
     case EvaluationState::kSkipped:
+      if (is_absence(row.reason)) return news;  // they may still come: see why_never()
+      [[fallthrough]];
+    case EvaluationState::kQuarantined:
     case EvaluationState::kLost:
       return news_of(
           plan, "failed",
@@ -160,22 +175,25 @@ Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkp
   const bool ended_without = state::is_end_state(row.state) &&
                              row.state != EvaluationState::kPublished &&
                              row.state != EvaluationState::kSuperseded;
-  if (!has_not_begun && !(first && ended_without)) return std::string();
+  const bool was_absent = row.state == EvaluationState::kSkipped && is_absence(row.reason);
+  if (!has_not_begun && !was_absent && !(first && ended_without)) return std::string();
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
   const auto seen =
       kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
   if (seen == view_.complete.end()) {
     if (!checkpoint.gone_at.empty()) {
-      return std::string("its checkpoint is gone, and so are its files");
+      constexpr const char* kGone = "its checkpoint is gone, and so are its files";
+      if (has_not_begun && row.settings.requested != 0) {  // nobody else would end it
+        EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, kGone));
+      }
+      return std::string(kGone);
     }
-    const auto newest = view_.newest_step();
-    const bool overtaken = newest.has_value() && *newest > row.step;
-    const bool other_is_whole =
-        view_.complete.contains({row.step, checkpoint::WeightsKind::kRegular});
-    if (row.kind == "ema" && overtaken && other_is_whole) {
-      return std::string("the checkpoint holds no EMA weights");
+    const std::string why = why_never(row);
+    if (why.empty()) return std::string();
+    if (has_not_begun && is_absence(why)) {
+      EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSkipped, why));
     }
-    return std::string();
+    return holds_none(row, why);
   }
   if (has_not_begun) {
     EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
@@ -186,6 +204,29 @@ Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkp
   EVALCAR_RETURN_IF_ERROR(leases_.take(row, seen->second));
   EVALCAR_ASSIGN_OR_RETURN(row, store_.read().evaluation(row.id));
   return std::string();
+}
+
+/// Why weights that are not complete never will be, since their save is over without them; "": they
+/// may.
+std::string Requested::why_never(const state::Evaluation& row) const {
+  using checkpoint::WeightsKind;
+  const bool is_ema = row.kind == "ema";
+  const auto told = [&](WeightsKind kind) {
+    const auto found = view_.told.find({row.step, kind});
+    return found == view_.told.end() ? std::nullopt : std::optional(found->second);
+  };
+  const auto own = told(is_ema ? WeightsKind::kEma : WeightsKind::kRegular);
+  // Most layouts have no place for EMA weights: nothing is told of them.
+  const bool absent = own.has_value() ? own->verdict == watch::Verdict::kNotStarted : is_ema;
+  std::string why = own.has_value() ? own->reason : std::string(kNotInCheckpoint);
+  const auto other = told(is_ema ? WeightsKind::kRegular : WeightsKind::kEma);
+  const bool other_is_whole = other.has_value() && other->verdict == watch::Verdict::kComplete;
+  if (!other_is_whole && why == kNotInCheckpoint) return "";  // all of it is still to come
+  const auto newest = view_.newest_step();
+  const bool overtaken = newest.has_value() && *newest > row.step;
+  const bool never =
+      absent ? overtaken || watcher_.rests(row.step) : is_ema && overtaken && other_is_whole;
+  return never ? why : "";
 }
 
 /// The same weights were measured at this step already.

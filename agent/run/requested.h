@@ -25,13 +25,14 @@ namespace evalcar::run {
 class Requested {
  public:
   Requested(state::Store& store, const CurrentRun& run, const Wanted& wanted, Leases& leases,
-            Publishing& publishing, const DiskView& view)
+            Publishing& publishing, const DiskView& view, const watch::Watcher& watcher)
       : store_(store),
         run_(run),
         wanted_(wanted),
         leases_(leases),
         publishing_(publishing),
-        view_(view) {}
+        view_(view),
+        watcher_(watcher) {}
 
   /// Whether its checkpoint was ever seen.
   Result<bool> knows(const request::JobPlan& plan) const {
@@ -61,6 +62,7 @@ class Requested {
   /// Brings it on its way; "" or why it can never go there.
   Result<std::string> begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
                             bool first);
+  std::string why_never(const state::Evaluation& row) const;
   Result<request::JobNews> finished(const request::JobPlan& plan, const state::Evaluation& row);
   Result<request::JobNews> of_twin(const request::JobPlan& plan, const state::Evaluation& row);
 
@@ -70,6 +72,7 @@ class Requested {
   Leases& leases_;
   Publishing& publishing_;
   const DiskView& view_;
+  const watch::Watcher& watcher_;
   std::set<std::int64_t> open_;
 };
 

@@ -77,7 +77,7 @@ Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
 bool revivable(const state::Evaluation& row) {
   if (row.state == EvaluationState::kSkipped) {
     return row.reason.starts_with(kNotWanted) ||
-           row.reason.find(kEmaNotStarted) != std::string::npos;
+           row.reason.find(kEmaNotStarted) != std::string::npos || row.reason == kNotInCheckpoint;
   }
   const bool was_never_read =
       row.state == EvaluationState::kQuarantined || row.state == EvaluationState::kLost;

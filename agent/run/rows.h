@@ -18,6 +18,7 @@ inline constexpr std::string_view kNotWanted = "not wanted: ";
 inline constexpr std::string_view kConfigurationChanged = "the configuration changed";
 inline constexpr std::string_view kMadeAnew = "its output directory was made anew";
 inline constexpr std::string_view kEmaNotStarted = "EMA has not started";
+inline constexpr std::string_view kNotInCheckpoint = "these weights are not in this checkpoint";
 
 /// "regular", "ema"; nothing else is seen on disk.
 std::string kind_of(const watch::Sighting& seen);

@@ -1,0 +1,73 @@
+"""Jobs for what is not there: weights that a checkpoint does not hold."""
+
+import shutil
+import time
+
+import checkpoints
+import pytest
+from harness import hash_of
+from http_server import serving
+
+from test_http_jobs import value_of
+
+EMA = {"checkpoint_type": "ema"}
+EMA_FOLDER = "pytorch_ema_model_fsdp_0"
+
+
+def add_ema(folder, step, shards):
+    (folder / EMA_FOLDER).mkdir(exist_ok=True)
+    for rank in (0, 1):
+        name = f"model_world_size_2_rank_{rank}.pt"
+        shutil.copyfile(shards / f"{step}-ema-{rank}.pt", folder / EMA_FOLDER / name)
+
+
+@pytest.mark.parametrize("with_folder", [True, False])
+def test_a_job_for_ema_weights_that_the_newest_checkpoint_does_not_hold_fails(bench, shards, with_folder):
+    folder = checkpoints.write_fsdp2(bench.run, 10, shards, ema=False)
+    if with_folder:
+        (folder / EMA_FOLDER).mkdir()
+    sidecar, api = serving(bench, "--set", "watch.settle_time=1s")
+
+    jobs = [api.submit(folder, lmms_engine_kwargs=EMA), api.submit(folder, lmms_engine_kwargs=EMA, limit=2)]
+    errors = {api.wait_for(job, "failed", timeout=20)["error"] for job in jobs}
+    errors.add(api.wait_for(api.submit(folder, lmms_engine_kwargs=EMA), "failed", timeout=20)["error"])
+
+    why = "the EMA folder is empty: EMA has not started at this step" if with_folder else "these weights are not in this checkpoint"
+    assert errors == {f"checkpoint-10 holds no EMA weights: {why}"}
+    sidecar.wait_for(lambda s: s.published() == {(10, "regular")}, what="the regular weights' result")
+    ended = sidecar.query("SELECT state, reason FROM evaluations WHERE checkpoint_type = 'ema'")
+    assert set(ended) == {("skipped", why)}
+    # What comes after all is measured, for the series and for who asks then.
+    add_ema(folder, 10, shards)
+    late = api.wait_for(api.submit(folder, lmms_engine_kwargs=EMA, limit=2), "completed")
+    assert late["metrics"]["docvqa_val"]["anls"] == pytest.approx(value_of(bench, folder, samples=2, kind="ema"))
+    sidecar.wait_for(lambda s: s.published() == {(10, "regular"), (10, "ema")}, what="the EMA weights' result")
+    assert sidecar.stop() == 0
+
+
+def test_a_job_for_ema_weights_of_a_layout_that_has_none_fails(bench):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    sidecar, api = serving(bench, "--set", "watch.settle_time=1s", "--set", "evaluate.eval_strategy=no")
+
+    job = api.wait_for(api.submit(folder, lmms_engine_kwargs=EMA), "failed", timeout=20)
+
+    assert job["error"] == "checkpoint-5 holds no EMA weights: these weights are not in this checkpoint"
+    assert sidecar.stop() == 0
+
+
+def test_ema_weights_that_come_within_the_settle_time_are_measured_for_the_job_that_waits(bench, shards):
+    folder = checkpoints.write_fsdp2(bench.run, 10, shards, ema=False)
+    sidecar, api = serving(bench, "--set", "watch.settle_time=6s")
+    jobs = [api.submit(folder, lmms_engine_kwargs=EMA), api.submit(folder, lmms_engine_kwargs=EMA, limit=2)]
+    sidecar.wait_for(lambda s: s.published() == {(10, "regular")}, what="the regular weights' result")
+    (folder / EMA_FOLDER).mkdir()
+    time.sleep(3)  # the empty folder is seen: with all of dataloader_state there, EMA has not started
+    assert {api.job(job)["status"] for job in jobs} == {"queued"}
+
+    add_ema(folder, 10, shards)
+
+    for job, samples in zip(jobs, (6, 2)):
+        done = api.wait_for(job, "completed")
+        assert done["weights_sha256"] == hash_of(bench.evalcar, folder, "ema")
+        assert done["metrics"]["docvqa_val"]["anls"] == pytest.approx(value_of(bench, folder, samples=samples, kind="ema"))
+    assert sidecar.stop() == 0

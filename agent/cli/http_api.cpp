@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/cli/small_commands.h"
+#include "agent/http/known_checkpoint.h"
 #include "agent/request/outbox.h"
 #include "agent/run/evaluation_settings.h"
 #include "evaluator/tasks/task_file.h"
@@ -33,6 +34,18 @@ Result<TaskNames> task_names(const FileSystem& files, const std::string& dir) {
   return names;
 }
 
+/// By the database that the agent has of a checkpoint's output directory.
+decltype(http::EvaluateRules::knows) known_checkpoints(const FileSystem& files,
+                                                       const config::Settings& settings) {
+  return [&files, named = settings.store.path](const std::string& checkpoint,
+                                               const std::string& kind) -> Result<bool> {
+    if (!named.empty()) return http::knows_checkpoint(files, named, checkpoint, kind);
+    EVALCAR_ASSIGN_OR_RETURN(const std::string database,
+                             state::default_database_path(files, parent_path(checkpoint)));
+    return http::knows_checkpoint(files, database, checkpoint, kind);
+  };
+}
+
 http::Sources sources(const FileSystem& files, const Clock& clock, const config::Settings& settings,
                       http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read,
                       http::PageRoutes* page) {
@@ -44,7 +57,8 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
                             .few_shot_tasks = names.value_or(TaskNames()).few_shot,
                             .configured = run::evaluation_settings(settings.evaluate),
                             .dtype = settings.evaluate.dtype,
-                            .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization};
+                            .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization,
+                            .knows = known_checkpoints(files, settings)};
   const auto all = names.has_value() ? Result<std::vector<std::string>>(names->all)
                                      : Result<std::vector<std::string>>(names.error());
   return {clock, [all] { return all; }, model_names(), jobs, merges, std::move(rules), read, page};

@@ -20,6 +20,7 @@ constexpr std::size_t kMaxTasks = 200;
 constexpr std::size_t kMaxWord = 1'000;
 constexpr std::int64_t kMostShots = 1'000;
 constexpr std::uint64_t kMaxConfig = std::uint64_t{4} << 20U;
+constexpr int kMostAsked = 4;  ///< folders of one request that a database is asked about
 constexpr const char* kCheckpointKeys[] = {"pretrained", "model", "model_path"};
 /// Of lmms-eval's EvaluateRequest, and what lmms-engine's client adds.
 constexpr const char* kFields[] = {
@@ -38,7 +39,8 @@ Response response_of(const Error& error) {
 /// Which folder the request is about.
 class CheckpointChoice {
  public:
-  explicit CheckpointChoice(const Places& places) : places_(places) {}
+  CheckpointChoice(const EvaluateRules& rules, const std::string& kind)
+      : rules_(rules), kind_(kind) {}
 
   /// A text that may name it. Names of models on a hub name no folder, and say nothing.
   void consider(const Json& value) {
@@ -47,7 +49,7 @@ class CheckpointChoice {
     const bool is_path =
         text.starts_with('/') || text.starts_with('.') || text.find("..") != std::string::npos;
     if (!is_path) return;
-    const auto folder = places_.folder(text);
+    const auto folder = folder_of(text);
     if (folder.has_value()) {
       found_.insert(*folder);
     } else if (!refused_.has_value() || folder.error().code == ErrorCode::kUnsupported) {
@@ -74,14 +76,28 @@ class CheckpointChoice {
   }
 
  private:
-  const Places& places_;
+  /// Also one that retention has removed, if the agent knows it.
+  Result<std::string> folder_of(const std::string& text) {
+    auto folder = rules_.places.folder(text);
+    const bool may_be_gone = !folder.has_value() && folder.error().code == ErrorCode::kNotFound;
+    if (!may_be_gone || !rules_.knows || asked_ == kMostAsked) return folder;
+    auto gone = rules_.places.gone_folder(text);
+    if (!gone.has_value()) return folder;
+    ++asked_;
+    EVALCAR_ASSIGN_OR_RETURN(const bool known, rules_.knows(*gone, kind_));
+    return known ? std::move(gone) : std::move(folder);
+  }
+
+  const EvaluateRules& rules_;
+  const std::string& kind_;
+  int asked_ = 0;
   std::set<std::string> found_;
   std::optional<Error> refused_;
 };
 
-Result<std::string> checkpoint_of(const Places& places, const Json& model_args,
-                                  const Json& engine_kwargs) {
-  CheckpointChoice choice(places);
+Result<std::string> checkpoint_of(const EvaluateRules& rules, const std::string& kind,
+                                  const Json& model_args, const Json& engine_kwargs) {
+  CheckpointChoice choice(rules, kind);
   if (engine_kwargs.contains("model_path")) choice.consider(engine_kwargs["model_path"]);
   for (const char* const key : kCheckpointKeys) {
     if (model_args.contains(key)) choice.consider(model_args[key]);
@@ -151,8 +167,11 @@ class Arguments {
  private:
   bool holds_checkpoint(const Json& value) const {
     if (!value.is_string() || !value.get_ref<const std::string&>().starts_with('/')) return false;
-    const auto folder = rules_.places.folder(value.get_ref<const std::string&>());
-    return folder.has_value() && *folder == wish_.plan.checkpoint;
+    const auto& text = value.get_ref<const std::string&>();
+    const auto folder = rules_.places.folder(text);
+    const auto gone = rules_.places.gone_folder(text);
+    return (folder.has_value() && *folder == wish_.plan.checkpoint) ||
+           (gone.has_value() && *gone == wish_.plan.checkpoint);
   }
   void pixels(const std::string& key, const Json& value, std::int64_t& place, std::int64_t& is_set,
               std::int64_t by_default) {
@@ -254,11 +273,16 @@ Result<std::string> output_of(const EvaluateRules& rules, const FileSystem& file
   if (base_name(wanted) == "eval") {
     const auto parent = rules.places.folder(parent_path(wanted));
     if (parent.has_value() && *parent == checkpoint) return std::string();
+    const auto gone = rules.places.gone_folder(parent_path(wanted));
+    if (gone.has_value() && *gone == checkpoint) return std::string();
   }
   EVALCAR_ASSIGN_OR_RETURN(const std::string place, rules.places.output(wanted));
   const Status allowed =
       checkpoint::check_output_place(files, place, checkpoint::OutputUse::kFilled);
   if (!allowed.has_value()) return make_error(ErrorCode::kUnsupported, allowed.error().message);
+  if (place == checkpoint || place.starts_with(checkpoint + "/")) {  // it is gone, and stays so
+    return make_error(ErrorCode::kUnsupported, place + ": lies in the checkpoint itself");
+  }
   return place;
 }
 
@@ -320,7 +344,7 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   }
   if (!fields.good()) return fields.response();
 
-  auto checkpoint = checkpoint_of(rules.places, model_args, engine_kwargs);
+  auto checkpoint = checkpoint_of(rules, wish.plan.kind, model_args, engine_kwargs);
   if (!checkpoint.has_value()) return response_of(checkpoint.error());
   wish.plan.checkpoint = std::move(checkpoint).value();
   if (output_dir.has_value() && !output_dir->empty()) {

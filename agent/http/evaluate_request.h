@@ -2,6 +2,7 @@
 // not.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
@@ -22,6 +23,9 @@ struct EvaluateRules {
   protocol::EvaluationSettings configured;
   std::string dtype = "auto";
   double gpu_memory_utilization = 0.8;
+  /// Whether the agent knows evaluations of this kind of weights of a checkpoint whose folder is
+  /// gone: their numbers are there all the same. Null: it knows none.
+  std::function<Result<bool>(const std::string& checkpoint, const std::string& kind)> knows;
 };
 
 /// A request that can be carried out.

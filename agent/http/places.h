@@ -21,6 +21,9 @@ class Places {
 
   /// The real path of a folder that is there. kNotFound if it is not.
   Result<std::string> folder(std::string_view text) const;
+  /// The real path that a folder had which is not there any more: its parent is, and nothing has
+  /// its name. kNotFound if that is not so.
+  Result<std::string> gone_folder(std::string_view text) const;
   /// The path that something made there will have: what is there of it without its links.
   Result<std::string> output(std::string_view text) const;
   const FileSystem& files() const { return *files_; }

@@ -1,6 +1,8 @@
-"""Jobs for what is not there: weights that a checkpoint does not hold."""
+"""Jobs for what is not there: weights that a checkpoint does not hold, and checkpoints that retention has removed."""
 
+import importlib
 import shutil
+import sys
 import time
 
 import checkpoints
@@ -70,4 +72,55 @@ def test_ema_weights_that_come_within_the_settle_time_are_measured_for_the_job_t
         done = api.wait_for(job, "completed")
         assert done["weights_sha256"] == hash_of(bench.evalcar, folder, "ema")
         assert done["metrics"]["docvqa_val"]["anls"] == pytest.approx(value_of(bench, folder, samples=samples, kind="ema"))
+    assert sidecar.stop() == 0
+
+
+def test_the_score_of_a_checkpoint_that_is_gone_reaches_who_could_not_ask_before(bench):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    value = value_of(bench, folder)
+    sidecar, api = serving(bench)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the watcher's result")
+    shutil.rmtree(folder)  # retention, before the trainer's next look
+
+    kwargs = {"model_path": str(folder), "checkpoint_type": "regular", "output_path": None}
+    for restart in (False, True):
+        if restart:
+            sidecar.kill()
+            checkpoints.write_hugging_face(bench.run, 10)
+            sidecar.start()
+            api.wait_until_up(sidecar)
+        job = api.wait_for(api.submit(folder, lmms_engine_kwargs=kwargs, output_dir=str(folder / "eval")), "completed")
+        assert job["metrics"]["docvqa_val"]["anls"] == pytest.approx(value)
+        other = api.wait_for(api.submit(folder, limit=2), "failed")
+        assert other["error"] == "its checkpoint is gone, and so are its files"
+        assert not folder.exists()
+
+    # What was never seen is no checkpoint, nor is what was not measured of one.
+    body = {"model": "qwen2_5_vl", "tasks": ["docvqa_val"], "model_args": {"model": str(bench.run / "checkpoint-7")}}
+    assert api.ask("POST", "/evaluate", body)[0] == 422
+    body = {**body, "model_args": {"model": str(folder)}, "lmms_engine_kwargs": EMA}
+    assert api.ask("POST", "/evaluate", body)[0] == 422
+    assert sidecar.query("SELECT state FROM evaluations WHERE step = 5 ORDER BY evaluation_id") == [("published",), ("lost",)]
+    assert sidecar.stop() == 0
+
+
+def test_the_stand_in_gets_a_score_that_was_measured_while_nobody_took_its_request(bench, source_dir, monkeypatch):
+    monkeypatch.syspath_prepend(str(source_dir / "agent" / "trainer" / "standin"))
+    for name in [name for name in sys.modules if name.split(".")[0] == "lmms_eval"]:
+        monkeypatch.delitem(sys.modules, name)
+    client = importlib.import_module("lmms_eval.entrypoints").EvalClient
+    sidecar, api = serving(bench, start=False)
+    trainer = client(api.url)
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    value = value_of(bench, folder)
+    job = trainer.evaluate(model="qwen_vl", tasks=["docvqa_val"], model_args={"model": str(folder)},
+                           lmms_engine_kwargs={"model_path": str(folder), "checkpoint_type": "regular", "output_path": None})  # fmt: skip
+    assert job["job_id"].startswith("unsent-")
+
+    sidecar.start()
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the watcher's result")
+    shutil.rmtree(folder)
+
+    done = trainer.wait_for_job(job["job_id"], poll_interval=0.1, timeout=30, verbose=False)
+    assert done["metrics"]["docvqa_val"]["anls"] == pytest.approx(value)
     assert sidecar.stop() == 0

@@ -301,3 +301,62 @@ TEST_CASE("nothing is smuggled in through the name of a task") {
       disk.read({{"model", "m"}, {"tasks", Json::array({std::string(60'000, 'x')})}}));
   CHECK(refused.body.size() < 2'000);
 }
+
+TEST_CASE("a checkpoint that was removed is meant all the same, if the agent knows it") {
+  const Disk disk;
+  std::filesystem::create_directory_symlink(disk.folder / "secret/none", disk.root + "/a/dangling");
+  std::vector<std::string> asked;
+  auto rules = disk.rules();
+  rules.knows = [&](const std::string& checkpoint, const std::string& kind) -> Result<bool> {
+    asked.push_back(checkpoint + " " + kind);
+    if (checkpoint.ends_with("-8")) return make_error(ErrorCode::kUnavailable, "busy");
+    return checkpoint == disk.root + "/a/checkpoint-9" && kind == "ema";
+  };
+  const auto answer = [&](const std::string& path, const std::string& kind,
+                          const Json& output = nullptr) {
+    Json json = disk.body();
+    json["model_args"]["model"] = path;
+    json["model_args"]["also"] = path;
+    json["lmms_engine_kwargs"] = {{"model_path", path}, {"checkpoint_type", kind}};
+    json["output_dir"] = output;
+    return read_evaluate_request(rules, json);
+  };
+  const auto status = [&](const std::string& path, const std::string& kind,
+                          const Json& output = nullptr) {
+    const auto read_as = answer(path, kind, output);
+    const auto* const refused = std::get_if<Response>(&read_as);
+    return refused == nullptr ? 200U : refused->status;
+  };
+  const std::string gone = disk.root + "/a/checkpoint-9";
+
+  for (const std::string& path : {gone, gone + "/", disk.root + "/newest/../checkpoint-9"}) {
+    INFO(path);
+    const auto read_as = answer(path, "ema", gone + "/eval");
+    REQUIRE(std::holds_alternative<Wish>(read_as));
+    const Wish& wish = std::get<Wish>(read_as);
+    CHECK(wish.plan.checkpoint == gone);
+    CHECK(wish.plan.output_dir.empty());
+    CHECK(wish.notes.empty());
+  }
+  CHECK(status(gone, "regular") == 422);
+  CHECK(status(disk.root + "/a/checkpoint-10", "ema") == 422);
+  CHECK(status(disk.root + "/a/checkpoint-8", "ema") == 503);  // asked for again later
+  CHECK(status(gone, "ema", gone + "/results") == 403);        // it is not made again
+
+  asked.clear();
+  CHECK(status(disk.folder / "secret/checkpoint-9", "ema") == 403);
+  CHECK(status(disk.root + "/out/checkpoint-9", "ema") == 403);
+  CHECK(status(gone + "/../checkpoint-9", "ema") == 422);
+  CHECK(status(disk.root + "/a/dangling", "ema") != 200);
+  CHECK(status(disk.root + "/a/none/..", "ema") == 422);
+  CHECK(status(disk.checkpoint + "/model.safetensors", "ema") == 422);
+  CHECK(asked.empty());
+
+  Json many = disk.body();
+  many["model_args"] = Json::object();
+  for (int i = 10; i < 100; ++i) {
+    many["model_args"]["a" + std::to_string(i)] = disk.root + "/a/no-" + std::to_string(i);
+  }
+  CHECK(std::holds_alternative<Response>(read_evaluate_request(rules, many)));
+  CHECK(asked.size() == 4);
+}

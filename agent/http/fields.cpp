@@ -181,6 +181,7 @@ Json Fields::optional_object(const char* name) {
 Response Fields::response() const { return list_response(errors_); }
 
 Response not_json(const Error& error) {
+  if (error.code == ErrorCode::kUnsupported) return error_response(400, error.message);
   return list_response(Json::array({{{"type", "json_invalid"},
                                      {"loc", {"body", 0}},
                                      {"msg", "JSON decode error"},

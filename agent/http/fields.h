@@ -49,7 +49,8 @@ class Fields {
   std::vector<Json> errors_;
 };
 
-/// 422 for a body that is no JSON at all.
+/// 422 for a body that is no JSON at all, as from pydantic; 400 for JSON beyond our bounds
+/// (kUnsupported), as lmms-eval's server answers what its parser gives up.
 Response not_json(const Error& error);
 
 }  // namespace evalcar::http

@@ -1,6 +1,7 @@
 #include "agent/http/json_body.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,16 +30,16 @@ class Bounded {
   bool key(const std::string& name) {
     return keys_.back().insert(name).second || fail("the same name twice in an object");
   }
-  bool fail(const char* why) {
-    if (why_.empty()) why_ = why;
+  bool fail(const char* why, ErrorCode code = ErrorCode::kUnsupported) {
+    if (!error_.has_value()) error_ = make_error(code, why);
     return false;
   }
-  const std::string& why() const { return why_; }
+  const std::optional<Error>& error() const { return error_; }
 
  private:
   std::vector<std::set<std::string>> keys_;
   std::size_t values_ = 0;
-  std::string why_;
+  std::optional<Error> error_;
 };
 
 /// A SAX handler that only judges; what it lets through is parsed a second time.
@@ -62,9 +63,9 @@ struct Judge {
   bool end_array() { return bounds.close(); }
   bool key(string_t& name) { return bounds.key(name); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) {
-    (void)bounds.fail(e.id / 100 == 4 ? "a number that is too large" : "not JSON");
     at = position;
-    return false;
+    if (e.id / 100 == 4) return bounds.fail("a number that is too large");
+    return bounds.fail("not JSON", ErrorCode::kInvalidArgument);
   }
   std::size_t at = 0;
 };
@@ -74,9 +75,9 @@ struct Judge {
 Result<Json> parse_body(std::string_view text) {
   Judge judge;
   if (!Json::sax_parse(text.begin(), text.end(), &judge)) {
-    std::string why = judge.bounds.why();
-    if (judge.at > 0) why += " (at byte " + std::to_string(judge.at) + ")";
-    return make_error(ErrorCode::kInvalidArgument, why);
+    Error error = *judge.bounds.error();
+    if (judge.at > 0) error.message += " (at byte " + std::to_string(judge.at) + ")";
+    return error;
   }
   Json value = Json::parse(text.begin(), text.end(), nullptr, false);
   if (value.is_discarded()) return make_error(ErrorCode::kInvalidArgument, "not JSON");

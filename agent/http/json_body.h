@@ -8,8 +8,8 @@
 
 namespace evalcar::http {
 
-/// kInvalidArgument: not JSON, deeper than 32 levels, more than 10,000 values, a name twice in one
-/// object, or a number that no double holds.
+/// kInvalidArgument: not JSON. kUnsupported, seen before anything is built of it: deeper than 32
+/// levels, more than 10,000 values, a name twice in one object, or a number that no double holds.
 Result<nlohmann::ordered_json> parse_body(std::string_view text);
 
 }  // namespace evalcar::http

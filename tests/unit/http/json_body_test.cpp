@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
+using namespace evalcar;
 using namespace evalcar::http;
 
 TEST_CASE("an ordinary body is read") {
@@ -11,6 +12,16 @@ TEST_CASE("an ordinary body is read") {
   REQUIRE(body.has_value());
   CHECK((*body)["tasks"].size() == 2);
   CHECK((*body)["limit"] == 8);
+}
+
+TEST_CASE("what is no JSON is told from what is too much of it") {
+  for (const char* const broken : {"", "{", "nope", R"({"a":NaN})", "{} {}", "\"\xff\""}) {
+    CHECK(parse_body(broken).error().code == ErrorCode::kInvalidArgument);
+  }
+  const std::string deep(50'000, '[');  // whether it ends is not asked any more
+  for (const std::string& bomb : {deep, std::string(R"({"a":1,"a":2})"), std::string(R"([1e999])")}) {
+    CHECK(parse_body(bomb).error().code == ErrorCode::kUnsupported);
+  }
 }
 
 TEST_CASE("a body that is meant to break the reader is refused") {

@@ -50,15 +50,17 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
                       http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read,
                       http::PageRoutes* page) {
   const auto names = task_names(files, settings.evaluate.tasks_dir);
-  http::EvaluateRules rules{.places = http::Places(files, settings.server.allowed_roots.empty()
-                                                              ? settings.watch.output_dir
-                                                              : settings.server.allowed_roots),
-                            .tasks = names.value_or(TaskNames()).all,
-                            .few_shot_tasks = names.value_or(TaskNames()).few_shot,
-                            .configured = run::evaluation_settings(settings.evaluate),
-                            .dtype = settings.evaluate.dtype,
-                            .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization,
-                            .knows = known_checkpoints(files, settings)};
+  http::Places places(files, settings.server.allowed_roots.empty() ? settings.watch.output_dir
+                                                                   : settings.server.allowed_roots);
+  http::EvaluateRules rules{
+      .checkpoints = http::CheckpointPlaces(std::move(places), settings.watch.output_dir,
+                                            settings.watch.pattern),
+      .tasks = names.value_or(TaskNames()).all,
+      .few_shot_tasks = names.value_or(TaskNames()).few_shot,
+      .configured = run::evaluation_settings(settings.evaluate),
+      .dtype = settings.evaluate.dtype,
+      .gpu_memory_utilization = settings.evaluate.gpu_memory_utilization,
+      .knows = known_checkpoints(files, settings)};
   const auto all = names.has_value() ? Result<std::vector<std::string>>(names->all)
                                      : Result<std::vector<std::string>>(names.error());
   return {clock, [all] { return all; }, model_names(), jobs, merges, std::move(rules), read, page};

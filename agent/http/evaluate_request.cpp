@@ -36,6 +36,15 @@ Response response_of(const Error& error) {
   return error_response(status, error.message);
 }
 
+/// Also where it is gone.
+bool leads_to(const CheckpointPlaces& places, std::string_view text,
+              const std::string& checkpoint) {
+  const auto found = places.find(text);
+  if (found.has_value()) return *found == checkpoint;
+  const auto gone = places.find_gone(text);
+  return gone.has_value() && *gone == checkpoint;
+}
+
 /// Which folder the request is about.
 class CheckpointChoice {
  public:
@@ -78,10 +87,10 @@ class CheckpointChoice {
  private:
   /// Also one that retention has removed, if the agent knows it.
   Result<std::string> folder_of(const std::string& text) {
-    auto folder = rules_.places.folder(text);
+    auto folder = rules_.checkpoints.find(text);
     const bool may_be_gone = !folder.has_value() && folder.error().code == ErrorCode::kNotFound;
     if (!may_be_gone || !rules_.knows || asked_ == kMostAsked) return folder;
-    auto gone = rules_.places.gone_folder(text);
+    auto gone = rules_.checkpoints.find_gone(text);
     if (!gone.has_value()) return folder;
     ++asked_;
     EVALCAR_ASSIGN_OR_RETURN(const bool known, rules_.knows(*gone, kind_));
@@ -168,10 +177,7 @@ class Arguments {
   bool holds_checkpoint(const Json& value) const {
     if (!value.is_string() || !value.get_ref<const std::string&>().starts_with('/')) return false;
     const auto& text = value.get_ref<const std::string&>();
-    const auto folder = rules_.places.folder(text);
-    const auto gone = rules_.places.gone_folder(text);
-    return (folder.has_value() && *folder == wish_.plan.checkpoint) ||
-           (gone.has_value() && *gone == wish_.plan.checkpoint);
+    return leads_to(rules_.checkpoints, text, wish_.plan.checkpoint);
   }
   void pixels(const std::string& key, const Json& value, std::int64_t& place, std::int64_t& is_set,
               std::int64_t by_default) {
@@ -267,18 +273,16 @@ void take_limit(Fields& fields, const Json& limit, protocol::EvaluationSettings&
 }
 
 /// Where the trainer asks for results inside the checkpoint, nothing is written there.
-Result<std::string> output_of(const EvaluateRules& rules, const FileSystem& files,
-                              const std::string& wanted, const std::string& checkpoint) {
+Result<std::string> output_of(const EvaluateRules& rules, const std::string& wanted,
+                              const std::string& checkpoint) {
   // lmms-engine's own place; it may be there, as the link that leads to our results.
   if (base_name(wanted) == "eval") {
-    const auto parent = rules.places.folder(parent_path(wanted));
-    if (parent.has_value() && *parent == checkpoint) return std::string();
-    const auto gone = rules.places.gone_folder(parent_path(wanted));
-    if (gone.has_value() && *gone == checkpoint) return std::string();
+    if (leads_to(rules.checkpoints, parent_path(wanted), checkpoint)) return std::string();
   }
-  EVALCAR_ASSIGN_OR_RETURN(const std::string place, rules.places.output(wanted));
+  const Places& places = rules.checkpoints.places();
+  EVALCAR_ASSIGN_OR_RETURN(const std::string place, places.output(wanted));
   const Status allowed =
-      checkpoint::check_output_place(files, place, checkpoint::OutputUse::kFilled);
+      checkpoint::check_output_place(places.files(), place, checkpoint::OutputUse::kFilled);
   if (!allowed.has_value()) return make_error(ErrorCode::kUnsupported, allowed.error().message);
   if (place == checkpoint || place.starts_with(checkpoint + "/")) {  // it is gone, and stays so
     return make_error(ErrorCode::kUnsupported, place + ": lies in the checkpoint itself");
@@ -348,12 +352,12 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   if (!checkpoint.has_value()) return response_of(checkpoint.error());
   wish.plan.checkpoint = std::move(checkpoint).value();
   if (output_dir.has_value() && !output_dir->empty()) {
-    auto place = output_of(rules, rules.places.files(), *output_dir, wish.plan.checkpoint);
+    auto place = output_of(rules, *output_dir, wish.plan.checkpoint);
     if (!place.has_value()) return response_of(place.error());
     wish.plan.output_dir = std::move(place).value();
   }
 
-  std::string family = family_note(rules.places.files(), model, wish.plan.checkpoint);
+  std::string family = family_note(rules.checkpoints.places().files(), model, wish.plan.checkpoint);
   if (!family.empty()) wish.notes.push_back(std::move(family));
   Arguments arguments(fields, rules, wish);
   arguments.take_all(model_args);

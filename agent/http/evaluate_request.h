@@ -8,15 +8,15 @@
 #include <variant>
 #include <vector>
 
+#include "agent/http/checkpoint_place.h"
 #include "agent/http/message.h"
-#include "agent/http/places.h"
 #include "agent/request/desk.h"
 
 namespace evalcar::http {
 
 /// What requests are read against.
 struct EvaluateRules {
-  Places places;
+  CheckpointPlaces checkpoints;
   std::vector<std::string> tasks;           ///< known names
   std::vector<std::string> few_shot_tasks;  ///< those of them that have examples by themselves
   /// What a request does not say is as configured; but limit and gen_kwargs are its own.

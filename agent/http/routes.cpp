@@ -101,7 +101,7 @@ void Routes::merge(const Request& request, const Respond& respond) {
   }
   const auto body = parse_body(request.body);
   if (!body.has_value()) return respond(not_json(body.error()));
-  auto plan = read_merge_request(sources_.rules.places, *body);
+  auto plan = read_merge_request(sources_.rules.checkpoints.places(), *body);
   if (auto* const refused = std::get_if<Response>(&plan)) return respond(std::move(*refused));
   sources_.merges->begin(std::move(std::get<MergePlan>(plan)), respond);
 }

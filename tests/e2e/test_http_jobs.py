@@ -8,7 +8,7 @@ import checkpoints
 import fake_evaluator
 import pytest
 from harness import check_published_once, hash_of
-from http_server import serving
+from http_server import Api, free_port, serving
 
 from test_two_saves import put_shard
 
@@ -262,4 +262,62 @@ def test_serve_needs_no_configuration_and_watches_nothing_by_itself(bench):
     sidecar.start()
     api.wait_until_up(sidecar)
     assert api.job(job["job_id"])["metrics"] == job["metrics"]
+    assert sidecar.stop() == 0
+
+
+def test_serve_takes_its_settings_from_a_file_and_its_address_from_the_command(bench):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    token = bench.home / "token"
+    token.write_text("0123456789abcdef0123\n")
+    token.chmod(0o600)
+    file = bench.home / "evalcar.toml"
+    file.write_text(f"""
+[server]
+listen = "127.0.0.1:{free_port()}"
+token_file = "{token}"
+allowed_roots = ["{bench.run}"]
+
+[limits]
+retry_delay = "100ms"
+""")
+    sidecar, _ = serving(bench, start=False)
+    port = free_port()
+    sidecar.command = [bench.evalcar, "serve", "--config", str(file), "--host", "127.0.0.2", "--port", str(port)]
+    sidecar.start()
+    api = Api(port, host="127.0.0.2", token="0123456789abcdef0123")
+    api.wait_until_up(sidecar)
+
+    job = api.wait_for(api.submit(folder, limit=2), "completed")
+    assert job["samples"] == {"docvqa_val": 2}
+    assert Api(port, host="127.0.0.2").ask("GET", "/health")[0] == 401
+    for other in (port, int(file.read_text().split(":")[1].split('"')[0])):
+        with pytest.raises(OSError):
+            Api(other, token=api.token).ask("GET", "/health")
+    body = {"model": "m", "tasks": ["docvqa_val"], "model_args": {"model": str(bench.home)}}
+    assert api.ask("POST", "/evaluate", body)[0] == 403
+    assert sidecar.stop() == 0
+
+
+def test_a_folder_that_the_agent_would_never_see_as_a_checkpoint_is_refused_at_once(bench):
+    """Beside a checkpoint that is one, it is no second one."""
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    other = checkpoints.write_hugging_face(bench.home / "other", 7)
+    merged = bench.run / "merged"
+    merged.mkdir()
+    (bench.run / "newest").symlink_to(folder)
+    sidecar, api = serving(bench, "--set", f'server.allowed_roots=["{bench.home}"]')
+
+    def refusal(path):
+        body = {"model": "m", "tasks": ["docvqa_val"], "model_args": {"model": str(path)}}
+        status, answer = api.ask("POST", "/evaluate", body)
+        assert status == 422, (path, answer)
+        return answer["detail"]
+
+    assert refusal(other) == f"{other}: does not lie in an output directory of this agent (watch.output_dir); `evalcar serve` evaluates any"
+    for path in (merged, bench.run):
+        assert refusal(path) == f"{path}: no checkpoint by its name: watch.pattern is checkpoint-{{step}}"
+    kwargs = {"model_path": str(bench.run / "newest"), "checkpoint_type": "regular", "output_path": None}
+    job = api.wait_for(api.submit(other, lmms_engine_kwargs=kwargs), "completed")
+    assert job["metrics"]["docvqa_val"]["anls"] == pytest.approx(value_of(bench, folder))
+    assert api.get("/queue")["failed_jobs"] == 0
     assert sidecar.stop() == 0

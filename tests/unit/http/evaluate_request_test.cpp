@@ -32,7 +32,7 @@ struct Disk {
     std::filesystem::create_directory_symlink(checkpoint, root + "/newest");
   }
   EvaluateRules rules() const {
-    EvaluateRules rules{.places = Places(files, {root}),
+    EvaluateRules rules{.checkpoints = {Places(files, {root}), {}, "checkpoint-{step}"},
                         .tasks = {"docvqa_val", "mmmu_val", "with_examples"},
                         .few_shot_tasks = {"with_examples"}};
     rules.configured.data_dir = "/data";
@@ -355,7 +355,7 @@ TEST_CASE("a checkpoint that was removed is meant all the same, if the agent kno
   Json many = disk.body();
   many["model_args"] = Json::object();
   for (int i = 10; i < 100; ++i) {
-    many["model_args"]["a" + std::to_string(i)] = disk.root + "/a/no-" + std::to_string(i);
+    many["model_args"]["a" + std::to_string(i)] = disk.root + "/a/checkpoint-1" + std::to_string(i);
   }
   CHECK(std::holds_alternative<Response>(read_evaluate_request(rules, many)));
   CHECK(asked.size() == 4);

@@ -28,7 +28,8 @@ struct Office {
             std::move(models),
             jobs.get(),
             nullptr,
-            {.places = Places(files, {folder.path()}), .tasks = {"docvqa_val", "mmmu_val"}}};
+            {.checkpoints = {Places(files, {folder.path()}), {}, "checkpoint-{step}"},
+             .tasks = {"docvqa_val", "mmmu_val"}}};
   }
 };
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "agent/cli/progress_line.h"
 #include "agent/service/log_file.h"
 #include "agent/service/repeat_limiter.h"
 #include "store/base/clock.h"
@@ -135,7 +136,7 @@ bool stderr_is_the_journal() {
   return stream == std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
 }
 
-std::unique_ptr<spdlog::formatter> lines_with_time(const char* pattern) {
+std::unique_ptr<spdlog::formatter> lines_with_time(const std::string& pattern) {
   auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
   formatter->add_flag<PrintableMessage>('*').set_pattern(pattern);
   return formatter;
@@ -157,7 +158,8 @@ Status set_up_log(const LogOptions& options) {
     formatter = std::make_unique<JournalFormatter>();
   } else {
     sink = std::make_shared<spdlog::sinks::stderr_color_sink_st>();
-    formatter = lines_with_time("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %*");
+    const std::string begin = stderr_rewrites_lines() ? kClearLine : "";  // of a progress line
+    formatter = lines_with_time(begin + "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %*");
   }
   auto logger = std::make_shared<spdlog::logger>("evalcar", std::make_shared<LimitingSink>(sink));
   logger->set_formatter(std::move(formatter));

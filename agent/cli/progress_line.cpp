@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 namespace evalcar::cli {
 namespace {
@@ -13,9 +15,15 @@ constexpr std::chrono::seconds kLogPause{15};
 
 }  // namespace
 
+bool stderr_rewrites_lines() {
+  const char* const kind = std::getenv("TERM");
+  const bool dumb = kind == nullptr || std::string_view(kind) == "dumb";
+  return !dumb && ::isatty(STDERR_FILENO) == 1;
+}
+
 ProgressLine::ProgressLine(const Clock& clock)
     : clock_(clock),
-      terminal_(::isatty(STDERR_FILENO) == 1),
+      terminal_(stderr_rewrites_lines()),
       shown_at_(clock.monotonic_now() - kLogPause) {}
 
 ProgressLine::~ProgressLine() { show(""); }
@@ -26,7 +34,7 @@ void ProgressLine::show(const std::string& text) {
   const bool clearing = text.empty();
   if (!clearing && now - shown_at_ < (terminal_ ? kTerminalPause : kLogPause)) return;
   if (terminal_) {
-    std::fprintf(stderr, "\r\033[K%s", text.c_str());
+    std::fprintf(stderr, "%s%s", kClearLine, text.c_str());
     std::fflush(stderr);
   } else if (!clearing) {
     spdlog::info("{}", text);

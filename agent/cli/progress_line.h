@@ -8,7 +8,13 @@
 
 namespace evalcar::cli {
 
-/// Not thread-safe.
+/// Goes to the begin of a terminal's line and empties it.
+inline constexpr const char* kClearLine = "\r\033[K";
+
+/// Whether standard error is a terminal whose lines can be rewritten.
+bool stderr_rewrites_lines();
+
+/// Not thread-safe. A line of the log takes its place until the next text (set_up_log()).
 class ProgressLine {
  public:
   /// `clock` must outlive it.

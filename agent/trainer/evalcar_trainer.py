@@ -36,6 +36,7 @@ __all__ = ["EvalcarCallback", "EvaluationMissing", "Heartbeat", "Reader", "follo
 logger = logging.getLogger("evalcar")
 
 STALE_AFTER = 60.0  # seconds without a heartbeat, after which nobody is waited for
+SAY_AGAIN_AFTER = 60.0  # seconds between two lines about what is waited for
 _LONGEST_LINE = 16 << 20  # of metrics.jsonl; more is no line of the agent's
 _LONGEST_STATUS = 64 << 20
 _ENDED = frozenset(("published", "quarantined", "lost", "skipped", "superseded"))  # states of an evaluation that is over
@@ -1282,7 +1283,7 @@ class _Training:
                     time.sleep(0.01)
                 self._safely(self._take, args, state, control)
                 ends = self._has_ended(started)
-                if not ends and (said_at is None or time.monotonic() - said_at >= 60):
+                if not ends and (said_at is None or time.monotonic() - said_at >= SAY_AGAIN_AFTER):
                     said_at = time.monotonic()
                     logger.info("training is over; waiting for %s", "; ".join(self._pending().values()))
                 if not ends:

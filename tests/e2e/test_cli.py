@@ -243,6 +243,52 @@ def test_a_missing_evaluator_is_told_with_the_places_that_were_tried(bench, eval
         assert done.returncode == 2 and "/no/such/evaluator" in done.stderr, done
 
 
+def said_on_a_terminal(command, environment):
+    """(exit code, what came) of a command whose standard error is a terminal."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # nobody has the other end any more
+            while piece := os.read(ours, 65536):
+                said += piece
+    os.close(ours)
+    return process.returncode, said.decode()
+
+
+@pytest.mark.parametrize("command", ["eval", "run"])
+def test_a_terminal_gets_a_bar_in_one_line_and_a_file_gets_plain_lines(bench, evalcar, command):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    bench.tell(delay=0.4)
+    sidecar = bench.sidecar()
+
+    def again(line, step):
+        checkpoints.write_hugging_face(bench.run, step)
+        return [word.replace("checkpoint-5", f"checkpoint-{step}").replace("results", f"results-{step}") for word in line]
+
+    line = [*sidecar.command, "--once"]
+    if command == "eval":
+        line = [sidecar.evalcar, "eval", str(folder), "--tasks", "docvqa_val", "--output", str(bench.home / "results")]
+
+    returncode, said = said_on_a_terminal(line, {**sidecar.environment, "TERM": "xterm"})
+
+    assert returncode == 0, said
+    bars = re.findall(r"\r\x1b\[K[^\r]*evaluating docvqa_val \[#*-*\] +(\d+) % (\d)/6", said)
+    counts = [int(count) for _, count in bars]
+    assert len(counts) >= 2 and counts == sorted(counts), said
+    lines = [line.rsplit("\r\x1b[K", 1)[-1] for line in said.split("\n") if "[32minfo" in line]
+    assert len(lines) >= (5 if command == "run" else 0) and all(re.match(r"\d{4}-\d\d-\d\dT", line) for line in lines), said  # never behind a bar
+    assert "left" in said and said.rsplit("left", 1)[1].lstrip("0123456789 ").startswith("\r\x1b[K"), said  # it does not stay
+
+    returncode, said = said_on_a_terminal(again(line, 10), {**sidecar.environment, "TERM": "dumb"})
+    assert returncode == 0 and "\x1b" not in said, said
+
+    plain = subprocess.run(again(line, 15), env=sidecar.environment, capture_output=True, text=True, timeout=120)
+    assert plain.returncode == 0, plain.stderr
+    assert "\x1b" not in plain.stderr and "\r" not in plain.stderr
+    assert any(re.search(r" info (evaluating docvqa_val \d/6|.*: loading$)", each) for each in plain.stderr.splitlines()), plain.stderr
+
+
 @pytest.mark.parametrize("ignored", [False, True])
 def test_eval_stops_when_its_terminal_closes_but_not_under_nohup(bench, evalcar, ignored):
     folder = checkpoints.write_hugging_face(bench.run, 5)

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 
+import evalcar_trainer
 import pytest
 import training
 from evalcar_trainer import EvalcarCallback
@@ -156,6 +157,27 @@ def test_the_end_waits_for_scores_that_come_out_of_order_and_tells_what_for(benc
     assert logged(trained) == written
     waiting = re.search("training is over; waiting for (.*)", log.text)[1]
     assert re.fullmatch(r"step 2 \((loading|evaluating[^)]*)\); step 4 \(leased\); step 6 \(leased\)", waiting), waiting
+
+
+def test_what_the_end_waits_for_is_said_again_and_again_as_it_stands(bench, tmp_path, log, monkeypatch):
+    assert evalcar_trainer.SAY_AGAIN_AFTER == 60
+    monkeypatch.setattr(evalcar_trainer, "SAY_AGAIN_AFTER", 1.0)
+    gate = tmp_path / "gate"
+    bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)})
+    sidecar = bench.sidecar().start()
+    leased = AtSave(then=lambda step: wait_for_lease(sidecar, step))
+    trained = trainer(bench.run, [leased, pick_up()])
+    said_enough = lambda: log.text.count("training is over; waiting for") >= 3  # noqa: E731
+    opener = threading.Thread(target=lambda: (training.wait_until(said_enough), gate.write_text("")))
+    opener.start()
+
+    trained.train()
+
+    opener.join()
+    assert sidecar.stop() == 0
+    said = re.findall("training is over; waiting for (.*)", log.text)
+    assert len(said) >= 3 and "evaluating" in said[2] and re.findall(r"step (\d+) ", said[2]) == ["2", "4", "6"]
+    assert sorted(step for step, _ in logged(trained)) == [2, 4, 6]
 
 
 def test_the_end_does_not_wait_for_an_agent_that_died_and_names_the_missing_steps(bench, log):

@@ -107,6 +107,28 @@ def test_the_score_of_a_checkpoint_that_is_gone_reaches_who_could_not_ask_before
     assert sidecar.stop() == 0
 
 
+def test_serve_tells_the_scores_of_checkpoints_of_which_none_is_left(bench):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    value = value_of(bench, folder)
+    sidecar, api = serving(bench, start=False)
+    sidecar.command = [bench.evalcar, "serve", "--port", str(api.port), "--root", str(bench.home), "--set", "limits.retry_delay=100ms"]
+    sidecar.start()
+    api.wait_until_up(sidecar)
+    first = api.wait_for(api.submit(folder), "completed")
+    shutil.rmtree(folder)
+
+    for restart in (False, True):
+        if restart:
+            sidecar.kill()
+            sidecar.start()
+            api.wait_until_up(sidecar)
+        job = api.wait_for(api.submit(folder), "completed")
+        assert job["metrics"] == first["metrics"] and job["metrics"]["docvqa_val"]["anls"] == pytest.approx(value)
+        assert api.wait_for(api.submit(folder, limit=2), "failed")["error"].startswith(GONE)
+    assert len(bench.heard("load")) == 1 and not folder.exists()
+    assert sidecar.stop() == 0
+
+
 @pytest.fixture
 def standin_client(source_dir, monkeypatch):
     """The stand-in's EvalClient; lmms_eval is the real one again for the next test."""

@@ -5,6 +5,7 @@ import ast
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,3 +132,27 @@ def test_every_score_of_a_whole_training_arrives_also_the_last_and_after_a_resta
     sidecar.wait_for(lambda s: s.published() >= {(step, kind) for step in steps}, what="the lines of all steps")
     # The last step is saved twice, with the same weights: one number.
     assert sorted(line["global_step"] for line in sidecar.metrics_lines() if line["checkpoint_type"] == kind) == list(steps)
+
+
+@pytest.mark.full
+def test_every_score_arrives_where_one_checkpoint_is_kept(bench, train):
+    steps = (5, 10, 15, 20)
+    api = Api(free_port())
+    bench.tell(delay=1.5)  # longer than five steps: the folder is gone before its score is there
+    training = train(api.url, steps[-1], save_total_limit=1)
+    training.wait_for((bench.run / "config.yaml").exists, "config.yaml")
+    sidecar = without_tasks(bench.sidecar("--set", f"server.listen=127.0.0.1:{api.port}")).start()
+    for step in steps:
+        training.wait_for(lambda step=step: f"submitted for step {step}" in training.said(), f"the request of step {step}")
+        shutil.copytree(bench.run / f"checkpoint-{step}", bench.home / "kept" / f"checkpoint-{step}", symlinks=True)
+
+    training.finish()
+
+    assert [path.name for path in bench.run.glob("checkpoint-*")] == ["checkpoint-20"]
+    tracked = training.tracked()
+    assert set(tracked) == set(steps), training.said()[-5000:]
+    for step, rows in tracked.items():
+        for row in rows:  # the last is asked for twice
+            assert row == {"eval/docvqa_val/anls": pytest.approx(value_of(bench, bench.home / "kept" / f"checkpoint-{step}"))}
+    assert sorted(line["global_step"] for line in sidecar.metrics_lines()) == list(steps)
+    assert sidecar.stop() == 0

@@ -43,7 +43,7 @@ Status OutputDirectory::step() {
   posting_->step(run_.known());
   if (silent()) return {};
   look_at_end();
-  look_at_home();
+  look_at_places();
   if (must_begin_anew()) return {};
   // Before the first look: it needs what an earlier process knew.
   if (!run_.known() && now >= retry_at_) (void)follow_run();
@@ -116,11 +116,24 @@ void OutputDirectory::look_at_end() {
   if (end_.since().has_value()) watcher_.rescan();  // for what it wrote last
 }
 
-/// A training that began to save with accelerate's own names where we were at home already. Only a
-/// start can move: whoever reads a lease must have let go of it.
-void OutputDirectory::look_at_home() {
-  if (must_begin_anew() || !misplaced_.look([this] { return silent(); })) return;
-  outcomes_.interrupt(in_flight_, "evalcar's folder is moved");
+/// A training that began to save with accelerate's own names where we were at home already: only a
+/// start can move, whoever reads a lease must have let go of it. And somebody who removed the
+/// database: a start makes it again, from what was published.
+void OutputDirectory::look_at_places() {
+  if (must_begin_anew()) return;
+  std::string why;
+  if (misplaced_.look([this] { return silent(); })) {
+    why = "evalcar's folder is moved";
+  } else if (store_->has_lost_file()) {
+    lost_database_ = true;
+    why = "its database was removed";
+    spdlog::error(
+        "{}: was removed or replaced while it was in use; it is opened anew, and what it "
+        "does not know is taken from the published files",
+        store_->path());
+  }
+  if (why.empty()) return;
+  outcomes_.interrupt(in_flight_, why);
   last_news_ = around_.clock.monotonic_now();
 }
 

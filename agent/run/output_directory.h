@@ -136,9 +136,9 @@ class OutputDirectory : private DirectoryParts {
   state::Store& store() { return *store_; }
   stage::Stage& stage() { return stage_; }
   const std::string& path() const { return path_; }
-  /// Our folder has to move to where another agent, made anew, finds it: this one does nothing
-  /// more.
-  bool must_begin_anew() const { return misplaced_.found(); }
+  /// Our folder has to move to where another agent, made anew, finds it, or the database was
+  /// removed and has to be made again: this one does nothing more.
+  bool must_begin_anew() const { return misplaced_.found() || lost_database_; }
   /// The evaluation that runs now: its lease is not given up for disk space.
   void set_active(std::optional<std::int64_t> evaluation) { in_flight_.active = evaluation; }
   /// Monotonic time of the last change that was seen.
@@ -151,7 +151,7 @@ class OutputDirectory : private DirectoryParts {
   bool silent();
   void take_requests();
   void look_at_end();
-  void look_at_home();
+  void look_at_places();
   bool looked_at() const;
   Status follow_run();
   void forget_run();
@@ -168,6 +168,7 @@ class OutputDirectory : private DirectoryParts {
   std::set<std::string> adopted_;  ///< leases that adopt_leases() has judged
   bool vanished_ended_ = false;    ///< Recorder::end_vanished was done
   std::string turn_trouble_;       ///< why the last turn could not do what it had to
+  bool lost_database_ = false;
   MonotonicTime retry_at_{};
   MonotonicTime last_news_{};
 };

@@ -2,6 +2,7 @@
 #include "store/state/store.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -180,6 +181,17 @@ struct Store::Lock {
   }
 };
 
+/// Only to ask about the file: closing it gives up none of SQLite's locks.
+struct Store::OpenPath {
+  explicit OpenPath(const std::string& path) : fd(::open(path.c_str(), O_PATH | O_CLOEXEC)) {}
+  ~OpenPath() {
+    if (fd >= 0) ::close(fd);
+  }
+  OpenPath(const OpenPath&) = delete;
+  OpenPath& operator=(const OpenPath&) = delete;
+  int fd;
+};
+
 Result<std::unique_ptr<Store>> Store::open(FileSystem& files, const Clock& clock,
                                            const std::string& path, StoreOptions options) {
   const std::string folder = parent_path(path);
@@ -224,12 +236,16 @@ Result<std::unique_ptr<Store>> Store::open(FileSystem& files, const Clock& clock
 Store::Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
              std::string path)
     : lock_(std::move(lock)),
+      file_(std::make_unique<OpenPath>(path)),
       connection_(std::move(connection)),
       reader_(connection_),
       clock_(clock),
       path_(std::move(path)) {}
 
-Store::~Store() = default;
+Store::~Store() {
+  // Closing would delete the WAL by its name, which may be another database's by now.
+  if (has_lost_file()) connection_->set_checkpoint_on_close(false);
+}
 
 std::string Store::must_end() const {
   if (connection_->found_damage()) {
@@ -239,6 +255,11 @@ std::string Store::must_end() const {
     return path_ + ": a sync of the database failed; the next start sees what is on the disk";
   }
   return "";
+}
+
+bool Store::has_lost_file() const {
+  struct stat info{};
+  return file_->fd >= 0 && ::fstat(file_->fd, &info) == 0 && info.st_nlink == 0;
 }
 
 std::optional<std::int64_t> Store::writer_pid(const std::string& path) {

@@ -75,6 +75,8 @@ class Store {
   /// Why nothing more can be done with this file before it was opened anew, by another process:
   /// it turned out to be damaged (the next start sets it aside), or a sync of it failed. Else "".
   std::string must_end() const;
+  /// Its file was removed, or another one has its name: what is written here is found by nobody.
+  bool has_lost_file() const;
 
   /// The run of an output directory, of all generations: the one with this mark (that of its
   /// `_evalcar/run_id`; "" if there is none), else the newest that never had a mark and whose
@@ -234,6 +236,7 @@ class Store {
 
  private:
   struct Lock;
+  struct OpenPath;
   Store(std::shared_ptr<Connection> connection, std::unique_ptr<Lock> lock, const Clock& clock,
         std::string path);
   std::string now() const;
@@ -281,6 +284,7 @@ class Store {
                    std::int64_t position, std::optional<std::int64_t> result_id);
 
   std::unique_ptr<Lock> lock_;
+  std::unique_ptr<OpenPath> file_;
   std::shared_ptr<Connection> connection_;
   Reader reader_;
   const Clock& clock_;

@@ -714,6 +714,42 @@ def test_db_wal_deleted(bench):
     tools.check_canary(bench, sidecar)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_db_removed_while_in_use(bench, replaced):
+    """Removed with all that belongs to it, or a backup put in its place, between evaluations and in the middle of one: the agent
+    says so, opens it anew, knows from the published files what it measured, and publishes nothing twice."""
+    expected = save(bench, 5)
+    sidecar = bench.sidecar()
+    backup = bench.home / "backup.db"
+
+    def take_away():
+        for path in bench.home.glob("state.db*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if replaced:
+            shutil.copyfile(backup, sidecar.database)
+
+    sidecar.start()
+    sidecar.wait_for(lambda s: s.published() == set(expected), what="the first result")
+    with sqlite3.connect(sidecar.database) as live, sqlite3.connect(backup) as copy:
+        live.backup(copy)
+    take_away()
+    tools.eventually(lambda: "removed or replaced while it was in use" in sidecar.log(), what="the notice")
+    expected |= save(bench, 10)
+    sidecar.wait_for(lambda s: s.published() == set(expected), what="the second result, in a database that is there")
+    bench.tell(at_sample={"doc": 3, "do": "hang"})
+    expected |= save(bench, 15)
+    sidecar.wait_for(lambda s: s.states().get((15, "regular"), ("",))[0] == "evaluating", what="the third evaluation")
+    take_away()
+    tools.eventually(lambda: sidecar.log().count("removed or replaced while it was in use") == 2, what="the second notice")
+    bench.tell()
+    sidecar.wait_for(lambda s: s.published() == set(expected), what="the third result")
+    assert sidecar.stop() == 0, sidecar.log()
+
+    check_whole(bench, sidecar, expected)
+    tools.check_canary(bench, sidecar)
+    assert sidecar.log().count("] error") + sidecar.log().count(" error ") == 2, sidecar.log()
+
+
 def test_db_newer_schema(bench):
     """The schema is newer than ours: refused with exit code 2, and the file stays byte for byte."""
     sidecar = bench.sidecar()

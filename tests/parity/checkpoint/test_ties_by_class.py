@@ -187,7 +187,7 @@ def test_a_model_that_nobody_knows_keeps_its_names_and_its_configuration(tool, t
 
 
 def test_a_long_configuration_is_edited_in_its_length(tool, tmp_path):  # noqa: F811
-    """Four times the keys and heads take about four times as long, not sixteen times."""
+    """Eight times the keys and heads take about eight times as long, not sixty-four times: half of that, on a machine with other work."""
     def seconds(count):
         folder = tmp_path / f"{count}" / "checkpoint-1"
         folder.mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_a_long_configuration_is_edited_in_its_length(tool, tmp_path):  # noqa: 
         assert after["dtype"] == "bfloat16" and after["tie_word_embeddings"] is False and len(after) == count + 3
         return spent
 
-    assert seconds(200_000) < 10 * max(seconds(50_000), 0.05)
+    assert seconds(200_000) < 32 * max(seconds(25_000), 0.05)
 
 
 def test_only_the_flag_that_ties_the_head_is_changed(tool, tmp_path):  # noqa: F811

@@ -35,8 +35,7 @@ Result<TaskNames> task_names(const FileSystem& files, const std::string& dir) {
 }
 
 /// By the database that the agent has of a checkpoint's output directory.
-decltype(http::EvaluateRules::knows) known_checkpoints(const FileSystem& files,
-                                                       const config::Settings& settings) {
+http::KnowsCheckpoint known_checkpoints(const FileSystem& files, const config::Settings& settings) {
   return [&files, named = settings.store.path](const std::string& checkpoint,
                                                const std::string& kind) -> Result<bool> {
     if (!named.empty()) return http::knows_checkpoint(files, named, checkpoint, kind);

@@ -28,8 +28,9 @@ Result<std::string> CheckpointPlaces::find(std::string_view text) const {
   if (checked.has_value()) return real;
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
   const std::string named(text);
-  EVALCAR_ASSIGN_OR_RETURN(const std::string parent, places_.folder(parent_path(named)));
-  std::string entry = join_path(parent, base_name(named));
+  const auto parent = places_.folder(parent_path(named));
+  if (!parent.has_value()) return checked.error();
+  std::string entry = join_path(*parent, base_name(named));
   if (check(entry).has_value()) return entry;
   return checked.error();
 }

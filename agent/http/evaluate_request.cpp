@@ -4,9 +4,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "agent/config/few_shot.h"
+#include "agent/http/checkpoint_choice.h"
 #include "agent/http/fields.h"
 #include "store/base/text.h"
 #include "store/checkpoint/output_place.h"
@@ -20,8 +20,6 @@ constexpr std::size_t kMaxTasks = 200;
 constexpr std::size_t kMaxWord = 1'000;
 constexpr std::int64_t kMostShots = 1'000;
 constexpr std::uint64_t kMaxConfig = std::uint64_t{4} << 20U;
-constexpr int kMostAsked = 4;  ///< folders of one request that a database is asked about
-constexpr const char* kCheckpointKeys[] = {"pretrained", "model", "model_path"};
 /// Of lmms-eval's EvaluateRequest, and what lmms-engine's client adds.
 constexpr const char* kFields[] = {
     "model",    "tasks",      "model_args",        "num_fewshot", "batch_size",
@@ -36,86 +34,6 @@ Response response_of(const Error& error) {
   return error_response(status, error.message);
 }
 
-/// Also where it is gone.
-bool leads_to(const CheckpointPlaces& places, std::string_view text,
-              const std::string& checkpoint) {
-  const auto found = places.find(text);
-  if (found.has_value()) return *found == checkpoint;
-  const auto gone = places.find_gone(text);
-  return gone.has_value() && *gone == checkpoint;
-}
-
-/// Which folder the request is about.
-class CheckpointChoice {
- public:
-  CheckpointChoice(const EvaluateRules& rules, const std::string& kind)
-      : rules_(rules), kind_(kind) {}
-
-  /// A text that may name it. Names of models on a hub name no folder, and say nothing.
-  void consider(const Json& value) {
-    if (!value.is_string()) return;
-    const auto& text = value.get_ref<const std::string&>();
-    const bool is_path =
-        text.starts_with('/') || text.starts_with('.') || text.find("..") != std::string::npos;
-    if (!is_path) return;
-    const auto folder = folder_of(text);
-    if (folder.has_value()) {
-      found_.insert(*folder);
-    } else if (!refused_.has_value() || folder.error().code == ErrorCode::kUnsupported) {
-      refused_ = folder.error();
-    }
-  }
-  bool found() const { return !found_.empty(); }
-  /// A path was named that may not be, even if another one may.
-  const std::optional<Error>& refused() const { return refused_; }
-
-  Result<std::string> result() const {
-    if (refused_.has_value() && (found_.empty() || refused_->code == ErrorCode::kUnsupported)) {
-      return *refused_;
-    }
-    if (found_.size() == 1) return *found_.begin();
-    if (found_.empty()) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "no checkpoint: name its folder in lmms_engine_kwargs.model_path, or in "
-                        "model_args as pretrained, model or model_path");
-    }
-    std::string all;
-    for (const std::string& folder : found_) all.append(all.empty() ? "" : ", ").append(folder);
-    return make_error(ErrorCode::kInvalidArgument, "different checkpoints are named: " + all);
-  }
-
- private:
-  /// Also one that retention has removed, if the agent knows it.
-  Result<std::string> folder_of(const std::string& text) {
-    auto folder = rules_.checkpoints.find(text);
-    const bool may_be_gone = !folder.has_value() && folder.error().code == ErrorCode::kNotFound;
-    if (!may_be_gone || !rules_.knows || asked_ == kMostAsked) return folder;
-    auto gone = rules_.checkpoints.find_gone(text);
-    if (!gone.has_value()) return folder;
-    ++asked_;
-    EVALCAR_ASSIGN_OR_RETURN(const bool known, rules_.knows(*gone, kind_));
-    return known ? std::move(gone) : std::move(folder);
-  }
-
-  const EvaluateRules& rules_;
-  const std::string& kind_;
-  int asked_ = 0;
-  std::set<std::string> found_;
-  std::optional<Error> refused_;
-};
-
-Result<std::string> checkpoint_of(const EvaluateRules& rules, const std::string& kind,
-                                  const Json& model_args, const Json& engine_kwargs) {
-  CheckpointChoice choice(rules, kind);
-  if (engine_kwargs.contains("model_path")) choice.consider(engine_kwargs["model_path"]);
-  for (const char* const key : kCheckpointKeys) {
-    if (model_args.contains(key)) choice.consider(model_args[key]);
-  }
-  if (choice.found() || choice.refused().has_value()) return choice.result();
-  for (const auto& [key, value] : model_args.items()) choice.consider(value);
-  return choice.result();
-}
-
 /// model_args, some of which also stand beside them.
 class Arguments {
  public:
@@ -127,7 +45,7 @@ class Arguments {
   }
   /// A field of the request that lmms-eval does not have.
   void take_beside(const std::string& key, const Json& value) {
-    if (std::ranges::find(kCheckpointKeys, key) == std::end(kCheckpointKeys)) {
+    if (!names_a_checkpoint(key)) {
       take(key, value);
     } else {
       note(key, value, "belongs in model_args");
@@ -148,8 +66,9 @@ class Arguments {
   }
   void take(const std::string& key, const Json& value) {
     protocol::EvaluationSettings& settings = wish_.plan.settings;
-    if (std::ranges::find(kCheckpointKeys, key) != std::end(kCheckpointKeys)) return;
-    if (key == "max_pixels") {
+    if (names_a_checkpoint(key)) {
+      if (names_something_else(value)) note(key, value, "names no checkpoint of this agent");
+    } else if (key == "max_pixels") {
       pixels(key, value, settings.max_pixels, settings.max_pixels_set, kDefaults.max_pixels);
     } else if (key == "min_pixels") {
       pixels(key, value, settings.min_pixels, settings.min_pixels_set, kDefaults.min_pixels);
@@ -174,6 +93,12 @@ class Arguments {
   }
 
  private:
+  /// Such as the folder of the model that a training began with.
+  bool names_something_else(const Json& value) const {
+    return value.is_string() && is_path(value.get_ref<const std::string&>()) &&
+           !leads_to(rules_.checkpoints, value.get_ref<const std::string&>(),
+                     wish_.plan.checkpoint);
+  }
   bool holds_checkpoint(const Json& value) const {
     if (!value.is_string() || !value.get_ref<const std::string&>().starts_with('/')) return false;
     const auto& text = value.get_ref<const std::string&>();
@@ -348,7 +273,8 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   }
   if (!fields.good()) return fields.response();
 
-  auto checkpoint = checkpoint_of(rules, wish.plan.kind, model_args, engine_kwargs);
+  auto checkpoint =
+      choose_checkpoint(rules.checkpoints, rules.knows, wish.plan.kind, model_args, engine_kwargs);
   if (!checkpoint.has_value()) return response_of(checkpoint.error());
   wish.plan.checkpoint = std::move(checkpoint).value();
   if (output_dir.has_value() && !output_dir->empty()) {

@@ -2,12 +2,12 @@
 // not.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "agent/http/checkpoint_choice.h"
 #include "agent/http/checkpoint_place.h"
 #include "agent/http/message.h"
 #include "agent/request/desk.h"
@@ -25,7 +25,7 @@ struct EvaluateRules {
   double gpu_memory_utilization = 0.8;
   /// Whether the agent knows evaluations of this kind of weights of a checkpoint whose folder is
   /// gone: their numbers are there all the same. Null: it knows none.
-  std::function<Result<bool>(const std::string& checkpoint, const std::string& kind)> knows;
+  KnowsCheckpoint knows;
 };
 
 /// A request that can be carried out.

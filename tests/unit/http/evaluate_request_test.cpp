@@ -225,6 +225,48 @@ TEST_CASE("the checkpoint is found wherever it is named, and must be one") {
   CHECK(disk.status(with(Json::object())) == 422);
 }
 
+TEST_CASE("the folder of another model beside the checkpoint is told and not read") {
+  const Disk disk;
+  const std::string base = disk.folder / "secret";
+  for (const char* const key : {"pretrained", "model_path"}) {
+    Json json = disk.body();
+    json["lmms_engine_kwargs"] = {{"model_path", disk.checkpoint}};
+    json["model_args"] = {{key, base}, {"model", disk.root + "/newest"}};
+    const Wish wish = disk.wish(json);
+    CHECK(wish.plan.checkpoint == disk.checkpoint);
+    CHECK(wish.notes == std::vector<std::string>{std::string(key) + "=\"" + base +
+                                                 "\": names no checkpoint of this agent"});
+    json["lmms_engine_kwargs"]["model_path"] = base;  // what was saved lies nowhere else
+    CHECK(disk.status(json) == 403);
+    json.erase("lmms_engine_kwargs");
+    CHECK(disk.wish(json).plan.checkpoint == disk.checkpoint);
+    json["model_args"].erase("model");
+    CHECK(disk.status(json) == 403);
+  }
+}
+
+TEST_CASE("no other checkpoint takes the place of the one that is gone") {
+  const Disk disk;
+  EvaluateRules rules = disk.rules();
+  rules.knows = [](const std::string&, const std::string&) -> Result<bool> { return false; };
+  const auto refusal = [&](const Json& json) -> std::string {
+    const auto read_as = read_evaluate_request(rules, json);
+    const auto* const refused = std::get_if<Response>(&read_as);
+    return refused == nullptr ? "" : Json::parse(refused->body)["detail"].get<std::string>();
+  };
+  const std::string gone = disk.root + "/a/checkpoint-9";
+  Json json = disk.body();
+  json["lmms_engine_kwargs"] = {{"model_path", gone}};
+  CHECK(refusal(json) == gone + ": no such folder");
+  json["lmms_engine_kwargs"] = {{"model_path", disk.root}};  // there, and no checkpoint
+  CHECK(refusal(json).find("no checkpoint by its name") != std::string::npos);
+  json.erase("lmms_engine_kwargs");
+  json["model_args"]["pretrained"] = gone;
+  CHECK(refusal(json) == "different checkpoints are named: " + disk.checkpoint + ", " + gone);
+  json["model_args"]["pretrained"] = disk.root + "/a/no checkpoint";
+  CHECK(refusal(json).empty());
+}
+
 TEST_CASE("no path leads out of the roots") {
   const Disk disk;
   for (const std::string& path :

@@ -19,7 +19,8 @@ TEST_CASE("what is no JSON is told from what is too much of it") {
     CHECK(parse_body(broken).error().code == ErrorCode::kInvalidArgument);
   }
   const std::string deep(50'000, '[');  // whether it ends is not asked any more
-  for (const std::string& bomb : {deep, std::string(R"({"a":1,"a":2})"), std::string(R"([1e999])")}) {
+  for (const std::string& bomb :
+       {deep, std::string(R"({"a":1,"a":2})"), std::string(R"([1e999])")}) {
     CHECK(parse_body(bomb).error().code == ErrorCode::kUnsupported);
   }
 }

@@ -18,8 +18,16 @@ using std::chrono::milliseconds;
 
 constexpr int kTreeDepth = 2;
 constexpr std::chrono::seconds kDeletePause{2};
+/// More than a file system's clock takes for a step, in which two names come at one time.
+constexpr std::chrono::seconds kTick{3};
 /// Twice the longest time for which an NFS client answers for a file without asking (acregmax).
 constexpr std::chrono::seconds kCachedFor{120};
+
+/// As NFS and FUSE call a file that goes while somebody reads it.
+bool is_deleted_and_open(const std::string& path) {
+  const std::string name = base_name(path);
+  return name.starts_with(".nfs") || name.starts_with(".fuse_hidden");
+}
 
 }  // namespace
 
@@ -91,21 +99,49 @@ bool CheckpointFolder::watches_any_of(const std::set<std::string>& folders) cons
                      [this](const auto& folder) { return watched_.contains(folder); });
 }
 
-bool CheckpointFolder::unchanged_since_complete(const FolderSurroundings& around) const {
-  if (unsettled_) return false;
+bool CheckpointFolder::unchanged_since_complete(const FolderSurroundings& around) {
+  if (unsettled_ || has_new_names(around)) return false;
   const std::string folder = path(around.options.output_dir);
   for (const auto& [kind, memory] : kinds_) {
     for (const WatchedFile& file : memory.files) {
       const auto info = around.files.info_followed(join_path(folder, file.relative));
       if (!info.has_value() || !info->same_content_identity(file.identity)) return false;
     }
-    // What is not there yet may come: no files to compare, so the tree is.
+    // What is not there yet may come, into a folder that is.
     if (memory.verdict == Verdict::kNotStarted) {
       const Tree tree = look_at_tree(around.files, folder, kTreeDepth);
-      if (tree.signature != tree_signature_) return false;
+      if (std::ranges::any_of(tree.names, [this](const auto& name) { return is_new(name); })) {
+        return false;
+      }
     }
   }
   return true;
+}
+
+/// An entry that was not there when the folder was looked at as a whole. Names that go say nothing:
+/// who deletes the folder takes other files first, and is not to be disturbed.
+bool CheckpointFolder::is_new(const std::string& relative) const {
+  const bool known = std::ranges::binary_search(names_, std::hash<std::string>()(relative));
+  return !known && !is_deleted_and_open(relative);
+}
+
+/// What comes late may belong to the checkpoint: a processor's configuration from a callback behind
+/// the save, a chat template that somebody forgot.
+bool CheckpointFolder::has_new_names(const FolderSurroundings& around) {
+  const std::string folder = path(around.options.output_dir);
+  const auto info = around.files.info_followed(folder);
+  if (!info.has_value()) return false;
+  const MonotonicTime now = around.clock.monotonic_now();
+  if (info->mtime_ns != mtime_ns_) {
+    mtime_ns_ = info->mtime_ns;
+    mtime_seen_at_ = now;
+    names_known_ = false;
+  }
+  if (names_known_) return false;
+  const auto entries = around.files.list(folder, kMaxFolderEntries);
+  if (!entries.has_value()) return false;
+  names_known_ = now - mtime_seen_at_ >= kTick;
+  return std::ranges::any_of(*entries, [this](const auto& entry) { return is_new(entry.name); });
 }
 
 /// A moment ago files of complete weights went: somebody deletes them, and on NFS or FUSE a file
@@ -162,6 +198,9 @@ FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
     changed_at_ = around.clock.monotonic_now();
   }
   bytes_ = tree.bytes;
+  names_.clear();
+  for (const std::string& name : tree.names) names_.push_back(std::hash<std::string>()(name));
+  std::ranges::sort(names_);
   return std::move(tree.files);
 }
 

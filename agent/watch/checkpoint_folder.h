@@ -1,7 +1,7 @@
 // One checkpoint's folder: what was seen of it at earlier looks, and what a new one tells.
 //
-// A folder at rest costs one `stat` for each file that its verdicts rest on; another one is looked
-// at as a whole, two levels deep.
+// A folder at rest costs one `stat`, and one for each file that its verdicts rest on; another is
+// looked at as a whole, two levels deep.
 #pragma once
 
 #include <cstdint>
@@ -107,7 +107,9 @@ class CheckpointFolder {
   };
 
   std::string path(const std::string& output_dir) const { return join_path(output_dir, name_); }
-  bool unchanged_since_complete(const FolderSurroundings& around) const;
+  bool unchanged_since_complete(const FolderSurroundings& around);
+  bool has_new_names(const FolderSurroundings& around);
+  bool is_new(const std::string& relative) const;
   bool is_going(const FolderSurroundings& around) const;
   FilesSeen look_at_all(const FolderSurroundings& around);
   void watch(const std::string& path, Notifier& notifier);
@@ -132,6 +134,11 @@ class CheckpointFolder {
   std::string name_;
   std::string tree_signature_;  ///< of tree.h, two levels deep
   MonotonicTime changed_at_;    ///< when we last saw that differ
+  /// Hashes of the names in it at the last look as a whole, sorted: folders may have thousands.
+  std::vector<std::size_t> names_;
+  std::int64_t mtime_ns_ = 0;  ///< the folder's own
+  MonotonicTime mtime_seen_at_{};
+  bool names_known_ = false;  ///< it was listed long enough after that
   std::uint64_t bytes_ = 0;
   bool unsettled_ = true;
   bool seen_from_the_beginning_ = false;

@@ -20,6 +20,7 @@ std::string signature_of(const FileSystem& files, const std::string& root, const
   for (const DirectoryEntry& entry : *entries) {
     const std::string relative = below.empty() ? entry.name : join_path(below, entry.name);
     const std::string child = join_path(root, relative);
+    tree.names.insert(relative);
     const auto info = files.info(child);
     if (!info.has_value()) continue;
     if (info->type == FileType::kSymlink && entry.name == "eval") continue;  // our own

@@ -16,6 +16,7 @@ inline constexpr std::size_t kMaxFolderEntries = 100'000;
 struct Tree {
   std::string signature;  ///< changes when any name, size or mtime does; without our own link
   std::uint64_t bytes = 0;
+  std::set<std::string> names;            ///< of all entries, relative to it
   std::set<std::string> folders;          ///< below it, some dozens at most
   std::map<std::string, FileInfo> files;  ///< regular ones, by their path relative to it
 };

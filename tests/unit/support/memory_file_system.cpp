@@ -107,6 +107,7 @@ Result<std::unique_ptr<WritableFile>> MemoryFileSystem::create(const std::string
   node->mode = mode;
   place.parent->names[place.name] = node;
   disk_->touch(*place.parent);
+  disk_->touch(*place.parent);
   return std::unique_ptr<WritableFile>(std::make_unique<MemoryWritableFile>(disk_, node, path));
 }
 
@@ -125,6 +126,7 @@ Result<std::unique_ptr<WritableFile>> MemoryFileSystem::open_appendable(const st
     place.node = disk_->make(FileType::kRegular, place.parent->device);
     place.node->mode = mode;
     place.parent->names[place.name] = place.node;
+    disk_->touch(*place.parent);
     disk_->touch(*place.parent);
   }
   return std::unique_ptr<WritableFile>(
@@ -197,6 +199,7 @@ Status MemoryFileSystem::make_directory(const std::string& path, std::uint32_t m
   node->mode = mode;
   place.parent->names[place.name] = node;
   disk_->touch(*place.parent);
+  disk_->touch(*place.parent);
   return {};
 }
 
@@ -217,7 +220,9 @@ Status MemoryFileSystem::rename(const std::string& from, const std::string& to) 
   if (source.node == target.node) return {};
   if (target.node != nullptr) --target.node->links;
   source.parent->names.erase(source.name);
+  disk_->touch(*source.parent);
   target.parent->names[target.name] = source.node;
+  disk_->touch(*target.parent);
   disk_->touch(*source.parent);
   disk_->touch(*target.parent);
   source.node->ctime_ns = disk_->now_ns();
@@ -236,6 +241,7 @@ Status MemoryFileSystem::remove_file(const std::string& path) {
   place.node->ctime_ns = disk_->now_ns();
   place.parent->names.erase(place.name);
   disk_->touch(*place.parent);
+  disk_->touch(*place.parent);
   return {};
 }
 
@@ -248,6 +254,7 @@ Status MemoryFileSystem::remove_directory(const std::string& path) {
   if (failed == 0 && !place.node->names.empty()) failed = ENOTEMPTY;
   if (failed != 0) return errno_error("rmdir", path, failed);
   place.parent->names.erase(place.name);
+  disk_->touch(*place.parent);
   disk_->touch(*place.parent);
   return {};
 }
@@ -267,6 +274,7 @@ Status MemoryFileSystem::hard_link(const std::string& from, const std::string& t
   ++source.node->links;
   source.node->ctime_ns = disk_->now_ns();
   target.parent->names[target.name] = source.node;
+  disk_->touch(*target.parent);
   disk_->touch(*target.parent);
   return {};
 }
@@ -293,6 +301,7 @@ Status MemoryFileSystem::clone_file(const std::string& from, const std::string& 
   node->content = source.node->content;
   target.parent->names[target.name] = node;
   disk_->touch(*target.parent);
+  disk_->touch(*target.parent);
   return {};
 }
 
@@ -307,6 +316,7 @@ Status MemoryFileSystem::symbolic_link(const std::string& target, const std::str
   const NodePtr node = disk_->make(FileType::kSymlink, place.parent->device);
   node->content = target;
   place.parent->names[place.name] = node;
+  disk_->touch(*place.parent);
   disk_->touch(*place.parent);
   return {};
 }

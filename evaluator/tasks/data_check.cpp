@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "evaluator/tasks/shots.h"
 #include "store/base/hash.h"
 
 namespace evalcar::tasks {

@@ -45,11 +45,6 @@ struct FewShotTexts {
   std::vector<std::string> prompts;  ///< what the model reads
 };
 
-/// The number of examples: what was asked for, else the task's own. A task that says 0 has none
-/// whatever is asked, as in lmms-eval. kInvalidArgument for a task that has no [fewshot]: lmms-eval
-/// ends there, too.
-Result<std::int64_t> shots_of(const Definition& definition, std::optional<std::int64_t> asked);
-
 /// How many documents are drawn for one prompt: one more where they come from the split that is
 /// evaluated, since the document itself is taken out.
 std::int64_t drawn_for(const Definition& definition, std::int64_t shots);

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "evaluator/tasks/definition.h"
-#include "evaluator/tasks/few_shot.h"
+#include "evaluator/tasks/shots.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 

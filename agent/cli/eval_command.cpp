@@ -190,10 +190,13 @@ int run_eval(const EvalOptions& options, FileSystem& files, std::ostream& out, s
   if (const auto* refusal = std::get_if<Refusal>(&watched)) {
     return complain(refusal->exit_code, refusal->message);
   }
-  if (const Status place =
-          checkpoint::check_output_place(files, options.output, checkpoint::OutputUse::kFilled);
-      !place.has_value()) {
-    return complain(kExitUsage, "--output: " + place.error().message);
+  // The folder that is made in it, too: a run that is called "checkpoints" gives it its name.
+  for (const std::string& path :
+       {options.output,
+        join_path(options.output, publish::sanitized_model_name(absolute.checkpoint))}) {
+    const Status place =
+        checkpoint::check_output_place(files, path, checkpoint::OutputUse::kFilled);
+    if (!place.has_value()) return complain(kExitUsage, "--output: " + place.error().message);
   }
   const auto program = supervise::find_evaluator(files);
   if (!program.has_value()) return complain(kExitUsage, program.error().message);

@@ -49,8 +49,12 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
                       http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read,
                       http::PageRoutes* page) {
   const auto names = task_names(files, settings.evaluate.tasks_dir);
-  http::Places places(files, settings.server.allowed_roots.empty() ? settings.watch.output_dir
-                                                                   : settings.server.allowed_roots);
+  const auto& server = settings.server;
+  std::vector<std::string> own;
+  if (!settings.publish.dir.empty()) own.push_back(settings.publish.dir);
+  http::Places places(
+      files, server.allowed_roots.empty() ? settings.watch.output_dir : server.allowed_roots,
+      std::move(own));
   http::EvaluateRules rules{
       .checkpoints = http::CheckpointPlaces(std::move(places), settings.watch.output_dir,
                                             settings.watch.pattern),

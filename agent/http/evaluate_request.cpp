@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "agent/config/few_shot.h"
 #include "agent/http/checkpoint_choice.h"
 #include "agent/http/fields.h"
+#include "agent/publish/results_files.h"
 #include "store/base/text.h"
 #include "store/checkpoint/output_place.h"
 
@@ -19,6 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxTasks = 200;
 constexpr std::size_t kMaxWord = 1'000;
 constexpr std::int64_t kMostShots = 1'000;
+constexpr std::int64_t kMostBatch = 1'000'000;
 constexpr std::uint64_t kMaxConfig = std::uint64_t{4} << 20U;
 /// Of lmms-eval's EvaluateRequest, and what lmms-engine's client adds.
 constexpr const char* kFields[] = {
@@ -115,12 +118,21 @@ class Arguments {
   }
   void batch_size(const Json& value) {
     std::int64_t& bound = wish_.plan.settings.batch_size;
-    if (value.is_null() || value == "auto") return;
-    if (value.is_number_integer() && value > 0 && value < 1'000'000) {
-      bound = bound == 0 ? value.get<std::int64_t>() : std::min(bound, value.get<std::int64_t>());
-    } else {
-      fields_.refuse("batch_size", "expected a positive whole number or \"auto\"");
+    if (value.is_null()) return;
+    std::int64_t asked = 0;
+    if (value.is_number_integer()) {
+      asked = value > 0 && value < kMostBatch ? value.get<std::int64_t>() : 0;
+    } else if (value.is_string()) {  // lmms-eval takes "8", "auto" and "auto:8" (asks 8 times)
+      const auto& text = value.get_ref<const std::string&>();
+      if (text == "auto" || text.starts_with("auto:")) return;
+      const char* const end = text.data() + text.size();
+      const auto parsed = std::from_chars(text.data(), end, asked);
+      if (parsed.ec != std::errc{} || parsed.ptr != end || asked >= kMostBatch) asked = 0;
     }
+    if (asked < 1) {
+      return fields_.refuse("batch_size", "expected a positive whole number or \"auto\"");
+    }
+    bound = bound == 0 ? asked : std::min(bound, asked);
   }
   void word(const std::string& key, const Json& value, std::initializer_list<const char*> words,
             std::string& place) {
@@ -206,9 +218,14 @@ Result<std::string> output_of(const EvaluateRules& rules, const std::string& wan
   }
   const Places& places = rules.checkpoints.places();
   EVALCAR_ASSIGN_OR_RETURN(const std::string place, places.output(wanted));
-  const Status allowed =
-      checkpoint::check_output_place(places.files(), place, checkpoint::OutputUse::kFilled);
-  if (!allowed.has_value()) return make_error(ErrorCode::kUnsupported, allowed.error().message);
+  EVALCAR_RETURN_IF_ERROR(places.check_not_ours(place));
+  // The folder that is made in it, too: a run that is called "checkpoints" gives it its name.
+  for (const std::string& path :
+       {place, join_path(place, publish::sanitized_model_name(checkpoint))}) {
+    const Status allowed =
+        checkpoint::check_output_place(places.files(), path, checkpoint::OutputUse::kFilled);
+    if (!allowed.has_value()) return make_error(ErrorCode::kUnsupported, allowed.error().message);
+  }
   if (place == checkpoint || place.starts_with(checkpoint + "/")) {  // it is gone, and stays so
     return make_error(ErrorCode::kUnsupported, place + ": lies in the checkpoint itself");
   }

@@ -83,8 +83,11 @@ std::variant<MergePlan, Response> read_merge_request(const Places& places, const
   if (!output.has_value() || output->empty()) return plan;
   const auto place = places.output(*output);
   if (!place.has_value()) return error_response(status_of(place.error()), place.error().message);
-  const Status allowed =
-      checkpoint::check_output_place(places.files(), *place, checkpoint::OutputUse::kReplaced);
+  Status allowed = places.check_not_ours(*place);
+  if (allowed.has_value()) {
+    allowed =
+        checkpoint::check_output_place(places.files(), *place, checkpoint::OutputUse::kReplaced);
+  }
   if (!allowed.has_value()) return error_response(403, allowed.error().message);
   plan.output_dir = *place;
   return plan;

@@ -71,4 +71,19 @@ Result<std::string> Places::output(std::string_view text) const {
   return place;
 }
 
+Status Places::check_not_ours(const std::string& place) const {
+  const std::string inside = place + "/";
+  std::size_t ours = inside.find("/_evalcar/");
+  if (ours != std::string::npos && inside.substr(ours).starts_with("/_evalcar/merged/")) {
+    ours = inside.find("/_evalcar/", ours + 1);
+  }
+  const bool published = std::ranges::any_of(own_, [&](const std::string& own) {
+    const auto real = files_->real_path(own);
+    return real.has_value() && is_inside(place, *real);
+  });
+  if (ours == std::string::npos && !published) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    place + ": lies in a folder that evalcar keeps in order by itself");
+}
+
 }  // namespace evalcar::http

@@ -16,8 +16,9 @@ namespace evalcar::http {
 class Places {
  public:
   /// `roots`: absolute paths; those that are not there yet hold nothing.
-  Places(const FileSystem& files, std::vector<std::string> roots)
-      : files_(&files), roots_(std::move(roots)) {}
+  /// `own`: folders of evalcar's that do not have its usual name (publish.dir).
+  Places(const FileSystem& files, std::vector<std::string> roots, std::vector<std::string> own = {})
+      : files_(&files), roots_(std::move(roots)), own_(std::move(own)) {}
 
   /// The real path of a folder that is there. kNotFound if it is not.
   Result<std::string> folder(std::string_view text) const;
@@ -26,6 +27,9 @@ class Places {
   Result<std::string> gone_folder(std::string_view text) const;
   /// The path that something made there will have: what is there of it without its links.
   Result<std::string> output(std::string_view text) const;
+  /// kUnsupported for a path of output() in a folder that evalcar keeps for itself, but for what
+  /// people and programs put into its `merged`.
+  Status check_not_ours(const std::string& place) const;
   const FileSystem& files() const { return *files_; }
 
  private:
@@ -33,6 +37,7 @@ class Places {
   Status check_inside(const std::string& real) const;
   const FileSystem* files_;
   std::vector<std::string> roots_;
+  std::vector<std::string> own_;
 };
 
 }  // namespace evalcar::http

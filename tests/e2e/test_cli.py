@@ -130,9 +130,11 @@ def test_nothing_is_written_where_a_trainer_would_stumble_over_it(bench, evalcar
     inside = os.path.relpath(folder, bench.home) + "/evalcar_results"
     run = ["run", bench.run, "--once", "--tasks", "docvqa_val", "--set"]
     plot = ["results", "--plot"]
+    named = checkpoints.write_hugging_face(bench.home / "checkpoints", 5)  # results of it begin with "checkpoints__"
 
     for arguments, option in [(["eval", folder, "--tasks", "docvqa_val", "--output", inside], "--output"),
                               (["eval", folder, "--tasks", "docvqa_val", "--output", f"{folder}-eval"], "--output"),
+                              (["eval", named, "--tasks", "docvqa_val", "--output", named.parent], "--output"),
                               ([*run, f"publish.dir={folder}/published"], "publish.dir"),
                               ([*run, f"store.path={folder}/evalcar.db"], "store.path"),
                               ([*plot, folder / "plot.svg"], "checkpoint-5"),
@@ -142,7 +144,7 @@ def test_nothing_is_written_where_a_trainer_would_stumble_over_it(bench, evalcar
         assert option in done.stderr and "choose" in done.stderr
 
     assert folder.stat().st_mtime_ns == before
-    assert [p.name for p in bench.run.iterdir()] == ["checkpoint-5"]
+    assert [p.name for p in [*bench.run.iterdir(), *named.parent.iterdir()]] == ["checkpoint-5"] * 2
 
 
 def test_a_page_or_plot_never_takes_the_place_of_a_link_or_a_pipe(bench, evalcar):

@@ -63,6 +63,7 @@ void Agent::step() {
   step_directories();
   if (exit_code_.has_value()) return;
   step_jobs();
+  close_served();
   look_at_data();
   step_job();
   if (exit_code_.has_value()) return;
@@ -76,7 +77,8 @@ void Agent::step_directories() {
   for (const auto& directory : directories_.all()) {
     const Status turn = directory->step();
     complaints_.take(directory->path(), turn);
-    if (directory->fatal()) exit_code_ = kFailed;
+    // One that a job brought ends that job, and not who serves others.
+    if (directory->fatal() && !options_.serve) exit_code_ = kFailed;
     if (const std::string why = directory->store().must_end();
         !why.empty() && !exit_code_.has_value()) {
       spdlog::error("{}", why);
@@ -108,6 +110,18 @@ void Agent::step_jobs() {
   job_->abandon();
   complaints_.take(directory.path(), directory.drop_requested(evaluation));
   end_job();
+}
+
+/// What jobs brought is not kept from an agent of its own for longer than they need it.
+void Agent::close_served() {
+  if (!options_.serve || jobs_ == nullptr) return;
+  const auto is_needed = [this](const OutputDirectory& directory) {
+    return jobs_->needs(directory) || (job_ != nullptr && &job_->directory() == &directory);
+  };
+  directories_.close_idle(is_needed, [this](const OutputDirectory& closed) {
+    spdlog::info("{}: no job needs it any more", closed.path());
+    jobs_->forget(closed);
+  });
 }
 
 Result<OutputDirectory*> Agent::open_directory(const std::string& path) {

@@ -69,6 +69,7 @@ class Agent {
 
   void step_directories();
   void step_jobs();
+  void close_served();
   Result<OutputDirectory*> open_directory(const std::string& path);
   void step_job();
   void make_way();

@@ -238,8 +238,9 @@ Status CurrentRun::take_lock(FolderLock& lock, const std::string& folder, std::s
   EVALCAR_RETURN_IF_ERROR(taken.asked);
   if (!taken.lock.has_value()) {
     trouble = taken.lock.error().message;
-    fatal_ = taken.lock.error().code == ErrorCode::kUnavailable;
-    return fatal_ ? taken.lock : Status();
+    if (taken.lock.error().code != ErrorCode::kUnavailable) return {};
+    fatal_reason_ = trouble;
+    return taken.lock;
   }
   took_over_ = took_over_ || lock.replaced_living();
   return {};
@@ -269,7 +270,7 @@ Status CurrentRun::check_lock(FolderLock& lock, const std::string& folder) {
   EVALCAR_RETURN_IF_ERROR(answer.asked);
   const Status& mine = answer.lock;
   if (mine.has_value()) return {};
-  if (mine.error().code == ErrorCode::kUnavailable) fatal_ = true;
+  if (mine.error().code == ErrorCode::kUnavailable) fatal_reason_ = mine.error().message;
   if (mine.error().code != ErrorCode::kNotFound) return mine;
   // Maybe a delete of the whole directory, which must not find new names of ours.
   drop_locks();

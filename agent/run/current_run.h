@@ -68,7 +68,8 @@ class CurrentRun {
   /// The first checkpoint is there: our folder may be made.
   bool begun() const { return begun_; }
   /// The directory, or publish.dir, is another agent's; nothing more is written into either.
-  bool fatal() const { return fatal_; }
+  bool fatal() const { return !fatal_reason_.empty(); }
+  const std::string& fatal_reason() const { return fatal_reason_; }
   /// Asked right before something is published: whether the directory is still ours. kUnavailable
   /// with `fatal()`: another agent took it over while this one slept.
   Status check_owner();
@@ -133,7 +134,7 @@ class CurrentRun {
   std::string removed_lock_;  ///< by somebody; it is taken again a little later
   bool home_ready_ = false;
   bool begun_ = false;
-  bool fatal_ = false;
+  std::string fatal_reason_;
   std::string home_trouble_;
   MonotonicTime home_retry_at_{};
 };

@@ -6,6 +6,7 @@ namespace evalcar::run {
 namespace {
 
 constexpr std::size_t kMostServed = 64;  ///< directories that jobs may bring
+constexpr std::chrono::seconds kIdle{60};
 
 }  // namespace
 
@@ -20,6 +21,19 @@ Result<OutputDirectory*> Directories::open_served(const std::string& path) {
   return make_error(ErrorCode::kUnavailable,
                     path + ": jobs of " + std::to_string(kMostServed) +
                         " other directories were served already; start the server again");
+}
+
+void Directories::close_idle(const std::function<bool(const OutputDirectory&)>& is_needed,
+                             const std::function<void(const OutputDirectory&)>& before) {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  std::erase_if(all_, [&](const std::unique_ptr<OutputDirectory>& directory) {
+    MonotonicTime& needed_at = needed_at_.try_emplace(directory.get(), now).first->second;
+    if (is_needed(*directory)) needed_at = now;
+    if (is_needed(*directory) || (now - needed_at < kIdle && !directory->fatal())) return false;
+    before(*directory);
+    needed_at_.erase(directory.get());
+    return true;
+  });
 }
 
 std::vector<std::string> Directories::paths() const {

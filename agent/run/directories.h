@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,10 +25,14 @@ class Directories {
   Directories(const Surroundings& around, const config::Settings& settings)
       : around_(around), settings_(settings) {}
 
-  /// Opens one; errors as OutputDirectory::open. It stays where it is until the end.
+  /// Opens one; errors as OutputDirectory::open. It stays where it is until it is closed.
   Result<OutputDirectory*> open(const std::string& path);
   /// The same for a job that brings it. kUnavailable: jobs have brought too many.
   Result<OutputDirectory*> open_served(const std::string& path);
+  /// Closes those that were not needed for a while, and at once those that are another agent's.
+  /// `before`: told of each.
+  void close_idle(const std::function<bool(const OutputDirectory&)>& is_needed,
+                  const std::function<void(const OutputDirectory&)>& before);
   const All& all() const { return all_; }
   std::vector<std::string> paths() const;
 
@@ -53,6 +59,7 @@ class Directories {
   const Surroundings& around_;
   const config::Settings& settings_;
   All all_;
+  std::map<const OutputDirectory*, MonotonicTime> needed_at_;
 };
 
 }  // namespace evalcar::run

@@ -94,7 +94,7 @@ DirectoryParts::DirectoryParts(const Surroundings& around, const config::Setting
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
       posting_(std::move(opened.posting)),
-      requested_(*store_, run_, wanted_, leases_, publishing_, view_, watcher_),
+      requested_(around.files, *store_, run_, wanted_, leases_, publishing_, view_, watcher_),
       unwanted_(*store_, wanted_, leases_),
       leftovers_(*store_, stage_),
       needed_(around, averages_, best_, kept_, unwanted_, leftovers_),

@@ -20,14 +20,16 @@ constexpr std::chrono::seconds kUnseenPatience{120};
 }  // namespace
 
 std::optional<MonotonicTime> JobList::due() const {
-  if (followed_.empty()) return std::nullopt;
+  if (followed_.empty() && looked_) return std::nullopt;
   return due_;
 }
 
 Status JobList::step(const Directories& directories, const std::string& task) {
   task_ = task;
   const MonotonicTime now = around_.clock.monotonic_now();
-  if (!desk_.calm() && (followed_.empty() || now < due_)) return {};
+  const bool told = desk_.calm();
+  if (!told && looked_ && (followed_.empty() || now < due_)) return {};
+  looked_ = true;
   due_ = now + kPause;
   const bool all = now >= all_due_;
   if (all) all_due_ = now + kPauseOfAll;
@@ -76,7 +78,10 @@ Status JobList::look(const request::JobDesk::OpenJob& job, const Directories& di
     tell({.id = plan.id, .status = "failed", .reason = std::move(why)}, followed);
     return {};
   };
-  const auto directory = directory_of(plan, directories);
+  auto directory = directory_of(plan, directories);
+  if (directory.has_value() && (*directory)->fatal()) {
+    directory = make_error(ErrorCode::kUnavailable, (*directory)->fatal_reason());
+  }
   if (!directory.has_value()) {
     if (job.cancelled) {
       tell({.id = plan.id, .status = "cancelled"}, followed);
@@ -84,18 +89,17 @@ Status JobList::look(const request::JobDesk::OpenJob& job, const Directories& di
     }
     return fail(directory.error().message);
   }
-  if (!followed.own_row.has_value()) {
-    EVALCAR_ASSIGN_OR_RETURN(const auto own, (*directory)->requested_row(plan));
-    if (own.has_value()) followed.own_row = own->id;
-    followed.directory = *directory;
-  }
+  // Each time: a checkpoint that was written again has another one.
+  EVALCAR_ASSIGN_OR_RETURN(const auto own, (*directory)->requested_row(plan));
+  followed.own_row = own.has_value() ? std::optional(own->id) : std::nullopt;
+  followed.directory = *directory;
   if (job.cancelled) {
     if (followed.own_row.has_value()) given_up_[*directory].insert(*followed.own_row);
     followed.own_row.reset();
     tell({.id = plan.id, .status = "cancelled"}, followed);
     return {};
   }
-  auto news = (*directory)->look_at_job(plan, !followed.asked);
+  auto news = (*directory)->look_at_job(plan, {.first = !followed.asked, .since = followed.since});
   if (!news.has_value()) return news.error();
   if (!news->has_value()) {
     if (now - followed.since > kUnseenPatience && (*directory)->looked()) {
@@ -133,6 +137,16 @@ void JobList::tell(JobNews news, Followed& followed) {
   if (told == followed.told) return;
   followed.told = told;
   desk_.tell(std::move(news));
+}
+
+bool JobList::needs(const OutputDirectory& directory) const {
+  return std::ranges::any_of(
+      followed_, [&](const auto& entry) { return entry.second.directory == &directory; });
+}
+
+void JobList::forget(const OutputDirectory& directory) {
+  wanted_.erase(&directory);
+  given_up_.erase(&directory);
 }
 
 bool JobList::is_cancelled(const OutputDirectory& directory, std::int64_t evaluation) const {

@@ -30,6 +30,10 @@ class JobList {
   Status step(const Directories& directories, const std::string& task);
   /// The evaluation that runs is one that only cancelled jobs asked for.
   bool is_cancelled(const OutputDirectory& directory, std::int64_t evaluation) const;
+  /// An open job is about it.
+  bool needs(const OutputDirectory& directory) const;
+  /// It is closed; no open job may be about it.
+  void forget(const OutputDirectory& directory);
   /// Something happened: the next step looks at once.
   void hurry() { due_ = all_due_ = {}; }
   int descriptor() const { return desk_.descriptor(); }
@@ -55,7 +59,8 @@ class JobList {
   const Surroundings& around_;
   request::JobDesk& desk_;
   Open open_;
-  std::string task_;  ///< of the evaluation that runs
+  std::string task_;     ///< of the evaluation that runs
+  bool looked_ = false;  ///< the desk may have jobs of an agent before this one
   std::map<std::string, Followed> followed_;
   /// Evaluations of their own that open jobs want, by directory.
   std::map<const OutputDirectory*, std::set<std::int64_t>> wanted_;

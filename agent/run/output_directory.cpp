@@ -316,15 +316,16 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   return std::move(look.candidates);
 }
 
-Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(const request::JobPlan& plan,
-                                                                     bool first) {
+Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(
+    const request::JobPlan& plan, const Requested::Asked& asked) {
   if (!run_.known() || run_.unsure() || silence_.lasts() || !sightings_.empty() || is_beginning()) {
     return std::optional<request::JobNews>();
   }
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, requested_.knows(plan));
   if (!checkpoint) return std::optional<request::JobNews>();
-  EVALCAR_ASSIGN_OR_RETURN(auto news, requested_.look(plan, first));
-  if (first && news.has_value()) last_news_ = around_.clock.monotonic_now();  // it may wait now
+  EVALCAR_ASSIGN_OR_RETURN(auto news, requested_.look(plan, asked));
+  if (asked.first && news.has_value())
+    last_news_ = around_.clock.monotonic_now();  // it may wait now
   return news;
 }
 

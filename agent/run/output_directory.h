@@ -39,6 +39,8 @@ class OutputDirectory : private DirectoryParts {
   std::chrono::milliseconds until_due() const;
   void add_descriptors(std::vector<pollfd>& descriptors) const;
   bool fatal() const { return run_.fatal(); }
+  /// Why it is that; else "".
+  const std::string& fatal_reason() const { return run_.fatal_reason(); }
   /// The first look is over, whatever it saw.
   bool looked() const { return watcher_.looked(); }
 
@@ -52,7 +54,8 @@ class OutputDirectory : private DirectoryParts {
   }
   /// How a job on it stands (Requested::look); absent: there is no such checkpoint, or the
   /// directory cannot tell now.
-  Result<std::optional<request::JobNews>> look_at_job(const request::JobPlan& plan, bool first);
+  Result<std::optional<request::JobNews>> look_at_job(const request::JobPlan& plan,
+                                                      const Requested::Asked& asked);
   /// The evaluation that only jobs of this plan want; absent: the configured one answers it.
   Result<std::optional<state::Evaluation>> requested_row(const request::JobPlan& plan) const {
     return requested_.own_row(plan);

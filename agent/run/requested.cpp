@@ -116,17 +116,18 @@ Result<std::optional<state::Evaluation>> Requested::own_row(const JobPlan& plan)
   return std::optional(std::move(row));
 }
 
-Result<std::optional<JobNews>> Requested::look(const JobPlan& plan, bool first) {
+Result<std::optional<JobNews>> Requested::look(const JobPlan& plan, const Asked& asked) {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(plan));
   if (!checkpoint.has_value()) return std::optional<JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(state::Evaluation row,
                            store_.plan_evaluation(row_for(plan, checkpoint->id)));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string never, begin(row, *checkpoint, first));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string never, begin(row, *checkpoint, asked));
   if (!never.empty()) return std::optional(news_of(plan, "failed", never));
-  // The configuration skips what is not there for it; this job has yet to get its own chance.
-  if (first && row.state == EvaluationState::kSkipped && !is_absence(row.reason)) {
-    return std::optional<JobNews>();
-  }
+  // The configuration skips what is not there for it, and a folder that was made anew is seen soon;
+  // this job has yet to get its own chance.
+  const bool passed_over = row.state == EvaluationState::kSkipped && !is_absence(row.reason);
+  const bool made_anew = row.state == EvaluationState::kLost && is_there(row);
+  if (asked.first && (passed_over || made_anew)) return std::optional<JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(JobNews news, standing(plan, row));
   return std::optional(std::move(news));
 }
@@ -170,26 +171,31 @@ Result<JobNews> Requested::standing(const JobPlan& plan, const state::Evaluation
 }
 
 Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
-                                     bool first) {
+                                     const Asked& asked) {
   const bool has_not_begun = row.state == EvaluationState::kFound;
   const bool ended_without = state::is_end_state(row.state) &&
                              row.state != EvaluationState::kPublished &&
                              row.state != EvaluationState::kSuperseded;
   const bool was_absent = row.state == EvaluationState::kSkipped && is_absence(row.reason);
-  if (!has_not_begun && !was_absent && !(first && ended_without)) return std::string();
+  if (!has_not_begun && !was_absent && !(asked.first && ended_without)) return std::string();
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
   const auto seen =
       kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
   if (seen == view_.complete.end()) {
-    if (!checkpoint.gone_at.empty()) {
+    if (!checkpoint.gone_at.empty() && !is_there(row)) {
       constexpr const char* kGone = "its checkpoint is gone, and so are its files";
       if (has_not_begun && row.settings.requested != 0) {  // nobody else would end it
         EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, kGone));
       }
       return std::string(kGone);
     }
-    const std::string why = why_never(row);
-    if (why.empty()) return std::string();
+    const std::string why = why_never(row, asked);
+    if (why.empty()) {
+      const std::string broken = why_broken(row, asked);
+      return broken.empty()
+                 ? broken
+                 : row.checkpoint + ": its " + row.kind + " weights are not complete: " + broken;
+    }
     if (has_not_begun && is_absence(why)) {
       EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSkipped, why));
     }
@@ -208,7 +214,7 @@ Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkp
 
 /// Why weights that are not complete never will be, since their save is over without them; "": they
 /// may.
-std::string Requested::why_never(const state::Evaluation& row) const {
+std::string Requested::why_never(const state::Evaluation& row, const Asked& asked) const {
   using checkpoint::WeightsKind;
   const bool is_ema = row.kind == "ema";
   const auto told = [&](WeightsKind kind) {
@@ -224,9 +230,22 @@ std::string Requested::why_never(const state::Evaluation& row) const {
   if (!other_is_whole && why == kNotInCheckpoint) return "";  // all of it is still to come
   const auto newest = view_.newest_step();
   const bool overtaken = newest.has_value() && *newest > row.step;
-  const bool never =
-      absent ? overtaken || watcher_.rests(row.step) : is_ema && overtaken && other_is_whole;
+  const bool never = absent ? overtaken || watcher_.rests(row.step, asked.since)
+                            : is_ema && overtaken && other_is_whole;
   return never ? why : "";
+}
+
+/// What is wrong with weights that will not become whole, as far as one can tell: nothing is
+/// written any more. "": nothing is, or they may. What comes after all is for who asks then.
+std::string Requested::why_broken(const state::Evaluation& row, const Asked& asked) const {
+  const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  if (!kind.has_value()) return "";
+  const auto told = view_.told.find({row.step, *kind});
+  if (told == view_.told.end()) return "";
+  const watch::Verdict verdict = told->second.verdict;
+  const bool broken = verdict == watch::Verdict::kTorn || verdict == watch::Verdict::kOvertaken ||
+                      verdict == watch::Verdict::kUnreadable;
+  return broken && watcher_.rests(row.step, asked.since) ? told->second.reason : "";
 }
 
 /// The same weights were measured at this step already.

@@ -24,9 +24,11 @@ namespace evalcar::run {
 /// Not thread-safe. All references must outlive it.
 class Requested {
  public:
-  Requested(state::Store& store, const CurrentRun& run, const Wanted& wanted, Leases& leases,
-            Publishing& publishing, const DiskView& view, const watch::Watcher& watcher)
-      : store_(store),
+  Requested(const FileSystem& files, state::Store& store, const CurrentRun& run,
+            const Wanted& wanted, Leases& leases, Publishing& publishing, const DiskView& view,
+            const watch::Watcher& watcher)
+      : files_(files),
+        store_(store),
         run_(run),
         wanted_(wanted),
         leases_(leases),
@@ -39,10 +41,13 @@ class Requested {
     EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(plan));
     return checkpoint.has_value();
   }
-  /// How a job stands; what it needs is begun. `first`: it was not asked about before, so that an
-  /// evaluation that ended without numbers gets another chance; nullopt: it cannot have it yet,
-  /// since its weights were not seen by this process, and it still is the first time.
-  Result<std::optional<request::JobNews>> look(const request::JobPlan& plan, bool first);
+  struct Asked {
+    bool first = true;      ///< an evaluation that ended without numbers gets another chance
+    MonotonicTime since{};  ///< when the job came: what was seen before may be mended since
+  };
+  /// How a job stands; what it needs is begun. nullopt: it cannot have it yet, since its weights
+  /// were not seen by this process, and it still is the first time.
+  Result<std::optional<request::JobNews>> look(const request::JobPlan& plan, const Asked& asked);
   /// The evaluation that measures a job, if it is one that nobody else wants.
   Result<std::optional<state::Evaluation>> own_row(const request::JobPlan& plan) const;
 
@@ -61,11 +66,17 @@ class Requested {
   Result<request::JobNews> standing(const request::JobPlan& plan, const state::Evaluation& row);
   /// Brings it on its way; "" or why it can never go there.
   Result<std::string> begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
-                            bool first);
-  std::string why_never(const state::Evaluation& row) const;
+                            const Asked& asked);
+  std::string why_never(const state::Evaluation& row, const Asked& asked) const;
+  /// Its folder is on the disk, whatever the watcher saw.
+  bool is_there(const state::Evaluation& row) const {
+    return files_.info_followed(row.checkpoint_path).has_value();
+  }
+  std::string why_broken(const state::Evaluation& row, const Asked& asked) const;
   Result<request::JobNews> finished(const request::JobPlan& plan, const state::Evaluation& row);
   Result<request::JobNews> of_twin(const request::JobPlan& plan, const state::Evaluation& row);
 
+  const FileSystem& files_;
   state::Store& store_;
   const CurrentRun& run_;
   const Wanted& wanted_;

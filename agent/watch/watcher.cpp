@@ -109,10 +109,10 @@ std::optional<MonotonicTime> Watcher::rest_is_over(const CheckpointFolder& folde
 }
 
 /// Of the newest folders, which every poll looks at: of an older one it may be said too early.
-bool Watcher::rests(std::int64_t step) const {
+bool Watcher::rests(std::int64_t step, MonotonicTime since) const {
   const auto folder = folders_.find(step);
   return !sweep_.has_value() && trouble_.empty() && folder != folders_.end() &&
-         !folder->second.fresh() &&
+         !folder->second.fresh() && last_poll_ >= since &&
          last_poll_ - folder->second.changed_at() >= options_.settle_time;
 }
 

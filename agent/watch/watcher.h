@@ -62,8 +62,9 @@ class Watcher {
   /// Nothing is being written, as far as one can tell: every folder has a verdict that only a
   /// change on disk can alter.
   bool settled() const;
-  /// A poll found that nothing in the folder of this step has changed for watch.settle_time.
-  bool rests(std::int64_t step) const;
+  /// A poll, at that time or later, found that nothing in the folder of this step has changed for
+  /// watch.settle_time.
+  bool rests(std::int64_t step, MonotonicTime since) const;
   /// The first look is over: trouble() is true of it.
   bool looked() const { return looked_; }
   /// Empty while the output directory is there; else why it cannot be read.

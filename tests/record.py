@@ -57,6 +57,7 @@ EVIDENCE = (
     ("tests.e2e.test_http_absent", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_http_jobs", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_http_merge", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
+    ("tests.e2e.test_http_standing", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_lmms_engine", "API: lmms-eval's clients and lmms-engine's trainer, and part D of the faults"),
     ("tests.e2e.test_comparison", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e.test_monitoring", "People: comparisons, monitoring, the page in a real browser"),

@@ -125,20 +125,24 @@ bool CheckpointFolder::is_new(const std::string& relative) const {
   return !known && !is_deleted_and_open(relative);
 }
 
+/// False: it cannot be told now.
+bool CheckpointFolder::see_mtime(const FolderSurroundings& around) {
+  const auto info = around.files.info_followed(path(around.options.output_dir));
+  if (!info.has_value()) return false;
+  if (info->mtime_ns == mtime_ns_) return true;
+  mtime_ns_ = info->mtime_ns;
+  mtime_seen_at_ = around.clock.monotonic_now();
+  names_known_ = false;
+  return true;
+}
+
 /// What comes late may belong to the checkpoint: a processor's configuration from a callback behind
 /// the save, a chat template that somebody forgot.
 bool CheckpointFolder::has_new_names(const FolderSurroundings& around) {
-  const std::string folder = path(around.options.output_dir);
-  const auto info = around.files.info_followed(folder);
-  if (!info.has_value()) return false;
-  const MonotonicTime now = around.clock.monotonic_now();
-  if (info->mtime_ns != mtime_ns_) {
-    mtime_ns_ = info->mtime_ns;
-    mtime_seen_at_ = now;
-    names_known_ = false;
-  }
+  if (!see_mtime(around)) return false;
   if (names_known_) return false;
-  const auto entries = around.files.list(folder, kMaxFolderEntries);
+  const MonotonicTime now = around.clock.monotonic_now();
+  const auto entries = around.files.list(path(around.options.output_dir), kMaxFolderEntries);
   if (!entries.has_value()) return false;
   names_known_ = now - mtime_seen_at_ >= kTick;
   return std::ranges::any_of(*entries, [this](const auto& entry) { return is_new(entry.name); });
@@ -183,6 +187,11 @@ FolderLook CheckpointFolder::look(const FolderSurroundings& around, std::vector<
 FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
   const std::string folder = path(around.options.output_dir);
   watch(folder, around.notifier);
+  // By one clock, a name that comes later gives another mtime. A file server has its own clock.
+  const std::chrono::nanoseconds long_ago =
+      around.clock.wall_now().time_since_epoch() - std::chrono::nanoseconds(kTick);
+  names_known_ =
+      see_mtime(around) && around.place == Place::kLocal && mtime_ns_ <= long_ago.count();
   Tree tree = look_at_tree(around.files, folder, kTreeDepth);
   bool newly_watched = false;
   for (const std::string& subfolder : tree.folders) {

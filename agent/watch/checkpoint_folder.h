@@ -108,6 +108,7 @@ class CheckpointFolder {
 
   std::string path(const std::string& output_dir) const { return join_path(output_dir, name_); }
   bool unchanged_since_complete(const FolderSurroundings& around);
+  bool see_mtime(const FolderSurroundings& around);
   bool has_new_names(const FolderSurroundings& around);
   bool is_new(const std::string& relative) const;
   bool is_going(const FolderSurroundings& around) const;

@@ -177,6 +177,9 @@ class TorchEngine final : public Engine {
     const int threads = std::min(kReadingThreads, at::get_num_threads());
     EVALCAR_ASSIGN_OR_RETURN(const auto report, weights::load(files, plan, layout, assignment,
                                                               *arena_, threads, on_progress, stop));
+    if (device_.device.is_cpu())
+      arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
+                          cache_budget(device_.device, 0).now);
     model->bind(*arena_, attention_.kind);
     model_ = std::move(model);
     const models::ModelInfo& info = model_->info();

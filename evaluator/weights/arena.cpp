@@ -42,6 +42,31 @@ const at::Tensor& Arena::tensor(const std::string& name) const {
   return tensors_[found->second];
 }
 
+at::Tensor Arena::half(const std::string& name) const {
+  const auto found = index_.find(name);
+  assert(found != index_.end());
+  return halves_.empty() ? at::Tensor() : halves_[found->second];
+}
+
+void Arena::make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes) {
+  if (!memory_.is_cpu() || tensors_.empty() || tensors_.front().scalar_type() != at::kFloat) return;
+  const auto is_wanted = [&](std::size_t i) { return residents_[i].few_rows && exact[i]; };
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < residents_.size(); ++i) {
+    if (is_wanted(i)) bytes += static_cast<std::uint64_t>(residents_[i].elements()) * 2;
+  }
+  halves_.resize(bytes <= most_bytes ? residents_.size() : 0);
+  for (std::size_t i = 0; i < halves_.size(); ++i) {
+    if (!is_wanted(i)) {
+      halves_[i].reset();
+    } else if (halves_[i].defined()) {
+      halves_[i].copy_(tensors_[i]);
+    } else {
+      halves_[i] = tensors_[i].to(at::kBFloat16);
+    }
+  }
+}
+
 bool Arena::fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const {
   return memory_.device() == device && !tensors_.empty() &&
          tensors_.front().scalar_type() == dtype &&

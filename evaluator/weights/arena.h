@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,6 +25,12 @@ class Arena {
   const at::Tensor& tensor(std::size_t index) const { return tensors_[index]; }
   /// By the resident tensor's name, which must exist.
   const at::Tensor& tensor(const std::string& name) const;
+  /// The same in bfloat16, where make_halves() made that; else undefined.
+  at::Tensor half(const std::string& name) const;
+  /// To be called when the tensors are filled: copies those that are marked few_rows and whose
+  /// values are bfloat16 numbers (`exact`, per resident tensor), if that takes at most `most_bytes`
+  /// in all; of a float32 arena in host memory alone. Copies made before are overwritten or gone.
+  void make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes);
   /// Whether a model of this layout, dtype and device fits in place.
   bool fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const;
   std::int64_t bytes() const;
@@ -32,6 +39,7 @@ class Arena {
   at::Tensor memory_;  // (bytes) uint8
   std::vector<ResidentTensor> residents_;
   std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> halves_;  // like tensors_, or empty
   std::unordered_map<std::string, std::size_t> index_;
 };
 

@@ -1,5 +1,6 @@
 #include "evaluator/weights/layout.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace evalcar::weights {
@@ -48,6 +49,12 @@ void WeightLayout::add_linears(const std::string& prefix, const std::string& nam
   }
   add_stacked(prefix + name + ".weight", matrices);
   if (bias) add_stacked(prefix + name + ".bias", biases);
+}
+
+void WeightLayout::mark_few_rows(std::string_view name) {
+  const auto found = std::ranges::find(residents, name, &ResidentTensor::name);
+  assert(found != residents.end());
+  found->few_rows = true;
 }
 
 }  // namespace evalcar::weights

@@ -17,6 +17,7 @@ namespace evalcar::weights {
 struct ResidentTensor {
   std::string name;
   std::vector<std::int64_t> shape;
+  bool few_rows = false;  ///< a matrix that is read for a few rows at a time: decoding
 
   std::int64_t elements() const;
 };
@@ -56,6 +57,8 @@ struct WeightLayout {
   /// (rows, width), so that one product computes all; and their biases alike, where there are any.
   void add_linears(const std::string& prefix, const std::string& name,
                    std::initializer_list<LinearPart> parts, std::int64_t width, bool bias);
+  /// Sets ResidentTensor::few_rows of a resident tensor, which must exist.
+  void mark_few_rows(std::string_view name);
   /// Adds a resident tensor that holds one source under another shape with as many elements.
   void add_reshaped(const std::string& name, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& stored_shape);

@@ -292,6 +292,17 @@ Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layo
   return assignment;
 }
 
+std::vector<bool> stored_as_bfloat16(const checkpoint::Plan& plan, const WeightLayout& layout,
+                                     const Assignment& assignment) {
+  std::vector<bool> narrow(layout.residents.size(), true);
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const Assignment::Target& target = assignment.targets[i];
+    if (!target.tie && plan.tensors[i].dtype != checkpoint::DType::kBFloat16)
+      narrow[layout.sources[target.index].resident] = false;
+  }
+  return narrow;
+}
+
 Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
                         const WeightLayout& layout, const Assignment& assignment, Arena& arena,
                         int threads,

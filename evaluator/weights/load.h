@@ -8,6 +8,7 @@
 #include <functional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "evaluator/weights/arena.h"
 #include "evaluator/weights/layout.h"
@@ -37,6 +38,10 @@ struct Assignment {
 /// extra, twice there or misshapen (the first eight of each); kUnsupported for a dtype that is not
 /// a float.
 Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layout);
+
+/// Per resident tensor: whether all of it is stored as bfloat16.
+std::vector<bool> stored_as_bfloat16(const checkpoint::Plan& plan, const WeightLayout& layout,
+                                     const Assignment& assignment);
 
 /// Fills `arena`, with up to `threads` reading threads. After an error its contents are undefined.
 /// kCorruption: a value that is not finite, or a tied tensor that is not equal; kUnavailable: a

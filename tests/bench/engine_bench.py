@@ -2,7 +2,8 @@
 
     build/venv/bin/python tests/bench/engine_bench.py [--work G1,L2] [--repeat 5] [--record tests/bench/RESULTS.md]
 
-    G1  greedy text, one request at a time, two sizes              transformers.generate
+    G1  greedy text, one request at a time, two sizes, weights     transformers.generate
+        stored in bfloat16 or in float32
     G2  64 requests of mixed lengths in one go (--requests)        transformers.generate, best batch size, longest first
     G3  unique pages of about 2,000 picture tokens, short answers  transformers.generate, best batch size
     G4  4.2 questions on each picture, as docvqa has them          transformers.generate, best batch size
@@ -124,9 +125,11 @@ def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False):
 
 def g1(args):
     if args.small:
-        return compare(args, "G1 tiny", 3, engine_scenes.one_at_a_time, "tiny", 2, 8, args.seed)
-    small = compare(args, "G1 0.05 B", 3, engine_scenes.one_at_a_time, "0.05B", 3, 64, args.seed)
-    return small + compare(args, "G1 0.2 B", 1.5, engine_scenes.one_at_a_time, "0.2B", 2, 32, args.seed)
+        works = [("G1 tiny", 3, "tiny", 2, 8)]
+    else:
+        works = [("G1 0.05 B", 3, "0.05B", 3, 64), ("G1 0.2 B", 1.5, "0.2B", 2, 32)]
+    return [cell for name, aim, size, prompts, steps in works for stored in ("bfloat16", "float32")
+            for cell in compare(args, f"{name}, {stored}", aim, engine_scenes.one_at_a_time, size, prompts, steps, args.seed, stored)]  # fmt: skip
 
 
 def g2(args):

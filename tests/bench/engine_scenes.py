@@ -29,11 +29,14 @@ def write(folder, model, **scene):
     return sum(p.numel() for p in model.parameters()) / 1e6
 
 
-def text_model(folder, size, seed):
+def text_model(folder, size, seed, stored="float32"):
     import small_text_models
+    import torch
 
     spec = small_text_models.SmallTextModel("qwen3", seed=seed, tied=True, head_dim=64, **TEXT_SIZES[size])
     model, _ = small_text_models.write_model(folder / "checkpoint", spec)
+    if stored != "float32":
+        model.to(getattr(torch, stored)).save_pretrained(folder / "checkpoint")
     return model, TEXT_SIZES[size]["vocab"]
 
 
@@ -41,13 +44,13 @@ def words(generator, vocab, count):
     return generator.randint(3, vocab, count).tolist()
 
 
-def one_at_a_time(folder, size, prompts, steps, seed):
-    """G1: prompts of 20 to 80 tokens, each answered alone."""
-    model, vocab = text_model(folder, size, seed)
+def one_at_a_time(folder, size, prompts, steps, seed, stored):
+    """G1: prompts of 20 to 80 tokens, each answered alone; computed in float32, whatever dtype the weights are `stored` in."""
+    model, vocab = text_model(folder, size, seed, stored)
     generator = np.random.RandomState(seed)
     requests = [{"tokens": words(generator, vocab, 20 + 60 * i // max(prompts - 1, 1)), "max_new_tokens": steps} for i in range(prompts)]
     millions = write(folder, model, requests=requests, steps=steps, batches=[1], options={"batch_size": 1, "share_prefixes": False})
-    return f"{millions:.3g} M parameters, {prompts} prompts one at a time, {steps} new tokens each"
+    return f"{millions:.3g} M parameters, {prompts} prompts one at a time, {steps} new tokens each, weights stored in {stored}"
 
 
 def many(folder, size, count, steps, seed, batches):

@@ -5,11 +5,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tensor.h>
 
-#include <optional>
 #include <string>
 
 #include "evaluator/kernels/rms_norm.h"
@@ -17,8 +15,9 @@
 namespace evalcar::models::decoder {
 namespace {
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+kernels::LinearWeights linear_of(const weights::Arena& arena, const std::string& name, bool bias) {
+  return {arena.tensor(name + ".weight"), bias ? arena.tensor(name + ".bias") : at::Tensor(),
+          arena.half(name + ".weight")};
 }
 
 }  // namespace
@@ -26,7 +25,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 Decoder::Decoder(const Config& config, const weights::Arena& arena)
     : config_(config),
       embed_tokens_(arena.tensor("model.embed_tokens.weight")),
-      head_(config.tied_head ? embed_tokens_ : arena.tensor("lm_head.weight")),
+      head_(linear_of(arena, config.tied_head ? "model.embed_tokens" : "lm_head", false)),
       norm_(arena.tensor("model.norm.weight")),
       frequencies_(rotary_frequencies(config.rope, config.head_dim, embed_tokens_.device())),
       axis_(at::tensor(at::ArrayRef<std::int64_t>(config.position_axis),
@@ -38,17 +37,13 @@ Decoder::Decoder(const Config& config, const weights::Arena& arena)
       return there ? arena.tensor(name + part) : at::Tensor();
     };
     layers_.push_back({.input_norm = tensor("input_layernorm.weight"),
-                       .qkv_weight = tensor("self_attn.qkv_proj.weight"),
-                       .qkv_bias = tensor("self_attn.qkv_proj.bias", config.qkv_bias),
                        .q_norm = tensor("self_attn.q_norm.weight", config.qk_norm),
                        .k_norm = tensor("self_attn.k_norm.weight", config.qk_norm),
-                       .o_weight = tensor("self_attn.o_proj.weight"),
-                       .o_bias = tensor("self_attn.o_proj.bias", config.output_bias),
                        .post_norm = tensor("post_attention_layernorm.weight"),
-                       .gate_up_weight = tensor("mlp.gate_up_proj.weight"),
-                       .gate_up_bias = tensor("mlp.gate_up_proj.bias", config.mlp_bias),
-                       .down_weight = tensor("mlp.down_proj.weight"),
-                       .down_bias = tensor("mlp.down_proj.bias", config.mlp_bias),
+                       .qkv = linear_of(arena, name + "self_attn.qkv_proj", config.qkv_bias),
+                       .o = linear_of(arena, name + "self_attn.o_proj", config.output_bias),
+                       .gate_up = linear_of(arena, name + "mlp.gate_up_proj", config.mlp_bias),
+                       .down = linear_of(arena, name + "mlp.down_proj", config.mlp_bias),
                        .windowed = config.windowed[static_cast<std::size_t>(i)]});
   }
 }
@@ -67,7 +62,7 @@ at::Tensor Decoder::forward(const TextBatch& batch, const CachedAttention& atten
       mixed = mixed.index_select(0, batch.wanted);
       x = x.index_select(0, batch.wanted);
     }
-    x = x + linear(mixed, layer.o_weight, layer.o_bias);
+    x = x + kernels::linear(mixed, layer.o);
     x = x + mlp(layer, norm(x, layer.post_norm));
     const auto column = static_cast<std::int64_t>(i) * config_.hidden;
     if (batch.deepstack.defined() && column < batch.deepstack.size(1)) {
@@ -88,7 +83,7 @@ RotaryAngles Decoder::angles(const at::Tensor& positions) const {
 at::Tensor Decoder::attend(const Layer& layer, std::int64_t index, const at::Tensor& x,
                            const RotaryAngles& turn, const CachedAttention& attention) const {
   const at::Tensor qkv =
-      linear(x, layer.qkv_weight, layer.qkv_bias)
+      kernels::linear(x, layer.qkv)
           .view({x.size(0), config_.heads + 2 * config_.kv_heads, config_.head_dim});
   at::Tensor q = qkv.narrow(1, 0, config_.heads);                 // (N, H, D)
   at::Tensor k = qkv.narrow(1, config_.heads, config_.kv_heads);  // (N, K, D)
@@ -110,14 +105,14 @@ at::Tensor Decoder::norm_of_heads(const at::Tensor& x, const at::Tensor& weight)
 }
 
 at::Tensor Decoder::mlp(const Layer& layer, const at::Tensor& x) const {
-  const at::Tensor both = linear(x, layer.gate_up_weight, layer.gate_up_bias);  // (N, 2·I)
+  const at::Tensor both = kernels::linear(x, layer.gate_up);  // (N, 2·I)
   const at::Tensor gate = at::silu(both.narrow(1, 0, config_.intermediate));
   const at::Tensor up = both.narrow(1, config_.intermediate, config_.intermediate);
-  return linear(gate * up, layer.down_weight, layer.down_bias);
+  return kernels::linear(gate * up, layer.down);
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const {
-  return at::linear(norm(hidden, norm_), head_);  // (k, V)
+  return kernels::linear(norm(hidden, norm_), head_);  // (k, V)
 }
 
 }  // namespace evalcar::models::decoder

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "evaluator/kernels/linear.h"
 #include "evaluator/models/attention.h"
 #include "evaluator/models/decoder/config.h"
 #include "evaluator/models/model.h"
@@ -26,8 +27,8 @@ class Decoder {
  private:
   /// A bias or norm that the family does not have is an undefined tensor.
   struct Layer {
-    at::Tensor input_norm, qkv_weight, qkv_bias, q_norm, k_norm, o_weight, o_bias;
-    at::Tensor post_norm, gate_up_weight, gate_up_bias, down_weight, down_bias;
+    at::Tensor input_norm, q_norm, k_norm, post_norm;
+    kernels::LinearWeights qkv, o, gate_up, down;
     bool windowed = false;
   };
   at::Tensor attend(const Layer& layer, std::int64_t index, const at::Tensor& x,
@@ -38,11 +39,11 @@ class Decoder {
   RotaryAngles angles(const at::Tensor& positions) const;
 
   Config config_;
-  at::Tensor embed_tokens_;  // (vocab, hidden)
-  at::Tensor head_;          // (vocab, hidden); embed_tokens_ where tied
-  at::Tensor norm_;          // (hidden)
-  at::Tensor frequencies_;   // (head_dim/2) float32
-  at::Tensor axis_;          // (head_dim/2) int64: which position turns each frequency
+  at::Tensor embed_tokens_;      // (vocab, hidden)
+  kernels::LinearWeights head_;  // (vocab, hidden); embed_tokens_ where tied
+  at::Tensor norm_;              // (hidden)
+  at::Tensor frequencies_;       // (head_dim/2) float32
+  at::Tensor axis_;              // (head_dim/2) int64: which position turns each frequency
   std::vector<Layer> layers_;
 };
 

@@ -121,3 +121,23 @@ TEST_CASE("a stop while checksums are verified ends the load long before they ar
   CHECK(scene.files.count("read_at") > reads_of_weights);
   CHECK(scene.files.count("read_at") <= reads_of_weights + 3);  // two threads read at once
 }
+
+TEST_CASE("only what is stored as bfloat16 as a whole is told to be that") {
+  WeightLayout layout;
+  layout.canonical_name = [](std::string_view stored) { return std::string(stored); };
+  layout.add("r", {3});
+  layout.add_stacked("both", {{.name = "p", .shape = {2}}, {.name = "q", .shape = {2}}});
+  layout.ties.push_back({"s", "r"});
+  checkpoint::Plan plan;
+  const auto add = [&](const char* name, checkpoint::DType dtype, std::int64_t size) {
+    plan.tensors.push_back(
+        {.name = name, .dtype = dtype, .shape = {size}, .pieces = {}, .tied_to = {}});
+  };
+  add("q", checkpoint::DType::kBFloat16, 2);
+  add("p", checkpoint::DType::kFloat32, 2);
+  add("s", checkpoint::DType::kFloat32, 3);  // a tie: it does not land anywhere
+  add("r", checkpoint::DType::kBFloat16, 3);
+
+  CHECK(stored_as_bfloat16(plan, layout, assign(plan, layout).value()) ==
+        std::vector<bool>{true, false});
+}

@@ -1,0 +1,72 @@
+#include "evaluator/kernels/linear.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "evaluator/kernels/row_kernels.h"
+
+using namespace evalcar::kernels;
+
+namespace {
+
+LinearWeights weights_of(std::int64_t outputs, std::int64_t width, bool bias, bool half) {
+  const at::Tensor narrow = at::randn({outputs, width}).to(at::kBFloat16);
+  return {narrow.to(at::kFloat), bias ? at::randn({outputs}) : at::Tensor(),
+          half ? narrow : at::Tensor()};
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("a linear layer gives what libtorch's gives, for few rows and for many") {
+  for (const bool half : {false, true}) {
+    for (const bool bias : {false, true}) {
+      const LinearWeights weights = weights_of(1000, 193, bias, half);
+      for (const std::int64_t rows : {0, 1, 2, 5, 16, 17, 32, 33, 100}) {
+        const at::Tensor x = at::randn({rows, 193});
+        const at::Tensor y = linear(x, weights);
+        REQUIRE(y.sizes() == at::IntArrayRef({rows, 1000}));
+        CAPTURE(half, bias, rows);
+        if (rows > 0) CHECK(difference(y, linear_reference(x, weights)) < 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("the bfloat16 copy of a matrix is what is read where there is one") {
+  if (row_kernels().size() == 1) SKIP("no vector kernels for this CPU");
+  LinearWeights weights = weights_of(40, 64, false, true);
+  const at::Tensor x = at::randn({1, 64});
+  const at::Tensor with_half = linear(x, weights);
+  weights.weight.zero_();
+
+  CHECK(at::equal(linear(x, weights), with_half));
+  weights.half.reset();
+  CHECK(linear(x, weights).abs().max().item<float>() == 0);
+}
+
+TEST_CASE(
+    "a linear layer for few rows gives the same bits whatever the rows beside and the threads") {
+  if (row_kernels().size() == 1) SKIP("no vector kernels for this CPU");
+  const int threads = at::get_num_threads();
+  for (const bool half : {false, true}) {
+    const LinearWeights weights = weights_of(3001, 257, true, half);
+    const at::Tensor x = at::randn({11, 257});
+    at::set_num_threads(1);
+    const at::Tensor all = linear(x, weights);
+    at::set_num_threads(2);
+    CHECK(at::equal(linear(x, weights), all));
+    for (std::int64_t m = 0; m < 11; ++m)
+      CHECK(at::equal(linear(x.narrow(0, m, 1), weights), all.narrow(0, m, 1)));
+    CHECK(at::equal(linear(x.t().contiguous().t(), weights), all));  // not contiguous
+  }
+  at::set_num_threads(threads);
+}

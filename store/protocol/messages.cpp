@@ -27,10 +27,15 @@ void visit(V& v, Load& m) {
   v.optional("settings", m.settings);
 }
 template <typename V>
+void visit(V& v, Prefetch& m) {
+  v("dir", m.dir), v("weights", m.weights), v("dtype", m.dtype), v("base_model", m.base_model);
+}
+template <typename V>
 void visit(V& v, Loaded& m) {
   v("id", m.id), v("weights_sha256", m.weights_sha256), v("architecture", m.architecture),
       v("dtype", m.dtype);
   v("tensors", m.tensors), v("bytes", m.bytes), v("seconds", m.seconds);
+  v.optional("prefetched", m.prefetched);
 }
 template <typename V>
 void visit(V& v, EvaluationSettings& m) {
@@ -261,6 +266,10 @@ constexpr const char* type_name<Hello>() {
 template <>
 constexpr const char* type_name<Load>() {
   return "load";
+}
+template <>
+constexpr const char* type_name<Prefetch>() {
+  return "prefetch";
 }
 template <>
 constexpr const char* type_name<Loaded>() {

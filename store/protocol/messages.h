@@ -1,6 +1,6 @@
 // What the agent and the evaluator say to each other: one JSON object a line over a socketpair.
 //
-//   agent      hello → load → (answered …) evaluate → cancel? → … → bye
+//   agent      hello → load → (answered …) evaluate → (prefetch | cancel)? → … → bye
 //   evaluator  hello → progress … loaded → prepared → (sample | progress | interim) … (scored …)
 //              result | error
 //
@@ -23,7 +23,8 @@
 namespace evalcar::protocol {
 
 /// 2: Progress carries `tick`. 3: `prepared`; answers, lines and results carry a fingerprint.
-inline constexpr int kProtocolVersion = 3;
+/// 4: `prefetch`.
+inline constexpr int kProtocolVersion = 4;
 inline constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20U;
 
 /// First message of both sides. The evaluator fills in what it runs on.
@@ -89,6 +90,18 @@ struct Load {
   bool operator==(const Load&) const = default;
 };
 
+/// These weights will probably be asked for next: read them now, beside what runs. A hint, without
+/// an answer: whatever becomes of it, the `load` that follows gives what it would have given. A
+/// newer one takes an older one's place. The fields are those of that `load`; the folder must be
+/// the same one.
+struct Prefetch {
+  std::string dir;
+  std::string weights;
+  std::string dtype = "auto";
+  std::string base_model;
+  bool operator==(const Prefetch&) const = default;
+};
+
 /// The weights are resident, every expected tensor exactly once.
 struct Loaded {
   std::string id;
@@ -98,6 +111,7 @@ struct Loaded {
   std::uint64_t tensors = 0;
   std::uint64_t bytes = 0;  ///< as stored
   double seconds = 0;
+  bool prefetched = false;  ///< they were read ahead: `seconds` is what was left to do
   bool operator==(const Loaded&) const = default;
 };
 
@@ -295,8 +309,9 @@ struct JobError {
   bool operator==(const JobError&) const = default;
 };
 
-using Message = std::variant<Hello, Load, Loaded, Answered, Evaluate, Cancel, Bye, Progress,
-                             Prepared, Sample, Scored, Interim, EvaluationResult, JobError>;
+using Message =
+    std::variant<Hello, Load, Prefetch, Loaded, Answered, Evaluate, Cancel, Bye, Progress, Prepared,
+                 Sample, Scored, Interim, EvaluationResult, JobError>;
 
 /// One line without the newline.
 std::string encode(const Message& message);

@@ -138,7 +138,7 @@ class Fake:
             message = json.loads(line)
             kind = message["type"]
             if kind == "hello":
-                self.send(type="hello", protocol=settings().get("protocol", 3), version="fake", device="cpu",
+                self.send(type="hello", protocol=settings().get("protocol", 4), version="fake", device="cpu",
                           device_name="none", torch_version="none", warning="")
             elif kind == "load":
                 self.answered = {}

@@ -47,7 +47,9 @@ TEST_CASE("every message comes back from its line as it was") {
       Message(Hello{.version = "1", .device = "cpu"}),
       Message(Load{.id = "1", .dir = "/c", .weights = "ema"}),
       Message(Load{.id = "1", .dir = "/c", .weights = "ema", .settings = some_settings()}),
+      Message(Prefetch{.dir = "/c", .weights = "ema", .dtype = "float32", .base_model = "/b"}),
       Message(Loaded{.id = "1", .weights_sha256 = "ff", .tensors = 3, .bytes = 1ULL << 40U}),
+      Message(Loaded{.id = "1", .weights_sha256 = "ff", .prefetched = true}),
       Message(Answered{.id = "1",
                        .task = "t",
                        .doc_id = 5,
@@ -83,11 +85,16 @@ TEST_CASE("what an older program does not say is absent") {
       R"({"type":"load","id":"1","dir":"/c","weights":"ema","dtype":"auto","base_model":""})");
   const auto evaluate =
       decode(R"({"type":"evaluate","id":"1","settings":)" + encode_settings(some_settings()) + "}");
+  const auto loaded = decode(
+      R"({"type":"loaded","id":"1","weights_sha256":"","architecture":"","dtype":"","tensors":1,)"
+      R"("bytes":0,"seconds":0})");
 
   REQUIRE(load.has_value());
   CHECK_FALSE(std::get<Load>(*load).settings.has_value());
   REQUIRE(evaluate.has_value());
   CHECK(std::get<Evaluate>(*evaluate).measured.empty());
+  REQUIRE(loaded.has_value());
+  CHECK_FALSE(std::get<Loaded>(*loaded).prefetched);
 }
 
 TEST_CASE("a number that is not finite is never sent") {
@@ -122,6 +129,8 @@ TEST_CASE("lines that are not messages are refused with the reason") {
       {R"({"type":"exec"})", "unknown message type"},
       {R"({"type":"cancel"})", "\"id\" is missing"},
       {R"({"type":"cancel","id":5})", "expected a string"},
+      {R"({"type":"prefetch","dir":"/c","weights":"ema","dtype":"auto"})",
+       "\"base_model\" is missing"},
       {R"({"type":"progress","id":"1","stage":"","task":"","done":1.5,"total":2})", "whole number"},
       {R"({"type":"loaded","id":"1","weights_sha256":"","architecture":"","dtype":"","tensors":-1,"bytes":0,"seconds":0})",
        "expected a whole number >= 0"},

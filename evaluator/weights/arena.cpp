@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 
-#include <algorithm>
 #include <cassert>
 
 namespace evalcar::weights {
@@ -15,18 +14,13 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-bool same_tensor(const ResidentTensor& a, const ResidentTensor& b) {
-  return a.name == b.name && a.shape == b.shape;
-}
-
 }  // namespace
 
 Arena::Arena(const WeightLayout& layout, at::ScalarType dtype, at::Device device)
     : residents_(layout.residents) {
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
-  std::int64_t total = 0;
-  for (const auto& resident : residents_) total += aligned(resident.elements() * element_bytes);
-  memory_ = at::empty({total}, at::TensorOptions().dtype(at::kByte).device(device));
+  memory_ =
+      at::empty({bytes_of(layout, dtype)}, at::TensorOptions().dtype(at::kByte).device(device));
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < residents_.size(); ++i) {
     const std::int64_t bytes = residents_[i].elements() * element_bytes;
@@ -69,8 +63,15 @@ void Arena::make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes
 
 bool Arena::fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const {
   return memory_.device() == device && !tensors_.empty() &&
-         tensors_.front().scalar_type() == dtype &&
-         std::ranges::equal(residents_, layout.residents, same_tensor);
+         tensors_.front().scalar_type() == dtype && residents_ == layout.residents;
+}
+
+std::int64_t Arena::bytes_of(const WeightLayout& layout, at::ScalarType dtype) {
+  const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
+  std::int64_t total = 0;
+  for (const auto& resident : layout.residents)
+    total += aligned(resident.elements() * element_bytes);
+  return total;
 }
 
 std::int64_t Arena::bytes() const { return memory_.numel(); }

@@ -33,7 +33,10 @@ class Arena {
   void make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes);
   /// Whether a model of this layout, dtype and device fits in place.
   bool fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const;
+  at::Device device() const { return memory_.device(); }
   std::int64_t bytes() const;
+  /// What an arena of this layout takes.
+  static std::int64_t bytes_of(const WeightLayout& layout, at::ScalarType dtype);
 
  private:
   at::Tensor memory_;  // (bytes) uint8

@@ -20,6 +20,7 @@ struct ResidentTensor {
   bool few_rows = false;  ///< a matrix that is read for a few rows at a time: decoding
 
   std::int64_t elements() const;
+  bool operator==(const ResidentTensor&) const = default;
 };
 
 struct SourceTensor {
@@ -27,12 +28,14 @@ struct SourceTensor {
   std::vector<std::int64_t> shape;  ///< as stored
   std::size_t resident = 0;         ///< index into WeightLayout::residents
   std::int64_t offset = 0;          ///< elements before it in the resident tensor
+  bool operator==(const SourceTensor&) const = default;
 };
 
 /// A tensor that may be left out, and must be equal to `same_as` where it is there.
 struct TiedTensor {
   std::string name;
   std::string same_as;
+  bool operator==(const TiedTensor&) const = default;
 };
 
 /// A matrix of WeightLayout::add_linears().
@@ -62,6 +65,7 @@ struct WeightLayout {
   /// Adds a resident tensor that holds one source under another shape with as many elements.
   void add_reshaped(const std::string& name, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& stored_shape);
+  bool operator==(const WeightLayout&) const = default;
 };
 
 /// Of a tensor of this shape; 1 for a scalar's empty one.

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -86,7 +88,12 @@ class Loading {
         assignment_(assignment),
         reader_(reader),
         arena_(arena),
-        digests_(plan.tensors.size()) {}
+        digests_(plan.tensors.size()) {
+    const at::Device device = arena.device();
+    if (!device.is_cpu()) {
+      stream_ = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    }
+  }
 
   Status run(int threads, const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
              const std::stop_token& stop) {
@@ -106,6 +113,7 @@ class Loading {
  private:
   void work() {
     const c10::InferenceMode inference;
+    const c10::OptionalStreamGuard stream(stream_);
     std::vector<std::byte> staging;
     while (!failed_.load()) {
       const std::size_t index = next_.fetch_add(1);
@@ -203,6 +211,7 @@ class Loading {
   const Assignment& assignment_;
   const checkpoint::PlanReader& reader_;
   Arena& arena_;
+  std::optional<c10::Stream> stream_;              // of the calling thread; threads copy on it, too
   std::vector<checkpoint::TensorDigest> digests_;  // each element written by one worker
   std::atomic<std::size_t> next_ = 0;
   std::atomic<std::uint64_t> done_bytes_ = 0;

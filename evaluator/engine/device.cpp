@@ -144,6 +144,30 @@ Result<ResolvedDevice> gpu_device(int index) {
 #endif
 }
 
+struct HostMemory {
+  std::uint64_t available = 0;
+  std::uint64_t total = 0;
+};
+HostMemory host_memory() {
+  const auto bytes_of = [](const char* name) {
+    constexpr std::uint64_t kUnknown = std::uint64_t{4} << 30U;
+    const std::string text = proc_value("/proc/meminfo", name);
+    std::uint64_t kib = 0;
+    std::from_chars(text.data(), text.data() + text.size(), kib);
+    return kib == 0 ? kUnknown : kib * 1024;
+  };
+  HostMemory memory{bytes_of("MemAvailable"), bytes_of("MemTotal")};
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
+  std::ifstream used_file("/sys/fs/cgroup/memory.current");
+  std::uint64_t limit = 0;
+  std::uint64_t used = 0;
+  if (limit_file >> limit && used_file >> used) {
+    memory.available = std::min(memory.available, limit - std::min(limit, used));
+    memory.total = std::min(memory.total, limit);
+  }
+  return memory;
+}
+
 // Of the library that torch's own kernels run on, if this process has one.
 std::string nccl_version() {
   using GetVersion = int (*)(int*);
@@ -221,6 +245,23 @@ void release_unused_memory(c10::Device device) {
 #endif
 }
 
+std::uint64_t free_host_memory() { return host_memory().available; }
+
+std::uint64_t free_device_memory(c10::Device device, double utilization) {
+#ifdef EVALCAR_CUDA
+  if (device.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(device);
+    std::size_t free = 0, total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    const double of_others = static_cast<double>(total) * (1.0 - utilization);
+    return static_cast<std::uint64_t>(std::max(0.0, static_cast<double>(free) - of_others));
+  }
+#endif
+  static_cast<void>(device);
+  static_cast<void>(utilization);
+  return 0;
+}
+
 CacheBudget cache_budget(c10::Device device, double utilization) {
 #ifdef EVALCAR_CUDA
   if (device.is_cuda()) {
@@ -242,23 +283,7 @@ CacheBudget cache_budget(c10::Device device, double utilization) {
 #endif
   static_cast<void>(device);
   static_cast<void>(utilization);
-  const auto bytes_of = [](const char* name) {
-    constexpr std::uint64_t kUnknown = std::uint64_t{4} << 30U;
-    const std::string text = proc_value("/proc/meminfo", name);
-    std::uint64_t kib = 0;
-    std::from_chars(text.data(), text.data() + text.size(), kib);
-    return kib == 0 ? kUnknown : kib * 1024;
-  };
-  std::uint64_t available = bytes_of("MemAvailable");
-  std::uint64_t total = bytes_of("MemTotal");
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  std::ifstream used_file("/sys/fs/cgroup/memory.current");
-  std::uint64_t limit = 0;
-  std::uint64_t used = 0;
-  if (limit_file >> limit && used_file >> used) {
-    available = std::min(available, limit - std::min(limit, used));
-    total = std::min(total, limit);
-  }
+  const auto [available, total] = host_memory();
   return {available / 4, total / 4};
 }
 

@@ -30,6 +30,12 @@ struct CacheBudget {
 /// answer.
 CacheBudget cache_budget(c10::Device device, double utilization);
 
+/// Bytes of the machine's memory (and the control group's) that are free or can be freed.
+std::uint64_t free_host_memory();
+/// Bytes of a GPU that are free, less the share that `utilization` leaves to others; 0 where there
+/// is no GPU. Throws c10::Error when the device does not answer.
+std::uint64_t free_device_memory(c10::Device device, double utilization);
+
 /// Cores that this process may run on.
 int usable_cores();
 

@@ -1,23 +1,22 @@
 #include "evaluator/engine/engine.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <exception>
+#include <chrono>
 #include <iterator>
-#include <new>
 #include <optional>
 #include <utility>
 
+#include "evaluator/engine/caught.h"
+#include "evaluator/engine/choices.h"
 #include "evaluator/engine/device.h"
 #include "evaluator/engine/generator.h"
 #include "evaluator/engine/likelihood_scorer.h"
 #include "evaluator/engine/nvml.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
+#include "evaluator/engine/prefetch.h"
 #include "evaluator/engine/requests.h"
 #include "evaluator/engine/width.h"
 #include "evaluator/models/registry.h"
@@ -30,25 +29,6 @@ namespace {
 
 constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
-
-// The one place where libtorch's exceptions end. Whatever thread calls, kernels run on `device`.
-template <typename F>
-auto caught(const char* what, c10::Device device, F&& function) -> decltype(function()) {
-  try {
-    const c10::InferenceMode inference;
-    c10::OptionalDeviceGuard guard;
-    if (!device.is_cpu()) guard.reset_device(device);
-    return std::forward<F>(function)();
-  } catch (const c10::AcceleratorError& error) {
-    return weights::torch_error(what, error.what_without_backtrace(), error.get_error_code());
-  } catch (const c10::Error& error) {
-    return weights::torch_error(what, error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return make_error(ErrorCode::kUnavailable, std::string("out of memory while ") + what);
-  } catch (const std::exception& error) {
-    return make_error(ErrorCode::kInternal, std::string(what) + ": " + error.what());
-  }
-}
 
 bool is_of_device(const Status& status) {
   const auto busy = weights::device_error_prefix(weights::DeviceErrorKind::kDeviceBusy);
@@ -67,55 +47,13 @@ bool is_out_of_memory(const Status& status) {
           message.find("out of the memory") != std::string::npos);
 }
 
-struct AttentionChoice {
-  models::AttentionKind kind = models::AttentionKind::kSdpa;
-  std::string warning;
-};
-
-Result<AttentionChoice> choose_attention(const std::string& name) {
-  if (name.empty() || name == "sdpa") return AttentionChoice{};
-  if (name == "eager") return AttentionChoice{models::AttentionKind::kEager, ""};
-  if (name == "flash_attention_2")
-    return AttentionChoice{models::AttentionKind::kSdpa,
-                           "attn_implementation flash_attention_2 is not a kernel of this program; "
-                           "sdpa runs in its place"};
-  return make_error(
-      ErrorCode::kInvalidArgument,
-      "attn_implementation must be one of [None, 'flash_attention_2', 'sdpa', 'eager'], got " +
-          name);
-}
-
-Result<at::ScalarType> choose_dtype(const std::string& name, const at::Device& device) {
-  if (name.empty() || name == "auto") return device.is_cuda() ? at::kBFloat16 : at::kFloat;
-  if (name == "float32") return at::kFloat;
-  if (name == "bfloat16") return at::kBFloat16;
-  return make_error(ErrorCode::kInvalidArgument,
-                    "dtype \"" + name + "\": expected auto, float32 or bfloat16");
-}
-
-Status check_processor(const vision::ProcessorSettings& processor, const models::ModelInfo& info) {
-  const int tile = processor.anyres ? processor.anyres->tile : 0;
-  if (tile != info.tile)
-    return make_error(ErrorCode::kCorruption,
-                      "the processor cuts squares of " + std::to_string(tile) +
-                          " pixels (0: none), and the model expects " + std::to_string(info.tile));
-  if (processor.patch_size == info.patch_size && processor.merge_size == info.merge &&
-      processor.temporal_patch_size == info.temporal_patch)
-    return {};
-  return make_error(ErrorCode::kCorruption,
-                    "the processor cuts patches of " + std::to_string(processor.patch_size) +
-                        " pixels, " + std::to_string(processor.temporal_patch_size) +
-                        " frames, merged by " + std::to_string(processor.merge_size) +
-                        "; the model expects " + std::to_string(info.patch_size) + ", " +
-                        std::to_string(info.temporal_patch) + ", " + std::to_string(info.merge));
-}
-
 class TorchEngine final : public Engine {
  public:
   TorchEngine(EngineOptions options, ResolvedDevice device, AttentionChoice attention)
       : options_(std::move(options)),
         device_(std::move(device)),
-        attention_(std::move(attention)) {}
+        attention_(std::move(attention)),
+        prefetch_(device_.device, options_.gpu_memory_utilization) {}
 
   Result<LoadedWeights> load(const FileSystem& files, const checkpoint::Plan& plan,
                              const std::string& config_dir, const std::string& dtype,
@@ -127,6 +65,13 @@ class TorchEngine final : public Engine {
     });
     if (!loaded) model_.reset();
     return loaded;
+  }
+
+  Status prefetch(const FileSystem& files, const checkpoint::Plan& plan,
+                  const std::string& config_dir, const std::string& dtype,
+                  std::stop_token stop) override {
+    EVALCAR_ASSIGN_OR_RETURN(const at::ScalarType resolved, resolve_dtype(dtype));
+    return prefetch_.read(files, plan, config_dir, resolved, stop);
   }
 
   Result<RunChoice> choose(const RunOptions& options) override {
@@ -157,29 +102,32 @@ class TorchEngine final : public Engine {
   void unload() override {
     model_.reset();
     arena_.reset();
+    prefetch_.drop(std::chrono::milliseconds(0));
     release_unused_memory(device_.device);
   }
 
  private:
+  Result<at::ScalarType> resolve_dtype(const std::string& name) const {
+    return choose_dtype(name.empty() || name == "auto" ? options_.dtype : name, device_.device);
+  }
+
   Result<LoadedWeights> load_model(
       const FileSystem& files, const checkpoint::Plan& plan, const std::string& config_dir,
       const std::string& dtype_name,
       const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
       const std::stop_token& stop) {
-    const bool own_dtype = !dtype_name.empty() && dtype_name != "auto";
-    EVALCAR_ASSIGN_OR_RETURN(dtype_,
-                             choose_dtype(own_dtype ? dtype_name : options_.dtype, device_.device));
+    EVALCAR_ASSIGN_OR_RETURN(dtype_, resolve_dtype(dtype_name));
     EVALCAR_ASSIGN_OR_RETURN(auto model, models::make_model(files, config_dir));
     const weights::WeightLayout layout = model->layout();
-    EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
-    if (arena_ && !arena_->fits(layout, dtype_, device_.device)) arena_.reset();
-    if (!arena_) arena_.emplace(layout, dtype_, device_.device);
-    const int threads = std::min(kReadingThreads, at::get_num_threads());
-    EVALCAR_ASSIGN_OR_RETURN(const auto report, weights::load(files, plan, layout, assignment,
-                                                              *arena_, threads, on_progress, stop));
-    if (device_.device.is_cpu())
-      arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
-                          cache_budget(device_.device, 0).now);
+    weights::LoadReport report;
+    auto shadow = prefetch_.take(files, plan, layout, dtype_);
+    if (shadow) {  // nothing holds the arena's address but the model, which is bound anew
+      arena_ = std::move(shadow->arena);
+      report = std::move(shadow->report);
+      if (on_progress) on_progress(report.bytes, report.bytes);
+    } else {
+      EVALCAR_ASSIGN_OR_RETURN(report, read_weights(files, plan, layout, on_progress, stop));
+    }
     model->bind(*arena_, attention_.kind);
     model_ = std::move(model);
     const models::ModelInfo& info = model_->info();
@@ -193,7 +141,27 @@ class TorchEngine final : public Engine {
         .warning = std::exchange(attention_.warning, ""),
         .vocab_size = info.vocab,
         .image_token_id = info.image_token_id,
-        .vision_patch_size = static_cast<int>(info.patch_size)};
+        .vision_patch_size = static_cast<int>(info.patch_size),
+        .prefetched = shadow.has_value()};
+  }
+
+  Result<weights::LoadReport> read_weights(
+      const FileSystem& files, const checkpoint::Plan& plan, const weights::WeightLayout& layout,
+      const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+      const std::stop_token& stop) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
+    if (arena_ && !arena_->fits(layout, dtype_, device_.device)) arena_.reset();
+    if (!arena_) {
+      prefetch_.drop(std::chrono::milliseconds(0));  // more than was counted on
+      arena_.emplace(layout, dtype_, device_.device);
+    }
+    const int threads = std::min(kReadingThreads, at::get_num_threads());
+    EVALCAR_ASSIGN_OR_RETURN(auto report, weights::load(files, plan, layout, assignment, *arena_,
+                                                        threads, on_progress, stop));
+    if (device_.device.is_cpu())
+      arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
+                          cache_budget(device_.device, 0).now);
+    return report;
   }
 
   Status run(std::span<const Request> requests, const ImageSource& images,
@@ -210,6 +178,10 @@ class TorchEngine final : public Engine {
       if (!wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
       Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
+      if (!fits && request && gave_way()) {
+        limits = planner_limits();
+        fits = check_fits(request->plan, limits);
+      }
       // No fault of the request's: the whole run waits until others leave it room.
       if (!fits && request && is_of_device(fits)) return fits;
       if (!fits) {
@@ -233,17 +205,27 @@ class TorchEngine final : public Engine {
       std::int64_t largest = 0;
       done = caught("generating", device_.device,
                     [&] { return run_plans(planned, good, limits, largest); });
-      const std::int64_t next = is_out_of_memory(done) ? fitting_.shrink(full_width(), largest) : 0;
-      if (next == 0) break;
+      if (!is_out_of_memory(done)) break;
+      const bool enough = gave_way();
+      const std::int64_t next = enough ? 0 : fitting_.shrink(full_width(), largest);
+      if (!enough && next == 0) break;
       // Everything of the failed attempt is released: what is free now is what there is.
       release_unused_memory(device_.device);
-      if (events.shrunk) events.shrunk(next, done.error().message);
+      if (!enough && events.shrunk) events.shrunk(next, done.error().message);
       std::erase_if(good, [&](std::size_t i) { return answered[i] || !wanted(i); });
       limits = planner_limits();
       limits.rank = 0;  // what is left is all of this rank's
       limits.world_size = 1;
     }
     return done;
+  }
+
+  // What is evaluated goes before what was read ahead: whether memory came back from there.
+  bool gave_way() {
+    constexpr std::chrono::seconds kPatience{2};
+    if (!prefetch_.drop(kPatience)) return false;
+    release_unused_memory(device_.device);
+    return true;
   }
 
   struct Planned {
@@ -377,6 +359,7 @@ class TorchEngine final : public Engine {
   at::ScalarType dtype_ = at::kFloat;
   std::optional<weights::Arena> arena_;
   std::unique_ptr<models::Model> model_;  // null: nothing is resident
+  Prefetch prefetch_;
 };
 
 }  // namespace

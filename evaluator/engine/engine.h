@@ -170,6 +170,7 @@ struct LoadedWeights {
   std::int64_t vocab_size = 0;
   int image_token_id = -1;     ///< config.json's; -1 for a text model
   int vision_patch_size = 14;  ///< pixels per side of a patch of the vision tower
+  bool prefetched = false;     ///< Engine::prefetch() had read them
 
   bool reads_pictures() const { return image_token_id >= 0; }
 };
@@ -190,7 +191,8 @@ struct RunChoice {
   std::string warning;  ///< something asked for was replaced: the first time; empty otherwise
 };
 
-/// One model on one device. One thread at a time. Catches every exception of libtorch at this edge.
+/// One model on one device. One thread at a time, but for prefetch(). Catches every exception of
+/// libtorch at this edge.
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
@@ -206,6 +208,16 @@ class Engine {
       const std::string& dtype,
       const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
       std::stop_token stop) = 0;
+
+  /// Reads the weights that a later load() is expected to ask for, beside what is resident and what
+  /// runs. From any thread; one call at a time. That load() takes them if they are what it would
+  /// read then (same plan, model and dtype, files untouched), and tells the same; any other takes
+  /// no notice. Holds one checkpoint; the last one's memory is given back by the next call, by
+  /// unload(), and where a run needs it. The errors are those of load(); kUnavailable where there
+  /// is no room.
+  virtual Status prefetch(const FileSystem& files, const checkpoint::Plan& plan,
+                          const std::string& config_dir, const std::string& dtype,
+                          std::stop_token stop) = 0;
 
   /// Settles what the next generate() runs with. Resident weights stay. kInvalidArgument, with the
   /// known names, for an attention that is not one of them; kInternal without weights.

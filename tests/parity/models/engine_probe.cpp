@@ -2,11 +2,13 @@
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
 // share_prefixes, patch_size, image_mean, image_std, out_of_memory_from: N (as if packs of N and
-// more sequences did not fit), anyres_folder: DIR (the pictures are of any size, and are cut into
+// more sequences did not fit), out_of_memory_once: true (as if the first pack of all did not fit),
+// anyres_folder: DIR (the pictures are of any size, and are cut into
 // squares by this folder's processor, for patches of patch_size)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]   raw uint8 RGB of the
 //       exact grid;
-//       "runs": [{"folder": DIR, "logits": FILE or null, "unload": bool, "repeat": N,
+//       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,
+//       "prefetch": DIR (after the load), "logits": FILE or null, "unload": bool, "repeat": N,
 //       "cancel_after": N,
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
@@ -14,6 +16,7 @@
 //                               "spans": [[begin, end], …], "continuations": [[token, …], …]}, …]},
 //                               …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
+// "prefetch": "" or what was wrong,
 // "answers": [{tokens, stopped, scores: [[log-likelihood, tokens, greedy], …]}], "order": […],
 // "shrunk": [N, …], "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}. The
 // logits file holds float32 (step, vocab) of request 0, then of request 1, ….
@@ -21,10 +24,12 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "evaluator/engine/engine.h"
 #include "store/base/file_system.h"
@@ -129,6 +134,12 @@ class Probe {
                          "memory, this process has 78.50 GiB memory in use.");
       };
     }
+    if (given.value("out_of_memory_once", false)) {
+      options.before_pack = [first = true](std::int64_t) mutable {
+        TORCH_CHECK_WITH(OutOfMemoryError, !std::exchange(first, false),
+                         "CUDA out of memory. Tried to allocate 2.00 GiB.");
+      };
+    }
     bool logits = false;
     for (const json& run : job_.at("runs"))
       logits = logits || (run.contains("logits") && run["logits"].is_string());
@@ -168,11 +179,16 @@ class Probe {
 
   json run_one(const json& run) {
     json result;
+    if (run.contains("rename")) {
+      const auto names = run["rename"].get<std::vector<std::string>>();
+      std::filesystem::rename(names.at(0), names.at(1));
+    }
     if (run.contains("folder")) {
       auto loaded = load(run["folder"].get<std::string>());
       if (!loaded) return {{"error", error_json(loaded.error())}};
       result["loaded"] = *loaded;
     }
+    if (run.contains("prefetch")) result["prefetch"] = prefetch(run["prefetch"]);
     observed_.clear();
     std::vector<engine::Request> requests;
     for (const json& source : run.at("requests")) {
@@ -206,7 +222,16 @@ class Probe {
                 {"attn_implementation", loaded.attn_implementation},
                 {"warning", loaded.warning},
                 {"vocab_size", loaded.vocab_size},
-                {"image_token_id", loaded.image_token_id}};
+                {"image_token_id", loaded.image_token_id},
+                {"prefetched", loaded.prefetched}};
+  }
+
+  std::string prefetch(const std::string& folder) {
+    const auto plan =
+        evalcar::checkpoint::make_plan(files_, folder, evalcar::checkpoint::WeightsKind::kRegular);
+    if (!plan) return plan.error().message;
+    const Status done = engine_->prefetch(files_, *plan, folder, "auto", {});
+    return done ? "" : done.error().message;
   }
 
   Status generate(const std::vector<engine::Request>& requests, int cancel_after, json& result) {

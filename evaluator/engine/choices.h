@@ -1,0 +1,28 @@
+// What the settings' words mean for an engine.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+#include "evaluator/models/model.h"
+#include "evaluator/vision/prepare.h"
+#include "store/base/result.h"
+
+namespace evalcar::engine {
+
+struct AttentionChoice {
+  models::AttentionKind kind = models::AttentionKind::kSdpa;
+  std::string warning;  ///< another one than asked for runs; empty otherwise
+};
+/// kInvalidArgument, with the known names, for one that is not known. "" is the default.
+Result<AttentionChoice> choose_attention(const std::string& name);
+
+/// kInvalidArgument, with the known names, for one that is not known. "" is "auto".
+Result<at::ScalarType> choose_dtype(const std::string& name, const c10::Device& device);
+
+/// kCorruption where the processor cuts pictures otherwise than the model expects.
+Status check_processor(const vision::ProcessorSettings& processor, const models::ModelInfo& info);
+
+}  // namespace evalcar::engine

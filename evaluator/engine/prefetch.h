@@ -1,0 +1,60 @@
+// The next checkpoint's weights, read while the last one is evaluated.
+//
+// They are read into memory of their own, as a load would read them, and taken by the load that
+// asks for just them. Nothing else depends on it: what cannot be read, does not fit or is not
+// current any more is loaded as ever, and what is computed meanwhile goes before it.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "evaluator/weights/shadow.h"
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::engine {
+
+/// Thread-safe. Holds one checkpoint at most.
+class Prefetch {
+ public:
+  /// `utilization`: the share of a GPU's memory that this process may use.
+  Prefetch(c10::Device device, double utilization) : device_(device), utilization_(utilization) {}
+
+  /// Reads, with a few threads that inherit the caller's priority, and keeps what it read; what was
+  /// kept before goes first, unless it is just that. The errors are those of Engine::load();
+  /// kUnavailable where it does not fit beside what is there, and while another call reads.
+  Status read(const FileSystem& files, const checkpoint::Plan& plan, const std::string& config_dir,
+              at::ScalarType dtype, const std::stop_token& stop);
+
+  /// What is kept, if it is what a load by this plan would read now; then nothing is kept any more.
+  /// What is being read still is not waited for.
+  std::optional<weights::Shadow> take(const FileSystem& files, const checkpoint::Plan& plan,
+                                      const weights::WeightLayout& layout, at::ScalarType dtype);
+
+  /// Gives the memory back, also that of what is being read, which is waited for at most that long,
+  /// and once: its thread may hang. Whether any came back.
+  bool drop(std::chrono::milliseconds patience);
+
+ private:
+  Status check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
+                    const checkpoint::Plan& plan) const;
+
+  const c10::Device device_;
+  const double utilization_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable ended_;
+  bool reading_ = false;
+  bool given_up_ = false;  // of what is being read: it was waited for in vain
+  std::stop_source stop_;  // of what is being read
+  std::optional<weights::Shadow> kept_;
+};
+
+}  // namespace evalcar::engine

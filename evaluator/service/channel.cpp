@@ -42,6 +42,7 @@ void Channel::send(const protocol::Message& message) {
 }
 
 void Channel::enqueue(protocol::Message message) {
+  if (std::holds_alternative<protocol::Prefetch>(message)) return on_urgent_(message);
   const bool urgent = std::holds_alternative<protocol::Cancel>(message) ||
                       std::holds_alternative<protocol::Bye>(message);
   if (urgent) on_urgent_(message);

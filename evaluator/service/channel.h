@@ -17,7 +17,7 @@ namespace evalcar::service {
 
 /// Owns the descriptor. A thread of its own reads lines, so that `cancel`, `bye` and the death of
 /// the agent are seen while a job runs: those reach `on_urgent` at once, on that thread, and are
-/// queued as well.
+/// queued as well. So does `prefetch`, which is of use only then, and is not queued.
 class Channel {
  public:
   /// `fd` is a connected stream socket. `on_urgent` must be thread-safe.

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -27,6 +28,7 @@
 namespace {
 
 constexpr int kUsage = 2;
+constexpr std::chrono::seconds kReadingEnds{1};
 
 struct ServeOptions {
   int fd = -1;
@@ -88,7 +90,10 @@ int serve(const ServeOptions& options) {
                                     clock,
                                     {.prepared = pictures.has_value() ? &*pictures : nullptr,
                                      .shown = shown.has_value() ? &*shown : nullptr});
-  return session.run();
+  const int code = session.run();
+  // A thread that hangs in a read still uses all this: the kernel takes it away under it.
+  if (!session.end_reading(kReadingEnds)) std::_Exit(code);
+  return code;
 }
 
 }  // namespace

@@ -11,10 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "evaluator/service/weights_source.h"
 #include "evaluator/tasks/data_check.h"
 #include "store/base/text.h"
-#include "store/checkpoint/adapter_base.h"
-#include "store/checkpoint/layout.h"
 #include "store/checkpoint/plan.h"
 #include "store/checkpoint/plan_warnings.h"
 
@@ -79,6 +78,9 @@ Session::Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceD
       files_(files, pulse_),
       clock_(clock),
       pictures_(pictures),
+      reader_([this, &files](const protocol::Prefetch& wanted, std::stop_token stop) {
+        return read_ahead(files, wanted, std::move(stop));
+      }),
       channel_(fd, [this](const protocol::Message& message) { on_urgent(message); }) {}
 
 int Session::run() {
@@ -131,6 +133,9 @@ void Session::guarded(const std::string& id, const std::string& stage, F&& job) 
 }
 
 void Session::on_urgent(const protocol::Message& message) {
+  if (const auto* const prefetch = std::get_if<protocol::Prefetch>(&message)) {
+    return reader_.read(*prefetch);
+  }
   const auto* const cancel = std::get_if<protocol::Cancel>(&message);
   if (cancel == nullptr) gone_ = true;  // bye: also for a job that starts after this
   jobs_.with([&](Jobs& jobs) {
@@ -198,7 +203,21 @@ void Session::send_error(const std::string& id, const std::string& stage, const 
                                    .fatal = protocol::is_device_fault(kind)});
 }
 
+// As load_weights() will, but through `files` as they are: a pulse from here would hide that the
+// evaluation hangs.
+Status Session::read_ahead(const FileSystem& files, const protocol::Prefetch& wanted,
+                           std::stop_token stop) const {
+  EVALCAR_ASSIGN_OR_RETURN(const WeightsSource source,
+                           find_weights(files, wanted.dir, wanted.weights, wanted.base_model));
+  EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan, plan_of(files, source));
+  if (stop.stop_requested()) return make_error(ErrorCode::kCancelled, "stopped");
+  return engine_->prefetch(files, plan, source.folders.config, wanted.dtype, std::move(stop));
+}
+
+bool Session::end_reading(std::chrono::milliseconds patience) { return reader_.end(patience); }
+
 void Session::handle(const protocol::Load& load) {
+  reader_.stop();  // its turn has come, or another's has: what is read in the foreground is faster
   const std::stop_token stop = begin(load.id, "loading");
   if (const auto missing = check_data(load); missing.has_value()) {
     end();
@@ -227,33 +246,16 @@ std::optional<protocol::JobError> Session::check_data(const protocol::Load& load
 
 Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::stop_token stop) {
   const MonotonicTime start = clock_.monotonic_now();
-  const auto kind = checkpoint::weights_kind_from_name(load.weights);
-  if (!kind.has_value()) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "weights = \"" + load.weights + "\": expected \"regular\", \"ema\" or \"average\"");
-  }
-  // Most of an adapter's model lies elsewhere, its configuration too.
-  checkpoint::LayoutOptions layout;
-  layout.base_model = load.base_model;
-  if (checkpoint::is_adapter(files_, load.dir)) {
-    EVALCAR_ASSIGN_OR_RETURN(layout.base_model,
-                             checkpoint::adapter_base(files_, load.dir, load.base_model));
-  }
-  EVALCAR_ASSIGN_OR_RETURN(const ModelFolders folders,
-                           find_model_folders(files_, load.dir, layout.base_model,
-                                              [this](const std::string& config_dir) {
-                                                return engine::reads_pictures(files_, config_dir);
-                                              }));
-  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, folders));
-  EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan,
-                           checkpoint::make_plan(files_, load.dir, *kind, layout));
+  EVALCAR_ASSIGN_OR_RETURN(const WeightsSource source,
+                           find_weights(files_, load.dir, load.weights, load.base_model));
+  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, source.folders));
+  EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan, plan_of(files_, source));
   for (const std::string& warning : checkpoint::warnings_of(files_, plan)) {
     std::cerr << "warning: " << printable(warning) << '\n';
   }
   EVALCAR_ASSIGN_OR_RETURN(engine::LoadedWeights weights,
                            engine_->load(
-                               files_, plan, folders.config, load.dtype,
+                               files_, plan, source.folders.config, load.dtype,
                                [&](std::uint64_t done, std::uint64_t total) {
                                  tell(load.id, "loading", "", static_cast<std::int64_t>(done),
                                       static_cast<std::int64_t>(total));
@@ -265,7 +267,8 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
                           .dtype = weights.dtype,
                           .tensors = weights.tensors,
                           .bytes = weights.bytes,
-                          .seconds = seconds_since(clock_, start)};
+                          .seconds = seconds_since(clock_, start),
+                          .prefetched = weights.prefetched};
   if (!weights.warning.empty()) std::cerr << "warning: " << weights.warning << '\n';
   weights_ = std::move(weights);
   model_.emplace(std::move(model));

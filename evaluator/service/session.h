@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "evaluator/engine/engine.h"
+#include "evaluator/service/background_reader.h"
 #include "evaluator/service/channel.h"
 #include "evaluator/service/evaluation.h"
 #include "evaluator/service/pulse.h"
@@ -26,6 +28,9 @@ class Session {
   Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
           const FileSystem& files, const Clock& clock, const KeptPictures& pictures);
   int run();
+  /// Nothing is read ahead any more. False: a read hangs for longer than `patience`. Then neither
+  /// this nor what was passed to it may be destroyed: the process is to be left as it is.
+  bool end_reading(std::chrono::milliseconds patience);
 
  private:
   struct Running {
@@ -56,6 +61,8 @@ class Session {
   /// An error if the data of none of the tasks are there: before the weights, which take long.
   std::optional<protocol::JobError> check_data(const protocol::Load& load) const;
   Result<protocol::Loaded> load_weights(const protocol::Load& load, std::stop_token stop);
+  Status read_ahead(const FileSystem& files, const protocol::Prefetch& wanted,
+                    std::stop_token stop) const;
   void heartbeat(std::stop_token stop);
 
   std::unique_ptr<engine::Engine> engine_;
@@ -69,6 +76,7 @@ class Session {
   KnownAnswers known_;  // of the job that is about to start
   Guarded<Jobs> jobs_;
   std::atomic<bool> gone_ = false;
+  BackgroundReader reader_;
   Channel channel_;  // last: its thread uses the members above
 };
 

@@ -52,6 +52,22 @@ TEST_CASE("a message that arrives in pieces is one message") {
   CHECK(std::get<Load>(message).weights == "ema");
 }
 
+TEST_CASE("a prefetch is heard while nobody receives, and nobody receives it") {
+  Agent agent;
+  std::atomic<bool> heard = false;
+  Channel channel(agent.theirs, [&](const protocol::Message& message) {
+    if (!std::holds_alternative<protocol::Prefetch>(message)) return;
+    heard = std::get<protocol::Prefetch>(message).dir == "/c";
+    heard.notify_all();
+  });
+
+  agent.write(protocol::encode(protocol::Prefetch{.dir = "/c", .weights = "ema"}) + "\n");
+  heard.wait(false);
+  agent.write(protocol::encode(Load{.id = "7", .dir = "/c", .weights = "ema"}) + "\n");
+
+  CHECK(std::holds_alternative<Load>(channel.receive()));
+}
+
 TEST_CASE("a cancel is heard while nobody receives") {
   Agent agent;
   std::atomic<bool> heard = false;

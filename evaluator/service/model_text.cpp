@@ -87,4 +87,20 @@ Result<ModelText> load_model_text(const FileSystem& files, const ModelFolders& f
                    folders.processor,    std::move(sha256),        max_positions};
 }
 
+Status renew_model_text(const FileSystem& files, const ModelFolders& folders,
+                        std::optional<ModelText>& model) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string sha256, hash_model_files(files, folders));
+  if (model.has_value() && model->files_sha256 == sha256) {
+    model->processor_dir = folders.processor;
+    return {};
+  }
+  EVALCAR_ASSIGN_OR_RETURN(ModelText fresh, load_model_text(files, folders));
+  if (fresh.files_sha256 != sha256) {  // it would be taken for what it is not, again and again
+    return make_error(ErrorCode::kUnavailable,
+                      folders.tokenizer + ": the model's files change while they are read");
+  }
+  model.emplace(std::move(fresh));
+  return {};
+}
+
 }  // namespace evalcar::service

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "evaluator/service/generation.h"
@@ -49,5 +50,11 @@ struct ModelText {
 /// beside the config.json that is used: lmms-eval reads the folder that it is given, and one
 /// without that file generates with the defaults.
 Result<ModelText> load_model_text(const FileSystem& files, const ModelFolders& folders);
+
+/// Makes `model` what load_model_text() gives. What is there is kept where the files hold the same,
+/// as they do from checkpoint to checkpoint: a vocabulary takes a second to read, its hash a few
+/// milliseconds. After an error `model` is as it was.
+Status renew_model_text(const FileSystem& files, const ModelFolders& folders,
+                        std::optional<ModelText>& model);
 
 }  // namespace evalcar::service

@@ -248,7 +248,7 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
   const MonotonicTime start = clock_.monotonic_now();
   EVALCAR_ASSIGN_OR_RETURN(const WeightsSource source,
                            find_weights(files_, load.dir, load.weights, load.base_model));
-  EVALCAR_ASSIGN_OR_RETURN(ModelText model, load_model_text(files_, source.folders));
+  EVALCAR_RETURN_IF_ERROR(renew_model_text(files_, source.folders, model_));
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan, plan_of(files_, source));
   for (const std::string& warning : checkpoint::warnings_of(files_, plan)) {
     std::cerr << "warning: " << printable(warning) << '\n';
@@ -271,7 +271,6 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
                           .prefetched = weights.prefetched};
   if (!weights.warning.empty()) std::cerr << "warning: " << weights.warning << '\n';
   weights_ = std::move(weights);
-  model_.emplace(std::move(model));
   return loaded;
 }
 

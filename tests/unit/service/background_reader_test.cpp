@@ -20,7 +20,7 @@ using service::BackgroundReader;
 
 namespace {
 
-constexpr std::chrono::seconds kLong{60};  // a net; nothing here waits for it
+constexpr std::chrono::seconds kLong{20};  // a net; nothing here waits for it
 
 /// What was read, and a read that hangs until it is let go.
 struct Reads {
@@ -80,18 +80,25 @@ TEST_CASE("a stop reaches what is read, and takes what waits") {
 }
 
 TEST_CASE("a newer wish stops what is read") {
+  std::promise<void> begun;
   std::promise<void> stopped;
+  std::promise<void> newer;
   BackgroundReader reader([&](const Prefetch& wanted, std::stop_token stop) -> Status {
-    if (wanted.dir == "/b") return {};
+    if (wanted.dir == "/b") {
+      newer.set_value();
+      return {};
+    }
+    begun.set_value();
     const std::stop_callback told(stop, [&] { stopped.set_value(); });
     stopped.get_future().wait();
     return make_error(ErrorCode::kCancelled, "stopped");
   });
 
   reader.read(of("/a"));
+  begun.get_future().wait();
   reader.read(of("/b"));
 
-  CHECK(reader.end(kLong));
+  CHECK(newer.get_future().wait_for(kLong) == std::future_status::ready);
 }
 
 TEST_CASE("whoever ends is told that a read hangs, and that it came back") {

@@ -1,8 +1,11 @@
 #include "evaluator/service/model_text.h"
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <optional>
 #include <set>
+#include <string>
 
 #include "store/checkpoint/merge_side_files.h"
 #include "tests/unit/support/fake_clock.h"
@@ -18,7 +21,93 @@ namespace {
 Result<bool> yes(const std::string&) { return true; }
 Result<bool> no(const std::string&) { return false; }
 
+/// A model's text files in folders that hold the same.
+struct TextFiles {
+  FakeClock clock;
+  MemoryFileSystem files{clock};
+  std::optional<service::ModelText> model;
+
+  explicit TextFiles(std::initializer_list<std::string> folders) {
+    for (const std::string& folder : folders) {
+      files.put_file(folder + "/config.json", R"({"max_position_embeddings":10})");
+      files.put_file(folder + "/chat_template.jinja", "one");
+      files.put_file(
+          folder + "/tokenizer.json",
+          R"({"added_tokens":[],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},"decoder":{"type":"ByteLevel"},"post_processor":null,"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})");
+    }
+  }
+  /// Renews it from that folder; how often its vocabulary was opened.
+  std::size_t renew(const std::string& folder) {
+    files.reset_calls();
+    const Status done = service::renew_model_text(
+        files, {.config = folder, .tokenizer = folder, .processor = folder}, model);
+    INFO((done.has_value() ? "" : done.error().message));
+    REQUIRE(done.has_value());
+    const auto calls = files.calls();
+    return static_cast<std::size_t>(std::ranges::count_if(calls, [&](const test::Call& call) {
+      return call.operation == "open_readable" && call.path == folder + "/tokenizer.json";
+    }));
+  }
+  std::string prompt() const { return model->chat_template.render({}, false).value(); }
+};
+
 }  // namespace
+
+TEST_CASE("the text files of the next checkpoint are hashed, and read only where they differ") {
+  TextFiles scene({"/a", "/b"});
+  const std::size_t to_read = scene.renew("/a");
+
+  const std::size_t to_hash = scene.renew("/b");
+
+  CHECK(to_hash == 1);
+  CHECK(to_read > to_hash);
+  CHECK(scene.prompt() == "one");
+  CHECK(scene.model->processor_dir == "/b");  // pictures are prepared by the checkpoint's own
+}
+
+TEST_CASE("whichever text file changes is seen") {
+  TextFiles scene({"/a", "/b"});
+  scene.renew("/a");
+
+  SECTION("the template") {
+    scene.files.put_file("/b/chat_template.jinja", "two");
+    scene.renew("/b");
+    CHECK(scene.prompt() == "two");
+  }
+  SECTION("the configuration") {
+    scene.files.put_file("/b/config.json", R"({"max_position_embeddings":20})");
+    scene.renew("/b");
+    CHECK(scene.model->max_positions == 20);
+  }
+  SECTION("the settings of answers") {
+    scene.files.put_file("/b/generation_config.json", R"({"repetition_penalty":1.5})");
+    scene.renew("/b");
+    CHECK(scene.model->generation.repetition_penalty == 1.5);
+  }
+  SECTION("the vocabulary") {
+    std::string text = scene.files.content("/b/tokenizer.json").value();
+    text.replace(text.find(R"("a":0)"), 5, R"("a":0,"b":1)");
+    scene.files.put_file("/b/tokenizer.json", text);
+    scene.renew("/b");
+    CHECK(scene.model->tokenizer.size() == 2);
+  }
+}
+
+TEST_CASE("text files that change while they are read are not taken") {
+  TextFiles scene({"/a"});
+  int vocabularies = 0;
+  scene.files.on_call([&](const test::Call& call) {
+    if (call.operation != "open_readable" || call.path != "/a/tokenizer.json") return;
+    if (++vocabularies == 2) scene.files.put_file("/a/chat_template.jinja", "two");  // hashed once
+  });
+
+  const Status done = service::renew_model_text(
+      scene.files, {.config = "/a", .tokenizer = "/a", .processor = ""}, scene.model);
+
+  REQUIRE_FALSE(done.has_value());
+  CHECK(done.error().code == ErrorCode::kUnavailable);
+  CHECK_FALSE(scene.model.has_value());
+}
 
 TEST_CASE(
     "each group of files comes from the checkpoint where it has them, else from the base model") {

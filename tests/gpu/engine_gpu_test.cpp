@@ -3,7 +3,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <thread>
 
+#include "store/checkpoint/plan.h"
 #include "tests/gpu/prepared_inputs.h"
 
 using namespace evalcar;
@@ -16,10 +19,10 @@ struct Answers {
   std::map<std::size_t, std::vector<float>> logits;  // (steps, vocab) of each request
 };
 
-Answers answer(const PreparedInputs& inputs, const std::string& device, const std::string& dtype,
-               std::int64_t batch_size) {
-  Answers answers;
-  answers.tokens.resize(inputs.cases.size());
+// An engine with the model loaded that writes the scores of what it runs to `answers`.
+std::unique_ptr<engine::Engine> engine_of(const PreparedInputs& inputs, const std::string& device,
+                                          const std::string& dtype, std::int64_t batch_size,
+                                          Answers& answers) {
   auto engine = load_engine(inputs, {.device = device,
                                      .dtype = dtype,
                                      .batch_size = batch_size,
@@ -29,14 +32,27 @@ Answers answer(const PreparedInputs& inputs, const std::string& device, const st
                                        rows.insert(rows.end(), row.begin(), row.end());
                                      }});
   if (!engine.has_value()) FAIL(engine.error().message);
+  return std::move(engine).value();
+}
+
+void run(engine::Engine& engine, const PreparedInputs& inputs, Answers& answers) {
+  answers.tokens.assign(inputs.cases.size(), {});
+  answers.logits.clear();
   engine::RunEvents events;
   events.answered = [&](std::size_t request, const Result<engine::Answer>& given) {
     if (!given.has_value()) FAIL(given.error().message);
     answers.tokens[request] = given->tokens;
   };
   const auto requests = inputs.requests();
-  const Status status = (*engine)->generate(requests, *inputs.images, {}, events, {});
+  const Status status = engine.generate(requests, *inputs.images, {}, events, {});
   if (!status.has_value()) FAIL(status.error().message);
+}
+
+Answers answer(const PreparedInputs& inputs, const std::string& device, const std::string& dtype,
+               std::int64_t batch_size) {
+  Answers answers;
+  const auto engine = engine_of(inputs, device, dtype, batch_size, answers);
+  run(*engine, inputs, answers);
   return answers;
 }
 
@@ -97,4 +113,33 @@ TEST_CASE("the same run on a GPU gives the same bits twice") {
   const Answers second = answer(inputs, device, "bfloat16", 5);
   CHECK(first.tokens == second.tokens);
   CHECK(first.logits == second.logits);
+}
+
+TEST_CASE("weights that were read while a GPU computed give the same bits, then and afterwards") {
+  std::string device;
+  const PreparedInputs inputs = inputs_or_skip(device);
+  const Answers undisturbed = answer(inputs, device, "bfloat16", 5);
+  const RealFileSystem files;
+  const auto plan = checkpoint::make_plan(files, inputs.model, checkpoint::WeightsKind::kRegular);
+  REQUIRE(plan.has_value());
+  Answers answers;
+  const auto engine = engine_of(inputs, device, "bfloat16", 5, answers);
+
+  Status ahead;
+  {
+    const std::jthread reading([&] {
+      for (int i = 0; i < 3 && ahead.has_value(); ++i) {
+        ahead = engine->prefetch(files, *plan, inputs.model, "auto", {});
+      }
+    });
+    run(*engine, inputs, answers);
+  }
+  CHECK((ahead.has_value() ? std::string() : ahead.error().message) == "");
+  CHECK(answers.logits == undisturbed.logits);
+  const auto loaded = engine->load(files, *plan, inputs.model, "auto", {}, {});
+  REQUIRE(loaded.has_value());
+  CHECK(loaded->prefetched);
+  run(*engine, inputs, answers);
+  CHECK(answers.tokens == undisturbed.tokens);
+  CHECK(answers.logits == undisturbed.logits);
 }

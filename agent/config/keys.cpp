@@ -149,6 +149,9 @@ const Key kKeys[] = {
     {"evaluate.keep_resident", "true", "",
      "Keep the evaluator's process between checkpoints; false frees its memory.",
      ASSIGN(evaluate.keep_resident, boolean(v))},
+    {"evaluate.prefetch", "true", "",
+     "Read the next checkpoint's weights while the present one is evaluated, where memory is left.",
+     ASSIGN(evaluate.prefetch, boolean(v))},
     {"evaluate.base_model", "\"\"", "",
      "For checkpoints that lack config or tokenizer, and for adapters: the model's folder, or its "
      "id "

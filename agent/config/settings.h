@@ -59,6 +59,7 @@ struct EvaluateSettings {
   double gpu_memory_utilization = 0;
   bool share_gpu = false;
   bool keep_resident = true;
+  bool prefetch = true;
   std::string compat;
   Policy policy = Policy::kNewestFirst;
   EvalStrategy eval_strategy = EvalStrategy::kSteps;

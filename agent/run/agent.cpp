@@ -36,6 +36,7 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
       obstacles_(around.clock, settings.limits),
+      look_ahead_(around.clock, settings.evaluate, supervisor_),
       program_(identity_of_program(around.files, around.evaluator_program)),
       complaints_(around.clock) {}
 
@@ -68,6 +69,7 @@ void Agent::step() {
   step_job();
   if (exit_code_.has_value()) return;
   if (job_ != nullptr && begins_) make_way();
+  if (job_ != nullptr && begins_) look_ahead();
   if (job_ == nullptr && begins_) start_next();
   write_status(false);
   end_when_quiet();
@@ -162,6 +164,7 @@ void Agent::end_pause() {
 
 void Agent::step_job() {
   for (supervise::JobEvent& event : supervisor_.step()) {
+    look_ahead_.note(event);
     if (job_ != nullptr) job_->take(std::move(event));
   }
   if (job_ == nullptr) return;
@@ -197,6 +200,7 @@ void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
 void Agent::end_job() {
   job_->directory().set_active(std::nullopt);
   job_.reset();
+  look_ahead_.end();
   if (jobs_ != nullptr) jobs_->hurry();
   schedule_again_at_ = job_retry_at_ = around_.clock.monotonic_now();
   write_status(true);
@@ -220,6 +224,11 @@ void Agent::make_way() {
                                      " goes first (evaluate.preempt); the answers are kept");
   if (!yielded.has_value()) return complaints_.take(job_->row().checkpoint, yielded);
   end_job();
+}
+
+void Agent::look_ahead() {
+  const Status told = look_ahead_.step(directories_, next_directory_, job_->row());
+  complaints_.take("the look ahead", told);
 }
 
 void Agent::start_next() {

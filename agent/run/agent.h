@@ -17,6 +17,7 @@
 #include "agent/run/directories.h"
 #include "agent/run/job.h"
 #include "agent/run/job_list.h"
+#include "agent/run/look_ahead.h"
 #include "agent/run/obstacles.h"
 #include "agent/supervise/supervisor.h"
 
@@ -73,6 +74,7 @@ class Agent {
   Result<OutputDirectory*> open_directory(const std::string& path);
   void step_job();
   void make_way();
+  void look_ahead();
   void start_next();
   Status try_start(OutputDirectory& directory, bool& started);
   void complete_one();
@@ -105,6 +107,7 @@ class Agent {
   MonotonicTime newer_asked_at_{};     ///< when the rows were last asked for a newer checkpoint
   MonotonicTime job_retry_at_{};
   Obstacles obstacles_;
+  LookAhead look_ahead_;
   bool begins_ = true;              ///< begin_no_more() was not called
   std::string program_;             ///< identity_of_program() of what was started, or will be
   std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete

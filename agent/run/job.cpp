@@ -112,9 +112,9 @@ Status Job::record_loaded() {
       directory_.store().record_loaded(row_.id, loaded_->weights_sha256, loaded_->dtype));
   const protocol::Loaded loaded = *std::exchange(loaded_, std::nullopt);
   weights_sha256_ = loaded.weights_sha256;
-  spdlog::info("{}: {} tensors, {} in {:.1f} s, weights {}…", title(row_), loaded.tensors,
+  spdlog::info("{}: {} tensors, {} in {:.1f} s{}, weights {}…", title(row_), loaded.tensors,
                config::format_bytes(loaded.bytes), loaded.seconds,
-               loaded.weights_sha256.substr(0, 12));
+               loaded.prefetched ? " (read ahead)" : "", loaded.weights_sha256.substr(0, 12));
   if (!outcome.differs.empty()) {
     supervisor_.cancel();
     fail({std::string(error_code_name(ErrorCode::kUnavailable)), "loading", outcome.differs});

@@ -156,6 +156,15 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   return std::optional(taken->second);
 }
 
+std::string Leases::dir_of(const state::Evaluation& row) const {
+  if (row.lease_path.empty()) return "";
+  const std::string own = stage_.own(row.lease_path);
+  if (!own.empty()) return stage_.holds(own) ? own : "";
+  const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  const bool seen = kind.has_value() && view_.complete.contains({row.step, *kind});
+  return seen ? row.checkpoint_path : "";
+}
+
 void Leases::release(const state::Evaluation& row) {
   const auto held = held_.find(row.id);
   const std::string dir = held != held_.end() ? held->second.dir : row.lease_path;

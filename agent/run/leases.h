@@ -30,6 +30,9 @@ class Leases {
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
   /// why.
   Result<std::optional<stage::Lease>> of(const state::Evaluation& row);
+  /// The folder from which an evaluation would be read now; "": it holds no lease that is there.
+  /// Changes nothing, and does not ask whether the files are the ones that were leased.
+  std::string dir_of(const state::Evaluation& row) const;
   /// Gives the lease back, unless another evaluation of the same weights holds it too, averages to
   /// come need it, or it is kept as one of the best.
   void release(const state::Evaluation& row);

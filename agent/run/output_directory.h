@@ -72,6 +72,8 @@ class OutputDirectory : private DirectoryParts {
   Result<std::optional<stage::Lease>> lease_of(const state::Evaluation& row) {
     return leases_.of(row);
   }
+  /// As Leases::dir_of.
+  std::string leased_at(const state::Evaluation& row) const { return leases_.dir_of(row); }
   /// Gives the lease back, or lets it be ranked first.
   void release(const state::Evaluation& row) {
     best_.look_again();

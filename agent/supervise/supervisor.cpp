@@ -81,6 +81,11 @@ void Supervisor::evaluate(std::vector<protocol::Answered> known) {
   evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings, job_.measured, job_.interim_at});
 }
 
+void Supervisor::prefetch(const protocol::Prefetch& next) {
+  assert(state_ == State::kEvaluating);
+  evaluator_->send(next);
+}
+
 void Supervisor::cancel() {
   if (state_ == State::kIdle || state_ == State::kCancelling) return;
   evaluator_->send(protocol::Cancel{job_.load.id});

@@ -62,6 +62,10 @@ class Supervisor {
   void begin(Job job);
   /// After JobLoaded: what is known already, and go.
   void evaluate(std::vector<protocol::Answered> known);
+  /// The job is being evaluated.
+  bool evaluating() const { return state_ == State::kEvaluating; }
+  /// While evaluating(): what will be loaded next, as far as is known. No event answers it.
+  void prefetch(const protocol::Prefetch& next);
   /// Drops the job: no further event comes for it.
   void cancel();
   /// Takes what the evaluator said and looks at the clock.

@@ -118,7 +118,9 @@ def interim_value(sha256, task, documents):
 class Fake:
     def __init__(self, fd):
         self.socket = socket.socket(fileno=fd)
-        self.lines = self.socket.makefile("r", encoding="utf-8")
+        self.unread = b""
+        self.taken_back = set()
+        self.prefetched = None
         self.lock = threading.Lock()
         self.sha256 = self.step = ""
         self.answered = {}
@@ -133,9 +135,21 @@ class Fake:
             with open(settings()["log"], "a") as file:
                 file.write(" ".join(str(word) for word in words) + "\n")
 
+    def next_message(self, wait=True):
+        """The agent's next message; None: there is none yet. Its end is a bye."""
+        while b"\n" not in self.unread:
+            if not wait and not select.select([self.socket], [], [], 0)[0]:
+                return None
+            data = self.socket.recv(1 << 20)
+            if not data:
+                return {"type": "bye"}
+            self.unread += data
+        line, self.unread = self.unread.split(b"\n", 1)
+        return json.loads(line)
+
     def serve(self):
-        for line in self.lines:
-            message = json.loads(line)
+        while True:
+            message = self.next_message()
             kind = message["type"]
             if kind == "hello":
                 self.send(type="hello", protocol=settings().get("protocol", 4), version="fake", device="cpu",
@@ -147,8 +161,15 @@ class Fake:
                 self.answered[(message["task"], message["fingerprint"], message["doc_id"])] = message["text"]
             elif kind == "evaluate":
                 self.evaluate(message)
+            elif kind == "prefetch":
+                self.prefetch(message)
             elif kind == "bye":
                 return
+
+    def prefetch(self, message):
+        """Reads nothing: it is enough that a load of the same says so."""
+        self.prefetched = {key: message[key] for key in ("dir", "weights", "dtype", "base_model")}
+        self.log("prefetch", os.path.basename(message["dir"]), message["weights"], message["dtype"], message["base_model"])
 
     def load(self, message):
         wanted = (message.get("settings") or {}).get("tasks", [])
@@ -178,8 +199,10 @@ class Fake:
                       retryable=False, fatal=False)
             return
         self.sha256 = json.loads(done.stdout)["weights_sha256"]
+        prefetched = self.prefetched is not None and all(message[key] == value for key, value in self.prefetched.items())
+        self.prefetched = None
         self.send(type="loaded", id=message["id"], weights_sha256=self.sha256, architecture="fake", dtype="float32",
-                  tensors=1, bytes=1, seconds=0.1)
+                  tensors=1, bytes=1, seconds=0.1, prefetched=prefetched)
 
     def evaluate(self, message):
         job = message["id"]
@@ -230,14 +253,16 @@ class Fake:
         self.log("result", self.sha256[:12])
 
     def cancelled(self, job):
-        """Whether the agent has taken this job back. Nothing else comes while one runs."""
-        if not select.select([self.socket], [], [], 0)[0]:
-            return False
-        message = json.loads(self.lines.readline() or '{"type": "bye"}')
-        if message["type"] == "bye":
-            os._exit(0)
-        self.log("cancelled", message["id"])
-        return message["type"] == "cancel" and message["id"] == job
+        """Whether the agent has taken this job back. What is next comes, too, while one runs."""
+        while message := self.next_message(wait=False):
+            if message["type"] == "bye":
+                os._exit(0)
+            elif message["type"] == "prefetch":
+                self.prefetch(message)
+            else:
+                self.log("cancelled", message["id"])
+                self.taken_back.add(message["id"])
+        return job in self.taken_back
 
     def interim_score(self, task, documents, samples):
         metric = {"name": "anls", "filter": "none", "value": interim_value(self.sha256, task, documents), "stderr": 0.05,
@@ -270,6 +295,7 @@ class Fake:
             time.sleep(1000)
         elif act["do"] == "wait":
             while not os.path.exists(act["until"]):
+                self.cancelled(job)
                 time.sleep(0.01)
         elif act["do"] == "beat":
             while True:

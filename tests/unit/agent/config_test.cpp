@@ -43,6 +43,7 @@ TEST_CASE("without a file every key has its documented default") {
   CHECK(s.evaluate.policy == Policy::kNewestFirst);
   CHECK(s.evaluate.weights == std::vector<std::string>{"regular", "ema"});
   CHECK(s.evaluate.bootstrap_iters == 100000);
+  CHECK(s.evaluate.prefetch);
   CHECK_FALSE(s.evaluate.limit.has_value());
   CHECK(s.publish.link_in_checkpoint == LinkInCheckpoint::kAuto);
   CHECK_FALSE(s.limits.min_free.has_value());
@@ -96,6 +97,7 @@ TEST_CASE("a bad value names the line, what was seen and what was expected") {
     CHECK(contains(problem_of("[evaluate]\nanytime = [\"" + std::string(part) + "\"]\n"), "10%"));
   }
   CHECK(contains(problem_of("[evaluate]\ndevice = \"gpu\"\n"), "\"cuda:N\""));
+  CHECK(contains(problem_of("[evaluate]\nprefetch = \"auto\"\n"), "evaluate.prefetch"));
   CHECK(contains(problem_of("[evaluate]\nweights = []\n"), "\"regular\" and \"ema\""));
   CHECK(contains(problem_of("[evaluate]\ntasks = [1, 2]\n"), "not understood"));
   CHECK(contains(problem_of("[watch]\npattern = \"ck\"\n"), "exactly one {step}"));

@@ -227,6 +227,21 @@ TEST_CASE("an evaluation that failed is neither read ahead nor measured beside a
   CHECK(w.told() == Names{"10-1-regular"});
 }
 
+TEST_CASE("a process that ends without having been told keeps nothing from being read ahead") {
+  Ahead w;
+  w.settings.limits.attempts = 100;
+  w.save(5);
+  w.begin();
+  w.turns(4);
+  w.settings.limits.retry_delay = seconds(1000);
+  w.die("signal 9 (Killed)", 9);
+  w.save_all({10, 15});
+  w.turns(6);
+
+  CHECK(w.loads() == Names{"5-1-regular", "10-1-regular"});
+  CHECK(w.told() == Names{"15-1-regular"});
+}
+
 TEST_CASE("nothing is read ahead any more once memory ran out over it, or two processes ended") {
   Ahead w;
   w.settings.limits.attempts = 100;
@@ -240,6 +255,9 @@ TEST_CASE("nothing is read ahead any more once memory ran out over it, or two pr
     w.die("signal 9 (Killed)", 9);
     w.turns(6);
     REQUIRE(w.loads().size() == 2);
+    w.finish();
+    w.turns(6);
+    REQUIRE(w.loads().size() == 3);
     CHECK(w.told() == Names{"10-1-regular"});
   }
   SECTION("two in a row") {

@@ -74,6 +74,8 @@ def test_backfill_brings_back_what_latest_gave_up_but_not_what_was_cancelled(ben
     sidecar.wait_for(lambda s: s.states().get((10, "regular"), [""])[0] == "superseded", what="that 10 is given up")
     sidecar.wait_for(lambda s: s.states().get((15, "regular"), [""])[0] == "evaluating", what="the newest")
     (cancelled,) = sidecar.query("SELECT evaluation_id FROM evaluations WHERE step = 15")[0]
+    sidecar.wait_for(lambda s: len(bench.heard("batch")) == len(bench.heard("load ")), what="that it is at work")
+    time.sleep(0.2)  # so that it has begun its first document, which takes ten minutes
     bench.tell()
     assert subprocess.run([bench.evalcar, "cancel", str(cancelled), "--db", str(sidecar.database)]).returncode == 0
 

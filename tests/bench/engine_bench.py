@@ -2,7 +2,7 @@
 
     build/venv/bin/python tests/bench/engine_bench.py [--work G1,L2] [--repeat 5] [--record tests/bench/RESULTS.md]
 
-    G1  greedy text, one request at a time, two sizes, weights     transformers.generate
+    G1  greedy text, one request at a time, two sizes, weights     transformers.generate; llama.cpp
         stored in bfloat16 or in float32
     G2  64 requests of mixed lengths in one go (--requests)        transformers.generate, best batch size, longest first
     G3  unique pages of about 2,000 picture tokens, short answers  transformers.generate, best batch size
@@ -21,10 +21,12 @@ whole work once before their first timed turn. In C1 and C2 everything is: start
 peer does not score). The peer's batch size is the fastest of a sweep over the whole work. Cells that we lose
 are printed like the others; an aim is "reach on the CPU" of the project's plan.
 
-Not there as peers: llama.cpp's Python package has no wheel for this platform, only sources; vLLM has no wheel for the CPU.
+llama.cpp is the wheel xllamacpp (AVX2 code; llama-cpp-python is on PyPI as sources alone), with weights and cache in float32: its bfloat16
+rounds what is multiplied, too, which is other work. vLLM is no peer: its wheel for the CPU asks for torch 2.13.0+cpu, which is not on PyPI.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -94,33 +96,39 @@ def sweep(peer, batches, notes, **how):
     return best, answers[best]
 
 
-def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False):
-    """The cells of one scene: the engine against transformers, with `once` also against one row a context."""
-    with tempfile.TemporaryDirectory(prefix="engine-bench-") as made:
+def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False, llama_cpp_aim=None):
+    """The cells of one scene: the engine against transformers, with `once` also against one row a context, and with an aim for it
+    against llama.cpp."""
+    with tempfile.TemporaryDirectory(prefix="engine-bench-") as made, contextlib.ExitStack() as peers:
         folder = pathlib.Path(made)
         work = write(folder, *parameters)
         batches = json.loads((folder / "scene.json").read_text())["batches"]
-        with engine_sides.Transformers(folder, args.threads) as peer:
-            cell = Cell(name, work, timed, "", aim)
-            best, expected = sweep(peer, batches, cell.notes)
-            cell.peer = f"transformers, batch {best}"
-            cells = [(cell, best, {}, expected)]
-            if once:
-                other = Cell(f"{name}, one row a context", work, timed, "", None)
-                best, expected = sweep(peer, batches, other.notes, once=True)
-                other.peer = f"transformers, batch {best}, lm-eval's logits_cache"
-                cells.append((other, best, {"once": True}, expected))
-            got, _ = engine_sides.run_engine(folder, args.bin_dir, args.threads)
-            for each, _, _, answers in cells:
-                each.of, each.equal = len(got), sum(engine_sides.same(a, b) for a, b in zip(got, answers, strict=True))
-                each.notes += [f"answer {i}: {a}, {each.peer}: {b}" for i, (a, b) in enumerate(zip(got, answers, strict=True))
-                               if not engine_sides.same(a, b)][:3]  # fmt: skip
-            for _ in range(args.repeat):  # in turns, so that a busy machine is busy for both
-                seconds = engine_sides.run_engine(folder, args.bin_dir, args.threads)[1]
-                for each, batch, how, _ in cells:
-                    each.ours.append(seconds)
-                    each.theirs.append(peer.run(batch, **how)[1])
-    return [each for each, _, _, _ in cells]
+        sides = []  # (cell, its peer, how that is asked, its answers)
+
+        def add(peer, other, cell_name, cell_aim, words, **how):
+            cell = Cell(cell_name, work, timed, "", cell_aim)
+            best, answers = sweep(peer, other, cell.notes, **how)
+            cell.peer = words.format(best)
+            sides.append((cell, peer, {"batch": best, **how}, answers))
+
+        transformers = peers.enter_context(engine_sides.Peer(folder, args.threads))
+        add(transformers, batches, name, aim, "transformers, batch {}")
+        if once:
+            add(transformers, batches, f"{name}, one row a context", None, "transformers, batch {}, lm-eval's logits_cache", once=True)
+        if llama_cpp_aim:
+            llama_cpp = peers.enter_context(engine_sides.Peer(folder, args.threads, HERE.parent / "engine_llama_cpp.py"))
+            add(llama_cpp, [1], f"{name}, llama.cpp", llama_cpp_aim, "llama.cpp (xllamacpp), float32")
+        got, _ = engine_sides.run_engine(folder, args.bin_dir, args.threads)
+        for cell, _, _, answers in sides:
+            cell.of, cell.equal = len(got), sum(engine_sides.same(a, b) for a, b in zip(got, answers, strict=True))
+            cell.notes += [f"answer {i}: {a}, {cell.peer}: {b}" for i, (a, b) in enumerate(zip(got, answers, strict=True))
+                           if not engine_sides.same(a, b)][:3]  # fmt: skip
+        for _ in range(args.repeat):  # in turns, so that a busy machine is busy for all
+            seconds = engine_sides.run_engine(folder, args.bin_dir, args.threads)[1]
+            for cell, peer, how, _ in sides:
+                cell.ours.append(seconds)
+                cell.theirs.append(peer.run(**how)[1])
+    return [cell for cell, *_ in sides]
 
 
 def g1(args):
@@ -129,7 +137,8 @@ def g1(args):
     else:
         works = [("G1 0.05 B", 3, "0.05B", 3, 64), ("G1 0.2 B", 1.5, "0.2B", 2, 32)]
     return [cell for name, aim, size, prompts, steps in works for stored in ("bfloat16", "float32")
-            for cell in compare(args, f"{name}, {stored}", aim, engine_scenes.one_at_a_time, size, prompts, steps, args.seed, stored)]  # fmt: skip
+            for cell in compare(args, f"{name}, {stored}", aim, engine_scenes.one_at_a_time, size, prompts, steps, args.seed, stored,
+                                llama_cpp_aim=1.1)]  # fmt: skip
 
 
 def g2(args):
@@ -224,7 +233,7 @@ def machine():
     """What the figures hold for, in a line."""
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "lmms_eval"))
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "lmms_eval", "xllamacpp"))
     return f"{os.cpu_count()} cores of {cpu}, {memory:.0f} GiB, Linux {platform.release()}; Python {platform.python_version()}, {packages}"
 
 

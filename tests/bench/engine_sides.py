@@ -18,17 +18,18 @@ HERE = pathlib.Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "fixtures"))
 
 
-class Transformers:
-    """The peer's process. In a `with` it ends in the end."""
+class Peer:
+    """A peer's process: `program` as this file describes itself. In a `with` it ends in the end."""
 
-    def __init__(self, folder, threads):
-        self.process = subprocess.Popen([sys.executable, str(HERE), str(folder), str(threads)], stdin=subprocess.PIPE,
+    def __init__(self, folder, threads, program=HERE):
+        self.process = subprocess.Popen([sys.executable, str(program), str(folder), str(threads)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)  # fmt: skip
+        self.program = program
         self.read()  # it is ready
 
     def read(self):
         line = self.process.stdout.readline()
-        assert line, f"transformers' side ended with {self.process.wait()}"
+        assert line, f"{self.program.name} ended with {self.process.wait()}"
         return json.loads(line)
 
     def run(self, batch, **how):

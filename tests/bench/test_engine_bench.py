@@ -14,7 +14,7 @@ import results_file  # noqa: E402
 
 def test_small_models_answer_as_transformers_does_and_figures_are_printed(bin_dir, tmp_path, capsys):
     record = tmp_path / "RESULTS.md"
-    works = ["G2", "G4", "L1"]
+    works = ["G1", "G2", "G4", "L1"]
     arguments = ["--bin-dir", str(bin_dir), "--small", "--repeat", "1", "--work", ",".join(works), "--record", str(record)]
 
     assert engine_bench.main(arguments) == 0

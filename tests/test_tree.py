@@ -1,9 +1,12 @@
 """The tree keeps its own rules: every test file is built, nothing new lies at the top."""
 
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 
+import pytest
 import record
 
 
@@ -26,6 +29,19 @@ def test_every_cpp_test_and_probe_is_in_the_build(source_dir, build_dir):
     ]
 
     assert missing == [], "in no CMakeLists.txt"
+
+
+def test_where_there_is_a_cuda_compiler_every_kernel_is_compiled_for_both_generations(source_dir, build_dir):
+    """CMake builds for the CPU alone, quietly, where it finds none."""
+    if not shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin"):
+        pytest.skip("no CUDA compiler on this machine")
+    commands = {command["file"]: command["command"] for command in json.loads((build_dir / "compile_commands.json").read_text())}
+    kernels = [str(source_dir / name) for name in tracked(source_dir) if name.endswith(".cu")]
+
+    wanted = ("arch=compute_80,code=[sm_80]", "arch=compute_90,code=[compute_90,sm_90]")
+    lacking = {kernel: [each for each in wanted if each not in commands.get(kernel, "")] for kernel in kernels}
+
+    assert kernels and all(not each for each in lacking.values()), lacking
 
 
 def test_every_fuzz_target_is_in_the_build(source_dir):

@@ -1,8 +1,14 @@
 """The functions of ./dev, one by one, with stand-ins for the tools."""
 
+import re
 import subprocess
 
 import pytest
+
+# Which package of Debian 12 and Ubuntu 24.04 brings a program that tests ask for with need(…).
+PACKAGE_OF = {"strace": "strace", "bindfs": "bindfs", "unshare": "util-linux", "setpriv": "util-linux", "prlimit": "util-linux",
+              "mountpoint": "util-linux", "losetup": "mount", "mkfs.ext4": "e2fsprogs", "systemd-analyze": "systemd", "ip": "iproute2",
+              "sqlite3": "sqlite3", "gcc": "g++"}  # fmt: skip
 
 
 def call(source_dir, script):
@@ -40,5 +46,18 @@ def test_the_tests_bring_a_browser_where_the_system_has_a_package_of_one(source_
     script = f'{nothing_installed}packages="$fault_packages $(browser_packages {release})"\nmissing_packages\n'
     done = call(source_dir, script)
 
-    assert done.stdout.split() == ["strace", "bindfs", "util-linux", *expected], done.stderr
+    assert done.stdout.split() == ["strace", "bindfs", "util-linux", "mount", "iproute2", "e2fsprogs", "systemd", *expected], done.stderr
     assert "$(browser_packages)" in (source_dir / "dev").read_text().split("main() {")[1]
+
+
+def test_each_program_that_a_fault_test_needs_comes_with_a_package(source_dir):
+    """Else its rows are skipped on a bare machine, and nobody notices."""
+    needed = {"ip"}  # asked for by running it
+    for path in (source_dir / "tests" / "faults").glob("*.py"):
+        for words in re.findall(r"\bneed\(([^)]*)\)", path.read_text()):
+            needed.update(re.findall(r'"([^"]+)"', words))
+    done = call(source_dir, 'echo "$packages $fault_packages"')
+    installed = set(done.stdout.split()[::2])
+
+    assert {"systemd-analyze", "mkfs.ext4", "strace"} <= needed
+    assert {program: PACKAGE_OF.get(program) for program in needed if PACKAGE_OF.get(program) not in installed} == {}

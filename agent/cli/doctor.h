@@ -69,14 +69,6 @@ Findings judge_gpu(const GpuFacts& gpu, bool share_gpu);
 /// is named (the first of "auto" and "cuda") and, with more than one, on those behind it.
 bool runs_on(const std::string& device, std::int64_t num_gpus, const std::string& gpu);
 
-/// The name of a file system by its magic number ("ext4", "NFS"; "" if it is not known), and
-/// whether it is one of a network.
-struct FileSystemKind {
-  std::string_view name;
-  bool is_network = false;
-};
-FileSystemKind file_system_kind(std::uint64_t magic);
-
 /// Whether the trainer's saves meet evaluate.eval_steps. `save_steps`: 0 = not known.
 Finding judge_steps(std::int64_t eval_steps, std::int64_t save_steps);
 

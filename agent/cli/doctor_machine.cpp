@@ -3,13 +3,13 @@
 #include <sys/timex.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "agent/cli/doctor.h"
 #include "agent/supervise/child_environment.h"
 #include "agent/supervise/child_process.h"
+#include "store/base/file_system_kind.h"
 #include "store/state/location.h"
 
 namespace evalcar::cli {
@@ -19,26 +19,6 @@ using Level = Finding::Level;
 
 constexpr std::uint64_t kLeastStateBytes = std::uint64_t{64} << 20U;
 constexpr std::uint64_t kFewWatches = 1024;
-
-struct NamedType {
-  std::uint64_t magic;
-  FileSystemKind kind;
-};
-// linux/magic.h, and the file systems' own headers.
-constexpr std::array<NamedType, 25> kTypes = {
-    {{0xEF53, {"ext4", false}},        {0x58465342, {"XFS", false}},
-     {0x9123683E, {"Btrfs", false}},   {0x01021994, {"tmpfs", false}},
-     {0x794C7630, {"overlay", false}}, {0x2FC12FC1, {"ZFS", false}},
-     {0xF2F52010, {"F2FS", false}},    {0xCA451A4E, {"bcachefs", false}},
-     {0x6969, {"NFS", true}},          {0x517B, {"SMB", true}},
-     {0xFF534D42, {"CIFS", true}},     {0xFE534D42, {"SMB2", true}},
-     {0x0BD00BD0, {"Lustre", true}},   {0x47504653, {"GPFS", true}},
-     {0x00C36400, {"Ceph", true}},     {0x5346414F, {"AFS", true}},
-     {0x6B414653, {"AFS", true}},      {0x19830326, {"BeeGFS", true}},
-     {0x73757245, {"Coda", true}},     {0x564C, {"NCP", true}},
-     {0x20030528, {"OrangeFS", true}}, {0x18031977, {"WekaFS", true}},
-     {0x01021997, {"9p", true}},       {0x6A656A63, {"virtiofs", true}},
-     {0x65735546, {"FUSE", true}}}};
 
 std::optional<std::uint64_t> number_in(const FileSystem& files, const std::string& path) {
   const auto text = read_file(files, path, 64);
@@ -60,16 +40,14 @@ Finding check_state_directory(FileSystem& files, const config::StoreSettings& st
     return {"state directory", Level::kProblem, errno_error("write", dir, errno).message, mend};
   }
   const FileSystemKind kind = file_system_kind(files.file_system_type(dir).value_or(0));
-  if (kind.is_network && kind.name != "FUSE") {
-    const std::string text =
-        dir + ": is on " + std::string(kind.name) + ", where SQLite can lose data";
+  if (!kind.can_hold_database()) {  // as the store refuses it
+    const std::string text = dir + ": is on " + kind.name + ", where SQLite can lose data";
     const bool forced = store.allow_network_file_system;
     return {"state directory", forced ? Level::kWarning : Level::kProblem,
             text + (forced ? "; store.allow_network_file_system allows it" : ""), mend};
   }
   const std::uint64_t free = files.free_bytes(dir).value_or(0);
-  std::string text = dir + ": " + config::format_bytes(free) + " free";
-  if (!kind.name.empty()) text += " on " + std::string(kind.name);
+  const std::string text = dir + ": " + config::format_bytes(free) + " free on " + kind.name;
   if (free < kLeastStateBytes) {
     return {"state directory", Level::kProblem, text, "make room, or " + mend};
   }
@@ -142,11 +120,6 @@ Finding check_rank_variables() {
 }
 
 }  // namespace
-
-FileSystemKind file_system_kind(std::uint64_t magic) {
-  const auto found = std::ranges::find(kTypes, magic & 0xFFFFFFFFU, &NamedType::magic);
-  return found == kTypes.end() ? FileSystemKind{} : found->kind;
-}
 
 Findings check_machine(FileSystem& files, const Clock& clock, const config::StoreSettings& store) {
   return {check_state_directory(files, store), check_inotify(files), check_clock(clock),

@@ -9,6 +9,7 @@
 
 #include "agent/cli/doctor.h"
 #include "agent/run/home_move.h"
+#include "store/base/file_system_kind.h"
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/top_numbers.h"
 
@@ -41,11 +42,9 @@ Finding check_type(const FileSystem& files, const config::Settings& settings,
   const auto magic = files.file_system_type(dir);
   if (!magic.has_value()) return {"file system", Level::kProblem, magic.error().message, ""};
   const FileSystemKind kind = file_system_kind(*magic);
-  const std::string name =
-      kind.name.empty() ? "of a type that is not known" : std::string(kind.name);
-  if (!kind.is_network) return {"file system", Level::kOk, dir + ": " + name};
+  if (kind.local) return {"file system", Level::kOk, dir + ": " + kind.name};
   return {"file system", Level::kOk,
-          dir + ": " + name + ", which tells of no changes: it is looked at every " +
+          dir + ": " + kind.name + ", where changes may give no notice: it is looked at every " +
               std::to_string(settings.watch.poll_interval.count() / 1000) +
               " s "
               "(watch.poll_interval)"};

@@ -14,7 +14,8 @@ struct Known {
   bool local;
 };
 
-constexpr std::array<Known, 35> kKnown = {{
+// virtiofs answers with FUSE's number; "fakeowner" is how Docker Desktop shows a host's folder.
+constexpr std::array<Known, 36> kKnown = {{
     {0xEF53, "ext4", true},         {0x58465342, "XFS", true},    {0x9123683E, "Btrfs", true},
     {0x01021994, "tmpfs", true},    {0x858458F6, "ramfs", true},  {0x794C7630, "overlay", true},
     {0x2FC12FC1, "ZFS", true},      {0xF2F52010, "F2FS", true},   {0xCA451A4E, "bcachefs", true},
@@ -26,7 +27,7 @@ constexpr std::array<Known, 35> kKnown = {{
     {0x5346414F, "AFS", false},     {0x6B414653, "AFS", false},   {0x19830326, "BeeGFS", false},
     {0x73757245, "Coda", false},    {0x564C, "NCP", false},       {0x20030528, "OrangeFS", false},
     {0x18031977, "WekaFS", false},  {0x01021997, "9p", false},    {0x7461636F, "OCFS2", false},
-    {0x01161970, "GFS2", false},    {0xAAD7AAEA, "PanFS", false},
+    {0x01161970, "GFS2", false},    {0xAAD7AAEA, "PanFS", false}, {0x6A656A63, "fakeowner", false},
 }};
 
 }  // namespace
@@ -35,10 +36,10 @@ FileSystemKind file_system_kind(std::uint64_t type) {
   const std::uint64_t magic = type & 0xFFFFFFFFU;  // a signed long on some machines
   const auto* const found = std::find_if(
       kKnown.begin(), kKnown.end(), [magic](const Known& known) { return known.type == magic; });
-  if (found != kKnown.end()) return {std::string(found->name), found->local};
+  if (found != kKnown.end()) return {std::string(found->name), found->local, true};
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "type 0x%llx", static_cast<unsigned long long>(magic));
-  return {text.data(), false};
+  return {.name = text.data()};
 }
 
 }  // namespace evalcar

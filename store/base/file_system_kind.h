@@ -1,4 +1,4 @@
-// What statfs says of a file system, as far as a watcher must know it.
+// What statfs says of a file system, as far as a watcher and a database must know it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,11 @@ struct FileSystemKind {
   /// now, and a call comes back. Of a network file system, of FUSE and of what is not known, none
   /// of that holds.
   bool local = false;
+  bool known = false;  ///< false: `name` is only its number
+
+  /// Whether SQLite's locks and shared memory can be trusted there. Of a type that is not known
+  /// nothing speaks against it.
+  [[nodiscard]] bool can_hold_database() const { return local || !known; }
 };
 
 /// By the f_type of statfs (FileSystem::file_system_type): linux/magic.h, and for what lives

@@ -22,7 +22,7 @@ namespace {
 Status refuse_network_file_system(const FileSystem& files, const std::string& folder) {
   EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t type, files.file_system_type(folder));
   const FileSystemKind kind = file_system_kind(type);
-  if (kind.local || kind.name.starts_with("type ")) return {};  // not known: nothing against it
+  if (kind.can_hold_database()) return {};
   return make_error(ErrorCode::kUnsupported,
                     folder + ": is on a network file system (" + kind.name +
                         "), where SQLite can lose data; set [store] path to a local disk, e.g. "

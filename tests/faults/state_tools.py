@@ -126,7 +126,7 @@ def fill(folder):
 # A disk that misbehaves while the file FAULT_SWITCH names exists, for paths that hold FAULT_PATH ("…$": end so). FAULT_CALLS: which calls;
 # FAULT_ERRNO: with what they fail; FAULT_TIMES: how often at most; FAULT_AFTER: they do their work, then say that they failed.
 # Calls: write (all that put bytes into a file), sync, close, open (for writing), name (rename, unlink, mkdir, link), flock,
-# short (one byte at a time, every other time EINTR), statfs (says FUSE).
+# short (one byte at a time, every other time EINTR), statfs (says FAULT_FS_TYPE).
 FAULTY_DISK = tools.SHIM_HEAD + r"""
 #include <sys/file.h>
 #include <sys/uio.h>
@@ -252,7 +252,7 @@ int statfs64(const char* path, struct statfs64* out) {
   static int (*next)(const char*, struct statfs64*);
   if (next == NULL) next = real("statfs64");
   int done = next(path, out);
-  if (done == 0 && wanted("statfs") && matches(path)) out->f_type = 0x65735546;
+  if (done == 0 && wanted("statfs") && matches(path)) out->f_type = strtol(getenv("FAULT_FS_TYPE"), NULL, 0);
   return done;
 }
 int statfs(const char* path, struct statfs* out) { return statfs64(path, (struct statfs64*)out); }
@@ -262,9 +262,9 @@ int statfs(const char* path, struct statfs* out) { return statfs64(path, (struct
 class Fault:
     """A faulty disk for one sidecar: `calls` fail with `errno` for paths that hold `path` ("…$": that end so), while it is on."""
 
-    def __init__(self, preload, sidecar, calls, *, path, error=5, times=None, on=True):
+    def __init__(self, preload, sidecar, calls, *, path, error=5, times=None, on=True, fs_type=0x65735546):
         self.switch = sidecar.home / "fault.on"
-        words = {"FAULT_CALLS": calls, "FAULT_PATH": path, "FAULT_ERRNO": error, "FAULT_SWITCH": self.switch}
+        words = {"FAULT_CALLS": calls, "FAULT_PATH": path, "FAULT_ERRNO": error, "FAULT_SWITCH": self.switch, "FAULT_FS_TYPE": hex(fs_type)}
         if times is not None:
             words["FAULT_TIMES"] = times
         tools.use_shim(sidecar, preload(FAULTY_DISK), **words)

@@ -768,16 +768,22 @@ def test_db_newer_schema(bench):
     tools.check_canary(bench, other)
 
 
-def test_db_on_network_fs(bench, preload):
-    """The state directory is on FUSE or NFS: refused with exit code 2 and what to set, unless it is forced."""
+@pytest.mark.parametrize(("name", "fs_type"), [("FUSE", 0x65735546), ("OCFS2", 0x7461636F)])
+def test_db_on_network_fs(bench, preload, name, fs_type):
+    """The state directory is on FUSE or another of a network: refused with exit code 2 and what to set, unless it is forced, and
+    the doctor has said so before."""
     expected = save(bench, 5)
     sidecar = bench.sidecar()
     state_tools.put_database(sidecar, bench.home / "db" / "state.db")
-    Fault(preload, sidecar, "statfs", path=str(bench.home / "db"))
+    Fault(preload, sidecar, "statfs", path=str(bench.home / "db"), fs_type=fs_type)
+    ask = [bench.evalcar, "doctor", "--json", "--set", f"store.path={sidecar.database}"]
+    done = subprocess.run(ask, env=sidecar.environment, capture_output=True, text=True, timeout=60, check=False)
+    (told,) = [check for check in json.loads(done.stdout)["checks"] if check["check"] == "state directory"]
+    assert done.returncode == 1 and told["level"] == "problem" and f"is on {name}" in told["text"] and "store.path" in told["mend"], told
 
     assert sidecar.once() == 2
 
-    assert "FUSE" in sidecar.log() and "store.path" in sidecar.log().replace("[store] path", "store.path")
+    assert name in sidecar.log() and "store.path" in sidecar.log().replace("[store] path", "store.path")
     assert "allow_network_file_system" in sidecar.log()
     assert sidecar.once("--set", "store.allow_network_file_system=true") == 0, sidecar.log()
     check_published_once(sidecar, expected)

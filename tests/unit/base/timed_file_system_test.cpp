@@ -10,7 +10,6 @@
 #include <set>
 #include <thread>
 
-#include "store/base/file_system_kind.h"
 #include "tests/unit/support/forwarding_file_system.h"
 #include "tests/unit/support/temporary_directory.h"
 
@@ -282,13 +281,4 @@ TEST_CASE("what needs no answer is done when the file system answers again, and 
   bench.mount.server->set_silent(false);
   while (*done == 0) std::this_thread::yield();
   while (held.use_count() > 1) std::this_thread::yield();  // or the test hangs
-}
-
-TEST_CASE("local and other file systems are told apart by their type") {
-  CHECK(file_system_kind(kExt4).local);
-  CHECK(file_system_kind(0x01021994).name == "tmpfs");
-  CHECK_FALSE(file_system_kind(0x6969).local);
-  CHECK(file_system_kind(0xFFFFFFFFFF534D42).name == "CIFS");  // sign-extended
-  CHECK_FALSE(file_system_kind(0x1234).local);
-  CHECK(file_system_kind(0x1234).name == "type 0x1234");
 }

@@ -85,13 +85,6 @@ TEST_CASE("eval_steps that the trainer's saves do not meet are warned of") {
   CHECK_THAT(judge_steps(INT64_MAX, 1000).text, ContainsSubstring("hardly ever"));
 }
 
-TEST_CASE("file systems are known by their magic number") {
-  CHECK(file_system_kind(0xEF53).name == "ext4");
-  CHECK(file_system_kind(0x6969).is_network);
-  CHECK(file_system_kind(0xFFFFFFFFFF534D42).name == "CIFS");  // f_type is signed on some machines
-  CHECK(file_system_kind(1).name.empty());
-}
-
 TEST_CASE("a server's address is taken apart, and nothing else is taken for one") {
   CHECK(parse_server_url("http://127.0.0.1:8000")->port == "8000");
   CHECK(parse_server_url("http://host/health?x=1")->host == "host");

@@ -18,16 +18,8 @@ using std::chrono::milliseconds;
 
 constexpr int kTreeDepth = 2;
 constexpr std::chrono::seconds kDeletePause{2};
-/// More than a file system's clock takes for a step, in which two names come at one time.
-constexpr std::chrono::seconds kTick{3};
 /// Twice the longest time for which an NFS client answers for a file without asking (acregmax).
 constexpr std::chrono::seconds kCachedFor{120};
-
-/// As NFS and FUSE call a file that goes while somebody reads it.
-bool is_deleted_and_open(const std::string& path) {
-  const std::string name = base_name(path);
-  return name.starts_with(".nfs") || name.starts_with(".fuse_hidden");
-}
 
 }  // namespace
 
@@ -100,8 +92,8 @@ bool CheckpointFolder::watches_any_of(const std::set<std::string>& folders) cons
 }
 
 bool CheckpointFolder::unchanged_since_complete(const FolderSurroundings& around) {
-  if (unsettled_ || has_new_names(around)) return false;
   const std::string folder = path(around.options.output_dir);
+  if (unsettled_ || names_.has_new(around.files, around.clock, folder)) return false;
   for (const auto& [kind, memory] : kinds_) {
     for (const WatchedFile& file : memory.files) {
       const auto info = around.files.info_followed(join_path(folder, file.relative));
@@ -110,42 +102,10 @@ bool CheckpointFolder::unchanged_since_complete(const FolderSurroundings& around
     // What is not there yet may come, into a folder that is.
     if (memory.verdict == Verdict::kNotStarted) {
       const Tree tree = look_at_tree(around.files, folder, kTreeDepth);
-      if (std::ranges::any_of(tree.names, [this](const auto& name) { return is_new(name); })) {
-        return false;
-      }
+      if (names_.any_new(tree.names)) return false;
     }
   }
   return true;
-}
-
-/// An entry that was not there when the folder was looked at as a whole. Names that go say nothing:
-/// who deletes the folder takes other files first, and is not to be disturbed.
-bool CheckpointFolder::is_new(const std::string& relative) const {
-  const bool known = std::ranges::binary_search(names_, std::hash<std::string>()(relative));
-  return !known && !is_deleted_and_open(relative);
-}
-
-/// False: it cannot be told now.
-bool CheckpointFolder::see_mtime(const FolderSurroundings& around) {
-  const auto info = around.files.info_followed(path(around.options.output_dir));
-  if (!info.has_value()) return false;
-  if (info->mtime_ns == mtime_ns_) return true;
-  mtime_ns_ = info->mtime_ns;
-  mtime_seen_at_ = around.clock.monotonic_now();
-  names_known_ = false;
-  return true;
-}
-
-/// What comes late may belong to the checkpoint: a processor's configuration from a callback behind
-/// the save, a chat template that somebody forgot.
-bool CheckpointFolder::has_new_names(const FolderSurroundings& around) {
-  if (!see_mtime(around)) return false;
-  if (names_known_) return false;
-  const MonotonicTime now = around.clock.monotonic_now();
-  const auto entries = around.files.list(path(around.options.output_dir), kMaxFolderEntries);
-  if (!entries.has_value()) return false;
-  names_known_ = now - mtime_seen_at_ >= kTick;
-  return std::ranges::any_of(*entries, [this](const auto& entry) { return is_new(entry.name); });
 }
 
 /// A moment ago files of complete weights went: somebody deletes them, and on NFS or FUSE a file
@@ -187,11 +147,7 @@ FolderLook CheckpointFolder::look(const FolderSurroundings& around, std::vector<
 FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
   const std::string folder = path(around.options.output_dir);
   watch(folder, around.notifier);
-  // By one clock, a name that comes later gives another mtime. A file server has its own clock.
-  const std::chrono::nanoseconds long_ago =
-      around.clock.wall_now().time_since_epoch() - std::chrono::nanoseconds(kTick);
-  names_known_ =
-      see_mtime(around) && around.place == Place::kLocal && mtime_ns_ <= long_ago.count();
+  names_.begin_look(around.files, around.clock, folder, around.place == Place::kLocal);
   Tree tree = look_at_tree(around.files, folder, kTreeDepth);
   bool newly_watched = false;
   for (const std::string& subfolder : tree.folders) {
@@ -207,9 +163,7 @@ FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
     changed_at_ = around.clock.monotonic_now();
   }
   bytes_ = tree.bytes;
-  names_.clear();
-  for (const std::string& name : tree.names) names_.push_back(std::hash<std::string>()(name));
-  std::ranges::sort(names_);
+  names_.take(tree.names);
   return std::move(tree.files);
 }
 

@@ -14,6 +14,7 @@
 
 #include "agent/watch/completeness.h"
 #include "agent/watch/content.h"
+#include "agent/watch/folder_names.h"
 #include "agent/watch/kind_look.h"
 #include "agent/watch/neighbour.h"
 #include "agent/watch/notifier.h"
@@ -108,9 +109,6 @@ class CheckpointFolder {
 
   std::string path(const std::string& output_dir) const { return join_path(output_dir, name_); }
   bool unchanged_since_complete(const FolderSurroundings& around);
-  bool see_mtime(const FolderSurroundings& around);
-  bool has_new_names(const FolderSurroundings& around);
-  bool is_new(const std::string& relative) const;
   bool is_going(const FolderSurroundings& around) const;
   FilesSeen look_at_all(const FolderSurroundings& around);
   void watch(const std::string& path, Notifier& notifier);
@@ -135,11 +133,7 @@ class CheckpointFolder {
   std::string name_;
   std::string tree_signature_;  ///< of tree.h, two levels deep
   MonotonicTime changed_at_;    ///< when we last saw that differ
-  /// Hashes of the names in it at the last look as a whole, sorted: folders may have thousands.
-  std::vector<std::size_t> names_;
-  std::int64_t mtime_ns_ = 0;  ///< the folder's own
-  MonotonicTime mtime_seen_at_{};
-  bool names_known_ = false;  ///< it was listed long enough after that
+  FolderNames names_;
   std::uint64_t bytes_ = 0;
   bool unsettled_ = true;
   bool seen_from_the_beginning_ = false;

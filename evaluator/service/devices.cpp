@@ -23,8 +23,9 @@ Json describe_use(const Result<engine::Nvml>& nvml, const std::string& uuid) {
 
 }  // namespace
 
-Status check_device_is_free(const engine::DeviceDescription& device, std::ostream& err) {
-  if (device.uuid.empty()) return {};
+Status check_device_is_free(const engine::DeviceDescription& device, bool share,
+                            std::ostream& err) {
+  if (share || device.uuid.empty()) return {};
   if (const std::string pipe = engine::find_mps_pipe(std::getenv("CUDA_MPS_PIPE_DIRECTORY"));
       !pipe.empty()) {
     return make_error(

@@ -70,10 +70,8 @@ int serve(const ServeOptions& options) {
   engine_options.device = evalcar::service::device_of_rank(options.engine.device, *rank);
   auto device = evalcar::engine::describe_device(engine_options.device);
   if (!device.has_value()) return refuse(options.fd, evalcar::protocol::kNoDevice, device.error());
-  if (!options.share_gpu) {
-    const auto free = evalcar::service::check_device_is_free(*device, std::cerr);
-    if (!free.has_value()) return refuse(options.fd, evalcar::protocol::kDeviceBusy, free.error());
-  }
+  const auto free = evalcar::service::check_device_is_free(*device, options.share_gpu, std::cerr);
+  if (!free.has_value()) return refuse(options.fd, evalcar::protocol::kDeviceBusy, free.error());
   auto engine = evalcar::engine::Engine::create(engine_options);
   if (!engine.has_value()) {
     return refuse(options.fd, evalcar::error_code_name(engine.error().code), engine.error());

@@ -357,6 +357,63 @@ def test_tasks_models_and_doctor_print_json(evalcar, source_dir):
     assert bad.returncode == 1 and "PROBLEM" in bad.stdout
 
 
+EVALUATION = ["--tasks", "--data", "--tasks-dir", "--device", "--dtype", "--batch-size", "--limit", "--offset", "--set"]
+DATABASE = ["--db", "--output-dir", "--config"]
+FLAGS = {
+    "run": ["OUTPUT_DIR", "--config", "--once", "--print-config", *EVALUATION],
+    "serve": ["--config", "--host", "--port", "--root", *EVALUATION],
+    "eval": ["CHECKPOINT", "--config", "--output", "--weights", "--json", *EVALUATION],
+    "merge": ["--input_dir", "--output_dir", "--type", "--step", "--state_dict_dirname", "--weights", "--dtype", "--max-shard-size", "--merge",
+              "--model_name_or_class", "--dry-run"],
+    "inspect": ["CHECKPOINT", "--weights", "--hash", "--diff", "--json"],
+    "results": ["--run", "--task", "--metric", "--weights", "--format", "--json", "--best", "--compare", "--plot", "--html", *DATABASE],
+    "status": ["--json", "--prometheus", *DATABASE],
+    "retry": ["STEP", *DATABASE],
+    "backfill": DATABASE,
+    "cancel": ["ID", *DATABASE],
+    "pin": ["STEP", "--off", *DATABASE],
+    "prune": ["--keep", "--older-than", "--dry-run", *DATABASE],
+    "tasks": ["--tasks-dir", "--check", "--json"],
+    "models": ["--json"],
+    "score": ["--task", "--samples", "--data", "--tasks-dir", "--json"],
+    "push": ["--since", "--tensorboard", "--wandb", "--dry-run", *DATABASE],
+    "doctor": ["CHECKPOINT", "--config", "--server", "--json", *EVALUATION],
+    "init": ["FILE", "--output-dir", "--systemd", "--config", *EVALUATION],
+}  # fmt: skip
+
+
+def described(help_text):
+    """{option or positional: what is said of it}, of a --help."""
+    found = {}
+    for line in help_text.splitlines():
+        names = re.match(r"  (\S+(?:,\S+)*)", line)
+        if names:
+            words = " ".join(line.split()[1:])
+            found.update((name, words) for name in names[1].split(","))
+            last = names[1].split(",")
+        elif line.startswith("   ") and found:
+            found.update((name, (found[name] + " " + line.strip()).strip()) for name in last)
+    return found
+
+
+def test_the_help_of_the_program_names_each_command(evalcar):
+    done = evalcar("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    commands = described(done.stdout.split("Subcommands:")[1])
+    assert sorted(commands) == sorted(FLAGS)
+    assert all(commands.values())
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_the_help_of_a_command_ends_with_0_and_says_what_each_of_its_flags_does(evalcar, command):
+    done = evalcar(command, "--help")
+    assert done.returncode == 0 and done.stderr == ""
+    told = described(done.stdout)
+    assert [flag for flag in FLAGS[command] if flag not in told] == []
+    silent = [flag for flag, words in told.items() if not re.sub(r"^(TEXT|INT|FLOAT|UINT|\W|:|\.\.\.|REQUIRED|Excludes|\s)*", "", words)]
+    assert silent == []
+
+
 def test_retry_gives_a_quarantined_step_another_chance(bench, evalcar):
     checkpoints.write_hugging_face(bench.run, 5)
     bench.tell(error={"message": "made up"})

@@ -123,6 +123,16 @@ def fill(folder):
     return filler
 
 
+def take_inodes(folder):
+    """Takes all inodes of a small file system, and none of its space; gives the folder that holds them."""
+    taken = pathlib.Path(folder) / "taken"
+    taken.mkdir()
+    with contextlib.suppress(OSError):
+        for number in range(100_000):
+            (taken / str(number)).touch()
+    return taken
+
+
 # A disk that misbehaves while the file FAULT_SWITCH names exists, for paths that hold FAULT_PATH ("…$": end so). FAULT_CALLS: which calls;
 # FAULT_ERRNO: with what they fail; FAULT_TIMES: how often at most; FAULT_AFTER: they do their work, then say that they failed.
 # Calls: write (all that put bytes into a file), sync, close, open (for writing), name (rename, unlink, mkdir, link), flock,

@@ -8,11 +8,13 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import checkpoints
 import fake_evaluator
@@ -341,6 +343,38 @@ def test_ready_truth(bench, notify, preload):
     assert notify.times("STOPPING=1") == []
     assert sidecar.stop() == 0
     assert len(notify.times("STOPPING=1")) == 1 and len(notify.times("READY=1")) == 1
+
+
+HOLD_BIND = tools.SHIM_HEAD + r"""
+#include <sys/socket.h>
+/* Binding an address of the network hangs while the switch is on. */
+int bind(int fd, const struct sockaddr* address, socklen_t size) {
+  static int (*next)(int, const struct sockaddr*, socklen_t);
+  if (next == NULL) next = real("bind");
+  while (is_agent() && address->sa_family == AF_INET && switched_on("HOLD_BIND")) usleep(20000);
+  return next(fd, address, size);
+}
+"""
+
+
+def test_ready_truth_of_the_http_api(bench, notify, preload):
+    """READY=1 comes only when the API's address is bound: whoever is started after it finds the API there at once."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    hold = bench.home / "bind"
+    hold.touch()
+    sidecar = bench.sidecar("--set", f"server.listen=127.0.0.1:{port}", environment=notify.environment())
+    tools.use_shim(sidecar, preload(HOLD_BIND), HOLD_BIND=hold)
+    sidecar.start()
+    time.sleep(1.5)
+    assert notify.times("READY=1") == []
+    hold.unlink()
+    notify.wait_for("READY=1")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+        assert json.load(answer)["status"] == "healthy"
+    tools.check_canary(bench, sidecar)
+    assert sidecar.stop() == 0
 
 
 # ---- clocks and limits

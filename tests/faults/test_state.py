@@ -549,6 +549,45 @@ def test_enospc_metrics(bench, namespace):
     run_full_publish_dir(bench, sidecar, lambda: fillers.append(state_tools.fill(inside)), lambda: fillers[0].unlink(), "no space")
 
 
+def test_no_inodes(bench, namespace):
+    """The disk of the results has room, and no inode left for a file: as a full disk; published when there are some again."""
+    inside = namespace.mount_tmpfs(bench.run / "_evalcar", "size=16m,nr_inodes=200")
+    sidecar = bench.sidecar()
+    namespace.enter(sidecar)
+    state_tools.see_inside(bench, sidecar, namespace)
+
+    def end():
+        assert os.statvfs(inside).f_bavail * os.statvfs(inside).f_frsize > 8 << 20 and os.statvfs(inside).f_favail == 0
+        shutil.rmtree(inside / "taken")
+
+    run_full_publish_dir(bench, sidecar, lambda: state_tools.take_inodes(inside), end, "no space")
+
+
+def test_no_inodes_for_the_database(bench, namespace):
+    """No inode is left on the disk of the database when the agent starts: it says so and ends, and the next start, with some, measures
+    all; one that runs is not disturbed."""
+    folder = bench.home / "small"
+    inside = namespace.mount_tmpfs(folder, "size=16m,nr_inodes=30")
+    sidecar = bench.sidecar()
+    state_tools.put_database(sidecar, folder / "state.db", namespace)
+    namespace.enter(sidecar)
+    expected = save(bench, 5)
+    state_tools.take_inodes(inside)
+    assert sidecar.once() == 1 and "No space left on device" in sidecar.log()
+    shutil.rmtree(inside / "taken")
+    sidecar.start()
+    sidecar.wait_for(lambda s: s.published() == set(expected), what="the result")
+
+    state_tools.take_inodes(inside)
+    expected |= save(bench, 10)
+    sidecar.wait_for(lambda s: s.published() == set(expected), what="the second result")
+
+    check_published_once(sidecar, expected)
+    shutil.rmtree(inside / "taken")
+    tools.check_canary(bench, sidecar)
+    sidecar.stop()
+
+
 def test_edquot_write(bench, preload):
     """Writing says EDQUOT: as a full disk."""
     sidecar = bench.sidecar()

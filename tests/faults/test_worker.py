@@ -311,6 +311,67 @@ def test_nan_weights(real):
     real.check_canary(sidecar)
 
 
+def published_in_part(real, sidecar):
+    """One run in which textvqa_val cannot be measured: docvqa_val is published with its number, marked partial. Gives what the line
+    says of the other one."""
+    real.write(5)
+    assert sidecar.once() == 4, sidecar.log()
+    sha256, anls = real.expected()
+    state, reason = sidecar.states()[5, "regular"]
+    assert state == "published" and "not measured: textvqa_val" in reason, reason
+    (line,) = sidecar.metrics_lines()
+    assert line["weights_sha256"] == sha256 and line["metrics"]["eval/docvqa_val/anls"] == anls
+    assert not [name for name in line["metrics"] if "textvqa" in name]
+    assert sidecar.query("SELECT DISTINCT task FROM metrics") == [("docvqa_val",)]
+    return line["missing"]["eval/textvqa_val"]
+
+
+def mended(real, sidecar):
+    """The data are whole again: the rest is measured, the other number stays."""
+    assert sidecar.once() == 0, sidecar.log()
+    part, whole = sidecar.metrics_lines()
+    assert whole["supersedes"] == part["seq"] and "missing" not in whole
+    assert "eval/textvqa_val/exact_match" in whole["metrics"]
+    assert whole["metrics"]["eval/docvqa_val/anls"] == part["metrics"]["eval/docvqa_val/anls"]
+    real.check_canary(sidecar)
+
+
+def test_task_data_missing(real):
+    """The data of one task are not there: it failed, the other one is published, marked partial, and completed when they come."""
+    sidecar = real.sidecar(tasks="docvqa_val,textvqa_val")
+    away = real.home / "away"
+    (real.data / "lmms-lab" / "textvqa").rename(away)
+    assert "textvqa" in published_in_part(real, sidecar)
+    away.rename(real.data / "lmms-lab" / "textvqa")
+    mended(real, sidecar)
+
+
+def cut_in_half(path):
+    path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
+
+
+def no_picture_in_the_last_row(path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    rows = table.to_pylist()
+    rows[-1]["image"]["bytes"] = b"this is not a picture"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+
+
+@pytest.mark.parametrize("damage, words", [(cut_in_half, "parquet"), (no_picture_in_the_last_row, "document 1")])
+def test_task_data_corrupt(real, damage, words):
+    """The data of one task are damaged, as a file or in one document: as data that are missing."""
+    sidecar = real.sidecar(tasks="docvqa_val,textvqa_val")
+    (file,) = (real.data / "lmms-lab" / "textvqa").rglob("*.parquet")
+    whole = file.read_bytes()
+    damage(file)
+    assert words in published_in_part(real, sidecar)
+    file.write_bytes(whole)
+    mended(real, sidecar)
+
+
 def test_keys_missing_extra_shape_mismatch_dtype_unknown(real):
     """Weights that are not the model's are refused with the names; nothing is loaded in part."""
     changes = {

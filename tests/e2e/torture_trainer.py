@@ -17,11 +17,13 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -29,7 +31,8 @@ import traceback
 
 TOKENIZER = {"tokenizer.json": b"{}", "tokenizer_config.json": b"{}", "preprocessor_config.json": b"{}"}
 CONFIG = json.dumps({"model_type": "qwen2_5_vl", "architectures": ["X"]}).encode()
-LAYOUTS = ("hf", "hf_indexed", "fsdp2", "dcp")
+LAYOUTS = ("hf", "hf_indexed", "bin", "lora", "fsdp2", "dcp", "deepspeed")
+ONE_WRITER = ("hf", "hf_indexed", "bin", "lora")  # rank 0 writes all that is of weights
 
 
 @dataclasses.dataclass
@@ -37,6 +40,7 @@ class Spec:
     run: str
     ledger: str
     scratch: str  # on the run's file system, outside of it
+    base: str  # the folder of the model that adapters are of
     steps: int
     layouts: list
     interval: float = 1.0
@@ -60,8 +64,14 @@ class TortureTrainer:
         self.ledger = self.home / "ledger.jsonl"
         scratch = self.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
-        self.spec = Spec(str(run), str(self.ledger), str(scratch), steps, list(layouts), **settings)
+        self.base = self.home / "base"
+        write_base(self.base)
+        self.spec = Spec(str(run), str(self.ledger), str(scratch), str(self.base), steps, list(layouts), **settings)
         self.process = None
+
+    def arguments(self):
+        """What an agent beside it has to be told."""
+        return ("--set", f"evaluate.base_model={self.base}") if "lora" in self.spec.layouts else ()
 
     def start(self, within=()):
         """within: a command that runs another one, in front of it."""
@@ -213,6 +223,77 @@ def save_hf_indexed(spec, step, label):
     files += [(shard, save({name: tensors[name]}, {"format": "pt"})) for shard, name in shards.items()]
     files += [("model.safetensors.index.json", json.dumps(index).encode()), *TOKENIZER.items(), ("optimizer.pt", b"optimizer")]
     return Save({"regular": weights_sha256(tensors)}, [], [files, *other_ranks(spec)], [trainer_state(spec, step)])
+
+
+def save_bin(spec, step, label):
+    """As save_hf, by a Trainer with save_safetensors=False."""
+    tensors = make_tensors(label)
+    files = [("config.json", CONFIG), ("pytorch_model.bin", saved(tensors)), *TOKENIZER.items(), ("optimizer.pt", b"optimizer")]
+    return Save({"regular": weights_sha256(tensors)}, [], [files, *other_ranks(spec)], [trainer_state(spec, step)])
+
+
+def write_base(folder):
+    """A model for adapters, without torch: the test makes it, and the agent is started before the trainer."""
+    dice = random.Random("base")
+    tensors = {"model.b": [5], "model.w.weight": [11, 8]}
+    header, data = {}, b""
+    for name, shape in tensors.items():
+        values = [dice.uniform(-1, 1) for _ in range(math.prod(shape))]
+        packed = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    for name, content in {"config.json": CONFIG, **TOKENIZER}.items():
+        (folder / name).write_bytes(content)
+
+
+def save_lora(spec, step, label):
+    """PEFT's adapter by the Hugging Face Trainer: adapter_config.json behind its tensors. Its entries are small whole numbers, so that
+    B·A is exact in any order, and the merged weights have the bits of W + s·B·A."""
+    import torch
+    from safetensors.torch import load_file, save
+
+    generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(label.encode()).digest()[:7], "big"))
+    a = torch.randint(-9, 10, (2, 8), generator=generator).float()
+    b = torch.randint(-9, 10, (11, 2), generator=generator).float()
+    base = load_file(f"{spec.base}/model.safetensors")
+    merged = {**base, "model.w.weight": base["model.w.weight"] + 2.0 * (b @ a)}
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": spec.base, "r": 2, "lora_alpha": 4,
+              "target_modules": ["w"], "bias": "none", "fan_in_fan_out": False, "use_rslora": False, "use_dora": False,
+              "modules_to_save": None, "rank_pattern": {}, "alpha_pattern": {}}  # fmt: skip
+    names = {"base_model.model.model.w.lora_A.weight": a, "base_model.model.model.w.lora_B.weight": b}
+    files = [("README.md", b"---"), ("adapter_model.safetensors", save(names, {"format": "pt"})),
+             ("adapter_config.json", json.dumps(config).encode()), *TOKENIZER.items(), ("optimizer.pt", b"optimizer")]
+    return Save({"regular": weights_sha256(merged)}, [], [files, *other_ranks(spec)], [trainer_state(spec, step)])
+
+
+def save_deepspeed(spec, step, label):
+    """ZeRO stage 3 by the Hugging Face Trainer: each parameter flat, padded and cut, fp32; `latest` is no mark, trainer_state.json is.
+    As DeepSpeed writes it, but for its objects around the tensors (test_torture.py has DeepSpeed itself read it)."""
+    import collections
+
+    import torch
+
+    world, folder = spec.world_size, f"global_step{step}"
+    tensors = make_tensors(label)
+    shapes = collections.OrderedDict((name, whole.shape) for name, whole in tensors.items())
+
+    def cut(whole, rank):
+        size = -(-whole.numel() // world)
+        return torch.cat([whole.flatten(), torch.zeros(size * world - whole.numel())])[rank * size:(rank + 1) * size]
+
+    ranks = []
+    for rank in range(world):
+        flat = torch.cat([cut(whole, rank) for whole in tensors.values()])
+        model = {"module": {}, "buffer_names": [], "param_shapes": [shapes], "shared_params": {}, "frozen_param_shapes": None,
+                 "frozen_param_fragments": None, "ds_version": "0.19.8"}  # fmt: skip
+        optimizer = {"optimizer_state_dict": {"zero_stage": 3, "partition_count": world, "fp32_flat_groups": [flat]}}
+        ranks.append([(f"{folder}/zero_pp_rank_{rank}_mp_rank_00_model_states.pt", saved(model)),
+                      (f"{folder}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", saved(optimizer))])  # fmt: skip
+    ranks[0] = [("config.json", CONFIG), *TOKENIZER.items(), *ranks[0], ("latest", folder.encode()), ("zero_to_fp32.py", b"#")]
+    return Save({"regular": weights_sha256(tensors)}, [folder], ranks, [trainer_state(spec, step)])
 
 
 _meshes = {}
@@ -416,7 +497,7 @@ def save_once(spec, number, dice, *, half=False, late=False, twin=False):
     if half:
         save.ranks[-1] = []
         save.ranks[0] = save.ranks[0][:max(1, dice.randrange(len(save.ranks[0])))]
-        if len(save.ranks) > 1 and layout in ("hf", "hf_indexed"):
+        if len(save.ranks) > 1 and layout in ONE_WRITER:
             save.ranks[0] = save.ranks[0][:1]
         save.last = []
     write_save(spec, pathlib.Path(spec.run) / f"checkpoint-{step}", save, dice, late)

@@ -76,6 +76,22 @@ std::string group_name(gid_t id) {
   return entry == nullptr ? std::to_string(id) : entry->gr_name;
 }
 
+/// What limits.* asks of the unit in the place of its own; "" if nothing.
+std::string limits_of(const config::LimitSettings& limits) {
+  std::string lines;
+  if (limits.cpu_weight.has_value()) {
+    lines += "CPUWeight=" + std::to_string(*limits.cpu_weight) + "\n";
+  }
+  if (limits.io_weight.has_value()) {
+    lines += "IOWeight=" + std::to_string(*limits.io_weight) + "\n";
+  }
+  // MemoryHigh, which the unit has below MemoryMax, slows down without ending anything.
+  if (!limits.memory_max.empty()) {
+    lines += "MemoryHigh=infinity\nMemoryMax=" + limits.memory_max + "\n";
+  }
+  return lines;
+}
+
 }  // namespace
 
 Result<DropIn> make_drop_in(const FileSystem& files, const config::Settings& settings,
@@ -131,7 +147,7 @@ Result<DropIn> make_drop_in(const FileSystem& files, const config::Settings& set
   for (const std::string& path : writable) {
     content += (std::exchange(first, false) ? "" : " ") + quoted(path);
   }
-  return DropIn{instance, content + "\n"};
+  return DropIn{instance, content + "\n" + limits_of(settings.limits)};
 }
 
 }  // namespace evalcar::cli

@@ -8,6 +8,18 @@
 #include "agent/config/url.h"
 
 namespace evalcar::config {
+namespace {
+
+Status assign_weight(std::optional<std::int64_t>& field, const Value& v) {
+  field.reset();
+  if (is_word(v, "unit")) return {};
+  const auto weight = integer(v, 1);
+  if (!weight.has_value() || *weight > 10000) return expected("\"unit\", or 1 to 10000");
+  field = *weight;
+  return {};
+}
+
+}  // namespace
 
 Status assign_pattern(Settings& s, const Value& v) {
   EVALCAR_ASSIGN_OR_RETURN(std::string pattern, text(v));
@@ -262,10 +274,24 @@ Status assign_stage_timeouts(Settings& s, const Value& v) {
   return {};
 }
 
-Status accept_text(Settings&, const Value& v) {
-  EVALCAR_RETURN_IF_ERROR(text(v));
+Status assign_cpu_weight(Settings& s, const Value& v) {
+  return assign_weight(s.limits.cpu_weight, v);
+}
+
+Status assign_io_weight(Settings& s, const Value& v) {
+  return assign_weight(s.limits.io_weight, v);
+}
+
+Status assign_memory_max(Settings& s, const Value& v) {
+  s.limits.memory_max.clear();
+  if (is_word(v, "unit")) return {};
+  s.limits.memory_max = "infinity";
+  if (is_word(v, "unlimited")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t most, bytes(v));
+  s.limits.memory_max = std::to_string(most);
   return {};
 }
+
 Status accept_count(Settings&, const Value& v) {
   EVALCAR_RETURN_IF_ERROR(integer(v, 0));
   return {};

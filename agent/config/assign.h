@@ -32,9 +32,11 @@ Status assign_webhook_url(Settings& settings, const Value& value);
 Status assign_lease_budget(Settings& settings, const Value& value);
 Status assign_min_free(Settings& settings, const Value& value);
 Status assign_stage_timeouts(Settings& settings, const Value& value);
+Status assign_cpu_weight(Settings& settings, const Value& value);
+Status assign_io_weight(Settings& settings, const Value& value);
+Status assign_memory_max(Settings& settings, const Value& value);
 
 // For keys of later versions: the value is checked for its type, and not kept.
-Status accept_text(Settings& settings, const Value& value);
 Status accept_count(Settings& settings, const Value& value);
 
 }  // namespace evalcar::config

@@ -26,8 +26,6 @@ Result<std::string> attention(const Value& v) {
   return make_error(ErrorCode::kInvalidArgument, std::string(protocol::kAttentionRule));
 }
 
-constexpr std::string_view kPercent = "1 to 10000, systemd's weight; set by the unit.";
-
 const Key kKeys[] = {
     // ---- watch: where checkpoints appear, and when one counts as whole
     {"watch.output_dir", "", "\"/data/run1\"",
@@ -254,10 +252,16 @@ const Key kKeys[] = {
      "that hangs). It advances with each read of a file, each picture and each layer of a batch: "
      "milliseconds, and on a slow CPU with a large model a minute or two.",
      assign_stage_timeouts},
-    {"limits.cpu_weight", "100", "", kPercent, accept_count, Effect::kIgnored},
-    {"limits.io_weight", "100", "", kPercent, accept_count, Effect::kIgnored},
-    {"limits.memory_max", "\"unlimited\"", "", "Memory limit; set by the unit.", accept_text,
-     Effect::kIgnored},
+    {"limits.cpu_weight", "\"unit\"", "20",
+     "Of systemd, 1 to 10000; \"unit\": what the unit has. `evalcar init --systemd` writes this "
+     "and "
+     "the next two into its drop-in; without systemd they have no effect.",
+     assign_cpu_weight, Effect::kOfUnit},
+    {"limits.io_weight", "\"unit\"", "20", "The same for the disk.", assign_io_weight,
+     Effect::kOfUnit},
+    {"limits.memory_max", "\"unit\"", "\"64GiB\"",
+     "Memory of agent and evaluator together: a size, \"unlimited\", or \"unit\".",
+     assign_memory_max, Effect::kOfUnit},
 };
 
 #undef ASSIGN

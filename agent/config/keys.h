@@ -16,6 +16,7 @@ namespace evalcar::config {
 enum class Effect {
   kActive,
   kIgnored,  ///< another value than the default is accepted with a warning
+  kOfUnit,   ///< the same; `init --systemd` hands it to the unit
   kRefused,  ///< another value than the default is an error: obeying it only in part would mislead
 };
 

@@ -121,6 +121,10 @@ struct LimitSettings {
   Duration retry_delay{};  ///< before the second attempt; doubles each time
   /// "heartbeat", "stuck", "starting", "loading", "preparing", "evaluating", "scoring".
   std::map<std::string, Duration> stage_timeouts;
+  // Of the unit; absent and empty: its own. In systemd's words: "infinity" or bytes.
+  std::optional<std::int64_t> cpu_weight;
+  std::optional<std::int64_t> io_weight;
+  std::string memory_max;
 };
 
 struct Settings {

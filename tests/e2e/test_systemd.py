@@ -46,6 +46,19 @@ def test_the_drop_in_goes_into_the_units_folder_and_replaces_an_older_one(bin_di
     assert path.stat().st_mode & 0o444 == 0o444
 
 
+def test_the_drop_in_carries_the_limits_of_the_configuration_and_none_by_default(bin_dir, tmp_path):
+    (tmp_path / "out").mkdir()
+    output = {"watch__output_dir": f'"{tmp_path}/out"'}
+    done = init(bin_dir, "--systemd", "--config", configuration(tmp_path, **output))
+    assert done.returncode == 0 and "Weight" not in done.stdout and "Memory" not in done.stdout
+
+    limits = {"limits__cpu_weight": 20, "limits__io_weight": 30, "limits__memory_max": '"64GiB"'}
+    done = init(bin_dir, "--systemd", "--config", configuration(tmp_path, **output, **limits))
+    assert done.returncode == 0, done.stderr
+    service = done.stdout.split("[Service]\n")[1].splitlines()
+    assert {"CPUWeight=20", "IOWeight=30", "MemoryHigh=infinity", f"MemoryMax={64 << 30}"} <= set(service)
+
+
 def test_the_drop_in_names_every_place_that_the_agent_writes_to(bin_dir, tmp_path):
     (tmp_path / "out").mkdir()
     config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', watch__snapshot_dir=f'"{tmp_path}/snapshots"',

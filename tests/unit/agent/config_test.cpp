@@ -128,7 +128,27 @@ TEST_CASE("what this version cannot do is refused or warned about, never quietly
   const auto config = load_text("[limits]\nmemory_max = \"8GiB\"\n");
   REQUIRE(config.has_value());
   REQUIRE(config->warnings.size() == 1);
-  CHECK(contains(config->warnings[0], "no effect"));
+  CHECK(contains(config->warnings[0], "no effect but through the unit's drop-in"));
+}
+
+TEST_CASE("the unit's limits are a weight or a size, or what the unit has") {
+  const auto none = load_text("");
+  REQUIRE(none.has_value());
+  CHECK_FALSE(none->settings.limits.cpu_weight.has_value());
+  CHECK(none->settings.limits.memory_max.empty());
+
+  const auto some =
+      load_text("[limits]\ncpu_weight = 20\nio_weight = 30\nmemory_max = \"64GiB\"\n");
+  REQUIRE(some.has_value());
+  CHECK(some->settings.limits.cpu_weight == 20);
+  CHECK(some->settings.limits.io_weight == 30);
+  CHECK(some->settings.limits.memory_max == std::to_string(std::uint64_t{64} << 30U));
+  CHECK(load_text("[limits]\nmemory_max = \"unlimited\"\n")->settings.limits.memory_max ==
+        "infinity");
+
+  CHECK(contains(problem_of("[limits]\ncpu_weight = 0\n"), "1 to 10000"));
+  CHECK(contains(problem_of("[limits]\nio_weight = 10001\n"), "1 to 10000"));
+  CHECK(contains(problem_of("[limits]\nmemory_max = \"much\"\n"), "expected"));
 }
 
 TEST_CASE("the printed effective configuration parses back to itself and tells the sources") {

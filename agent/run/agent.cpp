@@ -1,11 +1,12 @@
 #include "agent/run/agent.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "agent/run/agent_facts.h"
 #include "agent/run/evaluation_settings.h"
+#include "agent/run/job_start.h"
 #include "agent/run/retry_pause.h"
 
 namespace evalcar::run {
@@ -16,7 +17,6 @@ using std::chrono::seconds;
 
 /// Retries of what failed for a reason of the moment, and of evaluations that wait for their time.
 constexpr seconds kSchedulePause{1};
-constexpr int kMostTriesToStart = 20;
 constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
 constexpr const char* kLeftWaiting =
@@ -239,13 +239,14 @@ void Agent::start_next() {
   // Else the rows say what they said before.
   if (!directories_.any_news_since(asked_at_) && now < schedule_again_at_) return;
   asked_at_ = now;
-  bool started = false;
   const Directories::All& all = directories_.all();
-  for (std::size_t i = 0; i < all.size() && !started; ++i) {
+  for (std::size_t i = 0; i < all.size() && job_ == nullptr; ++i) {
     OutputDirectory& directory = *all[(next_directory_ + i) % all.size()];
-    complaints_.take(directory.path(), try_start(directory, started));
+    auto started = start_job(around_, directory, supervisor_, settings_, program_);
+    if (started.has_value()) job_ = std::move(*started);
+    complaints_.take(directory.path(), started.has_value() ? Status() : Status(started.error()));
   }
-  if (started) {
+  if (job_ != nullptr) {
     next_directory_ = (next_directory_ + 1) % all.size();
     if (jobs_ != nullptr) jobs_->hurry();
     write_status(true);
@@ -272,31 +273,6 @@ void Agent::complete_one() {
     return;
   }
   completed_at_ = now.look;
-}
-
-/// One whose lease cannot be had now (its files are being rewritten) does not keep the others back.
-Status Agent::try_start(OutputDirectory& directory, bool& started) {
-  EVALCAR_ASSIGN_OR_RETURN(auto waiting, directory.waiting());
-  for (int tries = 0; tries < kMostTriesToStart; ++tries) {
-    const schedule::Choice choice = schedule::choose(waiting, settings_.evaluate.policy);
-    EVALCAR_ASSIGN_OR_RETURN(const bool all, directory.supersede(choice.superseded));
-    if (!all) return {};  // the next choice goes on with it
-    if (!choice.next.has_value()) return {};
-    EVALCAR_ASSIGN_OR_RETURN(const auto row, directory.store().read().evaluation(*choice.next));
-    EVALCAR_ASSIGN_OR_RETURN(auto lease, directory.lease_of(row));
-    if (lease.has_value()) {
-      EVALCAR_ASSIGN_OR_RETURN(const auto leased, directory.store().read().evaluation(row.id));
-      EVALCAR_ASSIGN_OR_RETURN(job_, Job::begin(around_, directory, supervisor_, settings_, leased,
-                                                std::move(*lease), program_));
-      started = true;
-      return {};
-    }
-    std::erase_if(waiting, [&choice](const schedule::Candidate& candidate) {
-      return candidate.id == *choice.next ||
-             std::ranges::find(choice.superseded, candidate.id) != choice.superseded.end();
-    });
-  }
-  return {};
 }
 
 bool Agent::may_end(const OutputDirectory& directory) const {
@@ -397,21 +373,11 @@ std::string Agent::progress(bool with_bar) const {
 }
 
 void Agent::write_status(bool now, std::optional<int> exit_code) {
-  publish::AgentFacts facts;
+  publish::AgentFacts facts = agent_facts(settings_.publish, supervisor_.hello(), data_.warning());
   facts.exit_code = exit_code;
-  facts.keep_best = settings_.publish.keep_best;
-  facts.metric_for_best_model = settings_.publish.metric_for_best_model;
-  facts.pid = ::getpid();
   facts.version = around_.version;
   facts.uptime_s =
       std::chrono::duration<double>(around_.clock.monotonic_now() - started_at_).count();
-  if (supervisor_.hello().has_value()) {
-    facts.device = supervisor_.hello()->device;
-    facts.warning = supervisor_.hello()->warning;
-  }
-  if (const std::string missing = data_.warning(); !missing.empty()) {
-    facts.warning += (facts.warning.empty() ? "" : "; ") + missing;
-  }
   for (const auto& directory : directories_.all()) {
     facts.current.reset();
     if (job_ != nullptr && &job_->directory() == directory.get() && job_->work().has_value()) {

@@ -76,7 +76,6 @@ class Agent {
   void make_way();
   void look_ahead();
   void start_next();
-  Status try_start(OutputDirectory& directory, bool& started);
   void complete_one();
   void end_job();
   void look_at_data();

@@ -147,8 +147,9 @@ Status Averages::form(std::span<const Known> members, const state::NewEvaluation
   if (row.state == EvaluationState::kFound) {  // not before: whoever is complete may be measured
     EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
   }
-  spdlog::info("{}: {} checkpoints from {} on", title(row), members.size(),
-               members.front().checkpoint.name);
+  log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
+                        members.front().checkpoint.name),
+            event_of("leased", row).with("method", stage::method_name(lease->method)));
   return store_.mark_leased(row.id, lease->dir);
 }
 

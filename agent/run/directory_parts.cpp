@@ -87,6 +87,7 @@ DirectoryParts::DirectoryParts(const Surroundings& around, const config::Setting
       completion_(*store_, settings.evaluate, wanted_, leases_, view_),
       run_(around, *store_, stage_, averages_, best_, path_, home_, settings.watch.pattern,
            settings.publish.dir),
+      take_up_(around, settings, *store_, stage_, run_, wanted_, leases_),
       recorder_(around.files, *store_, run_, wanted_, leases_, view_, in_flight_,
                 links_to_results(settings, home_)),
       sightings_(run_, recorder_, averages_, best_),

@@ -31,6 +31,7 @@
 #include "agent/run/snapshots.h"
 #include "agent/run/status_file.h"
 #include "agent/run/surroundings.h"
+#include "agent/run/take_up.h"
 #include "agent/run/tally.h"
 #include "agent/run/training_end.h"
 #include "agent/run/unfinished.h"
@@ -90,6 +91,7 @@ class DirectoryParts {
   DiskGuard guard_;
   Completion completion_;
   CurrentRun run_;
+  TakeUp take_up_;
   Recorder recorder_;
   Sightings sightings_;
   Snapshots snapshots_;

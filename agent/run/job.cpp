@@ -7,6 +7,7 @@
 
 #include "agent/publish/metrics_line.h"
 #include "agent/run/batch_size.h"
+#include "agent/run/rows.h"
 
 namespace evalcar::run {
 namespace {
@@ -29,8 +30,6 @@ milliseconds rehash_limit(const config::LimitSettings& limits) {
   return loading == limits.stage_timeouts.end() ? milliseconds(std::chrono::hours(1))
                                                 : milliseconds(loading->second);
 }
-
-std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
 }  // namespace
 
@@ -72,7 +71,8 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   if (job.settings.batch_size != asked) {
     spdlog::warn("{}: memory ran out before: {} at once", title(row), job.settings.batch_size);
   }
-  spdlog::info("{}: evaluating (attempt {})", title(row), row.attempts + 1);
+  log::info(fmt::format("{}: evaluating (attempt {})", title(row), row.attempts + 1),
+            event_of("evaluating", row).with("attempt", row.attempts + 1).with("device", device));
   directory.set_active(row.id);
   std::unique_ptr<Job> made(new Job(around, directory, supervisor, settings, std::move(row),
                                     std::move(lease), told.has_value()));
@@ -112,9 +112,13 @@ Status Job::record_loaded() {
       directory_.store().record_loaded(row_.id, loaded_->weights_sha256, loaded_->dtype));
   const protocol::Loaded loaded = *std::exchange(loaded_, std::nullopt);
   weights_sha256_ = loaded.weights_sha256;
-  spdlog::info("{}: {} tensors, {} in {:.1f} s{}, weights {}…", title(row_), loaded.tensors,
-               config::format_bytes(loaded.bytes), loaded.seconds,
-               loaded.prefetched ? " (read ahead)" : "", loaded.weights_sha256.substr(0, 12));
+  log::info(
+      fmt::format("{}: {} tensors, {} in {:.1f} s{}, weights {}…", title(row_), loaded.tensors,
+                  config::format_bytes(loaded.bytes), loaded.seconds,
+                  loaded.prefetched ? " (read ahead)" : "", loaded.weights_sha256.substr(0, 12)),
+      event_of("loaded", row_)
+          .with("weights_sha256", loaded.weights_sha256)
+          .with("seconds", loaded.seconds));
   if (!outcome.differs.empty()) {
     supervisor_.cancel();
     fail({std::string(error_code_name(ErrorCode::kUnavailable)), "loading", outcome.differs});
@@ -325,7 +329,8 @@ Status Job::record_and_publish() {
     interims_.tell_with_result(row_);
     EVALCAR_RETURN_IF_ERROR(directory_.store().record_result(row_.id, *result_));
     recorded_ = true;
-    spdlog::info("{}: scored in {:.1f} s", title(row_), result_->seconds);
+    log::info(fmt::format("{}: scored in {:.1f} s", title(row_), result_->seconds),
+              event_of("evaluated", row_).with("seconds", result_->seconds));
   }
   done_ = true;  // from here on the directory's turns publish it, if this does not
   if (!in_part_) directory_.release(row_);

@@ -66,8 +66,10 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
   auto lease = stage_.acquire(lease_name_of(row.step, row.generation, row.kind), seen.path,
                               seen.files, space_.copy_budget());
   if (lease.has_value()) {
-    spdlog::debug("{}: {}", title(row), stage::method_name(lease->method));
     EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, lease->dir));
+    const std::string_view how = stage::method_name(lease->method);
+    log::info(fmt::format("{}: leased ({})", title(row), how),
+              event_of("leased", row).with("method", how));
     held_[row.id] = std::move(lease).value();
     return {};
   }

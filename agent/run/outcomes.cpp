@@ -25,9 +25,13 @@ Status Outcomes::fail(const state::Evaluation& row, const state::AttemptFailure&
   const bool quarantine = !retryable || failures >= limits_.attempts;
   const std::string next_try = format_utc(clock_.wall_now() + pause_after(limits_, failures));
   EVALCAR_RETURN_IF_ERROR(store_.fail_attempt(row.id, failure, next_try, quarantine));
-  spdlog::error("{}: {} (at {}): {}", title(row),
-                quarantine ? "failed, quarantined" : "failed, will be tried again", failure.stage,
-                failure.message);
+  log::error(fmt::format("{}: {} (at {}): {}", title(row),
+                         quarantine ? "failed, quarantined" : "failed, will be tried again",
+                         failure.stage, failure.message),
+             event_of(quarantine ? "quarantined" : "failed", row)
+                 .with("attempt", row.attempts + 1)
+                 .with("error", failure.kind)
+                 .with("stage", failure.stage));
   if (!quarantine) return {};
   completion_.look_again();
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation ended, store_.read().evaluation(row.id));
@@ -43,8 +47,9 @@ Result<bool> Outcomes::put_back(const state::Evaluation& row,
         end_evaluation(store_, row.id, EvaluationState::kLost, kRemovedInPlace));
     return false;
   }
-  spdlog::error("{}: cannot be evaluated now (at {}): {}", title(row), failure.stage,
-                failure.message);
+  log::error(fmt::format("{}: cannot be evaluated now (at {}): {}", title(row), failure.stage,
+                         failure.message),
+             event_of("put_back", row).with("error", failure.kind).with("stage", failure.stage));
   EVALCAR_RETURN_IF_ERROR(store_.put_back(row.id, failure));
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation now, store_.read().evaluation(row.id));
   return is_open(now.state);

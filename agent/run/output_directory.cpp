@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "agent/run/adoption.h"
 #include "agent/run/retry_pause.h"
 #include "agent/run/rows.h"
 #include "agent/run/warn_once.h"
@@ -93,7 +92,7 @@ Status OutputDirectory::step() {
 /// Which leases are needed is known once all that was found at the start is taken up. True: what
 /// nobody needs is gone, the guard is next.
 Result<bool> OutputDirectory::keep_leases() {
-  if (!taken_up_) return false;
+  if (!take_up_.done()) return false;
   std::optional<std::set<std::int64_t>> torn;
   if (sightings_.empty()) torn = recorder_.torn_steps();
   EVALCAR_ASSIGN_OR_RETURN(const NeededLeases::Turn turn, needed_.step(run_.id(), torn));
@@ -102,7 +101,7 @@ Result<bool> OutputDirectory::keep_leases() {
 }
 
 Status OutputDirectory::guard_disk() {
-  if (!run_.known() || run_.unsure() || !taken_up_) return {};
+  if (!run_.known() || run_.unsure() || !take_up_.done()) return {};
   Slice slice(around_);
   return guard_.step(run_.id(), slice);
 }
@@ -199,14 +198,14 @@ bool OutputDirectory::is_beginning() const {
   if (run_.recalls()) return true;
   if (!run_.known() || run_.unsure()) return false;
   if (sightings_.was_cut()) return true;
-  return watcher_.trouble().empty() && !(taken_up_ && vanished_ended_ && unwanted_.ended());
+  return watcher_.trouble().empty() && !(take_up_.done() && vanished_ended_ && unwanted_.ended());
 }
 
 /// A slice was cut: the next turn comes at once.
 bool OutputDirectory::is_cut_short() const {
   if (!run_.known() || run_.unsure()) return false;
   if (!sightings_.empty() || is_beginning()) return true;
-  return taken_up_ && (averages_.due() || best_.trimming() || guard_.due());
+  return take_up_.done() && (averages_.due() || best_.trimming() || guard_.due());
 }
 
 milliseconds OutputDirectory::until_due() const {
@@ -269,20 +268,7 @@ Status OutputDirectory::follow_run() {
       break;
   }
   if (!run_.known()) return {};
-  if (!taken_up_) {
-    // First: what is kept and told as the best depends on it.
-    if (const auto configured = wanted_.configured(); configured.has_value()) {
-      EVALCAR_RETURN_IF_ERROR(store_->set_configured(run_.id(), *configured));
-    }
-    Slice slice(around_);
-    EVALCAR_RETURN_IF_ERROR(recorder_.take_up_run(slice));
-    if (!slice.was_cut()) {
-      EVALCAR_RETURN_IF_ERROR(adopt_leases(
-          around_.files, *store_, stage_, wanted_, run_.run(),
-          {path_, settings_.watch.pattern, settings_.evaluate.base_model}, adopted_, slice));
-    }
-    taken_up_ = !slice.was_cut();
-  }
+  EVALCAR_RETURN_IF_ERROR(take_up_.step());
   return run_.begun() ? run_.ensure_home() : Status();
 }
 
@@ -298,9 +284,9 @@ void OutputDirectory::forget_run() {
   averages_.forget();
   best_.forget();
   wanted_.forget();
-  taken_up_ = vanished_ended_ = false;
+  take_up_.forget();
+  vanished_ended_ = false;
   unwanted_.look_again();
-  adopted_.clear();
   waiting_.look_again();
 }
 
@@ -380,7 +366,7 @@ Result<bool> OutputDirectory::nothing_left() {
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
   if (!sightings_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
-      !watcher_.settled() || (taken_up_ && !best_.settled()))
+      !watcher_.settled() || (take_up_.done() && !best_.settled()))
     return false;
   if (!run_.known()) return true;
   bool open = false;

@@ -168,11 +168,9 @@ class OutputDirectory : private DirectoryParts {
   bool is_cut_short() const;
 
   std::string snapshot_trouble_;
-  bool beginning_ = true;          ///< is_beginning(), after the last turn
-  bool taken_up_ = false;          ///< Recorder::take_up_run was done
-  std::set<std::string> adopted_;  ///< leases that adopt_leases() has judged
-  bool vanished_ended_ = false;    ///< Recorder::end_vanished was done
-  std::string turn_trouble_;       ///< why the last turn could not do what it had to
+  bool beginning_ = true;        ///< is_beginning(), after the last turn
+  bool vanished_ended_ = false;  ///< Recorder::end_vanished was done
+  std::string turn_trouble_;     ///< why the last turn could not do what it had to
   bool lost_database_ = false;
   MonotonicTime retry_at_{};
   MonotonicTime last_news_{};

@@ -71,11 +71,13 @@ Status Publishing::publish(const state::Evaluation& row) {
     return not_published(published.error());
   }
   if (row.settings.requested != 0) {
-    spdlog::info("{}: measured for a job, besides what is configured", title(row));
+    log::info(title(row) + ": measured for a job, besides what is configured",
+              event_of("published", row).with("file", published->results_file));
     return {};
   }
-  spdlog::info("{}: published{} ({})", title(row), published->is_best ? ", the best so far" : "",
-               published->results_file);
+  log::info(fmt::format("{}: published{} ({})", title(row),
+                        published->is_best ? ", the best so far" : "", published->results_file),
+            event_of("published", row).with("best", published->is_best ? "yes" : "no"));
   return {};
 }
 

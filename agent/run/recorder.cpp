@@ -66,14 +66,15 @@ Status Recorder::record(const watch::Sighting& seen) {
   const auto before = torn_.find({seen.step, seen.kind});
   const std::string said = before == torn_.end() ? std::string() : before->second.reason;
   torn_.erase({seen.step, seen.kind});
+  const bool first = !view_.told.contains({seen.step, seen.kind});
   view_.told[{seen.step, seen.kind}] = {seen.verdict, seen.reason};
   switch (seen.verdict) {
     case Verdict::kWaiting:
-      return record_waiting(seen);
+      return record_waiting(seen, first);
     case Verdict::kTorn:
       torn_[{seen.step, seen.kind}] = seen;
       view_.complete.erase({seen.step, seen.kind});  // no lease can be taken of it
-      EVALCAR_RETURN_IF_ERROR(record_waiting(seen));
+      EVALCAR_RETURN_IF_ERROR(record_waiting(seen, first));
       return seen.reason == said ? Status() : say_torn(store_.read(), run_.id(), seen);
     case Verdict::kOvertaken:
       torn_[{seen.step, seen.kind}] = seen;
@@ -168,14 +169,17 @@ Result<bool> Recorder::end_if_unwanted(const state::Evaluation& row) {
 
 // ---- each verdict
 
-Status Recorder::record_waiting(const watch::Sighting& seen) {
+/// `first`: nothing was told of this kind before.
+Status Recorder::record_waiting(const watch::Sighting& seen, bool first) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
   for (const state::Evaluation& row : rows) {
     // Of a row that is further on this is a delete or a rewrite in progress: it says nothing yet.
     if (row.state != EvaluationState::kFound) continue;
     EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
     if (unwanted) continue;
-    spdlog::debug("{}: waiting: {}", title(row), seen.reason);
+    if (first) {
+      log::info(title(row) + ": found, not complete yet: " + seen.reason, event_of("found", row));
+    }
     EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, seen.reason));
   }
   return {};
@@ -228,7 +232,9 @@ Result<bool> Recorder::make_complete(const state::Evaluation& row, const watch::
   if (row.state == EvaluationState::kComplete) return true;
   if (row.state != EvaluationState::kFound && !revivable(row)) return false;
   EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
-  spdlog::info("{}: complete ({})", title(row), checkpoint::layout_name(seen.layout));
+  const std::string_view layout = checkpoint::layout_name(seen.layout);
+  log::info(fmt::format("{}: complete ({})", title(row), layout),
+            event_of("complete", row).with("layout", layout));
   return true;
 }
 
@@ -262,7 +268,9 @@ Status Recorder::set_aside(const watch::Sighting& seen, const state::AttemptFail
     if (row.state != EvaluationState::kFound) continue;
     EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
     if (unwanted) continue;
-    spdlog::warn("{}: set aside: {}", title(row), failure.message);
+    log::warn(
+        title(row) + ": set aside: " + failure.message,
+        event_of("quarantined", row).with("error", failure.kind).with("stage", failure.stage));
     EVALCAR_RETURN_IF_ERROR(store_.fail_attempt(row.id, failure, "", true));
   }
   return {};
@@ -295,74 +303,6 @@ Status Recorder::lose(const state::Evaluation& row, const std::string& reason) {
   EVALCAR_ASSIGN_OR_RETURN(const bool unwanted, end_if_unwanted(row));
   if (unwanted) return {};
   return end_evaluation(store_, row.id, EvaluationState::kLost, reason);
-}
-
-Status Recorder::take_up_run(Slice& slice) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto runs, store_.read().runs());
-  for (const state::Run& other : runs) {
-    const bool same_place = other.output_dir == run_.run().output_dir && other.id != run_.id();
-    if (same_place) EVALCAR_RETURN_IF_ERROR(end_other_run(other, slice));
-    if (slice.was_cut()) return {};
-  }
-  state::EvaluationFilter filter;
-  filter.run_id = run_.id();
-  filter.states = {EvaluationState::kLost};
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
-  for (const state::Evaluation& row : rows) {
-    if (!row.reason.starts_with(kMadeAnew) || !leases_.holds_folder(row)) continue;
-    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
-    EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, row.lease_path));
-    spdlog::info("{}: its output directory is back, it goes on", title(row));
-    if (slice.over()) return {};
-  }
-  return take_up_unmeasured(slice);
-}
-
-/// The configuration changed before their turn, and came back. Those whose checkpoints are there
-/// are revived by that sighting; of others the weights may be kept. Not those of an older save:
-/// their numbers would take the place of the newest one's.
-Status Recorder::take_up_unmeasured(Slice& slice) {
-  state::EvaluationFilter filter;
-  filter.run_id = run_.id();
-  filter.states = {EvaluationState::kSkipped};
-  EVALCAR_ASSIGN_OR_RETURN(const auto skipped, store_.read().evaluations(filter));
-  const std::vector<std::string> names = leases_.names();
-  const std::set<std::string> kept(names.begin(), names.end());
-  for (const state::Evaluation& row : skipped) {
-    if (!row.reason.ends_with(kConfigurationChanged) || !wanted_.matches(row)) continue;
-    if (!kept.contains(lease_name_of(row.step, row.generation, row.kind))) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted, wanted_.why_not(row));
-    EVALCAR_ASSIGN_OR_RETURN(const auto of_step,
-                             store_.read().evaluations({.run_id = row.run_id, .step = row.step}));
-    const bool newest = std::all_of(
-        of_step.begin(), of_step.end(),
-        [&row](const state::Evaluation& other) { return other.generation <= row.generation; });
-    if (!unwanted.empty() || !newest) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const bool revived, leases_.revive_from_kept(row));
-    if (!revived) continue;
-    spdlog::info("{}: is wanted again, and its weights are kept", title(row));
-    if (slice.over()) return {};
-  }
-  return {};
-}
-
-/// Its leases are not released: a folder of that name here is a lease of this run.
-Status Recorder::end_other_run(const state::Run& other, Slice& slice) {
-  const std::string reason = std::string(kMadeAnew) + " (run " + run_.run().name + ")";
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations({.run_id = other.id}));
-  for (const state::Evaluation& row : rows) {
-    if (is_open(row.state)) {
-      EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, reason));
-    } else if (row.state == EvaluationState::kScored) {  // the database keeps its numbers
-      const std::string unpublished = "not published: " + reason;
-      if (row.reason == unpublished) continue;
-      EVALCAR_RETURN_IF_ERROR(store_.set_reason(row.id, unpublished));
-    } else {
-      continue;
-    }
-    if (slice.over()) return {};
-  }
-  return {};
 }
 
 bool Recorder::is_there(const std::string& folder) const {

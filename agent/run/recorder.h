@@ -30,10 +30,6 @@ class Recorder {
   /// Before anything of a turn is recorded: which checkpoints there are says which one is the
   /// newest, and which is the n-th.
   void note_presence(const watch::Sighting& seen);
-  /// A run was entered. Open rows of the directory's other runs end: their files are not here. Rows
-  /// of this one that ended so, and whose lease came back with it, go on; so do those that another
-  /// configuration had ended, where their weights are kept. Call again where the slice was cut.
-  Status take_up_run(Slice& slice);
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
   /// The same of weights that lie whole in a place of their own (snapshots.h), which the lease
@@ -64,7 +60,7 @@ class Recorder {
   Result<std::vector<state::Evaluation>> rows_of(const watch::Sighting& seen);
   state::CheckpointObservation observation_of(const watch::Sighting& seen) const;
   Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
-  Status record_waiting(const watch::Sighting& seen);
+  Status record_waiting(const watch::Sighting& seen, bool first);
   Status record_complete(const watch::Sighting& seen);
   Result<bool> make_complete(const state::Evaluation& row, const watch::Sighting& seen);
   Status record_not_started(const watch::Sighting& seen);
@@ -72,8 +68,6 @@ class Recorder {
   Status record_overtaken(const watch::Sighting& seen);
   Status set_aside(const watch::Sighting& seen, const state::AttemptFailure& failure);
   Status record_gone(const watch::Sighting& seen);
-  Status take_up_unmeasured(Slice& slice);
-  Status end_other_run(const state::Run& other, Slice& slice);
   bool is_there(const std::string& folder) const;
   Status lose(const state::Evaluation& row, const std::string& reason);
 

@@ -14,6 +14,12 @@ std::string kind_of(const watch::Sighting& seen) {
 
 std::string title(const state::Evaluation& row) { return row.checkpoint + " " + row.kind; }
 
+log::Event event_of(std::string_view name, const state::Evaluation& row) {
+  log::Event event(name);
+  event.with("run", row.run).with("step", row.step).with("kind", row.kind);
+  return event.with("evaluation", row.id);
+}
+
 std::string folder_name(const std::string& pattern, std::int64_t step) {
   constexpr std::string_view kStep = "{step}";
   std::string name = pattern;
@@ -93,7 +99,8 @@ Status end_evaluation(state::Store& store, std::int64_t evaluation, EvaluationSt
                       const std::string& reason) {
   EVALCAR_RETURN_IF_ERROR(store.transition(evaluation, to, reason));
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.read().evaluation(evaluation));
-  spdlog::info("{}: {}: {}", title(row), state::state_name(to), reason);
+  log::info(title(row) + ": " + std::string(state::state_name(to)) + ": " + reason,
+            event_of(state::state_name(to), row));
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/log/event.h"
 #include "agent/stage/stage.h"
 #include "agent/watch/watcher.h"
 #include "store/state/store.h"
@@ -24,6 +25,8 @@ inline constexpr std::string_view kNotInCheckpoint = "these weights are not in t
 std::string kind_of(const watch::Sighting& seen);
 /// "checkpoint-500 ema", for the log.
 std::string title(const state::Evaluation& row);
+/// Something happened to this evaluation: the event `name` with run, step, kind and evaluation.
+log::Event event_of(std::string_view name, const state::Evaluation& row);
 /// "checkpoint-500", by `pattern` (watch.pattern).
 std::string folder_name(const std::string& pattern, std::int64_t step);
 /// Weights alone, that lay elsewhere than the checkpoint of their step would (snapshots.h).

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <utility>
 
+#include "agent/log/event.h"
+
 namespace evalcar::supervise {
 namespace {
 
@@ -100,6 +102,7 @@ void Supervisor::rest() {
 
 void Supervisor::stop() {
   if (evaluator_->running()) {
+    if (!doomed_) log::info("the evaluator is ended", log::Event("evaluator_ended"));
     evaluator_->send(protocol::Bye{});
     evaluator_->kill();
     (void)evaluator_->poll();
@@ -178,8 +181,12 @@ void Supervisor::take_hello(const protocol::Hello& hello, std::vector<JobEvent>&
                              ": install both from one build",
                          events);
   }
-  spdlog::info("evaluator {} on {} ({}), torch {}", hello.version, hello.device, hello.device_name,
-               hello.torch_version);
+  log::info(fmt::format("evaluator {} on {} ({}), torch {}", hello.version, hello.device,
+                        hello.device_name, hello.torch_version),
+            log::Event("evaluator_started")
+                .with("version", hello.version)
+                .with("device", hello.device)
+                .with("torch", hello.torch_version));
   if (!hello.warning.empty()) spdlog::warn("evaluator: {}", hello.warning);
   hello_ = hello;
   greeted_ = true;
@@ -248,6 +255,7 @@ void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events)
   const bool dismissed = std::exchange(dismissed_, false);
   greeted_ = doomed_ = false;
   if (dismissed) return;  // it was told to go, and nothing of it was wanted any more
+  tell_of_end(exited);
   ++deaths_;
   const auto pause =
       std::min(options_.longest_pause, options_.first_pause * (1 << std::min(deaths_ - 1, 16)));
@@ -255,6 +263,15 @@ void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events)
   if (state_ == State::kCancelling) return enter(State::kIdle, "");
   if (state_ == State::kIdle) return;
   fail(failure, events);
+}
+
+/// The job's own line says why, with the last words.
+void Supervisor::tell_of_end(const Exited& exited) {
+  if (!exited.signal.has_value() && !exited.exit_code.has_value()) return;  // it never began
+  log::Event event("evaluator_ended");
+  if (exited.signal.has_value()) event.with("signal", std::int64_t{*exited.signal});
+  if (exited.exit_code.has_value()) event.with("exit_code", std::int64_t{*exited.exit_code});
+  log::info("the evaluator's process is gone", event);
 }
 
 JobFailed Supervisor::failure_of(const Exited& exited, bool killed_by_us) const {

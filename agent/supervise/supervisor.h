@@ -94,6 +94,7 @@ class Supervisor {
   void take_result(const protocol::EvaluationResult& result, std::vector<JobEvent>& events);
   void take_error(const protocol::JobError& error, std::vector<JobEvent>& events);
   void take_death(const Exited& exited, std::vector<JobEvent>& events);
+  static void tell_of_end(const Exited& exited);
   void fail(JobFailed failure, std::vector<JobEvent>& events);
   void kill_evaluator();
   JobFailed failure_of(const Exited& exited, bool killed_by_us) const;

@@ -1,0 +1,22 @@
+#include "agent/run/agent_facts.h"
+
+#include <unistd.h>
+
+namespace evalcar::run {
+
+publish::AgentFacts agent_facts(const config::PublishSettings& publish,
+                                const std::optional<protocol::Hello>& hello,
+                                const std::string& missing_data) {
+  publish::AgentFacts facts;
+  facts.keep_best = publish.keep_best;
+  facts.metric_for_best_model = publish.metric_for_best_model;
+  facts.pid = ::getpid();
+  if (hello.has_value()) {
+    facts.device = hello->device;
+    facts.warning = hello->warning;
+  }
+  if (!missing_data.empty()) facts.warning += (facts.warning.empty() ? "" : "; ") + missing_data;
+  return facts;
+}
+
+}  // namespace evalcar::run

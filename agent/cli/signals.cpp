@@ -8,12 +8,13 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 namespace evalcar::cli {
 namespace {
 
 /// What batch systems and timers send to every process of a job (Slurm: USR1 before its end).
-constexpr std::array<int, 3> kOfOthers = {SIGUSR1, SIGUSR2, SIGALRM};
+constexpr std::array<int, 2> kOfOthers = {SIGUSR1, SIGALRM};
 
 }  // namespace
 
@@ -29,6 +30,7 @@ Signals::Signals(Hangup hangup) : hangup_(hangup) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, signal);
   if (hangup == Hangup::kReloads) {
     for (const int signal : kOfOthers) ::sigaddset(&set, signal);
+    ::sigaddset(&set, SIGUSR2);
   }
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   fd_ = supervise::OwnedFd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
@@ -47,6 +49,10 @@ Signals::Told Signals::take() {
       }
       continue;
     }
+    if (signal == SIGUSR2) {
+      rest_asked_ = true;
+      continue;
+    }
     if (info.ssi_signo == SIGHUP && hangup_ == Hangup::kStops && hangup_ignored_) continue;
     if (info.ssi_signo != SIGHUP || hangup_ == Hangup::kStops) {
       told = Told::kStop;
@@ -54,6 +60,7 @@ Signals::Told Signals::take() {
       told = Told::kReload;
     }
   }
+  if (told == Told::kNothing && std::exchange(rest_asked_, false)) told = Told::kRest;
   return told;
 }
 

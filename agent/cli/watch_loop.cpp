@@ -43,6 +43,9 @@ WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
       case Signals::Told::kReload:
         reload(agent, now);
         break;
+      case Signals::Told::kRest:
+        agent.rest();
+        break;
     }
   }
 }

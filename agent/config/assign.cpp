@@ -10,6 +10,13 @@
 namespace evalcar::config {
 namespace {
 
+Status assign_off_or_duration(std::optional<Duration>& field, const Value& v) {
+  field.reset();
+  if (is_word(v, "off")) return {};
+  EVALCAR_ASSIGN_OR_RETURN(field, duration(v));
+  return {};
+}
+
 Status assign_weight(std::optional<std::int64_t>& field, const Value& v) {
   field.reset();
   if (is_word(v, "unit")) return {};
@@ -51,10 +58,11 @@ Status assign_snapshot_dir(Settings& s, const Value& v) {
 }
 
 Status assign_exit_when_quiet(Settings& s, const Value& v) {
-  s.watch.exit_when_quiet.reset();
-  if (is_word(v, "off")) return {};
-  EVALCAR_ASSIGN_OR_RETURN(s.watch.exit_when_quiet, duration(v));
-  return {};
+  return assign_off_or_duration(s.watch.exit_when_quiet, v);
+}
+
+Status assign_resident_idle(Settings& s, const Value& v) {
+  return assign_off_or_duration(s.evaluate.resident_idle, v);
 }
 
 Status assign_exit_marker(Settings& s, const Value& v) {

@@ -11,6 +11,7 @@ Status assign_pattern(Settings& settings, const Value& value);
 Status assign_end_marker(Settings& settings, const Value& value);
 Status assign_snapshot_dir(Settings& settings, const Value& value);
 Status assign_exit_when_quiet(Settings& settings, const Value& value);
+Status assign_resident_idle(Settings& settings, const Value& value);
 Status assign_exit_marker(Settings& settings, const Value& value);
 Status assign_poll_interval(Settings& settings, const Value& value);
 Status assign_device(Settings& settings, const Value& value);

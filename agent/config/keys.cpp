@@ -147,6 +147,11 @@ const Key kKeys[] = {
     {"evaluate.keep_resident", "true", "",
      "Keep the evaluator's process between checkpoints; false frees its memory.",
      ASSIGN(evaluate.keep_resident, boolean(v))},
+    {"evaluate.resident_idle", "\"off\"", "\"10min\"",
+     "End the evaluator's process, and free its memory, when nothing was evaluated for so long; "
+     "the "
+     "next checkpoint starts it again. \"off\" or a duration.",
+     assign_resident_idle},
     {"evaluate.prefetch", "true", "",
      "Read the next checkpoint's weights while the present one is evaluated, where memory is left.",
      ASSIGN(evaluate.prefetch, boolean(v))},

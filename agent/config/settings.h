@@ -59,6 +59,7 @@ struct EvaluateSettings {
   double gpu_memory_utilization = 0;
   bool share_gpu = false;
   bool keep_resident = true;
+  std::optional<Duration> resident_idle;  ///< the evaluator ends after so long without work
   bool prefetch = true;
   std::string compat;
   Policy policy = Policy::kNewestFirst;

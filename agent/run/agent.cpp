@@ -37,6 +37,7 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       job_retry_at_(started_at_),
       obstacles_(around.clock, settings.limits),
       look_ahead_(around.clock, settings.evaluate, supervisor_),
+      residence_(around.clock, settings.evaluate, supervisor_),
       program_(identity_of_program(around.files, around.evaluator_program)),
       complaints_(around.clock) {}
 
@@ -70,6 +71,7 @@ void Agent::step() {
   if (exit_code_.has_value()) return;
   if (job_ != nullptr && begins_) make_way();
   if (job_ != nullptr && begins_) look_ahead();
+  if (job_ == nullptr) residence_.step(false);
   if (job_ == nullptr && begins_) start_next();
   write_status(false);
   end_when_quiet();
@@ -200,6 +202,7 @@ void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
 void Agent::end_job() {
   job_->directory().set_active(std::nullopt);
   job_.reset();
+  residence_.note_end();
   look_ahead_.end();
   if (jobs_ != nullptr) jobs_->hurry();
   schedule_again_at_ = job_retry_at_ = around_.clock.monotonic_now();
@@ -257,7 +260,7 @@ void Agent::start_next() {
       return spdlog::error(kLeftWaiting);
     }
     complete_one();
-    if (!settings_.evaluate.keep_resident) supervisor_.rest();
+    residence_.step(true);
   }
 }
 
@@ -352,6 +355,7 @@ milliseconds Agent::until_due() const {
   due = std::min(due, data_.until_due(directories_.any_in_part()));
   if (jobs_ != nullptr && jobs_->due().has_value()) due = std::min(due, until(*jobs_->due()));
   if (job_ != nullptr && job_retry_at_ > now) due = std::min(due, until(job_retry_at_));
+  if (const auto rest = residence_.due(); rest.has_value()) due = std::min(due, until(*rest));
   if (job_ == nullptr && supervisor_.ready()) {
     const bool waiting = options_.once || directories_.waiting_count() > 0;
     if (waiting) due = std::min(due, until(std::max(schedule_again_at_, obstacles_.until())));

@@ -19,6 +19,7 @@
 #include "agent/run/job_list.h"
 #include "agent/run/look_ahead.h"
 #include "agent/run/obstacles.h"
+#include "agent/run/residence.h"
 #include "agent/supervise/supervisor.h"
 
 namespace evalcar::run {
@@ -52,6 +53,9 @@ class Agent {
   /// The same for another agent in this process, which goes on at once: status.json says nothing of
   /// an end.
   void hand_over();
+  /// All of the device's memory is given back as soon as no evaluation runs; the next one starts
+  /// the evaluator again.
+  void rest() { residence_.leave(); }
   /// The evaluation that runs goes on to its end, and no other is begun.
   void begin_no_more() { begins_ = false; }
   /// Only another agent of the same settings can go on (OutputDirectory::must_begin_anew).
@@ -107,6 +111,7 @@ class Agent {
   MonotonicTime job_retry_at_{};
   Obstacles obstacles_;
   LookAhead look_ahead_;
+  Residence residence_;
   bool begins_ = true;              ///< begin_no_more() was not called
   std::string program_;             ///< identity_of_program() of what was started, or will be
   std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete

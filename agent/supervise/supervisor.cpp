@@ -96,6 +96,10 @@ void Supervisor::cancel() {
   enter(State::kCancelling, "cancelling");
 }
 
+bool Supervisor::resident() const {
+  return state_ == State::kIdle && !doomed_ && evaluator_->running();
+}
+
 void Supervisor::rest() {
   if (state_ == State::kIdle && evaluator_->running()) stop();
 }

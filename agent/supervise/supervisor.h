@@ -72,6 +72,8 @@ class Supervisor {
   std::vector<JobEvent> step();
   /// How long until a deadline needs a step; absent: none.
   std::optional<std::chrono::milliseconds> until_deadline() const;
+  /// A process is there though no job runs.
+  bool resident() const;
   /// Ends the evaluator when no job runs, to free its memory.
   void rest();
   /// Ends the evaluator now, job or not.

@@ -213,7 +213,7 @@ def test_sighup_reads_the_configuration_again_and_a_bad_one_changes_nothing(benc
 def test_signals_that_a_batch_system_sends_to_all_end_nothing_and_are_said_once(bench):
     sidecar = bench.sidecar().start()
     sidecar.wait_for(lambda s: "watching" in s.log(), what="the start")
-    for name in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGUSR1):
+    for name in (signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1):
         sidecar.process.send_signal(name)
         sidecar.wait_for(lambda s, name=name: name.name.removeprefix("SIG") in s.log(), what="a word about it")
 
@@ -262,6 +262,33 @@ def test_between_evaluations_the_evaluator_stays_or_gives_its_memory_back(bench,
     assert held == ([held[0]] * 2 if resident else [[], []]) and len(held[0]) == (1 if resident else 0)
     assert sidecar.stop() == 0
     assert len(bench.heard("load")) == 2
+
+
+def test_an_evaluator_that_is_idle_for_its_time_ends_and_the_next_checkpoint_starts_it(bench):
+    sidecar = bench.sidecar("--set", "evaluate.resident_idle=1s").start()
+    for step in (5, 10):
+        checkpoints.write_hugging_face(bench.run, step)
+        sidecar.wait_for(lambda s, step=step: (step, "regular") in s.published(), what=f"the result of {step}")
+        sidecar.wait_for(lambda s: not s.evaluators(), what="the evaluator's end")
+    assert sidecar.log().count("evaluate.resident_idle") == 2
+    assert sidecar.stop() == 0
+
+
+def test_a_signal_gives_the_device_back_between_evaluations_and_disturbs_none(bench):
+    bench.tell(samples=20, delay=0.1)
+    sidecar = bench.sidecar().start()
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar.wait_for(lambda s: bench.heard("generate"), what="the first answer")
+    sidecar.process.send_signal(signal.SIGUSR2)
+    sidecar.wait_for(lambda s: s.published() == {(5, "regular")}, what="the result")
+    sidecar.wait_for(lambda s: not s.evaluators(), what="the evaluator's end")
+    assert sidecar.query("SELECT attempts FROM evaluations") == [(1,)] and len(bench.heard("load")) == 1
+
+    bench.tell()
+    checkpoints.write_hugging_face(bench.run, 10)
+    sidecar.wait_for(lambda s: len(s.published()) == 2, what="the next result")
+    assert len(sidecar.evaluators()) == 1  # asked once, and not for good
+    assert sidecar.stop() == 0
 
 
 def test_an_idle_agent_takes_little_memory(bench):

@@ -151,6 +151,14 @@ TEST_CASE("the unit's limits are a weight or a size, or what the unit has") {
   CHECK(contains(problem_of("[limits]\nmemory_max = \"much\"\n"), "expected"));
 }
 
+TEST_CASE("how long an evaluator without work stays is off or a duration") {
+  CHECK_FALSE(load_text("")->settings.evaluate.resident_idle.has_value());
+  const auto some = load_text("[evaluate]\nresident_idle = \"10min\"\n");
+  REQUIRE(some.has_value());
+  CHECK(some->settings.evaluate.resident_idle == std::chrono::minutes(10));
+  CHECK_FALSE(problem_of("[evaluate]\nresident_idle = \"soon\"\n").empty());
+}
+
 TEST_CASE("the printed effective configuration parses back to itself and tells the sources") {
   const auto config =
       load_text("[watch]\noutput_dir = [\"/a \\\"b\\\"\", \"/c\"]\n[evaluate]\nlimit = 0.5\n",

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "evaluator/service/weights_source.h"
-#include "evaluator/tasks/data_check.h"
 #include "store/base/text.h"
 #include "store/checkpoint/plan.h"
 #include "store/checkpoint/plan_warnings.h"
@@ -232,9 +231,9 @@ void Session::handle(const protocol::Load& load) {
   send_error(load.id, "loading", loaded.error());
 }
 
-std::optional<protocol::JobError> Session::check_data(const protocol::Load& load) const {
+std::optional<protocol::JobError> Session::check_data(const protocol::Load& load) {
   if (!load.settings.has_value() || load.settings->tasks.empty()) return std::nullopt;
-  const auto report = tasks::check_data(files_, *load.settings);
+  const auto report = data_check_.check(files_, *load.settings);
   if (std::ranges::none_of(report, has_no_error)) return error_of(report, load.id, "preparing");
   for (const protocol::TaskResult& task : report) {
     if (!task.error.empty()) {

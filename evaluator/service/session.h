@@ -15,6 +15,7 @@
 #include "evaluator/service/channel.h"
 #include "evaluator/service/evaluation.h"
 #include "evaluator/service/pulse.h"
+#include "evaluator/tasks/data_check.h"
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
 #include "store/base/guarded.h"
@@ -59,7 +60,7 @@ class Session {
   void tell(const std::string& id, const std::string& stage, const std::string& task,
             std::int64_t done, std::int64_t total);
   /// An error if the data of none of the tasks are there: before the weights, which take long.
-  std::optional<protocol::JobError> check_data(const protocol::Load& load) const;
+  std::optional<protocol::JobError> check_data(const protocol::Load& load);
   Result<protocol::Loaded> load_weights(const protocol::Load& load, std::stop_token stop);
   Status read_ahead(const FileSystem& files, const protocol::Prefetch& wanted,
                     std::stop_token stop) const;
@@ -71,6 +72,7 @@ class Session {
   const PulsingFileSystem files_;
   const Clock& clock_;
   const KeptPictures pictures_;
+  tasks::DataCheck data_check_;
   std::optional<engine::LoadedWeights> weights_;
   std::optional<ModelText> model_;
   KnownAnswers known_;  // of the job that is about to start

@@ -68,7 +68,7 @@ class TaskOpener {
     }
     if (Status settled = settle_generation(job, *file); !settled.has_value())
       return failed(std::move(settled).error());
-    tasks::OpenedData data = tasks::open_task_data(files_, job.name, settings_);
+    tasks::OpenedData data = tasks::open_task_data(files_, *file, settings_);
     if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
     job.task = std::move(data.task);
     job.shots = data.shots;

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <iosfwd>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
+#include "store/base/hash.h"
 #include "store/protocol/messages.h"
 
 namespace evalcar::tasks {
@@ -22,9 +24,9 @@ struct OpenedData {
   std::int64_t shots = 0;  ///< examples before each question
 };
 
-/// Finds the task and opens its data: folder, files, columns and their types; where
-/// `settings.num_fewshot` or the task itself wants examples, those of [fewshot], too.
-OpenedData open_task_data(const FileSystem& files, const std::string& name,
+/// Opens the data of a task: folder, files, columns and their types; where `settings.num_fewshot`
+/// or the task itself wants examples, those of [fewshot], too.
+OpenedData open_task_data(const FileSystem& files, const TaskFile& file,
                           const protocol::EvaluationSettings& settings);
 
 /// A short text that changes with the data of a task (names, sizes, what identifies the content).
@@ -34,6 +36,22 @@ std::string circumstances_of(const Task& task);
 /// `error`, `error_kind` and `circumstances` are set.
 std::vector<protocol::TaskResult> check_data(const FileSystem& files,
                                              const protocol::EvaluationSettings& settings);
+
+/// check_data() for a process that is asked again and again. Not thread-safe.
+class DataCheck {
+ public:
+  /// What was whole the last time is taken to be so while its files are the same
+  /// (identify_data()): nothing of it is read again.
+  std::vector<protocol::TaskResult> check(const FileSystem& files,
+                                          const protocol::EvaluationSettings& settings);
+
+ private:
+  struct Whole {
+    Sha256Digest data;
+    std::string circumstances;
+  };
+  std::map<std::string, Whole> whole_;  // by task, of the last time
+};
 
 struct CheckCommandOptions {
   std::vector<std::string> tasks;

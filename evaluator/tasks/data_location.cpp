@@ -376,4 +376,13 @@ Result<std::vector<std::string>> find_data_files(const FileSystem& files,
   return found;
 }
 
+Result<std::vector<std::string>> find_example_files(const FileSystem& files,
+                                                    const Definition& definition,
+                                                    const std::string& data_dir) {
+  Definition theirs = definition;
+  theirs.data_files = definition.fewshot->files;
+  theirs.file.split = definition.fewshot->split;
+  return find_data_files(files, theirs, data_dir, "[fewshot]");
+}
+
 }  // namespace evalcar::tasks

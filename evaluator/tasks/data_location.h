@@ -17,6 +17,11 @@ Result<std::vector<std::string>> find_data_files(const FileSystem& files,
                                                  const std::string& data_dir,
                                                  const std::string& table = "[data]");
 
+/// Those of the examples before the question, of a task that has [fewshot].
+Result<std::vector<std::string>> find_example_files(const FileSystem& files,
+                                                    const Definition& definition,
+                                                    const std::string& data_dir);
+
 /// The command that fetches a data set into the data folder.
 std::string download_command(const std::string& data_set, const std::string& data_dir);
 

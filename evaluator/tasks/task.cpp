@@ -100,21 +100,7 @@ class OpenTask final : public Task {
 
   Result<std::vector<std::int64_t>> select(std::optional<double> limit,
                                            std::int64_t offset) const override {
-    if (offset < 0)
-      return make_error(ErrorCode::kInvalidArgument,
-                        "offset is " + std::to_string(offset) + ", expected 0 or more");
-    const std::int64_t own_size[] = {size()};
-    EVALCAR_ASSIGN_OR_RETURN(const auto resolved, resolve_limits(limit, own_size, "strict"));
-    const std::int64_t count = effective_samples(resolved[0], size());
-    const std::int64_t end = count > size() - std::min(offset, size()) ? size() : offset + count;
-    std::vector<std::int64_t> ids;
-    for (std::int64_t id = offset; id < end; ++id) ids.push_back(id);
-    if (ids.empty()) {
-      return make_error(ErrorCode::kInvalidArgument, file().name + ": no documents: offset " +
-                                                         std::to_string(offset) + " of " +
-                                                         std::to_string(size()));
-    }
-    return ids;
+    return select_documents(file().name, size(), limit, offset);
   }
 
   Result<Prompt> prompt(std::int64_t doc_id, std::string_view model_family) const override {
@@ -150,11 +136,7 @@ Result<std::unique_ptr<DataSet>> open_examples(const FileSystem& files,
                                                std::int64_t shots) {
   std::unique_ptr<DataSet> examples;
   if (shots > 0 && !examples_are_evaluated(definition)) {
-    Definition theirs = definition;
-    theirs.data_files = definition.fewshot->files;
-    theirs.file.split = definition.fewshot->split;
-    EVALCAR_ASSIGN_OR_RETURN(const auto paths,
-                             find_data_files(files, theirs, data_dir, "[fewshot]"));
+    EVALCAR_ASSIGN_OR_RETURN(const auto paths, find_example_files(files, definition, data_dir));
     EVALCAR_ASSIGN_OR_RETURN(examples, open_data_set(files, paths));
     EVALCAR_RETURN_IF_ERROR(check_columns(definition, *examples, paths.front()));
   }
@@ -214,6 +196,26 @@ Result<std::vector<std::optional<double>>> resolve_limits(std::optional<double> 
     result[i] = *limit < 1 ? std::ceil(static_cast<double>(of) * *limit) : std::floor(*limit);
   }
   return result;
+}
+
+Result<std::vector<std::int64_t>> select_documents(const std::string& task, std::int64_t size,
+                                                   std::optional<double> limit,
+                                                   std::int64_t offset) {
+  if (offset < 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "offset is " + std::to_string(offset) + ", expected 0 or more");
+  const std::int64_t own_size[] = {size};
+  EVALCAR_ASSIGN_OR_RETURN(const auto resolved, resolve_limits(limit, own_size, "strict"));
+  const std::int64_t count = effective_samples(resolved[0], size);
+  const std::int64_t end = count > size - std::min(offset, size) ? size : offset + count;
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = offset; id < end; ++id) ids.push_back(id);
+  if (ids.empty()) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        task + ": no documents: offset " + std::to_string(offset) + " of " + std::to_string(size));
+  }
+  return ids;
 }
 
 std::int64_t effective_samples(std::optional<double> limit, std::int64_t size) {

@@ -123,6 +123,11 @@ Result<std::vector<std::optional<double>>> resolve_limits(std::optional<double> 
                                                           std::span<const std::int64_t> sizes,
                                                           std::string_view compat);
 
+/// Task::select() of a task of so many documents; `task` names it in messages.
+Result<std::vector<std::int64_t>> select_documents(const std::string& task, std::int64_t size,
+                                                   std::optional<double> limit,
+                                                   std::int64_t offset);
+
 /// lmms-eval's `n-samples.effective`: of `size` documents, as many as a limit of resolve_limits()
 /// allows. An offset does not enter.
 std::int64_t effective_samples(std::optional<double> limit, std::int64_t size);

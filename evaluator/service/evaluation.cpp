@@ -7,43 +7,15 @@
 #include "evaluator/engine/gathering.h"
 #include "evaluator/service/answers.h"
 #include "evaluator/service/anytime.h"
-#include "evaluator/service/document_requests.h"
+#include "evaluator/service/preparation.h"
 #include "evaluator/service/scoring.h"
 #include "evaluator/service/task_job.h"
 #include "evaluator/service/wrapper.h"
-#include "store/base/hash.h"
 
 namespace evalcar::service {
 namespace {
 
-/// Which document a request of the engine answers.
-struct Target {
-  std::size_t job = 0;
-  std::size_t document = 0;  // index into TaskJob::documents
-  bool answered = false;     // by an earlier attempt
-  std::size_t part = 0;      // which of the document's requests
-  std::size_t stage = 0;     // after which of Evaluate::interim_at it is answered
-};
-
-struct Plan {
-  std::vector<engine::Request> requests;
-  std::vector<Target> targets;
-};
-
 Error cancelled() { return make_error(ErrorCode::kCancelled, "evaluation cancelled"); }
-
-/// Which draws a document's answer makes. It must not depend on which other answers are asked for.
-std::uint64_t stream_of(const std::string& task, std::int64_t doc_id) {
-  const std::string name = task + "\n" + std::to_string(doc_id);
-  return xxh3_64(std::as_bytes(std::span(name)));
-}
-
-/// What may be answered without the others: a document, or those over the same pictures.
-std::uint64_t unit_of(const std::string& task, std::int64_t doc_id,
-                      std::span<const Sha256Digest> pictures) {
-  if (pictures.empty()) return stream_of(task, doc_id);
-  return xxh3_64(std::as_bytes(pictures));
-}
 
 /// Its scorer draws at random what cannot be parsed, and its draws go on from task to task.
 bool draws(const tasks::TaskFile& file) { return file.scorer == "mmmu"; }
@@ -51,7 +23,7 @@ bool draws(const tasks::TaskFile& file) { return file.scorer == "mmmu"; }
 class Evaluation {
  public:
   Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-             const FileSystem& files, const KeptPictures& kept, const protocol::Evaluate& asked,
+             const FileSystem& files, const Kept& kept, const protocol::Evaluate& asked,
              const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop,
              vision::ProcessorSettings processor)
       : engine_(engine),
@@ -64,9 +36,9 @@ class Evaluation {
         known_(known),
         events_(events),
         stop_(std::move(stop)),
+        cache_(kept.tasks),
         wrapper_(wrapper_of(weights)),
-        encoder_{model, wrapper_, weights.image_token_id, model.max_positions},
-        pictures_(processor, kept),
+        pictures_(processor, kept.pictures),
         scoring_{settings_, weights_, model_, events_, stop_} {}
 
   Result<protocol::EvaluationResult> run() {
@@ -74,8 +46,9 @@ class Evaluation {
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
-    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_.most_tokens, common_);
-    EVALCAR_RETURN_IF_ERROR(prepare_all());
+    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_.most_tokens, common_, cache_);
+    EVALCAR_RETURN_IF_ERROR(prepare_all(
+        {weights_, model_, wrapper_, settings_, events_, cache_, stop_}, jobs_, pictures_, plan_));
     settle_fingerprints();
     take_known_answers();
     drop_requests();
@@ -86,45 +59,6 @@ class Evaluation {
   }
 
  private:
-  Status prepare_all() {
-    std::int64_t total = 0;
-    std::int64_t done = 0;
-    for (const TaskJob& job : jobs_) {
-      if (!job.measured) total += static_cast<std::int64_t>(job.documents.size());
-    }
-    for (std::size_t j = 0; j < jobs_.size(); ++j) {
-      TaskJob& job = jobs_[j];
-      if (job.wanted() && job.shots > 0) job.failure = draw_examples(job);
-      if (stop_.stop_requested()) return cancelled();
-      for (std::size_t d = 0; d < job.documents.size() && job.wanted(); ++d, ++done) {
-        if (stop_.stop_requested()) return cancelled();
-        events_.advanced();
-        if (done % 16 == 0) events_.progress("preparing", job.name, done, total);
-        job.failure = prepare(j, d);
-        if (job.failure.has_value())
-          job.failure->error = of_document(std::move(job.failure->error), job, d);
-      }
-      if (job.wanted() && (plan_.targets.empty() || plan_.targets.back().job != j))
-        job.failure = nothing_left(job);
-    }
-    return {};
-  }
-
-  /// All at once: which examples a prompt has depends on the prompts before it.
-  std::optional<TaskFailure> draw_examples(TaskJob& job) {
-    const bool strict = settings_.compat == "strict";
-    auto texts = job.task->few_shot(job.documents, weights_.architecture,
-                                    {.shots = job.shots,
-                                     .seed = protocol::fewshot_seed_of(settings_.seed),
-                                     .turn = strict ? tasks::FewShotTurn::kLogged : wrapper_.turn,
-                                     .advanced = events_.advanced,
-                                     .stop = stop_});
-    if (!texts.has_value()) return failed_by_data(std::move(texts).error());
-    job.inputs = std::move(texts->inputs);
-    job.prompts = std::move(texts->prompts);
-    return std::nullopt;
-  }
-
   void settle_fingerprints() {
     std::vector<protocol::TaskFingerprint> told;
     std::vector<std::string> drawn;
@@ -175,87 +109,6 @@ class Evaluation {
     }
     plan_.targets.resize(kept);
     plan_.requests.resize(kept);
-  }
-
-  std::optional<TaskFailure> prepare(std::size_t j, std::size_t d) {
-    TaskJob& job = jobs_[j];
-    const std::int64_t doc_id = job.documents[d];
-    auto prompt = job.task->prompt(doc_id, weights_.architecture);
-    if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
-    if (job.shots == 0) {
-      job.inputs[d] = prompt->input;
-    } else {  // a task without pictures: its message is one text
-      prompt->messages.back().content.back().text = job.prompts[d];
-    }
-    if (!prompt->images.empty() && !weights_.reads_pictures()) return shows_pictures();
-    std::vector<std::size_t> images;
-    std::vector<std::int64_t> placeholders;
-    if (Status added = add_pictures(job, doc_id, *prompt, images, placeholders); !added.has_value())
-      return failed_by_data(std::move(added).error());
-    auto made = encoder_.requests_of(job.task->file().request, *prompt, placeholders);
-    if (!made.has_value()) {
-      // What is scored is the document itself; a prompt is the task's.
-      const bool of_document = made.error().code == ErrorCode::kCorruption &&
-                               job.kind() != tasks::RequestKind::kGenerate;
-      return of_document ? failed_by_data(std::move(made).error())
-                         : failed(std::move(made).error());
-    }
-    auto document = job.task->document_json(doc_id);
-    if (!document.has_value()) return failed_by_data(std::move(document).error());
-    std::vector<Sha256Digest> pictures;
-    for (const std::size_t picture : images) pictures.push_back(pictures_.digest_of(picture));
-    job.units[d] = unit_of(job.name, doc_id, pictures);
-    job.pictures[d] = images;
-    job.cut += made->cut ? 1 : 0;
-    job.likelihoods[d].resize(made->requests.size());
-    if (made->requests.empty()) {  // it is answered: nothing of it is asked
-      job.responses[d] = {.doc_id = doc_id,
-                          .text = tasks::encode_likelihoods({}),
-                          .output_tokens = 0,
-                          .cut_off = false};
-      job.gathered->add(doc_id, *document, engine::Request{}, pictures);
-    }
-    for (std::size_t part = 0; part < made->requests.size(); ++part) {
-      engine::Request& request = made->requests[part];
-      request.images = images;
-      request.generation = job.generation;
-      request.stream = stream_of(job.name, doc_id);
-      job.gathered->add(doc_id, *document, request, pictures);
-      plan_.requests.push_back(std::move(request));
-      plan_.targets.push_back({.job = j, .document = d, .part = part});
-    }
-    return std::nullopt;
-  }
-
-  static TaskFailure nothing_left(const TaskJob& job) {
-    const auto most = job.task->file().request.max_length;
-    return failed_by_data(
-        make_error(ErrorCode::kCorruption,
-                   job.name + ": of none of its " + std::to_string(job.documents.size()) +
-                       " documents a token of the assistant's is left before [request] max_length" +
-                       (most.has_value() ? " = " + std::to_string(*most) : std::string()) +
-                       "; expected a length that holds answers"));
-  }
-
-  /// The task and the model do not go together: every checkpoint fares alike.
-  TaskFailure shows_pictures() const {
-    return failed(make_error(ErrorCode::kInvalidArgument,
-                             "its prompt shows a picture, and a " + weights_.architecture +
-                                 " model reads text alone: take the task out of evaluate.tasks"));
-  }
-
-  Status add_pictures(const TaskJob& job, std::int64_t doc_id, const tasks::Prompt& prompt,
-                      std::vector<std::size_t>& images, std::vector<std::int64_t>& placeholders) {
-    for (std::size_t i = 0; i < prompt.images.size(); ++i) {
-      const std::string name =
-          job.name + ": document " + std::to_string(doc_id) + ", picture " + std::to_string(i + 1);
-      EVALCAR_ASSIGN_OR_RETURN(
-          const std::size_t picture,
-          pictures_.add(*job.task, doc_id, i, weights_.architecture, prompt.images[i], name));
-      images.push_back(picture);
-      placeholders.push_back(pictures_.size_of(picture).tokens);
-    }
-    return {};
   }
 
   /// What is answered first for an interim score goes first; within a stage all stays as it was.
@@ -377,8 +230,8 @@ class Evaluation {
   const KnownAnswers& known_;
   const EvaluationEvents& events_;
   std::stop_token stop_;
+  PreparationCache* const cache_;
   const Wrapper wrapper_;
-  const RequestEncoder encoder_;
   PictureSource pictures_;
   const Scoring scoring_;
   engine::RunChoice choice_;
@@ -393,7 +246,7 @@ class Evaluation {
 
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, const KeptPictures& kept, const protocol::Evaluate& asked,
+    const FileSystem& files, const Kept& kept, const protocol::Evaluate& asked,
     const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop) {
   const protocol::EvaluationSettings& settings = asked.settings;
   if (settings.compat != "lmms-eval" && settings.compat != "strict") {

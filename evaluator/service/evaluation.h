@@ -14,6 +14,7 @@
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/model_text.h"
 #include "evaluator/service/picture_source.h"
+#include "evaluator/service/preparation_cache.h"
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -43,15 +44,20 @@ struct EvaluationEvents {
   std::function<void()> advanced;
 };
 
+/// What is kept from one checkpoint to the next. What it points to outlives the evaluation.
+struct Kept {
+  KeptPictures pictures;
+  PreparationCache* tasks = nullptr;  ///< may be nullptr
+};
+
 /// Runs the tasks of `asked` that are not measured yet on the resident weights. A task that cannot
 /// be evaluated (data missing, a picture that cannot be read, …) ends with its reason in
 /// TaskResult::error and the others stand; the result may have none that does. A known answer is
 /// taken if its task still has the same fingerprint: then it is what would be generated again. An
 /// error: of the whole evaluation (cancelled, the device, the settings). `engine` holds `weights`.
-/// `kept`: what is kept of pictures from one checkpoint to the next.
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
-    const FileSystem& files, const KeptPictures& kept, const protocol::Evaluate& asked,
+    const FileSystem& files, const Kept& kept, const protocol::Evaluate& asked,
     const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop);
 
 }  // namespace evalcar::service

@@ -14,6 +14,7 @@
 
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/devices.h"
+#include "evaluator/service/preparation_cache.h"
 #include "evaluator/service/rank.h"
 #include "evaluator/service/session.h"
 #include "evaluator/tasks/data_check.h"
@@ -36,6 +37,7 @@ struct ServeOptions {
   evalcar::engine::EngineOptions engine;
   evalcar::vision::PictureCacheOptions pictures;
   evalcar::vision::SamplePicturesOptions shown;
+  evalcar::service::PreparationCacheOptions tasks;
 };
 
 /// Said to the agent in place of a hello, and to whoever reads the log. `kind`: where the error
@@ -76,18 +78,26 @@ int serve(const ServeOptions& options) {
   if (!engine.has_value()) {
     return refuse(options.fd, evalcar::error_code_name(engine.error().code), engine.error());
   }
+  const std::string made_by = evalcar::vision::pixel_makers(files);
   std::optional<evalcar::vision::PictureCache> pictures;
   if (!options.pictures.folder.empty()) {
     auto cache = options.pictures;
-    cache.made_by = evalcar::vision::pixel_makers(files);
+    cache.made_by = made_by;
     pictures.emplace(files, clock, std::move(cache));
+  }
+  std::optional<evalcar::service::PreparationCache> tasks;
+  if (!options.tasks.folder.empty()) {
+    auto cache = options.tasks;
+    cache.made_by = made_by;
+    tasks.emplace(files, clock, std::move(cache));
   }
   std::optional<evalcar::vision::SamplePictures> shown;
   if (!options.shown.folder.empty()) shown.emplace(files, clock, options.shown);
   evalcar::service::Session session(options.fd, std::move(*engine), std::move(*device), files,
                                     clock,
-                                    {.prepared = pictures.has_value() ? &*pictures : nullptr,
-                                     .shown = shown.has_value() ? &*shown : nullptr});
+                                    {.pictures = {.prepared = pictures ? &*pictures : nullptr,
+                                                  .shown = shown ? &*shown : nullptr},
+                                     .tasks = tasks ? &*tasks : nullptr});
   const int code = session.run();
   // A thread that hangs in a read still uses all this: the kernel takes it away under it.
   if (!session.end_reading(kReadingEnds)) std::_Exit(code);
@@ -116,6 +126,11 @@ int main(int argc, char** argv) {
                  "Folder for prepared pictures; empty = none");
   app.add_option("--picture-cache-bytes", serve_options.pictures.bytes, "What it may hold");
   app.add_option("--picture-cache-keep-free", serve_options.pictures.keep_free,
+                 "Bytes of its disk that it leaves to others");
+  app.add_option("--preparation-cache", serve_options.tasks.folder,
+                 "Folder for prepared tasks; empty = none");
+  app.add_option("--preparation-cache-bytes", serve_options.tasks.bytes, "What it may hold");
+  app.add_option("--preparation-cache-keep-free", serve_options.tasks.keep_free,
                  "Bytes of its disk that it leaves to others");
   app.add_option("--sample-pictures", serve_options.shown.folder,
                  "Folder for small pictures of samples, for people; empty = none");

@@ -31,11 +31,19 @@ Result<std::size_t> PictureSource::add(const tasks::Task& task, std::int64_t doc
                            vision::read_image_size(as_bytes(bytes), name));
   auto prepared = vision::prepared_size(size.height, size.width, settings_);
   if (!prepared.has_value()) return with_context(std::move(prepared).error(), name);
-  const std::size_t index = places_.size();
-  places_.push_back(
-      {&task, doc_id, position, std::string(model_family), std::string(name), *prepared, digest});
-  by_content_.emplace(digest, index);
-  return index;
+  return add_known(task,
+                   {.doc_id = doc_id, .position = position, .digest = digest, .size = *prepared},
+                   model_family, name);
+}
+
+std::size_t PictureSource::add_known(const tasks::Task& task, const PreparedPicture& picture,
+                                     std::string_view model_family, std::string_view name) {
+  const auto [known, is_new] = by_content_.try_emplace(picture.digest, places_.size());
+  if (is_new) {
+    places_.push_back({&task, picture.doc_id, picture.position, std::string(model_family),
+                       std::string(name), picture.size, picture.digest});
+  }
+  return known->second;
 }
 
 Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "evaluator/engine/engine.h"
+#include "evaluator/service/prepared_task.h"
 #include "evaluator/tasks/task.h"
 #include "evaluator/vision/picture_cache.h"
 #include "evaluator/vision/sample_pictures.h"
@@ -38,6 +39,10 @@ class PictureSource final : public engine::ImageSource {
   Result<std::size_t> add(const tasks::Task& task, std::int64_t doc_id, std::size_t position,
                           std::string_view model_family, std::string_view bytes,
                           std::string_view name);
+
+  /// The same of a picture that was added by an earlier evaluation, with what was found then.
+  std::size_t add_known(const tasks::Task& task, const PreparedPicture& picture,
+                        std::string_view model_family, std::string_view name);
 
   std::size_t size() const override { return places_.size(); }
   vision::PreparedSize size_of(std::size_t index) const override { return places_[index].size; }

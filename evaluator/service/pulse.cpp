@@ -34,10 +34,6 @@ class PulsingFile final : public ReadableFile {
   Pulse& pulse_;
 };
 
-Error refused(const std::string& path) {
-  return make_error(ErrorCode::kUnsupported, path + ": an evaluator writes nothing");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ReadableFile>> PulsingFileSystem::open_readable(
@@ -63,6 +59,11 @@ Result<FileInfo> PulsingFileSystem::info_followed(const std::string& path) const
   pulse_.beat();
   return found;
 }
+Result<FileInfo> PulsingFileSystem::info_now(const std::string& path) const {
+  auto found = files_.info_now(path);
+  pulse_.beat();
+  return found;
+}
 Result<std::string> PulsingFileSystem::read_link(const std::string& path) const {
   return files_.read_link(path);
 }
@@ -75,31 +76,5 @@ Result<std::uint64_t> PulsingFileSystem::free_bytes(const std::string& path) con
 Result<std::uint64_t> PulsingFileSystem::file_system_type(const std::string& path) const {
   return files_.file_system_type(path);
 }
-
-Result<std::unique_ptr<WritableFile>> PulsingFileSystem::create(const std::string& path,
-                                                                std::uint32_t) {
-  return refused(path);
-}
-Result<std::unique_ptr<WritableFile>> PulsingFileSystem::open_appendable(const std::string& path,
-                                                                         std::uint32_t) {
-  return refused(path);
-}
-Status PulsingFileSystem::make_directory(const std::string& path, std::uint32_t) {
-  return refused(path);
-}
-Status PulsingFileSystem::rename(const std::string& from, const std::string&) {
-  return refused(from);
-}
-Status PulsingFileSystem::remove_file(const std::string& path) { return refused(path); }
-Status PulsingFileSystem::remove_directory(const std::string& path) { return refused(path); }
-Status PulsingFileSystem::hard_link(const std::string& from, const std::string&) {
-  return refused(from);
-}
-Status PulsingFileSystem::symbolic_link(const std::string&, const std::string& path) {
-  return refused(path);
-}
-Status PulsingFileSystem::set_mtime(const std::string& path, std::int64_t) { return refused(path); }
-Status PulsingFileSystem::truncate(const std::string& path, std::uint64_t) { return refused(path); }
-Status PulsingFileSystem::sync_directory(const std::string& path) { return refused(path); }
 
 }  // namespace evalcar::service

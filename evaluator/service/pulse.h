@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "evaluator/service/read_only_file_system.h"
 #include "store/base/file_system.h"
 
 namespace evalcar::service {
@@ -27,9 +28,8 @@ class Pulse {
 };
 
 /// A file system for reading that beats after every call that came back: whatever is read through
-/// it (weights, checksums, data sets, tokenizers) shows its advance. Changing calls are refused
-/// with kUnsupported: what evaluates writes nothing. Thread-safe.
-class PulsingFileSystem final : public FileSystem {
+/// it (weights, checksums, data sets, tokenizers) shows its advance. Thread-safe.
+class PulsingFileSystem final : public ReadOnlyFileSystem {
  public:
   /// Both must outlive it and the files that it opens.
   PulsingFileSystem(const FileSystem& files, Pulse& pulse) : files_(files), pulse_(pulse) {}
@@ -39,24 +39,11 @@ class PulsingFileSystem final : public FileSystem {
                                            std::size_t limit) const override;
   Result<FileInfo> info(const std::string& path) const override;
   Result<FileInfo> info_followed(const std::string& path) const override;
+  Result<FileInfo> info_now(const std::string& path) const override;
   Result<std::string> read_link(const std::string& path) const override;
   Result<std::string> real_path(const std::string& path) const override;
   Result<std::uint64_t> free_bytes(const std::string& path) const override;
   Result<std::uint64_t> file_system_type(const std::string& path) const override;
-
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path,
-                                               std::uint32_t mode) override;
-  Result<std::unique_ptr<WritableFile>> open_appendable(const std::string& path,
-                                                        std::uint32_t mode) override;
-  Status make_directory(const std::string& path, std::uint32_t mode) override;
-  Status rename(const std::string& from, const std::string& to) override;
-  Status remove_file(const std::string& path) override;
-  Status remove_directory(const std::string& path) override;
-  Status hard_link(const std::string& from, const std::string& to) override;
-  Status symbolic_link(const std::string& target, const std::string& path) override;
-  Status set_mtime(const std::string& path, std::int64_t mtime_ns) override;
-  Status truncate(const std::string& path, std::uint64_t size_bytes) override;
-  Status sync_directory(const std::string& path) override;
 
  private:
   const FileSystem& files_;

@@ -71,12 +71,12 @@ std::string job_error_kind(const Error& error) {
 }
 
 Session::Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
-                 const FileSystem& files, const Clock& clock, const KeptPictures& pictures)
+                 const FileSystem& files, const Clock& clock, const Kept& kept)
     : engine_(std::move(engine)),
       device_(std::move(device)),
       files_(files, pulse_),
       clock_(clock),
-      pictures_(pictures),
+      kept_(kept),
       reader_([this, &files](const protocol::Prefetch& wanted, std::stop_token stop) {
         return read_ahead(files, wanted, std::move(stop));
       }),
@@ -312,8 +312,8 @@ void Session::handle(const protocol::Evaluate& evaluate) {
     channel_.send(interim);
   };
   events.advanced = [&] { pulse_.beat(); };
-  auto result = run_evaluation(*engine_, *weights_, *model_, files_, pictures_, evaluate, known_,
-                               events, stop);
+  auto result =
+      run_evaluation(*engine_, *weights_, *model_, files_, kept_, evaluate, known_, events, stop);
   end();
   if (!result.has_value()) return send_error(evaluate.id, "evaluating", result.error());
   const bool any_stands = std::ranges::any_of(result->tasks, has_no_error);

@@ -27,7 +27,7 @@ class Session {
  public:
   /// What is passed by reference or pointer must outlive it.
   Session(int fd, std::unique_ptr<engine::Engine> engine, engine::DeviceDescription device,
-          const FileSystem& files, const Clock& clock, const KeptPictures& pictures);
+          const FileSystem& files, const Clock& clock, const Kept& kept);
   int run();
   /// Nothing is read ahead any more. False: a read hangs for longer than `patience`. Then neither
   /// this nor what was passed to it may be destroyed: the process is to be left as it is.
@@ -71,7 +71,7 @@ class Session {
   Pulse pulse_;
   const PulsingFileSystem files_;
   const Clock& clock_;
-  const KeptPictures pictures_;
+  const Kept kept_;
   tasks::DataCheck data_check_;
   std::optional<engine::LoadedWeights> weights_;
   std::optional<ModelText> model_;

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "evaluator/service/generation.h"
+#include "evaluator/service/recalled_task.h"
 #include "evaluator/tasks/data_check.h"
+#include "evaluator/tasks/data_identity.h"
 
 namespace evalcar::service {
 namespace {
@@ -12,13 +14,14 @@ class TaskOpener {
  public:
   TaskOpener(const FileSystem& files, const protocol::EvaluationSettings& settings,
              std::span<const std::string> measured, const ModelText& model,
-             std::int64_t most_tokens, const std::string& common)
+             std::int64_t most_tokens, const std::string& common, PreparationCache* cache)
       : files_(files),
         settings_(settings),
         measured_(measured),
         model_(model),
         most_tokens_(most_tokens),
-        common_(common) {}
+        common_(common),
+        cache_(cache) {}
 
   std::vector<TaskJob> open_all() {
     std::vector<TaskJob> jobs;
@@ -68,14 +71,43 @@ class TaskOpener {
     }
     if (Status settled = settle_generation(job, *file); !settled.has_value())
       return failed(std::move(settled).error());
-    tasks::OpenedData data = tasks::open_task_data(files_, *file, settings_);
-    if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
-    job.task = std::move(data.task);
-    job.shots = data.shots;
+    recall(job, *file);
+    if (job.task == nullptr) {
+      const FileSystem& files = job.read != nullptr ? *job.read : files_;
+      tasks::OpenedData data = tasks::open_task_data(files, *file, settings_);
+      if (data.task == nullptr) return TaskFailure{std::move(data.error), std::move(data.kind)};
+      job.task = std::move(data.task);
+      job.shots = data.shots;
+    }
     job.data = tasks::circumstances_of(*job.task);
     job.gathered.emplace(common_, *file, job.task->size(), job.task->data_fingerprint(),
                          job.generation_text);
     return std::nullopt;
+  }
+
+  /// The task without its data, if it is in the cache.
+  void recall(TaskJob& job, const tasks::TaskFile& file) const {
+    if (cache_ == nullptr) return;
+    const auto data = tasks::identify_data(files_, file, settings_);
+    if (!data.has_value()) return;
+    job.key = cache_->key_of(*data, common_, job.generation_text);
+    job.read = std::make_unique<ReadRecord>(files_);
+    job.recalled = cache_->find(*job.key, files_);
+    if (!job.recalled.has_value()) return;
+    job.shots = job.recalled->shots;
+    KnownDocuments known{.size = job.recalled->size,
+                         .data_fingerprint = job.recalled->data_fingerprint};
+    for (PreparedDocument& document : job.recalled->documents) {
+      known.ids.push_back(document.doc_id);
+      known.jsons.push_back(std::move(document.json));
+    }
+    const auto open = [&read = *job.read, file,
+                       settings = settings_]() -> Result<std::unique_ptr<tasks::Task>> {
+      tasks::OpenedData opened = tasks::open_task_data(read, file, settings);
+      if (opened.task == nullptr) return std::move(opened.error);
+      return std::move(opened.task);
+    };
+    job.task = std::make_unique<RecalledTask>(file, std::move(known), open);
   }
 
   Status settle_generation(TaskJob& job, const tasks::TaskFile& file) const {
@@ -97,6 +129,10 @@ class TaskOpener {
                                                          std::to_string(job.task->size()) +
                                                          ", limit and offset choose none of them");
     }
+    const auto recalled_ids = [](const PreparedDocument& document) { return document.doc_id; };
+    if (job.recalled.has_value() &&
+        !std::ranges::equal(job.recalled->documents, job.documents, {}, recalled_ids))
+      job.recalled.reset();  // a fraction of another task's documents: it is prepared anew
     job.responses.resize(job.documents.size());
     job.inputs.resize(job.documents.size());
     job.pictures.resize(job.documents.size());
@@ -111,6 +147,7 @@ class TaskOpener {
   const ModelText& model_;
   const std::int64_t most_tokens_;
   const std::string& common_;
+  PreparationCache* const cache_;
 };
 
 }  // namespace
@@ -133,8 +170,9 @@ Error of_document(Error error, const TaskJob& job, std::size_t document) {
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
-                               std::int64_t most_tokens, const std::string& common) {
-  return TaskOpener(files, settings, measured, model, most_tokens, common).open_all();
+                               std::int64_t most_tokens, const std::string& common,
+                               PreparationCache* cache) {
+  return TaskOpener(files, settings, measured, model, most_tokens, common, cache).open_all();
 }
 
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs) {

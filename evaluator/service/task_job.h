@@ -12,6 +12,9 @@
 #include "evaluator/engine/engine.h"
 #include "evaluator/service/fingerprint.h"
 #include "evaluator/service/model_text.h"
+#include "evaluator/service/preparation_cache.h"
+#include "evaluator/service/prepared_task.h"
+#include "evaluator/service/read_record.h"
 #include "evaluator/tasks/likelihoods.h"
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
@@ -33,8 +36,11 @@ TaskFailure failed_by_data(Error error);
 /// A task on its way through the evaluation.
 struct TaskJob {
   std::string name;
+  std::unique_ptr<ReadRecord> read;  // with a cache: what the task is read through
   std::unique_ptr<tasks::Task> task;
-  std::string data;  // circumstances_of(task)
+  std::optional<PreparationKey> key;     // with a cache
+  std::optional<PreparedTask> recalled;  // from there, less what went to `task`
+  std::string data;                      // circumstances_of(task)
   engine::GenerationSettings generation;
   std::string generation_text;  // JSON, for the result's configs
   std::vector<std::string> until;
@@ -64,11 +70,13 @@ Error of_document(Error error, const TaskJob& job, std::size_t document);
 
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
 /// failure. `common`: common_identity(). `measured`: tasks that have their number already.
-/// `most_tokens`: Wrapper::most_tokens.
+/// `most_tokens`: Wrapper::most_tokens. `cache`: may be nullptr; what is found there is not opened
+/// before it has to be.
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
-                               std::int64_t most_tokens, const std::string& common);
+                               std::int64_t most_tokens, const std::string& common,
+                               PreparationCache* cache);
 
 /// Each job once, in the order in which lmms-eval takes their tasks.
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs);

@@ -1,5 +1,5 @@
-// A folder of files that can be made again, within a budget: what the picture cache and the
-// pictures of samples keep on the disk.
+// A folder of files that can be made again, within a budget: what the picture cache, the pictures
+// of samples and the preparation cache (service/) keep on the disk.
 //
 // A file is named by what it is of, appears by rename and is never changed; there is no index and
 // no fsync: whoever reads one sees from its content whether a crash tore it. Any number of

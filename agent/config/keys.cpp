@@ -238,6 +238,11 @@ const Key kKeys[] = {
      "Disk space for prepared pictures, which all checkpoints of all runs share, in the state "
      "directory; it leaves min_free to others (16 GiB where that is \"auto\"). 0: none are kept.",
      ASSIGN(limits.picture_cache, bytes(v))},
+    {"limits.preparation_cache", "\"2GiB\"", "",
+     "Disk space for prepared prompts (tokens, answer keys: some 1 KB a document), which all "
+     "checkpoints of all runs share, in the state directory; it leaves min_free to others (1 GiB "
+     "where that is \"auto\"). 0: none are kept.",
+     ASSIGN(limits.preparation_cache, bytes(v))},
     {"limits.sample_pictures", "\"2GiB\"", "",
      "Disk space for the small pictures that the page shows beside samples (some 30 KB each, one "
      "for "

@@ -3,6 +3,11 @@
 #include "store/state/location.h"
 
 namespace evalcar::run {
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
+
+}  // namespace
 
 protocol::EvaluationSettings evaluation_settings(const config::EvaluateSettings& evaluate) {
   protocol::EvaluationSettings settings;
@@ -33,22 +38,19 @@ std::vector<std::string> evaluator_command(const std::string& program,
                                       "--gpu-memory-utilization",
                                       std::to_string(evaluate.gpu_memory_utilization)};
   if (evaluate.share_gpu) command.emplace_back("--share-gpu");
-  if (limits.picture_cache > 0) {
-    const auto keep_free = limits.min_free.value_or(std::uint64_t{16} << 30U);
+  const auto add_cache = [&](const std::string& option, const std::string& folder,
+                             std::uint64_t bytes, std::uint64_t keep_free) {
+    if (bytes == 0) return;
+    const auto free = std::to_string(limits.min_free.value_or(keep_free));
     for (const std::string& word :
-         {std::string("--picture-cache"), join_path(state::state_directory(), "pictures"),
-          std::string("--picture-cache-bytes"), std::to_string(limits.picture_cache),
-          std::string("--picture-cache-keep-free"), std::to_string(keep_free)})
+         {option, folder, option + "-bytes", std::to_string(bytes), option + "-keep-free", free})
       command.push_back(word);
-  }
-  if (limits.sample_pictures > 0) {
-    const auto keep_free = limits.min_free.value_or(std::uint64_t{1} << 30U);
-    for (const std::string& word :
-         {std::string("--sample-pictures"), state::sample_pictures_directory(),
-          std::string("--sample-pictures-bytes"), std::to_string(limits.sample_pictures),
-          std::string("--sample-pictures-keep-free"), std::to_string(keep_free)})
-      command.push_back(word);
-  }
+  };
+  add_cache("--picture-cache", join_path(state::state_directory(), "pictures"),
+            limits.picture_cache, 16 * kGiB);
+  add_cache("--preparation-cache", join_path(state::state_directory(), "prepared"),
+            limits.preparation_cache, kGiB);
+  add_cache("--sample-pictures", state::sample_pictures_directory(), limits.sample_pictures, kGiB);
   return command;
 }
 

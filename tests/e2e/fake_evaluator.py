@@ -368,7 +368,7 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gpu-memory-utilization", default="")
     parser.add_argument("--share-gpu", action="store_true")
-    for option in ("--picture-cache", "--sample-pictures"):
+    for option in ("--picture-cache", "--preparation-cache", "--sample-pictures"):
         for ending in ("", "-bytes", "-keep-free"):
             parser.add_argument(option + ending, default="")
     parser.add_argument("--version", action="store_true")

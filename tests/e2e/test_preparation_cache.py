@@ -10,6 +10,7 @@ import shutil
 import struct
 import time
 
+import checkpoints
 import pytest
 import small_models
 from evaluator import Evaluator
@@ -263,3 +264,20 @@ def test_a_picture_whose_pixels_are_not_kept_is_read_from_the_data_again(bin_dir
     with watching(scene.data_files()) as opened:
         assert alone(bin_dir, scene, scene.models[0], *prompts_alone) == plain
         assert {path.name for path in opened()} >= {"0.png", "1.png", "2.png"}
+
+
+@pytest.mark.parametrize("size", ["1GiB", "0"])
+def test_the_agent_says_where_and_how_much(bench, size):
+    bench.tell(log_arguments=True)
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar = bench.sidecar("--set", f"limits.preparation_cache={size}", "--set", "limits.min_free=1MiB")
+
+    assert sidecar.once() == 0, sidecar.log()
+
+    arguments = json.loads(bench.heard("arguments")[0].split(" ", 1)[1])
+    told = dict(zip(arguments, arguments[1:]))
+    if size == "0":
+        assert not any(argument.startswith("--preparation-cache") for argument in arguments)
+    else:
+        assert told["--preparation-cache"] == str(bench.home / "state" / "evalcar" / "prepared")
+        assert (told["--preparation-cache-bytes"], told["--preparation-cache-keep-free"]) == (str(1 << 30), str(1 << 20))

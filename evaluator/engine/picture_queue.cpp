@@ -11,8 +11,7 @@ namespace evalcar::engine {
 namespace {
 
 std::int64_t elements_of(const vision::ProcessorSettings& processor) {
-  return std::int64_t{3} * processor.temporal_patch_size * processor.patch_size *
-         processor.patch_size;
+  return std::int64_t{3} * processor.patch_size * processor.patch_size;
 }
 
 std::int64_t patches_of(const vision::PreparedSize& size) {

@@ -26,7 +26,7 @@ namespace evalcar::engine {
 struct PatchRows {
   std::unique_ptr<float[]> values;
   std::int64_t patches = 0;
-  std::int64_t elements = 0;  ///< of a patch: 3 · frames · side²
+  std::int64_t elements = 0;  ///< of a patch: 3 · side²
 };
 
 /// Loads picture `index` and cuts it into patches. kInternal if it is not of the promised size.

@@ -2,7 +2,6 @@
 // the arithmetic of the processors is done once for each of the 3 * 256 bytes, in their order and
 // precision, and the rest is moving.
 #include <array>
-#include <cstring>
 
 #include "evaluator/vision/prepare.h"
 
@@ -44,31 +43,25 @@ void write_patches(const PreparedImage& image, const ProcessorSettings& settings
 
   const auto patch = static_cast<std::size_t>(settings.patch_size);
   const auto merge = static_cast<std::size_t>(settings.merge_size);
-  const auto frames = static_cast<std::size_t>(settings.temporal_patch_size);
   const std::size_t plane = patch * patch;
   const std::size_t stride = static_cast<std::size_t>(image.width) * 3;
   const auto grid_h = static_cast<std::size_t>(image.grid_h);
   const auto grid_w = static_cast<std::size_t>(image.grid_w);
 
-  // One patch: (3 channels, frames, patch, patch); a still picture repeats itself in every frame.
+  // One patch: (3 channels, patch, patch).
   const auto write_patch = [&](const std::uint8_t* corner) {
     for (std::size_t y = 0; y < patch; ++y) {
       const std::uint8_t* row = corner + y * stride;
       float* red = out + y * patch;
-      float* green = red + frames * plane;
-      float* blue = green + frames * plane;
+      float* green = red + plane;
+      float* blue = green + plane;
       for (std::size_t x = 0; x < patch; ++x, row += 3) {
         red[x] = tables[0][row[0]];
         green[x] = tables[1][row[1]];
         blue[x] = tables[2][row[2]];
       }
     }
-    for (std::size_t c = 0; c < 3; ++c) {
-      const float* first = out + c * frames * plane;
-      for (std::size_t t = 1; t < frames; ++t)
-        std::memcpy(out + (c * frames + t) * plane, first, plane * sizeof(float));
-    }
-    out += 3 * frames * plane;
+    out += 3 * plane;
   };
 
   // Merge windows in reading order, the patches of a window in reading order.

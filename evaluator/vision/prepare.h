@@ -125,10 +125,11 @@ Result<Size> smart_resize(int height, int width, int factor, std::int64_t min_pi
 Result<Size> processor_smart_resize(int height, int width, int factor, std::int64_t min_pixels,
                                     std::int64_t max_pixels);
 
-/// The tower's input: patches (grid_t·grid_h·grid_w, 3·temporal·patch·patch) float32, row-major, in
-/// the processor's order (squares one after the other, merge windows first), normalised in float32
-/// as the fast processor does it (mean and std multiplied by 255 first), or as the slow one does
-/// it. `out` must hold exactly that many floats. Thread-safe.
+/// The tower's input: patches (grid_t·grid_h·grid_w, 3·patch·patch) float32, row-major, in the
+/// processor's order (squares one after the other, merge windows first), normalised in float32 as
+/// the fast processor does it (mean and std multiplied by 255 first), or as the slow one does it.
+/// One frame: the processor repeats a still picture temporal_patch_size times, which the tower's
+/// embedding takes into account. `out` must hold exactly that many floats. Thread-safe.
 void write_patches(const PreparedImage& image, const ProcessorSettings& settings, float* out);
 
 }  // namespace evalcar::vision

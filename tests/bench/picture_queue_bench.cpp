@@ -56,7 +56,7 @@ Run run(const Pages& pages, int threads, Seconds device) {
   for (const PicturePlace& place : order) {
     const auto rows = queue.take(place, {});
     if (!rows.has_value()) return {};
-    result.sum += std::accumulate(rows->values.get(), rows->values.get() + 1176, 0.0);
+    result.sum += std::accumulate(rows->values.get(), rows->values.get() + rows->elements, 0.0);
     std::this_thread::sleep_for(device);
   }
   result.seconds = Seconds(std::chrono::steady_clock::now() - start).count();

@@ -3,7 +3,8 @@
     build/venv/bin/python tests/bench/preprocess_bench.py [--bin-dir build/dev/bin]
 
 Prints, for each size, the least time of several repeats of (a) the way from RGB pixels to patches, (b) decoding, and the
-ratios. Never a timed test: the numbers are for reading.
+ratios. The reference writes a patch in each of the frames that a still picture has for it, ours once. Never a timed test: the
+numbers are for reading.
 """
 
 import argparse

@@ -26,8 +26,10 @@ struct VisionConfig {
   double rope_theta = 10000.0;
 
   std::int64_t head_dim() const { return hidden / heads; }
-  /// Numbers in one patch: channels · temporal · patch · patch.
-  std::int64_t patch_elements() const { return channels * temporal_patch * patch * patch; }
+  /// Numbers in a still picture's patch.
+  std::int64_t patch_elements() const { return channels * patch * patch; }
+  /// Numbers that a patch has in all frames that the embedding's kernel spans.
+  std::int64_t kernel_elements() const { return temporal_patch * patch_elements(); }
   /// Merged tokens per side of a window.
   std::int64_t window_tokens() const { return window / merge / patch; }
 };

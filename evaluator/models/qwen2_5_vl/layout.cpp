@@ -23,7 +23,7 @@ void add_vision_block(WeightLayout& layout, const VisionConfig& c, const std::st
 }  // namespace
 
 void add_tensors(WeightLayout& layout, const VisionConfig& c) {
-  layout.add_reshaped("visual.patch_embed.proj.weight", {c.hidden, c.patch_elements()},
+  layout.add_reshaped("visual.patch_embed.proj.weight", {c.hidden, c.kernel_elements()},
                       {c.hidden, c.channels, c.temporal_patch, c.patch, c.patch});
   for (std::int64_t i = 0; i < c.depth; ++i)
     add_vision_block(layout, c, "visual.blocks." + std::to_string(i) + ".");

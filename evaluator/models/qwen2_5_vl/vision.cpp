@@ -14,6 +14,7 @@
 #include <string>
 
 #include "evaluator/kernels/rms_norm.h"
+#include "evaluator/models/patch_embedding.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
@@ -30,7 +31,8 @@ at::Tensor int64_tensor(const std::vector<std::int64_t>& values, at::Device devi
 VisionTower::VisionTower(const VisionConfig& config, const weights::Arena& arena,
                          AttentionKind attention)
     : config_(config), attention_(attention) {
-  patch_embed_ = arena.tensor("visual.patch_embed.proj.weight");
+  patch_embed_ = fold_frames(arena.tensor("visual.patch_embed.proj.weight"), config.channels,
+                             config.temporal_patch);
   for (std::int64_t i = 0; i < config.depth; ++i) {
     const std::string name = "visual.blocks." + std::to_string(i) + ".";
     const auto tensor = [&](const char* part) { return arena.tensor(name + part); };

@@ -43,7 +43,7 @@ class VisionTower {
   VisionConfig config_;
   AttentionKind attention_;
   at::Tensor frequencies_;  // (head_dim/4) float32
-  at::Tensor patch_embed_;  // (hidden, patch_elements)
+  at::Tensor patch_embed_;  // (hidden, patch_elements), its frames folded
   std::vector<Block> blocks_;
   at::Tensor merger_norm_, merger_0_weight_, merger_0_bias_, merger_2_weight_, merger_2_bias_;
 };

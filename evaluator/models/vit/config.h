@@ -49,8 +49,10 @@ struct Config {
   std::vector<std::int64_t> deepstack;  ///< blocks whose output is merged, too, in that order
 
   std::int64_t head_dim() const { return hidden / heads; }
-  /// Numbers in one patch: channels · temporal · patch · patch.
-  std::int64_t patch_elements() const { return channels * temporal_patch * patch * patch; }
+  /// Numbers in a still picture's patch.
+  std::int64_t patch_elements() const { return channels * patch * patch; }
+  /// Numbers that a patch has in all frames that the embedding's kernel spans.
+  std::int64_t kernel_elements() const { return temporal_patch * patch_elements(); }
   std::int64_t merged() const { return hidden * merge * merge; }
 };
 

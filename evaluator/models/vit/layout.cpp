@@ -28,7 +28,7 @@ void add_merger(WeightLayout& layout, const Config& c, const std::string& merger
 }  // namespace
 
 void add_tensors(WeightLayout& layout, const Config& c) {
-  layout.add_reshaped("visual.patch_embed.proj.weight", {c.hidden, c.patch_elements()},
+  layout.add_reshaped("visual.patch_embed.proj.weight", {c.hidden, c.kernel_elements()},
                       {c.hidden, c.channels, c.temporal_patch, c.patch, c.patch});
   if (c.patch_bias) layout.add("visual.patch_embed.proj.bias", {c.hidden});
   if (c.grid_side > 0) layout.add("visual.pos_embed.weight", {c.grid_side * c.grid_side, c.hidden});

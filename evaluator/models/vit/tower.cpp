@@ -17,6 +17,7 @@
 #include <limits>
 #include <optional>
 
+#include "evaluator/models/patch_embedding.h"
 #include "evaluator/models/vit/grid_positions.h"
 
 namespace evalcar::models::vit {
@@ -53,7 +54,8 @@ Tower::Tower(const Config& config, const weights::Arena& arena, AttentionKind at
     return Merger{norm(name + config.names.merger_norm), linear(name + config.names.merger_fc1),
                   linear(name + config.names.merger_fc2)};
   };
-  patch_embed_.weight = tensor("patch_embed.proj.weight");
+  patch_embed_.weight =
+      fold_frames(tensor("patch_embed.proj.weight"), config.channels, config.temporal_patch);
   if (config.patch_bias) patch_embed_.bias = tensor("patch_embed.proj.bias");
   if (config.grid_side > 0) grid_ = tensor("pos_embed.weight");
   for (std::int64_t i = 0; i < config.depth; ++i) {

@@ -43,11 +43,18 @@ def load(folder, limits, **options):
     return AutoImageProcessor.from_pretrained(folder, min_pixels=limits[0], max_pixels=limits[1], **options)
 
 
+def of_one_frame(patches, processor):
+    """(patches, 3 · frames · side²) without the repetitions of a still picture, which the engine's towers fold."""
+    frames = patches.reshape(len(patches), 3, processor.temporal_patch_size, -1)
+    assert (frames == frames[:, :, :1]).all(), "the processor does not repeat the picture"
+    return frames[:, :, 0].reshape(len(patches), -1)
+
+
 def reference(image, processor):
     message = [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "?"}]}]
     images, _, _ = process_vision_info([message], return_video_kwargs=True, return_video_metadata=True)
     inputs = processor(images=images, return_tensors="pt")
-    return inputs["pixel_values"].numpy(), inputs["image_grid_thw"][0].tolist()
+    return of_one_frame(inputs["pixel_values"].numpy(), processor), inputs["image_grid_thw"][0].tolist()
 
 
 def check(probe, size, folder, limits, processor, slow=False, code="fastest", reference=reference):
@@ -121,7 +128,7 @@ def by_the_qwen3_wrapper(limits):
         message = [{"role": "user", "content": [{"type": "image", "image": image, **own}]}]
         images, _, _ = process_vision_info([message], return_video_kwargs=True, image_patch_size=16, return_video_metadata=True)
         inputs = processor(images=images, do_resize=False, return_tensors="pt")
-        return inputs["pixel_values"].numpy(), inputs["image_grid_thw"][0].tolist()
+        return of_one_frame(inputs["pixel_values"].numpy(), processor), inputs["image_grid_thw"][0].tolist()
 
     return reference
 
@@ -137,7 +144,7 @@ def test_qwen3_vl_is_resized_by_the_package_alone_unless_the_user_sets_limits(pr
 def by_the_processor(image, processor):
     """lmms-eval's huggingface: the processor as the folder has it."""
     inputs = processor(images=[image], return_tensors="pt")
-    return inputs["pixel_values"].numpy(), inputs["image_grid_thw"][0].tolist()
+    return of_one_frame(inputs["pixel_values"].numpy(), processor), inputs["image_grid_thw"][0].tolist()
 
 
 @pytest.mark.parametrize("generation", [4, 5])

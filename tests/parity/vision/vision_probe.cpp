@@ -5,13 +5,12 @@
 //   decode  IN OUT                        -> ok WIDTH HEIGHT; OUT: (h, w, 3) bytes
 //   size    IN                            -> ok WIDTH HEIGHT
 //   resize  IN W H NEW_W NEW_H KIND CODE OUT      KIND pillow|torchvision, CODE fastest|portable
-//   prepare IN W H DIR MIN MAX SLOW CODE OUT -> ok GRID_H GRID_W; OUT: patches, float32
-//   prepared_size W H DIR MIN MAX         -> ok GRID_H GRID_W
-//   cut W H DIR MIN MAX                   -> ok GRID_T TOKENS, of the same
-//   settings DIR MIN MAX                  -> ok the settings
-//   time    IN W H DIR MIN MAX REPEATS    -> ok microseconds of prepare_image, of write_patches
-//   (least) time_decode IN REPEATS                -> ok microseconds (least)
-//   time_kept IN DIR MIN MAX CACHE REPEATS -> ok microseconds (least) of decode_image and
+//   prepare IN W H DIR MIN MAX SLOW CODE OUT -> ok GRID_H GRID_W; OUT: patches of one frame,
+//   float32 prepared_size W H DIR MIN MAX         -> ok GRID_H GRID_W cut W H DIR MIN MAX -> ok
+//   GRID_T TOKENS, of the same settings DIR MIN MAX                  -> ok the settings time    IN
+//   W H DIR MIN MAX REPEATS    -> ok microseconds of prepare_image, of write_patches (least)
+//   time_decode IN REPEATS                -> ok microseconds (least) time_kept IN DIR MIN MAX CACHE
+//   REPEATS -> ok microseconds (least) of decode_image and
 //                                            prepare_image, of finding the same in the cache
 #include <chrono>
 #include <cstdio>
@@ -86,8 +85,7 @@ Result<std::string> resize(const Words& words) {
 std::size_t floats_of(const PreparedImage& prepared, const ProcessorSettings& settings) {
   return static_cast<std::size_t>(prepared.grid_t) * static_cast<std::size_t>(prepared.grid_h) *
          static_cast<std::size_t>(prepared.grid_w) * 3 *
-         static_cast<std::size_t>(settings.temporal_patch_size * settings.patch_size *
-                                  settings.patch_size);
+         static_cast<std::size_t>(settings.patch_size * settings.patch_size);
 }
 
 // A limit is a number, or "-" for none. "utils:" or "processor:" before the first says who resizes;

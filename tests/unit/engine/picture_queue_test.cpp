@@ -16,7 +16,7 @@ using namespace evalcar::engine;
 
 namespace {
 
-constexpr std::uint64_t kPictureBytes = 4 * 1176 * sizeof(float);  // 2x2 patches
+constexpr std::uint64_t kPictureBytes = 4 * 588 * sizeof(float);  // 2x2 patches
 
 /// Pictures of one colour, 28x28, told apart by it. Counts what is in the making or made.
 class Colours final : public ImageSource {
@@ -60,11 +60,11 @@ std::vector<PicturePlace> one_pack(std::size_t pictures) {
 int colour_of(const PatchRows& rows) {
   const vision::ProcessorSettings settings;
   vision::PreparedImage image{1, 2, 2, 28, 28, std::vector<std::uint8_t>(28 * 28 * 3)};
-  std::vector<float> values(4 * 1176);
+  std::vector<float> values(4 * 588);
   for (int colour = 0; colour < 256; ++colour) {
     std::fill(image.rgb.begin(), image.rgb.end(), static_cast<std::uint8_t>(colour));
     vision::write_patches(image, settings, values.data());
-    if (values[0] == rows.values[0] && values.back() == rows.values[4 * 1176 - 1]) return colour;
+    if (values[0] == rows.values[0] && values.back() == rows.values[4 * 588 - 1]) return colour;
   }
   return -1;
 }
@@ -102,7 +102,7 @@ TEST_CASE("pictures come in their order and are the same, however many threads m
     ++images.taken;
     REQUIRE(rows.has_value());
     REQUIRE(rows->patches == 4);
-    REQUIRE(rows->elements == 1176);
+    REQUIRE(rows->elements == 588);
     REQUIRE(colour_of(*rows) == static_cast<int>(i));
   }
 

@@ -58,7 +58,8 @@ TEST_CASE("the flat and the nested configuration give the same model") {
     CHECK(config->text.rope.theta == 5e5);
     CHECK(config->text.position_axis == std::vector<std::int64_t>{0, 0, 1, 1, 1, 2, 2, 2});
     CHECK(config->vision.full_attention == std::vector<bool>{false, true, false, true});
-    CHECK(config->vision.patch_elements() == 1176);
+    CHECK(config->vision.patch_elements() == 588);
+    CHECK(config->vision.kernel_elements() == 1176);
     CHECK(config->vision.window_tokens() == 4);
     CHECK(config->text.tied_head);
     CHECK(config->image_token_id == 990);

@@ -66,7 +66,7 @@ TEST_CASE("a prepared picture has the announced grid, a multiple of the merge wi
   }
 }
 
-TEST_CASE("patches come in merge windows, each with its channels, frames and rows") {
+TEST_CASE("patches come in merge windows, each with its channels and rows, and one frame") {
   ProcessorSettings settings;
   settings.patch_size = 2;
   settings.merge_size = 2;
@@ -85,20 +85,20 @@ TEST_CASE("patches come in merge windows, each with its channels, frames and row
     image.rgb.push_back(100);
     image.rgb.push_back(200);
   }
-  std::vector<float> out(8 * 3 * 2 * 4);
+  std::vector<float> out(8 * 3 * 4 + 1, -1);
 
   write_patches(image, settings, out.data());
 
-  const auto red = [&](std::size_t patch, std::size_t frame) {
-    const auto at = static_cast<std::ptrdiff_t>(patch * 24 + frame * 4);
+  const auto red = [&](std::size_t patch) {
+    const auto at = static_cast<std::ptrdiff_t>(patch * 12);
     return std::vector<float>(out.begin() + at, out.begin() + at + 4);
   };
-  CHECK(red(0, 0) == std::vector<float>{0, 1, 8, 9});
-  CHECK(red(1, 0) == std::vector<float>{2, 3, 10, 11});
-  CHECK(red(2, 0) == std::vector<float>{16, 17, 24, 25});
-  CHECK(red(3, 0) == std::vector<float>{18, 19, 26, 27});
-  CHECK(red(4, 0) == std::vector<float>{4, 5, 12, 13});
-  CHECK(red(4, 1) == red(4, 0));
-  CHECK(out[8] == 100);
-  CHECK(out[16] == 200);
+  CHECK(red(0) == std::vector<float>{0, 1, 8, 9});
+  CHECK(red(1) == std::vector<float>{2, 3, 10, 11});
+  CHECK(red(2) == std::vector<float>{16, 17, 24, 25});
+  CHECK(red(3) == std::vector<float>{18, 19, 26, 27});
+  CHECK(red(4) == std::vector<float>{4, 5, 12, 13});
+  CHECK(out[4] == 100);
+  CHECK(out[8] == 200);
+  CHECK(out.back() == -1);  // nothing is written behind the last patch
 }

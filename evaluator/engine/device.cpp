@@ -262,7 +262,7 @@ std::uint64_t free_device_memory(c10::Device device, double utilization) {
   return 0;
 }
 
-CacheBudget cache_budget(c10::Device device, double utilization) {
+CacheBudget cache_budget(c10::Device device, double utilization, std::uint64_t given_back) {
 #ifdef EVALCAR_CUDA
   if (device.is_cuda()) {
     const c10::cuda::CUDAGuard guard(device);
@@ -284,7 +284,7 @@ CacheBudget cache_budget(c10::Device device, double utilization) {
   static_cast<void>(device);
   static_cast<void>(utilization);
   const auto [available, total] = host_memory();
-  return {available / 4, total / 4};
+  return {std::min(available + given_back, total) / 4, total / 4};
 }
 
 int usable_cores() {

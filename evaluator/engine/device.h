@@ -26,9 +26,10 @@ struct CacheBudget {
   std::uint64_t alone = 0;
 };
 /// On a GPU of what is free within `utilization` of its memory, on the CPU a quarter of what the
-/// machine (and the control group) has available. Throws c10::Error when the device does not
+/// machine (and the control group) has available, `given_back` of this process's own among it: what
+/// it holds there and lets go where memory runs out. Throws c10::Error when the device does not
 /// answer.
-CacheBudget cache_budget(c10::Device device, double utilization);
+CacheBudget cache_budget(c10::Device device, double utilization, std::uint64_t given_back = 0);
 
 /// Bytes of the machine's memory (and the control group's) that are free or can be freed.
 std::uint64_t free_host_memory();

@@ -11,18 +11,19 @@
 #include "evaluator/engine/caught.h"
 #include "evaluator/engine/choices.h"
 #include "evaluator/engine/device.h"
+#include "evaluator/engine/encoded_pictures.h"
 #include "evaluator/engine/generator.h"
 #include "evaluator/engine/likelihood_scorer.h"
-#include "evaluator/engine/nvml.h"
+#include "evaluator/engine/picture_batches.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
 #include "evaluator/engine/prefetch.h"
 #include "evaluator/engine/requests.h"
+#include "evaluator/engine/run_errors.h"
 #include "evaluator/engine/width.h"
 #include "evaluator/models/registry.h"
-#include "evaluator/weights/device_errors.h"
+#include "evaluator/models/tower_hash.h"
 #include "evaluator/weights/load.h"
-#include "evaluator/weights/torch_error.h"
 
 namespace evalcar::engine {
 namespace {
@@ -30,30 +31,14 @@ namespace {
 constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
 
-bool is_of_device(const Status& status) {
-  const auto busy = weights::device_error_prefix(weights::DeviceErrorKind::kDeviceBusy);
-  return !status.has_value() && status.error().message.starts_with(std::string(busy) + " while");
-}
-
-// As torch_error() and check_fits() begin their messages.
-bool is_out_of_memory(const Status& status) {
-  if (status.has_value()) return false;
-  const std::string& message = status.error().message;
-  const auto begins = [&](weights::DeviceErrorKind kind) {
-    return message.starts_with(std::string(weights::device_error_prefix(kind)) + " while");
-  };
-  return begins(weights::DeviceErrorKind::kOutOfMemory) ||
-         (begins(weights::DeviceErrorKind::kDeviceBusy) &&
-          message.find("out of the memory") != std::string::npos);
-}
-
 class TorchEngine final : public Engine {
  public:
   TorchEngine(EngineOptions options, ResolvedDevice device, AttentionChoice attention)
       : options_(std::move(options)),
         device_(std::move(device)),
         attention_(std::move(attention)),
-        prefetch_(device_.device, options_.gpu_memory_utilization) {}
+        prefetch_(device_.device, options_.gpu_memory_utilization),
+        encoded_(options_.encoded_pictures_bytes, &free_host_memory) {}
 
   Result<LoadedWeights> load(const FileSystem& files, const checkpoint::Plan& plan,
                              const std::string& config_dir, const std::string& dtype,
@@ -95,13 +80,14 @@ class TorchEngine final : public Engine {
     if (!model_) return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
     Status done = caught("generating", device_.device,
                          [&] { return run(requests, images, processor, events, stop); });
-    if (!done.has_value()) done = looked_into(std::move(done).error());
+    if (!done.has_value()) done = looked_into(std::move(done).error(), device_.description.uuid);
     return done;
   }
 
   void unload() override {
     model_.reset();
     arena_.reset();
+    encoded_.clear();
     prefetch_.drop(std::chrono::milliseconds(0));
     release_unused_memory(device_.device);
   }
@@ -117,7 +103,8 @@ class TorchEngine final : public Engine {
       const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
       const std::stop_token& stop) {
     EVALCAR_ASSIGN_OR_RETURN(dtype_, resolve_dtype(dtype_name));
-    EVALCAR_ASSIGN_OR_RETURN(auto model, models::make_model(files, config_dir));
+    EVALCAR_ASSIGN_OR_RETURN(auto made, models::make_configured_model(files, config_dir));
+    std::unique_ptr<models::Model> model = std::move(made.model);
     const weights::WeightLayout layout = model->layout();
     weights::LoadReport report;
     auto shadow = prefetch_.take(files, plan, layout, dtype_);
@@ -131,6 +118,11 @@ class TorchEngine final : public Engine {
     model->bind(*arena_, attention_.kind);
     model_ = std::move(model);
     const models::ModelInfo& info = model_->info();
+    if (info.image_token_id >= 0) {
+      tower_ = models::tower_sha256(report.digests, layout) + "\n" + made.config_sha256 + "\n" +
+               c10::toString(dtype_);
+      encoded_.begin(tower_);
+    }
     return LoadedWeights{
         .weights_sha256 = report.weights_sha256,
         .architecture = info.model_type,
@@ -160,7 +152,7 @@ class TorchEngine final : public Engine {
                                                         threads, on_progress, stop));
     if (device_.device.is_cpu())
       arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
-                          cache_budget(device_.device, 0).now);
+                          cache_budget(device_.device, 0, encoded_.bytes()).now);
     return report;
   }
 
@@ -183,7 +175,7 @@ class TorchEngine final : public Engine {
         fits = check_fits(request->plan, limits);
       }
       // No fault of the request's: the whole run waits until others leave it room.
-      if (!fits && request && is_of_device(fits)) return fits;
+      if (!fits && request && is_device_busy(fits)) return fits;
       if (!fits) {
         if (options_.rank == 0) events.answered(i, std::move(fits).error());  // every rank sees it
         continue;
@@ -206,7 +198,8 @@ class TorchEngine final : public Engine {
       done = caught("generating", device_.device,
                     [&] { return run_plans(planned, good, limits, largest); });
       if (!is_out_of_memory(done)) break;
-      const bool enough = gave_way();
+      // On the CPU what is kept of pictures is in the same memory.
+      const bool enough = gave_way() || (device_.device.is_cpu() && encoded_.clear());
       const std::int64_t next = enough ? 0 : fitting_.shrink(full_width(), largest);
       if (!enough && next == 0) break;
       // Everything of the failed attempt is released: what is free now is what there is.
@@ -232,18 +225,6 @@ class TorchEngine final : public Engine {
     RunInput input;
     const vision::ProcessorSettings& processor;
   };
-
-  // To the process a GPU that fell off the bus is one more fault; the driver knows better.
-  Error looked_into(Error error) const {
-    const bool fault = error.message.starts_with(
-        weights::device_error_prefix(weights::DeviceErrorKind::kDeviceFault));
-    if (!fault || device_.description.uuid.empty()) return error;
-    const auto nvml = Nvml::open();
-    const auto use =
-        nvml.has_value() ? nvml->use_of(device_.description.uuid) : Result<GpuUse>(nvml.error());
-    if (!use.has_value() || !use->lost) return error;
-    return weights::torch_error("generating", error.message + " (NVML: GPU is lost)");
-  }
 
   // What is generated goes first, then what is scored: a plan of its own each. `good` becomes what
   // this rank has to answer of it, `largest` the sequences of the pack that was begun last.
@@ -287,10 +268,14 @@ class TorchEngine final : public Engine {
                    std::int64_t& largest) {
     if (packs.empty()) return {};
     const RunInput& input = run.input;
-    PictureQueue pictures(input.images, run.processor,
-                          picture_order(packs, input.requests, input.images),
-                          picture_options(input.events));
-    Runner runner(*model_, input, pictures, std::move(options));
+    const Sha256Digest encoder = encoder_of(run.processor);
+    PictureQueue pictures(
+        input.images, run.processor,
+        pictures_to_make(picture_order(packs, input.requests, input.images), input.images,
+                         width().patches, encoder,
+                         [&](const Sha256Digest& batch) { return encoded_.mark(batch); }),
+        picture_options(input.events));
+    Runner runner(*model_, input, {pictures, encoded_, encoder}, std::move(options));
     for (std::size_t number = 0; number < packs.size(); ++number) {
       if (input.stop.stop_requested()) return cancelled_run();
       largest = packs[number].sequences;
@@ -298,6 +283,15 @@ class TorchEngine final : public Engine {
       EVALCAR_RETURN_IF_ERROR(runner.run_pack(number, std::move(packs[number])));
     }
     return {};
+  }
+
+  // All that the tower makes of a batch follows from, but for the pictures.
+  Sha256Digest encoder_of(const vision::ProcessorSettings& processor) const {
+    Sha256 hash;
+    hash.update("encoded pictures 1\n" + tower_ + "\n" + device_.description.device + "\n" +
+                std::string(models::attention_name(attention_.kind)) + "\n" +
+                vision::settings_text(processor));
+    return hash.finish();
   }
 
   // As asked for, or by the device.
@@ -320,7 +314,7 @@ class TorchEngine final : public Engine {
         c10::elementSize(dtype_);
     CacheBudget budget{options_.cache_bytes, options_.cache_bytes};
     if (options_.cache_bytes == 0) {
-      budget = cache_budget(device_.device, options_.gpu_memory_utilization);
+      budget = cache_budget(device_.device, options_.gpu_memory_utilization, encoded_.bytes());
     }
     return {.max_sequences = width().sequences,
             .max_positions = static_cast<std::int64_t>(budget.now / position_bytes),
@@ -360,6 +354,8 @@ class TorchEngine final : public Engine {
   std::optional<weights::Arena> arena_;
   std::unique_ptr<models::Model> model_;  // null: nothing is resident
   Prefetch prefetch_;
+  std::string tower_;  // of the resident weights: what they make of pictures follows from it
+  EncodedPictures encoded_;
 };
 
 }  // namespace

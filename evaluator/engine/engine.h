@@ -17,6 +17,7 @@
 
 #include "evaluator/vision/prepare.h"
 #include "store/base/file_system.h"
+#include "store/base/hash.h"
 #include "store/base/result.h"
 #include "store/checkpoint/plan.h"
 
@@ -33,6 +34,10 @@ struct EngineOptions {
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
   std::optional<int>
       picture_threads;  ///< that prepare pictures ahead; 0 = none; absent = by the device
+  /// Host memory for what the vision tower made of pictures, which later checkpoints with the same
+  /// tower take instead of computing it (encoded_pictures.h); at most a quarter of what is free. No
+  /// answer depends on it. 0 = none.
+  std::uint64_t encoded_pictures_bytes = 0;
   /// Scored rows whose scores over the vocabulary are in memory at once; 0 = by the vocabulary.
   std::int64_t scored_rows = 0;
   bool share_prefixes =
@@ -120,6 +125,9 @@ struct RunEvents {
   /// Memory ran out, for that reason: from now on at most so many sequences go together. What was
   /// not answered is computed again.
   std::function<void(std::int64_t most_sequences, const std::string& reason)> shrunk;
+  /// So many pictures went through the vision tower, or, where `reused`, what it had made of them
+  /// before was taken. On the calling thread.
+  std::function<void(std::size_t pictures, bool reused)> encoded;
 };
 
 /// The pictures of a run, made when they are needed: a data set's pictures do not fit in memory at
@@ -131,6 +139,9 @@ class ImageSource {
   /// Equal keys promise equal pictures (a hash of the file's bytes, say): such pictures are encoded
   /// once, and prompts over them share what they have in common.
   virtual std::uint64_t key_of(std::size_t index) const { return index; }
+  /// SHA-256 of the picture's encoded bytes: with the processor's settings all that its patches
+  /// follow from, in this run and any other. Absent: what is made of it is forgotten after the run.
+  virtual std::optional<Sha256Digest> content_of(std::size_t) const { return std::nullopt; }
   /// Grid of picture `index`, known without decoding its pixels.
   virtual vision::PreparedSize size_of(std::size_t index) const = 0;
   virtual Result<vision::PreparedImage> load(std::size_t index) const = 0;

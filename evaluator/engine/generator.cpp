@@ -19,7 +19,7 @@ Error not_finite(const std::string& where) {
                                               "overflow of evaluate.dtype");
 }
 
-Generator::Generator(const models::Model& model, RunInput input, PictureQueue& pictures,
+Generator::Generator(const models::Model& model, RunInput input, const PictureSupply& pictures,
                      GeneratorOptions options)
     : model_(model),
       input_(std::move(input)),

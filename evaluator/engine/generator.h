@@ -25,7 +25,7 @@ struct GeneratorOptions {
 /// One run over one model. References must outlive it. May throw c10::Error. Not thread-safe.
 class Generator {
  public:
-  Generator(const models::Model& model, RunInput input, PictureQueue& pictures,
+  Generator(const models::Model& model, RunInput input, const PictureSupply& pictures,
             GeneratorOptions options);
 
   /// A request whose picture cannot be read is answered with that error, and the others go on.

@@ -35,14 +35,16 @@ Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index) 
 }
 
 ImageEncoder::ImageEncoder(const models::Model& model, const ImageSource& images,
-                           PictureQueue& queue, at::Device device, std::int64_t patch_budget,
-                           models::OnLayer on_layer)
+                           const PictureSupply& supply, at::Device device,
+                           std::int64_t patch_budget, models::OnLayer on_layer,
+                           std::function<void(std::size_t, bool)> told)
     : model_(model),
       images_(images),
-      queue_(queue),
+      supply_(supply),
       device_(device),
       patch_budget_(patch_budget),
-      on_layer_(std::move(on_layer)) {}
+      on_layer_(std::move(on_layer)),
+      told_(std::move(told)) {}
 
 Result<PictureErrors> ImageEncoder::prepare(std::size_t pack, std::span<const std::size_t> indices,
                                             const std::stop_token& stop) {
@@ -52,47 +54,66 @@ Result<PictureErrors> ImageEncoder::prepare(std::size_t pack, std::span<const st
   std::erase_if(features_, forgotten);
   std::erase_if(errors_, forgotten);
 
-  std::vector<std::size_t> batch;
-  std::vector<at::Tensor> patches;
-  std::int64_t batch_patches = 0;
-  std::unordered_set<std::uint64_t> batched;
-  const auto flush = [&] {
-    if (!batch.empty()) encode(batch, patches);
-    batch.clear();
-    patches.clear();
-    batch_patches = 0;
-  };
+  std::vector<std::size_t> missing;
+  std::unordered_set<std::uint64_t> seen;
   for (const std::size_t index : indices) {
     const std::uint64_t key = images_.key_of(index);
-    if (features_.contains(key) || errors_.contains(key) || !batched.insert(key).second) continue;
-    // A pack may hold minutes of pictures.
-    if (stop.stop_requested()) return stopped();
-    auto rows = queue_.take({pack, index}, stop);
-    if (!rows) {
-      errors_.emplace(key, std::move(rows).error());
-      continue;
-    }
-    if (batch_patches + rows->patches > patch_budget_) flush();
-    batch_patches += rows->patches;
-    batch.push_back(index);
-    patches.push_back(as_tensor(std::move(rows).value()));
+    if (!features_.contains(key) && !errors_.contains(key) && seen.insert(key).second)
+      missing.push_back(index);
   }
-  flush();
+  for (const PictureBatch& batch : picture_batches(missing, images_, patch_budget_))
+    EVALCAR_RETURN_IF_ERROR(ready(pack, batch, stop));
   if (stop.stop_requested()) return stopped();
   return errors_;
 }
 
-void ImageEncoder::encode(std::span<const std::size_t> indices,
-                          const std::vector<at::Tensor>& patches) {
+Status ImageEncoder::ready(std::size_t pack, const PictureBatch& batch,
+                           const std::stop_token& stop) {
+  const auto key = batch_key(batch, images_, supply_.encoder);
+  if (const at::Tensor kept = key ? supply_.encoded.find(*key) : at::Tensor(); kept.defined()) {
+    split(batch, kept.to(device_));
+    if (on_layer_) on_layer_();
+    if (told_) told_(batch.size(), /*reused=*/true);
+    return {};
+  }
+  PictureBatch readable;
+  std::vector<at::Tensor> patches;
+  for (const std::size_t index : batch) {
+    if (stop.stop_requested()) return stopped();  // a pack may hold minutes of pictures
+    auto rows = supply_.queue.take({pack, index}, stop);
+    if (!rows) {
+      errors_.emplace(images_.key_of(index), std::move(rows).error());
+      continue;
+    }
+    readable.push_back(index);
+    patches.push_back(as_tensor(std::move(rows).value()));
+  }
+  if (readable.empty()) return {};
+  const at::Tensor features = encode(readable, patches);
+  if (stop.stop_requested()) return stopped();  // what the tower left is of no use
+  split(readable, features);
+  // Under this key a batch is whole.
+  if (key && readable.size() == batch.size()) supply_.encoded.keep(*key, features);
+  if (told_) told_(readable.size(), /*reused=*/false);
+  return {};
+}
+
+// (tokens, columns) of all of them, one below the other.
+at::Tensor ImageEncoder::encode(std::span<const std::size_t> batch,
+                                const std::vector<at::Tensor>& patches) const {
   std::vector<models::ImageGrid> grids;
-  for (const std::size_t index : indices) grids.push_back(*grid_of(images_, index));
+  for (const std::size_t index : batch) grids.push_back(*grid_of(images_, index));
   const at::Tensor all = patches.size() == 1 ? patches.front() : at::cat(patches, 0);
-  const at::Tensor features = model_.encode_images(all.to(device_), grids, on_layer_);
+  return model_.encode_images(all.to(device_), grids, on_layer_);
+}
+
+void ImageEncoder::split(std::span<const std::size_t> batch, const at::Tensor& features) {
   std::int64_t row = 0;
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    const std::int64_t tokens = *model_.image_tokens(grids[i]);  // prepare_request() asked before
+  for (const std::size_t index : batch) {
+    // prepare_request() asked before
+    const std::int64_t tokens = *model_.image_tokens(*grid_of(images_, index));
     // A copy of its own: a view would keep the whole batch alive.
-    features_[images_.key_of(indices[i])] = features.narrow(0, row, tokens).clone();
+    features_[images_.key_of(index)] = features.narrow(0, row, tokens).clone();
     row += tokens;
   }
 }

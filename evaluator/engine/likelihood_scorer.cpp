@@ -21,7 +21,7 @@ std::int64_t rows_at_once(std::int64_t asked, std::int64_t vocab) {
 
 }  // namespace
 
-Scorer::Scorer(const models::Model& model, RunInput input, PictureQueue& pictures,
+Scorer::Scorer(const models::Model& model, RunInput input, const PictureSupply& pictures,
                const ScorerOptions& options)
     : model_(model),
       input_(std::move(input)),

@@ -28,7 +28,7 @@ struct ScorerOptions {
 /// One run over one model. References must outlive it. May throw c10::Error. Not thread-safe.
 class Scorer {
  public:
-  Scorer(const models::Model& model, RunInput input, PictureQueue& pictures,
+  Scorer(const models::Model& model, RunInput input, const PictureSupply& pictures,
          const ScorerOptions& options);
 
   /// Answers the requests of a pack, all of them with `scoring`. Scores that are no numbers are the

@@ -14,7 +14,7 @@ namespace evalcar::engine {
 
 Error cancelled_run() { return make_error(ErrorCode::kCancelled, "stopped while evaluating"); }
 
-PackReader::PackReader(const models::Model& model, RunInput input, PictureQueue& pictures,
+PackReader::PackReader(const models::Model& model, RunInput input, const PictureSupply& pictures,
                        const ReaderOptions& options)
     : model_(model),
       input_(std::move(input)),
@@ -23,7 +23,8 @@ PackReader::PackReader(const models::Model& model, RunInput input, PictureQueue&
         if (input_.events.advanced) input_.events.advanced();
         return !input_.stop.stop_requested();
       }),
-      images_(model, input_.images, pictures, options.device, options.patch_budget, on_layer_) {}
+      images_(model, input_.images, pictures, options.device, options.patch_budget, on_layer_,
+              input_.events.encoded) {}
 
 at::Tensor PackReader::int64_tensor(const std::vector<std::int64_t>& values) const {
   return at::tensor(at::ArrayRef<std::int64_t>(values), at::TensorOptions().dtype(at::kLong))

@@ -54,7 +54,7 @@ struct ReadRow {
 /// thread-safe.
 class PackReader {
  public:
-  PackReader(const models::Model& model, RunInput input, PictureQueue& pictures,
+  PackReader(const models::Model& model, RunInput input, const PictureSupply& pictures,
              const ReaderOptions& options);
 
   /// Readies pictures, cache and slots. A request whose picture cannot be read is answered with

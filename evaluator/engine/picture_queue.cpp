@@ -14,11 +14,11 @@ std::int64_t elements_of(const vision::ProcessorSettings& processor) {
   return std::int64_t{3} * processor.patch_size * processor.patch_size;
 }
 
+}  // namespace
+
 std::int64_t patches_of(const vision::PreparedSize& size) {
   return std::int64_t{size.grid_t} * size.grid_h * size.grid_w;
 }
-
-}  // namespace
 
 Result<PatchRows> load_patches(const ImageSource& images,
                                const vision::ProcessorSettings& processor, std::size_t index) {

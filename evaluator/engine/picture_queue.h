@@ -29,6 +29,9 @@ struct PatchRows {
   std::int64_t elements = 0;  ///< of a patch: 3 · side²
 };
 
+/// Rows that a picture has there.
+std::int64_t patches_of(const vision::PreparedSize& size);
+
 /// Loads picture `index` and cuts it into patches. kInternal if it is not of the promised size.
 /// Thread-safe.
 Result<PatchRows> load_patches(const ImageSource& images,

@@ -11,6 +11,7 @@
 #include "evaluator/models/qwen2_vl/model.h"
 #include "evaluator/models/qwen3_vl/model.h"
 #include "evaluator/models/text_families/families.h"
+#include "store/base/hash.h"
 
 namespace evalcar::models {
 namespace {
@@ -58,6 +59,11 @@ bool matches(const Family& family, const nlohmann::json& config) {
   return type != config.end() && *type == family.model_type;
 }
 
+// Keys in order, without white space; what is no UTF-8 stands as it is.
+std::string canonical_text(const nlohmann::json& config) {
+  return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
+}
+
 std::string seen(const nlohmann::json& config) {
   std::string text = "no model_type";
   if (config.contains("model_type") && config["model_type"].is_string())
@@ -72,11 +78,19 @@ std::string seen(const nlohmann::json& config) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir) {
+  EVALCAR_ASSIGN_OR_RETURN(ConfiguredModel made, make_configured_model(files, dir));
+  return std::move(made.model);
+}
+
+Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std::string& dir) {
   EVALCAR_ASSIGN_OR_RETURN(const nlohmann::json config, read_config(files, dir));
   const std::string place = join_path(dir, "config.json");
   std::string known;
   for (const Family& family : kFamilies) {
-    if (matches(family, config)) return family.make(config, place);
+    if (matches(family, config)) {
+      EVALCAR_ASSIGN_OR_RETURN(auto model, family.make(config, place));
+      return ConfiguredModel{std::move(model), sha256_hex(canonical_text(config))};
+    }
     known += (known.empty() ? "" : ", ") + std::string(family.model_type) + " (" +
              std::string(family.architecture) + ")";
   }

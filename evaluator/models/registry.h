@@ -15,6 +15,13 @@ namespace evalcar::models {
 /// that is not known, listing the known ones; kNotFound or kCorruption for the file.
 Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir);
 
+/// The same, with the SHA-256 of that configuration (of its values, whatever the file's layout).
+struct ConfiguredModel {
+  std::unique_ptr<Model> model;
+  std::string config_sha256;
+};
+Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std::string& dir);
+
 struct KnownModel {
   std::string model_type;
   std::string architecture;

@@ -48,6 +48,9 @@ struct ProcessorSettings {
   std::optional<Anyres> anyres = {};  ///< of Sizing::kAnyres, and of no other
 };
 
+/// All of them as a text: equal texts, equal patches of a picture.
+std::string settings_text(const ProcessorSettings& settings);
+
 /// Who resizes, and the limits that the caller has; absent ones are those that the family's wrapper
 /// leaves in force: qwen_vl_utils' own (kUtils), the folder's (kProcessor).
 struct PixelRule {

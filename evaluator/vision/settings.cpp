@@ -1,7 +1,10 @@
 // The settings of Qwen's image processor, from the files of both transformers generations.
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "evaluator/vision/anyres_settings.h"
 #include "evaluator/vision/prepare.h"
@@ -85,6 +88,24 @@ Result<ProcessorSettings> load_processor_settings(const FileSystem& files, const
   settings.min_pixels = limits.min_pixels;
   settings.max_pixels = limits.max_pixels;
   return settings;
+}
+
+std::string settings_text(const ProcessorSettings& settings) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  text << settings.patch_size << ' ' << settings.merge_size << ' ' << settings.temporal_patch_size
+       << ' ' << static_cast<int>(settings.sizing) << ' ' << settings.min_pixels << ' '
+       << settings.max_pixels << ' ' << settings.slow_processor << ' ' << settings.rescale_factor;
+  for (const auto& channels : {settings.image_mean, settings.image_std}) {
+    for (const double value : channels) text << ' ' << value;
+  }
+  if (settings.anyres) {
+    text << " squares " << settings.anyres->tile << ' ' << settings.anyres->side << ' '
+         << settings.anyres->most_tiles;
+    for (const ImageSize& size : settings.anyres->resolutions)
+      text << ' ' << size.height << 'x' << size.width;
+  }
+  return std::move(text).str();
 }
 
 }  // namespace evalcar::vision

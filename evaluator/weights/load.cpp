@@ -323,9 +323,10 @@ Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,
   EVALCAR_RETURN_IF_ERROR(verify(reader, plan.bytes(), threads, on_progress, stop));
   EVALCAR_RETURN_IF_ERROR(reader.verify_unchanged());
   EVALCAR_RETURN_IF_ERROR(check_ties(layout, assignment, loading.digests()));
-  return LoadReport{.weights_sha256 = checkpoint::weights_sha256(std::move(loading.digests())),
+  return LoadReport{.weights_sha256 = checkpoint::weights_sha256(loading.digests()),
                     .tensors = plan.tensors.size(),
-                    .bytes = plan.bytes()};
+                    .bytes = plan.bytes(),
+                    .digests = std::move(loading.digests())};
 }
 
 }  // namespace evalcar::weights

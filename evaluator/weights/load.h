@@ -21,7 +21,8 @@ namespace evalcar::weights {
 struct LoadReport {
   std::string weights_sha256;  ///< over the tensors as stored
   std::uint64_t tensors = 0;
-  std::uint64_t bytes = 0;  ///< as stored
+  std::uint64_t bytes = 0;                             ///< as stored
+  std::vector<checkpoint::TensorDigest> digests = {};  ///< of each tensor, as stored
 };
 
 /// Which plan tensor goes where; made before anything is allocated.

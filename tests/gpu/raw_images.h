@@ -6,14 +6,26 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "evaluator/engine/engine.h"
+#include "store/base/hash.h"
 
 namespace evalcar::testing {
 
-/// `images`: [{"rgb": FILE, "height": H, "width": W, "key": K}, …]; relative files lie in `folder`.
+/// What stands for a picture's content where its entry tells a "sha256".
+inline std::optional<Sha256Digest> told_content(const nlohmann::json& image) {
+  const auto told = image.find("sha256");
+  if (told == image.end()) return std::nullopt;
+  Sha256 hash;
+  hash.update(told->get<std::string>());
+  return hash.finish();
+}
+
+/// `images`: [{"rgb": FILE, "height": H, "width": W, "key": K, "sha256": S}, …]; relative files lie
+/// in `folder`.
 class RawImages final : public engine::ImageSource {
  public:
   explicit RawImages(nlohmann::json images, std::filesystem::path folder = {}, int patch = 14)
@@ -21,6 +33,9 @@ class RawImages final : public engine::ImageSource {
   std::size_t size() const override { return images_.size(); }
   std::uint64_t key_of(std::size_t index) const override {
     return images_[index].value("key", std::uint64_t{index});
+  }
+  std::optional<Sha256Digest> content_of(std::size_t index) const override {
+    return told_content(images_[index]);
   }
   vision::PreparedSize size_of(std::size_t index) const override {
     return {1, images_[index]["height"].get<int>() / patch_,

@@ -44,4 +44,8 @@ void add_tensors(WeightLayout& layout, const Config& config) {
   }
 }
 
+bool is_tensor_of_decoder(std::string_view name) {
+  return name.starts_with("model.") || name.starts_with("lm_head.");
+}
+
 }  // namespace evalcar::models::decoder

@@ -1,15 +1,15 @@
 // engine_probe JOB.json: runs the engine for the Python tests and prints one JSON document.
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
-// share_prefixes, patch_size, image_mean, image_std, out_of_memory_from: N (as if packs of N and
-// more sequences did not fit), out_of_memory_once: true (as if the first pack of all did not fit),
-// anyres_folder: DIR (the pictures are of any size, and are cut into
-// squares by this folder's processor, for patches of patch_size)},
-//       "images": [{"rgb": FILE, "height": H, "width": W, "key": K}, …]   raw uint8 RGB of the
-//       exact grid;
+// share_prefixes, patch_size, image_mean, image_std, encoded_pictures_bytes, out_of_memory_from: N
+// (as if packs of N and more sequences did not fit), out_of_memory_once: N (as if the N-th pack of
+// all did not fit), anyres_folder: DIR (the pictures are of any size, and are cut into squares by
+// this folder's processor, for patches of patch_size)},
+//       "images": [{"rgb": FILE, "height": H, "width": W, "key": K, "sha256": S or absent}, …]
+//       raw uint8 RGB of the exact grid;
 //       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,
 //       "prefetch": DIR (after the load), "logits": FILE or null, "unload": bool, "repeat": N,
-//       "cancel_after": N,
+//       "cancel_after": N (answers), "cancel_at_step": N (the N-th call of RunEvents::advanced),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream",
@@ -18,11 +18,13 @@
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
 // "prefetch": "" or what was wrong,
 // "answers": [{tokens, stopped, scores: [[log-likelihood, tokens, greedy], …]}], "order": […],
-// "shrunk": [N, …], "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}. The
-// logits file holds float32 (step, vocab) of request 0, then of request 1, ….
+// "shrunk": [N, …], "encoded": N, "reused": N (pictures), "seconds": […], "peak_rss_bytes": N}
+// or {"error": {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then
+// of request 1, ….
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -83,6 +85,9 @@ class AnyPictures final : public engine::ImageSource {
   std::uint64_t key_of(std::size_t index) const override {
     return images_[index].value("key", std::uint64_t{index});
   }
+  std::optional<evalcar::Sha256Digest> content_of(std::size_t index) const override {
+    return evalcar::testing::told_content(images_[index]);
+  }
   vision::PreparedSize size_of(std::size_t index) const override {
     return *vision::prepared_size(images_[index]["height"].get<int>(),
                                   images_[index]["width"].get<int>(), settings_);
@@ -121,6 +126,7 @@ class Probe {
     options.threads = given.value("threads", 0);
     options.prefill_tokens = given.value("prefill_tokens", std::int64_t{0});
     options.scored_rows = given.value("scored_rows", std::int64_t{0});
+    options.encoded_pictures_bytes = given.value("encoded_pictures_bytes", std::uint64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
     if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
     options.share_prefixes = given.value("share_prefixes", true);
@@ -134,9 +140,9 @@ class Probe {
                          "memory, this process has 78.50 GiB memory in use.");
       };
     }
-    if (given.value("out_of_memory_once", false)) {
-      options.before_pack = [first = true](std::int64_t) mutable {
-        TORCH_CHECK_WITH(OutOfMemoryError, !std::exchange(first, false),
+    if (const auto which = given.value("out_of_memory_once", 0); which > 0) {
+      options.before_pack = [left = which](std::int64_t) mutable {
+        TORCH_CHECK_WITH(OutOfMemoryError, --left != 0,
                          "CUDA out of memory. Tried to allocate 2.00 GiB.");
       };
     }
@@ -197,7 +203,7 @@ class Probe {
     }
     for (int repeat = 0; repeat < run.value("repeat", 1); ++repeat) {
       const auto start = std::chrono::steady_clock::now();
-      const Status status = generate(requests, run.value("cancel_after", 0), result);
+      const Status status = generate(requests, run, result);
       if (!status) return {{"error", error_json(status.error())}, {"order", result["order"]}};
       result["seconds"].push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -234,12 +240,16 @@ class Probe {
     return done ? "" : done.error().message;
   }
 
-  Status generate(const std::vector<engine::Request>& requests, int cancel_after, json& result) {
+  Status generate(const std::vector<engine::Request>& requests, const json& run, json& result) {
     std::stop_source stop;
+    const int cancel_after = run.value("cancel_after", 0);
+    const int cancel_at_step = run.value("cancel_at_step", 0);
+    std::atomic<int> steps = 0;
     int answered = 0;
     result["order"] = json::array();
     result["answers"] = json::array();
     result["shrunk"] = json::array();
+    result["encoded"] = result["reused"] = std::size_t{0};
     for (std::size_t i = 0; i < requests.size(); ++i) result["answers"].push_back(nullptr);
     engine::RunEvents events;
     events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
@@ -256,6 +266,13 @@ class Probe {
     };
     events.shrunk = [&](std::int64_t most, const std::string&) {
       result["shrunk"].push_back(most);
+    };
+    events.advanced = [&] {
+      if (++steps == cancel_at_step) stop.request_stop();
+    };
+    events.encoded = [&](std::size_t pictures, bool reused) {
+      json& count = result[reused ? "reused" : "encoded"];
+      count = count.get<std::size_t>() + pictures;
     };
     return engine_->generate(requests, *images_, processor_, events, stop.get_token());
   }

@@ -136,7 +136,7 @@ def test_a_checkpoint_that_is_not_there_is_nobodys_harm(scene, bin_dir):
 
 def test_what_was_read_ahead_gives_way_before_the_batch_is_halved(scene, bin_dir):
     a, b = at(scene, "a"), at(scene, "b")
-    options = {"out_of_memory_once": True}
+    options = {"out_of_memory_once": 1}
     ((alone,), (run_a, run_b)) = sessions(
         scene, bin_dir, (options, [{"folder": a}]), (options, [{"folder": a, "prefetch": b}, {"folder": b}]))  # fmt: skip
     assert alone["shrunk"] != [] and run_a["shrunk"] == []

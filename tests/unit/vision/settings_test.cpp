@@ -1,4 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <set>
 #include <string>
 
 #include "evaluator/vision/prepare.h"
@@ -97,4 +99,34 @@ TEST_CASE("pixel limits that cannot be are the caller's mistake") {
   CHECK(folder.load(0, 100).error().code == ErrorCode::kInvalidArgument);
   CHECK(folder.load(200, 100).error().code == ErrorCode::kInvalidArgument);
   CHECK(folder.load(1, std::int64_t{1} << 40).error().code == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("each setting that a picture's patches follow from is in their text") {
+  const ProcessorSettings usual{.sizing = Sizing::kAnyres, .anyres = Anyres{}};
+  std::set<std::string> texts = {settings_text(usual)};
+  const auto add = [&](const auto& change) {
+    ProcessorSettings settings = usual;
+    change(settings);
+    texts.insert(settings_text(settings));
+  };
+
+  add([](auto& s) { s.patch_size = 16; });
+  add([](auto& s) { s.merge_size = 1; });
+  add([](auto& s) { s.temporal_patch_size = 1; });
+  add([](auto& s) { s.sizing = Sizing::kUtils; });
+  add([](auto& s) { ++s.min_pixels; });
+  add([](auto& s) { ++s.max_pixels; });
+  add([](auto& s) { s.slow_processor = true; });
+  add([](auto& s) { s.rescale_factor = std::nextafter(s.rescale_factor, 1.0); });
+  add([](auto& s) { s.image_mean[2] = std::nextafter(s.image_mean[2], 1.0); });
+  add([](auto& s) { s.image_std[1] = std::nextafter(s.image_std[1], 1.0); });
+  add([](auto& s) { s.anyres.reset(); });
+  add([](auto& s) { s.anyres->tile = 14; });
+  add([](auto& s) { s.anyres->side = 14; });
+  add([](auto& s) { s.anyres->most_tiles = 4; });
+  add([](auto& s) { s.anyres->resolutions = {{.width = 384, .height = 768}}; });
+  add([](auto& s) { s.anyres->resolutions = {{.width = 768, .height = 384}}; });
+
+  CHECK(texts.size() == 17);
+  CHECK(settings_text(usual) == settings_text(ProcessorSettings(usual)));
 }

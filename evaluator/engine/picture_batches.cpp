@@ -1,0 +1,58 @@
+#include "evaluator/engine/picture_batches.h"
+
+#include <array>
+#include <utility>
+
+namespace evalcar::engine {
+
+std::vector<PictureBatch> picture_batches(std::span<const std::size_t> indices,
+                                          const ImageSource& images, std::int64_t most_patches) {
+  std::vector<PictureBatch> batches;
+  std::int64_t patches = 0;  // of the last one
+  for (const std::size_t index : indices) {
+    const std::int64_t more = patches_of(images.size_of(index));
+    if (batches.empty() || patches + more > most_patches) {
+      batches.emplace_back();
+      patches = 0;
+    }
+    batches.back().push_back(index);
+    patches += more;
+  }
+  return batches;
+}
+
+std::optional<Sha256Digest> batch_key(std::span<const std::size_t> batch, const ImageSource& images,
+                                      const Sha256Digest& encoder) {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(encoder)));
+  for (const std::size_t index : batch) {
+    const std::optional<Sha256Digest> content = images.content_of(index);
+    if (!content) return std::nullopt;
+    const vision::PreparedSize size = images.size_of(index);
+    const std::array<int, 5> grid = {size.grid_t, size.grid_h, size.grid_w, size.picture.height,
+                                     size.picture.width};
+    hash.update(std::as_bytes(std::span(*content)));
+    hash.update(std::as_bytes(std::span(grid)));
+  }
+  return hash.finish();
+}
+
+std::vector<PicturePlace> pictures_to_make(
+    std::span<const PicturePlace> order, const ImageSource& images, std::int64_t most_patches,
+    const Sha256Digest& encoder, const std::function<bool(const Sha256Digest&)>& is_there) {
+  std::vector<PicturePlace> to_make;
+  for (std::size_t first = 0, end = 0; first < order.size(); first = end) {
+    const std::size_t pack = order[first].pack;
+    std::vector<std::size_t> indices;
+    for (; end < order.size() && order[end].pack == pack; ++end)
+      indices.push_back(order[end].index);
+    for (const PictureBatch& batch : picture_batches(indices, images, most_patches)) {
+      const auto key = batch_key(batch, images, encoder);
+      if (key && is_there(*key)) continue;
+      for (const std::size_t index : batch) to_make.push_back({pack, index});
+    }
+  }
+  return to_make;
+}
+
+}  // namespace evalcar::engine

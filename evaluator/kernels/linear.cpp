@@ -1,15 +1,18 @@
 #include "evaluator/kernels/linear.h"
 
-#include <ATen/TensorIterator.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/silu.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/row_kernels.h"
+#include "evaluator/kernels/tile_product.h"
+#include "evaluator/kernels/tile_unit.h"
 
 namespace evalcar::kernels {
 namespace {
@@ -18,9 +21,13 @@ constexpr std::int64_t kPanel = 32;  // outputs that go together
 // Values of the matrix for one thread, at least: below, waking another costs more than it brings.
 constexpr std::int64_t kGrain = 32768;
 
-bool is_for_rows(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 2 &&
-         x.size(0) <= row_kernels().front().most_rows;
+// On the tile unit: rows of one task, at least, so that packing the matrix does not count; and what
+// of a packed matrix is in memory at once.
+constexpr std::int64_t kTileTask = 128;
+constexpr std::int64_t kPackedBytes = std::int64_t{1} << 24;
+
+bool is_for_own_kernels(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 2;
 }
 
 at::Tensor arranged(const at::Tensor& x) {
@@ -33,33 +40,105 @@ at::Tensor arranged(const at::Tensor& x) {
 }
 
 template <typename Weight>
+RowProduct<Weight> outputs_of(RowProduct<Weight> whole, std::int64_t first, std::int64_t count) {
+  whole.outputs = count;
+  whole.w += first * whole.width;
+  whole.y += first;
+  if (whole.bias != nullptr) whole.bias += first;
+  return whole;
+}
+
+template <typename Weight>
 void multiply(const RowProduct<Weight>& whole, void (*kernel)(const RowProduct<Weight>&)) {
-  // The panels are the elements of a tensor, so that libtorch's own threads share them.
   const std::int64_t panels = (whole.outputs + kPanel - 1) / kPanel;
-  at::Tensor numbers = at::arange(panels, at::TensorOptions().dtype(at::kLong));
-  auto work = at::TensorIterator::nullary_op(numbers);
-  work.for_each(
-      [&](char** data, const std::int64_t*, std::int64_t count) {
-        const std::int64_t first = *reinterpret_cast<const std::int64_t*>(data[0]) * kPanel;
-        RowProduct<Weight> part = whole;
-        part.outputs = std::min(whole.outputs - first, count * kPanel);
-        part.w += first * whole.width;
-        part.y += first;
-        if (part.bias != nullptr) part.bias += first;
-        kernel(part);
-      },
-      std::max<std::int64_t>(1, kGrain / (kPanel * whole.width)));
+  in_parallel(panels, kGrain / (kPanel * whole.width), [&](std::int64_t panel, std::int64_t count) {
+    const std::int64_t first = panel * kPanel;
+    kernel(outputs_of(whole, first, std::min(whole.outputs - first, count * kPanel)));
+  });
 }
 
-}  // namespace
-
-at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights) {
-  return at::linear(x, weights.weight,
-                    weights.bias.defined() ? std::optional(weights.bias) : std::nullopt);
+// Few enough rows to be packed by each task: the tasks are panels of the matrix. Else they are
+// rows, and the matrix is packed before, a slab of it after the other.
+template <typename Weight>
+void multiply_tiles(const TileProduct<Weight>& whole) {
+  const auto outputs_of = [](const TileProduct<Weight>& p, std::int64_t panel, std::int64_t count) {
+    return std::min(p.outputs - panel * kTileBlock, count * kTileBlock);
+  };
+  if (whole.rows <= tile_rows_at_once(whole.width)) {
+    in_parallel(tile_blocks(whole.outputs), 4, [&](std::int64_t panel, std::int64_t count) {
+      multiply_by_tiles(whole.outputs_from(panel * kTileBlock, outputs_of(whole, panel, count)),
+                        nullptr);
+    });
+    return;
+  }
+  const std::int64_t slab =
+      std::max<std::int64_t>(1, kPackedBytes / packed_bytes(whole.outputs_from(0, 1))) * kTileBlock;
+  const TileProduct<Weight> largest = whole.outputs_from(0, std::min(slab, whole.outputs));
+  const at::Tensor memory = at::empty({packed_bytes(largest)}, at::kByte);
+  char* const packed = static_cast<char*>(memory.mutable_data_ptr());
+  for (std::int64_t from = 0; from < whole.outputs; from += slab) {
+    const TileProduct<Weight> part = whole.outputs_from(from, std::min(slab, whole.outputs - from));
+    in_parallel(tile_blocks(part.outputs), 4, [&](std::int64_t panel, std::int64_t count) {
+      pack_matrix(part, panel * kTileBlock, outputs_of(part, panel, count), packed);
+    });
+    const std::int64_t tasks = (part.rows + kTileTask - 1) / kTileTask;
+    in_parallel(tasks, 1, [&](std::int64_t task, std::int64_t count) {
+      const std::int64_t row = task * kTileTask;
+      multiply_by_tiles(part.rows_from(row, std::min(part.rows - row, count * kTileTask)), packed);
+    });
+  }
 }
 
-at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
-  if (!is_for_rows(x)) return linear_reference(x, weights);
+template <typename Weight>
+TileProduct<Weight> tile_product(const at::Tensor& x, const at::Tensor& matrix,
+                                 const at::Tensor& bias, const at::Tensor& y) {
+  return {.x = x.const_data_ptr<float>(),
+          .x_stride = x.stride(0),
+          .rows = x.size(0),
+          .w = static_cast<const Weight*>(matrix.const_data_ptr()),
+          .outputs = matrix.size(0),
+          .width = matrix.size(1),
+          .bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+          .y = y.mutable_data_ptr<float>(),
+          .y_stride = y.stride(0)};
+}
+
+enum class Result { kStored, kAdded, kGated };
+
+template <typename Weight>
+void multiply_tiles(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias,
+                    Result result, const at::Tensor& y) {
+  TileProduct<Weight> product = tile_product<Weight>(x, matrix, bias, y);
+  product.adds = result == Result::kAdded;
+  if (result == Result::kGated) {
+    const TileProduct<Weight> gate = product.outputs_from(0, product.outputs / 2);
+    product = product.outputs_from(gate.outputs, gate.outputs);
+    product.gate = gate.w;
+    product.gate_bias = gate.bias;
+    product.y = gate.y;
+  }
+  multiply_tiles(product);
+}
+
+void multiply_tiles(const at::Tensor& x, const LinearWeights& weights, Result result,
+                    const at::Tensor& y) {
+  const at::Tensor rows = x.contiguous();
+  if (weights.half.defined()) {
+    multiply_tiles<std::uint16_t>(rows, weights.half, weights.bias, result, y);
+  } else {
+    multiply_tiles<float>(rows, weights.weight, weights.bias, result, y);
+  }
+}
+
+bool is_for_row_kernels(const at::Tensor& x) {
+  return is_for_own_kernels(x) && x.size(0) <= row_kernels().front().most_rows;
+}
+
+bool is_for_tiles(const at::Tensor& x) {
+  return is_for_own_kernels(x) && !is_for_row_kernels(x) && has_tile_unit();
+}
+
+at::Tensor linear_by_rows(const at::Tensor& x, const LinearWeights& weights) {
   const std::int64_t rows = x.size(0), width = x.size(1), outputs = weights.weight.size(0);
   at::Tensor y = at::empty({rows, outputs}, x.options());
   if (y.numel() == 0) return y;
@@ -81,6 +160,45 @@ at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
   } else {
     multiply(product(weights.weight, float{}), kernels.multiply);
   }
+  return y;
+}
+
+at::Tensor gated(const at::Tensor& both) {
+  const std::int64_t width = both.size(1) / 2;
+  return at::silu(both.narrow(1, 0, width)).mul_(both.narrow(1, width, width));
+}
+
+}  // namespace
+
+at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights) {
+  return at::linear(x, weights.weight,
+                    weights.bias.defined() ? std::optional(weights.bias) : std::nullopt);
+}
+
+at::Tensor gated_linear_reference(const at::Tensor& x, const LinearWeights& weights) {
+  return gated(linear_reference(x, weights));
+}
+
+at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
+  if (is_for_row_kernels(x)) return linear_by_rows(x, weights);
+  if (!is_for_tiles(x)) return linear_reference(x, weights);
+  at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
+  multiply_tiles(x, weights, Result::kStored, y);
+  return y;
+}
+
+void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights) {
+  if (is_for_tiles(x)) {
+    multiply_tiles(x, weights, Result::kAdded, y);
+  } else {
+    y.add_(linear(x, weights));
+  }
+}
+
+at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights) {
+  if (!is_for_tiles(x)) return gated(linear(x, weights));
+  at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
+  multiply_tiles(x, weights, Result::kGated, y);
   return y;
 }
 

@@ -1,5 +1,5 @@
-// A linear layer for whatever number of rows: a kernel of our own for a few of them on the CPU
-// (decoding), libtorch's for many (prefill) and on a GPU.
+// A linear layer for whatever number of rows: on the CPU kernels of our own for a few of them
+// (decoding) and, where it has a tile unit, for many (prefill); else libtorch's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,11 +15,18 @@ struct LinearWeights {
 };
 
 /// x · weightᵀ + bias: (rows, width) to (rows, outputs), in x's dtype, which is weight's. Which of
-/// the two kernels runs depends on the number of rows; with a few, a row's result does not depend
-/// on the others, nor on the number of threads. Any thread. May throw c10::Error.
+/// the kernels runs depends on the number of rows; with each of our own, a row's result does not
+/// depend on the others, nor on the number of threads. Any thread. May throw c10::Error.
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights);
 
-/// libtorch's: the reference.
+/// y += linear(x, weights), in place.
+void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights);
+
+/// SwiGLU: silu(gate) · up, of which linear(x, weights) is the two halves, the gate first.
+at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights);
+
+/// libtorch's: the references.
 at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights);
+at::Tensor gated_linear_reference(const at::Tensor& x, const LinearWeights& weights);
 
 }  // namespace evalcar::kernels

@@ -1,11 +1,10 @@
 // Shapes: N rows (new tokens of all sequences of the batch), C hidden, H heads, K key heads, D
-// head_dim, I intermediate, V vocabulary.
+// head_dim, V vocabulary.
 #include "evaluator/models/decoder/decoder.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/tensor.h>
 
 #include <string>
@@ -53,7 +52,7 @@ at::Tensor Decoder::embed(const at::Tensor& ids) const { return at::embedding(em
 at::Tensor Decoder::forward(const TextBatch& batch, const CachedAttention& attention,
                             const OnLayer& on_layer) const {
   const RotaryAngles turn = angles(batch.positions);
-  at::Tensor x = batch.embeddings;  // (N, C)
+  at::Tensor x = batch.embeddings.clone();  // (N, C): added to in place
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     at::Tensor mixed = attend(layer, static_cast<std::int64_t>(i), norm(x, layer.input_norm), turn,
@@ -62,12 +61,13 @@ at::Tensor Decoder::forward(const TextBatch& batch, const CachedAttention& atten
       mixed = mixed.index_select(0, batch.wanted);
       x = x.index_select(0, batch.wanted);
     }
-    x = x + kernels::linear(mixed, layer.o);
-    x = x + mlp(layer, norm(x, layer.post_norm));
+    kernels::add_linear(x, mixed, layer.o);
+    kernels::add_linear(x, kernels::gated_linear(norm(x, layer.post_norm), layer.gate_up),
+                        layer.down);
     const auto column = static_cast<std::int64_t>(i) * config_.hidden;
     if (batch.deepstack.defined() && column < batch.deepstack.size(1)) {
       const at::Tensor seen = batch.deepstack.narrow(1, column, config_.hidden);
-      x = x + (i + 1 == layers_.size() ? seen.index_select(0, batch.wanted) : seen);
+      x.add_(i + 1 == layers_.size() ? seen.index_select(0, batch.wanted) : seen);
     }
     if (on_layer && !on_layer()) break;
   }
@@ -102,13 +102,6 @@ at::Tensor Decoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
 // Each head by itself: (N, H, D) as N·H rows.
 at::Tensor Decoder::norm_of_heads(const at::Tensor& x, const at::Tensor& weight) const {
   return norm(x.reshape({-1, config_.head_dim}), weight).view(x.sizes());
-}
-
-at::Tensor Decoder::mlp(const Layer& layer, const at::Tensor& x) const {
-  const at::Tensor both = kernels::linear(x, layer.gate_up);  // (N, 2·I)
-  const at::Tensor gate = at::silu(both.narrow(1, 0, config_.intermediate));
-  const at::Tensor up = both.narrow(1, config_.intermediate, config_.intermediate);
-  return kernels::linear(gate * up, layer.down);
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const {

@@ -35,7 +35,6 @@ class Decoder {
                     const RotaryAngles& angles, const CachedAttention& attention) const;
   at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
   at::Tensor norm_of_heads(const at::Tensor& x, const at::Tensor& weight) const;
-  at::Tensor mlp(const Layer& layer, const at::Tensor& x) const;
   RotaryAngles angles(const at::Tensor& positions) const;
 
   Config config_;

@@ -8,7 +8,6 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/tensor.h>
 
 #include <string>
@@ -26,6 +25,10 @@ at::Tensor int64_tensor(const std::vector<std::int64_t>& values, at::Device devi
       .to(device);
 }
 
+kernels::LinearWeights linear_of(const weights::Arena& arena, const std::string& name) {
+  return {arena.tensor(name + ".weight"), arena.tensor(name + ".bias"), {}};
+}
+
 }  // namespace
 
 VisionTower::VisionTower(const VisionConfig& config, const weights::Arena& arena,
@@ -35,24 +38,18 @@ VisionTower::VisionTower(const VisionConfig& config, const weights::Arena& arena
                              config.temporal_patch);
   for (std::int64_t i = 0; i < config.depth; ++i) {
     const std::string name = "visual.blocks." + std::to_string(i) + ".";
-    const auto tensor = [&](const char* part) { return arena.tensor(name + part); };
-    blocks_.push_back({.norm1 = tensor("norm1.weight"),
-                       .qkv_weight = tensor("attn.qkv.weight"),
-                       .qkv_bias = tensor("attn.qkv.bias"),
-                       .proj_weight = tensor("attn.proj.weight"),
-                       .proj_bias = tensor("attn.proj.bias"),
-                       .norm2 = tensor("norm2.weight"),
-                       .gate_up_weight = tensor("mlp.gate_up_proj.weight"),
-                       .gate_up_bias = tensor("mlp.gate_up_proj.bias"),
-                       .down_weight = tensor("mlp.down_proj.weight"),
-                       .down_bias = tensor("mlp.down_proj.bias"),
+    const auto linear = [&](const char* part) { return linear_of(arena, name + part); };
+    blocks_.push_back({.norm1 = arena.tensor(name + "norm1.weight"),
+                       .norm2 = arena.tensor(name + "norm2.weight"),
+                       .qkv = linear("attn.qkv"),
+                       .proj = linear("attn.proj"),
+                       .gate_up = linear("mlp.gate_up_proj"),
+                       .down = linear("mlp.down_proj"),
                        .full_attention = config.full_attention[static_cast<std::size_t>(i)]});
   }
   merger_norm_ = arena.tensor("visual.merger.ln_q.weight");
-  merger_0_weight_ = arena.tensor("visual.merger.mlp.0.weight");
-  merger_0_bias_ = arena.tensor("visual.merger.mlp.0.bias");
-  merger_2_weight_ = arena.tensor("visual.merger.mlp.2.weight");
-  merger_2_bias_ = arena.tensor("visual.merger.mlp.2.bias");
+  merger_0_ = linear_of(arena, "visual.merger.mlp.0");
+  merger_2_ = linear_of(arena, "visual.merger.mlp.2");
   frequencies_ =
       rotary_frequencies(config.rope_theta, config.head_dim() / 2, patch_embed_.device());
 }
@@ -72,8 +69,11 @@ at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageG
   const RotaryAngles turn = angles(order);
   for (const Block& block : blocks_) {
     const auto& runs = block.full_attention ? order.frames : order.windows;
-    x = x + attend(block, kernels::rms_norm(x, block.norm1, kNormEps), turn, runs);
-    x = x + mlp(block, kernels::rms_norm(x, block.norm2, kNormEps));
+    kernels::add_linear(x, attend(block, kernels::rms_norm(x, block.norm1, kNormEps), turn, runs),
+                        block.proj);
+    kernels::add_linear(
+        x, kernels::gated_linear(kernels::rms_norm(x, block.norm2, kNormEps), block.gate_up),
+        block.down);
     if (on_layer && !on_layer()) break;
   }
   return merge(x).index_select(0, int64_tensor(order.unit_restore, device));  // (U, out_hidden)
@@ -89,8 +89,8 @@ RotaryAngles VisionTower::angles(const TowerOrder& order) const {
 
 at::Tensor VisionTower::attend(const Block& block, const at::Tensor& x, const RotaryAngles& turn,
                                std::span<const BlockRun> runs) const {
-  const at::Tensor qkv = at::linear(x, block.qkv_weight, block.qkv_bias)
-                             .view({x.size(0), 3, config_.heads, config_.head_dim()});
+  const at::Tensor qkv =
+      kernels::linear(x, block.qkv).view({x.size(0), 3, config_.heads, config_.head_dim()});
   const at::Tensor q = rotate(qkv.select(1, 0), turn);  // (P, H, D)
   const at::Tensor k = rotate(qkv.select(1, 1), turn);
   const at::Tensor v = qkv.select(1, 2);
@@ -100,21 +100,13 @@ at::Tensor VisionTower::attend(const Block& block, const at::Tensor& x, const Ro
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, run.first, rows); };
     part(out).copy_(block_attention(part(q), part(k), part(v), run.count, run.length, attention_));
   }
-  return at::linear(out, block.proj_weight, block.proj_bias);
-}
-
-at::Tensor VisionTower::mlp(const Block& block, const at::Tensor& x) const {
-  const at::Tensor both = at::linear(x, block.gate_up_weight, block.gate_up_bias);  // (P, 2·I)
-  const at::Tensor gate = at::silu(both.narrow(1, 0, config_.intermediate));
-  const at::Tensor up = both.narrow(1, config_.intermediate, config_.intermediate);
-  return at::linear(gate * up, block.down_weight, block.down_bias);
+  return out;
 }
 
 at::Tensor VisionTower::merge(const at::Tensor& x) const {
   const at::Tensor units = kernels::rms_norm(x, merger_norm_, kNormEps)
                                .view({-1, config_.merge * config_.merge * config_.hidden});
-  const at::Tensor inner = at::gelu(at::linear(units, merger_0_weight_, merger_0_bias_));
-  return at::linear(inner, merger_2_weight_, merger_2_bias_);
+  return kernels::linear(at::gelu(kernels::linear(units, merger_0_)), merger_2_);
 }
 
 }  // namespace evalcar::models::qwen2_5_vl

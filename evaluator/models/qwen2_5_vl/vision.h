@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "evaluator/kernels/linear.h"
 #include "evaluator/models/attention.h"
 #include "evaluator/models/model.h"
 #include "evaluator/models/qwen2_5_vl/config.h"
@@ -30,13 +31,13 @@ class VisionTower {
 
  private:
   struct Block {
-    at::Tensor norm1, qkv_weight, qkv_bias, proj_weight, proj_bias;
-    at::Tensor norm2, gate_up_weight, gate_up_bias, down_weight, down_bias;
+    at::Tensor norm1, norm2;
+    kernels::LinearWeights qkv, proj, gate_up, down;
     bool full_attention = false;
   };
+  /// Without the projection of the heads.
   at::Tensor attend(const Block& block, const at::Tensor& x, const RotaryAngles& angles,
                     std::span<const BlockRun> runs) const;
-  at::Tensor mlp(const Block& block, const at::Tensor& x) const;
   at::Tensor merge(const at::Tensor& x) const;
   RotaryAngles angles(const TowerOrder& order) const;
 
@@ -45,7 +46,8 @@ class VisionTower {
   at::Tensor frequencies_;  // (head_dim/4) float32
   at::Tensor patch_embed_;  // (hidden, patch_elements), its frames folded
   std::vector<Block> blocks_;
-  at::Tensor merger_norm_, merger_0_weight_, merger_0_bias_, merger_2_weight_, merger_2_bias_;
+  at::Tensor merger_norm_;
+  kernels::LinearWeights merger_0_, merger_2_;
 };
 
 }  // namespace evalcar::models::qwen2_5_vl

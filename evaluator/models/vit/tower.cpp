@@ -8,14 +8,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "evaluator/models/patch_embedding.h"
 #include "evaluator/models/vit/grid_positions.h"
@@ -33,10 +31,6 @@ at::Tensor tensor_of(const std::vector<T>& values, at::ScalarType type, at::Devi
 
 }  // namespace
 
-at::Tensor Tower::Linear::operator()(const at::Tensor& x) const {
-  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
-}
-
 at::Tensor Tower::Norm::operator()(const at::Tensor& x) const {
   return at::layer_norm(x, weight.sizes(), weight, bias, kNormEps);
 }
@@ -45,7 +39,7 @@ Tower::Tower(const Config& config, const weights::Arena& arena, AttentionKind at
     : config_(config), attention_(attention) {
   const auto tensor = [&](const std::string& name) { return arena.tensor("visual." + name); };
   const auto linear = [&](const std::string& name) {
-    return Linear{tensor(name + ".weight"), tensor(name + ".bias")};
+    return Linear{tensor(name + ".weight"), tensor(name + ".bias"), {}};
   };
   const auto norm = [&](const std::string& name) {
     return Norm{tensor(name + ".weight"), tensor(name + ".bias")};
@@ -82,8 +76,8 @@ at::Tensor Tower::encode(const at::Tensor& patches, std::span<const ImageGrid> g
   std::vector<at::Tensor> features(1 + deepstack_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
-    x = x + attend(block, block.norm1(x), turn, order.frames);
-    x = x + mlp(block, block.norm2(x));
+    kernels::add_linear(x, attend(block, block.norm1(x), turn, order.frames), block.proj);
+    kernels::add_linear(x, activated(kernels::linear(block.norm2(x), block.fc1)), block.fc2);
     for (std::size_t level = 0; level < deepstack_.size(); ++level) {
       if (config_.deepstack[level] == static_cast<std::int64_t>(i))
         features[1 + level] = merge(deepstack_[level], x);
@@ -99,7 +93,7 @@ at::Tensor Tower::encode(const at::Tensor& patches, std::span<const ImageGrid> g
 
 // A convolution whose kernel is its stride is a product: (P, elements) · (elements, C).
 at::Tensor Tower::embed(const at::Tensor& patches, std::span<const ImageGrid> grids) const {
-  const at::Tensor x = patch_embed_(patches.to(patch_embed_.weight.scalar_type()));
+  const at::Tensor x = kernels::linear(patches.to(patch_embed_.weight.scalar_type()), patch_embed_);
   if (!grid_.defined()) return x;
   const GridTaps taps = grid_taps(grids, config_.merge, config_.grid_side);
   const at::Tensor places = tensor_of(taps.indices, at::kLong, x.device()).view({-1, 4});
@@ -118,7 +112,8 @@ RotaryAngles Tower::angles(const TowerOrder& order) const {
 
 at::Tensor Tower::attend(const Block& block, const at::Tensor& x, const RotaryAngles& turn,
                          std::span<const BlockRun> frames) const {
-  const at::Tensor qkv = block.qkv(x).view({x.size(0), 3, config_.heads, config_.head_dim()});
+  const at::Tensor qkv =
+      kernels::linear(x, block.qkv).view({x.size(0), 3, config_.heads, config_.head_dim()});
   const at::Tensor q = rotate(qkv.select(1, 0), turn);  // (P, H, D)
   const at::Tensor k = rotate(qkv.select(1, 1), turn);
   const at::Tensor v = qkv.select(1, 2);
@@ -128,20 +123,19 @@ at::Tensor Tower::attend(const Block& block, const at::Tensor& x, const RotaryAn
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, run.first, rows); };
     part(out).copy_(block_attention(part(q), part(k), part(v), run.count, run.length, attention_));
   }
-  return block.proj(out);
+  return out;
 }
 
-at::Tensor Tower::mlp(const Block& block, const at::Tensor& x) const {
-  const at::Tensor inner = block.fc1(x);
-  return block.fc2(config_.activation == Activation::kGeluTanh
-                       ? at::gelu(inner, "tanh")
-                       : inner * at::sigmoid(1.702 * inner));
+at::Tensor Tower::activated(const at::Tensor& x) const {
+  return config_.activation == Activation::kGeluTanh ? at::gelu(x, "tanh")
+                                                     : x * at::sigmoid(1.702 * x);
 }
 
 // The norm is over a patch, or, where it is as wide, over a unit of merged ones.
 at::Tensor Tower::merge(const Merger& merger, const at::Tensor& x) const {
   const at::Tensor normed = merger.norm(x.view({-1, merger.norm.weight.size(0)}));
-  return merger.fc2(at::gelu(merger.fc1(normed.view({-1, config_.merged()}))));
+  const at::Tensor inner = kernels::linear(normed.view({-1, config_.merged()}), merger.fc1);
+  return kernels::linear(at::gelu(inner), merger.fc2);
 }
 
 }  // namespace evalcar::models::vit

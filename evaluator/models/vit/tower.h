@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "evaluator/kernels/linear.h"
 #include "evaluator/models/attention.h"
 #include "evaluator/models/model.h"
 #include "evaluator/models/rotary.h"
@@ -29,10 +30,7 @@ class Tower {
                     const OnLayer& on_layer) const;
 
  private:
-  struct Linear {
-    at::Tensor weight, bias;
-    at::Tensor operator()(const at::Tensor& x) const;
-  };
+  using Linear = kernels::LinearWeights;
   struct Norm {
     at::Tensor weight, bias;
     at::Tensor operator()(const at::Tensor& x) const;
@@ -50,7 +48,7 @@ class Tower {
   at::Tensor embed(const at::Tensor& patches, std::span<const ImageGrid> grids) const;
   at::Tensor attend(const Block& block, const at::Tensor& x, const RotaryAngles& angles,
                     std::span<const BlockRun> frames) const;
-  at::Tensor mlp(const Block& block, const at::Tensor& x) const;
+  at::Tensor activated(const at::Tensor& x) const;
   at::Tensor merge(const Merger& merger, const at::Tensor& x) const;
   RotaryAngles angles(const TowerOrder& order) const;
 

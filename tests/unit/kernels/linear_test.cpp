@@ -3,12 +3,19 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/square.h>
+#include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "evaluator/kernels/row_kernels.h"
+#include "evaluator/kernels/tile_unit.h"
 
 using namespace evalcar::kernels;
 
@@ -30,7 +37,7 @@ TEST_CASE("a linear layer gives what libtorch's gives, for few rows and for many
   for (const bool half : {false, true}) {
     for (const bool bias : {false, true}) {
       const LinearWeights weights = weights_of(1000, 193, bias, half);
-      for (const std::int64_t rows : {0, 1, 2, 5, 16, 17, 32, 33, 100}) {
+      for (const std::int64_t rows : {0, 1, 2, 5, 16, 17, 32, 33, 100, 600}) {
         const at::Tensor x = at::randn({rows, 193});
         const at::Tensor y = linear(x, weights);
         REQUIRE(y.sizes() == at::IntArrayRef({rows, 1000}));
@@ -68,5 +75,61 @@ TEST_CASE(
       CHECK(at::equal(linear(x.narrow(0, m, 1), weights), all.narrow(0, m, 1)));
     CHECK(at::equal(linear(x.t().contiguous().t(), weights), all));  // not contiguous
   }
+  at::set_num_threads(threads);
+}
+
+TEST_CASE(
+    "SwiGLU of a layer is silu of its first half times its second, for few rows and for many") {
+  for (const bool half : {false, true}) {
+    for (const std::int64_t inner : {32, 45, 310}) {
+      const LinearWeights weights = weights_of(2 * inner, 130, inner != 310, half);
+      for (const std::int64_t rows : {1, 32, 33, 500}) {
+        const at::Tensor x = at::randn({rows, 130}) * 0.1;
+        const at::Tensor y = gated_linear(x, weights);
+        REQUIRE(y.sizes() == at::IntArrayRef({rows, inner}));
+        CAPTURE(half, inner, rows);
+        const at::Tensor expected = gated_linear_reference(x, weights);
+        CHECK(((y - expected).abs() / (expected.abs() + 1)).max().item<double>() < 2e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("a gate far from 0 passes or shuts") {
+  LinearWeights weights = weights_of(2, 1, false, false);
+  weights.weight.select(0, 0).fill_(1);
+  weights.weight.select(0, 1).fill_(1);
+  const at::Tensor x = at::linspace(-500, 500, 101).view({101, 1});
+
+  const at::Tensor y = gated_linear(x, weights);
+
+  CHECK(at::equal(y.narrow(0, 0, 30), at::zeros({30, 1})));
+  CHECK(at::allclose(y.narrow(0, 70, 31), x.narrow(0, 70, 31).square(), 1e-6));
+}
+
+TEST_CASE("a layer is added to what is there, for few rows and for many") {
+  for (const std::int64_t rows : {3, 70, 500}) {
+    const LinearWeights weights = weights_of(77, 90, true, false);
+    const at::Tensor x = at::randn({rows, 90});
+    at::Tensor y = at::ones({rows, 77});
+
+    add_linear(y, x, weights);
+
+    CAPTURE(rows);
+    CHECK(difference(y, linear_reference(x, weights) + 1) < 1e-4);
+  }
+}
+
+TEST_CASE("many rows give the same bits whatever the threads, and a row whatever those beside") {
+  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  const int threads = at::get_num_threads();
+  const LinearWeights weights = weights_of(300, 500, true, false);
+  const at::Tensor x = at::randn({700, 500});
+  at::set_num_threads(1);
+  const at::Tensor y = linear(x, weights);
+  at::set_num_threads(3);
+
+  CHECK(at::equal(linear(x, weights), y));
+  CHECK(at::equal(linear(x.narrow(0, 50, 40), weights), y.narrow(0, 50, 40)));
   at::set_num_threads(threads);
 }

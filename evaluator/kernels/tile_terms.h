@@ -1,0 +1,260 @@
+// Pieces of the kernels for the tile unit, to be compiled into them. x86-64 only; to be run only
+// where has_tile_unit().
+#pragma once
+
+#if defined(__x86_64__)
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // of g++ 12's own header: its bug 105593
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <algorithm>
+#include <cstdint>
+
+#include "evaluator/kernels/tile_unit.h"
+
+#define EVALCAR_TILES [[gnu::target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")]]
+
+namespace evalcar::kernels {
+
+/// g++ 12 does not know that tiles are loaded from memory: without this it may leave out what is
+/// stored there, or store it later.
+inline void settle_memory(const void* at) { asm volatile("" ::"r"(at) : "memory"); }
+
+/// All eight tiles are 16 rows of 64 bytes while it lives. A thread's own.
+class TileSession {
+ public:
+  EVALCAR_TILES TileSession() {
+    Configuration all;
+    for (int tile = 0; tile < 8; ++tile) {
+      all.row_bytes[tile] = 64;
+      all.rows[tile] = 16;
+    }
+    settle_memory(&all);
+    _tile_loadconfig(&all);
+  }
+  EVALCAR_TILES ~TileSession() { _tile_release(); }
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
+
+ private:
+  struct alignas(64) Configuration {
+    std::uint8_t palette = 1;
+    std::uint8_t start_row = 0;
+    std::uint8_t reserved[14] = {};
+    std::uint16_t row_bytes[16] = {};
+    std::uint8_t rows[16] = {};
+  };
+};
+
+/// 32 numbers as bfloat16: their terms, in order of size.
+struct TileTerms {
+  __m512i of[kTerms];
+};
+
+EVALCAR_TILES inline __m512 widened(__m256i half) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+EVALCAR_TILES inline TileTerms terms_of(__m512 low, __m512 high) {
+  TileTerms terms;
+#pragma GCC unroll 3
+  for (int i = 0; i < kTerms; ++i) {
+    const __m512i both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+    low = _mm512_sub_ps(low, widened(_mm512_castsi512_si256(both)));
+    high = _mm512_sub_ps(high, widened(_mm512_extracti64x4_epi64(both, 1)));
+    terms.of[i] = both;
+  }
+  return terms;
+}
+
+/// Lanes below `count`.
+EVALCAR_TILES inline __mmask16 lanes_below(std::int64_t count) {
+  return static_cast<__mmask16>((1U << std::clamp<std::int64_t>(count, 0, 16)) - 1U);
+}
+
+/// One term to `out`, the next ones kTermBytes further each.
+EVALCAR_TILES inline void store_terms(const TileTerms& terms, char* out) {
+#pragma GCC unroll 3
+  for (int i = 0; i < kTerms; ++i) _mm512_store_si512(out + i * kTermBytes, terms.of[i]);
+}
+
+/// Of 32 numbers from `x` on, of which those from `count` on are 0.
+EVALCAR_TILES inline TileTerms terms_at(const float* x, std::int64_t count) {
+  if (count >= 32) return terms_of(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16));
+  return terms_of(
+      _mm512_maskz_loadu_ps(lanes_below(count), x),
+      count > 16 ? _mm512_maskz_loadu_ps(lanes_below(count - 16), x + 16) : _mm512_setzero_ps());
+}
+
+/// 2^x; 0 below 2^-149. The best polynomial of degree 6 for 2^x on [-0.5, 0.5]: off by
+/// 2^-28.9 at most, before its own rounding.
+EVALCAR_TILES inline __m512 power_of_two(__m512 x) {
+  const __m512 within = _mm512_max_ps(_mm512_set1_ps(-200), x);  // a NaN stays one
+  const __m512 whole = _mm512_roundscale_ps(within, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 rest = _mm512_sub_ps(within, whole);
+  __m512 y = _mm512_set1_ps(0.00015337577497120947f);
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.0013399859890341759f));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.009618519805371761f));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.05550329014658928f));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.24022646248340607f));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.6931471824645996f));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(1));
+  return _mm512_scalef_ps(y, whole);
+}
+
+/// Rows become columns: 16 x 16 values of 32 bits.
+EVALCAR_TILES inline void transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i even = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    const __m512i odd = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    const __m512i even_below = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    const __m512i odd_below = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    t[i] = _mm512_shuffle_i32x4(even, even_below, 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(odd, odd_below, 0x88);
+    t[i + 8] = _mm512_shuffle_i32x4(even, even_below, 0xdd);
+    t[i + 12] = _mm512_shuffle_i32x4(odd, odd_below, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// A block of rows for one step is, for each term, two tiles: 16 rows of 32 numbers, and the
+// next 16. A block of columns likewise; a tile of theirs holds in row i the numbers 2i and 2i + 1
+// of each of 16 columns. Sums: tiles 0 to 3, by rows first; rows: tiles 4 and 5; columns: 6 and 7.
+
+#define EVALCAR_LOAD_ROWS(term)                   \
+  _tile_loadd(4, rows + (term) * kTermBytes, 64); \
+  _tile_loadd(5, rows + (term) * kTermBytes + kTermBytes / 2, 64)
+#define EVALCAR_LOAD_COLUMNS(term)                   \
+  _tile_loadd(6, columns + (term) * kTermBytes, 64); \
+  _tile_loadd(7, columns + (term) * kTermBytes + kTermBytes / 2, 64)
+#define EVALCAR_ADD_PRODUCTS \
+  _tile_dpbf16ps(0, 4, 6);   \
+  _tile_dpbf16ps(1, 4, 7);   \
+  _tile_dpbf16ps(2, 5, 6);   \
+  _tile_dpbf16ps(3, 5, 7)
+
+/// sums[m · stride + n] of a block of rows and a block of columns, over `steps`; columns of three
+/// terms, or of one. The small products of a step go first; each change but one loads one side
+/// only.
+template <std::int64_t kColumnTerms>
+EVALCAR_TILES inline void multiply_blocks(const char* rows, const char* columns, std::int64_t steps,
+                                          float* sums, std::int64_t stride) {
+  settle_memory(rows);
+  settle_memory(columns);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    if constexpr (kColumnTerms == 1) {
+      EVALCAR_LOAD_COLUMNS(0);
+      EVALCAR_LOAD_ROWS(2);
+      EVALCAR_ADD_PRODUCTS;
+      EVALCAR_LOAD_ROWS(1);
+      EVALCAR_ADD_PRODUCTS;
+    } else {
+      EVALCAR_LOAD_ROWS(0);
+      EVALCAR_LOAD_COLUMNS(2);
+      EVALCAR_ADD_PRODUCTS;
+      EVALCAR_LOAD_COLUMNS(1);
+      EVALCAR_ADD_PRODUCTS;
+      EVALCAR_LOAD_ROWS(1);
+      EVALCAR_ADD_PRODUCTS;
+      EVALCAR_LOAD_COLUMNS(0);
+      EVALCAR_ADD_PRODUCTS;
+      EVALCAR_LOAD_ROWS(2);
+      EVALCAR_ADD_PRODUCTS;
+    }
+    EVALCAR_LOAD_ROWS(0);
+    EVALCAR_ADD_PRODUCTS;
+    rows += kTerms * kTermBytes;
+    columns += kColumnTerms * kTermBytes;
+  }
+  const auto bytes = static_cast<std::size_t>(stride) * sizeof(float);
+  _tile_stored(0, sums, bytes);
+  _tile_stored(1, sums + 16, bytes);
+  _tile_stored(2, sums + 16 * stride, bytes);
+  _tile_stored(3, sums + 16 * stride + 16, bytes);
+}
+
+#undef EVALCAR_LOAD_ROWS
+#undef EVALCAR_LOAD_COLUMNS
+#undef EVALCAR_ADD_PRODUCTS
+
+/// A block of rows, all steps: row m, of `rows` rows that are there, starts at x + m · stride.
+EVALCAR_TILES inline void pack_rows(const float* x, std::int64_t stride, std::int64_t rows,
+                                    std::int64_t width, char* out) {
+  for (std::int64_t m = 0; m < kTileBlock; ++m) {
+    for (std::int64_t step = 0; step < tile_steps(width); ++step) {
+      const std::int64_t from = step * kTileStep;
+      const TileTerms terms = m < rows ? terms_at(x + m * stride + from, width - from)
+                                       : terms_of(_mm512_setzero_ps(), _mm512_setzero_ps());
+      store_terms(terms, out + step * kTerms * kTermBytes + m * 64);
+    }
+  }
+}
+
+/// A block of columns, all steps, each of them contiguous: column n starts at w + n · stride.
+EVALCAR_TILES inline void pack_columns(const float* w, std::int64_t stride, std::int64_t columns,
+                                       std::int64_t width, char* out) {
+  for (std::int64_t step = 0; step < tile_steps(width); ++step) {
+    const std::int64_t from = step * kTileStep;
+    for (std::int64_t half = 0; half < 2; ++half) {
+      __m512i values[kTerms][16];
+      for (int n = 0; n < 16; ++n) {
+        const std::int64_t column = half * 16 + n;
+        const TileTerms terms = column < columns
+                                    ? terms_at(w + column * stride + from, width - from)
+                                    : terms_of(_mm512_setzero_ps(), _mm512_setzero_ps());
+        for (int i = 0; i < kTerms; ++i) values[i][n] = terms.of[i];
+      }
+      for (int i = 0; i < kTerms; ++i) {
+        transpose(values[i]);
+        char* const to = out + (step * kTerms + i) * kTermBytes + half * kTermBytes / 2;
+        for (int row = 0; row < 16; ++row) _mm512_store_si512(to + row * 64, values[i][row]);
+      }
+    }
+  }
+}
+
+/// The same of bfloat16: the one term that there is.
+EVALCAR_TILES inline void pack_columns(const std::uint16_t* w, std::int64_t stride,
+                                       std::int64_t columns, std::int64_t width, char* out) {
+  for (std::int64_t step = 0; step < tile_steps(width); ++step) {
+    const std::int64_t from = step * kTileStep;
+    const auto there =
+        static_cast<__mmask32>((std::uint64_t{1} << std::min<std::int64_t>(32, width - from)) - 1U);
+    for (std::int64_t half = 0; half < 2; ++half) {
+      __m512i values[16];
+      for (int n = 0; n < 16; ++n) {
+        const std::int64_t column = half * 16 + n;
+        values[n] = column < columns ? _mm512_maskz_loadu_epi16(there, w + column * stride + from)
+                                     : _mm512_setzero_si512();
+      }
+      transpose(values);
+      char* const to = out + step * kTermBytes + half * kTermBytes / 2;
+      for (int row = 0; row < 16; ++row) _mm512_store_si512(to + row * 64, values[row]);
+    }
+  }
+}
+
+}  // namespace evalcar::kernels
+
+#endif

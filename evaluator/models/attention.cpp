@@ -23,6 +23,8 @@
 #include <limits>
 #include <optional>
 
+#include "evaluator/kernels/attention.h"
+
 namespace evalcar::models {
 namespace {
 
@@ -77,6 +79,33 @@ at::Tensor branch_mask(const Segment& segment, std::int64_t window, at::TensorOp
       .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
+// The same as positions of the slot. Of a branch the shared positions stand before it.
+std::vector<kernels::SeenKeys> seen_keys(const Segment& segment, std::int64_t window) {
+  std::vector<kernels::SeenKeys> seen;
+  for (std::int64_t i = 0; i < segment.length; ++i) {
+    const std::int64_t row = segment.start + i;
+    const bool branches = !segment.own.empty();
+    const std::int64_t own = branches ? segment.own[static_cast<std::size_t>(i)] : 0;
+    kernels::SeenKeys keys{.begin = own, .end = row + 1};
+    if (branches) keys.shared_end = segment.shared;
+    if (window > 0) {
+      keys.begin = std::max(own, row + 1 - window);
+      keys.shared_begin =
+          std::clamp<std::int64_t>(row - own + segment.shared + 1 - window, 0, keys.shared_end);
+    }
+    seen.push_back(keys);
+  }
+  return seen;
+}
+
+at::Tensor mask_of(const Segment& segment, std::int64_t window, AttentionKind kind,
+                   at::TensorOptions options) {
+  if (!segment.own.empty()) return branch_mask(segment, window, options);
+  // A prompt from its first token on needs no mask: the fused kernel knows "causal".
+  if (kind == AttentionKind::kSdpa && segment.start == 0 && window == 0) return {};
+  return causal_mask(segment, window, options);
+}
+
 }  // namespace
 
 std::string_view attention_name(AttentionKind kind) {
@@ -97,36 +126,37 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
     slots_ = int64_tensor(slots, cache.keys.device());
     places_ = int64_tensor(places, cache.keys.device());
   }
-  masks_ = masks(0);
-  windowed_masks_ = window > 0 && window < longest_ ? masks(window) : masks_;
+  kernel_ = !decode_ && kind == AttentionKind::kSdpa && kernels::has_attention_kernel(cache.keys);
+  sight_ = sight(0);
+  windowed_sight_ = window > 0 && window < longest_ ? sight(window) : sight_;
 }
 
-CachedAttention::Masks CachedAttention::masks(std::int64_t window) const {
-  const at::TensorOptions options = cache_.keys.options();
-  Masks made;
-  if (!decode_) {
-    for (const Segment& segment : segments_) {
-      // A prompt from its first token on needs no mask: the fused kernel knows "causal".
-      const bool within = window == 0 || segment.start + segment.length <= window;
-      if (!segment.own.empty()) {
-        made.push_back(branch_mask(segment, within ? 0 : window, options));
-        continue;
-      }
-      const bool fused = kind_ == AttentionKind::kSdpa && segment.start == 0 && within;
-      made.push_back(fused ? at::Tensor() : causal_mask(segment, within ? 0 : window, options));
+CachedAttention::Sight CachedAttention::sight(std::int64_t window) const {
+  if (decode_) return {.masks = {decode_mask(window)}, .keys = {}};
+  Sight made;
+  for (const Segment& segment : segments_) {
+    const bool within = window == 0 || segment.start + segment.length <= window;
+    const std::int64_t most = within ? 0 : window;
+    if (kernel_) {
+      made.keys.push_back(seen_keys(segment, most));
+    } else {
+      made.masks.push_back(mask_of(segment, most, kind_, cache_.keys.options()));
     }
-    return made;
   }
+  return made;
+}
+
+at::Tensor CachedAttention::decode_mask(std::int64_t window) const {
   const bool even = std::ranges::all_of(
       segments_, [&](const Segment& segment) { return segment.start + 1 == longest_; });
-  if (even && window == 0) return {at::Tensor()};
+  if (even && window == 0) return {};
   const at::Tensor positions = at::arange(longest_, slots_.options()).unsqueeze(0);
   at::Tensor hidden = positions > places_.unsqueeze(1);  // (rows, longest)
   if (window > 0) hidden = hidden.logical_or(positions <= places_.unsqueeze(1) - window);
-  return {at::zeros(hidden.sizes(), options)
-              .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
-              .unsqueeze(1)
-              .unsqueeze(1)};
+  return at::zeros(hidden.sizes(), cache_.keys.options())
+      .masked_fill_(hidden, -std::numeric_limits<double>::infinity())
+      .unsqueeze(1)
+      .unsqueeze(1);
 }
 
 // One new token for each of the slots 0, 1, …: all of them attend in one call.
@@ -143,8 +173,9 @@ bool CachedAttention::is_decode() const {
 at::Tensor CachedAttention::attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v, bool windowed) const {
   write(layer, k, v);
-  const Masks& masks = windowed ? windowed_masks_ : masks_;
-  return decode_ ? decode(layer, q, masks) : prefill(layer, q, masks);
+  const Sight& sight = windowed ? windowed_sight_ : sight_;
+  if (decode_) return decode(layer, q, sight.masks.front());
+  return kernel_ ? prefill_by_kernel(layer, q, sight) : prefill(layer, q, sight);
 }
 
 void CachedAttention::write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const {
@@ -166,14 +197,14 @@ void CachedAttention::write(std::int64_t layer, const at::Tensor& k, const at::T
 
 // The query heads that share a key head become rows of one matrix: no key is repeated.
 at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q,
-                                   const Masks& masks) const {
+                                   const at::Tensor& hidden) const {
   const std::int64_t rows = q.size(0), heads = q.size(1), dim = q.size(2);
   const std::int64_t kv_heads = cache_.keys.size(3);
   const auto filled = [&](const at::Tensor& cache) {  // (rows, kv_heads, longest, dim)
     return cache.select(0, layer).narrow(0, 0, rows).narrow(1, 0, longest_).transpose(1, 2);
   };
   const at::Tensor grouped = q.view({rows, kv_heads, heads / kv_heads, dim});
-  at::Tensor mask = masks.front();
+  at::Tensor mask = hidden;
   if (mask.defined() && kind_ == AttentionKind::kSdpa)
     mask = mask.expand({rows, 1, heads / kv_heads, longest_});
   return attention(grouped, filled(cache_.keys), filled(cache_.values), mask, false, kind_)
@@ -183,7 +214,7 @@ at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q,
 // Per sequence; key heads stand as the batch, and the query heads of each share it by a stride of
 // 0.
 at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
-                                    const Masks& masks) const {
+                                    const Sight& sight) const {
   const std::int64_t heads = q.size(1), dim = q.size(2), kv_heads = cache_.keys.size(3);
   const std::int64_t group = heads / kv_heads;
   at::Tensor out = at::empty({q.size(0), heads * dim}, q.options());
@@ -201,7 +232,7 @@ at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
     const at::Tensor rows = q.narrow(0, segment.row, segment.length)
                                 .view({segment.length, kv_heads, group, dim})
                                 .permute({1, 2, 0, 3});  // (kv_heads, group, length, dim)
-    const at::Tensor mask = masks[i];
+    const at::Tensor mask = sight.masks[i];
     const at::Tensor result =
         attention(rows, shared(cache_.keys), shared(cache_.values), mask, !mask.defined(), kind_);
     out.narrow(0, segment.row, segment.length)
@@ -211,9 +242,40 @@ at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
   return out;
 }
 
+at::Tensor CachedAttention::prefill_by_kernel(std::int64_t layer, const at::Tensor& q,
+                                              const Sight& sight) const {
+  const at::Tensor out = at::empty(q.sizes(), q.options());
+  std::vector<kernels::AttentionRows> sequences;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    const auto filled = [&](const at::Tensor& cache) {  // (positions, kv_heads, dim)
+      return cache.select(0, layer)
+          .select(0, segment.slot)
+          .narrow(0, 0, segment.start + segment.length);
+    };
+    sequences.push_back({.q = q.narrow(0, segment.row, segment.length),
+                         .k = filled(cache_.keys),
+                         .v = filled(cache_.values),
+                         .out = out.narrow(0, segment.row, segment.length),
+                         .seen = sight.keys[i]});
+  }
+  kernels::attend(sequences);
+  return out.view({q.size(0), -1});
+}
+
 at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            std::int64_t count, std::int64_t length, AttentionKind kind) {
   const std::int64_t heads = q.size(1), dim = q.size(2);
+  if (kind == AttentionKind::kSdpa && kernels::has_attention_kernel(q)) {
+    const at::Tensor out = at::empty(q.sizes(), q.options());
+    std::vector<kernels::AttentionRows> sequences;
+    for (std::int64_t first = 0; first < count * length; first += length) {
+      const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, length); };
+      sequences.push_back({.q = part(q), .k = part(k), .v = part(v), .out = part(out)});
+    }
+    kernels::attend(sequences);
+    return out.view({count * length, heads * dim});
+  }
   const auto blocks = [&](const at::Tensor& rows) {  // (count, heads, length, dim)
     return rows.unflatten(0, {count, length}).transpose(1, 2);
   };

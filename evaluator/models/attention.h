@@ -9,10 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluator/kernels/seen_keys.h"
+
 namespace evalcar::models {
 
 enum class AttentionKind {
-  kSdpa,   ///< libtorch's fused kernels
+  kSdpa,   ///< fused kernels: ours where the CPU has a tile unit, else libtorch's
   kEager,  ///< matrix products and a float32 softmax, written out: the reference
 };
 /// "sdpa", "eager": as transformers names them.
@@ -59,22 +61,29 @@ class CachedAttention {
                     const at::Tensor& v, bool windowed = false) const;
 
  private:
-  /// Decode: one (rows, 1, 1, longest); else per segment (length, start + length). An undefined one
-  /// hides nothing but what lies ahead.
-  using Masks = std::vector<at::Tensor>;
+  /// What the rows see. Decode: one mask (rows, 1, 1, longest). Else for each segment, where our
+  /// kernel runs, the keys of each row, and where it does not, a mask (length, start + length); an
+  /// undefined mask hides nothing but what lies ahead.
+  struct Sight {
+    std::vector<at::Tensor> masks;
+    std::vector<std::vector<kernels::SeenKeys>> keys;
+  };
   bool is_decode() const;
-  Masks masks(std::int64_t window) const;
+  Sight sight(std::int64_t window) const;
+  at::Tensor decode_mask(std::int64_t window) const;
   void write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const;
-  at::Tensor decode(std::int64_t layer, const at::Tensor& q, const Masks& masks) const;
-  at::Tensor prefill(std::int64_t layer, const at::Tensor& q, const Masks& masks) const;
+  at::Tensor decode(std::int64_t layer, const at::Tensor& q, const at::Tensor& mask) const;
+  at::Tensor prefill(std::int64_t layer, const at::Tensor& q, const Sight& sight) const;
+  at::Tensor prefill_by_kernel(std::int64_t layer, const at::Tensor& q, const Sight& sight) const;
 
   std::vector<Segment> segments_;
   KvCache& cache_;
   AttentionKind kind_;
   bool decode_ = false;
+  bool kernel_ = false;        // ours
   std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
   at::Tensor slots_, places_;  // decode: (rows) int64
-  Masks masks_, windowed_masks_;
+  Sight sight_, windowed_sight_;
 };
 
 /// Attention inside equal blocks of rows, everything with everything. q, k, v: (count · length,

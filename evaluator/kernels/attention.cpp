@@ -1,0 +1,75 @@
+#include "evaluator/kernels/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "evaluator/kernels/parallel.h"
+#include "evaluator/kernels/tile_attention.h"
+#include "evaluator/kernels/tile_unit.h"
+
+namespace evalcar::kernels {
+namespace {
+
+// Products for one thread, at least: below, waking another costs more than it brings.
+constexpr std::int64_t kGrain = std::int64_t{1} << 22;
+
+/// Queries [first, first + count) of one key head.
+struct Task {
+  TileAttention heads;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+TileAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
+  const std::int64_t group = rows.q.size(1) / rows.k.size(1);
+  const auto from = [](const at::Tensor& x, std::int64_t head) {
+    return x.const_data_ptr<float>() + head * x.stride(1);
+  };
+  return {.q = from(rows.q, kv_head * group),
+          .q_row = rows.q.stride(0),
+          .q_head = rows.q.stride(1),
+          .rows = rows.q.size(0),
+          .group = group,
+          .k = from(rows.k, kv_head),
+          .k_row = rows.k.stride(0),
+          .v = from(rows.v, kv_head),
+          .v_row = rows.v.stride(0),
+          .keys = rows.k.size(0),
+          .dim = rows.q.size(2),
+          .seen = rows.seen.empty() ? nullptr : rows.seen.data(),
+          .out = rows.out.mutable_data_ptr<float>() + kv_head * group * rows.out.stride(1),
+          .out_row = rows.out.stride(0),
+          .out_head = rows.out.stride(1)};
+}
+
+}  // namespace
+
+bool has_attention_kernel(const at::Tensor& like) {
+  return like.is_cpu() && like.scalar_type() == at::kFloat && has_tile_unit();
+}
+
+void attend(std::span<const AttentionRows> sequences) {
+  std::vector<Task> tasks;
+  std::int64_t products = 0, dim = 0;
+  for (const AttentionRows& rows : sequences) {
+    dim = rows.q.size(2);
+    const std::int64_t at_once = TileAttender::queries_at_once(dim);
+    for (std::int64_t head = 0; head < rows.k.size(1); ++head) {
+      const TileAttention heads = heads_of(rows, head);
+      products += heads.queries() * heads.keys * dim;
+      for (std::int64_t first = 0; first < heads.queries(); first += at_once)
+        tasks.push_back({heads, first, std::min(at_once, heads.queries() - first)});
+    }
+  }
+  if (products == 0) return;
+  const auto all = static_cast<std::int64_t>(tasks.size());
+  in_parallel(all, all * kGrain / products, [&](std::int64_t first, std::int64_t count) {
+    TileAttender attender(dim);
+    for (std::int64_t i = first; i < first + count; ++i) {
+      const Task& task = tasks[static_cast<std::size_t>(i)];
+      attender.attend(task.heads, task.first, task.count);
+    }
+  });
+}
+
+}  // namespace evalcar::kernels

@@ -1,0 +1,297 @@
+#include "evaluator/kernels/tile_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "evaluator/kernels/tile_terms.h"
+#include "evaluator/kernels/tile_unit.h"
+
+namespace evalcar::kernels {
+
+namespace {
+
+constexpr std::int64_t kKeys =
+    128;  // that go together: the first cache holds their scores and weights
+constexpr std::int64_t kMostQueries = 1024;  // that go over the same packed keys
+constexpr std::int64_t kQueryNumbers = 65536;
+constexpr std::int64_t kBlockBytes = kTerms * kTermBytes;  // of 32 rows or columns, one step
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+std::int64_t padded(std::int64_t dim) { return tile_steps(dim) * kTileStep; }
+
+}  // namespace
+
+std::int64_t TileAttender::queries_at_once(std::int64_t dim) {
+  const std::int64_t queries = std::min(kMostQueries, kQueryNumbers / padded(dim));
+  return std::max<std::int64_t>(1, queries / kTileBlock) * kTileBlock;
+}
+
+#if defined(__x86_64__)
+
+// Zeros: what no query or key is there for is multiplied, too, and must be no NaN.
+struct TileAttender::Memory {
+  explicit Memory(std::int64_t dim)
+      : steps(tile_steps(dim)),
+        query_bytes(tile_blocks(queries_at_once(dim)) * steps * kBlockBytes),
+        key_bytes(tile_blocks(kKeys) * steps * kBlockBytes),
+        bytes(static_cast<std::size_t>(query_bytes + 2 * key_bytes +
+                                       tile_steps(kKeys) * kBlockBytes + 64)),
+        numbers(static_cast<std::size_t>(queries_at_once(dim) * (padded(dim) + 17) +
+                                         kTileBlock * (kKeys + padded(dim) + kTileBlock) + 16)) {
+    const auto aligned = [](auto* pointer) {
+      const auto place = reinterpret_cast<std::uintptr_t>(pointer);
+      return pointer + (64 - place % 64) % 64 / sizeof(*pointer);
+    };
+    queries = aligned(bytes.data());
+    keys = queries + query_bytes;
+    values = keys + key_bytes;
+    weights = values + key_bytes;
+    scores = aligned(numbers.data());
+    product = scores + kTileBlock * kKeys;
+    scaled = product + kTileBlock * kTileBlock;
+    sums = scaled + kTileBlock * padded(dim);
+    totals = sums + queries_at_once(dim) * padded(dim);
+    largest = totals + 16 * queries_at_once(dim);
+  }
+
+  std::int64_t steps, query_bytes, key_bytes;
+  std::vector<char> bytes;
+  std::vector<float> numbers;
+  char* queries;   // packed rows: (blocks of queries, steps)
+  char* keys;      // packed columns: (blocks of keys, steps)
+  char* values;    // packed columns: (blocks of dimensions, steps of keys)
+  char* weights;   // packed rows: (steps of keys)
+  float* scores;   // (32, kKeys): of a block of queries
+  float* product;  // (32, 32)
+  float* scaled;   // (32, padded dim)
+  float* sums;     // (queries, padded dim): weights times values so far
+  float* largest;  // (queries): score so far, times log2(e)
+  float* totals;   // (queries, 16): of the weights so far, in 16 parts
+};
+
+TileAttender::TileAttender(std::int64_t dim) : memory_(std::make_unique<Memory>(dim)) {}
+TileAttender::~TileAttender() = default;
+
+namespace {
+
+/// 16 numbers of the value of key `key + i`; 0 from `count` on.
+EVALCAR_TILES inline __m512 value_at(const TileAttention& a, std::int64_t key, std::int64_t i,
+                                     std::int64_t count, std::int64_t at, __mmask16 there) {
+  return i < count ? _mm512_maskz_loadu_ps(there, a.v + (key + i) * a.v_row + at)
+                   : _mm512_setzero_ps();
+}
+
+/// Values of keys as columns: the sums go over the keys. out: (blocks of dimensions, steps).
+EVALCAR_TILES void pack_values(const TileAttention& a, std::int64_t key, std::int64_t count,
+                               std::int64_t steps, char* out) {
+  std::array<std::uint16_t, 32> order{};  // of two rows side by side: one of each in turn
+  for (std::size_t i = 0; i < order.size(); ++i)
+    order[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 16);
+  const __m512i in_turn = _mm512_loadu_si512(order.data());
+  for (std::int64_t at = 0; at < a.dim; at += 16) {
+    const __mmask16 there = lanes_below(a.dim - at);
+    char* const column =
+        out + at / kTileBlock * steps * kBlockBytes + at % kTileBlock / 16 * (kTermBytes / 2);
+    for (std::int64_t pair = 0; pair < steps * 16; ++pair) {
+      TileTerms terms = terms_of(value_at(a, key, 2 * pair, count, at, there),
+                                 value_at(a, key, 2 * pair + 1, count, at, there));
+#pragma GCC unroll 3
+      for (int i = 0; i < kTerms; ++i) terms.of[i] = _mm512_permutexvar_epi16(in_turn, terms.of[i]);
+      store_terms(terms, column + pair / 16 * kBlockBytes + pair % 16 * 64);
+    }
+  }
+}
+
+EVALCAR_TILES inline __mmask16 lanes_between(std::int64_t begin, std::int64_t end) {
+  return static_cast<__mmask16>(lanes_below(end) & ~lanes_below(begin));
+}
+
+/// -inf where a row does not see the key. scores: of keys [key, key + width).
+EVALCAR_TILES void hide(const SeenKeys& seen, std::int64_t key, std::int64_t width, float* scores) {
+  for (std::int64_t at = 0; at < width; at += 16) {
+    const std::int64_t from = key + at;
+    const auto hidden =
+        static_cast<__mmask16>(~(lanes_between(seen.shared_begin - from, seen.shared_end - from) |
+                                 lanes_between(seen.begin - from, seen.end - from)));
+    _mm512_mask_store_ps(scores + at, hidden, _mm512_set1_ps(kHidden));
+  }
+}
+
+EVALCAR_TILES float largest_of(const float* scores, std::int64_t width, float so_far) {
+  __m512 low = _mm512_set1_ps(so_far);
+  __m512 high = low;
+  for (std::int64_t at = 0; at < width; at += kTileStep) {
+    low = _mm512_max_ps(low, _mm512_load_ps(scores + at));
+    high = _mm512_max_ps(high, _mm512_load_ps(scores + at + 16));
+  }
+  return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+}
+
+/// Row m's weights, packed: 2^(score - base). Returns their sum, in 16 parts.
+EVALCAR_TILES __m512 weigh(const float* scores, std::int64_t width, float base, std::int64_t m,
+                           char* weights) {
+  const __m512 bases = _mm512_set1_ps(base);
+  __m512 sum = _mm512_setzero_ps();
+  for (std::int64_t at = 0; at < width; at += kTileStep) {
+    const __m512 low = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + at), bases));
+    const __m512 high = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + at + 16), bases));
+    sum = _mm512_add_ps(sum, _mm512_add_ps(low, high));
+    store_terms(terms_of(low, high), weights + at / kTileStep * kBlockBytes + m * 64);
+  }
+  return sum;
+}
+
+/// What sums up to `before` have to be multiplied by when `base` is the new base.
+EVALCAR_TILES void rebase(const float* before, const float* base, float* factors) {
+  for (std::int64_t i = 0; i < kTileBlock; i += 16)
+    _mm512_storeu_ps(factors + i, power_of_two(_mm512_sub_ps(_mm512_loadu_ps(before + i),
+                                                             _mm512_loadu_ps(base + i))));
+}
+
+/// The queries of a block, in a call for [first, first + count).
+struct QueryBlock {
+  std::int64_t at = 0;                       // from `first` on
+  std::int64_t count = 0;                    // of them, 32 at most
+  std::int64_t first_key = 0, last_key = 0;  // what they see lies in [first_key, last_key)
+};
+
+std::vector<QueryBlock> blocks_of(const TileAttention& a, std::int64_t first, std::int64_t count) {
+  std::vector<QueryBlock> blocks;
+  for (std::int64_t at = 0; at < count; at += kTileBlock) {
+    QueryBlock block{at, std::min(kTileBlock, count - at), 0, a.keys};
+    if (a.seen != nullptr) {
+      block.first_key = a.keys;
+      block.last_key = 0;
+      const std::int64_t last_row = (first + at + block.count - 1) / a.group;
+      for (std::int64_t row = (first + at) / a.group; row <= last_row; ++row) {
+        block.first_key = std::min(block.first_key, a.seen[row].first());
+        block.last_key = std::max(block.last_key, a.seen[row].end);
+      }
+    }
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+// The scale of the scores and the change from e to 2 as base go into the queries.
+EVALCAR_TILES void pack_queries(const TileAttention& a, std::int64_t first, std::int64_t count,
+                                float* scaled, std::int64_t width, char* out) {
+  const auto scale =
+      static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(a.dim)));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t query = first + i;
+    const float* const q = a.q + query / a.group * a.q_row + query % a.group * a.q_head;
+    for (std::int64_t d = 0; d < a.dim; d += 16) {
+      const __m512 values = _mm512_maskz_loadu_ps(lanes_below(a.dim - d), q + d);
+      _mm512_store_ps(scaled + i * width + d, _mm512_mul_ps(values, _mm512_set1_ps(scale)));
+    }
+  }
+  pack_rows(scaled, width, count, a.dim, out);
+}
+
+EVALCAR_TILES void write_query(const TileAttention& a, std::int64_t query, const float* sums,
+                               float total) {
+  float* const out = a.out + query / a.group * a.out_row + query % a.group * a.out_head;
+  for (std::int64_t d = 0; d < a.dim; d += 16) {
+    const __m512 mean = _mm512_div_ps(_mm512_load_ps(sums + d), _mm512_set1_ps(total));
+    _mm512_mask_storeu_ps(out + d, lanes_below(a.dim - d), mean);
+  }
+}
+
+}  // namespace
+
+// Adds keys [key, key + width) to the sums of a block; width: a multiple of 32. Packed keys and
+// values start at `key`.
+EVALCAR_TILES void TileAttender::add_keys(const TileAttention& a, std::int64_t first,
+                                          std::int64_t at, std::int64_t count, std::int64_t key,
+                                          std::int64_t width, std::int64_t packed_steps) {
+  Memory& m = *memory_;
+  const std::int64_t wide = m.steps * kTileStep;
+  for (std::int64_t k = 0; k < width; k += kTileBlock) {
+    multiply_blocks<kTerms>(m.queries + at / kTileBlock * m.steps * kBlockBytes,
+                            m.keys + k / kTileBlock * m.steps * kBlockBytes, m.steps, m.scores + k,
+                            kKeys);
+  }
+  // All rows' largest scores before all rows' weights: what is asked of one row has to wait for
+  // each other, what is asked of several does not.
+  std::array<float, kTileBlock> before{}, base{}, kept{};
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* const scores = m.scores + i * kKeys;
+    const SeenKeys all{.begin = 0, .end = a.keys};
+    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(first + at + i) / a.group];
+    if (!seen.all_of(key, key + width)) hide(seen, key, width, scores);
+    const auto row = static_cast<std::size_t>(i);
+    before[row] = m.largest[at + i];
+    m.largest[at + i] = largest_of(scores, width, before[row]);
+    base[row] = m.largest[at + i] == kHidden ? 0 : m.largest[at + i];
+  }
+  rebase(before.data(), base.data(), kept.data());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    float* const total = m.totals + (at + i) * 16;
+    const __m512 sum = weigh(m.scores + i * kKeys, width, base[row], i, m.weights);
+    _mm512_store_ps(total, _mm512_fmadd_ps(_mm512_load_ps(total), _mm512_set1_ps(kept[row]), sum));
+  }
+  for (std::int64_t d = 0; d < m.steps; ++d) {
+    multiply_blocks<kTerms>(m.weights, m.values + d * packed_steps * kBlockBytes, tile_steps(width),
+                            m.product, kTileBlock);
+    for (std::int64_t i = 0; i < count; ++i) {
+      float* const sums = m.sums + (at + i) * wide + d * kTileBlock;
+      const __m512 factor = _mm512_set1_ps(kept[static_cast<std::size_t>(i)]);
+      for (std::int64_t half = 0; half < kTileBlock; half += 16) {
+        _mm512_store_ps(sums + half,
+                        _mm512_fmadd_ps(_mm512_load_ps(sums + half), factor,
+                                        _mm512_load_ps(m.product + i * kTileBlock + half)));
+      }
+    }
+  }
+}
+
+EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t first,
+                                        std::int64_t count) {
+  const TileSession session;
+  Memory& m = *memory_;
+  const std::int64_t wide = m.steps * kTileStep;
+  const std::vector<QueryBlock> blocks = blocks_of(a, first, count);
+  std::fill_n(m.sums, count * wide, 0.0f);
+  std::fill_n(m.largest, count, kHidden);
+  std::fill_n(m.totals, count * 16, 0.0f);
+  std::int64_t first_key = a.keys, last_key = 0;
+  for (const QueryBlock& block : blocks) {
+    first_key = std::min(first_key, block.first_key);
+    last_key = std::max(last_key, block.last_key);
+    pack_queries(a, first + block.at, block.count, m.scaled, wide,
+                 m.queries + block.at / kTileBlock * m.steps * kBlockBytes);
+  }
+  for (std::int64_t key = first_key / kTileBlock * kTileBlock; key < last_key; key += kKeys) {
+    const std::int64_t there = std::min(kKeys, last_key - key);
+    const std::int64_t steps = tile_steps(there);
+    for (std::int64_t k = 0; k < there; k += kTileBlock)
+      pack_columns(a.k + (key + k) * a.k_row, a.k_row, std::min(kTileBlock, there - k), a.dim,
+                   m.keys + k / kTileBlock * m.steps * kBlockBytes);
+    pack_values(a, key, there, steps, m.values);
+    for (const QueryBlock& block : blocks) {
+      if (block.last_key <= key || block.first_key >= key + there) continue;
+      const std::int64_t width = tile_steps(std::min(there, block.last_key - key)) * kTileStep;
+      add_keys(a, first, block.at, block.count, key, width, steps);
+    }
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    write_query(a, first + i, m.sums + i * wide,
+                _mm512_reduce_add_ps(_mm512_load_ps(m.totals + i * 16)));
+}
+
+#else
+
+struct TileAttender::Memory {};
+TileAttender::TileAttender(std::int64_t) {}
+TileAttender::~TileAttender() = default;
+void TileAttender::attend(const TileAttention&, std::int64_t, std::int64_t) {}
+
+#endif
+
+}  // namespace evalcar::kernels

@@ -1,6 +1,7 @@
 #include "evaluator/kernels/rms_norm.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
@@ -8,14 +9,36 @@
 
 #ifdef EVALCAR_CUDA
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include "evaluator/kernels/rms_norm_cuda.h"
 #endif
 
+#include "evaluator/kernels/parallel.h"
+#include "evaluator/kernels/row_passes.h"
+
 namespace evalcar::kernels {
+namespace {
+
+bool is_one_pass(const at::Tensor& x, const at::Tensor& weight) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat &&
+         x.dim() == 2 && x.is_contiguous() && weight.is_contiguous();
+}
+
+at::Tensor rms_norm_in_one_pass(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor y = at::empty_like(x);
+  const NormRows rows{.x = x.const_data_ptr<float>(),
+                      .weight = weight.const_data_ptr<float>(),
+                      .y = y.mutable_data_ptr<float>(),
+                      .width = x.size(1),
+                      .eps = static_cast<float>(eps)};
+  in_parallel(x.size(0), kPassGrain / x.size(1),
+              [&](std::int64_t first, std::int64_t count) { norm_rows(rows, first, count); });
+  return y;
+}
+
+}  // namespace
 
 #ifdef EVALCAR_CUDA
 namespace {
@@ -50,6 +73,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 #ifdef EVALCAR_CUDA
   if (kernel_applies(x, weight)) return rms_norm_kernel(x, weight, eps);
 #endif
+  if (is_one_pass(x, weight)) return rms_norm_in_one_pass(x, weight, eps);
   return rms_norm_reference(x, weight, eps);
 }
 

@@ -1,0 +1,36 @@
+// Passes over float32 rows on the CPU that libtorch would make several of, each with a tensor of
+// its own between. No libtorch.
+#pragma once
+
+#include <cstdint>
+
+namespace evalcar::kernels {
+
+/// Numbers for one thread, at least: below, waking another costs more than it brings.
+constexpr std::int64_t kPassGrain = 32768;
+
+/// y[m] = x[m] / sqrt(mean(x[m]²) + eps) · weight, of contiguous rows.
+struct NormRows {
+  const float* x = nullptr;       ///< (rows, width)
+  const float* weight = nullptr;  ///< (width)
+  float* y = nullptr;             ///< (rows, width)
+  std::int64_t width = 0;
+  float eps = 0;
+};
+void norm_rows(const NormRows& n, std::int64_t first, std::int64_t count);
+
+/// Turns the pairs (x_i, x_{i + half}) of each head of a row by the row's angles: y_i = x_i cos_i -
+/// x_{i + half} sin_i, y_{i + half} = x_{i + half} cos_i + x_i sin_i.
+struct RotateRows {
+  const float* x = nullptr;  ///< (rows, heads, 2 · half); the last axis is contiguous
+  std::int64_t row_stride = 0;
+  std::int64_t head_stride = 0;
+  const float* cos = nullptr;  ///< (rows, half)
+  const float* sin = nullptr;  ///< (rows, half)
+  float* y = nullptr;          ///< (rows, heads, 2 · half), contiguous
+  std::int64_t heads = 0;
+  std::int64_t half = 0;
+};
+void rotate_rows(const RotateRows& r, std::int64_t first, std::int64_t count);
+
+}  // namespace evalcar::kernels

@@ -243,6 +243,11 @@ const Key kKeys[] = {
      "checkpoints of all runs share, in the state directory; it leaves min_free to others (1 GiB "
      "where that is \"auto\"). 0: none are kept.",
      ASSIGN(limits.preparation_cache, bytes(v))},
+    {"limits.encoded_pictures", "\"16GiB\"", "",
+     "Memory for what the vision tower made of pictures, which later checkpoints take where the "
+     "tower's weights have not changed (a frozen tower); never more than a quarter of the memory "
+     "that is free. No answer depends on it. 0: none is kept.",
+     ASSIGN(limits.encoded_pictures, bytes(v))},
     {"limits.sample_pictures", "\"2GiB\"", "",
      "Disk space for the small pictures that the page shows beside samples (some 30 KB each, one "
      "for "

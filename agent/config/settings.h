@@ -118,6 +118,7 @@ struct LimitSettings {
   std::optional<std::uint64_t> min_free;      ///< bytes; absent = 2 x the newest whole checkpoint
   std::uint64_t picture_cache = 0;            ///< bytes; 0 = none
   std::uint64_t preparation_cache = 0;        ///< bytes; 0 = none
+  std::uint64_t encoded_pictures = 0;         ///< bytes of memory; 0 = none
   std::uint64_t sample_pictures = 0;          ///< bytes; 0 = none
   std::int64_t attempts = 3;
   Duration retry_delay{};  ///< before the second attempt; doubles each time

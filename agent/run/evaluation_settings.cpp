@@ -51,6 +51,10 @@ std::vector<std::string> evaluator_command(const std::string& program,
   add_cache("--preparation-cache", join_path(state::state_directory(), "prepared"),
             limits.preparation_cache, kGiB);
   add_cache("--sample-pictures", state::sample_pictures_directory(), limits.sample_pictures, kGiB);
+  if (limits.encoded_pictures > 0) {
+    command.emplace_back("--encoded-pictures-bytes");
+    command.push_back(std::to_string(limits.encoded_pictures));
+  }
   return command;
 }
 

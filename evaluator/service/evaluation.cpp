@@ -54,6 +54,7 @@ class Evaluation {
     drop_requests();
     order_by_stages();
     EVALCAR_RETURN_IF_ERROR(generate());
+    tell_reused();
     EVALCAR_RETURN_IF_ERROR(show_pictures());
     return scoring_.score_all(jobs_, pictures_, choice_.attn_implementation);
   }
@@ -176,10 +177,20 @@ class Evaluation {
     events.shrunk = [](std::int64_t most, const std::string& reason) {
       std::cerr << "warning: " << reason << "; at most " << most << " prompts at once for now\n";
     };
+    events.encoded = [this](std::size_t pictures, bool reused) {
+      (reused ? reused_ : encoded_) += pictures;
+    };
     const std::span<const engine::Request> requests(plan_.requests);
     EVALCAR_RETURN_IF_ERROR(engine_.generate(requests.subspan(first, end - first), pictures_,
                                              pictures_.settings(), events, stop_));
     return gathered;
+  }
+
+  /// The reason why a checkpoint took less time than the one before it.
+  void tell_reused() const {
+    if (reused_ == 0) return;
+    std::cerr << "pictures: " << reused_ << " of " << reused_ + encoded_
+              << " taken as the same vision tower had encoded them before\n";
   }
 
   /// What was asked for at this fraction. A part that cannot be scored is not told: the result will
@@ -239,7 +250,9 @@ class Evaluation {
   std::vector<TaskJob> jobs_;
   std::vector<std::vector<Part>> parts_;  // of each job, that get an interim score
   Plan plan_;
-  std::int64_t done_ = 0;  // requests of the plan
+  std::int64_t done_ = 0;    // requests of the plan
+  std::size_t encoded_ = 0;  // pictures, by the vision tower
+  std::size_t reused_ = 0;   // pictures, as it had encoded them before
 };
 
 }  // namespace

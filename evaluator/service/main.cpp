@@ -132,6 +132,8 @@ int main(int argc, char** argv) {
   app.add_option("--preparation-cache-bytes", serve_options.tasks.bytes, "What it may hold");
   app.add_option("--preparation-cache-keep-free", serve_options.tasks.keep_free,
                  "Bytes of its disk that it leaves to others");
+  app.add_option("--encoded-pictures-bytes", serve_options.engine.encoded_pictures_bytes,
+                 "Memory for what a vision tower that does not change made of pictures; 0 = none");
   app.add_option("--sample-pictures", serve_options.shown.folder,
                  "Folder for small pictures of samples, for people; empty = none");
   app.add_option("--sample-pictures-bytes", serve_options.shown.bytes, "What it may hold");

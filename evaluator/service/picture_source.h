@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ class PictureSource final : public engine::ImageSource {
                         std::string_view model_family, std::string_view name);
 
   std::size_t size() const override { return places_.size(); }
+  std::optional<Sha256Digest> content_of(std::size_t index) const override {
+    return places_[index].digest;
+  }
   vision::PreparedSize size_of(std::size_t index) const override { return places_[index].size; }
   Result<vision::PreparedImage> load(std::size_t index) const override;
   const vision::ProcessorSettings& settings() const { return settings_; }

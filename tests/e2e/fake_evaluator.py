@@ -371,6 +371,7 @@ def main():
     for option in ("--picture-cache", "--preparation-cache", "--sample-pictures"):
         for ending in ("", "-bytes", "-keep-free"):
             parser.add_argument(option + ending, default="")
+    parser.add_argument("--encoded-pictures-bytes", default="")
     parser.add_argument("--version", action="store_true")
     arguments = parser.parse_args()
     if arguments.version:

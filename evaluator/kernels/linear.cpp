@@ -25,6 +25,10 @@ constexpr std::int64_t kGrain = 32768;
 // of a packed matrix is in memory at once.
 constexpr std::int64_t kTileTask = 128;
 constexpr std::int64_t kPackedBytes = std::int64_t{1} << 24;
+// Up to so many rows the row kernels were measured faster, for weights in float32 and in bfloat16
+// (a Xeon with the unit): packing the matrix takes as long as some 20 rows and as 5.
+constexpr std::int64_t kBeforeTiles = 24;
+constexpr std::int64_t kBeforeTilesOfHalf = 11;
 
 bool is_for_own_kernels(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 2;
@@ -130,12 +134,18 @@ void multiply_tiles(const at::Tensor& x, const LinearWeights& weights, Result re
   }
 }
 
-bool is_for_row_kernels(const at::Tensor& x) {
-  return is_for_own_kernels(x) && x.size(0) <= row_kernels().front().most_rows;
+std::int64_t most_rows(const LinearWeights& weights) {
+  const std::int64_t most = row_kernels().front().most_rows;
+  if (!has_tile_unit()) return most;
+  return std::min(most, weights.half.defined() ? kBeforeTilesOfHalf : kBeforeTiles);
 }
 
-bool is_for_tiles(const at::Tensor& x) {
-  return is_for_own_kernels(x) && !is_for_row_kernels(x) && has_tile_unit();
+bool is_for_row_kernels(const at::Tensor& x, const LinearWeights& weights) {
+  return is_for_own_kernels(x) && x.size(0) <= most_rows(weights);
+}
+
+bool is_for_tiles(const at::Tensor& x, const LinearWeights& weights) {
+  return is_for_own_kernels(x) && !is_for_row_kernels(x, weights) && has_tile_unit();
 }
 
 at::Tensor linear_by_rows(const at::Tensor& x, const LinearWeights& weights) {
@@ -180,15 +190,15 @@ at::Tensor gated_linear_reference(const at::Tensor& x, const LinearWeights& weig
 }
 
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
-  if (is_for_row_kernels(x)) return linear_by_rows(x, weights);
-  if (!is_for_tiles(x)) return linear_reference(x, weights);
+  if (is_for_row_kernels(x, weights)) return linear_by_rows(x, weights);
+  if (!is_for_tiles(x, weights)) return linear_reference(x, weights);
   at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
   multiply_tiles(x, weights, Result::kStored, y);
   return y;
 }
 
 void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights) {
-  if (is_for_tiles(x)) {
+  if (is_for_tiles(x, weights)) {
     multiply_tiles(x, weights, Result::kAdded, y);
   } else {
     y.add_(linear(x, weights));
@@ -196,7 +206,7 @@ void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights
 }
 
 at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights) {
-  if (!is_for_tiles(x)) return gated(linear(x, weights));
+  if (!is_for_tiles(x, weights)) return gated(linear(x, weights));
   at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
   multiply_tiles(x, weights, Result::kGated, y);
   return y;

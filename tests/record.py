@@ -72,6 +72,7 @@ EVIDENCE = (
     ("tests.bench.test_generate", "Figures: answers"),
     ("tests.bench.test_picture_queue", "Figures: preparing pictures"),
     ("tests.bench.test_preprocess", "Figures: preparing pictures"),
+    ("tests.bench.test_preparation", "Figures: preparing prompts"),
     ("tests.bench", "Figures: the agent, its API and page, the trainer's callback"),
     ("tests.gpu", "GPU: the inputs of its tests and benchmark, prepared beforehand"),
     ("tests.test_tree", "Tree: every test is in the build"),

@@ -30,6 +30,8 @@ namespace {
 
 constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
+// Up to about so many rows a matrix is read once, at the speed of the memory (kernels/linear.h).
+constexpr std::int64_t kDraftRows = 32;
 
 class TorchEngine final : public Engine {
  public:
@@ -237,9 +239,9 @@ class TorchEngine final : public Engine {
     EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> generating, plan_packs(run, good, limits));
     EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> scoring, plan_packs(run, scored, limits));
     good.insert(good.end(), scored.begin(), scored.end());
-    EVALCAR_RETURN_IF_ERROR(
-        run_packs<Generator>(run, std::move(generating),
-                             GeneratorOptions{reader_options(), options_.observe_logits}, largest));
+    EVALCAR_RETURN_IF_ERROR(run_packs<Generator>(
+        run, std::move(generating),
+        GeneratorOptions{reader_options(), options_.observe_logits, draft_rows()}, largest));
     return run_packs<Scorer>(run, std::move(scoring),
                              ScorerOptions{reader_options(), options_.scored_rows}, largest);
   }
@@ -333,6 +335,12 @@ class TorchEngine final : public Engine {
     return {.threads = options_.picture_threads.value_or(by_default),
             .bytes = std::uint64_t{gpu ? 512U : 64U} << 20U,
             .prepared = events.advanced};
+  }
+
+  // Only where rounding is far below what a token is the best by (kClearMargin).
+  std::int64_t draft_rows() const {
+    const bool exact = device_.device.is_cpu() && dtype_ == at::kFloat;
+    return exact ? options_.draft_rows.value_or(kDraftRows) : 0;
   }
 
   ReaderOptions reader_options() const {

@@ -40,6 +40,9 @@ struct EngineOptions {
   std::uint64_t encoded_pictures_bytes = 0;
   /// Scored rows whose scores over the vocabulary are in memory at once; 0 = by the vocabulary.
   std::int64_t scored_rows = 0;
+  /// Rows that are computed together while answers are generated, drafts included; 0: no drafts are
+  /// used; absent: by the device.
+  std::optional<std::int64_t> draft_rows;
   bool share_prefixes =
       true;  ///< a prefix that requests share is computed once; answers are the same
   /// This engine answers its share of every run's requests; the engines of the other ranks, given
@@ -93,6 +96,12 @@ struct Request {
   /// Names what is asked, for draws (temperature > 0): equal seeds and streams draw alike, whatever
   /// else is in the run.
   std::uint64_t stream = 0;
+  /// What an earlier checkpoint answered to the very same request, or nothing. Saves time where a
+  /// greedy answer is like it, and changes no token; of no use on a GPU, nor in bfloat16.
+  std::vector<std::int32_t> draft = {};
+  /// How many tokens the answer will probably have; absent: nobody knows. Decides with which others
+  /// it is computed, and nothing else.
+  std::optional<std::int64_t> expected_tokens = {};
 };
 
 /// How likely a span or a continuation is: log_softmax in float32 of each of its tokens' scores,
@@ -108,6 +117,8 @@ struct Answer {
   bool stopped = false;              ///< a stop token came; else max_new_tokens was reached
   /// Of a request with `scoring`: its spans, then its continuations.
   std::vector<Score> scores = {};
+  std::int64_t draft_tokens = 0;        ///< of Request::draft that were tried
+  std::int64_t draft_tokens_taken = 0;  ///< of those that were the answer's
 };
 
 /// Called with a request's index and its answer, or with what is wrong with that request alone.

@@ -1,6 +1,8 @@
 #include "evaluator/engine/planner.h"
 
 #include <algorithm>
+#include <bit>
+#include <compare>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -53,11 +55,30 @@ std::int64_t need_of(const Group& group, std::span<const PlanRequest> requests) 
   return need;
 }
 
+// Of the answer that takes longest.
+std::int64_t expected_tokens_of(const Group& group, std::span<const PlanRequest> requests) {
+  std::int64_t expected = 0;
+  for (const std::size_t index : group.requests) {
+    const PlanRequest& request = requests[index];
+    expected = std::max(expected, request.expected_tokens.value_or(request.max_new_tokens));
+  }
+  return expected;
+}
+
 // Where a group stands in the run: long ones first. The exact length does not count, for pages of
-// one size differ by a few words, and sorted by those a data set is read in random order.
-std::pair<std::int64_t, std::size_t> place_of(const Group& group,
-                                              std::span<const PlanRequest> requests) {
-  return {-(need_of(group, requests) / kSimilarNeed), std::ranges::min(group.requests)};
+// one size differ by a few words, and sorted by those a data set is read in random order; of an
+// answer's length it is the power of two.
+struct Place {
+  std::int64_t need = 0;     // in steps of kSimilarNeed, negated
+  int expected = 0;          // negated
+  std::size_t of_first = 0;  // in the order of the requests
+  auto operator<=>(const Place&) const = default;
+};
+
+Place place_of(const Group& group, std::span<const PlanRequest> requests) {
+  const auto expected = static_cast<std::uint64_t>(expected_tokens_of(group, requests));
+  return {-(need_of(group, requests) / kSimilarNeed), -static_cast<int>(std::bit_width(expected)),
+          std::ranges::min(group.requests)};
 }
 
 // Tokens that have to be computed: what a rank's work is measured by.

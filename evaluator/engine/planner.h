@@ -22,6 +22,8 @@ struct PlanRequest {
   std::span<const std::int32_t> tokens;
   std::vector<PlannedImage> images;  ///< in order of appearance
   std::int64_t max_new_tokens = 0;
+  /// How many of them there will probably be.
+  std::optional<std::int64_t> expected_tokens = {};
   std::int64_t branch_tokens = 0;  ///< of continuations that are scored, behind the tokens
   /// Tokens before this one may be shared with other requests; absent: all but the last.
   std::optional<std::int64_t> own_from = {};
@@ -69,8 +71,10 @@ std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b);
 Status check_fits(const PlanRequest& request, const PlannerLimits& limits);
 
 /// Every request of this rank in exactly one pack. Long ones first, so that what does not fit fails
-/// at once; those of about the same length in their own order, which is that of their data on the
-/// disk. check_fits()'s error if a single request needs more positions than there are.
+/// at once; of about the same length, those first whose answers are expected to be long, so that
+/// those of a pack end about together; then in their own order, which is that of their data on the
+/// disk. What is expected decides the order alone: there is room for max_new_tokens. check_fits()'s
+/// error if a single request needs more positions than there are.
 Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
                                    const PlannerLimits& limits);
 

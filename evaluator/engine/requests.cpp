@@ -1,5 +1,6 @@
 #include "evaluator/engine/requests.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -61,6 +62,14 @@ Status check_request(const Request& request, const models::ModelInfo& info) {
                          : check_generation(request.generation);
 }
 
+// A hint may be wrong, and no request fails for it: another checkpoint may have had another
+// vocabulary.
+std::span<const std::int32_t> usable_draft(const Request& request, std::int64_t vocab) {
+  const bool greedy = request.generation.temperature == 0;
+  return greedy && check_tokens(request.draft, vocab) ? std::span(request.draft)
+                                                      : std::span<const std::int32_t>();
+}
+
 // Continuations stand behind the tokens, and each goes on from their last place.
 void add_branches(const Request& request, PreparedRequest& prepared) {
   for (const auto& continuation : request.scoring->continuations) {
@@ -94,6 +103,9 @@ Result<PreparedRequest> prepare_request(const models::Model& model, const Reques
         {prepared.positions.images[j].first, images.key_of(request.images[j])});
   if (!request.scoring) {
     prepared.plan.max_new_tokens = request.generation.max_new_tokens;
+    if (request.expected_tokens.has_value())
+      prepared.plan.expected_tokens = std::max<std::int64_t>(*request.expected_tokens, 0);
+    prepared.draft = usable_draft(request, model.info().vocab);
     return prepared;
   }
   if (!request.scoring->continuations.empty()) {

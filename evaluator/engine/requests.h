@@ -21,6 +21,8 @@ struct PreparedRequest {
   PlanRequest plan;
   std::vector<std::int32_t> line;          ///< empty where it is the request's tokens alone
   std::vector<std::int64_t> branch_begin;  ///< of each token of the line behind the request's
+  /// The request's, where it can be of use: of a greedy answer, and of tokens that the model knows.
+  std::span<const std::int32_t> draft = {};
 };
 
 /// Checks a request against the model, the vocabulary and the pictures. kInvalidArgument says what

@@ -1,11 +1,14 @@
 #include "evaluator/engine/sampler.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_fill.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -106,15 +109,28 @@ at::Tensor Sampler::penalised(const at::Tensor& scores, std::span<const std::int
   return at::where(seen_.index_select(0, int64_tensor(slots, device_)), lowered, scores);
 }
 
+at::Tensor Sampler::effective(const at::Tensor& scores, std::span<const std::int64_t> slots) {
+  const bool any_penalty = std::ranges::any_of(slots, [&](std::int64_t slot) {
+    return penalises(rows_[static_cast<std::size_t>(slot)].settings);
+  });
+  const at::Tensor floats = scores.to(at::kFloat);
+  return any_penalty ? penalised(floats, slots) : floats;
+}
+
+std::vector<bool> Sampler::are_clear(const at::Tensor& raw, std::span<const std::int64_t> slots) {
+  const at::Tensor scores = effective(raw, slots);
+  const auto [least, best] = at::aminmax(scores, 1, /*keepdim=*/true);  // (k, 1) each
+  const at::Tensor near = best - at::maximum(least.abs(), best.abs()) * kClearMargin;
+  const at::Tensor rivals = (scores >= near).sum(1).cpu();  // the best itself is one; NaN is none
+  std::vector<bool> clear;
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    clear.push_back(rivals.const_data_ptr<std::int64_t>()[i] == 1);
+  return clear;
+}
+
 std::vector<std::int32_t> Sampler::next(const at::Tensor& raw,
                                         std::span<const std::int64_t> slots) {
-  const auto settings_of = [&](std::int64_t slot) -> const GenerationSettings& {
-    return rows_[static_cast<std::size_t>(slot)].settings;
-  };
-  at::Tensor scores = raw.to(at::kFloat);
-  const bool any_penalty =
-      std::ranges::any_of(slots, [&](std::int64_t slot) { return penalises(settings_of(slot)); });
-  if (any_penalty) scores = penalised(scores, slots);
+  const at::Tensor scores = effective(raw, slots);
   // The largest score is NaN where any is, and shows an infinite one. One copy to the host: an
   // index below 2^24 is exact as float.
   const at::Tensor best = scores.argmax(1, /*keepdim=*/true);                          // (k, 1)

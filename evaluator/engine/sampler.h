@@ -15,6 +15,12 @@ namespace evalcar::engine {
 /// In place of a token: the scores were NaN or infinite.
 inline constexpr std::int32_t kNoToken = -1;
 
+/// Of a row's largest absolute score: how far the best token has to be ahead of every other, so that
+/// computing the row, or keys and values that it attends to, together with other rows could not
+/// have made another one the best. In float32 that changes scores by up to 3e-6 of the largest
+/// (tests/parity/models/test_drafts.py), 4e-6 in 28 layers; this is sixty times as much.
+inline constexpr double kClearMargin = 1.0 / 4096;
+
 /// One per pack. Rows of the scores are slots. Not thread-safe.
 class Sampler {
  public:
@@ -27,6 +33,9 @@ class Sampler {
   /// scores: (k, vocab) of the slots `slots`. Returns the next token of each, remembered as seen;
   /// kNoToken where a score is NaN or infinite upwards, or none is finite.
   std::vector<std::int32_t> next(const at::Tensor& scores, std::span<const std::int64_t> slots);
+  /// Of the same scores, before next(): whether each row's best token is the best by more than
+  /// kClearMargin, penalties counted. False where a score is no number.
+  std::vector<bool> are_clear(const at::Tensor& scores, std::span<const std::int64_t> slots);
 
  private:
   struct Row {
@@ -34,6 +43,8 @@ class Sampler {
     std::uint64_t stream = 0;
     std::uint64_t step = 0;
   };
+  /// As the requests ask for it, in float32.
+  at::Tensor effective(const at::Tensor& scores, std::span<const std::int64_t> slots);
   at::Tensor penalised(const at::Tensor& scores, std::span<const std::int64_t> slots);
   void ensure_seen();
 

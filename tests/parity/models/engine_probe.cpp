@@ -1,10 +1,10 @@
 // engine_probe JOB.json: runs the engine for the Python tests and prints one JSON document.
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
-// share_prefixes, patch_size, image_mean, image_std, encoded_pictures_bytes, out_of_memory_from: N
-// (as if packs of N and more sequences did not fit), out_of_memory_once: N (as if the N-th pack of
-// all did not fit), anyres_folder: DIR (the pictures are of any size, and are cut into squares by
-// this folder's processor, for patches of patch_size)},
+// draft_rows, share_prefixes, patch_size, image_mean, image_std, encoded_pictures_bytes,
+// out_of_memory_from: N (as if packs of N and more sequences did not fit), out_of_memory_once: N (as
+// if the N-th pack of all did not fit), anyres_folder: DIR (the pictures are of any size, and are
+// cut into squares by this folder's processor, for patches of patch_size)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K, "sha256": S or absent}, …]
 //       raw uint8 RGB of the exact grid;
 //       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,
@@ -12,15 +12,16 @@
 //       "cancel_after": N (answers), "cancel_at_step": N (the N-th call of RunEvents::advanced),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
-//                               "temperature", "top_p", "top_k", "seed", "stream",
+//                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
+//                               "expected_tokens",
 //                               "spans": [[begin, end], …], "continuations": [[token, …], …]}, …]},
 //                               …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
 // "prefetch": "" or what was wrong,
-// "answers": [{tokens, stopped, scores: [[log-likelihood, tokens, greedy], …]}], "order": […],
-// "shrunk": [N, …], "encoded": N, "reused": N (pictures), "seconds": […], "peak_rss_bytes": N}
-// or {"error": {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then
-// of request 1, ….
+// "answers": [{tokens, stopped, drafted: [tried, taken] (where any were), scores: [[log-likelihood,
+// tokens, greedy], …]}], "order": […], "shrunk": [N, …], "encoded": N, "reused": N (pictures),
+// "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}. The logits file holds
+// float32 (step, vocab) of request 0, then of request 1, ….
 
 #include <c10/util/Exception.h>
 
@@ -58,6 +59,8 @@ engine::Request request_of(const json& source) {
   generation.top_p = source.value("top_p", 1.0);
   generation.top_k = source.value("top_k", std::int64_t{0});
   generation.seed = source.value("seed", std::uint64_t{0});
+  request.draft = source.value("draft", std::vector<std::int32_t>{});
+  if (source.contains("expected_tokens")) request.expected_tokens = source["expected_tokens"];
   if (source.contains("spans") || source.contains("continuations")) {
     auto& scoring = request.scoring.emplace();
     for (const json& span : source.value("spans", json::array()))
@@ -129,6 +132,7 @@ class Probe {
     options.encoded_pictures_bytes = given.value("encoded_pictures_bytes", std::uint64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
     if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
+    if (given.contains("draft_rows")) options.draft_rows = given["draft_rows"];
     options.share_prefixes = given.value("share_prefixes", true);
     options.rank = given.value("rank", std::int64_t{0});
     options.world_size = given.value("world_size", std::int64_t{1});
@@ -259,6 +263,8 @@ class Probe {
         return;
       }
       result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
+      if (answer->draft_tokens > 0)
+        result["answers"][index]["drafted"] = {answer->draft_tokens, answer->draft_tokens_taken};
       for (const engine::Score& score : answer->scores)
         result["answers"][index]["scores"].push_back(
             {score.log_likelihood, score.tokens, score.is_greedy});

@@ -228,3 +228,62 @@ TEST_CASE("tokens that are scored are never shared away, and continuations need 
   REQUIRE_FALSE(fits.has_value());
   CHECK(fits.error().message.find("7 of its continuations") != std::string::npos);
 }
+
+TEST_CASE("answers that are expected to be of about the same length end together") {
+  Prompts prompts;
+  const std::vector<std::int64_t> expected = {3, 90, 2, 100, 3, 80, 0, 70};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    prompts.add(0, 0, 0, std::vector<std::int32_t>(30, 100 + static_cast<std::int32_t>(i)), 128);
+    prompts.requests.back().expected_tokens = expected[i];
+  }
+
+  const auto packs = plan_run(prompts.ready(), {.max_sequences = 4, .max_positions = 10000});
+
+  REQUIRE(packs->size() == 2);
+  CHECK(planned({packs->front()}) == std::vector<std::size_t>{1, 3, 5, 7});
+  // Of about the same length in the order of the data; and none at all last.
+  std::vector<std::size_t> order;
+  for (const Group& group : packs->front().groups) order.push_back(group.requests.front());
+  for (const Group& group : packs->back().groups) order.push_back(group.requests.front());
+  CHECK(order == std::vector<std::size_t>{1, 3, 5, 7, 0, 2, 4, 6});
+}
+
+TEST_CASE("what is expected of an answer takes no room from it, nor does it ask for more") {
+  Prompts prompts;
+  for (int i = 0; i < 6; ++i) {
+    prompts.add(0, 0, 0, std::vector<std::int32_t>(30, 100 + i), 128);
+    prompts.requests.back().expected_tokens = i < 3 ? 1 : 1'000'000;
+  }
+
+  const auto packs = plan_run(prompts.ready(), {.max_sequences = 8, .max_positions = 400});
+
+  REQUIRE(packs->size() == 3);
+  for (const Pack& pack : *packs) CHECK(pack.capacity == 158);
+}
+
+TEST_CASE("an answer of which nothing is known is expected to be as long as it may be") {
+  Prompts prompts;
+  for (int i = 0; i < 3; ++i) prompts.add(0, 0, 0, std::vector<std::int32_t>(30, 100 + i), 128);
+  prompts.requests[0].expected_tokens = 20;
+  prompts.requests[2].expected_tokens = 128;
+
+  const auto packs = plan_run(prompts.ready(), {.max_sequences = 1, .max_positions = 10000});
+
+  std::vector<std::size_t> order;
+  for (const Pack& pack : *packs) order.push_back(pack.groups.front().requests.front());
+  CHECK(order == std::vector<std::size_t>{1, 2, 0});
+}
+
+TEST_CASE("a rank's share does not depend on what is expected, which ranks may know differently") {
+  Prompts prompts;
+  for (int i = 0; i < 12; ++i)
+    prompts.add(0, 0, 0, std::vector<std::int32_t>(30, 100 + i), 10 + 40 * (i % 4));
+  const PlannerLimits limits{
+      .max_sequences = 4, .max_positions = 10000, .rank = 1, .world_size = 2};
+  const auto without = plan_run(prompts.ready(), limits);
+  for (std::size_t i = 0; i < 12; ++i) prompts.requests[i].expected_tokens = (i * 5) % 9;
+
+  const auto with = plan_run(prompts.ready(), limits);
+
+  CHECK(planned(*with) == planned(*without));
+}

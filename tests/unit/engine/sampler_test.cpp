@@ -84,3 +84,62 @@ TEST_CASE("a row whose scores are no numbers gives no token, and the others thei
     CHECK(tokens[3] != kNoToken);
   }
 }
+
+TEST_CASE(
+    "a token is clear where it is the best by more than the margin, whatever the scores' size") {
+  const auto margin = static_cast<float>(kClearMargin);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  struct Row {
+    const char* what;
+    std::array<float, 4> scores;
+    bool clear;
+  };
+  const std::vector<Row> rows = {
+      {"far ahead", {1, 8, 0, 2}, true},
+      {"a little more than the margin", {8 - 16 * margin, 8, 0, 2}, true},
+      {"a little less than the margin", {8 - 4 * margin, 8, 0, 2}, false},
+      {"a tie", {8, 8, 0, 2}, false},
+      {"less than the margin of a far larger negative score", {7.99f, 8, -800, 2}, false},
+      {"all negative, far ahead", {-8, -4, -7, -6}, true},
+      {"all negative, near", {-8, -8 + 4 * margin, -9, -9}, false},
+      {"no number", {kNan, 8, 0, 2}, false},
+      {"infinite", {1, kInfinity, 0, 2}, false},
+      {"a token is forbidden: what is left has no size to compare with",
+       {-kInfinity, 8, 0, 2},
+       false},
+  };
+  std::vector<float> values;
+  for (const Row& row : rows) values.insert(values.end(), row.scores.begin(), row.scores.end());
+  const auto count = static_cast<std::int64_t>(rows.size());
+  Request greedy;
+  greedy.tokens = {0};
+  Sampler sampler(count, 4, at::kCPU);
+  std::vector<std::int64_t> slots;
+  for (std::int64_t slot = 0; slot < count; ++slot) {
+    sampler.start(slot, greedy);
+    slots.push_back(slot);
+  }
+
+  const auto clear = sampler.are_clear(at::tensor(values).view({count, 4}), slots);
+
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    INFO(rows[i].what);
+    CHECK(clear[i] == rows[i].clear);
+  }
+}
+
+TEST_CASE("whether a token is clear counts the penalty, and remembers no token") {
+  Request penalised;
+  penalised.tokens = {1};
+  penalised.generation.repetition_penalty = 2.0;
+  Sampler sampler(2, 4, at::kCPU);
+  sampler.start(1, penalised);
+  const std::array<std::int64_t, 1> slot = {1};
+  const at::Tensor scores = at::tensor({4.0f, 8.0f, 0.0f, 2.0f}).view({1, 4});  // 8 becomes 4
+
+  for (int times = 0; times < 2; ++times) CHECK_FALSE(sampler.are_clear(scores, slot)[0]);
+  CHECK(sampler.next(scores, slot)[0] == 0);
+  CHECK(sampler.are_clear(scores, slot)[0]);  // 0 was taken: it is 2 now, and 1 is 4
+  CHECK(sampler.next(scores, slot)[0] == 1);
+}

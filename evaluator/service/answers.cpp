@@ -65,6 +65,8 @@ bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& 
   tasks::Response& response = job.responses[place.document];
   response.doc_id = job.documents[place.document];
   if (job.kind() != tasks::RequestKind::kGenerate) return take_scores(job, place, answer->scores);
+  job.draft_tokens += answer->draft_tokens;
+  job.draft_tokens_taken += answer->draft_tokens_taken;
   response.text = tokenizer.decode(answer->tokens, /*skip_special=*/true);
   if (strict) cut_at_stop_string(response.text, job.until);
   // lmms-eval counts the end token too.

@@ -24,8 +24,8 @@ class Evaluation {
  public:
   Evaluation(engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
              const FileSystem& files, const Kept& kept, const protocol::Evaluate& asked,
-             const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop,
-             vision::ProcessorSettings processor)
+             const KnownAnswers& known, PreviousAnswers& previous, const EvaluationEvents& events,
+             std::stop_token stop, vision::ProcessorSettings processor)
       : engine_(engine),
         weights_(weights),
         model_(model),
@@ -33,7 +33,9 @@ class Evaluation {
         settings_(asked.settings),
         measured_(asked.measured),
         interim_at_(asked.interim_at),
+        series_(asked.series),
         known_(known),
+        previous_(previous),
         events_(events),
         stop_(std::move(stop)),
         cache_(kept.tasks),
@@ -52,6 +54,7 @@ class Evaluation {
     settle_fingerprints();
     take_known_answers();
     drop_requests();
+    add_drafts();
     order_by_stages();
     EVALCAR_RETURN_IF_ERROR(generate());
     tell_reused();
@@ -112,6 +115,25 @@ class Evaluation {
     plan_.requests.resize(kept);
   }
 
+  /// What an earlier checkpoint of the series answered to the same.
+  void add_drafts() {
+    if (series_.empty()) return;
+    for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
+      engine::Request& request = plan_.requests[i];
+      if (request.scoring.has_value()) continue;
+      Target& target = plan_.targets[i];
+      const TaskJob& job = jobs_[target.job];
+      std::vector<Sha256Digest> pictures;
+      for (const std::size_t image : request.images) pictures.push_back(pictures_.digest_of(image));
+      target.question =
+          question_of(series_, job.name, job.documents[target.document], request, pictures);
+      const auto* const before = previous_.find(target.question);
+      if (before == nullptr) continue;
+      request.draft = *before;
+      request.expected_tokens = static_cast<std::int64_t>(before->size());
+    }
+  }
+
   /// What is answered first for an interim score goes first; within a stage all stays as it was.
   void order_by_stages() {
     parts_.resize(jobs_.size());
@@ -166,6 +188,8 @@ class Evaluation {
       if (!gathered.has_value()) return;
       const Target& target = plan_.targets[place];
       TaskJob& job = jobs_[target.job];
+      if (answer.has_value() && target.question != 0)
+        previous_.keep(target.question, answer->tokens);
       if (take_answer(job, {target.document, target.part}, answer, model_.tokenizer,
                       settings_.compat == "strict"))
         events_.answered(job.name, job.responses[target.document]);
@@ -238,7 +262,9 @@ class Evaluation {
   const protocol::EvaluationSettings& settings_;
   const std::vector<std::string>& measured_;
   const std::vector<double>& interim_at_;
+  const std::string& series_;
   const KnownAnswers& known_;
+  PreviousAnswers& previous_;
   const EvaluationEvents& events_;
   std::stop_token stop_;
   PreparationCache* const cache_;
@@ -260,7 +286,8 @@ class Evaluation {
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
     const FileSystem& files, const Kept& kept, const protocol::Evaluate& asked,
-    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop) {
+    const KnownAnswers& known, PreviousAnswers& previous, const EvaluationEvents& events,
+    std::stop_token stop) {
   const protocol::EvaluationSettings& settings = asked.settings;
   if (settings.compat != "lmms-eval" && settings.compat != "strict") {
     return make_error(ErrorCode::kInvalidArgument,
@@ -273,8 +300,8 @@ Result<protocol::EvaluationResult> run_evaluation(
         processor, vision::load_processor_settings(files, model.processor_dir,
                                                    wrapper_of(weights).pixels(settings, weights)));
   }
-  return Evaluation(engine, weights, model, files, kept, asked, known, events, std::move(stop),
-                    processor)
+  return Evaluation(engine, weights, model, files, kept, asked, known, previous, events,
+                    std::move(stop), processor)
       .run();
 }
 

@@ -15,6 +15,7 @@
 #include "evaluator/service/model_text.h"
 #include "evaluator/service/picture_source.h"
 #include "evaluator/service/preparation_cache.h"
+#include "evaluator/service/previous_answers.h"
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
 #include "store/base/result.h"
@@ -55,9 +56,11 @@ struct Kept {
 /// TaskResult::error and the others stand; the result may have none that does. A known answer is
 /// taken if its task still has the same fingerprint: then it is what would be generated again. An
 /// error: of the whole evaluation (cancelled, the device, the settings). `engine` holds `weights`.
+/// `previous`: answers of earlier checkpoints, which change no number.
 Result<protocol::EvaluationResult> run_evaluation(
     engine::Engine& engine, const engine::LoadedWeights& weights, const ModelText& model,
     const FileSystem& files, const Kept& kept, const protocol::Evaluate& asked,
-    const KnownAnswers& known, const EvaluationEvents& events, std::stop_token stop);
+    const KnownAnswers& known, PreviousAnswers& previous, const EvaluationEvents& events,
+    std::stop_token stop);
 
 }  // namespace evalcar::service

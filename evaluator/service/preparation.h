@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <stop_token>
 #include <vector>
 
@@ -20,10 +21,11 @@ namespace evalcar::service {
 /// Which document a request of the engine answers.
 struct Target {
   std::size_t job = 0;
-  std::size_t document = 0;  // index into TaskJob::documents
-  bool answered = false;     // by an earlier attempt
-  std::size_t part = 0;      // which of the document's requests
-  std::size_t stage = 0;     // after which of Evaluate::interim_at it is answered
+  std::size_t document = 0;    // index into TaskJob::documents
+  bool answered = false;       // by an earlier attempt
+  std::size_t part = 0;        // which of the document's requests
+  std::size_t stage = 0;       // after which of Evaluate::interim_at it is answered
+  std::uint64_t question = 0;  // of what is generated: question_of()
 };
 
 struct Plan {

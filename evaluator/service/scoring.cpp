@@ -60,6 +60,8 @@ tasks::ScoreOptions Scoring::options(const TaskJob& job,
   if (job.kind() != tasks::RequestKind::kGenerate) {
     options.cut_off = job.cut;
   } else {
+    options.draft_tokens = job.draft_tokens;
+    options.draft_tokens_taken = job.draft_tokens_taken;
     options.max_new_tokens = job.generation.max_new_tokens;
     for (const tasks::Response* response : responses)
       options.cut_off += is_cut_off(job, *response, model.tokenizer);
@@ -101,6 +103,8 @@ Result<protocol::EvaluationResult> Scoring::score_all(
   result.attn_implementation = attn_implementation;
   for (const TaskJob& job : jobs) {
     if (job.measured) continue;
+    result.draft_tokens += job.draft_tokens;
+    result.draft_tokens_taken += job.draft_tokens_taken;
     const auto found = scored.find(job.name);
     result.tasks.push_back(found != scored.end() ? std::move(found->second) : without_result(job));
   }

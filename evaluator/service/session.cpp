@@ -312,8 +312,8 @@ void Session::handle(const protocol::Evaluate& evaluate) {
     channel_.send(interim);
   };
   events.advanced = [&] { pulse_.beat(); };
-  auto result =
-      run_evaluation(*engine_, *weights_, *model_, files_, kept_, evaluate, known_, events, stop);
+  auto result = run_evaluation(*engine_, *weights_, *model_, files_, kept_, evaluate, known_,
+                               previous_, events, stop);
   end();
   if (!result.has_value()) return send_error(evaluate.id, "evaluating", result.error());
   const bool any_stands = std::ranges::any_of(result->tasks, has_no_error);

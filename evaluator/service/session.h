@@ -76,6 +76,7 @@ class Session {
   std::optional<engine::LoadedWeights> weights_;
   std::optional<ModelText> model_;
   KnownAnswers known_;  // of the job that is about to start
+  PreviousAnswers previous_;
   Guarded<Jobs> jobs_;
   std::atomic<bool> gone_ = false;
   BackgroundReader reader_;

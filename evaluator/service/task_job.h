@@ -57,7 +57,9 @@ struct TaskJob {
   /// Of a kind that scores given tokens: of each document what was found for each of its requests;
   /// none where it is still awaited.
   std::vector<std::vector<std::vector<tasks::Likelihood>>> likelihoods;
-  std::int64_t cut = 0;  // documents that are longer than [request] max_length
+  std::int64_t draft_tokens = 0;        // that were tried of an earlier checkpoint's answers
+  std::int64_t draft_tokens_taken = 0;  // and were right
+  std::int64_t cut = 0;                 // documents that are longer than [request] max_length
   std::optional<TaskFailure> failure;
   bool measured = false;  // has its number from an earlier time
 

@@ -55,8 +55,11 @@ struct ScoreOptions {
   std::int64_t num_fewshot = 0;     ///< examples before each question
   std::int64_t cut_off = 0;         ///< how many of them reached it without an end; of a kind that
                                     ///< scores given tokens: how many documents were cut
-  std::function<void()> advanced;   ///< called for each scored answer; may be empty
-  std::stop_token stop;             ///< ends scoring between two answers with kCancelled
+  std::int64_t draft_tokens = 0;    ///< of earlier checkpoints' answers, that were tried as this
+                                    ///< one's; a note in the result, and nothing else
+  std::int64_t draft_tokens_taken = 0;  ///< those of them that were right
+  std::function<void()> advanced;       ///< called for each scored answer; may be empty
+  std::stop_token stop;                 ///< ends scoring between two answers with kCancelled
 };
 
 struct Scores {

@@ -53,7 +53,8 @@ void visit(V& v, Answered& m) {
 template <typename V>
 void visit(V& v, Evaluate& m) {
   v("id", m.id), v("settings", m.settings);
-  v.optional("measured", m.measured), v.optional("interim_at", m.interim_at);
+  v.optional("measured", m.measured), v.optional("interim_at", m.interim_at),
+      v.optional("series", m.series);
 }
 template <typename V>
 void visit(V& v, Cancel& m) {
@@ -118,6 +119,8 @@ void visit(V& v, EvaluationResult& m) {
   v("id", m.id), v("weights_sha256", m.weights_sha256), v("tasks", m.tasks),
       v("seconds", m.seconds);
   v("attn_implementation", m.attn_implementation);
+  v.optional("draft_tokens", m.draft_tokens),
+      v.optional("draft_tokens_taken", m.draft_tokens_taken);
 }
 template <typename V>
 void visit(V& v, JobError& m) {

@@ -141,6 +141,10 @@ struct Evaluate {
   /// where a batch's company changes none (float32 on a CPU), which bfloat16 on a device does not
   /// promise.
   std::vector<double> interim_at;
+  /// Names the run and the kind of weights: the evaluator takes the answers of an earlier
+  /// checkpoint of this name as drafts, which changes no answer, and keeps this one's. Empty:
+  /// neither.
+  std::string series;
   bool operator==(const Evaluate&) const = default;
 };
 
@@ -273,6 +277,10 @@ struct EvaluationResult {
   std::vector<TaskResult> tasks;
   double seconds = 0;
   std::string attn_implementation;  ///< what really ran
+  /// Of earlier checkpoints' answers (Evaluate::series): tokens that were tried as those of this
+  /// one's answers, and those of them that were right. Absent: an older evaluator counted none.
+  std::int64_t draft_tokens = 0;
+  std::int64_t draft_tokens_taken = 0;
   bool operator==(const EvaluationResult&) const = default;
 };
 

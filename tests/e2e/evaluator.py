@@ -46,11 +46,11 @@ class Evaluator:
         self.say("load", id=job, dir=str(folder), weights="regular", dtype="auto", base_model="")
         return self.wait_for("loaded")
 
-    def evaluate(self, data, tasks, job="1", **settings):
+    def evaluate(self, data, tasks, job="1", series="", **settings):
         given = dict(tasks=tasks, data_dir=str(data), tasks_dir="", limit=None, offset=0, batch_size=0, max_new_tokens=4,
                      max_pixels=1605632, min_pixels=3136, attn_implementation="", compat="lmms-eval", gen_kwargs="",
                      num_fewshot=None, seed=0, bootstrap_iters=100)  # fmt: skip
-        self.say("evaluate", id=job, settings={**given, **settings})
+        self.say("evaluate", id=job, series=series, settings={**given, **settings})
 
     def tick(self):
         """The last that was told."""

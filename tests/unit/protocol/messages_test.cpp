@@ -30,7 +30,12 @@ EvaluationResult some_result() {
   task.metrics = {
       {.name = "mmmu_acc", .value = 0.5, .stderr_value = 0.01, .stderr_source = "bootstrap"},
       {.name = "broken", .missing = "not finite"}};
-  return EvaluationResult{.id = "9", .weights_sha256 = "ab", .tasks = {task}, .seconds = 1.5};
+  return EvaluationResult{.id = "9",
+                          .weights_sha256 = "ab",
+                          .tasks = {task},
+                          .seconds = 1.5,
+                          .draft_tokens = 9,
+                          .draft_tokens_taken = 7};
 }
 
 Interim some_interim() {
@@ -68,6 +73,7 @@ TEST_CASE("every message comes back from its line as it was") {
                      .fingerprint = "ab"}),
       Message(Scored{.id = "1", .task = "t", .doc_id = 1, .line = "{}", .fingerprint = "ab"}),
       Message(Evaluate{.id = "1", .settings = some_settings(), .interim_at = {0.1, 0.3}}),
+      Message(Evaluate{.id = "1", .settings = some_settings(), .series = "run-1 ema"}),
       Message(some_interim()), Message(some_result()),
       Message(JobError{
           .id = "1", .kind = "corruption", .message = "m", .retryable = true, .fatal = true}));
@@ -93,6 +99,7 @@ TEST_CASE("what an older program does not say is absent") {
   CHECK_FALSE(std::get<Load>(*load).settings.has_value());
   REQUIRE(evaluate.has_value());
   CHECK(std::get<Evaluate>(*evaluate).measured.empty());
+  CHECK(std::get<Evaluate>(*evaluate).series.empty());
   REQUIRE(loaded.has_value());
   CHECK_FALSE(std::get<Loaded>(*loaded).prefetched);
 }

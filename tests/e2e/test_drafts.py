@@ -1,0 +1,71 @@
+"""The real evaluator takes the previous checkpoint's answers as drafts: of the same series and question alone, and nothing else changes."""
+
+import json
+
+import evaluator as evaluator_module
+import pytest
+from fixtures import data_sets, fsdp2_checkpoints, small_models
+
+NEW_TOKENS = 24
+STEPS = (5, 10, 15)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_the_evaluator(bin_dir):
+    if not (bin_dir / "evalcar-evaluator").exists():
+        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory, cache_dir):
+    """A run of lmms-engine's whose weights drift a little, and pages."""
+    root = tmp_path_factory.mktemp("scene")
+    small_models.write_model(root / "model", small_models.SmallModel(seed=3, layers=2, repetition_penalty=1.05), cache_dir=cache_dir)
+    fsdp2_checkpoints.write_run(root / "shards", root / "model", STEPS, ema=True, noise=0.002)
+    data_sets.write_docvqa(root / "data", count=4)
+    return root
+
+
+def measure(scene, bin_dir, *evaluations):
+    """Each of `evaluations`, (step, settings with series), in one process: [(texts, result)]."""
+    measured = []
+    with evaluator_module.Evaluator(bin_dir) as evaluator:
+        for number, (step, settings) in enumerate(evaluations):
+            job = str(number)
+            evaluator.load(scene / "shards" / f"checkpoint-{step}", job=job)
+            evaluator.evaluate(scene / "data", ["docvqa_val"], job=job, **{"max_new_tokens": NEW_TOKENS, **settings})
+            result = evaluator.wait_for("result")
+            texts = {m["doc_id"]: m["text"] for m in evaluator.heard if m["type"] == "sample" and m["id"] == job}
+            measured.append((texts, result))
+    return measured
+
+
+def drafted(result):
+    """(tried, taken), which the task's notes tell, too."""
+    counts = result["draft_tokens"], result["draft_tokens_taken"]
+    notes = json.loads(result["tasks"][0]["notes"])
+    assert (notes.get("draft_tokens", 0), notes.get("draft_tokens_taken", 0)) == counts
+    return counts
+
+
+def test_the_next_checkpoint_of_a_series_gets_drafts_and_gives_the_answers_that_it_gives_alone(scene, bin_dir):
+    series = {"series": "run-1 regular"}
+    together = measure(scene, bin_dir, *[(step, series) for step in STEPS])
+    alone = [measure(scene, bin_dir, (step, {}))[0] for step in STEPS]
+
+    for (texts, result), (texts_alone, result_alone) in zip(together, alone, strict=True):
+        assert texts == texts_alone
+        assert result["tasks"][0]["metrics"] == result_alone["tasks"][0]["metrics"]
+        assert result["tasks"][0]["fingerprint"] == result_alone["tasks"][0]["fingerprint"]
+        assert drafted(result_alone) == (0, 0)
+    counts = [drafted(result) for _, result in together]
+    assert counts[0] == (0, 0)
+    assert all(tried >= taken > 20 for tried, taken in counts[1:]), counts
+
+
+def test_only_the_same_question_of_the_same_series_is_a_draft(scene, bin_dir):
+    mine, other = {"series": "run-1 regular"}, {"series": "run-1 ema"}
+    results = measure(
+        scene, bin_dir,
+        (5, mine), (5, other), (5, {}), (5, {**mine, "max_new_tokens": NEW_TOKENS - 1}), (5, mine))  # fmt: skip
+    assert [drafted(result)[0] > 0 for _, result in results] == [False, False, False, False, True]

@@ -155,6 +155,9 @@ const Key kKeys[] = {
     {"evaluate.prefetch", "true", "",
      "Read the next checkpoint's weights while the present one is evaluated, where memory is left.",
      ASSIGN(evaluate.prefetch, boolean(v))},
+    {"evaluate.drafts", "true", "",
+     "Try the previous checkpoint's answers first (float32 on the CPU): fewer steps, same answers.",
+     ASSIGN(evaluate.drafts, boolean(v))},
     {"evaluate.base_model", "\"\"", "",
      "For checkpoints that lack config or tokenizer, and for adapters: the model's folder, or its "
      "id "

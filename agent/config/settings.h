@@ -61,6 +61,7 @@ struct EvaluateSettings {
   bool keep_resident = true;
   std::optional<Duration> resident_idle;  ///< the evaluator ends after so long without work
   bool prefetch = true;
+  bool drafts = true;
   std::string compat;
   Policy policy = Policy::kNewestFirst;
   EvalStrategy eval_strategy = EvalStrategy::kSteps;

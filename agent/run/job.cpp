@@ -59,6 +59,7 @@ Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirect
   EVALCAR_ASSIGN_OR_RETURN(const auto told, directory.store().read().interim_fraction(row.id));
   EVALCAR_RETURN_IF_ERROR(directory.store().begin_attempt(row.id, device));
   if (row.settings.requested == 0) job.interim_at = settings.evaluate.anytime;
+  if (settings.evaluate.drafts) job.series = row.run + " " + row.kind;
   job.load.id = new_job_id(row);
   job.load.dir = lease.dir;
   job.load.weights = row.kind;
@@ -203,6 +204,10 @@ void Job::take_result(protocol::EvaluationResult result) {
         {obstacle.empty() ? "task" : obstacle, "evaluating", errors, false, !obstacle.empty()});
   }
   if (failed > 0) spdlog::error("{}: {}", title(row_), errors);
+  if (result.draft_tokens > 0) {
+    spdlog::info("{}: of earlier answers, {} tokens of {} that were tried were right", title(row_),
+                 result.draft_tokens_taken, result.draft_tokens);
+  }
   in_part_ = failed > 0;
   result_ = std::move(result);
 }

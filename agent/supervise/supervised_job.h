@@ -16,6 +16,7 @@ struct Job {
   protocol::EvaluationSettings settings;
   std::vector<std::string> measured = {};  ///< tasks of `settings` that the result is not to have
   std::vector<double> interim_at = {};     ///< protocol::Evaluate's
+  std::string series = {};                 ///< protocol::Evaluate's
 };
 
 /// The tasks of a job that have no number yet, as named.

@@ -80,7 +80,8 @@ void Supervisor::evaluate(std::vector<protocol::Answered> known) {
   }
   enter(State::kEvaluating, "preparing");
   patience_.expect_advance();
-  evaluator_->send(protocol::Evaluate{job_.load.id, job_.settings, job_.measured, job_.interim_at});
+  evaluator_->send(
+      protocol::Evaluate{job_.load.id, job_.settings, job_.measured, job_.interim_at, job_.series});
 }
 
 void Supervisor::prefetch(const protocol::Prefetch& next) {

@@ -44,6 +44,7 @@ TEST_CASE("without a file every key has its documented default") {
   CHECK(s.evaluate.weights == std::vector<std::string>{"regular", "ema"});
   CHECK(s.evaluate.bootstrap_iters == 100000);
   CHECK(s.evaluate.prefetch);
+  CHECK(s.evaluate.drafts);
   CHECK_FALSE(s.evaluate.limit.has_value());
   CHECK(s.publish.link_in_checkpoint == LinkInCheckpoint::kAuto);
   CHECK_FALSE(s.limits.min_free.has_value());

@@ -486,6 +486,7 @@ TEST_CASE("tasks that have numbers are neither asked of the data nor expected in
   job.load.id = "7";
   job.settings.tasks = {"a", "b"};
   job.measured = {"a"};
+  job.series = "run-1 ema";
   b.supervisor.begin(job);
   (void)b.say(protocol::Message(protocol::Hello{}));
   (void)b.say(Bench::loaded("7"));
@@ -497,6 +498,7 @@ TEST_CASE("tasks that have numbers are neither asked of the data nor expected in
   const auto evaluate = b.script.received_of<protocol::Evaluate>().back();
   CHECK(evaluate.settings.tasks == std::vector<std::string>{"a", "b"});
   CHECK(evaluate.measured == std::vector<std::string>{"a"});
+  CHECK(evaluate.series == "run-1 ema");
 
   auto rest = Bench::result();
   rest.tasks.resize(1);  // b alone

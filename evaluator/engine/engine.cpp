@@ -30,8 +30,9 @@ namespace {
 
 constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
-// Up to about so many rows a matrix is read once, at the speed of the memory (kernels/linear.h).
-constexpr std::int64_t kDraftRows = 32;
+// Up to about so many rows a matrix is read at the speed of the memory (kernels/linear.h); more of
+// them take longer, and a few cores gain nothing by them even where all guesses are right.
+constexpr std::int64_t kDraftRows = 16;
 
 class TorchEngine final : public Engine {
  public:

@@ -15,9 +15,9 @@ namespace evalcar::engine {
 /// In place of a token: the scores were NaN or infinite.
 inline constexpr std::int32_t kNoToken = -1;
 
-/// Of a row's largest absolute score: how far the best token has to be ahead of every other, so that
-/// computing the row, or keys and values that it attends to, together with other rows could not
-/// have made another one the best. In float32 that changes scores by up to 3e-6 of the largest
+/// Of a row's largest absolute score: how far the best token has to be ahead of every other, so
+/// that computing the row, or keys and values that it attends to, together with other rows could
+/// not have made another one the best. In float32 that changes scores by up to 3e-6 of the largest
 /// (tests/parity/models/test_drafts.py), 4e-6 in 28 layers; this is sixty times as much.
 inline constexpr double kClearMargin = 1.0 / 4096;
 

@@ -26,7 +26,8 @@ struct Loading {
   supervise::Supervisor supervisor{std::make_unique<FakeEvaluator>(script), trainer.clock, {}};
   std::unique_ptr<run::Job> job;
 
-  Loading() {
+  explicit Loading(bool drafts = true) {
+    trainer.settings.evaluate.drafts = drafts;
     trainer.save(5);
     must(trainer.turn());
     auto lease = must(trainer.directory->lease_of(trainer.row(5)));
@@ -67,6 +68,19 @@ TEST_CASE("weights that cannot be recorded for a moment stay loaded, and it is n
   CHECK(row.state == state::EvaluationState::kEvaluating);
   CHECK(row.weights_sha256 == kHash);
   CHECK(row.failures == 0);
+}
+
+TEST_CASE("an evaluation names its run and kind of weights, and none where no drafts are wanted") {
+  for (const bool drafts : {true, false}) {
+    Loading l(drafts);
+
+    l.say_loaded();
+    must(l.job->step());
+
+    const auto evaluate = l.script.received_of<protocol::Evaluate>().back();
+    const state::Evaluation row = l.trainer.row(5);
+    CHECK(evaluate.series == (drafts ? row.run + " " + row.kind : ""));
+  }
 }
 
 TEST_CASE("an evaluator that dies while its weights wait to be recorded is a failure") {

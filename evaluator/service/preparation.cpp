@@ -122,7 +122,7 @@ class Preparation {
                          {.size = job.task->size(),
                           .data_fingerprint = job.task->data_fingerprint(),
                           .shots = job.shots},
-                         std::move(*packer), *job.read);
+                         std::move(*packer), *job.read, tools_.stop);
     }
     return {};
   }

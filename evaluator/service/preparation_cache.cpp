@@ -38,7 +38,8 @@ PreparationKey PreparationCache::key_of(const Sha256Digest& data, std::string_vi
 }
 
 std::optional<PreparedTask> PreparationCache::find(const PreparationKey& key,
-                                                   const FileSystem& data_files) {
+                                                   const FileSystem& data_files,
+                                                   const std::stop_token& stop) {
   const std::string path = shelf_.path_of(to_hex(key));
   const auto file = files_.open_readable(path);
   if (!file.has_value()) return std::nullopt;
@@ -50,14 +51,14 @@ std::optional<PreparedTask> PreparationCache::find(const PreparationKey& key,
       std::cerr << "warning: preparation cache: " << task.error().message << "; made anew\n";
     return std::nullopt;
   }
-  if (!are_unchanged(data_files, task->read)) return std::nullopt;
+  if (!are_unchanged(data_files, task->read, stop)) return std::nullopt;
   if (const auto info = (*file)->info(); info.has_value()) shelf_.mark_used(path, info->mtime_ns);
   return std::move(*task);
 }
 
 void PreparationCache::keep(const PreparationKey& key, PreparedTask task, PreparedTaskPacker packer,
-                            const ReadRecord& read) {
-  auto proof = read.proof(clock_.wall_now());
+                            const ReadRecord& read, const std::stop_token& stop) {
+  auto proof = read.proof(stop);
   if (!proof.has_value()) return;
   task.read = std::move(*proof);
   const std::string packed = packer.finish(task);

@@ -44,14 +44,19 @@ class PreparationCache {
   PreparationKey key_of(const Sha256Digest& data, std::string_view common,
                         std::string_view generation) const;
   /// The task, if it is there and the files that it was made of are still the same. `data_files`:
-  /// what those are looked at through.
-  std::optional<PreparedTask> find(const PreparationKey& key, const FileSystem& data_files);
+  /// what those are looked at through. Not found soon after `stop`.
+  std::optional<PreparedTask> find(const PreparationKey& key, const FileSystem& data_files,
+                                   const std::stop_token& stop = {});
+  /// What a task that may be kept is read through. `data_files` must outlive it.
+  std::unique_ptr<ReadRecord> record(const FileSystem& data_files) const {
+    return std::make_unique<ReadRecord>(data_files, clock_);
+  }
   /// No packed task of more bytes is kept.
   std::uint64_t most_bytes() const { return most_bytes_; }
   /// Keeps it for the next time, if `read` proves what it was made of. `task`: without pictures and
   /// documents, which are in `packer`.
   void keep(const PreparationKey& key, PreparedTask task, PreparedTaskPacker packer,
-            const ReadRecord& read);
+            const ReadRecord& read, const std::stop_token& stop = {});
 
  private:
   FileSystem& files_;

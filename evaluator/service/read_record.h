@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,19 +21,21 @@ struct ReadFile {
   bool operator==(const ReadFile&) const = default;
 };
 
-/// Whether each file is still the one that was read. A look at its inode, no read.
-bool are_unchanged(const FileSystem& files, const std::vector<ReadFile>& read);
+/// Whether each file is still the one that was read. A look at its inode, no read. False soon after
+/// `stop`.
+bool are_unchanged(const FileSystem& files, const std::vector<ReadFile>& read,
+                   const std::stop_token& stop = {});
 
 /// A file system for reading that remembers each file that is opened through it. Thread-safe.
 class ReadRecord final : public ReadOnlyFileSystem {
  public:
-  /// `files` must outlive it and the files that it opens.
-  explicit ReadRecord(const FileSystem& files) : files_(files) {}
+  /// `files` and `clock` must outlive it, and `files` the files that it opens.
+  ReadRecord(const FileSystem& files, const Clock& clock) : files_(files), clock_(clock) {}
 
   /// All files so far. Absent where that proves nothing: one is no longer what it was when it was
-  /// first opened, or could change from `now` on without its identity telling (is_telling()), or
-  /// there are too many.
-  std::optional<std::vector<ReadFile>> proof(WallTime now) const;
+  /// first opened, or could have changed since then without its identity telling
+  /// (tasks::is_telling(), at the open), or there are too many; and soon after `stop`.
+  std::optional<std::vector<ReadFile>> proof(const std::stop_token& stop = {}) const;
 
   Result<std::unique_ptr<ReadableFile>> open_readable(const std::string& path) const override;
   Result<std::vector<DirectoryEntry>> list(const std::string& path,
@@ -48,10 +51,14 @@ class ReadRecord final : public ReadOnlyFileSystem {
  private:
   struct Seen {
     std::map<std::string, tasks::FileIdentity> files;
+    std::map<std::uint64_t, bool> keeps_ctime;  // of each device: asked once
     bool proves_nothing = false;
   };
+  bool proves(Seen& seen, const std::string& path, const tasks::FileIdentity& identity,
+              WallTime before) const;
 
   const FileSystem& files_;
+  const Clock& clock_;
   mutable Guarded<Seen> seen_;
 };
 

@@ -37,7 +37,11 @@ Result<std::string> RecalledTask::document_json(std::int64_t doc_id) const {
 Result<const tasks::Task*> RecalledTask::opened() const {
   return task_.with([this](std::unique_ptr<tasks::Task>& task) -> Result<const tasks::Task*> {
     if (task == nullptr) {
-      EVALCAR_ASSIGN_OR_RETURN(auto made, open_());
+      // It was whole when it was prepared: what is wrong now is the data's, not the checkpoint's.
+      auto opened = open_();
+      if (!opened.has_value())
+        return make_error(ErrorCode::kCorruption, std::move(opened).error().message);
+      std::unique_ptr<tasks::Task> made = std::move(*opened);
       if (made->data_fingerprint() != known_.data_fingerprint)
         return make_error(ErrorCode::kCorruption,
                           file_.name + ": its data changed since the evaluation was planned");

@@ -14,14 +14,16 @@ class TaskOpener {
  public:
   TaskOpener(const FileSystem& files, const protocol::EvaluationSettings& settings,
              std::span<const std::string> measured, const ModelText& model,
-             std::int64_t most_tokens, const std::string& common, PreparationCache* cache)
+             std::int64_t most_tokens, const std::string& common, PreparationCache* cache,
+             const std::stop_token& stop)
       : files_(files),
         settings_(settings),
         measured_(measured),
         model_(model),
         most_tokens_(most_tokens),
         common_(common),
-        cache_(cache) {}
+        cache_(cache),
+        stop_(stop) {}
 
   std::vector<TaskJob> open_all() {
     std::vector<TaskJob> jobs;
@@ -87,12 +89,13 @@ class TaskOpener {
 
   /// The task without its data, if it is in the cache.
   void recall(TaskJob& job, const tasks::TaskFile& file) const {
-    if (cache_ == nullptr) return;
+    // A prompt that shows the time is another one each time.
+    if (cache_ == nullptr || model_.chat_template.tells_time()) return;
     const auto data = tasks::identify_data(files_, file, settings_);
     if (!data.has_value()) return;
     job.key = cache_->key_of(*data, common_, job.generation_text);
-    job.read = std::make_unique<ReadRecord>(files_);
-    job.recalled = cache_->find(*job.key, files_);
+    job.read = cache_->record(files_);
+    job.recalled = cache_->find(*job.key, files_, stop_);
     if (!job.recalled.has_value()) return;
     job.shots = job.recalled->shots;
     KnownDocuments known{.size = job.recalled->size,
@@ -148,6 +151,7 @@ class TaskOpener {
   const std::int64_t most_tokens_;
   const std::string& common_;
   PreparationCache* const cache_;
+  const std::stop_token& stop_;
 };
 
 }  // namespace
@@ -171,8 +175,8 @@ std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
                                std::int64_t most_tokens, const std::string& common,
-                               PreparationCache* cache) {
-  return TaskOpener(files, settings, measured, model, most_tokens, common, cache).open_all();
+                               PreparationCache* cache, const std::stop_token& stop) {
+  return TaskOpener(files, settings, measured, model, most_tokens, common, cache, stop).open_all();
 }
 
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs) {

@@ -73,12 +73,12 @@ Error of_document(Error error, const TaskJob& job, std::size_t document);
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
 /// failure. `common`: common_identity(). `measured`: tasks that have their number already.
 /// `most_tokens`: Wrapper::most_tokens. `cache`: may be nullptr; what is found there is not opened
-/// before it has to be.
+/// before it has to be; soon after `stop` nothing is found.
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
                                std::int64_t most_tokens, const std::string& common,
-                               PreparationCache* cache);
+                               PreparationCache* cache, const std::stop_token& stop);
 
 /// Each job once, in the order in which lmms-eval takes their tasks.
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs);

@@ -26,8 +26,12 @@ struct FileIdentity {
 
 FileIdentity identity_of(const FileInfo& info);
 
-/// The identity changes with whatever is written to the file from `now` on: its file system keeps a
-/// ctime, and the one that it has lies behind (a clock may tick in whole seconds).
+/// Whether the file system of `path` moves a file's ctime with each change.
+bool keeps_ctime(const FileSystem& files, const std::string& path);
+/// The ctime lies behind `now`, so that a change from then on has another one (a clock may tick in
+/// whole seconds).
+bool lies_behind(const FileIdentity& identity, WallTime now);
+/// The identity changes with whatever is written to the file from `now` on: both of the above.
 bool is_telling(const FileSystem& files, const std::string& path, const FileIdentity& identity,
                 WallTime now);
 

@@ -168,6 +168,7 @@ struct ChatTemplate::State {
   std::string name;
   jinja::Block block;
   bool marks_answers = false;
+  bool tells_time = false;
   std::map<std::string, std::string> special_tokens;  // "bos_token", …: variables of the template
 };
 
@@ -189,6 +190,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_vi
   state->name = name;
   state->block = std::move(block).value();
   state->marks_answers = has_generation_tag(source);
+  state->tells_time = source.find("strftime_now") != std::string_view::npos;
   return ChatTemplate(std::move(state));
 }
 
@@ -208,6 +210,7 @@ Result<std::string> ChatTemplate::render(const std::vector<Message>& messages,
   return render_json(variables.dump());
 }
 
+bool ChatTemplate::tells_time() const { return state_->tells_time; }
 bool ChatTemplate::marks_answers() const { return state_->marks_answers; }
 
 Result<ChatTemplate::Marked> ChatTemplate::render_marked(const std::vector<Message>& messages,

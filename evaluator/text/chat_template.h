@@ -52,6 +52,8 @@ class ChatTemplate {
     std::string text;
     std::vector<std::pair<std::size_t, std::size_t>> answers;  ///< bytes [first, second) of `text`
   };
+  /// Whether what it renders depends on the time: it calls strftime_now.
+  bool tells_time() const;
   /// Whether the template says by {% generation %} what the assistant's answers are.
   bool marks_answers() const;
   /// render() without a generation prompt, and what the generation blocks put out. kInvalidArgument

@@ -187,8 +187,7 @@ bool FileShelf::is_taken(const std::string& path) const {
 
 void FileShelf::tell(const Error& why) {
   if (state_.with([](State& state) { return std::exchange(state.told_failure, true); })) return;
-  std::cerr << "warning: " << options_.what << ": " << why.message
-            << "; not everything is kept\n";
+  std::cerr << "warning: " << options_.what << ": " << why.message << "; not everything is kept\n";
 }
 
 }  // namespace evalcar::vision

@@ -68,7 +68,7 @@ PreparedTaskPacker packer() {
 struct Bench {
   test::FakeClock clock;
   test::MemoryFileSystem files{clock};
-  ReadRecord record{files};
+  ReadRecord record{files, clock};
 
   Bench() {
     files.set_free_bytes(100 * kMiB);

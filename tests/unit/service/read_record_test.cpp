@@ -1,6 +1,7 @@
 #include "evaluator/service/read_record.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <stop_token>
 
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
@@ -14,7 +15,7 @@ namespace {
 struct Disk {
   test::FakeClock clock;
   test::MemoryFileSystem files{clock};
-  ReadRecord record{files};
+  ReadRecord record{files, clock};
 
   Disk() {
     files.put_file("/d/a", "one");
@@ -27,7 +28,7 @@ struct Disk {
     REQUIRE(files.set_mtime(path, date).has_value());
     clock.advance(seconds{10});
   }
-  auto proof() const { return record.proof(clock.wall_now()); }
+  auto proof() const { return record.proof(); }
 };
 
 }  // namespace
@@ -69,14 +70,24 @@ TEST_CASE("a file that was another one between two times it was opened proves no
   CHECK_FALSE(disk.proof().has_value());
 }
 
-TEST_CASE("a file that was written just now proves nothing yet") {
+TEST_CASE(
+    "a file that was opened just after it was written proves nothing, however late it is asked") {
   Disk disk;
   disk.files.put_file("/d/a", "new");
   REQUIRE(disk.record.open_readable("/d/a").has_value());
+  disk.files.put_file("/d/a", "NEW");  // within the same tick: nothing of it tells
+  disk.clock.advance(seconds{10});
 
   CHECK_FALSE(disk.proof().has_value());
-  disk.clock.advance(seconds{3});
-  CHECK(disk.proof().has_value());
+}
+
+TEST_CASE("what is stopped proves nothing") {
+  Disk disk;
+  REQUIRE(disk.record.open_readable("/d/a").has_value());
+  std::stop_source stop;
+  CHECK(disk.record.proof(stop.get_token()).has_value());
+  stop.request_stop();
+  CHECK_FALSE(disk.record.proof(stop.get_token()).has_value());
 }
 
 TEST_CASE("a changed, removed or replaced file is not the one that was read") {

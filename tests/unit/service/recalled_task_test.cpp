@@ -69,12 +69,12 @@ TEST_CASE("the data are opened once for what is not known") {
   CHECK(recalled.opened == 1);
 }
 
-TEST_CASE("data that became others, or are gone, are an error") {
+TEST_CASE("data that became others, or are gone, are an error of the data") {
   Recalled recalled;
   recalled.there = "data 2";
   CHECK(recalled.task.prompt(3, "f").error().code == ErrorCode::kCorruption);
   recalled.there = "";
-  CHECK(recalled.task.prompt(3, "f").error().code == ErrorCode::kNotFound);
+  CHECK(recalled.task.prompt(3, "f").error().code == ErrorCode::kCorruption);
   recalled.there = "data 1";
   CHECK(recalled.task.prompt(3, "f").has_value());
 }

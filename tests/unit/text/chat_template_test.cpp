@@ -234,6 +234,8 @@ TEST_CASE("generation blocks say what an answer is") {
       "{%- endgeneration %};{% else %}U;{% endif %}{% endfor %}",
       "t");
   REQUIRE(parsed->marks_answers());
+  CHECK_FALSE(parsed->tells_time());
+  CHECK(ChatTemplate::parse("{{ strftime_now('%d %b') }}", "t")->tells_time());
   CHECK_FALSE(ChatTemplate::parse(kChat, "t")->marks_answers());
 
   const auto all = render_with_answers(*parsed, two_turns(), ContentForm::kText, false);

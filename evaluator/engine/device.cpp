@@ -19,6 +19,7 @@
 #include <string_view>
 #include <thread>
 
+#include "evaluator/engine/memory_group.h"
 #include "evaluator/weights/device_errors.h"
 
 #ifdef EVALCAR_CUDA
@@ -157,13 +158,9 @@ HostMemory host_memory() {
     return kib == 0 ? kUnknown : kib * 1024;
   };
   HostMemory memory{bytes_of("MemAvailable"), bytes_of("MemTotal")};
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  std::ifstream used_file("/sys/fs/cgroup/memory.current");
-  std::uint64_t limit = 0;
-  std::uint64_t used = 0;
-  if (limit_file >> limit && used_file >> used) {
-    memory.available = std::min(memory.available, limit - std::min(limit, used));
-    memory.total = std::min(memory.total, limit);
+  if (const auto group = group_memory()) {
+    memory.available = std::min(memory.available, group->available);
+    memory.total = std::min(memory.total, group->total);
   }
   return memory;
 }

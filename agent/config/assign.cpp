@@ -62,7 +62,10 @@ Status assign_exit_when_quiet(Settings& s, const Value& v) {
 }
 
 Status assign_resident_idle(Settings& s, const Value& v) {
-  return assign_off_or_duration(s.evaluate.resident_idle, v);
+  EVALCAR_RETURN_IF_ERROR(assign_off_or_duration(s.evaluate.resident_idle, v));
+  const auto idle = s.evaluate.resident_idle;
+  return idle.has_value() && *idle < Duration(1000) ? expected("\"off\", or at least \"1s\"")
+                                                    : Status();
 }
 
 Status assign_exit_marker(Settings& s, const Value& v) {
@@ -295,8 +298,12 @@ Status assign_memory_max(Settings& s, const Value& v) {
   if (is_word(v, "unit")) return {};
   s.limits.memory_max = "infinity";
   if (is_word(v, "unlimited")) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t most, bytes(v));
-  s.limits.memory_max = std::to_string(most);
+  constexpr std::uint64_t kLeast = std::uint64_t{1}
+                                   << 30U;  // less ends each evaluator at its start
+  const auto most = bytes(v);
+  if (!most.has_value() || *most < kLeast)
+    return expected("\"unit\", \"unlimited\", or at least \"1GiB\"");
+  s.limits.memory_max = std::to_string(*most);
   return {};
 }
 

@@ -150,6 +150,8 @@ TEST_CASE("the unit's limits are a weight or a size, or what the unit has") {
   CHECK(contains(problem_of("[limits]\ncpu_weight = 0\n"), "1 to 10000"));
   CHECK(contains(problem_of("[limits]\nio_weight = 10001\n"), "1 to 10000"));
   CHECK(contains(problem_of("[limits]\nmemory_max = \"much\"\n"), "expected"));
+  CHECK(contains(problem_of("[limits]\nmemory_max = \"0B\"\n"), "at least \"1GiB\""));
+  CHECK(contains(problem_of("[evaluate]\nresident_idle = \"0s\"\n"), "at least \"1s\""));
 }
 
 TEST_CASE("how long an evaluator without work stays is off or a duration") {

@@ -27,7 +27,7 @@ void Draft::take(std::int32_t token) {
 
 std::int64_t guesses_of_each(std::int64_t sequences, std::int64_t drafting,
                              std::int64_t most_rows) {
-  if (drafting == 0) return 0;
+  if (drafting == 0 || sequences > kMostDecoded) return 0;
   return std::clamp<std::int64_t>((most_rows - sequences) / drafting, 0, kMostGuesses);
 }
 

@@ -13,6 +13,10 @@ inline constexpr std::size_t kMostDraftTokens = 4096;
 /// Of one sequence in one pass: an answer that departs from its draft makes the rest of them
 /// worthless.
 inline constexpr std::int64_t kMostGuesses = 8;
+/// Sequences that decode together beside guesses. Up to so many rows every matrix is read by the
+/// same kernel (kernels/linear.h), which gives a row the same bits whatever stands beside it: so it
+/// does not matter for a row that the others are further on than they would be without drafts.
+inline constexpr std::int64_t kMostDecoded = 8;
 
 /// Follows an answer, token by token, along the earlier one. A wrong guess costs time and nothing
 /// else: whoever asks for guesses checks each.
@@ -39,7 +43,7 @@ class Draft {
 };
 
 /// How many guesses each of `drafting` sequences may add to a pass of one row for each of
-/// `sequences`, of at most `most_rows` rows in all.
+/// `sequences`, of at most `most_rows` rows in all; 0 where more than kMostDecoded are decoded.
 std::int64_t guesses_of_each(std::int64_t sequences, std::int64_t drafting, std::int64_t most_rows);
 
 }  // namespace evalcar::engine

@@ -21,6 +21,7 @@
 #include "evaluator/engine/requests.h"
 #include "evaluator/engine/run_errors.h"
 #include "evaluator/engine/width.h"
+#include "evaluator/kernels/row_kernels.h"
 #include "evaluator/models/registry.h"
 #include "evaluator/models/tower_hash.h"
 #include "evaluator/weights/load.h"
@@ -148,6 +149,7 @@ class TorchEngine final : public Engine {
     if (arena_ && !arena_->fits(layout, dtype_, device_.device)) arena_.reset();
     if (!arena_) {
       prefetch_.drop(std::chrono::milliseconds(0));  // more than was counted on
+      if (device_.device.is_cpu()) encoded_.clear();
       arena_.emplace(layout, dtype_, device_.device);
     }
     const int threads = std::min(kReadingThreads, at::get_num_threads());
@@ -172,6 +174,9 @@ class TorchEngine final : public Engine {
       if (stop.stop_requested()) return cancelled_run();
       if (!wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
+      // Where rounding decides too much for drafts, company does, too: packs are the same whatever
+      // this process has measured before.
+      if (request && draft_rows() == 0) request->plan.expected_tokens.reset();
       Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
       if (!fits && request && gave_way()) {
         limits = planner_limits();
@@ -338,9 +343,12 @@ class TorchEngine final : public Engine {
             .prepared = events.advanced};
   }
 
-  // Only where rounding is far below what a token is the best by (kClearMargin).
+  // Only where rounding is far below what a token is the best by (kClearMargin), and where what
+  // stands beside a row that is decoded changes none of its bits.
   std::int64_t draft_rows() const {
-    const bool exact = device_.device.is_cpu() && dtype_ == at::kFloat;
+    const bool exact = device_.device.is_cpu() && dtype_ == at::kFloat &&
+                       attention_.kind == models::AttentionKind::kSdpa &&
+                       kernels::row_kernels().front().most_rows >= kMostDecoded;
     return exact ? options_.draft_rows.value_or(kDraftRows) : 0;
   }
 

@@ -100,7 +100,8 @@ struct Request {
   /// greedy answer is like it, and changes no token; of no use on a GPU, nor in bfloat16.
   std::vector<std::int32_t> draft = {};
   /// How many tokens the answer will probably have; absent: nobody knows. Decides with which others
-  /// it is computed, and nothing else.
+  /// it is computed, and nothing else; not looked at where drafts are of no use, nor beside
+  /// pictures.
   std::optional<std::int64_t> expected_tokens = {};
 };
 

@@ -8,7 +8,8 @@
 // and values that it leaves. So from the first such place on ("doubtful") a token is taken only
 // where it is clearly the best (Sampler::are_clear). Where it is not, the draft is dropped, and
 // everything from that place on is computed again, one row a pass: what is known is fed, and the
-// token is chosen from the scores that there would have been without the draft.
+// token is chosen from the scores that there would have been without the draft: the very bits, for
+// the others, which may be further on by then, change none of a decoded row (kMostDecoded).
 #include "evaluator/engine/generator.h"
 
 #include <ATen/TensorOperators.h>

@@ -103,7 +103,9 @@ Result<PreparedRequest> prepare_request(const models::Model& model, const Reques
         {prepared.positions.images[j].first, images.key_of(request.images[j])});
   if (!request.scoring) {
     prepared.plan.max_new_tokens = request.generation.max_new_tokens;
-    if (request.expected_tokens.has_value())
+    // Pictures that were encoded together are found again together (encoded_pictures.h): what shows
+    // some keeps its place from checkpoint to checkpoint.
+    if (request.expected_tokens.has_value() && request.images.empty())
       prepared.plan.expected_tokens = std::max<std::int64_t>(*request.expected_tokens, 0);
     prepared.draft = usable_draft(request, model.info().vocab);
     return prepared;

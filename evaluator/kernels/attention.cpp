@@ -1,9 +1,12 @@
 #include "evaluator/kernels/attention.h"
 
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "evaluator/kernels/parallel.h"
+#include "evaluator/kernels/slot_attention.h"
 #include "evaluator/kernels/tile_attention.h"
 #include "evaluator/kernels/tile_unit.h"
 
@@ -12,6 +15,8 @@ namespace {
 
 // Products for one thread, at least: below, waking another costs more than it brings.
 constexpr std::int64_t kGrain = std::int64_t{1} << 22;
+// The same of a row's, which waits for memory.
+constexpr std::int64_t kSlotGrain = std::int64_t{1} << 16;
 
 /// Queries [first, first + count) of one key head.
 struct Task {
@@ -70,6 +75,28 @@ void attend(std::span<const AttentionRows> sequences) {
       attender.attend(task.heads, task.first, task.count);
     }
   });
+}
+
+at::Tensor attend_slots(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                        std::span<const SeenKeys> seen) {
+  const at::Tensor rows = q.contiguous();
+  const at::Tensor out = at::empty_like(rows);
+  const SlotAttention all{.q = rows.const_data_ptr<float>(),
+                          .heads = q.size(1),
+                          .kv_heads = keys.size(2),
+                          .dim = q.size(2),
+                          .k = keys.const_data_ptr<float>(),
+                          .v = values.const_data_ptr<float>(),
+                          .slot_stride = keys.stride(0),
+                          .position_stride = keys.stride(1),
+                          .seen = seen,
+                          .out = out.mutable_data_ptr<float>()};
+  std::int64_t products = 0;
+  for (const SeenKeys& each : seen) products += (each.end - each.begin) * all.heads * all.dim;
+  if (products == 0) return out;
+  in_parallel(tasks_of(all), std::max<std::int64_t>(1, tasks_of(all) * kSlotGrain / products),
+              [&](std::int64_t first, std::int64_t count) { attend_slots(all, first, count); });
+  return out;
 }
 
 }  // namespace evalcar::kernels

@@ -26,4 +26,10 @@ bool has_attention_kernel(const at::Tensor& like);
 /// neither on the other sequences nor on the threads. Any thread. May throw c10::Error.
 void attend(std::span<const AttentionRows> sequences);
 
+/// The same for one row of each of the slots 0, 1, … of a cache, on any CPU. q: (slots, heads,
+/// dim); keys, values: (slots or more, capacity, kv_heads, dim), all float32 on the CPU, contiguous
+/// but for the first axis. seen: [begin, end) of each row. Returns (slots, heads, dim).
+at::Tensor attend_slots(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                        std::span<const SeenKeys> seen);
+
 }  // namespace evalcar::kernels

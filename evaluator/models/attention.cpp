@@ -127,13 +127,24 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
     places_ = int64_tensor(places, cache.keys.device());
   }
   kernel_ = !decode_ && kind == AttentionKind::kSdpa && kernels::has_attention_kernel(cache.keys);
+  by_slots_ =
+      kind == AttentionKind::kSdpa && cache.keys.is_cpu() && cache.keys.scalar_type() == at::kFloat;
   sight_ = sight(0);
   windowed_sight_ = window > 0 && window < longest_ ? sight(window) : sight_;
 }
 
 CachedAttention::Sight CachedAttention::sight(std::int64_t window) const {
-  if (decode_) return {.masks = {decode_mask(window)}, .keys = {}};
   Sight made;
+  if (decode_ && by_slots_) {
+    made.keys.emplace_back();
+    for (const Segment& segment : segments_) {
+      const std::int64_t end = segment.start + 1;
+      made.keys.front().push_back(
+          {.begin = window == 0 ? 0 : std::max<std::int64_t>(0, end - window), .end = end});
+    }
+    return made;
+  }
+  if (decode_) return {.masks = {decode_mask(window)}, .keys = {}};
   for (const Segment& segment : segments_) {
     const bool within = window == 0 || segment.start + segment.length <= window;
     const std::int64_t most = within ? 0 : window;
@@ -174,6 +185,11 @@ at::Tensor CachedAttention::attend(std::int64_t layer, const at::Tensor& q, cons
                                    const at::Tensor& v, bool windowed) const {
   write(layer, k, v);
   const Sight& sight = windowed ? windowed_sight_ : sight_;
+  if (decode_ && by_slots_) {
+    return kernels::attend_slots(q, cache_.keys.select(0, layer), cache_.values.select(0, layer),
+                                 sight.keys.front())
+        .view({q.size(0), -1});
+  }
   if (decode_) return decode(layer, q, sight.masks.front());
   return kernel_ ? prefill_by_kernel(layer, q, sight) : prefill(layer, q, sight);
 }

@@ -61,9 +61,9 @@ class CachedAttention {
                     const at::Tensor& v, bool windowed = false) const;
 
  private:
-  /// What the rows see. Decode: one mask (rows, 1, 1, longest). Else for each segment, where our
-  /// kernel runs, the keys of each row, and where it does not, a mask (length, start + length); an
-  /// undefined mask hides nothing but what lies ahead.
+  /// What the rows see. Decode: the keys of each row, or one mask (rows, 1, 1, longest). Else for
+  /// each segment, where our kernel runs, the keys of each row, and where it does not, a mask
+  /// (length, start + length); an undefined mask hides nothing but what lies ahead.
   struct Sight {
     std::vector<at::Tensor> masks;
     std::vector<std::vector<kernels::SeenKeys>> keys;
@@ -80,7 +80,8 @@ class CachedAttention {
   KvCache& cache_;
   AttentionKind kind_;
   bool decode_ = false;
-  bool kernel_ = false;        // ours
+  bool kernel_ = false;        // ours, of several rows of a sequence
+  bool by_slots_ = false;      // ours, of one row of each slot
   std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
   at::Tensor slots_, places_;  // decode: (rows) int64
   Sight sight_, windowed_sight_;

@@ -2,9 +2,9 @@
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
 // draft_rows, share_prefixes, patch_size, image_mean, image_std, encoded_pictures_bytes,
-// out_of_memory_from: N (as if packs of N and more sequences did not fit), out_of_memory_once: N (as
-// if the N-th pack of all did not fit), anyres_folder: DIR (the pictures are of any size, and are
-// cut into squares by this folder's processor, for patches of patch_size)},
+// out_of_memory_from: N (as if packs of N and more sequences did not fit), out_of_memory_once: N
+// (as if the N-th pack of all did not fit), anyres_folder: DIR (the pictures are of any size, and
+// are cut into squares by this folder's processor, for patches of patch_size)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K, "sha256": S or absent}, …]
 //       raw uint8 RGB of the exact grid;
 //       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,

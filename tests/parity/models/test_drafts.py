@@ -186,6 +186,17 @@ def test_no_draft_is_tried_where_rounding_decides_too_much_or_nobody_wants_one(c
     assert drafted(run) == (0, 0)
 
 
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"draft_rows": 0}, {}], ids=str)
+def test_expected_lengths_order_packs_only_where_drafts_are_tried(course, options):
+    """In bfloat16 what stands beside a request decides tokens, and that must not depend on what was measured before."""
+    scene = course("llama", 1)
+    expected = [{**request, "expected_tokens": tokens} for request, tokens in zip(scene.requests(), (1, 40, 1, 40, 1), strict=True)]
+    (plain, run) = scene.run([({"batch_size": 2, **options}, scene.folder / "first", each) for each in (scene.requests(), expected)])
+    if options:
+        assert run["answers"] == plain["answers"]
+    assert (run["order"] == plain["order"]) == bool(options)
+
+
 def pair_tokens(source, target, chosen, amount):
     """The scores of each token of `chosen` and of the one behind it become equal but for `amount`, of their own size."""
     shutil.copytree(source, target)
@@ -213,6 +224,20 @@ def test_where_two_tokens_are_as_good_the_one_without_drafts_is_taken(course, tm
         assert tokens_of(run) == tokens_of(without), (batch, folder.name)
         assert (drafted(run)[1] > 0) == (folder == somewhere)
         assert 0 < drafted(run)[0] < len(LENGTHS) * (NEW_TOKENS - 1)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_how_far_the_others_have_come_decides_no_token(course, tmp_path, seed):
+    """Answers of many lengths: with drafts other sequences stand beside a row than without them, while rounding decides between two tokens."""
+    scene = course("llama", seed)
+    folder = pair_tokens(scene.folder / "first", tmp_path / "paired", range(seed % 5 * 2, scene.vocab, 10), 1e-7)
+    requests = [{**request, "max_new_tokens": most} for request, most in zip(scene.requests(), (13, 40, 22, 31, 40), strict=True)]
+    requests += [{**requests[i], "tokens": scene.prompts[i][::-1], "max_new_tokens": 17 + 9 * i} for i in (1, 2)]
+    (plain,) = scene.run([({"batch_size": 7}, folder, requests)])
+    drafts = [{**request, "draft": tokens} for request, tokens in zip(requests, tokens_of(plain), strict=True)]
+    (run,) = scene.run([({"batch_size": 7}, folder, drafts)])
+    assert tokens_of(run) == tokens_of(plain)
+    assert drafted(run)[1] > 0
 
 
 def test_a_place_that_is_not_clear_does_not_wait_until_the_others_have_no_guesses_left(course, tmp_path):

@@ -89,9 +89,9 @@ TEST_CASE("guesses fill what a pass has room for beside the sequences' own rows,
   CHECK(guesses_of_each(4, 4, 32) == 7);
   CHECK(guesses_of_each(8, 8, 32) == 3);
   CHECK(guesses_of_each(8, 4, 32) == 6);
-  CHECK(guesses_of_each(16, 16, 32) == 1);
-  CHECK(guesses_of_each(17, 17, 32) == 0);
-  CHECK(guesses_of_each(40, 40, 32) == 0);
+  CHECK(guesses_of_each(8, 1, 9) == 1);
+  CHECK(guesses_of_each(8, 1, 8) == 0);
+  CHECK(guesses_of_each(kMostDecoded + 1, 1, 32) == 0);
   CHECK(guesses_of_each(4, 0, 32) == 0);
   CHECK(guesses_of_each(4, 4, 0) == 0);
 }

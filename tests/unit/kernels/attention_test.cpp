@@ -3,9 +3,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/item.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/randn.h>
@@ -16,6 +19,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -168,4 +172,84 @@ TEST_CASE("a key that is no number reaches the rows that see it, and no others")
 
   CHECK(none.narrow(0, 0, 60).sum().item<std::int64_t>() == 0);
   CHECK(none.narrow(0, 60, 40).sum().item<std::int64_t>() == 40 * 64);
+}
+
+namespace {
+
+struct Slots {
+  at::Tensor q, keys, values;
+  std::vector<SeenKeys> seen;
+
+  at::Tensor attended() const { return attend_slots(q, keys, values, seen); }
+  // libtorch's in float64, slot by slot.
+  at::Tensor expected(std::int64_t slot) const {
+    const SeenKeys& each = seen[static_cast<std::size_t>(slot)];
+    const auto part = [&](const at::Tensor& x) {
+      return x.select(0, slot).narrow(0, each.begin, each.end - each.begin);
+    };
+    return reference({q.narrow(0, slot, 1), part(keys), part(values)});
+  }
+};
+
+// Slots of a cache that has more of them, and places behind what they see that hold no numbers.
+Slots slots_of(std::int64_t count, std::int64_t heads, std::int64_t kv_heads, std::int64_t dim) {
+  const std::int64_t capacity = 70;
+  Slots made{at::randn({count, heads, dim}) * 2.0,
+             at::randn({count + 2, capacity, kv_heads, dim}) * 2.0,
+             at::randn({count + 2, capacity, kv_heads, dim}),
+             {}};
+  for (std::int64_t slot = 0; slot < count; ++slot) {
+    const std::int64_t end = 1 + slot * 23 % (capacity - 1);
+    made.seen.push_back({.begin = slot % 3 == 2 ? end / 2 : 0, .end = end});
+    for (const at::Tensor& half : {made.keys, made.values})
+      half.select(0, slot).narrow(0, end, capacity - end).fill_(NAN);
+  }
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a row of each slot attends to its own keys, as libtorch's attention does in float64") {
+  at::manual_seed(5);
+  struct Shape {
+    std::int64_t heads, kv_heads, dim;
+  };
+  for (const Shape shape : {Shape{4, 4, 64}, Shape{8, 2, 80}, Shape{6, 1, 16}, Shape{2, 2, 20}}) {
+    INFO(shape.heads << " " << shape.dim);
+    const Slots slots = slots_of(9, shape.heads, shape.kv_heads, shape.dim);
+    const at::Tensor got = slots.attended();
+    for (std::int64_t slot = 0; slot < 9; ++slot) {
+      INFO(slot);
+      const at::Tensor expected = slots.expected(slot);
+      const double error =
+          (got.narrow(0, slot, 1).to(at::kDouble) - expected).abs().max().item<double>();
+      CHECK(error < 2e-6 * std::max(1.0, expected.abs().max().item<double>()));
+    }
+  }
+}
+
+TEST_CASE("the bits of a slot's row depend neither on the other slots nor on the threads") {
+  at::manual_seed(6);
+  const Slots slots = slots_of(7, 8, 2, 64);
+  const at::Tensor together = slots.attended();
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  for (std::int64_t count : {1, 3, 7}) {
+    const Slots some{slots.q.narrow(0, 0, count),
+                     slots.keys,
+                     slots.values,
+                     {slots.seen.begin(), slots.seen.begin() + count}};
+    CHECK(at::equal(some.attended(), together.narrow(0, 0, count)));
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_CASE("a slot whose keys are no numbers spoils its own row, and no other") {
+  at::manual_seed(7);
+  const Slots slots = slots_of(3, 4, 2, 32);
+  slots.keys.select(0, 1).select(0, 0).fill_(NAN);
+  const at::Tensor got = slots.attended();
+  CHECK(at::isnan(got.select(0, 1)).all().item<bool>());
+  CHECK_FALSE(at::isnan(got.select(0, 0)).any().item<bool>());
+  CHECK_FALSE(at::isnan(got.select(0, 2)).any().item<bool>());
 }

@@ -1,9 +1,12 @@
 """The real evaluator takes the previous checkpoint's answers as drafts: of the same series and question alone, and nothing else changes."""
 
 import json
+import re
+import shutil
 
 import evaluator as evaluator_module
 import pytest
+import sidecar as sidecar_module
 from fixtures import data_sets, fsdp2_checkpoints, small_models
 
 NEW_TOKENS = 24
@@ -69,3 +72,25 @@ def test_only_the_same_question_of_the_same_series_is_a_draft(scene, bin_dir):
         scene, bin_dir,
         (5, mine), (5, other), (5, {}), (5, {**mine, "max_new_tokens": NEW_TOKENS - 1}), (5, mine))  # fmt: skip
     assert [drafted(result)[0] > 0 for _, result in results] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+def test_the_agent_names_each_kind_of_a_run_and_tells_how_many_tokens_were_right(scene, bin_dir, tmp_path, drafts):
+    run = tmp_path / "out"
+    shutil.copytree(scene / "shards", run)
+    arguments = ["--data", str(scene / "data"), "--device", "cpu", "--dtype", "float32", "--set", "evaluate.policy=every",
+                 "--set", f"evaluate.gen_kwargs=max_new_tokens={NEW_TOKENS}", "--set", f"evaluate.drafts={str(drafts).lower()}"]  # fmt: skip
+    agent = sidecar_module.Sidecar(bin_dir, tmp_path, run, arguments=arguments)
+    assert agent.once() == 0, agent.log()[-3000:]
+
+    told = re.findall(r"(checkpoint-\d+ \w+): of earlier answers, (\d+) tokens of (\d+) that were tried were right", agent.log())
+    notes = {}
+    for path in (run / "_evalcar" / "results").rglob("*_results.json"):
+        step, kind = path.relative_to(run / "_evalcar" / "results").parts[:2]
+        notes[f"checkpoint-{step} {kind}"] = json.loads(path.read_text())["evalcar"]["notes"]["docvqa_val"]
+    assert len(notes) == 2 * len(STEPS)
+    counted = {title: (note["draft_tokens_taken"], note["draft_tokens"]) for title, note in notes.items() if "draft_tokens" in note}
+    assert {title: (int(taken), int(tried)) for title, taken, tried in told} == counted
+    # The first of each kind has nothing before it.
+    assert counted.keys() == {f"checkpoint-{step} {kind}" for step in STEPS[1:] for kind in ("regular", "ema") if drafts}
+    assert all(taken > 20 for taken, _ in counted.values())

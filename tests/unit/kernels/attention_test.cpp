@@ -210,7 +210,6 @@ Slots slots_of(std::int64_t count, std::int64_t heads, std::int64_t kv_heads, st
 }  // namespace
 
 TEST_CASE("a row of each slot attends to its own keys, as libtorch's attention does in float64") {
-  at::manual_seed(5);
   struct Shape {
     std::int64_t heads, kv_heads, dim;
   };
@@ -229,7 +228,6 @@ TEST_CASE("a row of each slot attends to its own keys, as libtorch's attention d
 }
 
 TEST_CASE("the bits of a slot's row depend neither on the other slots nor on the threads") {
-  at::manual_seed(6);
   const Slots slots = slots_of(7, 8, 2, 64);
   const at::Tensor together = slots.attended();
   const int threads = at::get_num_threads();
@@ -245,7 +243,6 @@ TEST_CASE("the bits of a slot's row depend neither on the other slots nor on the
 }
 
 TEST_CASE("a slot whose keys are no numbers spoils its own row, and no other") {
-  at::manual_seed(7);
   const Slots slots = slots_of(3, 4, 2, 32);
   slots.keys.select(0, 1).select(0, 0).fill_(NAN);
   const at::Tensor got = slots.attended();

@@ -71,6 +71,7 @@ def open_server(model, threads, longest):
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.n_ctx, params.n_parallel = longest, 1
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # with it, other tokens in the end
     params.verbosity = 0
     return xllamacpp.Server(params)
 

@@ -477,7 +477,7 @@ def test_what_an_interrupted_evaluation_has_scored_is_not_scored_again(bin_dir, 
         assert sorted((m["task"], m["doc_id"]) for m in new) == [(name, 1) for name in names]
         for ours, theirs in zip(again["tasks"], first["tasks"], strict=True):
             assert ours["fingerprint"] == theirs["fingerprint"]
-            assert numbers_of(ours) == pytest.approx(numbers_of(theirs), rel=1e-4)
+            assert numbers_of(ours) == pytest.approx(numbers_of(theirs), rel=1e-5)
 
         # What was stored of other tokens, or is no list of likelihoods, is no answer: with it the number would be another, or the task would fail.
         fingerprints = {task["task"]: task["fingerprint"] for task in first["tasks"]}

@@ -3,21 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-// One text for every CPU: a vector of 16 numbers is whatever registers there are.
-#if defined(__x86_64__)
-#define EVALCAR_FOR_EACH_CPU \
-  [[gnu::target_clones("arch=skylake-avx512", "arch=haswell", "default")]]
-#else
-#define EVALCAR_FOR_EACH_CPU
-#endif
+#include "evaluator/kernels/lanes.h"
 
 namespace evalcar::kernels {
-namespace {
-
-constexpr std::int64_t kLanes = 16;
-using Lanes [[gnu::vector_size(sizeof(float) * kLanes)]] = float;
-
-}  // namespace
 
 EVALCAR_FOR_EACH_CPU
 void norm_rows(const NormRows& n, std::int64_t first, std::int64_t count) {

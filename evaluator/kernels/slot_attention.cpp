@@ -9,18 +9,11 @@
 #include <numbers>
 #include <vector>
 
-#if defined(__x86_64__)
-#define EVALCAR_FOR_EACH_CPU \
-  [[gnu::target_clones("arch=skylake-avx512", "arch=haswell", "default")]]
-#else
-#define EVALCAR_FOR_EACH_CPU
-#endif
+#include "evaluator/kernels/lanes.h"
 
 namespace evalcar::kernels {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
-using Lanes [[gnu::vector_size(sizeof(float) * kLanes)]] = float;
 using WholeLanes [[gnu::vector_size(sizeof(std::int32_t) * kLanes)]] = std::int32_t;
 
 /// One query head group over the keys of its slot.

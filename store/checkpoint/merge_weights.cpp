@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "store/base/hash.h"
 #include "store/checkpoint/safetensors.h"
@@ -11,7 +12,7 @@ namespace evalcar::checkpoint {
 namespace {
 
 /// Between two looks at whether to stop.
-constexpr std::uint64_t kCopyBytes = std::uint64_t{64} << 20U;
+constexpr std::uint64_t kCopyBytes = std::uint64_t{16} << 20U;
 constexpr std::uint64_t kBufferBytes = std::uint64_t{1} << 20U;
 
 }  // namespace
@@ -128,6 +129,7 @@ Status WeightsWriter::write(const MergedFile& file, const std::string& path) {
   EVALCAR_ASSIGN_OR_RETURN(auto created, files_.create(path, 0644));
   MergeOutput out(std::move(created));
   EVALCAR_RETURN_IF_ERROR(out.append(header));
+  readahead_ = readahead_of(file, path);
   std::vector<MergeChunk> chunks;
   for (const std::size_t i : file.tensors) {
     const auto ranges = copies_ ? ranges_of(i) : std::vector<CopyRange>();
@@ -142,6 +144,19 @@ Status WeightsWriter::write(const MergedFile& file, const std::string& path) {
   }
   EVALCAR_RETURN_IF_ERROR(read_and_write(chunks, out));
   return out.finish();
+}
+
+CopyReadahead WeightsWriter::readahead_of(const MergedFile& file, const std::string& path) const {
+  const auto type = files_.file_system_type(path);
+  if (!copies_ || !type.has_value() || !copies_by_reading(*type)) return {};
+  std::vector<CopyRange> all;
+  for (const std::size_t i : file.tensors) {
+    const auto ranges = ranges_of(i);
+    all.insert(all.end(), ranges.begin(), ranges.end());
+  }
+  return {std::move(all), [this](std::size_t index) -> const ReadableFile& {
+            return source_.readers[0]->file(index);
+          }};
 }
 
 Status WeightsWriter::read_and_write(const std::vector<MergeChunk>& chunks, MergeOutput& out) {
@@ -165,6 +180,7 @@ Result<bool> WeightsWriter::copy(const std::vector<CopyRange>& ranges, MergeOutp
       const std::uint64_t step =
           std::min(left.bytes, to_block < kSharedBlockBytes ? to_block : kCopyBytes);
       const ReadableFile& file = source_.readers[0]->file(left.file);
+      readahead_.before_copying(step);
       EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t n, out.append_copy_of(file, left.offset, step));
       if (n == 0 && !any) return false;
       if (n == 0) break;

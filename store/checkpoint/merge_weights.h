@@ -12,6 +12,7 @@
 
 #include "store/base/file_system.h"
 #include "store/base/result.h"
+#include "store/checkpoint/copy_readahead.h"
 #include "store/checkpoint/merge.h"
 #include "store/checkpoint/merge_copy.h"
 #include "store/checkpoint/merge_output.h"
@@ -78,6 +79,8 @@ class WeightsWriter {
   /// Empty where the tensor has to be read.
   std::vector<CopyRange> ranges_of(std::size_t tensor) const;
   Result<std::string> header_of(const MergedFile& file) const;
+  /// Of a file that is written to `path`.
+  CopyReadahead readahead_of(const MergedFile& file, const std::string& path) const;
   Status read_and_write(const std::vector<MergeChunk>& chunks, MergeOutput& out);
   /// False, with nothing written: the bytes have to be read, of this tensor and all others.
   Result<bool> copy(const std::vector<CopyRange>& ranges, MergeOutput& out);
@@ -88,7 +91,8 @@ class WeightsWriter {
   const MergeRequest& request_;
   const MergeSource& source_;
   TieCheck ties_;
-  bool copies_ = true;  // until the file systems say that they do not
+  CopyReadahead readahead_;  // of the file that is being written
+  bool copies_ = true;       // until the file systems say that they do not
   std::uint64_t bytes_ = 0;
 };
 

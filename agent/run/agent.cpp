@@ -73,7 +73,7 @@ void Agent::step() {
   if (job_ != nullptr && begins_) look_ahead();
   if (job_ == nullptr) residence_.step(false);
   if (job_ == nullptr && begins_) start_next();
-  write_status(false);
+  write_status(StatusTurn::kWhenDue);
   end_when_quiet();
 }
 
@@ -144,7 +144,7 @@ void Agent::look_at_data() {
   if (!data_.step(first || directories_.any_in_part())) return;
   schedule_again_at_ = around_.clock.monotonic_now();
   if (data_.improved()) end_pause();
-  write_status(true);
+  write_status(StatusTurn::kSoon);
 }
 
 /// Another program is taken up between two jobs: what the old one could not do, it may.
@@ -206,7 +206,7 @@ void Agent::end_job() {
   look_ahead_.end();
   if (jobs_ != nullptr) jobs_->hurry();
   schedule_again_at_ = job_retry_at_ = around_.clock.monotonic_now();
-  write_status(true);
+  write_status(StatusTurn::kSoon);
 }
 
 /// An evaluation that has told the score of a part goes back to the queue for a newer checkpoint.
@@ -252,7 +252,7 @@ void Agent::start_next() {
   if (job_ != nullptr) {
     next_directory_ = (next_directory_ + 1) % all.size();
     if (jobs_ != nullptr) jobs_->hurry();
-    write_status(true);
+    write_status(StatusTurn::kSoon);
   } else {
     schedule_again_at_ = now + kSchedulePause;
     if (options_.once && directories_.looked() && directories_.only_data_are_missing()) {
@@ -320,13 +320,13 @@ int Agent::stop() {
   int code = exit_code_.has_value() ? *exit_code_ : code_of_rows();
   // Told to stop: having found nothing is no failure.
   if (!exit_code_.has_value() && code == kNothing) code = kDone;
-  write_status(true, code);
+  write_status(StatusTurn::kAtOnce, code);
   return code;
 }
 
 void Agent::hand_over() {
   put_down_work();
-  write_status(true);
+  write_status(StatusTurn::kAtOnce);
 }
 
 void Agent::put_down_work() {
@@ -376,7 +376,7 @@ std::string Agent::progress(bool with_bar) const {
   return job_->row().checkpoint + " " + job_->row().kind + ": " + job_->progress(with_bar);
 }
 
-void Agent::write_status(bool now, std::optional<int> exit_code) {
+void Agent::write_status(StatusTurn turn, std::optional<int> exit_code) {
   publish::AgentFacts facts = agent_facts(settings_.publish, supervisor_.hello(), data_.warning());
   facts.exit_code = exit_code;
   facts.version = around_.version;
@@ -388,7 +388,7 @@ void Agent::write_status(bool now, std::optional<int> exit_code) {
       const state::Evaluation& row = job_->row();
       facts.current = {row.id, row.step, row.kind, *job_->work()};
     }
-    directory->write_status(facts, now);
+    directory->write_status(facts, turn);
   }
 }
 

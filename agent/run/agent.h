@@ -91,7 +91,7 @@ class Agent {
   bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();
   void put_down_work();
-  void write_status(bool now, std::optional<int> exit_code = {});
+  void write_status(StatusTurn turn, std::optional<int> exit_code = {});
   int code_of_rows() const;
 
   const Surroundings& around_;

@@ -198,13 +198,19 @@ Status BestKept::step(std::int64_t run_id, Slice& slice) {
 /// Leases that were held back until they were ranked, and those of what was overtaken.
 Status BestKept::trim(Slice& slice) {
   if (!trim_due_) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
-  for (const std::string& name : stage_.names()) {
+  std::vector<std::string> names = stage_.names();
+  std::erase_if(names, [this](const std::string& name) {
     const bool is_ours = std::any_of(kKinds.begin(), kKinds.end(), [&name](const char* kind) {
       return name.ends_with("-" + std::string(kind));
     });
-    if (!is_ours || kept_.names.contains(name) || needed.contains(name)) continue;
-    if (averages_.keeps_name(name)) continue;
+    return !is_ours || kept_.names.contains(name) || averages_.keeps_name(name);
+  });
+  std::set<std::string> needed;
+  if (!names.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(needed, lease_names_of_rows(store_.read(), stage_));
+  }
+  for (const std::string& name : names) {
+    if (needed.contains(name)) continue;
     if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
       spdlog::warn("{}", released.error().message);  // a leftover: removed later
     }

@@ -379,8 +379,8 @@ Result<bool> OutputDirectory::nothing_left() {
   return !open;
 }
 
-void OutputDirectory::write_status(const publish::AgentFacts& facts, bool now) {
-  if (!now && around_.clock.monotonic_now() < status_.due(last_news_)) return;
+void OutputDirectory::write_status(const publish::AgentFacts& facts, StatusTurn turn) {
+  if (!status_.is_due(turn, last_news_)) return;
   publish::AgentFacts mine = facts;
   add_facts(mine, turn_trouble_);
   std::optional<std::int64_t> run;

@@ -135,8 +135,8 @@ class OutputDirectory : private DirectoryParts {
   Result<Tally> tally() const {
     return run_.known() ? tally_of(store_->read(), wanted_, run_.id()) : Result<Tally>(Tally());
   }
-  /// Writes status.json every few seconds, soon after a change, or `now`.
-  void write_status(const publish::AgentFacts& facts, bool now);
+  /// Writes status.json, if it is due in this turn.
+  void write_status(const publish::AgentFacts& facts, StatusTurn turn);
 
   state::Store& store() { return *store_; }
   stage::Stage& stage() { return stage_; }

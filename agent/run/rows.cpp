@@ -74,9 +74,8 @@ Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows
 Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
                                                   const stage::Stage& stage) {
   std::set<std::string> names;
-  EVALCAR_RETURN_IF_ERROR(rows.for_each_standing(
-      only_with_lease({}),
-      [&](const state::Standing& row) { names.insert(base_name(stage.own(row.lease_path))); }));
+  EVALCAR_ASSIGN_OR_RETURN(const auto paths, rows.lease_paths(only_with_lease({})));
+  for (const std::string& path : paths) names.insert(base_name(stage.own(path)));
   return names;
 }
 

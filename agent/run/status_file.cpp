@@ -14,17 +14,28 @@ using std::chrono::seconds;
 constexpr seconds kPause{5};
 constexpr seconds kAfterNews{1};
 constexpr seconds kAtLast{10};  ///< however many news there are
+/// All rows are looked at for it. Beside a backlog of thousands, with evaluations of a moment each,
+/// it would be most of the work.
+constexpr int kTimesItsCost = 20;
 
 }  // namespace
 
 MonotonicTime StatusFile::due(MonotonicTime last_news) const {
-  if (!is_behind(last_news)) return written_at_ + kPause;
-  return std::min(last_news + kAfterNews, written_at_ + kAtLast);
+  MonotonicTime due = written_at_ + kPause;
+  if (last_news > written_at_) due = std::min(last_news + kAfterNews, written_at_ + kAtLast);
+  return hurried_ ? std::min(due, soonest_) : due;
+}
+
+bool StatusFile::is_due(StatusTurn turn, MonotonicTime last_news) {
+  if (turn == StatusTurn::kAtOnce) return true;
+  hurried_ = hurried_ || turn == StatusTurn::kSoon;
+  return clock_.monotonic_now() >= due(last_news);
 }
 
 void StatusFile::write(const std::optional<std::string>& folder, std::optional<std::int64_t> run_id,
                        const publish::AgentFacts& facts) {
   written_at_ = clock_.monotonic_now();
+  hurried_ = false;
   std::string trouble;
   std::vector<std::string> places = {store_.path() + ".status.json"};
   if (folder.has_value()) {
@@ -40,6 +51,9 @@ void StatusFile::write(const std::optional<std::string>& folder, std::optional<s
     if (written.has_value() && settings_.dir.empty()) break;
   }
   warn_once(trouble_, trouble);
+  const MonotonicTime now = clock_.monotonic_now();
+  soonest_ =
+      now + std::min<MonotonicTime::duration>(kAfterNews, kTimesItsCost * (now - written_at_));
 }
 
 }  // namespace evalcar::run

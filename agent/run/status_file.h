@@ -13,6 +13,13 @@
 
 namespace evalcar::run {
 
+/// When a status is written.
+enum class StatusTurn {
+  kWhenDue,  ///< every few seconds, soon after a change
+  kSoon,     ///< as soon as writing takes a small part of the time: an evaluation began or ended
+  kAtOnce,   ///< the last one of this process
+};
+
 /// Not thread-safe. All references must outlive it.
 class StatusFile {
  public:
@@ -23,8 +30,10 @@ class StatusFile {
   /// Every few seconds, soon after a change; not at once: the news may be somebody's delete of the
   /// whole directory, and a name of ours that comes and goes meanwhile makes it fail.
   MonotonicTime due(MonotonicTime last_news) const;
+  /// Whether it is to be written in this turn.
+  bool is_due(StatusTurn turn, MonotonicTime last_news);
   /// There is something to tell that was not told yet.
-  bool is_behind(MonotonicTime last_news) const { return last_news > written_at_; }
+  bool is_behind(MonotonicTime last_news) const { return hurried_ || last_news > written_at_; }
   /// Writes it into `folder`, if there is one now (nullopt: not before the directory is ours to
   /// write into), and beside the database where nobody would find it there. A failure is told once
   /// and tried again when it is due.
@@ -39,6 +48,8 @@ class StatusFile {
   publish::StatusRows rows_;
   std::string trouble_;
   MonotonicTime written_at_{};
+  MonotonicTime soonest_{};  ///< for what is to be told soon
+  bool hurried_ = false;     ///< there is something of that kind
 };
 
 }  // namespace evalcar::run

@@ -172,6 +172,14 @@ Status Reader::for_each_standing(const EvaluationFilter& filter,
   }
 }
 
+Result<std::vector<std::string>> Reader::lease_paths(const EvaluationFilter& filter) const {
+  return collect<std::string>(
+      connection_->prepare(
+          "SELECT e.lease_path FROM evaluation e" + evaluations_where(filter) + " LIMIT ?6",
+          filter.run_id, filter.checkpoint_id, filter.step, filter.kind, ids_of(filter), kAllRows),
+      [](const Statement& row) -> Result<std::string> { return row.text(0); });
+}
+
 Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {
   return only<Evaluation>(
       collect<Evaluation>(

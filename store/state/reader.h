@@ -87,6 +87,9 @@ class Reader {
   /// `take` is given is of this call of it alone.
   Status for_each_standing(const EvaluationFilter& filter,
                            const std::function<void(const Standing& row)>& take) const;
+  /// The leases of the rows that `filter` names, in no order; of several rows that have one lease,
+  /// as often. A fraction of the work again.
+  Result<std::vector<std::string>> lease_paths(const EvaluationFilter& filter) const;
   /// The newest step of a run whose folder is there, as far as is known.
   Result<std::optional<std::int64_t>> newest_step_there(std::int64_t run_id) const;
   /// kNotFound if there is none.

@@ -8,6 +8,18 @@
 #include <xxhash.h>
 
 namespace evalcar {
+namespace {
+
+// SHA-256 is one chain of instructions, and the CPU stands still in it for each line of memory that
+// is in no cache, as those of weights that were just read: of 16 MiB and more a core with SHA-NI
+// hashed 1.2 GB/s, and 1.9 of what was in its caches. Asked for so far ahead, the lines are there
+// in time, and it is 1.9 always. Longer steps were slower (1.7 with 4 KiB): the CPU can have only
+// so many lines on their way.
+constexpr std::size_t kAheadBytes = 2048;
+constexpr std::size_t kStepBytes = 1024;
+constexpr std::size_t kLineBytes = 64;
+
+}  // namespace
 
 struct Sha256::State {
   SHA256_CTX context;
@@ -19,6 +31,13 @@ Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::update(std::span<const std::byte> bytes) {
+  while (bytes.size() >= kAheadBytes + kStepBytes) {
+    for (std::size_t at = 0; at < kStepBytes; at += kLineBytes) {
+      __builtin_prefetch(&bytes[kAheadBytes + at]);
+    }
+    SHA256_Update(&state_->context, bytes.data(), kStepBytes);
+    bytes = bytes.subspan(kStepBytes);
+  }
   SHA256_Update(&state_->context, bytes.data(), bytes.size());
 }
 

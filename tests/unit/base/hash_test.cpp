@@ -34,6 +34,34 @@ TEST_CASE("SHA-256 of pieces is that of the whole, wherever it is cut") {
   }
 }
 
+TEST_CASE("SHA-256 of a long text is that of its bytes one by one, wherever it begins and ends") {
+  std::string text(9000, '\0');
+  std::uint32_t random = 1;
+  for (char& c : text) {
+    random = random * 1664525U + 1013904223U;
+    c = static_cast<char>(random >> 24U);
+  }
+
+  for (std::size_t begin = 0; begin < 3; ++begin) {
+    for (std::size_t size = 1; size <= text.size() - begin; ++size) {
+      // About each multiple of a block, where one way of reading gives over to another.
+      if ((size + 1) % 64 >= 3) continue;
+      const std::string_view part = std::string_view(text).substr(begin, size);
+      Sha256 bytewise;
+      for (const char& c : part) bytewise.update(std::string_view(&c, 1));
+      Sha256 at_once;
+      at_once.update(part);
+      Sha256 after_one_byte;
+      after_one_byte.update(part.substr(0, 1));
+      after_one_byte.update(part.substr(1));
+
+      const std::string expected = to_hex(bytewise.finish());
+      CHECK(to_hex(at_once.finish()) == expected);
+      CHECK(to_hex(after_one_byte.finish()) == expected);
+    }
+  }
+}
+
 TEST_CASE("a finished SHA-256 starts anew") {
   Sha256 hash;
   hash.update("something else");

@@ -10,6 +10,8 @@
 namespace evalcar::watch {
 namespace {
 
+using std::chrono::milliseconds;
+
 /// When the last of the weights was written.
 std::int64_t weights_written_ns(const std::vector<WatchedFile>& files) {
   std::int64_t written_ns = std::numeric_limits<std::int64_t>::min();
@@ -36,11 +38,16 @@ std::vector<WatchedFile> identify(const KindInFolder& kind, Evidence& e) {
 
 /// Whether the files may be of two saves, or are beyond doubt.
 void judge_saves(const KindInFolder& kind, const KindLook& look, Evidence& e) {
-  const LeftFromBefore left = kind.rewrite.left_from_before(look.content, kind.tail_of);
+  const milliseconds longest_pause = longest_pause_of_a_save(kind.options.settle_time);
+  LeftFromBefore left;
+  if (kind.place != Place::kLocal ||
+      !ranks_saved_together(kind.report.layout, look.files, kind.all, longest_pause)) {
+    left = kind.rewrite.left_from_before(look.content, kind.tail_of);
+  }
   e.doubt = left.doubt;
   if (e.doubt.empty()) {
-    e.doubt = doubt_by_order(kind.report.layout, kind.state.kind, look.files, kind.all,
-                             longest_pause_of_a_save(kind.options.settle_time));
+    e.doubt =
+        doubt_by_order(kind.report.layout, kind.state.kind, look.files, kind.all, longest_pause);
   }
   e.rewrite_done = ends_the_save(kind.report.layout, look.content, kind.all,
                                  /*weights_alone=*/e.replaced == Replaced::kAll);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace evalcar::watch {
@@ -46,17 +47,23 @@ std::string doubt_of_place(Layout layout, WeightsKind kind, const std::string& p
   return doubt;
 }
 
-/// When the rank of one of lmms-engine's files wrote its last one.
-std::int64_t end_of_rank(const WatchedFile& file, const FilesSeen& all) {
+/// When the rank of one of lmms-engine's files wrote its last one, of those that count.
+template <typename Counts>
+std::int64_t end_of_rank(const WatchedFile& file, const FilesSeen& all, const Counts& counts) {
   const std::string name = base_name(file.relative);
   const std::string rank = name.substr(std::min(name.find("_world_size_"), name.size()));
   std::int64_t end = file.identity.mtime_ns;
   for (const std::string state : {"optimizer", "extra_state", "dataloader_state"}) {
     const FileInfo* info = find_in(all, join_path(state, state + rank));
-    if (info != nullptr) end = std::max(end, info->mtime_ns);
+    if (info != nullptr && counts(*info)) end = std::max(end, info->mtime_ns);
   }
   return end;
 }
+
+bool counts_always(const FileInfo&) { return true; }
+
+/// A copy that keeps times sets them, and the kernel notes when.
+bool has_own_time(const FileInfo& info) { return info.mtime_ns == info.ctime_ns; }
 
 /// A rank had ended more than `longest` before the weights of another one did.
 std::string doubt_of_pauses(const std::vector<WatchedFile>& files, const FilesSeen& all,
@@ -66,7 +73,7 @@ std::string doubt_of_pauses(const std::vector<WatchedFile>& files, const FilesSe
   std::int64_t first_ns = 0;
   for (const WatchedFile& file : files) {
     if (!holds_weights(file.relative)) continue;
-    const std::int64_t end_ns = end_of_rank(file, all);
+    const std::int64_t end_ns = end_of_rank(file, all, counts_always);
     if (first == nullptr || end_ns < first_ns) first = &file, first_ns = end_ns;
     if (last == nullptr || file.identity.mtime_ns > last->identity.mtime_ns) last = &file;
   }
@@ -95,6 +102,28 @@ bool ends_the_save(Layout layout, const KnownContent& content, const FilesSeen& 
   return std::ranges::none_of(content.files, [&](const state::FileIdentity& file) {
     return file.mtime_ns > *end && (!weights_alone || holds_weights(file.path));
   });
+}
+
+/// A rank was at work from its weights to the last file that it wrote behind them. That one is of
+/// its last save, or of one that was killed later on; and so are the weights, if they are older:
+/// each save writes them first. Where all have a moment in common, it is the same save.
+bool ranks_saved_together(Layout layout, const std::vector<WatchedFile>& files,
+                          const FilesSeen& all, milliseconds longest_pause) {
+  if (layout != Layout::kLmmsEngineFsdp2) return false;
+  constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t first_weights_ns = kNever;
+  std::int64_t last_weights_ns = 0;
+  std::int64_t first_end_ns = kNever;
+  for (const WatchedFile& file : files) {
+    if (!holds_weights(file.relative)) continue;
+    first_weights_ns = std::min(first_weights_ns, file.identity.mtime_ns);
+    last_weights_ns = std::max(last_weights_ns, file.identity.mtime_ns);
+    first_end_ns = std::min(first_end_ns, end_of_rank(file, all, has_own_time));
+  }
+  if (first_end_ns == kNever) return false;
+  // Times of files are those of the kernel's last tick: equal ones have no order.
+  return last_weights_ns < first_end_ns &&
+         std::chrono::nanoseconds(last_weights_ns - first_weights_ns) <= longest_pause;
 }
 
 std::string doubt_by_order(Layout layout, WeightsKind kind, const std::vector<WatchedFile>& files,

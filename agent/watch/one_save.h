@@ -23,6 +23,13 @@ std::chrono::milliseconds longest_pause_of_a_save(std::chrono::milliseconds sett
 bool ends_the_save(checkpoint::Layout layout, const KnownContent& content, const FilesSeen& all,
                    bool weights_alone);
 
+/// The weights are certainly of one save, whatever was seen before: lmms-engine's ranks all wait
+/// before each save and behind it, so that two which were at work at the same moment were in the
+/// same one. Only where times are of one clock. False where files were copied with their times, or
+/// weights lie further apart than `longest_pause`: then who wrote them kept another order.
+bool ranks_saved_together(checkpoint::Layout layout, const std::vector<WatchedFile>& files,
+                          const FilesSeen& all, std::chrono::milliseconds longest_pause);
+
 /// Why whole weights may be of two saves, by the order in which their trainer writes and by the
 /// pauses between their files; "" if nothing says so. A doubt and no proof: copying keeps no order,
 /// and a rank may be slow. `files`: of the weights; `all`: of the folder, two levels deep.

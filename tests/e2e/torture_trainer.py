@@ -50,7 +50,6 @@ class Spec:
     pause: float = 0.02  # the longest of a writer, in each file
     late: float = 0.0  # part of the saves whose files appear late and out of order
     again: float = 0.0  # part of the saves that are written once more in place
-    rest: float = 1.2  # seconds at least before that: more than a quarter of the settle time of 4 s
     half: float = 0.0  # part of the saves that are left half done
     life: list = dataclasses.field(default_factory=list)  # shortest and longest time until the trainer is killed; empty: never
     away: float = 0.0  # how long it takes to come back
@@ -542,9 +541,7 @@ def train_on(spec, life):
         save_once(spec, number, dice, half=half, late=dice.random() < spec.late)
         prune(spec, 5 * (number + 1))
         if not half and dice.random() < spec.again:
-            # A save in place within a quarter of the settle time behind the first one may be taken for two that are mixed: it rests then,
-            # and retention may be faster (agent/watch/DESIGN.md).
-            time.sleep(spec.rest + dice.uniform(0, spec.interval))
+            time.sleep(dice.uniform(0, spec.interval))
             save_once(spec, number, dice, twin=dice.random() < 0.5)
         time.sleep(max(0.0, spec.interval - (time.monotonic() - begun)))
     note(spec.ledger, "end")

@@ -18,6 +18,7 @@ FileInfo written_at(double second, std::uint64_t bytes = 10, std::uint64_t inode
   info.inode = inode;
   info.size_bytes = bytes;
   info.mtime_ns = static_cast<std::int64_t>(second * static_cast<double>(kSecond));
+  info.ctime_ns = info.mtime_ns;
   return info;
 }
 
@@ -72,6 +73,37 @@ TEST_CASE("files of one save in their trainer's order raise no doubt") {
   CHECK(doubt_of_fsdp2(WeightsKind::kRegular, fsdp2()).empty());
   // Rank 0 wrote the configuration before rank 1 was done with its EMA.
   CHECK(doubt_of_fsdp2(WeightsKind::kEma, fsdp2()).empty());
+}
+
+TEST_CASE("ranks that were at work at the same moment saved the same, one that had ended did not") {
+  const auto together = [](const FilesSeen& all, Layout layout = Layout::kLmmsEngineFsdp2) {
+    std::vector<WatchedFile> files;
+    for (const auto& [path, info] : all) {
+      if (path.starts_with("pytorch_model_fsdp_0/")) files.push_back({path, info});
+    }
+    return ranks_saved_together(layout, files, all, seconds(5));
+  };
+  FilesSeen all = {{"pytorch_model_fsdp_0/model_world_size_2_rank_0.pt", written_at(1)},
+                   {"pytorch_model_fsdp_0/model_world_size_2_rank_1.pt", written_at(2)},
+                   {"optimizer/optimizer_world_size_2_rank_0.pt", written_at(3)}};
+  CHECK_FALSE(together(all));  // when rank 1 ended is not known
+  all["dataloader_state/dataloader_state_world_size_2_rank_1.pt"] = written_at(4);
+  CHECK(together(all));
+  CHECK_FALSE(together(all, Layout::kHuggingFace));
+
+  FileInfo copied = written_at(3);
+  copied.ctime_ns += kSecond;
+  all["optimizer/optimizer_world_size_2_rank_0.pt"] = copied;  // its time was set
+  CHECK_FALSE(together(all));
+  all["optimizer/optimizer_world_size_2_rank_0.pt"] = written_at(3);
+  all["pytorch_model_fsdp_0/model_world_size_2_rank_0.pt"] = written_at(-3.1);  // long before
+  CHECK_FALSE(together(all));
+  all["pytorch_model_fsdp_0/model_world_size_2_rank_0.pt"] = written_at(1);
+  CHECK(together(all));
+  all["optimizer/optimizer_world_size_2_rank_0.pt"] = written_at(2);  // in the same tick: unclear
+  CHECK_FALSE(together(all));
+  all["optimizer/optimizer_world_size_2_rank_0.pt"] = written_at(0.5);  // of a save before
+  CHECK_FALSE(together(all));
 }
 
 TEST_CASE("EMA that is older than its rank's regular weights was left by another save") {

@@ -107,7 +107,7 @@ void Supervisor::rest() {
 
 void Supervisor::stop() {
   if (evaluator_->running()) {
-    if (!doomed_) log::info("the evaluator is ended", log::Event("evaluator_ended"));
+    if (!dismissed_) log::info("the evaluator is ended", log::Event("evaluator_ended"));
     evaluator_->send(protocol::Bye{});
     evaluator_->kill();
     (void)evaluator_->poll();

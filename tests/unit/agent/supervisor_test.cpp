@@ -6,6 +6,7 @@
 
 #include "tests/unit/agent/fake_evaluator.h"
 #include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/heard.h"
 
 using namespace evalcar;
 using namespace evalcar::supervise;
@@ -415,6 +416,32 @@ TEST_CASE("who is killed for silence or for nonsense leaves its last words") {
   garbage.script.last_words = "reading shard 2";
   garbage.reach_evaluating();
   CHECK(failure_of(garbage.say(Garbage{"x"})).message.find("reading shard 2") != std::string::npos);
+}
+
+TEST_CASE("the end of an evaluator is one event, also if it was killed before the agent stops") {
+  Bench bench;
+  bench.reach_evaluating();
+  const test::Heard heard;
+  const auto ends = [&heard] {
+    const std::string text = heard.text();
+    std::size_t found = 0;
+    for (auto at = text.find("=evaluator_ended"); at != std::string::npos;
+         at = text.find("=evaluator_ended", at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  (void)bench.say(Garbage{"x"});
+  bench.script.lingers = true;
+  CHECK(ends() == 0);
+
+  bench.supervisor.stop();
+  CHECK(ends() == 1);
+  bench.supervisor.stop();
+  bench.script.lingers = false;
+  bench.script.pending = {Exited{"signal 9 (Killed)", {}, 9}};
+  (void)bench.supervisor.step();
+  CHECK(ends() == 1);
 }
 
 TEST_CASE("after a fault of the device nothing that the process says counts") {

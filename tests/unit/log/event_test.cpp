@@ -1,37 +1,14 @@
 #include "agent/log/event.h"
 
-#include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <sstream>
+
+#include "tests/unit/support/heard.h"
 
 using namespace evalcar;
+using evalcar::test::Heard;
 using log::Event;
-
-namespace {
-
-/// What the log says meanwhile, one "level text" a line.
-class Heard {
- public:
-  Heard() : before_(spdlog::default_logger()) {
-    auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(text_);
-    auto logger = std::make_shared<spdlog::logger>("heard", sink);
-    logger->set_pattern("%l %v");
-    spdlog::set_default_logger(std::move(logger));
-  }
-  ~Heard() { spdlog::set_default_logger(before_); }
-  Heard(const Heard&) = delete;
-  Heard& operator=(const Heard&) = delete;
-
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
-};
-
-}  // namespace
 
 TEST_CASE("an event is its name and its fields in the order in which they were added") {
   Event event("evaluated");

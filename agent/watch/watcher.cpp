@@ -116,16 +116,26 @@ bool Watcher::rests(std::int64_t step, MonotonicTime since) const {
          last_poll_ - folder->second.changed_at() >= options_.settle_time;
 }
 
+/// On a local disk all of a look is this thread's own work, or waiting for a processor or the disk:
+/// others that keep both busy are no reason to look seldom. What a file server is asked costs time
+/// there, and another thread's.
+milliseconds Watcher::pause_after(std::chrono::nanoseconds took,
+                                  std::chrono::nanoseconds worked) const {
+  const bool local = file_system_.has_value() && file_system_->local;
+  const auto pause = local ? std::max(kPauseOverLook * worked, took) : kPauseOverLook * took;
+  return std::clamp(std::chrono::ceil<milliseconds>(pause), options_.shortest_pause,
+                    std::max(options_.shortest_pause, kLongestPause));
+}
+
 std::vector<Sighting> Watcher::step() {
   std::vector<Sighting> out;
   take_hints();
   if (!sweep_.has_value() && !look_due()) return out;
   const MonotonicTime now = clock_.monotonic_now();
+  const auto worked = clock_.thread_time();
   if (!sweep_.has_value()) begin_sweep(now, out);
   if (trouble_.empty()) look_at_folders(*sweep_, now + options_.longest_step, out);
-  const auto took = std::chrono::ceil<milliseconds>(clock_.monotonic_now() - now);
-  pause_ = std::clamp(kPauseOverLook * took, options_.shortest_pause,
-                      std::max(options_.shortest_pause, kLongestPause));
+  pause_ = pause_after(clock_.monotonic_now() - now, clock_.thread_time() - worked);
   if (trouble_.empty() && !sweep_->ended) return out;
   sweep_.reset();
   looked_ = true;

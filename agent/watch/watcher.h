@@ -92,6 +92,8 @@ class Watcher {
 
   void take_hints();
   bool look_due() const;
+  std::chrono::milliseconds pause_after(std::chrono::nanoseconds took,
+                                        std::chrono::nanoseconds worked) const;
   void begin_sweep(MonotonicTime now, std::vector<Sighting>& out);
   void look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sighting>& out);
   bool wants_look(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder);

@@ -12,6 +12,12 @@ WallTime SystemClock::wall_now() const {
 
 MonotonicTime SystemClock::monotonic_now() const { return std::chrono::steady_clock::now(); }
 
+std::chrono::nanoseconds SystemClock::thread_time() const {
+  std::timespec used{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);  // fails for no thread of ours
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
 std::string format_utc(WallTime time) {
   const auto micros = time.time_since_epoch();
   const auto whole = std::chrono::floor<std::chrono::seconds>(micros);

@@ -19,6 +19,8 @@ class Clock {
   virtual WallTime wall_now() const = 0;
   /// For every time-out, age and duration; never jumps.
   virtual MonotonicTime monotonic_now() const = 0;
+  /// How long the calling thread has had a processor: differences alone mean something.
+  virtual std::chrono::nanoseconds thread_time() const = 0;
 };
 
 /// The machine's clocks.
@@ -26,6 +28,7 @@ class SystemClock final : public Clock {
  public:
   WallTime wall_now() const override;
   MonotonicTime monotonic_now() const override;
+  std::chrono::nanoseconds thread_time() const override;
 };
 
 /// "2026-11-21T09:00:05.123456Z": UTC, microseconds, whatever the locale and zone of the machine.

@@ -329,6 +329,27 @@ TEST_CASE("a storm of hints causes at most one look in the shortest pause") {
   CHECK(bench.files.count("list") <= 1);
 }
 
+TEST_CASE(
+    "a look that waited for a processor is followed by the next one soon, a dear one is not") {
+  for (const bool preempted : {true, false}) {
+    Bench bench;
+    bench.files.mount("/out", 8, 0xef53);
+    const auto slowly = [&](const FileSystem& files, const std::string& dir) {
+      const std::chrono::milliseconds took(300);
+      preempted ? bench.clock.preempt(took) : bench.clock.advance(took);
+      return inspect(files, dir);
+    };
+    Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"}, slowly);
+    bench.put_checkpoint("checkpoint-5");
+    (void)watcher.step();
+    bench.notifier.hints.folders.insert("/out");
+    (void)watcher.step();
+
+    // After 0.3 s it looked again at once; else 2 s, the longest pause, began with the look.
+    CHECK(watcher.until_due() == std::chrono::milliseconds(preempted ? 50 : 1700));
+  }
+}
+
 TEST_CASE("looking creates, changes and keeps nothing") {
   Bench bench;
   bench.put_checkpoint("checkpoint-5");

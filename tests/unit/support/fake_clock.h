@@ -19,8 +19,18 @@ class FakeClock final : public Clock {
     const std::scoped_lock lock(mutex_);
     return monotonic_;
   }
-  /// Both clocks go on.
+  std::chrono::nanoseconds thread_time() const override {
+    const std::scoped_lock lock(mutex_);
+    return thread_;
+  }
+  /// All clocks go on: whoever asks was at work.
   void advance(std::chrono::nanoseconds by) {
+    preempt(by);
+    const std::scoped_lock lock(mutex_);
+    thread_ += by;
+  }
+  /// Time goes on while others have the processor.
+  void preempt(std::chrono::nanoseconds by) {
     const std::scoped_lock lock(mutex_);
     wall_ += std::chrono::duration_cast<std::chrono::microseconds>(by);
     monotonic_ += by;
@@ -35,6 +45,7 @@ class FakeClock final : public Clock {
   mutable std::mutex mutex_;
   WallTime wall_{std::chrono::seconds{1795251600}};
   MonotonicTime monotonic_{std::chrono::seconds{1000}};
+  std::chrono::nanoseconds thread_{0};
 };
 
 }  // namespace evalcar::test

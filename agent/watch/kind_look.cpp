@@ -77,6 +77,18 @@ void look_for_a_delete(const KindInFolder& kind, KindLook& look) {
   e.reason = why;
 }
 
+/// EMA that somebody has begun to write has started at this step, though its folder is empty or
+/// gone by now: a delete takes the files before the folders.
+void look_for_ema_that_went(const KindInFolder& kind, Evidence& e) {
+  const bool is_there = e.completeness == checkpoint::Completeness::kComplete ||
+                        e.completeness == checkpoint::Completeness::kIncomplete;
+  const std::string folder = checkpoint::LayoutOptions().ema_shard_folder;
+  if (is_there || kind.state.kind != checkpoint::WeightsKind::kEma) return;
+  if (!kind.before.fingerprint.empty() || !kind.rewrite.saw_weights_in(folder)) return;
+  e.completeness = checkpoint::Completeness::kIncomplete;
+  e.reason = folder + " held weights, and they are gone; the checkpoint is being deleted";
+}
+
 /// Where times are a server's, or its client's memory of them, a short rest tells nothing; and
 /// shards of DCP's safetensors writer do not tell how many there will be.
 bool is_like_all_others(const KindInFolder& kind, const KindLook& look) {
@@ -104,6 +116,7 @@ KindLook look_at_kind(const KindInFolder& kind) {
   e.layout = kind.report.layout;
   e.completeness = kind.state.completeness;
   e.reason = kind.state.reason;
+  look_for_ema_that_went(kind, e);
   look.files = identify(kind, e);
   look.content = content_of(look.files);
 

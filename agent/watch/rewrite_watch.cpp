@@ -85,6 +85,10 @@ state::UnfinishedFolder RewriteWatch::memory() const {
   return memory;
 }
 
+bool RewriteWatch::saw_weights_in(const std::string& folder) const {
+  return last_.lower_bound(folder + "/") != last_.lower_bound(folder + "0");  // '0' follows '/'
+}
+
 bool RewriteWatch::note_tails(const TailOf& tail_of) {
   int read = 0;
   bool changed = false;

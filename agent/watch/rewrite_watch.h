@@ -64,6 +64,8 @@ class RewriteWatch {
   }
   /// These weights are complete as they are: no save adds to one of them.
   void complete(const KnownContent& weights);
+  /// Weights lay in this folder of the checkpoint, now or at an earlier look.
+  bool saw_weights_in(const std::string& folder) const;
   LeftFromBefore left_from_before(const KnownContent& content, const TailOf& tail_of) const;
 
  private:

@@ -315,6 +315,45 @@ TEST_CASE("an empty EMA folder waits for the writer, and EMA that comes later is
   CHECK(seen[0].verdict == Verdict::kComplete);
 }
 
+TEST_CASE(
+    "EMA of which a delete has taken the files waits for the end, and has not failed to start") {
+  const bool folder_too = GENERATE(false, true);
+  const std::string ema = "pytorch_ema_model_fsdp_0";
+  Bench bench;
+  const auto inspect_ema = [&](const FileSystem& files, const std::string& dir) {
+    auto report = inspect(files, dir);
+    KindState& state = report->kinds[1];
+    const bool held = files.info(dir + "/" + ema + "/rank_0.pt").has_value();
+    const bool folder = files.info(dir + "/" + ema).has_value();
+    state.completeness = held     ? Completeness::kIncomplete
+                         : folder ? Completeness::kPending
+                                  : Completeness::kAbsent;
+    state.reason = "rank_1.pt is not there";
+    return report;
+  };
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"}, inspect_ema);
+  const auto told_of_ema = [&] {
+    bench.clock.advance(seconds(1));
+    std::vector<Verdict> verdicts;
+    for (const Sighting& seen : watcher.step()) {
+      if (seen.step == 5 && seen.kind == WeightsKind::kEma) verdicts.push_back(seen.verdict);
+    }
+    return verdicts;
+  };
+  bench.put("checkpoint-5/config.json", "{}");
+  bench.put("checkpoint-5/" + ema + "/rank_0.pt");
+  CHECK(told_of_ema() == std::vector{Verdict::kWaiting});
+
+  REQUIRE(bench.files.remove_file("/out/checkpoint-5/" + ema + "/rank_0.pt").has_value());
+  if (folder_too) REQUIRE(bench.files.remove_directory("/out/checkpoint-5/" + ema).has_value());
+  bench.put_checkpoint("checkpoint-6");  // a newer one is complete
+  watcher.rescan();
+  CHECK(told_of_ema() == std::vector{Verdict::kWaiting});
+  REQUIRE(remove_tree(bench.files, "/out/checkpoint-5").has_value());
+  watcher.rescan();
+  CHECK(told_of_ema() == std::vector{Verdict::kGone});
+}
+
 TEST_CASE("a storm of hints causes at most one look in the shortest pause") {
   Bench bench;
   bench.put_checkpoint("checkpoint-5");

@@ -22,6 +22,7 @@ Finding check_configuration(const DoctorOptions& options, const FileSystem& file
   }
   settings = config->settings;
   std::string text = options.config_file.empty() ? "defaults" : options.config_file;
+  for (const std::string& note : config->unit_notes) text += "; " + note;
   for (const std::string& warning : config->warnings) text += "; " + warning;
   return {"configuration", config->warnings.empty() ? Level::kOk : Level::kWarning, text};
 }

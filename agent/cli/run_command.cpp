@@ -73,6 +73,9 @@ Result<config::Config> load_settings(const RunOptions& options, const FileSystem
     EVALCAR_ASSIGN_OR_RETURN(config, with_run_config(options, files, std::move(config)));
   }
   for (const std::string& warning : config.warnings) spdlog::warn("{}", warning);
+  if (!agent_service::is_process_of_unit()) {
+    for (const std::string& note : config.unit_notes) spdlog::warn("{}", note);
+  }
   return config;
 }
 

@@ -203,9 +203,9 @@ class Loader {
       fail(message + ": this version cannot do that yet; leave it out (" +
            std::string(key.initial) + ")");
     } else if (key.effect == Effect::kOfUnit) {
-      config_.warnings.push_back(message +
-                                 " has no effect but through the unit's drop-in, which "
-                                 "`evalcar init --systemd` writes");
+      config_.unit_notes.push_back(message +
+                                   " has no effect but through the unit's drop-in, which "
+                                   "`evalcar init --systemd` writes");
     } else {
       config_.warnings.push_back(message + " has no effect in this version");
     }

@@ -37,6 +37,8 @@ struct Config {
   Settings settings;
   std::vector<Entry> entries;  ///< in the order of keys()
   std::vector<std::string> warnings;
+  /// What is the unit's: of no effect where no unit runs this.
+  std::vector<std::string> unit_notes;
 };
 
 /// Reads `file` (empty: none) and applies `overrides` in order over it. kInvalidArgument lists

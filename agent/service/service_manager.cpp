@@ -75,6 +75,11 @@ std::optional<std::pair<sockaddr_un, socklen_t>> address_of(const std::string& n
 
 }  // namespace
 
+bool is_process_of_unit() {
+  const char* const pid = std::getenv("SYSTEMD_EXEC_PID");  // NOLINT(concurrency-mt-unsafe)
+  return pid != nullptr && pid == std::to_string(::getpid());
+}
+
 ManagerAddress take_manager_address() {
   ManagerAddress address;
   address.socket = take_variable("NOTIFY_SOCKET");

@@ -27,6 +27,10 @@ struct ManagerAddress {
 /// removed: none of our children speaks for us. Before any thread is started.
 ManagerAddress take_manager_address();
 
+/// systemd started this very process, of the system or of a user: its unit's settings are in force.
+/// False under systemd before version 248, which does not say so.
+bool is_process_of_unit();
+
 /// Not thread-safe. No call waits longer than 0.1 s. What cannot be told is told again with the
 /// next call, if it is a change of state; trouble is logged once.
 class ServiceManager {

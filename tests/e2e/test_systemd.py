@@ -59,6 +59,17 @@ def test_the_drop_in_carries_the_limits_of_the_configuration_and_none_by_default
     assert {"CPUWeight=20", "IOWeight=30", "MemoryHigh=infinity", f"MemoryMax={64 << 30}"} <= set(service)
 
 
+@pytest.mark.parametrize("of_a_unit", [False, True])
+def test_limits_have_no_effect_outside_of_a_unit_and_only_there_that_is_said(bin_dir, tmp_path, of_a_unit):
+    config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', evaluate__tasks='["docvqa_val"]', limits__cpu_weight=20)
+    pid = "$$" if of_a_unit else "1"  # as a child of a unit's process inherits it
+    command = f'SYSTEMD_EXEC_PID={pid} exec "{bin_dir}/evalcar" run --once --config "{config}"'
+
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ("limits.cpu_weight = 20 has no effect but" in done.stderr) != of_a_unit, done.stderr
+
+
 def test_the_drop_in_names_every_place_that_the_agent_writes_to(bin_dir, tmp_path):
     (tmp_path / "out").mkdir()
     config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', watch__snapshot_dir=f'"{tmp_path}/snapshots"',

@@ -128,8 +128,9 @@ TEST_CASE("what this version cannot do is refused or warned about, never quietly
 
   const auto config = load_text("[limits]\nmemory_max = \"8GiB\"\n");
   REQUIRE(config.has_value());
-  REQUIRE(config->warnings.size() == 1);
-  CHECK(contains(config->warnings[0], "no effect but through the unit's drop-in"));
+  CHECK(config->warnings.empty());
+  REQUIRE(config->unit_notes.size() == 1);
+  CHECK(contains(config->unit_notes[0], "no effect but through the unit's drop-in"));
 }
 
 TEST_CASE("the unit's limits are a weight or a size, or what the unit has") {

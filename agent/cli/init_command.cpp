@@ -34,13 +34,14 @@ int write_configuration(const InitOptions& options, FileSystem& files, std::ostr
   return kExitDone;
 }
 
-Result<DropIn> drop_in_of(const InitOptions& options, const FileSystem& files) {
+Result<DropIn> drop_in_of(const InitOptions& options, const FileSystem& files, std::ostream& err) {
   if (options.config_file.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--systemd needs the unit's configuration: --config /etc/evalcar/NAME.toml");
   }
   EVALCAR_ASSIGN_OR_RETURN(auto config,
                            config::load(files, options.config_file, options.overrides));
+  for (const std::string& warning : config.warnings) err << "evalcar init: " << warning << '\n';
   const config::Settings& s = config.settings;
   std::vector<std::string> paths = s.watch.output_dir;
   paths.insert(paths.end(), {s.publish.dir, s.store.path, s.server.unix_socket});
@@ -55,7 +56,7 @@ Result<DropIn> drop_in_of(const InitOptions& options, const FileSystem& files) {
 
 int write_drop_in(const InitOptions& options, FileSystem& files, std::ostream& out,
                   std::ostream& err) {
-  const auto drop_in = drop_in_of(options, files);
+  const auto drop_in = drop_in_of(options, files, err);
   if (!drop_in.has_value()) {
     err << "evalcar init: " << drop_in.error().message << '\n';
     return kExitUsage;

@@ -12,6 +12,7 @@ namespace evalcar::config {
 namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 1U << 20U;
+constexpr int kWeightOfOthers = 100;  // systemd.resource-control(5): where nothing is set
 
 std::string literal_of(const Value& value) {
   std::ostringstream out;
@@ -196,6 +197,22 @@ class Loader {
           "told the score of a part makes way");
     }
   }
+  /// `init` once wrote these as defaults, when they had no effect yet.
+  void check_loosened(const Key& key, const std::string& message) {
+    const LimitSettings& limits = config_.settings.limits;
+    const bool of_cpu = key.name == "limits.cpu_weight";
+    const bool of_disk = key.name == "limits.io_weight";
+    const auto weight = of_cpu ? limits.cpu_weight : of_disk ? limits.io_weight : std::nullopt;
+    std::string effect;
+    if (weight.value_or(0) >= kWeightOfOthers) {
+      effect = " gives the service as much as the trainer, which has " +
+               std::to_string(kWeightOfOthers) + " where nobody set it";
+    } else if (key.name == "limits.memory_max" && limits.memory_max == "infinity") {
+      effect = " lets the service take the trainer's memory";
+    }
+    if (effect.empty()) return;
+    config_.warnings.push_back(message + effect + "; leave the line out for what the unit has");
+  }
   void note_effect(const Key& key, const std::string& literal, const std::string& source) {
     if (key.effect == Effect::kActive || literal == literal_of(parse_literal(key.initial))) return;
     const std::string message = source + ": " + std::string(key.name) + " = " + literal;
@@ -206,6 +223,7 @@ class Loader {
       config_.unit_notes.push_back(message +
                                    " has no effect but through the unit's drop-in, which "
                                    "`evalcar init --systemd` writes");
+      check_loosened(key, message);
     } else {
       config_.warnings.push_back(message + " has no effect in this version");
     }

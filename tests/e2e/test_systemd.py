@@ -59,6 +59,17 @@ def test_the_drop_in_carries_the_limits_of_the_configuration_and_none_by_default
     assert {"CPUWeight=20", "IOWeight=30", "MemoryHigh=infinity", f"MemoryMax={64 << 30}"} <= set(service)
 
 
+def test_a_weight_that_an_older_version_wrote_is_named_when_it_goes_into_the_drop_in(bin_dir, tmp_path):
+    (tmp_path / "out").mkdir()
+    config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', limits__cpu_weight=100, limits__io_weight=20)
+
+    done = init(bin_dir, "--systemd", "--config", config)
+
+    assert done.returncode == 0 and "CPUWeight=100\n" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert f"{config}:2: limits.cpu_weight = 100" in line and "leave the line out" in line
+
+
 @pytest.mark.parametrize("of_a_unit", [False, True])
 def test_limits_have_no_effect_outside_of_a_unit_and_only_there_that_is_said(bin_dir, tmp_path, of_a_unit):
     config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', evaluate__tasks='["docvqa_val"]', limits__cpu_weight=20)

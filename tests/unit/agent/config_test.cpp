@@ -133,6 +133,20 @@ TEST_CASE("what this version cannot do is refused or warned about, never quietly
   CHECK(contains(config->unit_notes[0], "no effect but through the unit's drop-in"));
 }
 
+TEST_CASE("limits that put the service beside the trainer are warned about, with their lines") {
+  CHECK(load_text("[limits]\ncpu_weight = 99\nio_weight = 50\nmemory_max = \"9TiB\"\n")
+            ->warnings.empty());
+
+  const auto as_once_written =
+      load_text("[limits]\ncpu_weight = 100\nio_weight = 100\nmemory_max = \"unlimited\"\n");
+  REQUIRE(as_once_written.has_value());
+  REQUIRE(as_once_written->warnings.size() == 3);
+  CHECK(contains(as_once_written->warnings[0],
+                 "evalcar.toml:2: limits.cpu_weight = 100 gives the service as much"));
+  CHECK(contains(as_once_written->warnings[1], "limits.io_weight = 100"));
+  CHECK(contains(as_once_written->warnings[2], "evalcar.toml:4: limits.memory_max"));
+}
+
 TEST_CASE("the unit's limits are a weight or a size, or what the unit has") {
   const auto none = load_text("");
   REQUIRE(none.has_value());

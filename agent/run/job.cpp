@@ -24,13 +24,6 @@ std::string new_job_id(const state::Evaluation& row) {
          std::to_string(++jobs);
 }
 
-/// Hashing reads what loading reads.
-milliseconds rehash_limit(const config::LimitSettings& limits) {
-  const auto loading = limits.stage_timeouts.find("loading");
-  return loading == limits.stage_timeouts.end() ? milliseconds(std::chrono::hours(1))
-                                                : milliseconds(loading->second);
-}
-
 }  // namespace
 
 Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supervisor& supervisor,
@@ -41,10 +34,9 @@ Job::Job(const Surroundings& around, OutputDirectory& directory, supervise::Supe
       supervisor_(supervisor),
       row_(std::move(row)),
       lease_(std::move(lease)),
-      base_model_(settings.evaluate.base_model),
       answers_(around.clock),
       interims_(directory, interim_told),
-      rehash_limit_(rehash_limit(settings.limits)),
+      lease_check_(around, settings, row_.kind),
       progress_at_(around.clock.monotonic_now()) {}
 
 Result<std::unique_ptr<Job>> Job::begin(const Surroundings& around, OutputDirectory& directory,
@@ -250,7 +242,7 @@ Status Job::step() {
 
 Status Job::tell_interims() {
   return interims_.tell({.row = row_, .sha256 = weights_sha256_, .lease = lease_, .rehash = [this] {
-                           return start_rehash();
+                           return lease_check_.start_rehash(lease_);
                          }});
 }
 
@@ -279,54 +271,16 @@ Status Job::finish_failed() {
 
 Status Job::finish() {
   interims_.leave_judging_to_result();
-  if (!recorded_ && !lease_judged_) EVALCAR_RETURN_IF_ERROR(judge_lease());
-  if (rehash_.has_value()) EVALCAR_RETURN_IF_ERROR(check_rehash());
-  if (failure_.has_value()) return finish_failed();
-  if (rehash_.has_value()) return {};  // not ready
-  return record_and_publish();
-}
-
-/// The files must be the ones that were leased: else whatever was measured is thrown away.
-Status Job::judge_lease() {
-  std::string which;
-  switch (directory_.stage().check(lease_, &which)) {
-    case stage::Integrity::kUnchanged:
-      break;
-    case stage::Integrity::kOnlyCtime: {
-      EVALCAR_ASSIGN_OR_RETURN(rehash_, start_rehash());
-      break;
+  if (!recorded_) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto why_not,
+                             lease_check_.judge(directory_.stage(), lease_, weights_sha256_));
+    if (!why_not.has_value()) return {};  // not ready
+    if (!why_not->empty()) {
+      fail({"unavailable", "verifying", *why_not, true});
+      return finish_failed();
     }
-    case stage::Integrity::kUnknown:
-      // The next turn asks again; where the whole directory is silent for long, it lets go.
-      return make_error(ErrorCode::kUnavailable, "the files that were measured: " + which);
-    case stage::Integrity::kChanged:
-    case stage::Integrity::kVanished:
-      fail(
-          {"unavailable", "verifying", which + ": changed while it was measured; discarded", true});
-      break;
   }
-  lease_judged_ = true;
-  return {};
-}
-
-Result<Rehash> Job::start_rehash() const {
-  return Rehash::start(around_.self_command, {lease_.dir, row_.kind, base_model_}, around_.clock,
-                       rehash_limit_);
-}
-
-Status Job::check_rehash() {
-  const auto hash = rehash_->poll();
-  if (!hash.has_value()) return {};
-  rehash_.reset();
-  if (!hash->has_value()) {
-    fail({"unavailable", "verifying", hash->error().message, true});
-  } else if (**hash != weights_sha256_) {
-    fail({"unavailable", "verifying",
-          "the weights hash to " + (**hash).substr(0, 12) + "…, but " +
-              weights_sha256_.substr(0, 12) + "… were measured: rewritten meanwhile; discarded",
-          true});
-  }
-  return {};
+  return record_and_publish();
 }
 
 Status Job::record_and_publish() {
@@ -385,16 +339,16 @@ void Job::abandon() {
 
 const std::optional<report::WorkDone>& Job::work() const {
   static const std::optional<report::WorkDone> kNoWork;
-  return rehash_.has_value() ? kNoWork : pace_.work();
+  return lease_check_.hashing() ? kNoWork : pace_.work();
 }
 
 std::string Job::progress(bool with_bar) const {
-  if (rehash_.has_value()) return "hashing again";
+  if (lease_check_.hashing()) return "hashing again";
   return work().has_value() ? report::work_text(*work(), with_bar) : "loading";
 }
 
 void Job::add_descriptors(std::vector<pollfd>& descriptors) const {
-  if (rehash_.has_value()) rehash_->add_descriptors(descriptors);
+  lease_check_.add_descriptors(descriptors);
   interims_.add_descriptors(descriptors);
 }
 

@@ -12,8 +12,8 @@
 #include "agent/report/pace.h"
 #include "agent/run/fresh_answers.h"
 #include "agent/run/interim_scores.h"
+#include "agent/run/lease_check.h"
 #include "agent/run/output_directory.h"
-#include "agent/run/rehash.h"
 #include "agent/supervise/supervisor.h"
 
 namespace evalcar::run {
@@ -56,7 +56,7 @@ class Job {
   /// "evaluating docvqa_val 120/5349, 31/s, 2 min 48 s left": for people.
   std::string progress(bool with_bar) const;
   void add_descriptors(std::vector<pollfd>& descriptors) const;
-  bool hashing() const { return rehash_.has_value() || interims_.hashing(); }
+  bool hashing() const { return lease_check_.hashing() || interims_.hashing(); }
   /// When answers that came are to be written; absent: there are none.
   std::optional<MonotonicTime> flush_due() const;
 
@@ -74,9 +74,6 @@ class Job {
   Status finish();
   void excuse_if_rewritten(supervise::JobFailed& failure) const;
   Status finish_failed();
-  Status judge_lease();
-  Result<Rehash> start_rehash() const;
-  Status check_rehash();
   Status record_and_publish();
   void fail(supervise::JobFailed failure);
 
@@ -85,7 +82,6 @@ class Job {
   supervise::Supervisor& supervisor_;
   state::Evaluation row_;
   stage::Lease lease_;
-  std::string base_model_;
   FreshAnswers answers_;
   std::optional<protocol::Progress> progress_;
   bool progress_written_ = true;
@@ -101,9 +97,7 @@ class Job {
   std::string evaluator_;  ///< identity_of_program()
   bool missed_data_ = false;
   bool in_part_ = false;  ///< the result lacks tasks: its lease is kept for them
-  std::optional<Rehash> rehash_;
-  std::chrono::milliseconds rehash_limit_;
-  bool lease_judged_ = false;
+  LeaseCheck lease_check_;
   bool recorded_ = false;
   bool done_ = false;
   MonotonicTime progress_at_{};

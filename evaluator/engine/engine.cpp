@@ -20,7 +20,6 @@
 #include "evaluator/engine/prefetch.h"
 #include "evaluator/engine/requests.h"
 #include "evaluator/engine/run_errors.h"
-#include "evaluator/engine/run_plan.h"
 #include "evaluator/engine/width.h"
 #include "evaluator/kernels/row_kernels.h"
 #include "evaluator/models/registry.h"
@@ -173,7 +172,7 @@ class TorchEngine final : public Engine {
     const auto wanted = [&](std::size_t i) { return !events.wanted || events.wanted(i); };
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (stop.stop_requested()) return cancelled_run();
-      if (!wanted(i) || !has_a_place(requests[i])) continue;
+      if (!wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
       // Where rounding decides too much for drafts, company does, too: packs are the same whatever
       // this process has measured before.
@@ -184,9 +183,8 @@ class TorchEngine final : public Engine {
         fits = check_fits(request->plan, limits);
       }
       // No fault of the request's: the whole run waits until others leave it room.
-      if (!fits && request && is_device_busy(fits) && !requests[i].answered) return fits;
+      if (!fits && request && is_device_busy(fits)) return fits;
       if (!fits) {
-        if (requests[i].answered) continue;
         if (options_.rank == 0) events.answered(i, std::move(fits).error());  // every rank sees it
         continue;
       }
@@ -198,7 +196,6 @@ class TorchEngine final : public Engine {
     std::vector<bool> answered(requests.size(), false);
     RunEvents told = events;
     told.answered = [&](std::size_t i, const Result<Answer>& answer) {
-      if (requests[i].answered) return;
       answered[i] = true;
       events.answered(i, answer);
     };
@@ -224,13 +221,6 @@ class TorchEngine final : public Engine {
     return done;
   }
 
-  // Whether it is planned. What is answered changes nothing where a row that is decoded has the
-  // same bits whoever stands beside it: there the order follows from what this process has measured
-  // before, and an interrupted attempt had another.
-  bool has_a_place(const Request& request) const {
-    return !request.answered || request.scoring.has_value() || draft_rows() == 0;
-  }
-
   // What is evaluated goes before what was read ahead: whether memory came back from there.
   bool gave_way() {
     constexpr std::chrono::seconds kPatience{2};
@@ -244,18 +234,41 @@ class TorchEngine final : public Engine {
     const vision::ProcessorSettings& processor;
   };
 
-  // What is generated goes first, then what is scored. `good` becomes what this rank has to answer
-  // of it, `largest` the sequences of the pack that was begun last.
+  // What is generated goes first, then what is scored: a plan of its own each. `good` becomes what
+  // this rank has to answer of it, `largest` the sequences of the pack that was begun last.
   Status run_plans(const Planned& run, std::vector<std::size_t>& good, const PlannerLimits& limits,
                    std::int64_t& largest) {
-    EVALCAR_ASSIGN_OR_RETURN(RunPlan plan,
-                             plan_requests(run.input.requests, run.input.prepared, good, limits));
-    good = std::move(plan.open);
+    const auto scores = [&](std::size_t i) { return run.input.requests[i].scoring.has_value(); };
+    std::vector<std::size_t> scored;
+    std::ranges::copy_if(good, std::back_inserter(scored), scores);
+    std::erase_if(good, scores);
+    EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> generating, plan_packs(run, good, limits));
+    EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> scoring, plan_packs(run, scored, limits));
+    good.insert(good.end(), scored.begin(), scored.end());
     EVALCAR_RETURN_IF_ERROR(run_packs<Generator>(
-        run, std::move(plan.generating),
+        run, std::move(generating),
         GeneratorOptions{reader_options(), options_.observe_logits, draft_rows()}, largest));
-    return run_packs<Scorer>(run, std::move(plan.scoring),
+    return run_packs<Scorer>(run, std::move(scoring),
                              ScorerOptions{reader_options(), options_.scored_rows}, largest);
+  }
+
+  // `chosen` becomes what of it is this rank's.
+  Result<std::vector<Pack>> plan_packs(const Planned& run, std::vector<std::size_t>& chosen,
+                                       const PlannerLimits& limits) const {
+    std::vector<PlanRequest> requests;
+    for (const std::size_t i : chosen) requests.push_back(run.input.prepared[i].plan);
+    EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(requests, limits));
+    std::vector<std::size_t> mine;
+    for (Pack& pack : packs) {
+      for (Group& group : pack.groups) {
+        for (std::size_t& request : group.requests) {
+          request = chosen[request];
+          mine.push_back(request);
+        }
+      }
+    }
+    chosen = std::move(mine);
+    return packs;
   }
 
   template <typename Runner, typename Options>

@@ -99,9 +99,6 @@ struct Request {
   /// What an earlier checkpoint answered to the very same request, or nothing. Saves time where a
   /// greedy answer is like it, and changes no token; of no use on a GPU, nor in bfloat16.
   std::vector<std::int32_t> draft = {};
-  /// An attempt that was interrupted has answered it: it is planned with the others, so that those
-  /// are computed beside the same ones as without the interruption, and its answer is not told.
-  bool answered = false;
   /// How many tokens the answer will probably have; absent: nobody knows. Decides with which others
   /// it is computed, and nothing else; not looked at where drafts are of no use, nor beside
   /// pictures.
@@ -249,13 +246,13 @@ class Engine {
   /// known names, for an attention that is not one of them; kInternal without weights.
   virtual Result<RunChoice> choose(const RunOptions& options) = 0;
 
-  /// Answers all requests but those that are answered already. `events.answered(request index,
-  /// answer)` is called on the calling thread as each is done, once for each that is wanted. What
-  /// is wrong with one request (a token that the model does not know, a picture that cannot be
-  /// read, more cache positions than there are, scores that are no numbers) is told as the Error of
-  /// that request, and the others go on. Where memory runs out the batch is halved, down to one
-  /// sequence. The returned error ends the run: kCancelled when stopped; else as
-  /// weights::torch_error() tells ("out of memory while …", "device fault while …").
+  /// Answers all requests. `events.answered(request index, answer)` is called on the calling thread
+  /// as each is done, once for each request that is wanted. What is wrong with one request (a token
+  /// that the model does not know, a picture that cannot be read, more cache positions than there
+  /// are, scores that are no numbers) is told as the Error of that request, and the others go on.
+  /// Where memory runs out the batch is halved, down to one sequence. The returned error ends the
+  /// run: kCancelled when stopped; else as weights::torch_error() tells ("out of memory while …",
+  /// "device fault while …").
   virtual Status generate(std::span<const Request> requests, const ImageSource& images,
                           const vision::ProcessorSettings& processor, const RunEvents& events,
                           std::stop_token stop) = 0;

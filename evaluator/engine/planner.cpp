@@ -183,20 +183,4 @@ Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
   return packs;
 }
 
-std::optional<std::vector<Pack>> open_packs(std::vector<Pack> packs,
-                                            const std::vector<bool>& answered,
-                                            std::int64_t most_again) {
-  std::int64_t again = 0;
-  std::erase_if(packs, [&](const Pack& pack) {
-    std::int64_t known = 0;
-    for (const Group& group : pack.groups)
-      known += std::ranges::count_if(group.requests, [&](std::size_t i) { return answered[i]; });
-    if (known == pack.sequences) return true;
-    again += known;
-    return false;
-  });
-  if (again > most_again) return std::nullopt;
-  return packs;
-}
-
 }  // namespace evalcar::engine

@@ -78,12 +78,4 @@ Status check_fits(const PlanRequest& request, const PlannerLimits& limits);
 Result<std::vector<Pack>> plan_run(std::span<const PlanRequest> requests,
                                    const PlannerLimits& limits);
 
-/// Of `packs`, planned over requests of which some are `answered` (by an attempt that was
-/// interrupted): those that are still to be computed, each of them whole, so that what is missing
-/// is computed beside the same others and has the same bits. Absent where more than `most_again`
-/// answers would be computed again: those are of another plan.
-std::optional<std::vector<Pack>> open_packs(std::vector<Pack> packs,
-                                            const std::vector<bool>& answered,
-                                            std::int64_t most_again);
-
 }  // namespace evalcar::engine

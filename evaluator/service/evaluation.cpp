@@ -100,13 +100,12 @@ class Evaluation {
     }
   }
 
-  /// A task that failed half way takes its requests with it: no time is spent on answers that
-  /// nobody will score. Those that are answered keep their place among the others.
+  /// Those that are answered; and a task that failed half way takes its requests with it: no time
+  /// is spent on answers that nobody will score.
   void drop_requests() {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < plan_.targets.size(); ++i) {
-      if (jobs_[plan_.targets[i].job].failure.has_value()) continue;
-      plan_.requests[i].answered = plan_.targets[i].answered;
+      if (plan_.targets[i].answered || jobs_[plan_.targets[i].job].failure.has_value()) continue;
       if (kept != i) {
         plan_.targets[kept] = plan_.targets[i];
         plan_.requests[kept] = std::move(plan_.requests[i]);
@@ -122,7 +121,7 @@ class Evaluation {
     if (series_.empty()) return;
     for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
       engine::Request& request = plan_.requests[i];
-      if (request.scoring.has_value() || request.answered) continue;
+      if (request.scoring.has_value()) continue;
       Target& target = plan_.targets[i];
       const TaskJob& job = jobs_[target.job];
       std::vector<Sha256Digest> pictures;
@@ -161,20 +160,18 @@ class Evaluation {
 
   Status generate() {
     done_ = 0;
-    open_ = std::ranges::count(plan_.requests, false, &engine::Request::answered);
-    events_.progress("evaluating", "", done_, open_);
+    events_.progress("evaluating", "", done_, static_cast<std::int64_t>(plan_.requests.size()));
     // One rank so far: the engine that answers here has them all.
     engine::Gathering gathering(plan_.requests.size(), /*world_size=*/1);
     std::size_t first = 0;
     for (std::size_t stage = 0; stage <= interim_at_.size(); ++stage) {
       std::size_t end = first;
       while (end < plan_.targets.size() && plan_.targets[end].stage == stage) ++end;
-      EVALCAR_RETURN_IF_ERROR(generate(first, end, gathering));
+      if (end > first) EVALCAR_RETURN_IF_ERROR(generate(first, end, gathering));
       if (stage < interim_at_.size()) EVALCAR_RETURN_IF_ERROR(tell_interim(interim_at_[stage]));
       first = end;
     }
-    return gathering.complete(
-        [this](std::size_t place) { return is_wanted(place) && !plan_.targets[place].answered; });
+    return gathering.complete([this](std::size_t place) { return is_wanted(place); });
   }
 
   /// A task that failed is not scored: its other answers would be thrown away.
@@ -184,8 +181,6 @@ class Evaluation {
 
   /// The requests of the plan from `first` to before `end`.
   Status generate(std::size_t first, std::size_t end, engine::Gathering& gathering) {
-    const std::span<const engine::Request> requests(plan_.requests.data() + first, end - first);
-    if (std::ranges::all_of(requests, &engine::Request::answered)) return {};
     engine::RunEvents events;
     Status gathered;
     events.answered = [&](std::size_t index, const Result<engine::Answer>& answer) {
@@ -199,7 +194,8 @@ class Evaluation {
       if (take_answer(job, {target.document, target.part}, answer, model_.tokenizer,
                       settings_.compat == "strict"))
         events_.answered(job.name, job.responses[target.document]);
-      events_.progress("evaluating", job.name, ++done_, open_);
+      events_.progress("evaluating", job.name, ++done_,
+                       static_cast<std::int64_t>(plan_.requests.size()));
     };
     events.wanted = [&](std::size_t index) { return is_wanted(first + index); };
     events.advanced = events_.advanced;
@@ -209,8 +205,9 @@ class Evaluation {
     events.encoded = [this](std::size_t pictures, bool reused) {
       (reused ? reused_ : encoded_) += pictures;
     };
-    EVALCAR_RETURN_IF_ERROR(
-        engine_.generate(requests, pictures_, pictures_.settings(), events, stop_));
+    const std::span<const engine::Request> requests(plan_.requests);
+    EVALCAR_RETURN_IF_ERROR(engine_.generate(requests.subspan(first, end - first), pictures_,
+                                             pictures_.settings(), events, stop_));
     return gathered;
   }
 
@@ -280,8 +277,7 @@ class Evaluation {
   std::vector<TaskJob> jobs_;
   std::vector<std::vector<Part>> parts_;  // of each job, that get an interim score
   Plan plan_;
-  std::int64_t open_ = 0;    // requests of the plan that are not answered
-  std::int64_t done_ = 0;    // of those
+  std::int64_t done_ = 0;    // requests of the plan
   std::size_t encoded_ = 0;  // pictures, by the vision tower
   std::size_t reused_ = 0;   // pictures, as it had encoded them before
 };

@@ -287,39 +287,3 @@ TEST_CASE("a rank's share does not depend on what is expected, which ranks may k
 
   CHECK(planned(*with) == planned(*without));
 }
-
-TEST_CASE("of an interrupted plan the packs that are left are computed whole") {
-  std::vector<Pack> packs;
-  for (std::size_t first = 0; first < 12; first += 4) {
-    packs.push_back({.groups = {{.shared = 0, .requests = {first, first + 1}},
-                                {.shared = 9, .requests = {first + 2, first + 3}}},
-                     .sequences = 4,
-                     .capacity = 50});
-  }
-  std::vector<bool> answered(12, false);
-  for (const std::size_t i : {0U, 1U, 2U, 3U, 4U, 7U}) answered[i] = true;
-
-  const auto left = open_packs(packs, answered, 4);
-
-  REQUIRE(left.has_value());
-  REQUIRE(left->size() == 2);
-  CHECK(planned({left->front()}) == std::vector<std::size_t>{4, 5, 6, 7});
-  CHECK(left->front().groups[1].shared == 9);
-  CHECK(left->front().capacity == 50);
-  CHECK(planned({left->back()}) == std::vector<std::size_t>{8, 9, 10, 11});
-  CHECK(open_packs(packs, std::vector<bool>(12, true), 0)->empty());
-}
-
-TEST_CASE("answers of another plan are not computed again to find their old neighbours") {
-  std::vector<Pack> packs;
-  for (std::size_t first = 0; first < 12; first += 4) {
-    packs.push_back(
-        {.groups = {{.shared = 0, .requests = {first, first + 1, first + 2, first + 3}}},
-         .sequences = 4,
-         .capacity = 50});
-  }
-  std::vector<bool> answered(12, false);
-  for (const std::size_t i : {0U, 2U, 4U, 5U, 9U}) answered[i] = true;
-  CHECK_FALSE(open_packs(packs, answered, 4).has_value());
-  CHECK(open_packs(packs, answered, 5).has_value());
-}

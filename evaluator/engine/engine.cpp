@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -14,12 +13,14 @@
 #include "evaluator/engine/encoded_pictures.h"
 #include "evaluator/engine/generator.h"
 #include "evaluator/engine/likelihood_scorer.h"
-#include "evaluator/engine/picture_batches.h"
+#include "evaluator/engine/outstanding.h"
+#include "evaluator/engine/picture_plan.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
 #include "evaluator/engine/prefetch.h"
 #include "evaluator/engine/requests.h"
 #include "evaluator/engine/run_errors.h"
+#include "evaluator/engine/run_plan.h"
 #include "evaluator/engine/width.h"
 #include "evaluator/kernels/row_kernels.h"
 #include "evaluator/models/registry.h"
@@ -164,15 +165,16 @@ class TorchEngine final : public Engine {
   Status run(std::span<const Request> requests, const ImageSource& images,
              const vision::ProcessorSettings& processor, const RunEvents& events,
              const std::stop_token& stop) {
+    Outstanding outstanding(requests, events);
+    if (!outstanding.any()) return {};
     if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
     fitting_.widen(full_width());
     PlannerLimits limits = planner_limits();
     std::vector<PreparedRequest> prepared(requests.size());
     std::vector<std::size_t> good;  // the requests that can run
-    const auto wanted = [&](std::size_t i) { return !events.wanted || events.wanted(i); };
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (stop.stop_requested()) return cancelled_run();
-      if (!wanted(i)) continue;
+      if (!outstanding.is_wanted(i)) continue;
       auto request = prepare_request(*model_, requests[i], images);
       // Where rounding decides too much for drafts, company does, too: packs are the same whatever
       // this process has measured before.
@@ -183,25 +185,25 @@ class TorchEngine final : public Engine {
         fits = check_fits(request->plan, limits);
       }
       // No fault of the request's: the whole run waits until others leave it room.
-      if (!fits && request && is_device_busy(fits)) return fits;
+      const bool waits = !fits && request && is_device_busy(fits);
+      if (waits && !requests[i].answered_before) return fits;
       if (!fits) {
-        if (options_.rank == 0) events.answered(i, std::move(fits).error());  // every rank sees it
+        if (options_.rank == 0)
+          outstanding.answer(i, std::move(fits).error());  // each rank sees it
         continue;
       }
       prepared[i] = std::move(request).value();
       good.push_back(i);
     }
     // What is wrong with one request may have made earlier ones pointless.
-    std::erase_if(good, [&](std::size_t i) { return !wanted(i); });
-    std::vector<bool> answered(requests.size(), false);
+    std::erase_if(good, [&](std::size_t i) { return !outstanding.is_wanted(i); });
     RunEvents told = events;
     told.answered = [&](std::size_t i, const Result<Answer>& answer) {
-      answered[i] = true;
-      events.answered(i, answer);
+      outstanding.answer(i, answer);
     };
     Status done;
     while (true) {
-      const Planned planned{{requests, prepared, images, told, stop}, processor};
+      const Planned planned{{requests, prepared, images, told, stop}, processor, outstanding};
       std::int64_t largest = 0;
       done = caught("generating", device_.device,
                     [&] { return run_plans(planned, good, limits, largest); });
@@ -213,7 +215,7 @@ class TorchEngine final : public Engine {
       // Everything of the failed attempt is released: what is free now is what there is.
       release_unused_memory(device_.device);
       if (!enough && events.shrunk) events.shrunk(next, done.error().message);
-      std::erase_if(good, [&](std::size_t i) { return answered[i] || !wanted(i); });
+      std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
       limits = planner_limits();
       limits.rank = 0;  // what is left is all of this rank's
       limits.world_size = 1;
@@ -232,43 +234,21 @@ class TorchEngine final : public Engine {
   struct Planned {
     RunInput input;
     const vision::ProcessorSettings& processor;
+    Outstanding& outstanding;
   };
 
-  // What is generated goes first, then what is scored: a plan of its own each. `good` becomes what
-  // this rank has to answer of it, `largest` the sequences of the pack that was begun last.
+  // `good` becomes what this rank has to answer of it, `largest` the sequences of the pack that was
+  // begun last.
   Status run_plans(const Planned& run, std::vector<std::size_t>& good, const PlannerLimits& limits,
                    std::int64_t& largest) {
-    const auto scores = [&](std::size_t i) { return run.input.requests[i].scoring.has_value(); };
-    std::vector<std::size_t> scored;
-    std::ranges::copy_if(good, std::back_inserter(scored), scores);
-    std::erase_if(good, scores);
-    EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> generating, plan_packs(run, good, limits));
-    EVALCAR_ASSIGN_OR_RETURN(std::vector<Pack> scoring, plan_packs(run, scored, limits));
-    good.insert(good.end(), scored.begin(), scored.end());
+    EVALCAR_ASSIGN_OR_RETURN(RunPlan plan,
+                             plan_requests(run.input.requests, run.input.prepared, good, limits));
+    good = plan.requests();
     EVALCAR_RETURN_IF_ERROR(run_packs<Generator>(
-        run, std::move(generating),
+        run, std::move(plan.generating),
         GeneratorOptions{reader_options(), options_.observe_logits, draft_rows()}, largest));
-    return run_packs<Scorer>(run, std::move(scoring),
+    return run_packs<Scorer>(run, std::move(plan.scoring),
                              ScorerOptions{reader_options(), options_.scored_rows}, largest);
-  }
-
-  // `chosen` becomes what of it is this rank's.
-  Result<std::vector<Pack>> plan_packs(const Planned& run, std::vector<std::size_t>& chosen,
-                                       const PlannerLimits& limits) const {
-    std::vector<PlanRequest> requests;
-    for (const std::size_t i : chosen) requests.push_back(run.input.prepared[i].plan);
-    EVALCAR_ASSIGN_OR_RETURN(auto packs, plan_run(requests, limits));
-    std::vector<std::size_t> mine;
-    for (Pack& pack : packs) {
-      for (Group& group : pack.groups) {
-        for (std::size_t& request : group.requests) {
-          request = chosen[request];
-          mine.push_back(request);
-        }
-      }
-    }
-    chosen = std::move(mine);
-    return packs;
   }
 
   template <typename Runner, typename Options>
@@ -277,15 +257,20 @@ class TorchEngine final : public Engine {
     if (packs.empty()) return {};
     const RunInput& input = run.input;
     const Sha256Digest encoder = encoder_of(run.processor);
+    const PicturePlan plan(packs, input.requests, input.images, width().patches);
     PictureQueue pictures(
         input.images, run.processor,
-        pictures_to_make(picture_order(packs, input.requests, input.images), input.images,
-                         width().patches, encoder,
-                         [&](const Sha256Digest& batch) { return encoded_.mark(batch); }),
+        plan.pictures_to_make(
+            [&](std::size_t number) { return run.outstanding.any_of(packs[number]); }, input.images,
+            encoder, [&](const Sha256Digest& batch) { return encoded_.mark(batch); }),
         picture_options(input.events));
-    Runner runner(*model_, input, {pictures, encoded_, encoder}, std::move(options));
+    Runner runner(*model_, input, {plan, pictures, encoded_, encoder}, std::move(options));
     for (std::size_t number = 0; number < packs.size(); ++number) {
       if (input.stop.stop_requested()) return cancelled_run();
+      if (!run.outstanding.any_of(packs[number])) {
+        run.outstanding.pass_over(packs[number]);
+        continue;
+      }
       largest = packs[number].sequences;
       if (options_.before_pack) options_.before_pack(largest);
       EVALCAR_RETURN_IF_ERROR(runner.run_pack(number, std::move(packs[number])));
@@ -353,12 +338,10 @@ class TorchEngine final : public Engine {
   }
 
   ReaderOptions reader_options() const {
-    const Width now = width();
     return {.attention = attention_.kind,
             .dtype = dtype_,
             .device = device_.device,
-            .prefill_tokens = now.prefill_tokens,
-            .patch_budget = now.patches};
+            .prefill_tokens = width().prefill_tokens};
   }
 
   EngineOptions options_;

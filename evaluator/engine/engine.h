@@ -103,6 +103,10 @@ struct Request {
   /// it is computed, and nothing else; not looked at where drafts are of no use, nor beside
   /// pictures.
   std::optional<std::int64_t> expected_tokens = {};
+  /// Its answer is known, from an attempt that was interrupted. It has its place in the plan as
+  /// ever, so that all others stand where they stood then; it is computed only as company of one
+  /// that has no answer yet, and not answered again.
+  bool answered_before = false;
 };
 
 /// How likely a span or a continuation is: log_softmax in float32 of each of its tokens' scores,
@@ -247,12 +251,14 @@ class Engine {
   virtual Result<RunChoice> choose(const RunOptions& options) = 0;
 
   /// Answers all requests. `events.answered(request index, answer)` is called on the calling thread
-  /// as each is done, once for each request that is wanted. What is wrong with one request (a token
-  /// that the model does not know, a picture that cannot be read, more cache positions than there
-  /// are, scores that are no numbers) is told as the Error of that request, and the others go on.
-  /// Where memory runs out the batch is halved, down to one sequence. The returned error ends the
-  /// run: kCancelled when stopped; else as weights::torch_error() tells ("out of memory while …",
-  /// "device fault while …").
+  /// as each is done, once for each request that is wanted and was not answered before. A run that
+  /// goes on after an interruption, given the same requests, gives the bits that it would have
+  /// given undisturbed, as long as memory allows the same packs. What is wrong with one request (a
+  /// token that the model does not know, a picture that cannot be read, more cache positions than
+  /// there are, scores that are no numbers) is told as the Error of that request, and the others go
+  /// on. Where memory runs out the batch is halved, down to one sequence. The returned error ends
+  /// the run: kCancelled when stopped; else as weights::torch_error() tells ("out of memory while
+  /// …", "device fault while …").
   virtual Status generate(std::span<const Request> requests, const ImageSource& images,
                           const vision::ProcessorSettings& processor, const RunEvents& events,
                           std::stop_token stop) = 0;

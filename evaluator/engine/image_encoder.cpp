@@ -3,8 +3,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 
+#include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 namespace evalcar::engine {
@@ -35,43 +35,46 @@ Result<models::ImageGrid> grid_of(const ImageSource& images, std::size_t index) 
 }
 
 ImageEncoder::ImageEncoder(const models::Model& model, const ImageSource& images,
-                           const PictureSupply& supply, at::Device device,
-                           std::int64_t patch_budget, models::OnLayer on_layer,
+                           const PictureSupply& supply, at::Device device, models::OnLayer on_layer,
                            std::function<void(std::size_t, bool)> told)
     : model_(model),
       images_(images),
       supply_(supply),
       device_(device),
-      patch_budget_(patch_budget),
       on_layer_(std::move(on_layer)),
       told_(std::move(told)) {}
 
 Result<PictureErrors> ImageEncoder::prepare(std::size_t pack, std::span<const std::size_t> indices,
                                             const std::stop_token& stop) {
-  std::unordered_set<std::uint64_t> wanted;
-  for (const std::size_t index : indices) wanted.insert(images_.key_of(index));
-  const auto forgotten = [&](const auto& entry) { return !wanted.contains(entry.first); };
-  std::erase_if(features_, forgotten);
-  std::erase_if(errors_, forgotten);
-
-  std::vector<std::size_t> missing;
-  std::unordered_set<std::uint64_t> seen;
+  Shown shown;
   for (const std::size_t index : indices) {
     const std::uint64_t key = images_.key_of(index);
-    if (!features_.contains(key) && !errors_.contains(key) && seen.insert(key).second)
-      missing.push_back(index);
+    shown.emplace(key, supply_.plan.batch_of(pack, key));
   }
-  for (const PictureBatch& batch : picture_batches(missing, images_, patch_budget_))
-    EVALCAR_RETURN_IF_ERROR(ready(pack, batch, stop));
+  // What stood in another batch has other last bits: packs between that one and this were left out.
+  std::erase_if(held_, [&](const auto& entry) {
+    const auto planned = shown.find(entry.first);
+    return planned == shown.end() || planned->second != entry.second.batch;
+  });
+  std::set<std::size_t> missing;  // in the order of the plan
+  for (const auto& [key, batch] : shown) {
+    if (!held_.contains(key)) missing.insert(batch);
+  }
+  for (const std::size_t batch : missing) EVALCAR_RETURN_IF_ERROR(ready(pack, batch, shown, stop));
   if (stop.stop_requested()) return stopped();
-  return errors_;
+  PictureErrors errors;
+  for (const auto& [key, held] : held_) {
+    if (!held.features.has_value()) errors.emplace(key, held.features.error());
+  }
+  return errors;
 }
 
-Status ImageEncoder::ready(std::size_t pack, const PictureBatch& batch,
+Status ImageEncoder::ready(std::size_t pack, std::size_t number, const Shown& shown,
                            const std::stop_token& stop) {
+  const PictureBatch& batch = supply_.plan.batches()[number];
   const auto key = batch_key(batch, images_, supply_.encoder);
   if (const at::Tensor kept = key ? supply_.encoded.find(*key) : at::Tensor(); kept.defined()) {
-    split(batch, kept.to(device_));
+    split(number, batch, shown, kept.to(device_));
     if (on_layer_) on_layer_();
     if (told_) told_(batch.size(), /*reused=*/true);
     return {};
@@ -82,7 +85,8 @@ Status ImageEncoder::ready(std::size_t pack, const PictureBatch& batch,
     if (stop.stop_requested()) return stopped();  // a pack may hold minutes of pictures
     auto rows = supply_.queue.take({pack, index}, stop);
     if (!rows) {
-      errors_.emplace(images_.key_of(index), std::move(rows).error());
+      if (const std::uint64_t picture = images_.key_of(index); shown.contains(picture))
+        held_.insert_or_assign(picture, Held{number, std::move(rows).error()});
       continue;
     }
     readable.push_back(index);
@@ -91,7 +95,7 @@ Status ImageEncoder::ready(std::size_t pack, const PictureBatch& batch,
   if (readable.empty()) return {};
   const at::Tensor features = encode(readable, patches);
   if (stop.stop_requested()) return stopped();  // what the tower left is of no use
-  split(readable, features);
+  split(number, readable, shown, features);
   // Under this key a batch is whole.
   if (key && readable.size() == batch.size()) supply_.encoded.keep(*key, features);
   if (told_) told_(readable.size(), /*reused=*/false);
@@ -107,19 +111,21 @@ at::Tensor ImageEncoder::encode(std::span<const std::size_t> batch,
   return model_.encode_images(all.to(device_), grids, on_layer_);
 }
 
-void ImageEncoder::split(std::span<const std::size_t> batch, const at::Tensor& features) {
+void ImageEncoder::split(std::size_t number, std::span<const std::size_t> batch, const Shown& shown,
+                         const at::Tensor& features) {
   std::int64_t row = 0;
   for (const std::size_t index : batch) {
     // prepare_request() asked before
     const std::int64_t tokens = *model_.image_tokens(*grid_of(images_, index));
     // A copy of its own: a view would keep the whole batch alive.
-    features_[images_.key_of(index)] = features.narrow(0, row, tokens).clone();
+    if (const std::uint64_t key = images_.key_of(index); shown.contains(key))
+      held_.insert_or_assign(key, Held{number, features.narrow(0, row, tokens).clone()});
     row += tokens;
   }
 }
 
 const at::Tensor& ImageEncoder::features(std::size_t index) const {
-  return features_.at(images_.key_of(index));
+  return *held_.at(images_.key_of(index)).features;
 }
 
 }  // namespace evalcar::engine

@@ -13,6 +13,7 @@
 #include "evaluator/engine/encoded_pictures.h"
 #include "evaluator/engine/engine.h"
 #include "evaluator/engine/picture_batches.h"
+#include "evaluator/engine/picture_plan.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/models/model.h"
 
@@ -23,6 +24,7 @@ using PictureErrors = std::unordered_map<std::uint64_t, Error>;
 
 /// Where a run's pictures come from. What it refers to outlives the run.
 struct PictureSupply {
+  const PicturePlan& plan;
   PictureQueue& queue;
   EncodedPictures& encoded;    ///< what earlier runs left
   const Sha256Digest encoder;  ///< of batch_key()
@@ -32,16 +34,16 @@ struct PictureSupply {
 /// Not thread-safe.
 class ImageEncoder {
  public:
-  /// The references must outlive the object. `patch_budget`: patches that go through the tower
-  /// together (a larger picture goes alone). `on_layer` is called after each picture, too.
+  /// The references must outlive the object. `on_layer` is called after each picture, too.
   /// `told`: RunEvents::encoded.
   ImageEncoder(const models::Model& model, const ImageSource& images, const PictureSupply& supply,
-               at::Device device, std::int64_t patch_budget, models::OnLayer on_layer,
+               at::Device device, models::OnLayer on_layer,
                std::function<void(std::size_t, bool)> told);
 
-  /// Encodes the pictures of a pack, given in ascending order, that are not there yet, and forgets
-  /// all others. Packs are asked for in their order. Returns what is wrong with those that cannot
-  /// be read. kCancelled when stopped. May throw c10::Error.
+  /// Encodes the pictures of a pack that are not there yet, each in the batch that the plan has it
+  /// in, and forgets all others. Packs are asked for in their order, which may leave some out.
+  /// Returns what is wrong with those that cannot be read. kCancelled when stopped. May throw
+  /// c10::Error.
   Result<PictureErrors> prepare(std::size_t pack, std::span<const std::size_t> indices,
                                 const std::stop_token& stop);
   /// ImageSource::key_of
@@ -50,20 +52,27 @@ class ImageEncoder {
   const at::Tensor& features(std::size_t index) const;
 
  private:
-  Status ready(std::size_t pack, const PictureBatch& batch, const std::stop_token& stop);
+  struct Held {
+    std::size_t batch = 0;  ///< of the plan
+    Result<at::Tensor> features;
+  };
+  /// Batches of the plan, by ImageSource::key_of.
+  using Shown = std::unordered_map<std::uint64_t, std::size_t>;
+
+  Status ready(std::size_t pack, std::size_t number, const Shown& shown,
+               const std::stop_token& stop);
   at::Tensor encode(std::span<const std::size_t> batch,
                     const std::vector<at::Tensor>& patches) const;
-  void split(std::span<const std::size_t> batch, const at::Tensor& features);
+  void split(std::size_t number, std::span<const std::size_t> batch, const Shown& shown,
+             const at::Tensor& features);
 
   const models::Model& model_;
   const ImageSource& images_;
   const PictureSupply supply_;
   at::Device device_;
-  std::int64_t patch_budget_;
   models::OnLayer on_layer_;
   std::function<void(std::size_t, bool)> told_;
-  std::unordered_map<std::uint64_t, at::Tensor> features_;  // by ImageSource::key_of
-  PictureErrors errors_;
+  std::unordered_map<std::uint64_t, Held> held_;  // by ImageSource::key_of
 };
 
 /// The grid that the source promises for a picture. kInvalidArgument for an index that is not

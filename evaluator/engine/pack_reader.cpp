@@ -23,8 +23,7 @@ PackReader::PackReader(const models::Model& model, RunInput input, const Picture
         if (input_.events.advanced) input_.events.advanced();
         return !input_.stop.stop_requested();
       }),
-      images_(model, input_.images, pictures, options.device, options.patch_budget, on_layer_,
-              input_.events.encoded) {}
+      images_(model, input_.images, pictures, options.device, on_layer_, input_.events.encoded) {}
 
 at::Tensor PackReader::int64_tensor(const std::vector<std::int64_t>& values) const {
   return at::tensor(at::ArrayRef<std::int64_t>(values), at::TensorOptions().dtype(at::kLong))

@@ -23,7 +23,6 @@ struct ReaderOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::Device(at::kCPU);
   std::int64_t prefill_tokens = 2048;  ///< rows computed together while prompts are read
-  std::int64_t patch_budget = 4096;
 };
 
 /// The requests of a run, with what is asked around them.

@@ -1,7 +1,8 @@
 #include "evaluator/engine/picture_batches.h"
 
 #include <array>
-#include <utility>
+
+#include "evaluator/engine/picture_queue.h"
 
 namespace evalcar::engine {
 
@@ -35,24 +36,6 @@ std::optional<Sha256Digest> batch_key(std::span<const std::size_t> batch, const 
     hash.update(std::as_bytes(std::span(grid)));
   }
   return hash.finish();
-}
-
-std::vector<PicturePlace> pictures_to_make(
-    std::span<const PicturePlace> order, const ImageSource& images, std::int64_t most_patches,
-    const Sha256Digest& encoder, const std::function<bool(const Sha256Digest&)>& is_there) {
-  std::vector<PicturePlace> to_make;
-  for (std::size_t first = 0, end = 0; first < order.size(); first = end) {
-    const std::size_t pack = order[first].pack;
-    std::vector<std::size_t> indices;
-    for (; end < order.size() && order[end].pack == pack; ++end)
-      indices.push_back(order[end].index);
-    for (const PictureBatch& batch : picture_batches(indices, images, most_patches)) {
-      const auto key = batch_key(batch, images, encoder);
-      if (key && is_there(*key)) continue;
-      for (const std::size_t index : batch) to_make.push_back({pack, index});
-    }
-  }
-  return to_make;
 }
 
 }  // namespace evalcar::engine

@@ -8,13 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "evaluator/engine/engine.h"
-#include "evaluator/engine/picture_queue.h"
 #include "store/base/hash.h"
 
 namespace evalcar::engine {
@@ -31,11 +29,5 @@ std::vector<PictureBatch> picture_batches(std::span<const std::size_t> indices,
 /// the pictures. Absent where the source does not know the content of one.
 std::optional<Sha256Digest> batch_key(std::span<const std::size_t> batch, const ImageSource& images,
                                       const Sha256Digest& encoder);
-
-/// Of what a run's packs need (picture_order()) the pictures that have to be made: those of batches
-/// whose key is not there. `is_there` is asked once for each batch that has a key.
-std::vector<PicturePlace> pictures_to_make(
-    std::span<const PicturePlace> order, const ImageSource& images, std::int64_t most_patches,
-    const Sha256Digest& encoder, const std::function<bool(const Sha256Digest&)>& is_there);
 
 }  // namespace evalcar::engine

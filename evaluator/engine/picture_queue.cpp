@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <new>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -37,27 +36,6 @@ Result<PatchRows> load_patches(const ImageSource& images,
       static_cast<std::size_t>(rows.patches * rows.elements));
   vision::write_patches(image, processor, rows.values.get());
   return rows;
-}
-
-std::vector<PicturePlace> picture_order(std::span<const Pack> packs,
-                                        std::span<const Request> requests,
-                                        const ImageSource& images) {
-  std::vector<PicturePlace> order;
-  std::set<std::uint64_t> before;  // keys of the pack before
-  for (std::size_t pack = 0; pack < packs.size(); ++pack) {
-    std::set<std::size_t> indices;
-    for (const Group& group : packs[pack].groups) {
-      for (const std::size_t request : group.requests)
-        indices.insert(requests[request].images.begin(), requests[request].images.end());
-    }
-    std::set<std::uint64_t> keys;
-    for (const std::size_t index : indices) {
-      const std::uint64_t key = images.key_of(index);
-      if (keys.insert(key).second && !before.contains(key)) order.push_back({pack, index});
-    }
-    before = std::move(keys);
-  }
-  return order;
 }
 
 PictureQueue::PictureQueue(const ImageSource& images, const vision::ProcessorSettings& processor,

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "evaluator/engine/engine.h"
-#include "evaluator/engine/planner.h"
 
 namespace evalcar::engine {
 
@@ -37,19 +36,12 @@ std::int64_t patches_of(const vision::PreparedSize& size);
 Result<PatchRows> load_patches(const ImageSource& images,
                                const vision::ProcessorSettings& processor, std::size_t index);
 
-/// A picture that a pack needs and the pack before it did not.
+/// A picture that is made for a pack.
 struct PicturePlace {
   std::size_t pack = 0;
   std::size_t index = 0;  ///< in the ImageSource
   bool operator==(const PicturePlace&) const = default;
 };
-
-/// What has to be prepared for a run, in the order in which it is asked for: pack by pack, each
-/// pack's pictures by index (the order in which a source reads its files), equal ones once. Groups
-/// name requests by their place in `requests`.
-std::vector<PicturePlace> picture_order(std::span<const Pack> packs,
-                                        std::span<const Request> requests,
-                                        const ImageSource& images);
 
 struct PictureQueueOptions {
   int threads = 0;                                 ///< 0: each is made when it is asked for

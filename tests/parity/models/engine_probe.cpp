@@ -13,7 +13,7 @@
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
-//                               "expected_tokens",
+//                               "expected_tokens", "answered_before": bool,
 //                               "spans": [[begin, end], …], "continuations": [[token, …], …]}, …]},
 //                               …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
@@ -61,6 +61,7 @@ engine::Request request_of(const json& source) {
   generation.seed = source.value("seed", std::uint64_t{0});
   request.draft = source.value("draft", std::vector<std::int32_t>{});
   if (source.contains("expected_tokens")) request.expected_tokens = source["expected_tokens"];
+  request.answered_before = source.value("answered_before", false);
   if (source.contains("spans") || source.contains("continuations")) {
     auto& scoring = request.scoring.emplace();
     for (const json& span : source.value("spans", json::array()))

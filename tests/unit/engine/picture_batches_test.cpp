@@ -1,7 +1,6 @@
 #include "evaluator/engine/picture_batches.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <set>
 #include <vector>
 
 using namespace evalcar;
@@ -80,34 +79,4 @@ TEST_CASE("a batch with a picture whose content is not known has no key") {
 
   CHECK_FALSE(batch_key(std::vector<std::size_t>{0, 1}, images, kEncoder).has_value());
   CHECK(batch_key(std::vector<std::size_t>{0, 2}, images, kEncoder).has_value());
-}
-
-TEST_CASE("of each pack's batches only those are made that are not there as a whole") {
-  Strips images({4, 4, 4, 4, 4, 4});
-  const std::vector<PicturePlace> order = {{0, 0}, {0, 1}, {0, 2}, {2, 3}, {2, 4}, {3, 5}};
-  const std::set<Sha256Digest> kept = {key_of({0, 1}, images), key_of({3}, images),
-                                       key_of({5}, images)};
-  std::vector<Sha256Digest> asked;
-  const auto is_there = [&](const Sha256Digest& batch) {
-    asked.push_back(batch);
-    return kept.contains(batch);
-  };
-
-  const auto to_make = pictures_to_make(order, images, 8, kEncoder, is_there);
-
-  // 3 is kept alone, and stands beside 4 here: its bits may be others.
-  CHECK(to_make == std::vector<PicturePlace>{{0, 2}, {2, 3}, {2, 4}});
-  CHECK(asked == std::vector<Sha256Digest>{key_of({0, 1}, images), key_of({2}, images),
-                                           key_of({3, 4}, images), key_of({5}, images)});
-}
-
-TEST_CASE("a batch without a key is made, whatever is there") {
-  Strips images({4, 4});
-  images.unknown = 1;
-  const std::vector<PicturePlace> order = {{0, 0}, {0, 1}};
-
-  const auto to_make =
-      pictures_to_make(order, images, 4, kEncoder, [](const Sha256Digest&) { return true; });
-
-  CHECK(to_make == std::vector<PicturePlace>{{0, 1}});
 }

@@ -71,22 +71,6 @@ int colour_of(const PatchRows& rows) {
 
 }  // namespace
 
-TEST_CASE("a run prepares each pack's pictures in the order of their index, equal ones once") {
-  const Colours images(300);
-  std::vector<Request> requests(5);
-  requests[0].images = {7, 3};
-  requests[1].images = {103, 5};  // 103 is the same picture as 3
-  requests[2].images = {5};
-  requests[4].images = {3};
-  const std::vector<Pack> packs = {
-      {.groups = {{0, {1}}, {0, {0}}}}, {.groups = {{0, {2, 3}}}}, {.groups = {{0, {4}}}}};
-
-  const auto order = picture_order(packs, requests, images);
-
-  // 5 is still there for pack 1; 3 was forgotten meanwhile.
-  CHECK(order == std::vector<PicturePlace>{{0, 3}, {0, 5}, {0, 7}, {2, 3}});
-}
-
 TEST_CASE("pictures come in their order and are the same, however many threads make them") {
   const int threads = GENERATE(0, 1, 4);
   const auto room = GENERATE(as<std::uint64_t>{}, 1, 3, 1000);

@@ -1,0 +1,36 @@
+#include "evaluator/engine/outstanding.h"
+
+#include <algorithm>
+
+namespace evalcar::engine {
+
+bool Outstanding::is_awaited(std::size_t request) const {
+  return !requests_[request].answered_before && is_left(request);
+}
+
+bool Outstanding::any() const {
+  for (std::size_t request = 0; request < requests_.size(); ++request) {
+    if (is_awaited(request)) return true;
+  }
+  return false;
+}
+
+bool Outstanding::any_of(const Pack& pack) const {
+  return std::ranges::any_of(pack.groups, [this](const Group& group) {
+    return std::ranges::any_of(group.requests,
+                               [this](std::size_t request) { return is_awaited(request); });
+  });
+}
+
+void Outstanding::answer(std::size_t request, const Result<Answer>& answer) {
+  done_[request] = true;
+  if (!requests_[request].answered_before) events_.answered(request, answer);
+}
+
+void Outstanding::pass_over(const Pack& pack) {
+  for (const Group& group : pack.groups) {
+    for (const std::size_t request : group.requests) done_[request] = true;
+  }
+}
+
+}  // namespace evalcar::engine

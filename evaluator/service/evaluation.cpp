@@ -96,16 +96,17 @@ class Evaluation {
         continue;
       }
       job.responses[target.document] = answer->second;
-      for (std::size_t i = first; i < end; ++i) plan_.targets[i].answered = true;
+      for (std::size_t i = first; i < end; ++i) plan_.requests[i].answered_before = true;
     }
   }
 
-  /// Those that are answered; and a task that failed half way takes its requests with it: no time
-  /// is spent on answers that nobody will score.
+  /// A task that failed half way takes its requests with it: no time is spent on answers that
+  /// nobody will score. Those that are answered stay, so that the others are computed beside them
+  /// as they would have been.
   void drop_requests() {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < plan_.targets.size(); ++i) {
-      if (plan_.targets[i].answered || jobs_[plan_.targets[i].job].failure.has_value()) continue;
+      if (jobs_[plan_.targets[i].job].failure.has_value()) continue;
       if (kept != i) {
         plan_.targets[kept] = plan_.targets[i];
         plan_.requests[kept] = std::move(plan_.requests[i]);
@@ -160,7 +161,8 @@ class Evaluation {
 
   Status generate() {
     done_ = 0;
-    events_.progress("evaluating", "", done_, static_cast<std::int64_t>(plan_.requests.size()));
+    awaited_ = std::ranges::count(plan_.requests, false, &engine::Request::answered_before);
+    events_.progress("evaluating", "", done_, awaited_);
     // One rank so far: the engine that answers here has them all.
     engine::Gathering gathering(plan_.requests.size(), /*world_size=*/1);
     std::size_t first = 0;
@@ -171,7 +173,9 @@ class Evaluation {
       if (stage < interim_at_.size()) EVALCAR_RETURN_IF_ERROR(tell_interim(interim_at_[stage]));
       first = end;
     }
-    return gathering.complete([this](std::size_t place) { return is_wanted(place); });
+    return gathering.complete([this](std::size_t place) {
+      return is_wanted(place) && !plan_.requests[place].answered_before;
+    });
   }
 
   /// A task that failed is not scored: its other answers would be thrown away.
@@ -194,8 +198,7 @@ class Evaluation {
       if (take_answer(job, {target.document, target.part}, answer, model_.tokenizer,
                       settings_.compat == "strict"))
         events_.answered(job.name, job.responses[target.document]);
-      events_.progress("evaluating", job.name, ++done_,
-                       static_cast<std::int64_t>(plan_.requests.size()));
+      events_.progress("evaluating", job.name, ++done_, awaited_);
     };
     events.wanted = [&](std::size_t index) { return is_wanted(first + index); };
     events.advanced = events_.advanced;
@@ -277,9 +280,10 @@ class Evaluation {
   std::vector<TaskJob> jobs_;
   std::vector<std::vector<Part>> parts_;  // of each job, that get an interim score
   Plan plan_;
-  std::int64_t done_ = 0;    // requests of the plan
-  std::size_t encoded_ = 0;  // pictures, by the vision tower
-  std::size_t reused_ = 0;   // pictures, as it had encoded them before
+  std::int64_t done_ = 0;     // requests of the plan …
+  std::int64_t awaited_ = 0;  // … and those that no earlier attempt answered
+  std::size_t encoded_ = 0;   // pictures, by the vision tower
+  std::size_t reused_ = 0;    // pictures, as it had encoded them before
 };
 
 }  // namespace

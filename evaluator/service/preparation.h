@@ -22,7 +22,6 @@ namespace evalcar::service {
 struct Target {
   std::size_t job = 0;
   std::size_t document = 0;    // index into TaskJob::documents
-  bool answered = false;       // by an earlier attempt
   std::size_t part = 0;        // which of the document's requests
   std::size_t stage = 0;       // after which of Evaluate::interim_at it is answered
   std::uint64_t question = 0;  // of what is generated: question_of()

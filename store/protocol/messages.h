@@ -115,8 +115,8 @@ struct Loaded {
   bool operator==(const Loaded&) const = default;
 };
 
-/// An answer that is already known from an attempt that was interrupted: the evaluator does not
-/// generate it again, if its task still has this fingerprint.
+/// An answer that is already known from an attempt that was interrupted: the evaluator
+/// takes it as it is and tells no other, if its task still has this fingerprint.
 struct Answered {
   std::string id;
   std::string task;

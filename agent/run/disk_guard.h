@@ -79,6 +79,7 @@ class DiskGuard {
   Leases& leases_;
   Pins& pins_;
   MonotonicTime guarded_at_{};
+  MonotonicTime budget_due_{};
   bool cut_ = false;
   /// Somebody wants these, an earlier slice of this shortage found.
   std::set<std::int64_t> wanted_rows_;

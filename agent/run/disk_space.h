@@ -23,6 +23,8 @@ class DiskSpace {
   std::uint64_t min_free() const;
   /// Bytes that leases may hold.
   std::uint64_t lease_budget() const;
+  /// That is less than the disk has.
+  bool has_budget() const { return limits_.lease_budget.has_value(); }
   /// Bytes that a lease may copy now.
   std::uint64_t copy_budget() const;
   /// Absent: it cannot be asked.

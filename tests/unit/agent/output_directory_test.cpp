@@ -6,10 +6,12 @@
 #include <filesystem>
 
 #include "tests/unit/agent/trainer.h"
+#include "tests/unit/support/forwarding_file_system.h"
 #include "tests/unit/support/sqlite_work.h"
 
 using namespace evalcar;
 using evalcar::test::must;
+using evalcar::testing::FakeNotifier;
 using evalcar::testing::safetensors;
 using evalcar::testing::Trainer;
 using std::chrono::seconds;
@@ -690,6 +692,81 @@ TEST_CASE("room is looked for as soon as what a lease holds was deleted, not sec
 
   CHECK(t.row(5).state == state::EvaluationState::kLost);
   CHECK(t.row(10).state == state::EvaluationState::kLeased);
+}
+
+namespace {
+
+/// Counts looks at the folder of all leases, each of which may take a while.
+class WatchedLeases final : public test::ForwardingFileSystem {
+ public:
+  WatchedLeases(FileSystem& below, test::FakeClock& clock)
+      : ForwardingFileSystem(below), clock_(clock) {}
+  Result<std::vector<DirectoryEntry>> list(const std::string& path,
+                                           std::size_t limit) const override {
+    if (path.ends_with("/leases")) {
+      ++looks;
+      clock_.advance(cost);
+    }
+    return below().list(path, limit);
+  }
+  mutable int looks = 0;
+  seconds cost{0};
+
+ private:
+  test::FakeClock& clock_;
+};
+
+struct Leased : Trainer {
+  WatchedLeases watched{files, clock};
+  run::Surroundings surroundings{watched, clock, {}, "test", {}, {}, {}};
+
+  Leased() {
+    surroundings.make_notifier = [] { return std::make_unique<FakeNotifier>(); };
+    for (const std::int64_t step : {5, 10, 15}) save(step);
+  }
+  void begin() {
+    directory.reset();
+    directory = must(run::OutputDirectory::open(surroundings, settings, "/out"));
+    for (int i = 0; i < 3; ++i) must(turn());
+    watched.looks = 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("while the trainer has its room, no lease is asked what it holds") {
+  Leased t;
+  t.settings.limits.min_free = 1000;
+  t.files.set_free_bytes(1000);
+  t.begin();
+
+  for (int i = 0; i < 10; ++i) must(t.turn(seconds(10)));
+  CHECK(t.watched.looks == 0);
+
+  t.files.set_free_bytes(999);
+  must(t.turn(seconds(10)));
+  CHECK(t.watched.looks > 0);
+}
+
+TEST_CASE("what leases hold under a budget is asked for a small part of the time") {
+  Leased t;
+  t.settings.limits.lease_budget = 1U << 30U;
+  t.begin();
+
+  for (int i = 0; i < 20; ++i) must(t.turn(seconds(1)));
+  CHECK(t.watched.looks == 4);  // every 5 s
+
+  t.watched.looks = 0;
+  t.watched.cost = seconds(1);
+  for (int i = 0; i < 60; ++i) must(t.turn(seconds(1)));
+  CHECK(t.watched.looks <= 4);
+  CHECK(t.watched.looks >= 2);
+
+  t.settings.limits.min_free = 1000;
+  t.files.set_free_bytes(999);
+  t.watched.looks = 0;
+  for (int i = 0; i < 5; ++i) must(t.turn(seconds(5)));
+  CHECK(t.watched.looks >= 5);  // the trainer's room does not wait
 }
 
 TEST_CASE("a look at what waits asks only where it stands, not for whole rows") {

@@ -57,6 +57,7 @@ void Watcher::begin(KnownContents known, UnfinishedFolders unfinished) {
   remembered_unfinished_ = std::move(unfinished);
   ++unfinished_changes_;
   sweep_.reset();
+  rest_over_at_.reset();
   scan_all_ = true;
 }
 
@@ -93,9 +94,7 @@ milliseconds Watcher::until_due() const {
   if (scan_all_ || list_again_ || !hinted_.empty() || !wants_hints()) {
     due = std::min(due, last_look_ + pause_);
   }
-  for (const auto& [step, folder] : folders_) {
-    due = std::min(due, rest_is_over(folder, last_look_).value_or(due));
-  }
+  due = std::min(due, rest_over_at_.value_or(due));
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
 }
 
@@ -138,8 +137,18 @@ std::vector<Sighting> Watcher::step() {
   pause_ = pause_after(clock_.monotonic_now() - now, clock_.thread_time() - worked);
   if (trouble_.empty() && !sweep_->ended) return out;
   sweep_.reset();
+  note_rest();
   looked_ = true;
   return out;
+}
+
+/// Asked at every turn of the loop, of thousands of folders: only a look changes it.
+void Watcher::note_rest() {
+  rest_over_at_.reset();
+  for (const auto& [step, folder] : folders_) {
+    const auto over = rest_is_over(folder, last_look_);
+    if (over.has_value()) rest_over_at_ = std::min(*over, rest_over_at_.value_or(*over));
+  }
 }
 
 void Watcher::begin_sweep(MonotonicTime now, std::vector<Sighting>& out) {

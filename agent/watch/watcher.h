@@ -114,6 +114,7 @@ class Watcher {
   /// The first moment after that at which rest alone may change a verdict; absent: none is left.
   std::optional<MonotonicTime> rest_is_over(const CheckpointFolder& folder,
                                             MonotonicTime after) const;
+  void note_rest();
 
   const FileSystem& files_;
   const Clock& clock_;
@@ -134,7 +135,8 @@ class Watcher {
   bool list_again_ = true;
   MonotonicTime last_look_{};
   MonotonicTime last_poll_{};
-  std::chrono::milliseconds pause_;  ///< before the next look that a hint asks for
+  std::optional<MonotonicTime> rest_over_at_;  ///< of all folders, as of the last look
+  std::chrono::milliseconds pause_;            ///< before the next look that a hint asks for
   std::optional<FileSystemKind> file_system_;
   /// Folders at rest are polled a few at a time, from the newest down.
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();

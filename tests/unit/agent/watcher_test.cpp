@@ -9,6 +9,7 @@
 using namespace evalcar;
 using namespace evalcar::watch;
 using namespace evalcar::testing;
+using std::chrono::milliseconds;
 
 TEST_CASE("a checkpoint that grows is told as waiting, then once as complete") {
   Bench bench;
@@ -165,6 +166,32 @@ TEST_CASE("what is complete beside rewritten weights is told again, as of their 
   CHECK(seen[1].kind == WeightsKind::kEma);
   CHECK(seen[1].verdict == Verdict::kComplete);
   CHECK_FALSE(seen[1].rewritten);
+}
+
+TEST_CASE("the watcher is due when the first of several folders has rested for its time") {
+  Bench bench;
+  Watcher watcher(bench.files, bench.clock, bench.notifier,
+                  {.output_dir = "/out", .poll_interval = seconds(600)}, inspect);
+  const auto look = [&](milliseconds after) {
+    bench.clock.advance(after);
+    return bench.regular(watcher.step());
+  };
+  const auto due = [&] {
+    bench.clock.advance(milliseconds(50));  // hints are wanted again
+    return watcher.until_due();
+  };
+  bench.put("checkpoint-5/config.json", "{}");
+  CHECK(look(seconds(1)) == Told{{5, Verdict::kWaiting}});
+  bench.put("checkpoint-10/config.json", "{}");
+  CHECK(look(seconds(19)) == Told{{10, Verdict::kWaiting}});
+
+  CHECK(due() == milliseconds(7'450));  // of step 10: a quarter of 30 s
+  CHECK(look(milliseconds(7'450)).empty());
+  CHECK(due() == milliseconds(2'450));
+  CHECK(look(milliseconds(2'450)) == Told{{5, Verdict::kTorn}});
+  CHECK(due() == milliseconds(19'950));
+  CHECK(look(milliseconds(19'950)) == Told{{10, Verdict::kTorn}});
+  CHECK(due() > seconds(500));
 }
 
 TEST_CASE("torn weights are told as torn after the settle time, and complete when finished later") {

@@ -6,11 +6,16 @@ Both wait with nothing to do for the same time, one after the other: resident me
 agent watches an output directory that already holds checkpoints, all of them done (a scripted evaluator gave their results). Then
 checkpoints are written beside it as the trainers write them, with a poll interval longer than the whole run, and the time is taken
 from their last file until the agent holds its lease. The server is told of checkpoints and does not look, so that figure has no peer.
+
+`beside_a_backlog` and `watch_old` are for test_agent_bench.py: what an evaluation costs the agent where few and where many checkpoints
+wait, and what it takes beside thousands of old ones.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
@@ -105,6 +110,60 @@ def watch_old(bin_dir, folders, span):
     print(f"idle for {span:g} s, {folders} old checkpoints in the output directory:")
     print(f"  evalcar run       {agent['rss']:7.1f} MiB resident, {agent['cpu']:.3f} % of a core (aim: 0.1 %)")
     print(f"  lmms-eval serve   {server['rss']:7.1f} MiB resident, {server['cpu']:.3f} % of a core")
+
+
+class Backlog:
+    """A sidecar beside so many checkpoints that wait, and what it takes of a processor for each that is measured."""
+
+    def __init__(self, bench, waiting):
+        import checkpoints
+
+        self.bench, self.waiting, self.spent, self.done = bench, waiting, 0.0, 0
+        bench.tell(samples=1)
+        for step in range(1, waiting + 1):
+            checkpoints.write_hugging_face(bench.run, step)
+        self.sidecar = bench.sidecar().start()
+        self.sidecar.wait_for(lambda _: self.lines() >= 3, timeout=60 + waiting, what="the first results")
+        self.pause()
+
+    def lines(self):
+        log = self.bench.run / "_evalcar" / "metrics.jsonl"
+        return log.read_bytes().count(b"\n") if log.exists() else 0
+
+    def pause(self):
+        os.kill(self.sidecar.process.pid, signal.SIGSTOP)
+
+    def measure(self, evaluations):
+        """So many more; nobody else's agent runs meanwhile."""
+        before, lines = cpu_seconds(self.sidecar.process.pid), self.lines()
+        os.kill(self.sidecar.process.pid, signal.SIGCONT)
+        self.sidecar.wait_for(lambda _: self.lines() >= lines + evaluations, timeout=60 + evaluations, what="results")
+        self.pause()
+        self.spent += cpu_seconds(self.sidecar.process.pid) - before
+        self.done += self.lines() - lines
+
+    def milliseconds(self):
+        return 1000 * self.spent / self.done
+
+
+def beside_a_backlog(bin_dir, few, many, evaluations=60, rounds=3):
+    """What an evaluation takes of a processor where few and where many checkpoints wait, by turns; printed, with the ratio. The
+    scripted evaluator answers one document at once: all that is left is the agent's own work."""
+    from harness import Bench
+
+    with tempfile.TemporaryDirectory(prefix="evalcar-bench-") as name, contextlib.ExitStack() as running:
+        sides = []
+        for waiting in (few, many):
+            home = pathlib.Path(name) / str(waiting)
+            home.mkdir()
+            sides.append(Backlog(running.enter_context(Bench(bin_dir, home)), waiting))
+        for _ in range(rounds):
+            for side in sides:
+                side.measure(evaluations)
+    print(f"an evaluation of one document, {rounds} rounds of {evaluations}, the agent's own time on a processor:")
+    for side in sides:
+        print(f"  beside {side.waiting:6d} that wait {side.milliseconds():7.1f} ms")
+    print(f"  ratio {sides[1].milliseconds() / sides[0].milliseconds():.2f} at {many / few:.1f} times the backlog")
 
 
 def measure_server(scratch, span):

@@ -243,6 +243,12 @@ class TorchEngine final : public Engine {
                    std::int64_t& largest) {
     EVALCAR_ASSIGN_OR_RETURN(RunPlan plan,
                              plan_requests(run.input.requests, run.input.prepared, good, limits));
+    if (draft_rows() > 0 &&
+        run.outstanding.computed_again(plan.generating) > limits.max_sequences) {
+      leave_out_known_texts(run.input.requests, good);
+      EVALCAR_ASSIGN_OR_RETURN(plan,
+                               plan_requests(run.input.requests, run.input.prepared, good, limits));
+    }
     good = plan.requests();
     EVALCAR_RETURN_IF_ERROR(run_packs<Generator>(
         run, std::move(plan.generating),

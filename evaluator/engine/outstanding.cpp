@@ -22,6 +22,17 @@ bool Outstanding::any_of(const Pack& pack) const {
   });
 }
 
+std::int64_t Outstanding::computed_again(std::span<const Pack> packs) const {
+  std::int64_t again = 0;
+  for (const Pack& pack : packs) {
+    if (!any_of(pack)) continue;
+    for (const Group& group : pack.groups)
+      again += std::ranges::count_if(
+          group.requests, [this](std::size_t i) { return requests_[i].answered_before; });
+  }
+  return again;
+}
+
 void Outstanding::answer(std::size_t request, const Result<Answer>& answer) {
   done_[request] = true;
   if (!requests_[request].answered_before) events_.answered(request, answer);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Outstanding {
   /// Whether the answer of any request is awaited: of the run, or of a pack.
   bool any() const;
   bool any_of(const Pack& pack) const;
+  /// How many answers that are known are computed again, as company in packs that are.
+  std::int64_t computed_again(std::span<const Pack> packs) const;
   /// Whether it is neither computed nor passed over: what is planned anew where memory ran out.
   bool is_left(std::size_t request) const { return !done_[request] && is_wanted(request); }
 

@@ -43,4 +43,11 @@ Result<RunPlan> plan_requests(std::span<const Request> requests,
   return RunPlan{std::move(generating), std::move(scoring)};
 }
 
+void leave_out_known_texts(std::span<const Request> requests, std::vector<std::size_t>& chosen) {
+  std::erase_if(chosen, [&](std::size_t i) {
+    const Request& request = requests[i];
+    return request.answered_before && !request.scoring && request.images.empty();
+  });
+}
+
 }  // namespace evalcar::engine

@@ -28,4 +28,10 @@ Result<RunPlan> plan_requests(std::span<const Request> requests,
                               std::span<const PreparedRequest> prepared,
                               std::span<const std::size_t> chosen, const PlannerLimits& limits);
 
+/// Takes the texts that are generated and whose answers are known out of `chosen`. Where drafts are
+/// tried, those are ordered by lengths that an interrupted process knew and this one does not: to
+/// find each one's old company most would be computed again, and a row that is decoded there has
+/// the same bits whoever stands beside it.
+void leave_out_known_texts(std::span<const Request> requests, std::vector<std::size_t>& chosen);
+
 }  // namespace evalcar::engine

@@ -44,6 +44,19 @@ TEST_CASE("a pack is computed while one of its answers is awaited") {
   CHECK_FALSE(outstanding.any_of(kFirst));
 }
 
+TEST_CASE("what is computed again is what is known of packs that are computed") {
+  Listener listener;
+  const auto requests = requests_of({true, false, true, true});
+  Outstanding outstanding(requests, listener.events);
+  const std::vector<Pack> packs{kFirst, kSecond};
+
+  CHECK(outstanding.computed_again(packs) == 2);
+
+  outstanding.answer(1, Answer{});
+
+  CHECK(outstanding.computed_again(packs) == 0);
+}
+
 TEST_CASE("what an earlier attempt answered is not told again, not even as an error") {
   Listener listener;
   const auto requests = requests_of({true, false, true, false});

@@ -129,22 +129,25 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
   kernel_ = !decode_ && kind == AttentionKind::kSdpa && kernels::has_attention_kernel(cache.keys);
   by_slots_ =
       kind == AttentionKind::kSdpa && cache.keys.is_cpu() && cache.keys.scalar_type() == at::kFloat;
+  on_gpu_ = decode_ && kind == AttentionKind::kSdpa &&
+            kernels::has_decode_kernel(cache.keys.select(0, 0));
   sight_ = sight(0);
   windowed_sight_ = window > 0 && window < longest_ ? sight(window) : sight_;
 }
 
 CachedAttention::Sight CachedAttention::sight(std::int64_t window) const {
   Sight made;
-  if (decode_ && by_slots_) {
+  if (decode_ && (by_slots_ || on_gpu_)) {
     made.keys.emplace_back();
     for (const Segment& segment : segments_) {
       const std::int64_t end = segment.start + 1;
       made.keys.front().push_back(
           {.begin = window == 0 ? 0 : std::max<std::int64_t>(0, end - window), .end = end});
     }
+    if (on_gpu_) made.on_device = kernels::decode_sight(made.keys.front(), cache_.keys.device());
     return made;
   }
-  if (decode_) return {.masks = {decode_mask(window)}, .keys = {}};
+  if (decode_) return {.masks = {decode_mask(window)}, .keys = {}, .on_device = {}};
   for (const Segment& segment : segments_) {
     const bool within = window == 0 || segment.start + segment.length <= window;
     const std::int64_t most = within ? 0 : window;
@@ -188,6 +191,11 @@ at::Tensor CachedAttention::attend(std::int64_t layer, const at::Tensor& q, cons
   if (decode_ && by_slots_) {
     return kernels::attend_slots(q, cache_.keys.select(0, layer), cache_.values.select(0, layer),
                                  sight.keys.front())
+        .view({q.size(0), -1});
+  }
+  if (on_gpu_) {
+    return kernels::decode_attention(q, cache_.keys.select(0, layer),
+                                     cache_.values.select(0, layer), sight.on_device)
         .view({q.size(0), -1});
   }
   if (decode_) return decode(layer, q, sight.masks.front());

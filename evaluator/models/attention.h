@@ -9,12 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluator/kernels/decode_attention.h"
 #include "evaluator/kernels/seen_keys.h"
 
 namespace evalcar::models {
 
 enum class AttentionKind {
-  kSdpa,   ///< fused kernels: ours where the CPU has a tile unit, else libtorch's
+  kSdpa,   ///< fused kernels: ours where there is one, else libtorch's
   kEager,  ///< matrix products and a float32 softmax, written out: the reference
 };
 /// "sdpa", "eager": as transformers names them.
@@ -67,6 +68,7 @@ class CachedAttention {
   struct Sight {
     std::vector<at::Tensor> masks;
     std::vector<std::vector<kernels::SeenKeys>> keys;
+    kernels::DecodeSight on_device;  // where the GPU's kernel decodes
   };
   bool is_decode() const;
   Sight sight(std::int64_t window) const;
@@ -81,7 +83,8 @@ class CachedAttention {
   AttentionKind kind_;
   bool decode_ = false;
   bool kernel_ = false;        // ours, of several rows of a sequence
-  bool by_slots_ = false;      // ours, of one row of each slot
+  bool by_slots_ = false;      // ours, of one row of each slot, on the CPU
+  bool on_gpu_ = false;        // the same on a GPU
   std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
   at::Tensor slots_, places_;  // decode: (rows) int64
   Sight sight_, windowed_sight_;

@@ -1,0 +1,166 @@
+// The numbers of CUDA kernels, for the GPU and for a test on a machine that has none: storage
+// types, vectors of 16 bytes, float32's functions. C++17, for nvcc.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "evaluator/kernels/thread_block.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#endif
+
+namespace evalcar::kernels {
+
+/// How a kernel's tensors are stored; it computes in float32.
+enum class StoredType { kFloat32, kBFloat16 };
+
+/// The upper half of a float32.
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+EVALCAR_ON_BOTH float float_of_bits(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+#endif
+}
+
+EVALCAR_ON_BOTH float widen(float value) { return value; }
+EVALCAR_ON_BOTH float widen(BFloat16 value) {
+  return float_of_bits(std::uint32_t{value.bits} << 16);
+}
+
+/// Rounded to the nearest, ties to even. A NaN stays one.
+template <typename T>
+EVALCAR_ON_BOTH T narrow(float value);
+template <>
+EVALCAR_ON_BOTH float narrow<float>(float value) {
+  return value;
+}
+template <>
+EVALCAR_ON_BOTH BFloat16 narrow<BFloat16>(float value) {
+#ifdef __CUDA_ARCH__
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+#else
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (std::isnan(value)) return {0x7fc0};
+  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+#endif
+}
+
+/// What `value` is once it was stored as a T.
+template <typename T>
+EVALCAR_ON_BOTH float rounded(float value) {
+  return widen(narrow<T>(value));
+}
+
+/// Numbers in 16 bytes, which a thread loads at once.
+template <typename T>
+constexpr int kVector = static_cast<int>(16 / sizeof(T));
+
+/// Whether vectors can be loaded from there.
+inline bool is_at_boundary(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
+/// Four words at a 16-byte boundary.
+struct Words {
+  std::uint32_t at[4];
+};
+EVALCAR_ON_BOTH Words load_words(const void* from) {
+#ifdef __CUDA_ARCH__
+  const uint4 words = *static_cast<const uint4*>(from);
+  return {{words.x, words.y, words.z, words.w}};
+#else
+  Words words;
+  std::memcpy(&words, from, sizeof(words));
+  return words;
+#endif
+}
+EVALCAR_ON_BOTH void store_words(const Words& words, void* to) {
+#ifdef __CUDA_ARCH__
+  *static_cast<uint4*>(to) = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
+#else
+  std::memcpy(to, &words, sizeof(words));
+#endif
+}
+
+/// kVector<T> numbers at a 16-byte boundary.
+EVALCAR_ON_BOTH void load_vector(const float* from, float (&to)[4]) {
+  const Words words = load_words(from);
+  EVALCAR_UNROLL
+  for (int i = 0; i < 4; ++i) to[i] = float_of_bits(words.at[i]);
+}
+EVALCAR_ON_BOTH void load_vector(const BFloat16* from, float (&to)[8]) {
+  const Words words = load_words(from);
+  EVALCAR_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = float_of_bits(words.at[i] << 16);
+    to[2 * i + 1] = float_of_bits(words.at[i] & 0xffff0000U);
+  }
+}
+EVALCAR_ON_BOTH void store_vector(const float (&from)[4], float* to) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+#else
+  std::memcpy(to, from, sizeof(from));
+#endif
+}
+EVALCAR_ON_BOTH void store_vector(const float (&from)[8], BFloat16* to) {
+  Words words{};
+  EVALCAR_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t low = narrow<BFloat16>(from[2 * i]).bits;
+    const std::uint32_t high = narrow<BFloat16>(from[2 * i + 1]).bits;
+    words.at[i] = low | (high << 16);
+  }
+  store_words(words, to);
+}
+
+/// kCount numbers of a block's shared memory, at a 16-byte boundary where kCount is a multiple of
+/// 4.
+template <int kCount>
+EVALCAR_ON_BOTH void load_shared(const float* from, float (&to)[kCount]) {
+  if constexpr (kCount % 4 == 0) {
+    EVALCAR_UNROLL
+    for (int i = 0; i < kCount; i += 4) {
+      float four[4];
+      load_vector(from + i, four);
+      EVALCAR_UNROLL
+      for (int j = 0; j < 4; ++j) to[i + j] = four[j];
+    }
+  } else {
+    EVALCAR_UNROLL
+    for (int i = 0; i < kCount; ++i) to[i] = from[i];
+  }
+}
+
+/// What scores are taken off by before they become powers. Where all are -inf it is 0: each power
+/// is 0 then, and not NaN.
+EVALCAR_ON_BOTH float base_of(float largest) { return largest == -INFINITY ? 0.0F : largest; }
+
+EVALCAR_ON_BOTH float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+  return exp2f(x);
+#else
+  return std::exp2(x);
+#endif
+}
+
+EVALCAR_ON_BOTH float larger(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return fmaxf(a, b);
+#else
+  return std::fmax(a, b);
+#endif
+}
+
+}  // namespace evalcar::kernels

@@ -57,7 +57,7 @@ Result<std::shared_ptr<Connection>> open_accepted(const Clock& clock, const std:
   EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA synchronous = FULL"));
   EVALCAR_RETURN_IF_ERROR(turn_to_wal(*connection));
   // Of pages of 4 KiB: what the agent holds stays small however large the database grows.
-  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA cache_size = 512"));
+  EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA cache_size = 128"));
   EVALCAR_RETURN_IF_ERROR(migrate(*connection, version));
   EVALCAR_RETURN_IF_ERROR(connection->execute("PRAGMA foreign_keys = ON"));
   return connection;

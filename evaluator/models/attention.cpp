@@ -116,16 +116,9 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
                                  AttentionKind kind, std::int64_t window)
     : segments_(segments.begin(), segments.end()), cache_(cache), kind_(kind) {
   decode_ = is_decode();
-  std::vector<std::int64_t> slots, places;
-  for (const Segment& segment : segments_) {
+  for (const Segment& segment : segments_)
     longest_ = std::max(longest_, segment.start + segment.length);
-    slots.push_back(segment.slot);
-    places.push_back(segment.start);
-  }
-  if (decode_) {
-    slots_ = int64_tensor(slots, cache.keys.device());
-    places_ = int64_tensor(places, cache.keys.device());
-  }
+  if (decode_ || (cache.keys.is_cuda() && kind == AttentionKind::kSdpa)) locate_rows();
   kernel_ = !decode_ && kind == AttentionKind::kSdpa && kernels::has_attention_kernel(cache.keys);
   by_slots_ =
       kind == AttentionKind::kSdpa && cache.keys.is_cpu() && cache.keys.scalar_type() == at::kFloat;
@@ -133,6 +126,20 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
             kernels::has_decode_kernel(cache.keys.select(0, 0));
   sight_ = sight(0);
   windowed_sight_ = window > 0 && window < longest_ ? sight(window) : sight_;
+}
+
+// Nothing where the segments' rows do not follow one another.
+void CachedAttention::locate_rows() {
+  std::vector<std::int64_t> slots, places;
+  for (const Segment& segment : segments_) {
+    if (segment.row != static_cast<std::int64_t>(slots.size())) return;
+    for (std::int64_t i = 0; i < segment.length; ++i) {
+      slots.push_back(segment.slot);
+      places.push_back(segment.start + i);
+    }
+  }
+  slots_ = int64_tensor(slots, cache_.keys.device());
+  places_ = int64_tensor(places, cache_.keys.device());
 }
 
 CachedAttention::Sight CachedAttention::sight(std::int64_t window) const {
@@ -187,6 +194,25 @@ bool CachedAttention::is_decode() const {
 at::Tensor CachedAttention::attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v, bool windowed) const {
   write(layer, k, v);
+  return attend_written(layer, q, windowed);
+}
+
+kernels::CachePlace CachedAttention::place(std::int64_t layer) const {
+  return {slots_, places_, cache_.keys.select(0, layer), cache_.values.select(0, layer)};
+}
+
+bool CachedAttention::takes(const kernels::PackedHeads& heads) const {
+  return slots_.defined() && kind_ == AttentionKind::kSdpa &&
+         kernels::has_place_kernel(heads, place(0));
+}
+
+at::Tensor CachedAttention::attend(std::int64_t layer, const kernels::PackedHeads& heads,
+                                   bool windowed) const {
+  return attend_written(layer, kernels::place_heads(heads, place(layer)), windowed);
+}
+
+at::Tensor CachedAttention::attend_written(std::int64_t layer, const at::Tensor& q,
+                                           bool windowed) const {
   const Sight& sight = windowed ? windowed_sight_ : sight_;
   if (decode_ && by_slots_) {
     return kernels::attend_slots(q, cache_.keys.select(0, layer), cache_.values.select(0, layer),

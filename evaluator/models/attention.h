@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evaluator/kernels/decode_attention.h"
+#include "evaluator/kernels/place_heads.h"
 #include "evaluator/kernels/seen_keys.h"
 
 namespace evalcar::models {
@@ -61,6 +62,12 @@ class CachedAttention {
   at::Tensor attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v, bool windowed = false) const;
 
+  /// Whether attend() takes such rows before they are normed and turned.
+  bool takes(const kernels::PackedHeads& heads) const;
+  /// The same, which norms and turns them on the way to the cache: in one pass, where takes().
+  at::Tensor attend(std::int64_t layer, const kernels::PackedHeads& heads,
+                    bool windowed = false) const;
+
  private:
   /// What the rows see. Decode: the keys of each row, or one mask (rows, 1, 1, longest). Else for
   /// each segment, where our kernel runs, the keys of each row, and where it does not, a mask
@@ -73,7 +80,10 @@ class CachedAttention {
   bool is_decode() const;
   Sight sight(std::int64_t window) const;
   at::Tensor decode_mask(std::int64_t window) const;
+  void locate_rows();
+  kernels::CachePlace place(std::int64_t layer) const;
   void write(std::int64_t layer, const at::Tensor& k, const at::Tensor& v) const;
+  at::Tensor attend_written(std::int64_t layer, const at::Tensor& q, bool windowed) const;
   at::Tensor decode(std::int64_t layer, const at::Tensor& q, const at::Tensor& mask) const;
   at::Tensor prefill(std::int64_t layer, const at::Tensor& q, const Sight& sight) const;
   at::Tensor prefill_by_kernel(std::int64_t layer, const at::Tensor& q, const Sight& sight) const;
@@ -86,7 +96,7 @@ class CachedAttention {
   bool by_slots_ = false;      // ours, of one row of each slot, on the CPU
   bool on_gpu_ = false;        // the same on a GPU
   std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
-  at::Tensor slots_, places_;  // decode: (rows) int64
+  at::Tensor slots_, places_;  // of each row: (rows) int64; to decode, and for kernels on a GPU
   Sight sight_, windowed_sight_;
 };
 

@@ -85,6 +85,9 @@ at::Tensor Decoder::attend(const Layer& layer, std::int64_t index, const at::Ten
   const at::Tensor qkv =
       kernels::linear(x, layer.qkv)
           .view({x.size(0), config_.heads + 2 * config_.kv_heads, config_.head_dim});
+  const kernels::PackedHeads packed{qkv,      layer.q_norm, layer.k_norm, config_.rms_norm_eps,
+                                    turn.cos, turn.sin,     config_.heads};
+  if (attention.takes(packed)) return attention.attend(index, packed, layer.windowed);
   at::Tensor q = qkv.narrow(1, 0, config_.heads);                 // (N, H, D)
   at::Tensor k = qkv.narrow(1, config_.heads, config_.kv_heads);  // (N, K, D)
   const at::Tensor v = qkv.narrow(1, config_.heads + config_.kv_heads, config_.kv_heads);

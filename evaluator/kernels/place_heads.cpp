@@ -1,0 +1,124 @@
+#include "evaluator/kernels/place_heads.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_put.h>
+
+#include "evaluator/kernels/rms_norm.h"
+
+#ifdef EVALCAR_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "evaluator/kernels/place_heads_cuda.h"
+#endif
+
+namespace evalcar::kernels {
+namespace {
+
+at::Tensor normed(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (!weight.defined()) return x;
+  return rms_norm_reference(x.reshape({-1, x.size(2)}), weight, eps).view(x.sizes());
+}
+
+at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const std::int64_t half = x.size(2) / 2;
+  const at::Tensor first = x.narrow(2, 0, half), second = x.narrow(2, half, half);
+  return at::cat({first * cos - second * sin, second * cos + first * sin}, 2);
+}
+
+#ifdef EVALCAR_CUDA
+
+// On the device, of the dtype, contiguous, at a 16-byte boundary; or not there at all.
+bool is_readable(const at::Tensor& x, const at::Tensor& like) {
+  if (!x.defined()) return true;
+  return x.device() == like.device() && x.scalar_type() == like.scalar_type() &&
+         x.is_contiguous() && is_at_boundary(x.const_data_ptr());
+}
+
+// Of a cache the slots may lie apart.
+bool is_cache(const at::Tensor& x, const at::Tensor& like) {
+  return x.dim() == 4 && is_readable(x.select(0, 0), like) &&
+         x.stride(0) * x.element_size() % 16 == 0;
+}
+
+const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
+
+#endif
+
+}  // namespace
+
+#ifdef EVALCAR_CUDA
+
+bool has_place_kernel(const PackedHeads& heads, const CachePlace& place) {
+  const at::Tensor& qkv = heads.qkv;
+  const bool type = qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16;
+  if (!qkv.is_cuda() || !type || qkv.dim() != 3 || qkv.size(2) % 2 != 0) return false;
+  for (const at::Tensor& x : {qkv, heads.q_norm, heads.k_norm, heads.cos, heads.sin}) {
+    if (!is_readable(x, qkv)) return false;
+  }
+  return is_cache(place.keys, qkv) && is_cache(place.values, qkv) &&
+         place.keys.strides() == place.values.strides() && place.slots.is_contiguous() &&
+         place.places.is_contiguous() && qkv.size(2) / 2 * qkv.element_size() % 16 == 0 &&
+         at::cuda::getDeviceProperties(qkv.get_device())->major >= 8;
+}
+
+at::Tensor place_heads(const PackedHeads& heads, const CachePlace& place) {
+  const at::Tensor& qkv = heads.qkv;
+  const std::int64_t rows = qkv.size(0), dim = qkv.size(2), kv_heads = place.keys.size(2);
+  TORCH_CHECK(has_place_kernel(heads, place) && qkv.size(1) == heads.heads + 2 * kv_heads &&
+                  place.keys.size(3) == dim && heads.cos.numel() == rows * dim / 2 &&
+                  heads.sin.numel() == rows * dim / 2 && place.slots.numel() == rows &&
+                  place.places.numel() == rows,
+              "place_heads: rows and cache do not belong together");
+  const c10::cuda::CUDAGuard guard(qkv.device());  // a launch goes to the current device
+  const at::Tensor q = at::empty({rows, heads.heads, dim}, qkv.options());
+  const PlaceLaunch launch{
+      .type = qkv.scalar_type() == at::kFloat ? StoredType::kFloat32 : StoredType::kBFloat16,
+      .qkv = qkv.const_data_ptr(),
+      .q_norm = data_or_null(heads.q_norm),
+      .k_norm = data_or_null(heads.k_norm),
+      .eps = static_cast<float>(heads.eps),
+      .cos = heads.cos.const_data_ptr(),
+      .sin = heads.sin.const_data_ptr(),
+      .slots = place.slots.const_data_ptr<std::int64_t>(),
+      .places = place.places.const_data_ptr<std::int64_t>(),
+      .rows = rows,
+      .heads = heads.heads,
+      .kv_heads = kv_heads,
+      .half = dim / 2,
+      .q = q.mutable_data_ptr(),
+      .keys = place.keys.mutable_data_ptr(),
+      .values = place.values.mutable_data_ptr(),
+      .slot_stride = place.keys.stride(0),
+      .position_stride = place.keys.stride(1),
+      .head_stride = place.keys.stride(2)};
+  C10_CUDA_CHECK(launch_place_heads(launch, at::cuda::getCurrentCUDAStream(qkv.get_device())));
+  return q;
+}
+
+#else
+
+bool has_place_kernel(const PackedHeads&, const CachePlace&) { return false; }
+
+at::Tensor place_heads(const PackedHeads&, const CachePlace&) {
+  TORCH_CHECK(false, "place_heads: built without CUDA");
+}
+
+#endif
+
+at::Tensor place_heads_reference(const PackedHeads& heads, const CachePlace& place) {
+  const std::int64_t kv_heads = place.keys.size(2);
+  const at::Tensor q = heads.qkv.narrow(1, 0, heads.heads);
+  const at::Tensor k = heads.qkv.narrow(1, heads.heads, kv_heads);
+  const at::Tensor v = heads.qkv.narrow(1, heads.heads + kv_heads, kv_heads);
+  at::Tensor keys = place.keys, values = place.values;
+  keys.index_put_({place.slots, place.places},
+                  turned(normed(k, heads.k_norm, heads.eps), heads.cos, heads.sin));
+  values.index_put_({place.slots, place.places}, v);
+  return turned(normed(q, heads.q_norm, heads.eps), heads.cos, heads.sin);
+}
+
+}  // namespace evalcar::kernels

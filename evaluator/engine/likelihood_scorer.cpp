@@ -1,9 +1,5 @@
 #include "evaluator/engine/likelihood_scorer.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/argmax.h>
-#include <ATen/ops/log_softmax.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -14,10 +10,7 @@ namespace evalcar::engine {
 namespace {
 
 constexpr std::int64_t kScoreElements = std::int64_t{1} << 24;  // float32: 64 MiB
-
-std::int64_t rows_at_once(std::int64_t asked, std::int64_t vocab) {
-  return asked > 0 ? asked : std::max<std::int64_t>(1, kScoreElements / vocab);
-}
+constexpr std::int64_t kRowsInBlocks = 2048;  // so many elements in 8192 tokens of each
 
 }  // namespace
 
@@ -25,7 +18,7 @@ Scorer::Scorer(const models::Model& model, RunInput input, const PictureSupply& 
                const ScorerOptions& options)
     : model_(model),
       input_(std::move(input)),
-      scored_rows_(rows_at_once(options.scored_rows, model.info().vocab)),
+      scored_rows_(options.scored_rows),
       reader_(model, input_, pictures, options.reading) {}
 
 Status Scorer::run_pack(std::size_t number, Pack pack) {
@@ -63,11 +56,19 @@ std::vector<Reading> Scorer::readings_of(const Pack& pack) {
   return readings;
 }
 
+// Where the vocabulary goes in blocks, many rows read each block of the head once.
+std::int64_t Scorer::rows_at_once(const at::Tensor& hidden) const {
+  if (scored_rows_ > 0) return scored_rows_;
+  if (kernels::has_token_kernel(hidden)) return kRowsInBlocks;
+  return std::max<std::int64_t>(1, kScoreElements / model_.info().vocab);
+}
+
 Status Scorer::score_rows(const at::Tensor& hidden, std::span<const ReadRow> rows) {
   const auto all = static_cast<std::int64_t>(rows.size());
-  for (std::int64_t first = 0; first < all; first += scored_rows_) {
+  const std::int64_t at_once = rows_at_once(hidden);
+  for (std::int64_t first = 0; first < all; first += at_once) {
     if (input_.stop.stop_requested()) return cancelled_run();
-    const std::int64_t count = std::min(scored_rows_, all - first);
+    const std::int64_t count = std::min(at_once, all - first);
     score_chunk(hidden.narrow(0, first, count),
                 rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
     if (input_.events.advanced) input_.events.advanced();
@@ -82,9 +83,8 @@ void Scorer::score_chunk(const at::Tensor& hidden, std::span<const ReadRow> rows
     std::size_t slot = 0;
     ScoredToken token;
   };
-  const std::int64_t vocab = model_.info().vocab;
   std::vector<Scored> scored;
-  std::vector<std::int64_t> places;  // in (rows, vocab), flat
+  std::vector<std::int64_t> asked_rows, asked_tokens;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto slot = static_cast<std::size_t>(rows[r].slot);
     Sequence& sequence = sequences_[slot];
@@ -92,13 +92,14 @@ void Scorer::score_chunk(const at::Tensor& hidden, std::span<const ReadRow> rows
       const ScoredToken& token = sequence.tokens[sequence.next];
       if (token.row != rows[r].place) break;
       scored.push_back({static_cast<std::int64_t>(r), slot, token});
-      places.push_back(static_cast<std::int64_t>(r) * vocab + token.token);
+      asked_rows.push_back(static_cast<std::int64_t>(r));
+      asked_tokens.push_back(token.token);
     }
   }
-  const at::Tensor scores = model_.logits(hidden).to(at::kFloat);  // (rows, vocab)
-  const at::Tensor best = at::argmax(scores, 1).cpu();             // (rows) int64
-  const at::Tensor log_likelihoods =
-      at::log_softmax(scores, 1).view({-1}).index_select(0, reader_.int64_tensor(places)).cpu();
+  const kernels::TokenScores scores =
+      model_.score(hidden, {reader_.int64_tensor(asked_rows), reader_.int64_tensor(asked_tokens)});
+  const at::Tensor best = scores.best.tokens.cpu();                 // (rows) int64
+  const at::Tensor log_likelihoods = scores.log_likelihoods.cpu();  // (asked) float32
   const auto* const best_of = best.const_data_ptr<std::int64_t>();
   const auto* const values = log_likelihoods.const_data_ptr<float>();
   for (std::size_t i = 0; i < scored.size(); ++i) {

@@ -22,7 +22,9 @@ namespace evalcar::engine {
 
 struct ScorerOptions {
   ReaderOptions reading;
-  std::int64_t scored_rows = 0;  ///< rows over the vocabulary at once; 0: as fit into 64 MiB
+  /// Rows over the vocabulary at once; 0: as fit into 64 MiB, or more where the vocabulary goes in
+  /// blocks.
+  std::int64_t scored_rows = 0;
 };
 
 /// One run over one model. References must outlive it. May throw c10::Error. Not thread-safe.
@@ -45,6 +47,7 @@ class Scorer {
     Answer answer;
   };
   std::vector<Reading> readings_of(const Pack& pack);
+  std::int64_t rows_at_once(const at::Tensor& hidden) const;
   Status score_rows(const at::Tensor& hidden, std::span<const ReadRow> rows);
   void score_chunk(const at::Tensor& hidden, std::span<const ReadRow> rows);
   void answer(const Sequence& sequence) const;

@@ -2,12 +2,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/aminmax.h>
-#include <ATen/ops/argmax.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/gather.h>
 #include <ATen/ops/index_fill.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -16,6 +14,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "evaluator/kernels/token_scores.h"
 
 namespace evalcar::engine {
 namespace {
@@ -113,12 +113,11 @@ at::Tensor Sampler::effective(const at::Tensor& scores, std::span<const std::int
   const bool any_penalty = std::ranges::any_of(slots, [&](std::int64_t slot) {
     return penalises(rows_[static_cast<std::size_t>(slot)].settings);
   });
-  const at::Tensor floats = scores.to(at::kFloat);
-  return any_penalty ? penalised(floats, slots) : floats;
+  return any_penalty ? penalised(scores.to(at::kFloat), slots) : scores;
 }
 
 std::vector<bool> Sampler::are_clear(const at::Tensor& raw, std::span<const std::int64_t> slots) {
-  const at::Tensor scores = effective(raw, slots);
+  const at::Tensor scores = effective(raw, slots).to(at::kFloat);
   const auto [least, best] = at::aminmax(scores, 1, /*keepdim=*/true);  // (k, 1) each
   const at::Tensor near = best - at::maximum(least.abs(), best.abs()) * kClearMargin;
   const at::Tensor rivals = (scores >= near).sum(1).cpu();  // the best itself is one; NaN is none
@@ -133,9 +132,9 @@ std::vector<std::int32_t> Sampler::next(const at::Tensor& raw,
   const at::Tensor scores = effective(raw, slots);
   // The largest score is NaN where any is, and shows an infinite one. One copy to the host: an
   // index below 2^24 is exact as float.
-  const at::Tensor best = scores.argmax(1, /*keepdim=*/true);                          // (k, 1)
-  const at::Tensor chosen = at::cat({best.to(at::kFloat), scores.gather(1, best)}, 1)  // (k, 2)
-                                .cpu();
+  const kernels::BestTokens best = kernels::best_tokens(scores);
+  const at::Tensor chosen =
+      at::stack({best.tokens.to(at::kFloat), best.scores}, 1).cpu();  // (k, 2)
   const float* const values = chosen.const_data_ptr<float>();
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -146,7 +145,8 @@ std::vector<std::int32_t> Sampler::next(const at::Tensor& raw,
     }
     auto token = static_cast<std::int32_t>(values[2 * i]);
     if (row.settings.temperature > 0) {
-      const at::Tensor host = scores.select(0, static_cast<std::int64_t>(i)).cpu().contiguous();
+      const at::Tensor host =
+          scores.select(0, static_cast<std::int64_t>(i)).to(at::kFloat).cpu().contiguous();
       token = draw_token({host.const_data_ptr<float>(), static_cast<std::size_t>(vocab_)},
                          row.settings, uniform_of(row.settings.seed, row.stream, row.step));
     }

@@ -43,7 +43,7 @@ class Sampler {
     std::uint64_t stream = 0;
     std::uint64_t step = 0;
   };
-  /// As the requests ask for it, in float32.
+  /// As the requests ask for it; in float32 where a penalty counts.
   at::Tensor effective(const at::Tensor& scores, std::span<const std::int64_t> slots);
   at::Tensor penalised(const at::Tensor& scores, std::span<const std::int64_t> slots);
   void ensure_seen();

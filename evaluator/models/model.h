@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "evaluator/kernels/token_scores.h"
 #include "evaluator/models/attention.h"
 #include "evaluator/models/positions.h"
 #include "evaluator/weights/arena.h"
@@ -77,6 +78,9 @@ class Model {
                              const OnLayer& on_layer) const = 0;
   /// hidden: (k, hidden) of forward(). Returns (k, vocab), in the model's dtype.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+  /// What is asked of those logits, which are not all in memory at once where a kernel reads them.
+  virtual kernels::TokenScores score(const at::Tensor& hidden,
+                                     const kernels::AskedTokens& asked) const = 0;
 };
 
 }  // namespace evalcar::models

@@ -66,6 +66,10 @@ class QwenVlModel final : public Model {
     return text_->forward(batch, attention, on_layer);
   }
   at::Tensor logits(const at::Tensor& hidden) const override { return text_->logits(hidden); }
+  kernels::TokenScores score(const at::Tensor& hidden,
+                             const kernels::AskedTokens& asked) const override {
+    return text_->score(hidden, asked);
+  }
 
  private:
   Config config_;

@@ -111,4 +111,9 @@ at::Tensor Decoder::logits(const at::Tensor& hidden) const {
   return kernels::linear(norm(hidden, norm_), head_);  // (k, V)
 }
 
+kernels::TokenScores Decoder::score(const at::Tensor& hidden,
+                                    const kernels::AskedTokens& asked) const {
+  return kernels::score_tokens(norm(hidden, norm_), head_, asked);
+}
+
 }  // namespace evalcar::models::decoder

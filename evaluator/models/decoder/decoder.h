@@ -23,6 +23,7 @@ class Decoder {
   at::Tensor forward(const TextBatch& batch, const CachedAttention& attention,
                      const OnLayer& on_layer) const;
   at::Tensor logits(const at::Tensor& hidden) const;
+  kernels::TokenScores score(const at::Tensor& hidden, const kernels::AskedTokens& asked) const;
 
  private:
   /// A bias or norm that the family does not have is an undefined tensor.

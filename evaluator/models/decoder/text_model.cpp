@@ -44,6 +44,10 @@ class TextModel final : public Model {
     return decoder_->forward(batch, attention, on_layer);
   }
   at::Tensor logits(const at::Tensor& hidden) const override { return decoder_->logits(hidden); }
+  kernels::TokenScores score(const at::Tensor& hidden,
+                             const kernels::AskedTokens& asked) const override {
+    return decoder_->score(hidden, asked);
+  }
 
  private:
   Error no_pictures() const {

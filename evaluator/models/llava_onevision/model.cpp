@@ -75,6 +75,10 @@ class LlavaOnevision final : public Model {
     return text_->forward(batch, attention, on_layer);
   }
   at::Tensor logits(const at::Tensor& hidden) const override { return text_->logits(hidden); }
+  kernels::TokenScores score(const at::Tensor& hidden,
+                             const kernels::AskedTokens& asked) const override {
+    return text_->score(hidden, asked);
+  }
 
  private:
   /// How the model takes a picture that was cut into grid.t squares. The processor's files and the

@@ -3,14 +3,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/silu.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/row_kernels.h"
+#include "evaluator/kernels/swiglu.h"
 #include "evaluator/kernels/tile_product.h"
 #include "evaluator/kernels/tile_unit.h"
 
@@ -173,11 +172,6 @@ at::Tensor linear_by_rows(const at::Tensor& x, const LinearWeights& weights) {
   return y;
 }
 
-at::Tensor gated(const at::Tensor& both) {
-  const std::int64_t width = both.size(1) / 2;
-  return at::silu(both.narrow(1, 0, width)).mul_(both.narrow(1, width, width));
-}
-
 }  // namespace
 
 at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights) {
@@ -186,7 +180,7 @@ at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights) {
 }
 
 at::Tensor gated_linear_reference(const at::Tensor& x, const LinearWeights& weights) {
-  return gated(linear_reference(x, weights));
+  return swiglu_reference(linear_reference(x, weights));
 }
 
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
@@ -206,7 +200,7 @@ void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights
 }
 
 at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights) {
-  if (!is_for_tiles(x, weights)) return gated(linear(x, weights));
+  if (!is_for_tiles(x, weights)) return swiglu(linear(x, weights));
   at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
   multiply_tiles(x, weights, Result::kGated, y);
   return y;

@@ -1,15 +1,13 @@
-// `gpu_bench`: on a GPU, prepared inputs in float32 and bfloat16, answers a second; and the
-// rms_norm kernel beside its ATen version. Medians of alternating runs; never a timed test. Without
-// a GPU it says so and ends with 0.
+// `gpu_bench`: on a GPU, prepared inputs in float32 and bfloat16, answers a second; and the kernels
+// against the bytes that they move, beside their ATen versions. Medians of alternating runs; never
+// a timed test. Without a GPU it says so and ends with 0.
 #include <ATen/Context.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/randn.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
 
-#include "evaluator/kernels/rms_norm.h"
+#include "tests/gpu/kernel_bench.h"
 #include "tests/gpu/prepared_inputs.h"
 
 namespace {
@@ -25,27 +23,6 @@ double seconds_of(const auto& work) {
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-void bench_rms_norm() {
-  constexpr int kCalls = 200;
-  for (const std::int64_t rows : {1, 64, 4096}) {
-    const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
-    const at::Tensor x = at::randn({rows, 3584}, options);
-    const at::Tensor weight = at::randn({3584}, options);
-    const auto many = [&](const auto& norm) {
-      for (int i = 0; i < kCalls; ++i) norm(x, weight, 1e-6);
-      (void)norm(x, weight, 1e-6).sum().template item<float>();  // waits for the device
-    };
-    std::vector<double> kernel, aten;
-    for (int repeat = 0; repeat < 7; ++repeat) {
-      kernel.push_back(seconds_of([&] { many(kernels::rms_norm); }));
-      aten.push_back(seconds_of([&] { many(kernels::rms_norm_reference); }));
-    }
-    std::cout << "rms_norm, " << rows << " x 3584 bfloat16: kernel "
-              << median(kernel) / kCalls * 1e6 << " us, ATen " << median(aten) / kCalls * 1e6
-              << " us: ratio " << median(aten) / median(kernel) << "\n";
-  }
 }
 
 Status bench_engine(const testing::PreparedInputs& inputs, const std::string& device) {
@@ -87,6 +64,6 @@ int main() {
     std::cerr << "gpu_bench: " << done.error().message << "\n";
     return 1;
   }
-  if (at::hasCUDA() && bed.device != "cpu") bench_rms_norm();
+  if (at::hasCUDA() && bed.device != "cpu") testing::bench_kernels();
   return 0;
 }

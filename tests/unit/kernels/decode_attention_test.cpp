@@ -5,9 +5,12 @@
 #include <ATen/ops/all.h>
 #include <ATen/ops/any.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/randn.h>
+
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -164,6 +167,30 @@ TEST_CASE("a key or value that is no number spoils its own row of decode attenti
 
     CHECK(nan.select(0, 2).all().item<bool>());
     for (const std::int64_t row : {0, 1, 3}) CHECK_FALSE(nan.select(0, row).any().item<bool>());
+  }
+}
+
+TEST_CASE("decode attention reads nothing behind a cache that its row fills") {
+  constexpr std::size_t kPage = 4096;
+  for (const std::int64_t length : {1, 100, 129, 300}) {
+    const Slots slots = slots_of({8, 2, 64}, {{.begin = 0, .end = length}});
+    const std::int64_t sizes[] = {1, length, 2, 64};
+    const auto bytes = static_cast<std::size_t>(length * 2 * 64) * sizeof(float);
+    const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+    // A copy that ends where a page begins that may not be read.
+    const auto fenced = [&](const at::Tensor& half) {
+      void* const pages = ::mmap(nullptr, whole + kPage, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(pages != MAP_FAILED);
+      char* const end = static_cast<char*>(pages) + whole;
+      REQUIRE(::mprotect(end, kPage, PROT_NONE) == 0);
+      const at::Tensor copy = at::from_blob(
+          end - bytes, sizes, [=](void*) { ::munmap(pages, whole + kPage); }, at::kFloat);
+      copy.copy_(half.narrow(0, 0, 1).narrow(1, 0, length));
+      return copy;
+    };
+    const Slots full{slots.q, fenced(slots.keys), fenced(slots.values), slots.seen};
+    CHECK(at::equal(full.by_kernel(), slots.by_kernel()));
   }
 }
 

@@ -88,7 +88,9 @@ at::Tensor rotary_frequencies(const RotarySettings& settings, std::int64_t dim, 
 }
 
 RotaryAngles rotary_angles(const at::Tensor& angles, at::ScalarType dtype) {
-  return {angles.cos().to(dtype).unsqueeze(1), angles.sin().to(dtype).unsqueeze(1)};
+  // Positions that were gathered by axis lie axis by axis in memory, and so would these.
+  const auto rows = [dtype](const at::Tensor& x) { return x.to(dtype).contiguous().unsqueeze(1); };
+  return {rows(angles.cos()), rows(angles.sin())};
 }
 
 at::Tensor rotate(const at::Tensor& x, const RotaryAngles& angles) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sin.h>
 
@@ -48,4 +49,14 @@ TEST_CASE("a head is turned in the dtype of the angles, and stays of its own") {
 
   CHECK(y.scalar_type() == at::kBFloat16);
   CHECK(at::allclose(y.to(at::kDouble), turned(x, angles), 0.01, 0.01));
+}
+
+TEST_CASE("angles that lie axis by axis in memory become rows, which the kernels read") {
+  const at::Tensor angles = at::randn({16, 6}).t();
+
+  const RotaryAngles turn = rotary_angles(angles, at::kBFloat16);
+
+  CHECK(turn.cos.is_contiguous());
+  CHECK(turn.sin.is_contiguous());
+  CHECK(at::equal(turn.cos.squeeze(1), angles.cos().to(at::kBFloat16)));
 }

@@ -155,6 +155,14 @@ EVALCAR_ON_BOTH float power_of_two(float x) {
 #endif
 }
 
+EVALCAR_ON_BOTH float exponential(float x) {
+#ifdef __CUDA_ARCH__
+  return expf(x);
+#else
+  return std::exp(x);
+#endif
+}
+
 EVALCAR_ON_BOTH float larger(float a, float b) {
 #ifdef __CUDA_ARCH__
   return fmaxf(a, b);

@@ -53,7 +53,7 @@ bool kernel_applies(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor rms_norm_kernel(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const c10::cuda::CUDAGuard guard(x.device());  // a launch goes to the current device
   at::Tensor y = at::empty_like(x);
-  const auto type = x.scalar_type() == at::kFloat ? RmsNormType::kFloat32 : RmsNormType::kBFloat16;
+  const auto type = x.scalar_type() == at::kFloat ? StoredType::kFloat32 : StoredType::kBFloat16;
   C10_CUDA_CHECK(launch_rms_norm(
       type, x.const_data_ptr(), weight.const_data_ptr(), y.mutable_data_ptr(), x.size(0), x.size(1),
       static_cast<float>(eps), at::cuda::getCurrentCUDAStream(x.get_device())));

@@ -3,26 +3,13 @@
 // operations that this replaces read and write the row five times.
 #include "evaluator/kernels/rms_norm_cuda.h"
 
-#include <cuda_bf16.h>
+#include "evaluator/kernels/device_numbers.h"
 
 namespace evalcar::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-
-__device__ float widen(float value) { return value; }
-__device__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
-template <typename T>
-__device__ T narrow(float value);
-template <>
-__device__ float narrow<float>(float value) {
-  return value;
-}
-template <>
-__device__ __nv_bfloat16 narrow<__nv_bfloat16>(float value) {
-  return __float2bfloat16_rn(value);
-}
 
 // The sum over the block's threads, given to all of them.
 __device__ float block_sum(float value) {
@@ -55,18 +42,18 @@ __global__ void rms_norm_kernel(const T* x, const T* weight, T* y, std::int64_t 
 
 }  // namespace
 
-cudaError_t launch_rms_norm(RmsNormType type, const void* x, const void* weight, void* y,
+cudaError_t launch_rms_norm(StoredType type, const void* x, const void* weight, void* y,
                             std::int64_t rows, std::int64_t width, float eps, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(rows));
-  if (type == RmsNormType::kFloat32) {
+  if (type == StoredType::kFloat32) {
     rms_norm_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const float*>(x),
                                                    static_cast<const float*>(weight),
                                                    static_cast<float*>(y), width, eps);
   } else {
-    rms_norm_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(x),
-                                                   static_cast<const __nv_bfloat16*>(weight),
-                                                   static_cast<__nv_bfloat16*>(y), width, eps);
+    rms_norm_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const BFloat16*>(x),
+                                                   static_cast<const BFloat16*>(weight),
+                                                   static_cast<BFloat16*>(y), width, eps);
   }
   return cudaGetLastError();
 }

@@ -5,13 +5,13 @@
 
 #include <cstdint>
 
-namespace evalcar::kernels {
+#include "evaluator/kernels/device_numbers.h"
 
-enum class RmsNormType { kFloat32, kBFloat16 };
+namespace evalcar::kernels {
 
 /// y = weight · cast(x / sqrt(mean(x²) + eps)) for contiguous rows, on device pointers; returns at
 /// once. x, y: (rows, width); weight: (width). Compute capability 8.0 or newer.
-cudaError_t launch_rms_norm(RmsNormType type, const void* x, const void* weight, void* y,
+cudaError_t launch_rms_norm(StoredType type, const void* x, const void* weight, void* y,
                             std::int64_t rows, std::int64_t width, float eps, cudaStream_t stream);
 
 }  // namespace evalcar::kernels

@@ -28,14 +28,6 @@ struct TokenState {
 
 EVALCAR_ON_BOTH TokenState no_tokens() { return {-INFINITY, kNoTokenYet, -INFINITY, 0}; }
 
-EVALCAR_ON_BOTH float exponential(float x) {
-#ifdef __CUDA_ARCH__
-  return expf(x);
-#else
-  return std::exp(x);
-#endif
-}
-
 EVALCAR_ON_BOTH bool is_nan(float x) { return x != x; }
 
 /// Whether score a of token i goes before score b of token j: a NaN before numbers, the larger, the

@@ -22,9 +22,6 @@ constexpr std::size_t kMostRemembered = 300;
 /// Of these what was seen is remembered beyond this process: no trainer writes so many at once.
 constexpr std::size_t kMostUnfinished = 64;
 constexpr std::size_t kMostFilesRemembered = 4096;
-/// Under a storm of hints looking takes at most this part of one processor.
-constexpr int kPauseOverLook = 20;
-constexpr milliseconds kLongestPause{2'000};
 
 Inspect inspect_with(const std::string& base_model) {
   checkpoint::LayoutOptions options;
@@ -46,7 +43,7 @@ Watcher::Watcher(const FileSystem& files, const Clock& clock, Notifier& notifier
       listing_(files, options_.output_dir, options_.pattern),
       last_look_(clock.monotonic_now() - options_.shortest_pause),
       last_poll_(clock.monotonic_now()),
-      pause_(options_.shortest_pause) {}
+      pace_(options_.shortest_pause) {}
 
 void Watcher::begin(KnownContents known, UnfinishedFolders unfinished) {
   for (auto& [step, folder] : folders_) folder.unwatch(notifier_);
@@ -80,11 +77,11 @@ void Watcher::take_hints() {
 bool Watcher::look_due() const {
   const MonotonicTime now = clock_.monotonic_now();
   const bool hinted = scan_all_ || list_again_ || !hinted_.empty();
-  if (hinted && now - last_look_ >= pause_) return true;
+  if (hinted && now - last_look_ >= pace_.pause()) return true;
   return until_due() == milliseconds(0);
 }
 
-bool Watcher::wants_hints() const { return clock_.monotonic_now() - last_look_ >= pause_; }
+bool Watcher::wants_hints() const { return clock_.monotonic_now() - last_look_ >= pace_.pause(); }
 
 milliseconds Watcher::until_due() const {
   const MonotonicTime now = clock_.monotonic_now();
@@ -92,7 +89,7 @@ milliseconds Watcher::until_due() const {
   MonotonicTime due = last_poll_ + options_.poll_interval;
   // While hints are not wanted, nobody knows whether there are any.
   if (scan_all_ || list_again_ || !hinted_.empty() || !wants_hints()) {
-    due = std::min(due, last_look_ + pause_);
+    due = std::min(due, last_look_ + pace_.pause());
   }
   due = std::min(due, rest_over_at_.value_or(due));
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
@@ -115,17 +112,6 @@ bool Watcher::rests(std::int64_t step, MonotonicTime since) const {
          last_poll_ - folder->second.changed_at() >= options_.settle_time;
 }
 
-/// On a local disk all of a look is this thread's own work, or waiting for a processor or the disk:
-/// others that keep both busy are no reason to look seldom. What a file server is asked costs time
-/// there, and another thread's.
-milliseconds Watcher::pause_after(std::chrono::nanoseconds took,
-                                  std::chrono::nanoseconds worked) const {
-  const bool local = file_system_.has_value() && file_system_->local;
-  const auto pause = local ? std::max(kPauseOverLook * worked, took) : kPauseOverLook * took;
-  return std::clamp(std::chrono::ceil<milliseconds>(pause), options_.shortest_pause,
-                    std::max(options_.shortest_pause, kLongestPause));
-}
-
 std::vector<Sighting> Watcher::step() {
   std::vector<Sighting> out;
   take_hints();
@@ -134,7 +120,8 @@ std::vector<Sighting> Watcher::step() {
   const auto worked = clock_.thread_time();
   if (!sweep_.has_value()) begin_sweep(now, out);
   if (trouble_.empty()) look_at_folders(*sweep_, now + options_.longest_step, out);
-  pause_ = pause_after(clock_.monotonic_now() - now, clock_.thread_time() - worked);
+  pace_.looked(clock_.monotonic_now() - now, clock_.thread_time() - worked,
+               file_system_.has_value() && file_system_->local);
   if (trouble_.empty() && !sweep_->ended) return out;
   sweep_.reset();
   note_rest();

@@ -18,6 +18,7 @@
 #include "agent/watch/checkpoint_folder.h"
 #include "agent/watch/content.h"
 #include "agent/watch/listing.h"
+#include "agent/watch/look_pace.h"
 #include "agent/watch/notifier.h"
 #include "agent/watch/sighting.h"
 #include "agent/watch/watch_options.h"
@@ -92,8 +93,6 @@ class Watcher {
 
   void take_hints();
   bool look_due() const;
-  std::chrono::milliseconds pause_after(std::chrono::nanoseconds took,
-                                        std::chrono::nanoseconds worked) const;
   void begin_sweep(MonotonicTime now, std::vector<Sighting>& out);
   void look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sighting>& out);
   bool wants_look(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder);
@@ -136,7 +135,7 @@ class Watcher {
   MonotonicTime last_look_{};
   MonotonicTime last_poll_{};
   std::optional<MonotonicTime> rest_over_at_;  ///< of all folders, as of the last look
-  std::chrono::milliseconds pause_;            ///< before the next look that a hint asks for
+  LookPace pace_;                              ///< of looks that hints ask for
   std::optional<FileSystemKind> file_system_;
   /// Folders at rest are polled a few at a time, from the newest down.
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();

@@ -37,7 +37,6 @@ request::Answer Answers::answer(const request::Backfill&) {
   if (!looked_at_()) return not_looked_at();
   request::Answer answer = run::backfill(parts_.store, parts_.wanted, parts_.recorder, parts_.view,
                                          parts_.leases, parts_.run.id());
-  if (answer.outcome == request::Outcome::kDone) parts_.waiting.look_again();
   spdlog::info("evalcar backfill: {}", answer.text);
   return answer;
 }
@@ -53,7 +52,6 @@ request::Answer Answers::answer(const request::Cancel& cancel) {
   if (in_flight.active == row->id) in_flight.superseded.insert(row->id);  // its job ends
   const auto now = parts_.store.read().evaluation(row->id);
   if (now.has_value() && !is_partial(*now)) parts_.leases.release(*row);
-  parts_.waiting.look_again();
   return answer;
 }
 

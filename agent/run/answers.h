@@ -11,7 +11,6 @@
 #include "agent/run/pins.h"
 #include "agent/run/recorder.h"
 #include "agent/run/surroundings.h"
-#include "agent/run/waiting_list.h"
 #include "agent/run/wanted.h"
 #include "store/state/store.h"
 
@@ -30,7 +29,6 @@ class Answers {
     const DiskView& view;
     Leases& leases;
     Pins& pins;
-    WaitingList& waiting;
     InFlight& in_flight;
   };
 

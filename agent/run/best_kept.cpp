@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
 
 #include "agent/publish/best.h"
 #include "agent/run/rows.h"
@@ -49,8 +50,9 @@ void BestKept::forget() {
   refused_.clear();
   kept_.names.clear();
   kept_.known = settings_.keep_best == 0;
+  let_go_.clear();
   read_ = false;
-  due_ = trim_due_ = true;
+  due_ = trim_due_ = trim_all_ = true;
 }
 
 /// What earlier processes kept, maybe under another configuration.
@@ -113,6 +115,7 @@ Result<std::string> BestKept::place_of(const state::Evaluation& row) {
     if (!there || refused_.contains(lease_name(bearer))) continue;
     const auto lease =
         stage_.keep(lease_name(bearer), seen->second.path, seen->second.files, room_for_copy());
+    let_go_.insert(lease_name(bearer));  // should the ranking fail
     if (lease.has_value() && fits(*lease)) return dir;
     if (lease.has_value()) EVALCAR_RETURN_IF_ERROR(stage_.release(dir));
     if (!lease.has_value()) {
@@ -160,7 +163,7 @@ Status BestKept::rank(std::int64_t run_id) {
                                     " (publish.metric_for_best_model)");
   }
   // Which leases stay is known before any path is taken back, and no path names a lease that goes.
-  kept_.names.clear();
+  let_go_.merge(std::exchange(kept_.names, {}));
   std::map<Key, std::string> now;
   for (const Place& place : places) {
     kept_.names.insert(base_name(place.dir));
@@ -195,34 +198,39 @@ Status BestKept::step(std::int64_t run_id, Slice& slice) {
   return trim(slice);
 }
 
-/// Leases that were held back until they were ranked, and those of what was overtaken.
+/// Leases that were held back until they were ranked, and those of what was overtaken. All are only
+/// looked at once: beside a backlog of thousands that was a quarter of the agent's work.
 Status BestKept::trim(Slice& slice) {
-  if (!trim_due_) return {};
-  std::vector<std::string> names = stage_.names();
-  std::erase_if(names, [this](const std::string& name) {
-    const bool is_ours = std::any_of(kKinds.begin(), kKinds.end(), [&name](const char* kind) {
-      return name.ends_with("-" + std::string(kind));
-    });
-    return !is_ours || kept_.names.contains(name) || averages_.keeps_name(name);
-  });
-  std::set<std::string> needed;
-  if (!names.empty()) {
-    EVALCAR_ASSIGN_OR_RETURN(needed, lease_names_of_rows(store_.read(), stage_));
-  }
-  for (const std::string& name : names) {
-    if (needed.contains(name)) continue;
-    if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
-      spdlog::warn("{}", released.error().message);  // a leftover: removed later
+  if (!trim_due_ || due_) return {};
+  if (trim_all_) {
+    for (std::string& name : stage_.names()) {
+      if (is_kept_kind(kind_of_lease(name))) let_go_.insert(std::move(name));
     }
+    trim_all_ = !stage_.answers();  // else some may be there that were not told
+  }
+  while (!let_go_.empty()) {
+    const std::string& name = *let_go_.begin();
+    if (!kept_.names.contains(name) && !averages_.keeps_name(name)) {
+      EVALCAR_ASSIGN_OR_RETURN(const bool needed, needs_lease(store_.read(), stage_, name));
+      const std::string dir = stage_.dir_of(name);
+      if (!needed && stage_.holds(dir)) {
+        if (const Status released = stage_.release(dir); !released.has_value()) {
+          spdlog::warn("{}", released.error().message);  // a leftover: removed later
+        }
+      }
+    }
+    let_go_.erase(let_go_.begin());
     if (slice.over()) return {};
   }
   trim_due_ = false;
   return {};
 }
 
-bool BestKept::keeps(const state::Evaluation& row) const {
+bool BestKept::hold_back(const state::Evaluation& row) {
   if (settings_.keep_best == 0 || !is_kept_kind(row.kind)) return false;
-  return due_ || kept_.names.contains(lease_name(row));
+  if (!due_ && !kept_.names.contains(lease_name(row))) return false;
+  let_go_.insert(lease_name(row));
+  return true;
 }
 
 bool BestKept::holds(const state::Evaluation& row) const {

@@ -44,11 +44,12 @@ class BestKept {
   /// the moment: the next step() tries again, and goes on where the slice was cut.
   Status step(std::int64_t run_id, Slice& slice);
   /// Leases that nobody needs are still to go.
-  bool trimming() const { return trim_due_; }
+  bool trimming() const { return trim_due_ && !due_; }
   /// What is kept is what was ranked last, and nothing else.
   bool settled() const { return !due_ && !trim_due_; }
-  /// Whether the lease of this row stays, or may: it was measured, but not ranked yet.
-  bool keeps(const state::Evaluation& row) const;
+  /// Whether the lease of this row, which lets go of it, stays or may: it was measured, but not
+  /// ranked yet. If it does not stay after all, step() removes it.
+  bool hold_back(const state::Evaluation& row);
   /// Names of the leases that may be kept: at a start, before step().
   Result<std::vector<std::string>> names_of(std::int64_t run_id) const;
   /// Whether the lease of this row stays, by the last ranking.
@@ -92,6 +93,9 @@ class BestKept {
   bool read_ = false;
   bool due_ = true;
   bool trim_due_ = true;
+  bool trim_all_ = true;  ///< what earlier processes left is not known: every lease is looked at
+  /// Names of leases that are to go unless they are kept or a row needs them.
+  std::set<std::string> let_go_;
   bool changed_ = false;
   /// Leases that cannot be taken here, or were given up: not tried at every turn.
   std::set<std::string> refused_;

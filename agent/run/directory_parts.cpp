@@ -106,9 +106,8 @@ DirectoryParts::DirectoryParts(const Surroundings& around, const config::Setting
       end_(around.files, around.clock, settings.watch, path_),
       inbox_(around.files, around.clock, around.make_notifier(),
              request::folder_of(store_->path())),
-      answers_(
-          {around, *store_, run_, wanted_, recorder_, view_, leases_, pins_, waiting_, in_flight_},
-          std::move(looked_at)),
+      answers_({around, *store_, run_, wanted_, recorder_, view_, leases_, pins_, in_flight_},
+               std::move(looked_at)),
       misplaced_(around.files, around.clock, settings.watch, path_, home_) {
   misplaced_.tell(std::move(opened.misplaced));
 }

@@ -9,7 +9,7 @@ namespace evalcar::run {
 using state::EvaluationState;
 
 Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
-               const DiskSpace& space, const Averages& averages, const BestKept& best,
+               const DiskSpace& space, const Averages& averages, BestKept& best,
                const DiskView& view)
     : store_(store),
       stage_(stage),
@@ -175,7 +175,7 @@ void Leases::release(const state::Evaluation& row) {
   if (const Status forgotten = store_.forget_lease(row.id); !forgotten.has_value()) {
     return spdlog::warn("{}", forgotten.error().message);
   }
-  if (averages_.keeps(row) || best_.keeps(row)) return;
+  if (averages_.keeps(row) || best_.hold_back(row)) return;
   // A lease belongs to the checkpoint and the kind: another evaluation of them may hold it too.
   state::EvaluationFilter filter;
   filter.checkpoint_id = row.checkpoint_id;

@@ -20,7 +20,7 @@ namespace evalcar::run {
 class Leases {
  public:
   Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher, const DiskSpace& space,
-         const Averages& averages, const BestKept& best, const DiskView& view);
+         const Averages& averages, BestKept& best, const DiskView& view);
 
   /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
   /// they are not what was seen, the watcher looks again and the row waits.
@@ -64,7 +64,7 @@ class Leases {
   watch::Watcher& watcher_;
   const DiskSpace& space_;
   const Averages& averages_;
-  const BestKept& best_;
+  BestKept& best_;
   const DiskView& view_;
   std::map<std::int64_t, stage::Lease> held_;  ///< by evaluation
 };

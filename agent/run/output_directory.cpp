@@ -287,7 +287,6 @@ void OutputDirectory::forget_run() {
   take_up_.forget();
   vanished_ended_ = false;
   unwanted_.look_again();
-  waiting_.look_again();
 }
 
 // ---- evaluations
@@ -297,7 +296,7 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
     waiting_.skip();
     return std::vector<schedule::Candidate>();
   }
-  EVALCAR_ASSIGN_OR_RETURN(auto look, waiting_.look(run_.id(), unwanted_.ended()));
+  EVALCAR_ASSIGN_OR_RETURN(auto look, waiting_.look(run_.id()));
   if (look.unwanted) unwanted_.look_again();  // the next turn ends them
   return std::move(look.candidates);
 }
@@ -317,10 +316,8 @@ Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(
 
 Status OutputDirectory::keep_requested(std::set<std::int64_t> wanted,
                                        const std::set<std::int64_t>& given_up) {
-  if (requested_.keep_open(std::move(wanted))) {
-    waiting_.look_again();  // it waits since a job asks for it
-    last_news_ = around_.clock.monotonic_now();
-  }
+  // It waits since a job asks for it.
+  if (requested_.keep_open(std::move(wanted))) last_news_ = around_.clock.monotonic_now();
   for (const std::int64_t evaluation : given_up) {
     if (in_flight_.active == evaluation) continue;
     EVALCAR_RETURN_IF_ERROR(drop_requested(evaluation));

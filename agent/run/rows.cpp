@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <charconv>
 
 namespace evalcar::run {
 
@@ -33,6 +34,14 @@ bool is_snapshot(const state::Checkpoint& checkpoint) {
 
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind) {
   return std::to_string(step) + "-" + std::to_string(generation) + "-" + kind;
+}
+
+std::string kind_of_lease(const std::string& name) { return name.substr(name.rfind('-') + 1); }
+
+std::optional<std::int64_t> step_of_lease(const std::string& name) {
+  std::int64_t step = 0;
+  const auto read = std::from_chars(name.data(), name.data() + name.size(), step);
+  return read.ec == std::errc() ? std::optional(step) : std::nullopt;
 }
 
 std::string series_of(const state::Standing& row) {
@@ -77,6 +86,17 @@ Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
   EVALCAR_ASSIGN_OR_RETURN(const auto paths, rows.lease_paths(only_with_lease({})));
   for (const std::string& path : paths) names.insert(base_name(stage.own(path)));
   return names;
+}
+
+Result<bool> needs_lease(const state::Reader& rows, const stage::Stage& stage,
+                         const std::string& name) {
+  state::EvaluationFilter same;
+  same.step = step_of_lease(name);
+  same.kind = kind_of_lease(name);
+  EVALCAR_ASSIGN_OR_RETURN(const auto paths, rows.lease_paths(only_with_lease(std::move(same))));
+  return std::any_of(paths.begin(), paths.end(), [&stage, &name](const std::string& path) {
+    return base_name(stage.own(path)) == name;
+  });
 }
 
 bool revivable(const state::Evaluation& row) {

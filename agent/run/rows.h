@@ -1,6 +1,7 @@
 // What the parts of an output directory ask of an evaluation's row.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,6 +34,9 @@ std::string folder_name(const std::string& pattern, std::int64_t step);
 bool is_snapshot(const state::Checkpoint& checkpoint);
 /// "500-1-ema": the folder's name of a lease.
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind);
+/// What such a name says; of another folder's name, no kind that there is and no step.
+std::string kind_of_lease(const std::string& name);
+std::optional<std::int64_t> step_of_lease(const std::string& name);
 /// What takes each other's place under the policy `latest`: evaluations of one kind with the same
 /// tasks. No newer checkpoint takes the place of what a job asks for.
 std::string series_of(const state::Standing& row);
@@ -54,6 +58,9 @@ Result<std::vector<state::Evaluation>> rows_with_lease(const state::Reader& rows
 /// The folders' names of their leases, whichever run they are of.
 Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
                                                   const stage::Stage& stage);
+/// Whether one of them has the lease of this name (lease_name_of): of one, far less is read.
+Result<bool> needs_lease(const state::Reader& rows, const stage::Stage& stage,
+                         const std::string& name);
 /// An end that the configuration or the trainer caused, not a failure or a person: what causes it
 /// may be over.
 bool revivable(const state::Evaluation& row);

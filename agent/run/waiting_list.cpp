@@ -11,22 +11,6 @@ namespace evalcar::run {
 
 using state::EvaluationState;
 
-void WaitingList::add(const state::Standing& row, Look& look) {
-  const bool requested = row.settings.requested != 0;
-  if (requested && !requested_.is_open(row.id)) return;
-  if (!requested && !wanted_.matches(row)) {
-    look.unwanted = true;
-    return;
-  }
-  if (row.state == EvaluationState::kFound) return;
-  const auto rest = resting_.find(row.id);
-  const bool rests = rest != resting_.end() && clock_.monotonic_now() < rest->second;
-  if (rests && without_data_.contains(row.id)) ++without_data_count_;
-  const bool ready = !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
-  look.candidates.push_back(
-      {row.id, row.step, row.kind, ready, series_of(row), row.attempts > 0, row.asked});
-}
-
 void WaitingList::rest_without_data(const state::Evaluation& row) {
   const auto pause =
       std::min<std::chrono::milliseconds>(kLongestObstacle, pause_after(limits_, row.attempts + 1));
@@ -34,23 +18,65 @@ void WaitingList::rest_without_data(const state::Evaluation& row) {
   without_data_.insert(row.id);
 }
 
-Result<WaitingList::Look> WaitingList::look(std::int64_t run_id, bool all_wanted) {
+Result<WaitingList::Look> WaitingList::look(std::int64_t run_id) {
   Look look;
   without_data_count_ = 0;
-  const std::int64_t changes = rows_.changes();
-  if (nothing_waits_at_ == changes) return look;
-  EVALCAR_RETURN_IF_ERROR(
-      rows_.for_each_standing({.run_id = run_id, .states = kWaitingStates},
-                              [this, &look](const state::Standing& row) { add(row, look); }));
+  EVALCAR_RETURN_IF_ERROR(refresh(run_id));
+  for (const auto& [id, row] : kept_) add(row, look);
   count_ = look.candidates.size();
-  // So that an idle agent does not read all rows at each poll.
-  if (look.candidates.empty() && all_wanted && !look.unwanted) nothing_waits_at_ = changes;
   return look;
+}
+
+/// Beside a backlog of thousands few rows change between two looks, and reading all of them was
+/// most of the agent's work.
+Status WaitingList::refresh(std::int64_t run_id) {
+  const bool is_known = run_id_ == run_id;
+  run_id_.reset();  // until this has ended well
+  EVALCAR_ASSIGN_OR_RETURN(const auto changed, rows_.changed_evaluations());
+  state::EvaluationFilter filter{.run_id = run_id, .states = kWaitingStates};
+  if (is_known && changed.has_value()) {
+    for (const std::int64_t id : *changed) kept_.erase(id);
+    filter.ids.emplace(changed->begin(), changed->end());
+  } else {
+    kept_.clear();
+  }
+  if (!filter.ids.has_value() || !filter.ids->empty()) {
+    EVALCAR_RETURN_IF_ERROR(
+        rows_.for_each_standing(filter, [this](const state::Standing& row) { keep(row); }));
+  }
+  run_id_ = run_id;
+  return {};
+}
+
+void WaitingList::keep(const state::Standing& row) {
+  Row& kept = kept_[row.id];
+  kept.candidate = {row.id, row.step, row.kind, true, series_of(row), row.attempts > 0, row.asked};
+  kept.requested = row.settings.requested != 0;
+  kept.wanted = wanted_.matches(row);
+  kept.state = row.state;
+  kept.failures = row.failures;
+  kept.next_try_at = row.next_try_at;
+}
+
+void WaitingList::add(const Row& row, Look& look) {
+  const std::int64_t id = row.candidate.id;
+  if (row.requested && !requested_.is_open(id)) return;
+  if (!row.requested && !row.wanted) {
+    look.unwanted = true;
+    return;
+  }
+  if (row.state == EvaluationState::kFound) return;
+  const auto rest = resting_.find(id);
+  const bool rests = rest != resting_.end() && clock_.monotonic_now() < rest->second;
+  if (rests && without_data_.contains(id)) ++without_data_count_;
+  look.candidates.push_back(row.candidate);
+  look.candidates.back().ready =
+      !rests && (row.state != EvaluationState::kFailed || try_is_due(row));
 }
 
 /// The row remembers a time of the wall clock, since it outlives the process. One that is further
 /// away than any pause shows that the clock was set back: it is not waited for.
-bool WaitingList::try_is_due(const state::Standing& row) const {
+bool WaitingList::try_is_due(const Row& row) const {
   const WallTime now = clock_.wall_now();
   return row.next_try_at <= format_utc(now) ||
          row.next_try_at > format_utc(now + pause_after(limits_, row.failures));

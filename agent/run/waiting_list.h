@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "agent/config/settings.h"
@@ -19,7 +20,8 @@
 
 namespace evalcar::run {
 
-/// Not thread-safe. All references must outlive it.
+/// Not thread-safe. All references must outlive it; `rows` is asked by it alone what has changed
+/// (Reader::changed_evaluations).
 class WaitingList {
  public:
   WaitingList(const Clock& clock, const config::LimitSettings& limits, const state::Reader& rows,
@@ -30,13 +32,10 @@ class WaitingList {
     std::vector<schedule::Candidate> candidates;
     bool unwanted = false;  ///< open rows of another configuration are there
   };
-  /// Those of this run. `all_wanted`: rows of another configuration have ended; then a look that
-  /// finds nothing is not made again before something changes.
-  Result<Look> look(std::int64_t run_id, bool all_wanted);
+  /// Those of this run. Only rows that have changed since the last look are read.
+  Result<Look> look(std::int64_t run_id);
   /// Nothing was looked at: how many rest without their data is not known.
   void skip() { without_data_count_ = 0; }
-  /// Something may wait that no row tells of.
-  void look_again() { nothing_waits_at_.reset(); }
   /// How many waited at the last look.
   std::size_t count() const { return count_; }
   /// How many of those rested without their data.
@@ -53,19 +52,32 @@ class WaitingList {
   }
 
  private:
-  void add(const state::Standing& row, Look& look);
-  bool try_is_due(const state::Standing& row) const;
+  /// What a row says, as far as it is asked at each look.
+  struct Row {
+    schedule::Candidate candidate;
+    bool requested = false;  ///< by a job
+    bool wanted = false;     ///< by the configuration
+    state::EvaluationState state = state::EvaluationState::kFound;
+    std::int64_t failures = 0;
+    std::string next_try_at;
+  };
+
+  Status refresh(std::int64_t run_id);
+  void keep(const state::Standing& row);
+  void add(const Row& row, Look& look);
+  bool try_is_due(const Row& row) const;
 
   const Clock& clock_;
   const config::LimitSettings& limits_;
   const state::Reader& rows_;
   const Wanted& wanted_;
   const Requested& requested_;
+  std::optional<std::int64_t> run_id_;  ///< whose rows `kept_` has; absent: none are known
+  std::map<std::int64_t, Row> kept_;    ///< those that wait, by evaluation
   std::map<std::int64_t, MonotonicTime> resting_;  ///< evaluation → not before
   std::set<std::int64_t> without_data_;            ///< why some of them rest
   std::size_t count_ = 0;
   std::size_t without_data_count_ = 0;
-  std::optional<std::int64_t> nothing_waits_at_;  ///< Reader::changes() of a look that found none
 };
 
 }  // namespace evalcar::run

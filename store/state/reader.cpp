@@ -24,7 +24,7 @@ constexpr std::string_view kEvaluations =
 
 /// Only what restricts is in the text, so that an index finds the rows: of one that is asked for,
 /// no others are looked at. `+`: by the number or the state rather than by the run, which most rows
-/// are of.
+/// are of. A step of all runs is asked of each run: the index begins with that.
 std::string evaluations_where(const EvaluationFilter& filter) {
   std::string states;
   for (const EvaluationState state : filter.states) {
@@ -34,6 +34,8 @@ std::string evaluations_where(const EvaluationFilter& filter) {
   const bool by_state = by_id || (!states.empty() && !filter.step.has_value());
   Conditions where;
   where.add_if(filter.run_id.has_value(), by_state ? "+e.run_id = ?1" : "e.run_id = ?1");
+  where.add_if(!filter.run_id.has_value() && filter.step.has_value(),
+               "e.run_id IN (SELECT run_id FROM run)");
   where.add_if(filter.checkpoint_id.has_value(), "e.checkpoint_id = ?2");
   where.add_if(filter.step.has_value(), "e.step = ?3");
   where.add_if(!filter.kind.empty(), "e.kind = ?4");
@@ -115,6 +117,10 @@ Result<std::int64_t> Reader::data_version() const {
   EVALCAR_ASSIGN_OR_RETURN(Statement version, connection_->prepare("PRAGMA data_version"));
   EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, version.step());
   return version.integer(0);
+}
+
+Result<std::optional<std::set<std::int64_t>>> Reader::changed_evaluations() const {
+  return connection_->take_touched("evaluation");
 }
 
 Result<std::vector<Run>> Reader::runs() const {

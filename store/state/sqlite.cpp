@@ -137,6 +137,29 @@ int Connection::after_commit(void* self, sqlite3* handle, const char* database, 
   return SQLITE_OK;  // the commit itself is done
 }
 
+void Connection::after_change(void* self, int /*operation*/, const char* /*database*/,
+                              const char* table, long long row) {
+  constexpr std::size_t kMost = 1000;
+  Touched& touched = static_cast<Connection*>(self)->touched_;
+  if (touched.any || touched.table != table) return;
+  touched.rows.insert(row);
+  touched.any = touched.rows.size() > kMost;
+}
+
+Result<std::optional<std::set<std::int64_t>>> Connection::take_touched(const char* table) {
+  EVALCAR_ASSIGN_OR_RETURN(Statement asked, prepare("PRAGMA data_version"));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, asked.step());
+  const std::int64_t version = asked.integer(0);
+  const bool any = touched_.any || touched_.table != table || touched_.data_version != version;
+  std::set<std::int64_t> rows = std::exchange(touched_.rows, {});
+  if (touched_.table.empty()) sqlite3_update_hook(handle_, &Connection::after_change, this);
+  touched_.table = table;
+  touched_.data_version = version;
+  touched_.any = false;
+  if (any) return std::optional<std::set<std::int64_t>>();
+  return std::optional(std::move(rows));
+}
+
 Connection::~Connection() {
   for (const auto& [sql, handles] : idle_) {
     for (sqlite3_stmt* const handle : handles) sqlite3_finalize(handle);

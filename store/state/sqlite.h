@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,6 +111,11 @@ class Connection {
   std::int64_t changes() const;
   /// Rows that were changed since it was opened.
   std::int64_t total_changes() const;
+  /// The rowids of `table` that statements of this connection inserted, changed or deleted since
+  /// the last call; some may be as they were (a rollback). Absent: any may be among them, as at the
+  /// first call, after very many, or where another connection wrote to the database. One table a
+  /// connection. Not seen: what REPLACE deletes, and DELETE of all rows at once.
+  Result<std::optional<std::set<std::int64_t>>> take_touched(const char* table);
   bool in_transaction() const;
   /// Whether closing may fold the WAL into the file; off, closing leaves the file as it is.
   void set_checkpoint_on_close(bool on);
@@ -127,6 +133,8 @@ class Connection {
                                                        int busy_timeout_ms);
   /// In the place of SQLite's own, which keeps to itself that a sync of its checkpoint failed.
   static int after_commit(void* self, sqlite3* handle, const char* database, int frames);
+  static void after_change(void* self, int operation, const char* database, const char* table,
+                           long long row);
   Result<Statement> take(std::string_view sql);
   void give_back(sqlite3_stmt* handle, bool cached);
   Error failure(int code, std::string_view what);
@@ -136,6 +144,13 @@ class Connection {
   std::string path_;
   bool failed_to_sync_ = false;
   bool found_damage_ = false;
+  /// What take_touched() will tell.
+  struct Touched {
+    std::string table;  ///< "": nobody has asked yet
+    std::set<std::int64_t> rows;
+    bool any = true;
+    std::int64_t data_version = 0;
+  } touched_;
   /// Statements that nobody uses now, by their text.
   std::map<std::string, std::vector<sqlite3_stmt*>, std::less<>> idle_;
 };

@@ -1,6 +1,7 @@
 // publish.keep_best where the disk is short: what is kept then, and what takes its place.
 #include "agent/run/best_kept.h"
 
+#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <string>
 #include <vector>
@@ -33,15 +34,15 @@ struct Ranked : Trainer {
     }
     must(turn());
   }
-  void publish(std::int64_t step, double value) {
+  void publish(std::int64_t step, double value) { publish(row(step), value); }
+  void publish(const state::Evaluation& one, double value) {
     state::Store& store = directory->store();
-    const state::Evaluation one = row(step);
-    const std::string hash = "w" + std::to_string(step);
+    const std::string hash = "w" + std::to_string(one.step);
     must(store.begin_attempt(one.id, "cpu"));
     must(store.record_loaded(one.id, hash, "float32"));
     protocol::EvaluationResult result;
     result.weights_sha256 = hash;
-    result.tasks = {test::anls_result("docvqa_val", value)};
+    result.tasks = {test::anls_result(one.settings.tasks.front(), value)};
     must(store.record_result(one.id, result));
     directory->release(one);
     must(directory->publish(must(store.read().evaluation(one.id))));
@@ -120,4 +121,60 @@ TEST_CASE("what was given up is not copied again while there is no room for it")
   t.start();
   t.expect({"5-1-regular"}, 12);
   if (!clones) CHECK(t.written_to("10-1-regular") == 0);  // a clone costs nothing: it is tried
+}
+
+TEST_CASE("what a better one overtakes is kept no longer, and its lease goes") {
+  Ranked t;
+  double value = 0.1;
+  for (const std::int64_t step : {5, 10, 15}) {
+    t.save(step, static_cast<char>('a' + step));
+    must(t.turn());
+    t.publish(step, value);
+    value += 0.1;
+  }
+  t.expect({"10-1-regular", "15-1-regular"}, 2);
+  CHECK(t.kept_path(5).empty());
+}
+
+TEST_CASE("the lease of one that is overtaken stays while an average to come needs it") {
+  Ranked t;
+  t.settings.publish.keep_best = 1;
+  t.settings.evaluate.average_last = 3;
+  t.start();
+  double value = 0.1;
+  for (const std::int64_t step : {5, 10}) {
+    t.save(step, static_cast<char>('a' + step));
+    must(t.turn());
+    t.publish(step, value);
+    value += 0.1;
+  }
+  t.expect({"10-1-regular", "5-1-regular"}, 3);
+}
+
+TEST_CASE("the lease of one that is not among the best stays while other tasks wait for it") {
+  Ranked t;
+  t.settings.publish.keep_best = 1;
+  t.settings.evaluate.tasks = {"docvqa_val", "mmmu_val"};
+  t.settings.evaluate.task_every_nth = {{"mmmu_val", 2}};
+  t.start();
+  double value = 0.9;
+  const auto rows_of = [&t](std::int64_t step, const std::string& task) {
+    const auto rows = must(t.directory->store().read().evaluations({.step = step}));
+    const auto found = std::find_if(rows.begin(), rows.end(), [&task](const auto& row) {
+      return row.settings.tasks.front() == task;
+    });
+    REQUIRE(found != rows.end());
+    return *found;
+  };
+  for (const std::int64_t step : {5, 10, 15}) {
+    t.save(step, static_cast<char>('a' + step));
+    must(t.turn());
+    t.publish(rows_of(step, "docvqa_val"), value);
+    value -= 0.1;
+  }
+  // 10 and 15 are not the best; 15, as every second, is to be measured by mmmu_val yet.
+  t.expect({"15-1-regular", "5-1-regular"}, 3);
+
+  t.publish(rows_of(15, "mmmu_val"), 0.5);
+  t.expect({"5-1-regular"}, 3);
 }

@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 #include <new>
+#include <set>
 
+#include "store/state/sqlite.h"
 #include "tests/unit/state/scenario.h"
 #include "tests/unit/support/sqlite_work.h"
 
@@ -155,4 +157,46 @@ TEST_CASE("the next line's number is found without a look at the lines before") 
   };
 
   CHECK(cost(kSteps) <= cost(3) + 10);
+}
+
+TEST_CASE(
+    "which evaluations have changed is told once, and not told wrongly where it is not known") {
+  Scenario s;
+  const state::Reader& rows = s.store->read();
+  const std::int64_t first = s.plan(1).id;
+  CHECK_FALSE(must(rows.changed_evaluations()).has_value());
+  CHECK(must(rows.changed_evaluations()) == std::set<std::int64_t>());
+
+  const std::int64_t second = s.plan(2).id;
+  s.bring(first, kScored, "w");
+  CHECK(must(rows.changed_evaluations()) == std::set{first, second});
+  CHECK(must(rows.changed_evaluations()) == std::set<std::int64_t>());
+
+  const auto by_hand = [&s](const std::string& sql) {
+    const auto other =
+        must(state::Connection::open(s.db(), state::Connection::Mode::kReadWriteCreate, 1000));
+    must(other->execute(sql));
+  };
+  by_hand("UPDATE evaluation SET reason = 'by hand'");
+  CHECK_FALSE(must(rows.changed_evaluations()).has_value());
+  CHECK(must(rows.changed_evaluations()) == std::set<std::int64_t>());
+
+  for (std::int64_t step = 3; step < 1200; ++step) s.plan(step);
+  CHECK_FALSE(must(rows.changed_evaluations()).has_value());
+  const std::int64_t last = s.plan(1200).id;
+  CHECK(must(rows.changed_evaluations()) == std::set{last});
+}
+
+TEST_CASE("which leases a step has, of whatever run, is asked of its rows alone") {
+  const auto cost = [](std::int64_t steps) {
+    History h(steps, kLeased);
+    std::size_t found = 0;
+    state::EvaluationFilter filter{.step = steps, .kind = "regular", .with_lease = true};
+    filter.states = {kLeased, kPublished};
+    const std::int64_t work =
+        h.steps_of([&] { found = must(h.s.store->read().lease_paths(filter)).size(); });
+    CHECK(found == 1);
+    return work;
+  };
+  CHECK(cost(4 * kSteps) <= cost(kSteps) + 10);
 }

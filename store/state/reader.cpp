@@ -24,11 +24,12 @@ constexpr std::string_view kEvaluations =
 
 /// Only what restricts is in the text, so that an index finds the rows: of one that is asked for,
 /// no others are looked at. `+`: by the number or the state rather than by the run, which most rows
-/// are of. A step of all runs is asked of each run: the index begins with that.
+/// are of, and by the step rather than by the state. A step of all runs is asked of each run: the
+/// index begins with that.
 std::string evaluations_where(const EvaluationFilter& filter) {
   std::string states;
   for (const EvaluationState state : filter.states) {
-    states.append(states.empty() ? "e.state IN ('" : ", '").append(state_name(state)).append("'");
+    states.append(states.empty() ? "'" : ", '").append(state_name(state)).append("'");
   }
   const bool by_id = filter.ids.has_value();
   const bool by_state = by_id || (!states.empty() && !filter.step.has_value());
@@ -39,7 +40,8 @@ std::string evaluations_where(const EvaluationFilter& filter) {
   where.add_if(filter.checkpoint_id.has_value(), "e.checkpoint_id = ?2");
   where.add_if(filter.step.has_value(), "e.step = ?3");
   where.add_if(!filter.kind.empty(), "e.kind = ?4");
-  where.add_if(!states.empty(), states + ")");
+  where.add_if(!states.empty(),
+               (filter.step.has_value() ? "+e.state IN (" : "e.state IN (") + states + ")");
   where.add_if(by_id, "e.evaluation_id IN (SELECT value FROM json_each(?5))");
   where.add_if(filter.with_lease, "e.lease_path <> ''");
   where.add_if(filter.only_partial, "e.state = 'published' AND e.reason <> ''");

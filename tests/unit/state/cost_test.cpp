@@ -192,7 +192,7 @@ TEST_CASE("which leases a step has, of whatever run, is asked of its rows alone"
     History h(steps, kLeased);
     std::size_t found = 0;
     state::EvaluationFilter filter{.step = steps, .kind = "regular", .with_lease = true};
-    filter.states = {kLeased, kPublished};
+    filter.states = {kScored, kLeased};
     const std::int64_t work =
         h.steps_of([&] { found = must(h.s.store->read().lease_paths(filter)).size(); });
     CHECK(found == 1);

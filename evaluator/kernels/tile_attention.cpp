@@ -39,9 +39,10 @@ struct TileAttender::Memory {
         query_bytes(tile_blocks(queries_at_once(dim)) * steps * kBlockBytes),
         key_bytes(tile_blocks(kKeys) * steps * kBlockBytes),
         bytes(static_cast<std::size_t>(query_bytes + 2 * key_bytes +
-                                       tile_steps(kKeys) * kBlockBytes + 64)),
+                                       2 * tile_steps(kKeys) * kBlockBytes + 64)),
         numbers(static_cast<std::size_t>(queries_at_once(dim) * (padded(dim) + 17) +
-                                         kTileBlock * (kKeys + padded(dim) + kTileBlock) + 16)) {
+                                         kTileBlock * (2 * kKeys + padded(dim) + kTileBlock + 16) +
+                                         16)) {
     const auto aligned = [](auto* pointer) {
       const auto place = reinterpret_cast<std::uintptr_t>(pointer);
       return pointer + (64 - place % 64) % 64 / sizeof(*pointer);
@@ -49,9 +50,11 @@ struct TileAttender::Memory {
     queries = aligned(bytes.data());
     keys = queries + query_bytes;
     values = keys + key_bytes;
-    weights = values + key_bytes;
-    scores = aligned(numbers.data());
-    product = scores + kTileBlock * kKeys;
+    weights = {values + key_bytes, values + key_bytes + tile_steps(kKeys) * kBlockBytes};
+    float* const first_scores = aligned(numbers.data());
+    scores = {first_scores, first_scores + kTileBlock * kKeys};
+    parts = first_scores + 2 * kTileBlock * kKeys;
+    product = parts + kTileBlock * 16;
     scaled = product + kTileBlock * kTileBlock;
     sums = scaled + kTileBlock * padded(dim);
     totals = sums + queries_at_once(dim) * padded(dim);
@@ -61,16 +64,17 @@ struct TileAttender::Memory {
   std::int64_t steps, query_bytes, key_bytes;
   std::vector<char> bytes;
   std::vector<float> numbers;
-  char* queries;   // packed rows: (blocks of queries, steps)
-  char* keys;      // packed columns: (blocks of keys, steps)
-  char* values;    // packed columns: (blocks of dimensions, steps of keys)
-  char* weights;   // packed rows: (steps of keys)
-  float* scores;   // (32, kKeys): of a block of queries
-  float* product;  // (32, 32)
-  float* scaled;   // (32, padded dim)
-  float* sums;     // (queries, padded dim): weights times values so far
-  float* largest;  // (queries): score so far, times log2(e)
-  float* totals;   // (queries, 16): of the weights so far, in 16 parts
+  char* queries;                 // packed rows: (blocks of queries, steps)
+  char* keys;                    // packed columns: (blocks of keys, steps)
+  char* values;                  // packed columns: (blocks of dimensions, steps of keys)
+  std::array<char*, 2> weights;  // packed rows: (steps of keys), of two turns
+  std::array<float*, 2> scores;  // (32, kKeys), of two turns
+  float* parts;                  // (32, 16): of the sums of a turn's weights
+  float* product;                // (32, 32)
+  float* scaled;                 // (32, padded dim)
+  float* sums;                   // (queries, padded dim): weights times values so far
+  float* largest;                // (queries): score so far, times log2(e)
+  float* totals;                 // (queries, 16): of the weights so far, in 16 parts
 };
 
 TileAttender::TileAttender(std::int64_t dim) : memory_(std::make_unique<Memory>(dim)) {}
@@ -85,23 +89,21 @@ EVALCAR_TILES inline __m512 value_at(const TileAttention& a, std::int64_t key, s
                    : _mm512_setzero_ps();
 }
 
-/// Values of keys as columns: the sums go over the keys. out: (blocks of dimensions, steps).
+/// Values of keys as columns: the sums go over the keys, of 32 the first with the 17th, the second
+/// with the 18th and so on, as the weights are packed. out: (blocks of dimensions, steps).
 EVALCAR_TILES void pack_values(const TileAttention& a, std::int64_t key, std::int64_t count,
                                std::int64_t steps, char* out) {
-  std::array<std::uint16_t, 32> order{};  // of two rows side by side: one of each in turn
-  for (std::size_t i = 0; i < order.size(); ++i)
-    order[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 16);
-  const __m512i in_turn = _mm512_loadu_si512(order.data());
   for (std::int64_t at = 0; at < a.dim; at += 16) {
     const __mmask16 there = lanes_below(a.dim - at);
     char* const column =
         out + at / kTileBlock * steps * kBlockBytes + at % kTileBlock / 16 * (kTermBytes / 2);
-    for (std::int64_t pair = 0; pair < steps * 16; ++pair) {
-      TileTerms terms = terms_of(value_at(a, key, 2 * pair, count, at, there),
-                                 value_at(a, key, 2 * pair + 1, count, at, there));
-#pragma GCC unroll 3
-      for (int i = 0; i < kTerms; ++i) terms.of[i] = _mm512_permutexvar_epi16(in_turn, terms.of[i]);
-      store_terms(terms, column + pair / 16 * kBlockBytes + pair % 16 * 64);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const std::int64_t first = step * kTileStep;
+      for (std::int64_t i = 0; i < 16; ++i) {
+        const TileTerms terms = terms_in_turn(value_at(a, key, first + i, count, at, there),
+                                              value_at(a, key, first + 16 + i, count, at, there));
+        store_terms(terms, column + step * kBlockBytes + i * 64);
+      }
     }
   }
 }
@@ -129,20 +131,6 @@ EVALCAR_TILES float largest_of(const float* scores, std::int64_t width, float so
     high = _mm512_max_ps(high, _mm512_load_ps(scores + at + 16));
   }
   return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
-}
-
-/// Row m's weights, packed: 2^(score - base). Returns their sum, in 16 parts.
-EVALCAR_TILES __m512 weigh(const float* scores, std::int64_t width, float base, std::int64_t m,
-                           char* weights) {
-  const __m512 bases = _mm512_set1_ps(base);
-  __m512 sum = _mm512_setzero_ps();
-  for (std::int64_t at = 0; at < width; at += kTileStep) {
-    const __m512 low = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + at), bases));
-    const __m512 high = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + at + 16), bases));
-    sum = _mm512_add_ps(sum, _mm512_add_ps(low, high));
-    store_terms(terms_of(low, high), weights + at / kTileStep * kBlockBytes + m * 64);
-  }
-  return sum;
 }
 
 /// What sums up to `before` have to be multiplied by when `base` is the new base.
@@ -204,51 +192,128 @@ EVALCAR_TILES void write_query(const TileAttention& a, std::int64_t query, const
 
 }  // namespace
 
-// Adds keys [key, key + width) to the sums of a block; width: a multiple of 32. Packed keys and
-// values start at `key`.
-EVALCAR_TILES void TileAttender::add_keys(const TileAttention& a, std::int64_t first,
-                                          std::int64_t at, std::int64_t count, std::int64_t key,
-                                          std::int64_t width, std::int64_t packed_steps) {
+/// A block of queries and keys [key, key + width), width a multiple of 32.
+struct TileAttender::Turn {
+  std::int64_t first = 0;  // query of the block
+  std::int64_t at = 0;     // the same, from the call's first on
+  std::int64_t count = 0;  // of queries; 0: there is no such turn
+  std::int64_t key = 0;    // packed keys and values start at it
+  std::int64_t width = 0;
+  std::int64_t packed_steps = 0;         // of the values
+  float* scores = nullptr;               // (32, kKeys)
+  char* weights = nullptr;               // packed rows: (steps of keys)
+  std::array<float, kTileBlock> base{};  // of the exponents
+  std::array<float, kTileBlock> kept{};  // what sums so far are to be multiplied by
+};
+
+namespace {
+
+/// A turn's weights, packed: 2^(score - base), and each row's sum of them in 16 parts. 32 numbers
+/// of one row after those of another: what is added to one row's sum has to wait for each other.
+class Weighing {
+ public:
+  /// By little and little, in so many calls.
+  Weighing(const float* scores, const float* base, std::int64_t rows, std::int64_t width,
+           std::int64_t calls, char* weights, float* sums)
+      : scores_(scores),
+        base_(base),
+        rows_(rows),
+        width_(width),
+        calls_(calls),
+        weights_(weights),
+        sums_(sums) {}
+
+  EVALCAR_TILES void operator()() {
+    for (due_ += rows_ * (width_ / kTileStep); due_ >= calls_; due_ -= calls_) {
+      if (at_ < width_) weigh();
+    }
+  }
+  EVALCAR_TILES void finish() {
+    while (at_ < width_) weigh();
+  }
+
+ private:
+  EVALCAR_TILES void weigh() {
+    const float* const scores = scores_ + row_ * kKeys + at_;
+    const __m512 base = _mm512_set1_ps(base_[row_]);
+    const __m512 low = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores), base));
+    const __m512 high = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + 16), base));
+    store_terms(terms_in_turn(low, high), weights_ + at_ / kTileStep * kBlockBytes + row_ * 64);
+    float* const sum = sums_ + row_ * 16;
+    const __m512 so_far = at_ == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sum);
+    _mm512_store_ps(sum, _mm512_add_ps(so_far, _mm512_add_ps(low, high)));
+    if (++row_ < rows_) return;
+    row_ = 0;
+    at_ += kTileStep;
+  }
+
+  const float* scores_;
+  const float* base_;
+  std::int64_t rows_, width_, calls_;
+  char* weights_;
+  float* sums_;
+  std::int64_t due_ = 0, row_ = 0, at_ = 0;
+};
+
+}  // namespace
+
+/// The scores of a turn, the weights of the one before it, and what those of the one before that
+/// add to the sums. Each may be of no queries. The exponentials of the second take the vector units
+/// about as long as the products of the others take the tile unit: they go beside them.
+EVALCAR_TILES void TileAttender::advance(const TileAttention& a, Turn& scored, const Turn& weighed,
+                                         const Turn& mixed) {
   Memory& m = *memory_;
-  const std::int64_t wide = m.steps * kTileStep;
-  for (std::int64_t k = 0; k < width; k += kTileBlock) {
-    multiply_blocks<kTerms>(m.queries + at / kTileBlock * m.steps * kBlockBytes,
-                            m.keys + k / kTileBlock * m.steps * kBlockBytes, m.steps, m.scores + k,
-                            kKeys);
+  const std::int64_t columns = scored.count == 0 ? 0 : scored.width / kTileBlock;
+  const std::int64_t steps = tile_steps(mixed.count == 0 ? 0 : mixed.width);
+  const std::int64_t calls = turns_beside<kTerms>(columns * m.steps + m.steps * steps);
+  Weighing weighing(weighed.scores, weighed.base.data(), weighed.count,
+                    weighed.count == 0 ? 0 : weighed.width, std::max<std::int64_t>(1, calls),
+                    weighed.weights, m.parts);
+  for (std::int64_t column = 0; column < columns; ++column) {
+    multiply_blocks<kTerms>(m.queries + scored.at / kTileBlock * m.steps * kBlockBytes,
+                            m.keys + column * m.steps * kBlockBytes, m.steps,
+                            scored.scores + column * kTileBlock, kKeys, weighing);
   }
-  // All rows' largest scores before all rows' weights: what is asked of one row has to wait for
-  // each other, what is asked of several does not.
-  std::array<float, kTileBlock> before{}, base{}, kept{};
-  for (std::int64_t i = 0; i < count; ++i) {
-    float* const scores = m.scores + i * kKeys;
-    const SeenKeys all{.begin = 0, .end = a.keys};
-    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(first + at + i) / a.group];
-    if (!seen.all_of(key, key + width)) hide(seen, key, width, scores);
-    const auto row = static_cast<std::size_t>(i);
-    before[row] = m.largest[at + i];
-    m.largest[at + i] = largest_of(scores, width, before[row]);
-    base[row] = m.largest[at + i] == kHidden ? 0 : m.largest[at + i];
-  }
-  rebase(before.data(), base.data(), kept.data());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto row = static_cast<std::size_t>(i);
-    float* const total = m.totals + (at + i) * 16;
-    const __m512 sum = weigh(m.scores + i * kKeys, width, base[row], i, m.weights);
-    _mm512_store_ps(total, _mm512_fmadd_ps(_mm512_load_ps(total), _mm512_set1_ps(kept[row]), sum));
-  }
-  for (std::int64_t d = 0; d < m.steps; ++d) {
-    multiply_blocks<kTerms>(m.weights, m.values + d * packed_steps * kBlockBytes, tile_steps(width),
-                            m.product, kTileBlock);
-    for (std::int64_t i = 0; i < count; ++i) {
-      float* const sums = m.sums + (at + i) * wide + d * kTileBlock;
-      const __m512 factor = _mm512_set1_ps(kept[static_cast<std::size_t>(i)]);
+  for (std::int64_t d = 0; d < (steps == 0 ? 0 : m.steps); ++d) {
+    multiply_blocks<kTerms>(mixed.weights, m.values + d * mixed.packed_steps * kBlockBytes, steps,
+                            m.product, kTileBlock, weighing);
+    for (std::int64_t i = 0; i < mixed.count; ++i) {
+      float* const sums = m.sums + ((mixed.at + i) * m.steps + d) * kTileBlock;
+      const __m512 kept = _mm512_set1_ps(mixed.kept[static_cast<std::size_t>(i)]);
       for (std::int64_t half = 0; half < kTileBlock; half += 16) {
         _mm512_store_ps(sums + half,
-                        _mm512_fmadd_ps(_mm512_load_ps(sums + half), factor,
+                        _mm512_fmadd_ps(_mm512_load_ps(sums + half), kept,
                                         _mm512_load_ps(m.product + i * kTileBlock + half)));
       }
     }
   }
+  weighing.finish();
+  for (std::int64_t i = 0; i < weighed.count; ++i) {
+    float* const total = m.totals + (weighed.at + i) * 16;
+    const __m512 kept = _mm512_set1_ps(weighed.kept[static_cast<std::size_t>(i)]);
+    _mm512_store_ps(total,
+                    _mm512_fmadd_ps(_mm512_load_ps(total), kept, _mm512_load_ps(m.parts + i * 16)));
+  }
+  if (scored.count > 0) rank(a, scored);
+}
+
+/// Hides what is not seen, and tells the turn the largest scores. All rows' largest scores before
+/// all rows' weights: what is asked of one row has to wait for each other, what is asked of several
+/// does not.
+EVALCAR_TILES void TileAttender::rank(const TileAttention& a, Turn& turn) {
+  Memory& m = *memory_;
+  std::array<float, kTileBlock> before{};
+  for (std::int64_t i = 0; i < turn.count; ++i) {
+    float* const scores = turn.scores + i * kKeys;
+    const SeenKeys all{.begin = 0, .end = a.keys};
+    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(turn.first + i) / a.group];
+    if (!seen.all_of(turn.key, turn.key + turn.width)) hide(seen, turn.key, turn.width, scores);
+    const auto row = static_cast<std::size_t>(i);
+    before[row] = m.largest[turn.at + i];
+    m.largest[turn.at + i] = largest_of(scores, turn.width, before[row]);
+    turn.base[row] = m.largest[turn.at + i] == kHidden ? 0 : m.largest[turn.at + i];
+  }
+  rebase(before.data(), turn.base.data(), turn.kept.data());
 }
 
 EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t first,
@@ -274,11 +339,23 @@ EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t fir
       pack_columns(a.k + (key + k) * a.k_row, a.k_row, std::min(kTileBlock, there - k), a.dim,
                    m.keys + k / kTileBlock * m.steps * kBlockBytes);
     pack_values(a, key, there, steps, m.values);
+    Turn turns[3];  // the one that is scored, the one before it, the one before that
+    std::size_t next = 0;
     for (const QueryBlock& block : blocks) {
       if (block.last_key <= key || block.first_key >= key + there) continue;
-      const std::int64_t width = tile_steps(std::min(there, block.last_key - key)) * kTileStep;
-      add_keys(a, first, block.at, block.count, key, width, steps);
+      turns[0] = {.first = first + block.at, .at = block.at, .count = block.count, .key = key};
+      turns[0].width = tile_steps(std::min(there, block.last_key - key)) * kTileStep;
+      turns[0].packed_steps = steps;
+      turns[0].scores = m.scores[next];
+      turns[0].weights = m.weights[next];
+      next = 1 - next;
+      advance(a, turns[0], turns[1], turns[2]);
+      turns[2] = turns[1];
+      turns[1] = turns[0];
     }
+    turns[0] = {};
+    advance(a, turns[0], turns[1], turns[2]);
+    advance(a, turns[0], turns[0], turns[1]);
   }
   for (std::int64_t i = 0; i < count; ++i)
     write_query(a, first + i, m.sums + i * wide,

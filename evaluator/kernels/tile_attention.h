@@ -47,8 +47,9 @@ class TileAttender {
 
  private:
   struct Memory;
-  void add_keys(const TileAttention& a, std::int64_t first, std::int64_t at, std::int64_t count,
-                std::int64_t key, std::int64_t width, std::int64_t packed_steps);
+  struct Turn;
+  void advance(const TileAttention& a, Turn& scored, const Turn& weighed, const Turn& mixed);
+  void rank(const TileAttention& a, Turn& turn);
   std::unique_ptr<Memory> memory_;
 };
 

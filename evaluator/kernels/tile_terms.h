@@ -69,6 +69,30 @@ EVALCAR_TILES inline TileTerms terms_of(__m512 low, __m512 high) {
   return terms;
 }
 
+/// The upper halves of one of `first` and one of `second` in turn.
+EVALCAR_TILES inline __m512i in_turn(__m512i first, __m512i second) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(first, 16), second);
+}
+
+/// The same, of one of `first` and one of `second` in turn, which is less work. Here a number half
+/// way between two of bfloat16 becomes the one further from 0.
+EVALCAR_TILES inline TileTerms terms_in_turn(__m512 first, __m512 second) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+  TileTerms terms;
+#pragma GCC unroll 2
+  for (int i = 0; i + 1 < kTerms; ++i) {
+    const __m512i a = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(first), half), upper);
+    const __m512i b = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(second), half), upper);
+    first = _mm512_sub_ps(first, _mm512_castsi512_ps(a));
+    second = _mm512_sub_ps(second, _mm512_castsi512_ps(b));
+    terms.of[i] = in_turn(a, b);
+  }
+  // What is left has eight bits.
+  terms.of[kTerms - 1] = in_turn(_mm512_castps_si512(first), _mm512_castps_si512(second));
+  return terms;
+}
+
 /// Lanes below `count`.
 EVALCAR_TILES inline __mmask16 lanes_below(std::int64_t count) {
   return static_cast<__mmask16>((1U << std::clamp<std::int64_t>(count, 0, 16)) - 1U);
@@ -148,14 +172,27 @@ EVALCAR_TILES inline void transpose(__m512i (&r)[16]) {
   _tile_dpbf16ps(0, 4, 6);   \
   _tile_dpbf16ps(1, 4, 7);   \
   _tile_dpbf16ps(2, 5, 6);   \
-  _tile_dpbf16ps(3, 5, 7)
+  _tile_dpbf16ps(3, 5, 7);   \
+  beside()
+
+/// Nothing to do beside products.
+struct NothingBeside {
+  void operator()() const {}
+};
+
+/// How often multiply_blocks() calls `beside`.
+template <std::int64_t kColumnTerms>
+constexpr std::int64_t turns_beside(std::int64_t steps) {
+  return steps * (kColumnTerms == 1 ? 3 : 6);
+}
 
 /// sums[m · stride + n] of a block of rows and a block of columns, over `steps`; columns of three
 /// terms, or of one. The small products of a step go first; each change but one loads one side
-/// only.
-template <std::int64_t kColumnTerms>
+/// only. `beside()` is called behind each four products, which take the unit 64 cycles: vector
+/// instructions for something else have room there.
+template <std::int64_t kColumnTerms, typename Beside>
 EVALCAR_TILES inline void multiply_blocks(const char* rows, const char* columns, std::int64_t steps,
-                                          float* sums, std::int64_t stride) {
+                                          float* sums, std::int64_t stride, Beside& beside) {
   settle_memory(rows);
   settle_memory(columns);
   _tile_zero(0);
@@ -192,6 +229,13 @@ EVALCAR_TILES inline void multiply_blocks(const char* rows, const char* columns,
   _tile_stored(1, sums + 16, bytes);
   _tile_stored(2, sums + 16 * stride, bytes);
   _tile_stored(3, sums + 16 * stride + 16, bytes);
+}
+
+template <std::int64_t kColumnTerms>
+EVALCAR_TILES inline void multiply_blocks(const char* rows, const char* columns, std::int64_t steps,
+                                          float* sums, std::int64_t stride) {
+  NothingBeside nothing;
+  multiply_blocks<kColumnTerms>(rows, columns, steps, sums, stride, nothing);
 }
 
 #undef EVALCAR_LOAD_ROWS

@@ -4,9 +4,12 @@
 
     G1  greedy text, one request at a time, two sizes, weights     transformers.generate; llama.cpp
         stored in bfloat16 or in float32
-    G2  64 requests of mixed lengths in one go (--requests)        transformers.generate, best batch size, longest first
-    G3  unique pages of about 2,000 picture tokens, short answers  transformers.generate, best batch size
-    G4  4.2 questions on each picture, as docvqa has them          transformers.generate, best batch size
+    G2  64 requests of mixed lengths in one go (--requests);       transformers.generate, best batch size, longest first
+        weights as in G1
+    G3  unique pages of about 2,000 picture tokens, short answers; transformers.generate, best batch size
+        weights as in G1
+    G4  4.2 questions on each picture, as docvqa has them;         transformers.generate, best batch size
+        weights as in G1
     L1  4 choices x 1 token behind five examples                   transformers in lm-eval's order, best batch size
     L2  4 choices x 20 tokens behind five examples                 the same
     C1  "shards complete" to the first score, to the full score:   lmms-eval 0.7.3, started on the merged folder
@@ -131,29 +134,38 @@ def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False, llama
     return [cell for cell, *_ in sides]
 
 
+# What weights are stored in; float32 is computed with. Most checkpoints of large models hold bfloat16; a trainer's own shards float32.
+STORED = ("bfloat16", "float32")
+
+
 def g1(args):
     if args.small:
         works = [("G1 tiny", 3, "tiny", 2, 8)]
     else:
         works = [("G1 0.05 B", 3, "0.05B", 3, 64), ("G1 0.2 B", 1.5, "0.2B", 2, 32)]
-    return [cell for name, aim, size, prompts, steps in works for stored in ("bfloat16", "float32")
+    return [cell for name, aim, size, prompts, steps in works for stored in STORED
             for cell in compare(args, f"{name}, {stored}", aim, engine_scenes.one_at_a_time, size, prompts, steps, args.seed, stored,
                                 llama_cpp_aim=1.1)]  # fmt: skip
 
 
 def g2(args):
     size, count, steps, batches = ("tiny", 6, 12, [2, 6]) if args.small else ("0.05B", args.requests, 48, [8, 16, 32, 64])
-    return compare(args, "G2", 2.5, engine_scenes.many, size, count, steps, args.seed, batches)
+    return [cell for stored in STORED
+            for cell in compare(args, f"G2, {stored}", 2.5, engine_scenes.many, size, count, steps, args.seed, batches, stored)]  # fmt: skip
 
 
 def g3(args):
     size, pictures, grid, steps = ("tiny", 2, (6, 8), 4) if args.small else ("18M", 4, (44, 46), 8)
-    return compare(args, "G3", 2, engine_scenes.pages, size, [1] * pictures, grid, steps, args.seed, [1, 2, 4], timed=PIXELS)
+    return [cell for stored in STORED
+            for cell in compare(args, f"G3, {stored}", 2, engine_scenes.pages, size, [1] * pictures, grid, steps, args.seed, [1, 2, 4],
+                                stored, timed=PIXELS)]  # fmt: skip
 
 
 def g4(args):
     size, questions, grid, batches = ("tiny", [2, 3], (6, 8), [1, 3]) if args.small else ("18M", [4, 4, 4, 4, 5], (22, 24), [1, 2, 4, 8])
-    return compare(args, "G4", 8, engine_scenes.pages, size, questions, grid, 8, args.seed, batches, timed=PIXELS)
+    return [cell for stored in STORED
+            for cell in compare(args, f"G4, {stored}", 8, engine_scenes.pages, size, questions, grid, 8, args.seed, batches, stored,
+                                timed=PIXELS)]  # fmt: skip
 
 
 def l1(args):

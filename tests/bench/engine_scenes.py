@@ -29,14 +29,20 @@ def write(folder, model, **scene):
     return sum(p.numel() for p in model.parameters()) / 1e6
 
 
+def store_in(stored, model, folder):
+    """The weights of a written model once more, as `stored`; computed with is float32 on both sides."""
+    import torch
+
+    if stored != "float32":
+        model.to(getattr(torch, stored)).save_pretrained(folder / "checkpoint")
+
+
 def text_model(folder, size, seed, stored="float32"):
     import small_text_models
-    import torch
 
     spec = small_text_models.SmallTextModel("qwen3", seed=seed, tied=True, head_dim=64, **TEXT_SIZES[size])
     model, _ = small_text_models.write_model(folder / "checkpoint", spec)
-    if stored != "float32":
-        model.to(getattr(torch, stored)).save_pretrained(folder / "checkpoint")
+    store_in(stored, model, folder)
     return model, TEXT_SIZES[size]["vocab"]
 
 
@@ -53,15 +59,15 @@ def one_at_a_time(folder, size, prompts, steps, seed, stored):
     return f"{millions:.3g} M parameters, {prompts} prompts one at a time, {steps} new tokens each, weights stored in {stored}"
 
 
-def many(folder, size, count, steps, seed, batches):
+def many(folder, size, count, steps, seed, batches, stored):
     """G2: prompts of 8 to 128 tokens; one word in steps / 2 ends an answer, so answers are of any length up to `steps`."""
-    model, vocab = text_model(folder, size, seed)
+    model, vocab = text_model(folder, size, seed, stored)
     generator = np.random.RandomState(seed)
     stops = generator.choice(np.arange(3, vocab), 2 * vocab // steps, replace=False).tolist()
     requests = [{"tokens": words(generator, vocab, int(generator.randint(8, 129))), "max_new_tokens": steps, "stop_ids": stops}
                 for _ in range(count)]  # fmt: skip
     millions = write(folder, model, requests=requests, steps=steps, batches=batches)
-    return f"{millions:.3g} M parameters, {count} requests, prompts of 8 to 128 tokens, up to {steps} new tokens"
+    return f"{millions:.3g} M parameters, {count} requests, prompts of 8 to 128 tokens, up to {steps} new tokens, weights stored in {stored}"
 
 
 def choices(folder, size, questions, length, seed, batches):
@@ -75,12 +81,13 @@ def choices(folder, size, questions, length, seed, batches):
     return f"{millions:.3g} M parameters, {questions} questions x 4 choices x {length} tokens, five examples of 60 tokens before each"
 
 
-def pages(folder, size, questions_of, grid, steps, seed, batches):
+def pages(folder, size, questions_of, grid, steps, seed, batches, stored):
     """G3, G4: len(questions_of) pictures of about grid[0] x grid[1] merged tokens, so many questions on each."""
     import engine_cases as cases
     import small_models
 
     model, ids = small_models.write_model(folder / "checkpoint", seed=seed, **PICTURE_SIZES[size])
+    store_in(stored, model, folder)
     vocab = model.config.text_config.vocab_size
     pictures, requests = cases.Pictures(folder), []
     for p, questions in enumerate(questions_of):
@@ -93,4 +100,4 @@ def pages(folder, size, questions_of, grid, steps, seed, batches):
     millions = write(folder, model, requests=requests, pictures=pictures.entries, ids=ids, pixels=True, steps=steps, batches=batches)
     of_picture = sorted(r["tokens"].count(ids["<|image_pad|>"]) for r in requests)
     return (f"{millions:.3g} M parameters, {len(questions_of)} pictures of {of_picture[0]} to {of_picture[-1]} tokens, "
-            f"{len(requests) / len(questions_of):.1f} questions on each, {steps} new tokens")  # fmt: skip
+            f"{len(requests) / len(questions_of):.1f} questions on each, {steps} new tokens, weights stored in {stored}")  # fmt: skip

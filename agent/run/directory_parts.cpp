@@ -61,6 +61,9 @@ Result<DirectoryParts::Opened> DirectoryParts::open(const Surroundings& around,
   if (home.beside()) spdlog::info("what belongs to it is kept in {}", home.path);
   if (recovered > 0) spdlog::info("{} interrupted evaluations go on", recovered);
   EVALCAR_ASSIGN_OR_RETURN(auto posting, Posting::open(around, settings, *store));
+  // Whoever moves it may do so in the moment before we write.
+  around.files.leave_to_owner(path);
+  around.files.leave_to_owner(parent_path(home.path));
   return Opened{path, home, std::move(store), std::move(posting),
                 moved.has_value() ? std::string() : moved.error().message};
 }

@@ -69,6 +69,11 @@ Status make_directories(FileSystem& files, const std::string& path) {
   } else if (info.error().code == ErrorCode::kUnavailable) {
     return info.error();  // a mount that does not answer may hold the parents, too
   }
+  if (files.is_left_to_owner(path)) {
+    return make_error(
+        ErrorCode::kNotFound,
+        "mkdir: " + path + ": is not there, and is not made by others than its owner");
+  }
   const std::string parent = parent_path(path);
   if (parent != path && parent != ".") EVALCAR_RETURN_IF_ERROR(make_directories(files, parent));
   if (Status made = files.make_directory(path); !made.has_value()) {

@@ -146,6 +146,10 @@ class FileSystem {
   /// kUnavailable: calls on `path` are given up, because the file system does not answer. What was
   /// not found there meanwhile may be there. Does not look at the disk.
   virtual Status answers(const std::string& path) const;
+  /// From now on make_directories() does not make `directory` (an absolute path), nor what is above
+  /// it on the way to what is below it: it is somebody else's, who may have moved it a moment ago.
+  virtual void leave_to_owner(const std::string& /*directory*/) {}
+  virtual bool is_left_to_owner(const std::string& /*directory*/) const { return false; }
 };
 
 /// The machine's own file system.
@@ -187,7 +191,8 @@ std::string parent_path(std::string_view path);
 /// Reads a whole small file. kCorruption if it is larger than `limit_bytes`.
 Result<std::string> read_file(const FileSystem& files, const std::string& path,
                               std::uint64_t limit_bytes);
-/// mkdir -p; the new folders' names are synced.
+/// mkdir -p; the new folders' names are synced. kNotFound: one that is missing is left to its
+/// owner.
 Status make_directories(FileSystem& files, const std::string& path);
 /// Publishes a file: temporary name in the same folder, write, fsync, close, rename, fsync of the
 /// folder. On a failure the old content stays and the temporary file is removed. Readers see the

@@ -279,6 +279,15 @@ Result<std::string> TimedFileSystem::real_path(const std::string& path) const {
   return ask<std::string>(*thread, path, [&b = below_, path] { return b.real_path(path); });
 }
 
+void TimedFileSystem::leave_to_owner(const std::string& directory) {
+  of_others_.with([&directory](std::set<std::string>& all) { all.insert(directory); });
+}
+
+bool TimedFileSystem::is_left_to_owner(const std::string& directory) const {
+  return of_others_.with(
+      [&directory](const std::set<std::string>& all) { return all.contains(directory); });
+}
+
 Status TimedFileSystem::make_directory(const std::string& path, std::uint32_t mode) {
   return perform(path, [&b = below_, path, mode] { return b.make_directory(path, mode); });
 }

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ class TimedFileSystem final : public FileSystem {
   Status perform(const std::string& path, std::function<Status()> call) const override;
   void perform_later(const std::string& path, std::function<void()> call) const override;
   Status answers(const std::string& path) const override;
+  void leave_to_owner(const std::string& directory) override;
+  bool is_left_to_owner(const std::string& directory) const override;
 
  private:
   struct Tree;
@@ -73,6 +76,7 @@ class TimedFileSystem final : public FileSystem {
   FileSystem& below_;
   CallThread::Patience patience_;
   Guarded<std::map<std::string, std::shared_ptr<Tree>>> trees_;
+  Guarded<std::set<std::string>> of_others_;
 };
 
 }  // namespace evalcar

@@ -798,3 +798,36 @@ TEST_CASE("a look at what waits reads the rows that have changed, and no others"
   CHECK(quiet * 20 < all);
   CHECK(one_changed * 3 < all);
 }
+
+TEST_CASE("an output directory that is moved in the middle of a publication is not made again") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  state::Store& store = t.directory->store();
+  const state::Evaluation row = t.row(5);
+  must(store.begin_attempt(row.id, "cpu"));
+  must(store.record_loaded(row.id, "w", "float32"));
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w";
+  result.tasks = {test::anls_result("docvqa_val", 0.5)};
+  must(store.record_result(row.id, result));
+
+  for (std::size_t behind = 0;; ++behind) {  // as many calls later
+    INFO("moved behind " << behind << " calls");
+    std::size_t calls = 0;
+    bool moved = false;
+    t.files.on_call([&](const test::Call&) {
+      if (moved || calls++ < behind) return;
+      moved = true;
+      must(t.files.rename("/out", "/away"));
+    });
+    const Status published = t.directory->publish(must(store.read().evaluation(row.id)));
+    t.files.on_call({});
+    CHECK_FALSE((moved && t.files.info("/out").has_value()));
+    if (!moved) {
+      must(published);
+      break;
+    }
+    must(t.files.rename("/away", "/out"));
+  }
+}

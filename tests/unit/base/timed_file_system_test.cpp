@@ -10,7 +10,9 @@
 #include <set>
 #include <thread>
 
+#include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/forwarding_file_system.h"
+#include "tests/unit/support/memory_file_system.h"
 #include "tests/unit/support/temporary_directory.h"
 
 using namespace evalcar;
@@ -281,4 +283,19 @@ TEST_CASE("what needs no answer is done when the file system answers again, and 
   bench.mount.server->set_silent(false);
   while (*done == 0) std::this_thread::yield();
   while (held.use_count() > 1) std::this_thread::yield();  // or the test hangs
+}
+
+TEST_CASE("a folder that is left to its owner is not made, nor anything above it on the way") {
+  FakeClock clock;
+  MemoryFileSystem disk(clock);
+  TimedFileSystem files(disk);
+  files.leave_to_owner("/runs/one/out");
+
+  CHECK(code_of(make_directories(files, "/runs/one/out/_evalcar/leases")) == ErrorCode::kNotFound);
+  CHECK_FALSE(files.info("/runs").has_value());
+
+  CHECK(make_directories(files, "/runs/one/state").has_value());
+  CHECK(code_of(make_directories(files, "/runs/one/out")) == ErrorCode::kNotFound);
+  REQUIRE(files.make_directory("/runs/one/out", 0755).has_value());  // by its owner
+  CHECK(make_directories(files, "/runs/one/out/_evalcar").has_value());
 }

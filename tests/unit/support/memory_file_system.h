@@ -11,12 +11,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "store/base/clock.h"
 #include "store/base/file_system.h"
+#include "store/base/guarded.h"
 
 namespace evalcar::test {
 
@@ -105,11 +107,18 @@ class MemoryFileSystem final : public FileSystem {
   Status sync_directory(const std::string& path) override;
   Result<std::uint64_t> free_bytes(const std::string& path) const override;
   Result<std::uint64_t> file_system_type(const std::string& path) const override;
+  void leave_to_owner(const std::string& directory) override {
+    of_others_.with([&directory](auto& all) { all.insert(directory); });
+  }
+  bool is_left_to_owner(const std::string& directory) const override {
+    return of_others_.with([&directory](const auto& all) { return all.contains(directory); });
+  }
 
   struct Disk;  ///< shared with open files
 
  private:
   std::shared_ptr<Disk> disk_;
+  Guarded<std::set<std::string>> of_others_;
 };
 
 }  // namespace evalcar::test

@@ -127,7 +127,7 @@ def keep_pruning(bench, run, layout, rotation, steps, within=()):
     trainer.start(within)
     try:
         trainer.wait(60 + steps)
-        sidecar.wait_for(lambda s: s.metrics_lines() and s.metrics_lines()[-1]["global_step"] == 5 * steps, what="the last point")
+        sidecar.wait_for(lambda s: any(line["global_step"] == 5 * steps for line in s.metrics_lines()), what="the last point")
         assert sidecar.stop() in (0, 4)
     finally:
         trainer.stop()

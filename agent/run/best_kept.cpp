@@ -201,7 +201,8 @@ Status BestKept::step(std::int64_t run_id, Slice& slice) {
 /// Leases that were held back until they were ranked, and those of what was overtaken. All are only
 /// looked at once: beside a backlog of thousands that was a quarter of the agent's work.
 Status BestKept::trim(Slice& slice) {
-  if (!trim_due_ || due_) return {};
+  // Until the averages have looked, any lease may be one of their members.
+  if (!trim_due_ || due_ || averages_.due()) return {};
   if (trim_all_) {
     for (std::string& name : stage_.names()) {
       if (is_kept_kind(kind_of_lease(name))) let_go_.insert(std::move(name));
@@ -212,9 +213,8 @@ Status BestKept::trim(Slice& slice) {
     const std::string& name = *let_go_.begin();
     if (!kept_.names.contains(name) && !averages_.keeps_name(name)) {
       EVALCAR_ASSIGN_OR_RETURN(const bool needed, needs_lease(store_.read(), stage_, name));
-      const std::string dir = stage_.dir_of(name);
-      if (!needed && stage_.holds(dir)) {
-        if (const Status released = stage_.release(dir); !released.has_value()) {
+      if (!needed) {
+        if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
           spdlog::warn("{}", released.error().message);  // a leftover: removed later
         }
       }
@@ -227,10 +227,9 @@ Status BestKept::trim(Slice& slice) {
 }
 
 bool BestKept::hold_back(const state::Evaluation& row) {
-  if (settings_.keep_best == 0 || !is_kept_kind(row.kind)) return false;
-  if (!due_ && !kept_.names.contains(lease_name(row))) return false;
-  let_go_.insert(lease_name(row));
-  return true;
+  if (!is_kept_kind(row.kind)) return false;
+  let_go_.insert(lease_name(row));  // also where it goes at once: should that fail
+  return settings_.keep_best > 0 && (due_ || kept_.names.contains(lease_name(row)));
 }
 
 bool BestKept::holds(const state::Evaluation& row) const {

@@ -171,11 +171,12 @@ void Leases::release(const state::Evaluation& row) {
   const auto held = held_.find(row.id);
   const std::string dir = held != held_.end() ? held->second.dir : row.lease_path;
   held_.erase(row.id);
+  const bool is_kept = best_.hold_back(row);
   // Before the folder goes: a row that remembers a lease may be measured from it.
   if (const Status forgotten = store_.forget_lease(row.id); !forgotten.has_value()) {
     return spdlog::warn("{}", forgotten.error().message);
   }
-  if (averages_.keeps(row) || best_.hold_back(row)) return;
+  if (averages_.keeps(row) || is_kept) return;
   // A lease belongs to the checkpoint and the kind: another evaluation of them may hold it too.
   state::EvaluationFilter filter;
   filter.checkpoint_id = row.checkpoint_id;

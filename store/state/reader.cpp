@@ -115,11 +115,7 @@ Result<Reader> Reader::open(const std::string& path) {
 
 std::int64_t Reader::changes() const { return connection_->total_changes(); }
 
-Result<std::int64_t> Reader::data_version() const {
-  EVALCAR_ASSIGN_OR_RETURN(Statement version, connection_->prepare("PRAGMA data_version"));
-  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, version.step());
-  return version.integer(0);
-}
+Result<std::int64_t> Reader::data_version() const { return connection_->data_version(); }
 
 Result<std::optional<std::set<std::int64_t>>> Reader::changed_evaluations() const {
   return connection_->take_touched("evaluation");

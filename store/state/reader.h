@@ -66,7 +66,7 @@ class Reader {
   Result<std::int64_t> data_version() const;
   /// Which evaluations may have changed since the last call; absent: any of them, as at the first
   /// call. Of a store's own reader, where one asker keeps rows up to date: whoever asks next is
-  /// told of what comes after. After an error any may have changed.
+  /// told of what comes after. What an error keeps from being told is told by the next call.
   Result<std::optional<std::set<std::int64_t>>> changed_evaluations() const;
   /// Another number whenever the view `metrics` says something else of this run: it looks at which
   /// results its rows are of, which never change, and whether those count as configured; at none of

@@ -146,10 +146,14 @@ void Connection::after_change(void* self, int /*operation*/, const char* /*datab
   touched.any = touched.rows.size() > kMost;
 }
 
+Result<std::int64_t> Connection::data_version() {
+  EVALCAR_ASSIGN_OR_RETURN(Statement version, prepare("PRAGMA data_version"));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, version.step());
+  return version.integer(0);
+}
+
 Result<std::optional<std::set<std::int64_t>>> Connection::take_touched(const char* table) {
-  EVALCAR_ASSIGN_OR_RETURN(Statement asked, prepare("PRAGMA data_version"));
-  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool row, asked.step());
-  const std::int64_t version = asked.integer(0);
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t version, data_version());
   const bool any = touched_.any || touched_.table != table || touched_.data_version != version;
   std::set<std::int64_t> rows = std::exchange(touched_.rows, {});
   if (touched_.table.empty()) sqlite3_update_hook(handle_, &Connection::after_change, this);

@@ -111,6 +111,8 @@ class Connection {
   std::int64_t changes() const;
   /// Rows that were changed since it was opened.
   std::int64_t total_changes() const;
+  /// Another number after each change of the database through any other connection.
+  Result<std::int64_t> data_version();
   /// The rowids of `table` that statements of this connection inserted, changed or deleted since
   /// the last call; some may be as they were (a rollback). Absent: any may be among them, as at the
   /// first call, after very many, or where another connection wrote to the database. One table a

@@ -43,6 +43,8 @@ class Averages {
   bool keeps(const state::Evaluation& row) const;
   /// The same by the lease's name.
   bool keeps_name(const std::string& name) const;
+  /// That is so since the last look, whether the next one is due or not.
+  bool window_holds(const std::string& name) const { return window_.contains(name); }
   /// Names of the leases that an average of this run may need: at a start, before step().
   Result<std::vector<std::string>> window_of(std::int64_t run_id) const;
   /// Gives up the leases of the window that no evaluation waits for; false: there were none. Some

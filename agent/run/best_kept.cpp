@@ -252,26 +252,31 @@ Result<std::vector<std::string>> BestKept::names_of(std::int64_t run_id) const {
   return names;
 }
 
-Result<bool> BestKept::give_up_worst(const stage::Held& held, bool room_is_short) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
+std::vector<std::string> BestKept::worst_first() const {
+  std::vector<std::string> names;
   for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
-    const std::string name = base_name(place->dir);
-    if (held.bytes_of(name) == 0 || needed.contains(name)) continue;
-    const Status forgotten = store_.set_kept_path(place->key.first, place->key.second, "");
-    if (!forgotten.has_value() && !room_is_short) return forgotten.error();
-    EVALCAR_RETURN_IF_ERROR(stage_.release(place->dir));
-    spdlog::warn("{}: one of the best, no longer kept: disk space is short", place->title);
-    kept_.names.erase(name);
-    // A copy, of what the trainer still has, would be taken and given up by turns.
-    refused_.insert(name);
-    // Else the path is taken back when the store takes it.
-    if (forgotten.has_value()) told_.erase(place->key);
-    places_.erase(std::next(place).base());
-    due_ = trim_due_ = true;  // the next best may be there, and cost nothing yet
-    changed_ = true;
-    return true;
+    names.push_back(base_name(place->dir));
   }
-  return false;
+  return names;
+}
+
+Status BestKept::give_up(const std::string& name, bool room_is_short) {
+  const auto place = std::find_if(places_.begin(), places_.end(), [&name](const Place& each) {
+    return base_name(each.dir) == name;
+  });
+  if (place == places_.end()) return {};
+  const Status forgotten = store_.set_kept_path(place->key.first, place->key.second, "");
+  if (!forgotten.has_value() && !room_is_short) return forgotten.error();
+  spdlog::warn("{}: one of the best, no longer kept: disk space is short", place->title);
+  kept_.names.erase(name);
+  // A copy, of what the trainer still has, would be taken and given up by turns.
+  refused_.insert(name);
+  // Else the path is taken back when the store takes it.
+  if (forgotten.has_value()) told_.erase(place->key);
+  places_.erase(place);
+  due_ = trim_due_ = true;  // the next best may be there, and cost nothing yet
+  changed_ = true;
+  return {};
 }
 
 }  // namespace evalcar::run

@@ -54,10 +54,13 @@ class BestKept {
   Result<std::vector<std::string>> names_of(std::int64_t run_id) const;
   /// Whether the lease of this row stays, by the last ranking.
   bool holds(const state::Evaluation& row) const;
-  /// Gives up the lease of the worst of them that keeps anything on disk; false: there is none. Its
-  /// place goes to the next best that is there, in the next step(); it is itself not taken again.
-  /// `room_is_short`: also where the store cannot be told yet.
-  Result<bool> give_up_worst(const stage::Held& held, bool room_is_short);
+  /// The names of their leases.
+  std::vector<std::string> worst_first() const;
+  /// The lease of this name goes for lack of room, once this has returned: if it is kept as one of
+  /// the best, that is taken back. Its place goes to the next best that is there, in the next
+  /// step(); it is itself not taken again. `room_is_short`: also where the store cannot be told
+  /// yet.
+  Status give_up(const std::string& name, bool room_is_short);
   /// Whether best.json may say something else than when it was written.
   bool changed() const { return changed_; }
   void told() { changed_ = false; }

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "agent/config/units.h"
@@ -69,12 +70,16 @@ Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
 
 Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   const bool goes_on = std::exchange(cut_, false);
-  if (!goes_on) wanted_rows_.clear();
+  if (!goes_on) wanted_leases_.clear();
   const auto free = space_.free_bytes();
   if (!free.has_value()) return {};
   const MonotonicTime now = clock_.monotonic_now();
   const bool budget_is_due = space_.has_budget() && (goes_on || now >= budget_due_);
   if (!budget_is_due && *free >= space_.min_free()) return {};
+  // What was measured may not be ranked yet, and what was overtaken still there.
+  if (const Status ranked = best_.step(run_id, slice); !ranked.has_value()) {
+    spdlog::debug("{}", ranked.error().message);  // as ranked before
+  }
   Shortage shortage;
   shortage.held = stage_.held();
   const MonotonicTime asked = clock_.monotonic_now();
@@ -91,39 +96,66 @@ Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   shortage.budget = space_.lease_budget();
   shortage.keep = space_.min_free();
   if (shortage.ends()) return {};
-  EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, shortage, slice));
+  EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_id));
+  EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, {window.begin(), window.end()}, shortage, slice));
   cut_ = slice.was_cut() && !shortage.ends();
   if (cut_ || shortage.ends()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const bool window, averages_.give_up_window(run_id));
-  if (window) shortage.held = stage_.held();
-  EVALCAR_RETURN_IF_ERROR(give_up_rows(run_id, shortage, slice));
-  cut_ = slice.was_cut() && !shortage.ends();
-  if (cut_) return {};
-  while (!shortage.ends()) {
-    EVALCAR_ASSIGN_OR_RETURN(const bool best, best_.give_up_worst(shortage.held, shortage.low()));
-    if (!best) break;
-    shortage.held = stage_.held();
+  EVALCAR_ASSIGN_OR_RETURN(const bool any, averages_.give_up_window(run_id));
+  if (any) shortage.held = stage_.held();
+  if (!window.empty()) EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, {}, shortage, slice));
+  if (!slice.was_cut() && !shortage.ends()) {
+    EVALCAR_ASSIGN_OR_RETURN(const Choice choice, this->choice(run_id));
+    EVALCAR_RETURN_IF_ERROR(give_up_rows(choice, shortage, slice));
+    if (!slice.was_cut()) EVALCAR_RETURN_IF_ERROR(give_up_best(choice, shortage));
   }
+  cut_ = slice.was_cut() && !shortage.ends();
   return {};
 }
 
+/// By their oldest row.
+Result<std::vector<DiskGuard::Holders>> DiskGuard::holders(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
+  std::vector<Holders> leases;
+  std::map<std::string, std::size_t> place;
+  for (state::Evaluation& row : rows) {
+    const std::string name = base_name(stage_.own(row.lease_path));
+    if (name.empty()) continue;  // read where it lies
+    const auto [found, is_new] = place.try_emplace(name, leases.size());
+    if (is_new) leases.push_back({name, {}});
+    leases[found->second].rows.push_back(std::move(row));
+  }
+  return leases;
+}
+
+/// It is read from now, or was and is about to be published.
+bool DiskGuard::is_busy(const Holders& lease) const {
+  return std::any_of(lease.rows.begin(), lease.rows.end(), [this](const state::Evaluation& row) {
+    return row.id == in_flight_.active || row.state == state::EvaluationState::kScored;
+  });
+}
+
 /// What would never be measured, or would be dropped when its turn came: it ends as it would then,
-/// and is not lost.
-Status DiskGuard::end_unwanted(std::int64_t run_id, Shortage& shortage, Slice& slice) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
-  const std::set<std::int64_t> passed_over = this->passed_over(rows);
-  for (const state::Evaluation& row : rows) {
+/// and is not lost. Not yet where its folder stays all the same: by its name among `spared`, as one
+/// of the best, or for a row that somebody wants.
+Status DiskGuard::end_unwanted(std::int64_t run_id, const std::set<std::string>& spared,
+                               Shortage& shortage, Slice& slice) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto leases, holders(run_id));
+  const std::set<std::int64_t> passed_over = this->passed_over(leases);
+  for (const Holders& lease : leases) {
     if (shortage.ends() || slice.was_cut()) return {};
-    const std::string lease = stage_.own(row.lease_path);
-    const bool holds = shortage.held.bytes_of(base_name(lease)) > 0;
-    if (!holds || !waits(row) || row.id == in_flight_.active) continue;
-    if (!passed_over.contains(row.id) && wanted_rows_.contains(row.id)) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const std::optional<End> end, end_of(row, passed_over));
-    if (!end.has_value()) {
-      wanted_rows_.insert(row.id);
+    if (shortage.held.bytes_of(lease.name) == 0 || is_busy(lease)) continue;
+    if (best_.holds(lease.rows.front()) || spared.contains(lease.name)) continue;
+    if (wanted_leases_.contains(lease.name)) continue;
+    std::vector<End> ends;
+    for (const state::Evaluation& row : lease.rows) {
+      EVALCAR_ASSIGN_OR_RETURN(std::optional<End> end, end_of(row, passed_over));
+      if (!end.has_value()) break;
+      ends.push_back(std::move(*end));
+    }
+    if (ends.size() == lease.rows.size()) {
+      EVALCAR_RETURN_IF_ERROR(give_up(lease, ends, shortage));
     } else {
-      EVALCAR_RETURN_IF_ERROR(give_up(rows, row, *end, shortage));
-      if (!stage_.holds(lease)) shortage.held.drop(base_name(lease));
+      wanted_leases_.insert(lease.name);
     }
     (void)slice.over();
   }
@@ -133,6 +165,7 @@ Status DiskGuard::end_unwanted(std::int64_t run_id, Shortage& shortage, Slice& s
 /// Absent: somebody wants it. As the recorder and the schedule judge it.
 Result<std::optional<DiskGuard::End>> DiskGuard::end_of(
     const state::Evaluation& row, const std::set<std::int64_t>& passed_over) const {
+  if (!waits(row)) return std::optional<End>();
   if (passed_over.contains(row.id)) {
     return std::optional(End{state::EvaluationState::kSuperseded, std::string(kNewerCame)});
   }
@@ -143,62 +176,133 @@ Result<std::optional<DiskGuard::End>> DiskGuard::end_of(
 }
 
 /// By the policy, in favour of newer ones.
-std::set<std::int64_t> DiskGuard::passed_over(const std::vector<state::Evaluation>& rows) const {
+std::set<std::int64_t> DiskGuard::passed_over(const std::vector<Holders>& leases) const {
   std::vector<schedule::Candidate> waiting;
-  for (const state::Evaluation& row : rows) {
-    if (!waits(row)) continue;
-    waiting.push_back({.id = row.id,
-                       .step = row.step,
-                       .kind = row.kind,
-                       .series = series_of(row),
-                       .asked = row.asked});
+  for (const Holders& lease : leases) {
+    for (const state::Evaluation& row : lease.rows) {
+      if (!waits(row)) continue;
+      waiting.push_back({.id = row.id,
+                         .step = row.step,
+                         .kind = row.kind,
+                         .series = series_of(row),
+                         .asked = row.asked});
+    }
   }
   const auto superseded = schedule::choose(waiting, policy_).superseded;
   return {superseded.begin(), superseded.end()};
 }
 
 /// The oldest first, but before them those that have numbers already, for some of their tasks.
-/// Over the rows, not over what this process leased: most leases may be of an earlier one.
-Status DiskGuard::give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& slice) {
-  EVALCAR_ASSIGN_OR_RETURN(auto rows, rows_with_lease(store_.read(), {.run_id = run_id}));
-  std::stable_partition(rows.begin(), rows.end(), is_partial);
-  std::string active;  // what the running evaluation reads from
-  for (const state::Evaluation& row : rows) {
-    if (row.id == in_flight_.active) active = stage_.own(row.lease_path);
-  }
-  for (const state::Evaluation& row : rows) {
+/// Over the rows, not over what this process leased: most leases may be of an earlier one. Not what
+/// is read from now: it will be let go.
+Result<DiskGuard::Choice> DiskGuard::choice(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(auto leases, holders(run_id));
+  auto passed_over = this->passed_over(leases);
+  std::erase_if(leases, [this](const Holders& lease) { return is_busy(lease); });
+  std::stable_partition(leases.begin(), leases.end(), [](const Holders& lease) {
+    return std::all_of(lease.rows.begin(), lease.rows.end(), is_partial);
+  });
+  return Choice{std::move(leases), std::move(passed_over)};
+}
+
+const DiskGuard::Holders* DiskGuard::Choice::find(const std::string& name) const {
+  const auto found = std::find_if(leases.begin(), leases.end(),
+                                  [&name](const Holders& lease) { return lease.name == name; });
+  return found != leases.end() ? &*found : nullptr;
+}
+
+/// An average that frees nothing alone goes with the weights that it holds, not they with it: it
+/// holds those of several checkpoints.
+Status DiskGuard::give_up_rows(const Choice& choice, Shortage& shortage, Slice& slice) {
+  for (const Holders& lease : choice.leases) {
     if (shortage.ends() || slice.was_cut()) return {};
-    const std::string lease = stage_.own(row.lease_path);
-    const bool holds = shortage.held.bytes_of(base_name(lease)) > 0;
-    if (!holds || row.id == in_flight_.active || lease == active) continue;
-    if (row.state == state::EvaluationState::kScored) continue;  // about to be published
-    const End end{state::EvaluationState::kLost, "its lease was given up: " + shortage.reason()};
-    EVALCAR_RETURN_IF_ERROR(give_up(rows, row, end, shortage));
-    if (!stage_.holds(lease)) shortage.held.drop(base_name(lease));
-    (void)slice.over();
+    if (best_.holds(lease.rows.front())) continue;
+    const bool is_average = lease.rows.front().kind == "average";
+    if (is_average && shortage.held.freed_by({lease.name}) == 0) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const bool any, give_up_all_of(lease.name, choice, shortage));
+    if (any) (void)slice.over();
   }
   return {};
 }
 
-/// The row first. Where the disk is short and the store takes nothing, the files: they are the only
-/// thing that can make room for it. `rows`: all that may hold a lease; one that several hold goes
-/// with the last of them.
-Status DiskGuard::give_up(const std::vector<state::Evaluation>& rows, const state::Evaluation& row,
-                          const End& end, const Shortage& shortage) {
-  const Status ended = end_row(row, end);
-  if (ended.has_value()) {
-    leases_.release(row);
-    return {};
+/// The worst first, with the rows that other tasks still wait in.
+Status DiskGuard::give_up_best(const Choice& choice, Shortage& shortage) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
+  for (const std::string& name : best_.worst_first()) {
+    if (shortage.ends()) return {};
+    const bool is_busy = needed.contains(name) && choice.find(name) == nullptr;
+    if (!is_busy) EVALCAR_RETURN_IF_ERROR(give_up_all_of(name, choice, shortage));
   }
-  if (!shortage.low()) return ended;
+  return {};
+}
+
+/// Frees what this lease holds: if others hold it, too (averages hold the files of their members'
+/// leases), with those that may go, and before it. False: nothing would be freed, so it stays.
+Result<bool> DiskGuard::give_up_all_of(const std::string& name, const Choice& choice,
+                                       Shortage& shortage) {
+  std::set<std::string> together = {name};
+  if (shortage.held.freed_by(together) == 0) {
+    for (const std::string& sharer : shortage.held.sharers_of(name)) {
+      const Holders* const lease = choice.find(sharer);
+      if (lease != nullptr && !best_.holds(lease->rows.front())) together.insert(sharer);
+    }
+    if (shortage.held.freed_by(together) == 0) return false;
+  }
+  for (const Holders& lease : choice.leases) {
+    if (shortage.ends()) return true;
+    if (lease.name == name || !together.contains(lease.name)) continue;
+    EVALCAR_ASSIGN_OR_RETURN(const auto ends, ends_for_room(lease, choice.passed_over, shortage));
+    EVALCAR_RETURN_IF_ERROR(give_up(lease, ends, shortage));
+  }
+  if (shortage.ends()) return true;
+  const Holders* const held = choice.find(name);
+  const Holders last = held != nullptr ? *held : Holders{name, {}};
+  EVALCAR_ASSIGN_OR_RETURN(const auto ends, ends_for_room(last, choice.passed_over, shortage));
+  EVALCAR_RETURN_IF_ERROR(give_up(last, ends, shortage));
+  return true;
+}
+
+/// How its rows end: as they would have, where nobody wants them, and else as lost.
+Result<std::vector<DiskGuard::End>> DiskGuard::ends_for_room(
+    const Holders& lease, const std::set<std::int64_t>& passed_over,
+    const Shortage& shortage) const {
+  std::vector<End> ends;
+  for (const state::Evaluation& row : lease.rows) {
+    EVALCAR_ASSIGN_OR_RETURN(std::optional<End> end, end_of(row, passed_over));
+    ends.push_back(std::move(end).value_or(
+        End{state::EvaluationState::kLost, "its lease was given up: " + shortage.reason()}));
+  }
+  return ends;
+}
+
+/// The rows first, each by its own of `ends`. Where the disk is short and the store takes nothing,
+/// the files: they are the only thing that can make room for it.
+Status DiskGuard::give_up(const Holders& lease, const std::vector<End>& ends, Shortage& shortage) {
+  std::vector<const state::Evaluation*> ended;
+  const Status gone = [&]() -> Status {
+    for (std::size_t i = 0; i < lease.rows.size(); ++i) {
+      EVALCAR_ASSIGN_OR_RETURN(const bool told, end_or_owe(lease.rows[i], ends[i], shortage));
+      if (told) ended.push_back(&lease.rows[i]);
+    }
+    EVALCAR_RETURN_IF_ERROR(best_.give_up(lease.name, shortage.low()));
+    return leases_.drop_folder(lease.name, lease.rows);
+  }();
+  for (const state::Evaluation* const row : ended) leases_.release(*row);
+  if (gone.has_value()) shortage.held.drop(lease.name);
+  return gone;
+}
+
+/// False: the store takes nothing while room is short; the row ends in a later step().
+Result<bool> DiskGuard::end_or_owe(const state::Evaluation& row, const End& end,
+                                   const Shortage& shortage) {
+  const Status ended = end_row(row, end);
+  if (ended.has_value()) return true;
+  if (!shortage.low()) return ended.error();
   if (owed_.insert_or_assign(row.id, end).second) {
     spdlog::warn("{}: {}; it cannot be recorded yet: {}", title(row), end.reason,
                  ended.error().message);
   }
-  const bool shared = std::any_of(rows.begin(), rows.end(), [&](const state::Evaluation& other) {
-    return stage_.own(other.lease_path) == stage_.own(row.lease_path) && !owed_.contains(other.id);
-  });
-  return shared ? Status() : leases_.drop_files(row);
+  return false;
 }
 
 Status DiskGuard::end_row(const state::Evaluation& row, const End& end) {

@@ -56,14 +56,34 @@ class DiskGuard {
     state::EvaluationState state = state::EvaluationState::kSkipped;
     std::string reason;
   };
-  Status end_unwanted(std::int64_t run_id, Shortage& shortage, Slice& slice);
+  /// All rows that hold one lease: it goes with all of them, or stays.
+  struct Holders {
+    std::string name;  ///< of the lease
+    std::vector<state::Evaluation> rows;
+  };
+  Result<std::vector<Holders>> holders(std::int64_t run_id) const;
+  bool is_busy(const Holders& lease) const;
+  Status look(std::int64_t run_id, Slice& slice);
+  Status end_unwanted(std::int64_t run_id, const std::set<std::string>& spared, Shortage& shortage,
+                      Slice& slice);
   Result<std::optional<End>> end_of(const state::Evaluation& row,
                                     const std::set<std::int64_t>& passed_over) const;
-  std::set<std::int64_t> passed_over(const std::vector<state::Evaluation>& rows) const;
-  Status give_up_rows(std::int64_t run_id, Shortage& shortage, Slice& slice);
-  Status look(std::int64_t run_id, Slice& slice);
-  Status give_up(const std::vector<state::Evaluation>& rows, const state::Evaluation& row,
-                 const End& end, const Shortage& shortage);
+  std::set<std::int64_t> passed_over(const std::vector<Holders>& leases) const;
+  /// What may go, and how the rows end.
+  struct Choice {
+    std::vector<Holders> leases;  ///< in the order in which they go
+    std::set<std::int64_t> passed_over;
+    const Holders* find(const std::string& name) const;
+  };
+  Result<Choice> choice(std::int64_t run_id) const;
+  Status give_up_rows(const Choice& choice, Shortage& shortage, Slice& slice);
+  Status give_up_best(const Choice& choice, Shortage& shortage);
+  Result<bool> give_up_all_of(const std::string& name, const Choice& choice, Shortage& shortage);
+  Result<std::vector<End>> ends_for_room(const Holders& lease,
+                                         const std::set<std::int64_t>& passed_over,
+                                         const Shortage& shortage) const;
+  Status give_up(const Holders& lease, const std::vector<End>& ends, Shortage& shortage);
+  Result<bool> end_or_owe(const state::Evaluation& row, const End& end, const Shortage& shortage);
   Status end_row(const state::Evaluation& row, const End& end);
   Status end_owed();
 
@@ -81,8 +101,8 @@ class DiskGuard {
   MonotonicTime guarded_at_{};
   MonotonicTime budget_due_{};
   bool cut_ = false;
-  /// Somebody wants these, an earlier slice of this shortage found.
-  std::set<std::int64_t> wanted_rows_;
+  /// Somebody wants these leases, an earlier slice of this shortage found.
+  std::set<std::string> wanted_leases_;
   bool look_again_ = false;
   /// Rows whose leases went before the store could be told, and how they end.
   std::map<std::int64_t, End> owed_;

@@ -191,10 +191,9 @@ void Leases::release(const state::Evaluation& row) {
   }
 }
 
-Status Leases::drop_files(const state::Evaluation& row) {
-  if (averages_.keeps(row) || best_.holds(row)) return {};
-  held_.erase(row.id);
-  return stage_.release(row.lease_path);
+Status Leases::drop_folder(const std::string& name, const std::vector<state::Evaluation>& holders) {
+  for (const state::Evaluation& row : holders) held_.erase(row.id);
+  return stage_.release(stage_.dir_of(name));
 }
 
 bool Leases::holds_folder(const state::Evaluation& row) const {

@@ -36,9 +36,9 @@ class Leases {
   /// Gives the lease back, unless another evaluation of the same weights holds it too, averages to
   /// come need it, or it is kept as one of the best.
   void release(const state::Evaluation& row);
-  /// Removes the folder of a row's lease before the store knows, unless averages to come need it or
-  /// it is kept as one of the best. release() follows once the row has ended.
-  Status drop_files(const state::Evaluation& row);
+  /// Removes the folder of a lease for lack of room, whatever else may need it; `holders`: all rows
+  /// that hold it. release() follows for each of them once it has ended, before or after this.
+  Status drop_folder(const std::string& name, const std::vector<state::Evaluation>& holders);
   /// Moves the lease of a row to another one of the same weights, which becomes leased. False: it
   /// has its own, or needs none.
   Result<bool> hand_over(const state::Evaluation& from, const state::Evaluation& to);

@@ -1,7 +1,5 @@
 #include "agent/run/needed_leases.h"
 
-#include <string>
-
 #include "agent/run/slice.h"
 
 namespace evalcar::run {
@@ -24,14 +22,28 @@ Result<NeededLeases::Turn> NeededLeases::step(
   // Before the guard: what nobody needs makes room, too.
   if (const MonotonicTime now = around_.clock.monotonic_now(); leftovers_.wait(now)) {
     Slice slice(around_);
-    const auto is_needed = [this](const std::string& name) {
-      return averages_.keeps_name(name) || kept_.may_hold(name);
+    EVALCAR_ASSIGN_OR_RETURN(const auto names, needed_names(run_id));
+    const auto is_needed = [this, &names](const std::string& name) {
+      return names.contains(name) || averages_.window_holds(name);
     };
     EVALCAR_RETURN_IF_ERROR(leftovers_.remove(now, is_needed, slice));
     if (leftovers_.wait(around_.clock.monotonic_now())) return turn;  // cut
   }
   turn.known = true;
   return turn;
+}
+
+/// Also before the averages have looked and anything was ranked: what those could ask for.
+Result<std::set<std::string>> NeededLeases::needed_names(std::int64_t run_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_id));
+  std::set<std::string> names = {window.begin(), window.end()};
+  if (kept_.known) {
+    names.insert(kept_.names.begin(), kept_.names.end());
+  } else {
+    EVALCAR_ASSIGN_OR_RETURN(const auto best, best_.names_of(run_id));
+    names.insert(best.begin(), best.end());
+  }
+  return names;
 }
 
 }  // namespace evalcar::run

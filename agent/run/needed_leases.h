@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "agent/run/averages.h"
 #include "agent/run/best_kept.h"
@@ -33,6 +34,8 @@ class NeededLeases {
   Result<Turn> step(std::int64_t run_id, const std::optional<std::set<std::int64_t>>& torn_steps);
 
  private:
+  Result<std::set<std::string>> needed_names(std::int64_t run_id) const;
+
   const Surroundings& around_;
   Averages& averages_;
   BestKept& best_;

@@ -11,6 +11,7 @@ void Held::add(const std::string& lease, const FileInfo& file) {
   known.links = file.link_count;
   known.size_bytes = file.size_bytes;
   ++known.ours;
+  known.leases.insert(lease);
   if (known.only_ours()) bytes_ += known.size_bytes;
   ++of_[lease][inode];
 }
@@ -23,6 +24,7 @@ void Held::drop(const std::string& lease) {
     const bool counted = file->second.only_ours();
     file->second.links -= std::min(file->second.links, count);
     file->second.ours -= count;
+    file->second.leases.erase(lease);
     if (file->second.ours > 0) continue;
     if (counted) bytes_ -= file->second.size_bytes;
     files_.erase(file);
@@ -39,6 +41,32 @@ std::uint64_t Held::bytes_of(const std::string& lease) const {
     if (file.only_ours()) bytes += file.size_bytes;
   }
   return bytes;
+}
+
+std::uint64_t Held::freed_by(const std::set<std::string>& leases) const {
+  std::map<Inode, std::uint64_t> going;
+  for (const std::string& lease : leases) {
+    const auto names = of_.find(lease);
+    if (names == of_.end()) continue;
+    for (const auto& [inode, count] : names->second) going[inode] += count;
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& [inode, count] : going) {
+    const File& file = files_.at(inode);
+    if (file.only_ours() && count == file.ours) bytes += file.size_bytes;
+  }
+  return bytes;
+}
+
+std::set<std::string> Held::sharers_of(const std::string& lease) const {
+  std::set<std::string> all = {lease};
+  const auto names = of_.find(lease);
+  if (names == of_.end()) return all;
+  for (const auto& [inode, count] : names->second) {
+    const std::set<std::string>& in = files_.at(inode).leases;
+    all.insert(in.begin(), in.end());
+  }
+  return all;
 }
 
 }  // namespace evalcar::stage

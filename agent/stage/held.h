@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,10 @@ class Held {
   std::uint64_t bytes() const { return bytes_; }
   /// Of a lease: what nobody but leases holds; a file of several for each of them.
   std::uint64_t bytes_of(const std::string& lease) const;
+  /// What is freed where all of these go.
+  std::uint64_t freed_by(const std::set<std::string>& leases) const;
+  /// That one, and the others that hold files of it.
+  std::set<std::string> sharers_of(const std::string& lease) const;
 
  private:
   using Inode = std::pair<std::uint64_t, std::uint64_t>;  ///< device, number
@@ -28,6 +33,7 @@ class Held {
     std::uint64_t links = 0;  ///< that exist
     std::uint64_t size_bytes = 0;
     std::uint64_t ours = 0;  ///< of those links
+    std::set<std::string> leases;
     bool only_ours() const { return ours > 0 && links <= ours; }
   };
   std::map<Inode, File> files_;

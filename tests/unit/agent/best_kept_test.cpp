@@ -1,7 +1,6 @@
 // publish.keep_best where the disk is short: what is kept then, and what takes its place.
 #include "agent/run/best_kept.h"
 
-#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <string>
 #include <vector>
@@ -158,23 +157,32 @@ TEST_CASE("the lease of one that is not among the best stays while other tasks w
   t.settings.evaluate.task_every_nth = {{"mmmu_val", 2}};
   t.start();
   double value = 0.9;
-  const auto rows_of = [&t](std::int64_t step, const std::string& task) {
-    const auto rows = must(t.directory->store().read().evaluations({.step = step}));
-    const auto found = std::find_if(rows.begin(), rows.end(), [&task](const auto& row) {
-      return row.settings.tasks.front() == task;
-    });
-    REQUIRE(found != rows.end());
-    return *found;
-  };
   for (const std::int64_t step : {5, 10, 15}) {
     t.save(step, static_cast<char>('a' + step));
     must(t.turn());
-    t.publish(rows_of(step, "docvqa_val"), value);
+    t.publish(t.row(step, "docvqa_val"), value);
     value -= 0.1;
   }
   // 10 and 15 are not the best; 15, as every second, is to be measured by mmmu_val yet.
   t.expect({"15-1-regular", "5-1-regular"}, 3);
 
-  t.publish(rows_of(15, "mmmu_val"), 0.5);
+  t.publish(t.row(15, "mmmu_val"), 0.5);
   t.expect({"5-1-regular"}, 3);
+}
+
+TEST_CASE("a lease that the store kept from being given back goes with the next ranking") {
+  Ranked t;
+  t.save(5, 'a');
+  t.save(10, 'b');
+  must(t.turn());
+  const state::Evaluation ended = t.row(5);
+  must(t.directory->store().transition(ended.id, state::EvaluationState::kSkipped, "for now"));
+  t.refuse("UPDATE OF lease_path ON evaluation");
+  t.directory->release(ended);
+  t.accept();
+  CHECK(t.directory->stage().names() == Names{"10-1-regular", "5-1-regular"});
+
+  t.publish(10, 0.5);
+
+  t.expect({"10-1-regular"}, 2);
 }

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "tests/unit/agent/trainer.h"
-#include "tests/unit/support/forwarding_file_system.h"
 #include "tests/unit/support/sqlite_work.h"
 
 using namespace evalcar;
@@ -405,16 +404,8 @@ struct Seldom : Trainer {
     settings.evaluate.task_every_nth = {{"mmmu_val", 2}};
     start();
   }
-  state::Evaluation row_of(std::int64_t step, const std::string& task) const {
-    const auto rows = must(directory->store().read().evaluations({.step = step}));
-    for (const state::Evaluation& row : rows) {
-      if (row.settings.tasks == std::vector{task}) return row;
-    }
-    FAIL("no row of " << task << " of step " << step);
-    return {};
-  }
   bool wants_mmmu(std::int64_t step) const {
-    return row_of(step, "mmmu_val").state != state::EvaluationState::kSkipped;
+    return row(step, "mmmu_val").state != state::EvaluationState::kSkipped;
   }
   void publish(const state::Evaluation& row) {
     state::Store& store = directory->store();
@@ -444,7 +435,7 @@ TEST_CASE("a lost database keeps the lease of a seldom task whose sibling was pu
   Seldom t;
   t.save(5);
   must(t.turn());
-  t.publish(t.row_of(5, "docvqa_val"));
+  t.publish(t.row(5, "docvqa_val"));
   t.remove(5);
   must(t.turn());
   REQUIRE(t.files.exists(kLease5));
@@ -453,17 +444,17 @@ TEST_CASE("a lost database keeps the lease of a seldom task whose sibling was pu
   must(t.turn());
   must(t.turn());
 
-  CHECK(t.row_of(5, "docvqa_val").state == state::EvaluationState::kPublished);
-  CHECK(t.row_of(5, "mmmu_val").state == state::EvaluationState::kLeased);
+  CHECK(t.row(5, "docvqa_val").state == state::EvaluationState::kPublished);
+  CHECK(t.row(5, "mmmu_val").state == state::EvaluationState::kLeased);
   CHECK(t.files.exists(kLease5));
-  CHECK(must(t.directory->lease_of(t.row_of(5, "mmmu_val"))).has_value());
+  CHECK(must(t.directory->lease_of(t.row(5, "mmmu_val"))).has_value());
 }
 
 TEST_CASE("a lost database does not measure a seldom task from a lease of other files") {
   Seldom t;
   t.save(5);
   must(t.turn());
-  t.publish(t.row_of(5, "docvqa_val"));
+  t.publish(t.row(5, "docvqa_val"));
   t.remove(5);
   must(t.turn());
   t.clock.advance(seconds(5));
@@ -485,7 +476,7 @@ TEST_CASE("a seldom task counts the checkpoints that the cadence of all lets thr
   CHECK(t.wants_mmmu(10));
   CHECK_FALSE(t.wants_mmmu(20));
   CHECK(t.wants_mmmu(30));
-  CHECK(t.row_of(20, "mmmu_val").reason.find("task_every_nth") != std::string::npos);
+  CHECK(t.row(20, "mmmu_val").reason.find("task_every_nth") != std::string::npos);
 }
 
 TEST_CASE("a seldom task counts the same where every n-th checkpoint is evaluated at all") {
@@ -517,9 +508,9 @@ TEST_CASE("a seldom task counts epochs that it remembers, whatever retention too
     must(t.turn());
   }
 
-  CHECK(t.row_of(2, "docvqa_val").state == state::EvaluationState::kSkipped);
-  CHECK(t.row_of(6, "docvqa_val").state == state::EvaluationState::kSkipped);
-  CHECK(t.row_of(8, "docvqa_val").state == state::EvaluationState::kLeased);
+  CHECK(t.row(2, "docvqa_val").state == state::EvaluationState::kSkipped);
+  CHECK(t.row(6, "docvqa_val").state == state::EvaluationState::kSkipped);
+  CHECK(t.row(8, "docvqa_val").state == state::EvaluationState::kLeased);
   CHECK(t.wants_mmmu(4));
   CHECK_FALSE(t.wants_mmmu(8));
 }
@@ -531,7 +522,7 @@ TEST_CASE("a kill between the leases of two groups of tasks loses neither") {
       "WHERE lease_path <> '')");
   t.save(5);
   CHECK_FALSE(t.turn().has_value());
-  REQUIRE(t.row_of(5, "docvqa_val").state == state::EvaluationState::kLeased);
+  REQUIRE(t.row(5, "docvqa_val").state == state::EvaluationState::kLeased);
   t.directory.reset();
   t.accept();
   t.remove(5);
@@ -540,8 +531,8 @@ TEST_CASE("a kill between the leases of two groups of tasks loses neither") {
   must(t.turn());
   must(t.turn());
 
-  CHECK(t.row_of(5, "mmmu_val").state == state::EvaluationState::kLeased);
-  CHECK(must(t.directory->lease_of(t.row_of(5, "mmmu_val"))).has_value());
+  CHECK(t.row(5, "mmmu_val").state == state::EvaluationState::kLeased);
+  CHECK(must(t.directory->lease_of(t.row(5, "mmmu_val"))).has_value());
 }
 
 TEST_CASE("a retry of a skipped seldom task is measured from its sibling's lease") {
@@ -551,15 +542,15 @@ TEST_CASE("a retry of a skipped seldom task is measured from its sibling's lease
   must(t.turn());
   t.remove(10);
   must(t.turn());
-  REQUIRE(t.row_of(10, "mmmu_val").state == state::EvaluationState::kSkipped);
-  REQUIRE(t.row_of(10, "docvqa_val").state == state::EvaluationState::kLeased);
+  REQUIRE(t.row(10, "mmmu_val").state == state::EvaluationState::kSkipped);
+  REQUIRE(t.row(10, "docvqa_val").state == state::EvaluationState::kLeased);
 
-  must(t.directory->store().ask_again(t.row_of(10, "mmmu_val").id, "retry"));
-  const auto lease = must(t.directory->lease_of(t.row_of(10, "mmmu_val")));
+  must(t.directory->store().ask_again(t.row(10, "mmmu_val").id, "retry"));
+  const auto lease = must(t.directory->lease_of(t.row(10, "mmmu_val")));
 
   REQUIRE(lease.has_value());
   CHECK(lease->dir == "/out/_evalcar/leases/10-1-regular");
-  CHECK(t.row_of(10, "mmmu_val").state == state::EvaluationState::kLeased);
+  CHECK(t.row(10, "mmmu_val").state == state::EvaluationState::kLeased);
 }
 
 TEST_CASE("a retry of a seldom task is measured from the lease that is kept as one of the best") {
@@ -570,14 +561,14 @@ TEST_CASE("a retry of a seldom task is measured from the lease that is kept as o
   t.save(5);
   t.save(10);
   must(t.turn());
-  t.publish(t.row_of(10, "docvqa_val"));
+  t.publish(t.row(10, "docvqa_val"));
   must(t.turn());
   t.remove(10);
   must(t.turn());
   REQUIRE(t.files.exists("/out/_evalcar/leases/10-1-regular"));
 
-  must(t.directory->store().ask_again(t.row_of(10, "mmmu_val").id, "retry"));
-  CHECK(must(t.directory->lease_of(t.row_of(10, "mmmu_val"))).has_value());
+  must(t.directory->store().ask_again(t.row(10, "mmmu_val").id, "retry"));
+  CHECK(must(t.directory->lease_of(t.row(10, "mmmu_val"))).has_value());
 }
 
 TEST_CASE("a retry of a seldom task of whose files nothing is left is lost") {
@@ -585,188 +576,13 @@ TEST_CASE("a retry of a seldom task of whose files nothing is left is lost") {
   t.save(5);
   t.save(10);
   must(t.turn());
-  t.publish(t.row_of(10, "docvqa_val"));
+  t.publish(t.row(10, "docvqa_val"));
   t.remove(10);
   must(t.turn());
 
-  must(t.directory->store().ask_again(t.row_of(10, "mmmu_val").id, "retry"));
-  CHECK_FALSE(must(t.directory->lease_of(t.row_of(10, "mmmu_val"))).has_value());
-  CHECK(t.row_of(10, "mmmu_val").state == state::EvaluationState::kLost);
-}
-
-namespace {
-
-/// Four leases of checkpoints that are gone; `left`: how many of them fit in the budget.
-struct Full : Trainer {
-  Full() {
-    for (const std::int64_t step : {5, 10, 15, 20}) save(step);
-    for (int i = 0; i < 3; ++i) must(turn());
-    for (const std::int64_t step : {5, 10, 15}) remove(step);
-    must(turn(seconds(10)));
-    settings.limits.min_free = 1000;
-  }
-  /// The database is on the disk that is full.
-  void fill() {
-    files.set_free_bytes(0);
-    on_database(
-        "CREATE TRIGGER full_1 BEFORE UPDATE ON evaluation BEGIN SELECT RAISE(ABORT, 'full'); END");
-    on_database(
-        "CREATE TRIGGER full_2 BEFORE UPDATE ON checkpoint_kind BEGIN SELECT RAISE(ABORT, 'full'); "
-        "END");
-    refuse("INSERT ON checkpoint");
-  }
-  void make_room() {
-    files.set_free_bytes(1U << 20U);
-    accept();
-    on_database("DROP TRIGGER full_1");
-    on_database("DROP TRIGGER full_2");
-  }
-};
-
-}  // namespace
-
-TEST_CASE("leases are given up though the store takes nothing, and the rows end once it does") {
-  Full t;
-  t.start();
-  must(t.turn());
-  t.save(25);
-  t.fill();
-
-  for (int i = 0; i < 10; ++i) (void)t.turn();
-
-  CHECK(t.directory->stage().names() == std::vector<std::string>{"20-1-regular"});
-  CHECK(t.row(5).state == state::EvaluationState::kLeased);
-  t.make_room();
-  for (int i = 0; i < 6; ++i) (void)t.turn();
-  for (const std::int64_t step : {5, 10, 15}) {
-    CHECK(t.row(step).state == state::EvaluationState::kLost);
-    CHECK(t.row(step).reason.find("its lease was given up: free disk space") != std::string::npos);
-    CHECK(t.row(step).lease_path.empty());
-  }
-  CHECK(t.row(20).state == state::EvaluationState::kLeased);
-  CHECK(t.row(25).state == state::EvaluationState::kLeased);
-}
-
-TEST_CASE("a lease that went before its row could say so is lost after a kill, too") {
-  Full t;
-  t.start();
-  must(t.turn());
-  t.fill();
-  for (int i = 0; i < 10; ++i) (void)t.turn();
-  t.directory.reset();
-  t.make_room();
-  t.start();
-  for (int i = 0; i < 3; ++i) must(t.turn());
-
-  CHECK_FALSE(must(t.directory->lease_of(t.row(5))).has_value());
-
-  CHECK(t.row(5).state == state::EvaluationState::kLost);
-  CHECK(t.row(5).reason.find("its files are gone") != std::string::npos);
-}
-
-TEST_CASE("the store refuses while only the budget is short: the lease stays with its row") {
-  Full t;
-  t.settings.limits.lease_budget = 1;
-  t.settings.limits.min_free = 0;
-  t.start();
-  t.fill();
-
-  for (int i = 0; i < 10; ++i) (void)t.turn();
-
-  CHECK(t.directory->stage().names().size() == 4);
-}
-
-TEST_CASE("room is looked for as soon as what a lease holds was deleted, not seconds later") {
-  Trainer t;
-  t.settings.limits.min_free = 1000;
-  t.start();
-  t.files.set_free_bytes(0);
-  t.save(5);
-  must(t.turn());
-  must(t.turn());
-  CHECK(t.directory->stage().names().size() == 1);
-
-  t.remove(5);
-  t.save(10);
-  must(t.turn());
-
-  CHECK(t.row(5).state == state::EvaluationState::kLost);
-  CHECK(t.row(10).state == state::EvaluationState::kLeased);
-}
-
-namespace {
-
-/// Counts looks at the folder of all leases, each of which may take a while.
-class WatchedLeases final : public test::ForwardingFileSystem {
- public:
-  WatchedLeases(FileSystem& below, test::FakeClock& clock)
-      : ForwardingFileSystem(below), clock_(clock) {}
-  Result<std::vector<DirectoryEntry>> list(const std::string& path,
-                                           std::size_t limit) const override {
-    if (path.ends_with("/leases")) {
-      ++looks;
-      clock_.advance(cost);
-    }
-    return below().list(path, limit);
-  }
-  mutable int looks = 0;
-  seconds cost{0};
-
- private:
-  test::FakeClock& clock_;
-};
-
-struct Leased : Trainer {
-  WatchedLeases watched{files, clock};
-  run::Surroundings surroundings{watched, clock, {}, "test", {}, {}, {}};
-
-  Leased() {
-    surroundings.make_notifier = [] { return std::make_unique<FakeNotifier>(); };
-    for (const std::int64_t step : {5, 10, 15}) save(step);
-  }
-  void begin() {
-    directory.reset();
-    directory = must(run::OutputDirectory::open(surroundings, settings, "/out"));
-    for (int i = 0; i < 3; ++i) must(turn());
-    watched.looks = 0;
-  }
-};
-
-}  // namespace
-
-TEST_CASE("while the trainer has its room, no lease is asked what it holds") {
-  Leased t;
-  t.settings.limits.min_free = 1000;
-  t.files.set_free_bytes(1000);
-  t.begin();
-
-  for (int i = 0; i < 10; ++i) must(t.turn(seconds(10)));
-  CHECK(t.watched.looks == 0);
-
-  t.files.set_free_bytes(999);
-  must(t.turn(seconds(10)));
-  CHECK(t.watched.looks > 0);
-}
-
-TEST_CASE("what leases hold under a budget is asked for a small part of the time") {
-  Leased t;
-  t.settings.limits.lease_budget = 1U << 30U;
-  t.begin();
-
-  for (int i = 0; i < 20; ++i) must(t.turn(seconds(1)));
-  CHECK(t.watched.looks == 4);  // every 5 s
-
-  t.watched.looks = 0;
-  t.watched.cost = seconds(1);
-  for (int i = 0; i < 60; ++i) must(t.turn(seconds(1)));
-  CHECK(t.watched.looks <= 4);
-  CHECK(t.watched.looks >= 2);
-
-  t.settings.limits.min_free = 1000;
-  t.files.set_free_bytes(999);
-  t.watched.looks = 0;
-  for (int i = 0; i < 5; ++i) must(t.turn(seconds(5)));
-  CHECK(t.watched.looks >= 5);  // the trainer's room does not wait
+  must(t.directory->store().ask_again(t.row(10, "mmmu_val").id, "retry"));
+  CHECK_FALSE(must(t.directory->lease_of(t.row(10, "mmmu_val"))).has_value());
+  CHECK(t.row(10, "mmmu_val").state == state::EvaluationState::kLost);
 }
 
 TEST_CASE("a look at what waits reads the rows that have changed, and no others") {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/run/output_directory.h"
 #include "store/state/sqlite.h"
@@ -81,6 +82,15 @@ struct Trainer {
     const auto rows = must(directory->store().read().evaluations({.step = step}));
     REQUIRE(rows.size() == 1);
     return rows.front();
+  }
+  /// Of those of several tasks, the one of this task alone.
+  state::Evaluation row(std::int64_t step, const std::string& task) const {
+    const auto rows = must(directory->store().read().evaluations({.step = step}));
+    for (const state::Evaluation& one : rows) {
+      if (one.settings.tasks == std::vector{task}) return one;
+    }
+    FAIL("no row of " << task << " of step " << step);
+    return {};
   }
 };
 

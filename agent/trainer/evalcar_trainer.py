@@ -88,6 +88,13 @@ def _row_of(line):
     return row
 
 
+def _tasks_of(row):
+    """The tasks that it has a number of, or tells why it has none: the second part of eval/<task>/<metric>."""
+    missing = row.get("missing")
+    names = (*row["metrics"], *(missing if isinstance(missing, dict) else ()))
+    return {name.split("/")[1] for name in names if "/" in name}
+
+
 def _key_of(row):
     """By what a row is known again: the agent may have lost its database, and number its lines anew."""
     key = row.get("evaluation")
@@ -364,6 +371,10 @@ class _Watch(threading.Thread):
                 return
             self._wake.wait(self.poll_interval)
 
+    def has_folder(self):
+        """Whether an agent has been here, in this training or before."""
+        return os.path.isdir(self._folder)
+
     def hurry(self):
         """The next look is now."""
         self._wake.set()
@@ -398,7 +409,7 @@ class _Watch(threading.Thread):
         self.looks += 1
 
     def _remember(self):
-        if self.marks and os.path.isdir(self._folder):
+        if self.marks and self.has_folder():
             marks = list(self.marks)
             self._marks.append(marks)
             for _ in marks:
@@ -943,8 +954,9 @@ class _Training:
         self.saved_steps, self.epochs = set(), {}
         self.handed = {}  # step → how often the heartbeat had changed when its checkpoint was saved
         self.removed = {}  # step → the same, when its checkpoint was not there and the agent knew nothing of it
-        self.results = set()  # steps of which there is a result
-        self.held = []  # rows of steps whose checkpoint has not been saved yet: of an earlier training
+        self.results = {}  # step → its rows: (checkpoint_type, time, tasks)
+        self.held = []  # (row, its loggers), of steps whose checkpoint has not been saved yet: of an earlier training
+        self.first_save = None  # the step that is being saved, if no earlier training can have a result of it
         self.unlogged = []  # [row, its loggers, those that have it]
         self.logged_seqs = set()
         self.failures = collections.Counter()  # of a logger, in a row
@@ -1027,6 +1039,7 @@ class _Training:
     def step(self, args, state, control, parts):
         due = bool(self.options.eval_steps) and state.global_step % self.options.eval_steps == 0
         self._replace(state, control, due, parts)
+        self._safely(self._before_save, state, control)
         if not self.first or not (self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
             return
         self._safely(self._take, args, state, control)
@@ -1035,6 +1048,7 @@ class _Training:
 
     def epoch(self, args, state, control, parts):
         self._replace(state, control, False, parts)
+        self._safely(self._before_save, state, control)
         epochs = getattr(state, "num_train_epochs", 0) or 0
         last = bool(epochs) and state.epoch is not None and round(state.epoch, 6) >= epochs
         self.ending = control.should_training_stop or last or 0 < state.max_steps <= state.global_step
@@ -1045,7 +1059,7 @@ class _Training:
         step = state.global_step
         self.saved_steps.add(step)
         if self.first:
-            self._safely(self._take, args, state, control)  # a row of this step is not of these weights yet
+            self._safely(self._take, args, state, control)
             self._hand_over(step, state.epoch)
             if self.snapshots is not None:
                 self._safely(self.snapshots.remove, step)  # the checkpoint came after it
@@ -1102,10 +1116,24 @@ class _Training:
         self._hand_over(step, state.epoch)
         logger.info("the weights of step %d are handed over to evalcar", step)
 
+    def _before_save(self, state, control):
+        """Once this step is saved, a row of it is of these weights or of those that an earlier training saved under its number."""
+        if not self.first or not control.should_save or state.global_step == self.first_save:
+            return
+        step, seen = state.global_step, self.watch.seen
+        rows = [each[1] for each in list(self.watch.found) if each[0] == "row"] + [row for row, _ in self.held]
+        was_told = any(row["global_step"] == step for row in rows) or seen.evaluations(step) or seen.status.get("open_left_out")
+        is_silent = not seen.changes and self.watch.has_folder()  # an agent that is about to start may know more
+        was_there = os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)) or step in self.handed
+        self.first_save = None if was_told or is_silent or was_there else step
+
     def _hand_over(self, step, epoch):
+        """Other callbacks may have worked for long since it was saved: what was measured meanwhile is taken now."""
         self.epochs[step] = epoch
         self.handed[step] = self.watch.seen.changes
-        self.held = [row for row in self.held if row["global_step"] != step]
+        early = [("row", row, loggers) for row, loggers in self.held if row["global_step"] == step == self.first_save]
+        self.held = [(row, loggers) for row, loggers in self.held if row["global_step"] != step]
+        self.watch.found.extendleft(reversed(early))
 
     # -- results
 
@@ -1140,14 +1168,14 @@ class _Training:
                 logger.warning("%s, again and again: no more results are taken up; they can be sent %s", found[0], self._later())
         for row, loggers in rows:
             if row["global_step"] not in self.handed and not row["global_step"] <= self.start_step:
-                self.held.append(row)
+                self.held.append((row, loggers))
                 continue
             self._receive(row, loggers, state, {each["seq"] for each, _ in rows if each.get("supersedes") == row["seq"]})
         self._log(args, state, control)
 
     def _receive(self, row, loggers, state, superseded_by):
         step = row["global_step"]
-        self.results.add(step)
+        self.results.setdefault(step, []).append((row["checkpoint_type"], str(row.get("time", "")), _tasks_of(row)))
         if self.scores is not None:
             self.scores.take(row)
             self._check_metric(row)
@@ -1295,19 +1323,28 @@ class _Training:
         if self.first:
             self.watch.poll_interval = interval
 
-    def _pending(self):
-        """{step: in words}, of those whose scores may come yet."""
+    def _pending(self, agent_is_gone=False):
+        """{step: in words}, of those whose scores may come yet. An agent that was killed did not tell of its last ones: its rows do."""
         found = {}
         for step, changes in sorted(self.handed.items()):
             evaluations = self.watch.seen.evaluations(step)
-            if _over(evaluations) and self.watch.seen.changes > changes:
+            waits = [row for row in evaluations if row.get("state") not in _ENDED and not (agent_is_gone and self._has_result(row))]
+            if evaluations and not waits and self.watch.seen.changes > changes:
                 continue
             if not evaluations and (step in self.results or self._is_missed(step)):
                 continue
             states = ", ".join("%s%s" % (row.get("state"), " %.0f %%" % (100 * row["progress"]) if _number(row.get("progress")) else "")
-                               for row in evaluations if row.get("state") not in _ENDED)
+                               for row in waits)
             found[step] = "step %d (%s)" % (step, states or "the agent has told nothing of it yet")
         return found
+
+    def _has_result(self, evaluation):
+        """Whether there is a row that is newer than what the heartbeat says."""
+        kind, since, tasks = evaluation.get("checkpoint_type"), evaluation.get("updated_at"), evaluation.get("tasks")
+        if evaluation.get("requested") or not isinstance(tasks, list) or not isinstance(since, str):
+            return False  # of the same tasks as another one, with other settings
+        rows = self.results.get(evaluation["step"], ())
+        return any(kind == of and time >= since and not names.isdisjoint(map(str, tasks)) for of, time, names in rows)
 
     def _is_missed(self, step):
         """Whether its checkpoint was removed before the agent knew of it: it is not there, and two later states do not tell it."""
@@ -1327,7 +1364,9 @@ class _Training:
             if not over and not gone and seen.age() < self.options.stale_after:
                 return False
             why = gone or ("%g s are over" % self.options.timeout if over else seen.describe())
-            self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
+            pending = self._pending(agent_is_gone=True)
+            if pending:
+                self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
         for step in sorted(set(self.handed) - set(pending)):
             why = _why(seen.evaluations(step))
             if not why and step in self.removed:

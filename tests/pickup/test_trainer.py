@@ -43,6 +43,17 @@ def test_every_result_is_logged_once_at_its_own_step(bench, log):
     assert "WARNING" not in log.text
 
 
+def test_a_result_that_comes_while_other_callbacks_still_work_on_the_save_is_logged(bench, log):
+    bench.sidecar().start()
+    asynchronous = pick_up()
+    trained = trainer(bench.run, [AtSave(pick_up=asynchronous), asynchronous])  # the first one waits for it
+
+    trained.train()
+
+    assert [step for step, _ in logged(trained)] == [2, 4, 6]
+    assert "are not logged" not in log.text
+
+
 def test_the_trainers_evaluations_become_asynchronous_and_the_best_checkpoint_is_protected_and_loaded(bench, tmp_path, log):
     (tmp_path / "archive").mkdir()
     scores = {2: 0.3, 4: 0.9, 6: 0.5, 8: 0.4}
@@ -185,7 +196,7 @@ def test_the_end_does_not_wait_for_an_agent_that_died_and_names_the_missing_step
 
     def die(step):
         if step == 4:
-            sidecar.wait_for(lambda s: (2, "regular") in s.published(), what="the first result")
+            sidecar.wait_for(lambda s: s.metrics_lines(), what="the first result")
             bench.tell(at_sample={"doc": 0, "do": "hang"})
         if step == 6:
             sidecar.kill()
@@ -198,6 +209,32 @@ def test_the_end_does_not_wait_for_an_agent_that_died_and_names_the_missing_step
     missing = [record.getMessage() for record in log.records if record.levelname == "WARNING" and record.name == "evalcar"]
     assert len(missing) == 1
     assert re.match(r"the agent's last heartbeat is \d+ s old: no result of (step 4 .*; )?step 6 \(.*\); they can be sent later: evalcar push", missing[0])
+
+
+def test_a_result_is_not_called_missing_where_the_agent_died_before_its_heartbeat_told_of_it(bench, tmp_path, log):
+    gate, heartbeat = tmp_path / "gate", bench.run / "_evalcar" / "status.json"
+    bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)})
+    sidecar = bench.sidecar().start()
+    older = []
+
+    def die(step):
+        if step == 2:
+            training.wait_until(heartbeat.exists)
+            training.wait_until(lambda: [row["state"] for row in training.status_of(bench.run)["evaluations"]] == ["evaluating"])
+            older.append(heartbeat.read_bytes())
+            gate.write_text("")
+            sidecar.wait_for(lambda s: s.metrics_lines(), what="the first result")
+            bench.tell(at_sample={"doc": 0, "do": "hang"})
+        if step == 4:
+            sidecar.kill()
+            heartbeat.write_bytes(older[0])  # as where the disk was too slow for another one
+
+    trained = trainer(bench.run, [AtSave(then=die), pick_up(stale_after=2.0)], max_steps=4)
+
+    trained.train()
+
+    assert [step for step, _ in logged(trained)] == [2]
+    assert re.search(r"heartbeat is \d+ s old: no result of step 4 \(the agent has told nothing of it yet\); they can", log.text)
 
 
 def test_the_end_waits_no_longer_than_the_user_says(bench, log):

@@ -956,7 +956,8 @@ class _Training:
         self.removed = {}  # step → the same, when its checkpoint was not there and the agent knew nothing of it
         self.results = {}  # step → its rows: (checkpoint_type, time, tasks)
         self.held = []  # (row, its loggers), of steps whose checkpoint has not been saved yet: of an earlier training
-        self.first_save = None  # the step that is being saved, if no earlier training can have a result of it
+        self.at_end_of = (None, None)  # the last step that ended, and the heartbeat as it was then
+        self.names_before, self.agent_was_here = None, True  # what lay in the output directory when the training began
         self.unlogged = []  # [row, its loggers, those that have it]
         self.logged_seqs = set()
         self.failures = collections.Counter()  # of a logger, in a row
@@ -980,10 +981,15 @@ class _Training:
         if self.options.start:
             self._safely(self._start_agent, args)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
+        self._safely(self._look_around)
         self.watch.start()
         self.watch.looked.wait(self._FIRST_LOOK)  # what lies there now is of an earlier training
         if self.loggers.handler is None:
             logger.warning("the Trainer's other callbacks were not found: results go to state.log_history alone")
+
+    def _look_around(self):
+        self.names_before = set(os.listdir(self.output_dir)) if os.path.isdir(self.output_dir) else set()
+        self.agent_was_here = self.watch.has_folder()
 
     def _begin_snapshots(self):
         """A folder that is not ours is never written to. All ranks go on as if it were: this one says why nothing is written."""
@@ -1020,8 +1026,8 @@ class _Training:
 
     def _end_snapshots(self):
         """Nobody takes them any more: those that are over, or all of them, if the agent is gone."""
-        left, pending = self.snapshots.steps(), self._pending()
         agent_is_gone = self.watch.seen.age() >= self.options.stale_after or (self.agent is not None and self.agent.ended())
+        left, pending = self.snapshots.steps(), self._pending(bool(agent_is_gone))
         for step in left:
             if step not in pending or agent_is_gone:
                 self.snapshots.remove(step)
@@ -1038,9 +1044,13 @@ class _Training:
 
     def step(self, args, state, control, parts):
         due = bool(self.options.eval_steps) and state.global_step % self.options.eval_steps == 0
+        taken = self.first and bool(self.watch.found)
+        if taken:
+            self._safely(self._take, args, state, control)  # a row of this step is not of these weights
+        if self.first:
+            self.at_end_of = (state.global_step, self.watch.seen)
         self._replace(state, control, due, parts)
-        self._safely(self._before_save, state, control)
-        if not self.first or not (self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
+        if not self.first or not (taken or self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
             return
         self._safely(self._take, args, state, control)
         if not self.several:
@@ -1048,7 +1058,6 @@ class _Training:
 
     def epoch(self, args, state, control, parts):
         self._replace(state, control, False, parts)
-        self._safely(self._before_save, state, control)
         epochs = getattr(state, "num_train_epochs", 0) or 0
         last = bool(epochs) and state.epoch is not None and round(state.epoch, 6) >= epochs
         self.ending = control.should_training_stop or last or 0 < state.max_steps <= state.global_step
@@ -1059,8 +1068,9 @@ class _Training:
         step = state.global_step
         self.saved_steps.add(step)
         if self.first:
+            seen = self._seen_before(step)
             self._safely(self._take, args, state, control)
-            self._hand_over(step, state.epoch)
+            self._hand_over(step, state.epoch, seen)
             if self.snapshots is not None:
                 self._safely(self.snapshots.remove, step)  # the checkpoint came after it
             self._safely(self._tell_places, args)  # its results may come when nobody is there any more
@@ -1116,22 +1126,21 @@ class _Training:
         self._hand_over(step, state.epoch)
         logger.info("the weights of step %d are handed over to evalcar", step)
 
-    def _before_save(self, state, control):
-        """Once this step is saved, a row of it is of these weights or of those that an earlier training saved under its number."""
-        if not self.first or not control.should_save or state.global_step == self.first_save:
-            return
-        step, seen = state.global_step, self.watch.seen
-        rows = [each[1] for each in list(self.watch.found) if each[0] == "row"] + [row for row, _ in self.held]
-        was_told = any(row["global_step"] == step for row in rows) or seen.evaluations(step) or seen.status.get("open_left_out")
-        is_silent = not seen.changes and self.watch.has_folder()  # an agent that is about to start may know more
-        was_there = os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)) or step in self.handed
-        self.first_save = None if was_told or is_silent or was_there else step
+    def _seen_before(self, step):
+        """The heartbeat as it was before this step was saved, if no earlier training can have a result of it: whatever was told since
+        then is of these weights, though other callbacks of the save may have worked for long. Else None."""
+        ended, seen = self.at_end_of
+        if ended != step or step in self.handed or self.names_before is None or "checkpoint-%d" % step in self.names_before:
+            return None
+        is_silent = not seen.changes and self.agent_was_here  # an agent that begins may know more
+        was_told = seen.evaluations(step) or seen.status.get("open_left_out") or any(row["global_step"] == step for row, _ in self.held)
+        return None if is_silent or was_told else seen
 
-    def _hand_over(self, step, epoch):
-        """Other callbacks may have worked for long since it was saved: what was measured meanwhile is taken now."""
+    def _hand_over(self, step, epoch, seen=None):
+        """`seen`: as of _seen_before(). What has come since then is taken, too."""
         self.epochs[step] = epoch
-        self.handed[step] = self.watch.seen.changes
-        early = [("row", row, loggers) for row, loggers in self.held if row["global_step"] == step == self.first_save]
+        self.handed[step] = (seen or self.watch.seen).changes
+        early = [("row", row, loggers) for row, loggers in self.held if row["global_step"] == step] if seen else []
         self.held = [(row, loggers) for row, loggers in self.held if row["global_step"] != step]
         self.watch.found.extendleft(reversed(early))
 
@@ -1329,7 +1338,8 @@ class _Training:
         for step, changes in sorted(self.handed.items()):
             evaluations = self.watch.seen.evaluations(step)
             waits = [row for row in evaluations if row.get("state") not in _ENDED and not (agent_is_gone and self._has_result(row))]
-            if evaluations and not waits and self.watch.seen.changes > changes:
+            is_news = self.watch.seen.changes > changes or (agent_is_gone and step in self.results)
+            if evaluations and not waits and is_news:
                 continue
             if not evaluations and (step in self.results or self._is_missed(step)):
                 continue
@@ -1344,7 +1354,7 @@ class _Training:
         if evaluation.get("requested") or not isinstance(tasks, list) or not isinstance(since, str):
             return False  # of the same tasks as another one, with other settings
         rows = self.results.get(evaluation["step"], ())
-        return any(kind == of and time >= since and not names.isdisjoint(map(str, tasks)) for of, time, names in rows)
+        return any(kind == of and time >= since and set(map(str, tasks)) <= names for of, time, names in rows)
 
     def _is_missed(self, step):
         """Whether its checkpoint was removed before the agent knew of it: it is not there, and two later states do not tell it."""

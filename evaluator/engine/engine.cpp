@@ -1,5 +1,6 @@
 #include "evaluator/engine/engine.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -388,6 +389,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
       return dtype ? Status() : Status(dtype.error());
     }());
     at::set_num_threads(options.threads > 0 ? options.threads : usable_cores());
+    // It makes a plan for each shape, and ragged prompts hardly repeat one; on some cards torch
+    // would prefer it to the kernels that the answers are compared with on all others.
+    if (device.device.is_cuda()) at::globalContext().setSDPUseCuDNN(false);
     return std::unique_ptr<Engine>(
         std::make_unique<TorchEngine>(options, std::move(device), std::move(attention)));
   });

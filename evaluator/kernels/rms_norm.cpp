@@ -43,13 +43,6 @@ at::Tensor rms_norm_in_one_pass(const at::Tensor& x, const at::Tensor& weight, d
 #ifdef EVALCAR_CUDA
 namespace {
 
-bool kernel_applies(const at::Tensor& x, const at::Tensor& weight) {
-  const bool type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
-  return x.is_cuda() && type && weight.scalar_type() == x.scalar_type() && x.dim() == 2 &&
-         x.is_contiguous() && weight.is_contiguous() && x.size(0) <= INT32_MAX &&
-         at::cuda::getDeviceProperties(x.get_device())->major >= 8;
-}
-
 at::Tensor rms_norm_kernel(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const c10::cuda::CUDAGuard guard(x.device());  // a launch goes to the current device
   at::Tensor y = at::empty_like(x);
@@ -69,9 +62,22 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, dou
   return (wide * scale).to(x.scalar_type()).mul_(weight);
 }
 
+bool has_rms_norm_kernel(const at::Tensor& x, const at::Tensor& weight) {
+#ifdef EVALCAR_CUDA
+  const bool type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+  return x.is_cuda() && type && weight.scalar_type() == x.scalar_type() && x.dim() == 2 &&
+         x.is_contiguous() && weight.is_contiguous() && x.size(0) <= INT32_MAX &&
+         at::cuda::getDeviceProperties(x.get_device())->major >= 8;
+#else
+  (void)x;
+  (void)weight;
+  return false;
+#endif
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 #ifdef EVALCAR_CUDA
-  if (kernel_applies(x, weight)) return rms_norm_kernel(x, weight, eps);
+  if (has_rms_norm_kernel(x, weight)) return rms_norm_kernel(x, weight, eps);
 #endif
   if (is_one_pass(x, weight)) return rms_norm_in_one_pass(x, weight, eps);
   return rms_norm_reference(x, weight, eps);

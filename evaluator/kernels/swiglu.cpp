@@ -18,12 +18,6 @@ namespace evalcar::kernels {
 #ifdef EVALCAR_CUDA
 namespace {
 
-bool kernel_applies(const at::Tensor& both) {
-  const bool type = both.scalar_type() == at::kFloat || both.scalar_type() == at::kBFloat16;
-  return both.is_cuda() && type && both.dim() == 2 && both.size(1) % 2 == 0 &&
-         both.is_contiguous() && at::cuda::getDeviceProperties(both.get_device())->major >= 8;
-}
-
 at::Tensor swiglu_by_kernel(const at::Tensor& both) {
   const c10::cuda::CUDAGuard guard(both.device());  // a launch goes to the current device
   const at::Tensor out = at::empty({both.size(0), both.size(1) / 2}, both.options());
@@ -36,9 +30,20 @@ at::Tensor swiglu_by_kernel(const at::Tensor& both) {
 }  // namespace
 #endif
 
+bool has_swiglu_kernel(const at::Tensor& both) {
+#ifdef EVALCAR_CUDA
+  const bool type = both.scalar_type() == at::kFloat || both.scalar_type() == at::kBFloat16;
+  return both.is_cuda() && type && both.dim() == 2 && both.size(1) % 2 == 0 &&
+         both.is_contiguous() && at::cuda::getDeviceProperties(both.get_device())->major >= 8;
+#else
+  (void)both;
+  return false;
+#endif
+}
+
 at::Tensor swiglu(const at::Tensor& both) {
 #ifdef EVALCAR_CUDA
-  if (kernel_applies(both)) return swiglu_by_kernel(both);
+  if (has_swiglu_kernel(both)) return swiglu_by_kernel(both);
 #endif
   return swiglu_reference(both);
 }

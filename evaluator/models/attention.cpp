@@ -261,8 +261,10 @@ at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q,
       .reshape({rows, heads * dim});
 }
 
-// Per sequence; key heads stand as the batch, and the query heads of each share it by a stride of
-// 0.
+// Per sequence. The query heads that share a key head stand in as many batches, which share all
+// keys by a stride of 0. Not as heads of one batch: where the stride of the heads is 0 and one
+// query is left for a block, CUDA's memory-efficient kernel of torch 2.11 reads the mask's first
+// row for it (mem_eff_attention/kernel_forward.h, "iterates over heads"; pytorch issue 191937).
 at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
                                     const Sight& sight) const {
   const std::int64_t heads = q.size(1), dim = q.size(2), kv_heads = cache_.keys.size(3);
@@ -271,23 +273,23 @@ at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
     const std::int64_t total = segment.start + segment.length;
-    const auto shared = [&](const at::Tensor& cache) {  // (kv_heads, group, total, dim)
+    const auto shared = [&](const at::Tensor& cache) {  // (group, kv_heads, total, dim)
       return cache.select(0, layer)
           .select(0, segment.slot)
           .narrow(0, 0, total)
           .transpose(0, 1)
-          .unsqueeze(1)
-          .expand({kv_heads, group, total, dim});
+          .unsqueeze(0)
+          .expand({group, kv_heads, total, dim});
     };
     const at::Tensor rows = q.narrow(0, segment.row, segment.length)
                                 .view({segment.length, kv_heads, group, dim})
-                                .permute({1, 2, 0, 3});  // (kv_heads, group, length, dim)
+                                .permute({2, 1, 0, 3});  // (group, kv_heads, length, dim)
     const at::Tensor mask = sight.masks[i];
     const at::Tensor result =
         attention(rows, shared(cache_.keys), shared(cache_.values), mask, !mask.defined(), kind_);
     out.narrow(0, segment.row, segment.length)
         .view({segment.length, kv_heads, group, dim})
-        .copy_(result.permute({2, 0, 1, 3}));
+        .copy_(result.permute({2, 1, 0, 3}));
   }
   return out;
 }

@@ -17,11 +17,13 @@ TEST_CASE("the rms_norm kernel gives its ATen version's values, and the same bit
       const at::Tensor x = at::randn({37, width}, options).to(dtype);
       const at::Tensor weight = at::randn({width}, options).to(dtype);
 
+      REQUIRE(has_rms_norm_kernel(x, weight));
       const at::Tensor y = rms_norm(x, weight, 1e-6).to(at::kFloat);
       const at::Tensor expected = rms_norm_reference(x, weight, 1e-6).to(at::kFloat);
 
-      // One unit in the last place of the dtype: the sums run in another order.
-      const float tolerance = dtype == at::kFloat ? 2e-6f : 8e-3f;
+      // The sums run in another order. Where that turns the rounding before the weight multiplies,
+      // the product's own may add a second unit of the last place.
+      const float tolerance = dtype == at::kFloat ? 2e-6f : 1.6e-2f;
       const at::Tensor error = (y - expected).abs() / (expected.abs() + 1e-3);
       CHECK(error.max().item<float>() <= tolerance);
       CHECK((rms_norm(x, weight, 1e-6).to(at::kFloat) - y).abs().max().item<float>() == 0.0f);

@@ -18,6 +18,7 @@ TEST_CASE("the SwiGLU kernel gives its ATen version's values, and the same bits 
       const at::Tensor both =
           at::randn({37, 2 * width}, at::TensorOptions().device(at::kCUDA)).mul_(6.0).to(type);
 
+      REQUIRE(has_swiglu_kernel(both));
       const at::Tensor got = swiglu(both);
 
       const at::Tensor expected = swiglu_reference(both).to(at::kFloat);

@@ -1,0 +1,63 @@
+// libtorch's fused attention, as the prefill calls it on a GPU, against the reference that is
+// written out: heads that share keys, and a mask, where a block of queries has one left over.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <vector>
+
+#include "evaluator/models/attention.h"
+
+using namespace evalcar::models;
+
+namespace {
+
+constexpr std::int64_t kKvHeads = 2, kDim = 64, kCapacity = 160;
+
+/// A cache of which the positions before the segments are filled.
+struct Case {
+  Case(at::ScalarType type, std::int64_t group, const Segment& one)
+      : segment(one),
+        options(at::TensorOptions().device(at::kCUDA).dtype(type)),
+        q(at::randn({one.length, kKvHeads * group, kDim}, options)),
+        k(at::randn({one.length, kKvHeads, kDim}, options)),
+        v(at::randn({one.length, kKvHeads, kDim}, options)),
+        before(at::randn({1, 1, kCapacity, kKvHeads, kDim}, options)) {}
+  at::Tensor attend(AttentionKind kind, std::int64_t window) const {
+    KvCache cache{before.clone(), before.clone()};
+    return CachedAttention(std::vector{segment}, cache, kind, window)
+        .attend(0, q, k, v, window > 0)
+        .to(at::kFloat);
+  }
+
+  Segment segment;
+  at::TensorOptions options;
+  at::Tensor q, k, v, before;
+};
+
+}  // namespace
+
+TEST_CASE("every row of a prefill piece on a GPU sees what the written-out attention lets it see") {
+  if (!at::hasCUDA()) SKIP("needs a GPU: libtorch sees none");
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const std::int64_t group : {1, 3, 7}) {
+      for (const std::int64_t length : {2, 33, 64, 65, 129}) {
+        for (const std::int64_t start : {0, 7}) {
+          for (const std::int64_t window : {0, 5}) {
+            CAPTURE(type, group, length, start, window);
+            const Case one(type, group, {.slot = 0, .start = start, .length = length, .row = 0});
+
+            const at::Tensor got = one.attend(AttentionKind::kSdpa, window);
+
+            const at::Tensor expected = one.attend(AttentionKind::kEager, window);
+            const float tolerance = type == at::kFloat ? 1e-5F : 4e-2F;
+            CHECK((got - expected).abs().max().item<float>() <= tolerance);
+          }
+        }
+      }
+    }
+  }
+}

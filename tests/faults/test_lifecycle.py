@@ -52,6 +52,7 @@ def evaluating(bench, sidecar, step=5, generated=3):
 
 def end(sidecar, within):
     """SIGTERM, and how it ended; fails if that took longer."""
+    sidecar.wait_for(lambda s: s.handles_sigterm(), what="its signal handlers")
     begun = time.monotonic()
     sidecar.process.send_signal(signal.SIGTERM)
     code = sidecar.wait(within + 10)

@@ -33,19 +33,8 @@ struct Ranked : Trainer {
     }
     must(turn());
   }
+  using Trainer::publish;
   void publish(std::int64_t step, double value) { publish(row(step), value); }
-  void publish(const state::Evaluation& one, double value) {
-    state::Store& store = directory->store();
-    const std::string hash = "w" + std::to_string(one.step);
-    must(store.begin_attempt(one.id, "cpu"));
-    must(store.record_loaded(one.id, hash, "float32"));
-    protocol::EvaluationResult result;
-    result.weights_sha256 = hash;
-    result.tasks = {test::anls_result(one.settings.tasks.front(), value)};
-    must(store.record_result(one.id, result));
-    directory->release(one);
-    must(directory->publish(must(store.read().evaluation(one.id))));
-  }
   /// In no turn anything else than these are kept.
   void expect(const Names& kept, int turns) {
     for (int i = 0; i < turns; ++i) {

@@ -198,24 +198,6 @@ struct Tight : Trainer {
     settings.evaluate.average_last = average_last;
     start();
   }
-  /// `failed`: why the last of several tasks has no number.
-  void publish(const state::Evaluation& one, double value, const std::string& failed = "") {
-    state::Store& store = directory->store();
-    const std::string hash = "w" + std::to_string(one.step);
-    must(store.begin_attempt(one.id, "cpu"));
-    must(store.record_loaded(one.id, hash, "float32"));
-    protocol::EvaluationResult result;
-    result.weights_sha256 = hash;
-    result.tasks = {test::anls_result(one.settings.tasks.front(), value)};
-    if (!failed.empty()) {
-      result.tasks.push_back({});
-      result.tasks.back().task = one.settings.tasks.back();
-      result.tasks.back().error = failed;
-    }
-    must(store.record_result(one.id, result));
-    if (failed.empty()) directory->release(one);
-    must(directory->publish(must(store.read().evaluation(one.id))));
-  }
   void save_and_remove(const std::vector<std::int64_t>& steps) {
     for (const std::int64_t step : steps) save(step, static_cast<char>('a' + step));
     for (int i = 0; i < 3; ++i) must(turn());

@@ -78,6 +78,24 @@ struct Trainer {
     clock.advance(after);
     return directory->step();
   }
+  /// It is measured and published. `failed`: why the last of several tasks has no number.
+  void publish(const state::Evaluation& one, double value, const std::string& failed = "") {
+    state::Store& store = directory->store();
+    const std::string hash = "w" + std::to_string(one.step);
+    must(store.begin_attempt(one.id, "cpu"));
+    must(store.record_loaded(one.id, hash, "float32"));
+    protocol::EvaluationResult result;
+    result.weights_sha256 = hash;
+    result.tasks = {test::anls_result(one.settings.tasks.front(), value)};
+    if (!failed.empty()) {
+      result.tasks.push_back({});
+      result.tasks.back().task = one.settings.tasks.back();
+      result.tasks.back().error = failed;
+    }
+    must(store.record_result(one.id, result));
+    if (failed.empty()) directory->release(one);
+    must(directory->publish(must(store.read().evaluation(one.id))));
+  }
   state::Evaluation row(std::int64_t step) const {
     const auto rows = must(directory->store().read().evaluations({.step = step}));
     REQUIRE(rows.size() == 1);

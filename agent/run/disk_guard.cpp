@@ -202,13 +202,14 @@ Result<DiskGuard::Choice> DiskGuard::choice(std::int64_t run_id) const {
   std::stable_partition(leases.begin(), leases.end(), [](const Holders& lease) {
     return std::all_of(lease.rows.begin(), lease.rows.end(), is_partial);
   });
-  return Choice{std::move(leases), std::move(passed_over)};
+  Choice choice{std::move(leases), {}, std::move(passed_over)};
+  for (std::size_t i = 0; i < choice.leases.size(); ++i) choice.place[choice.leases[i].name] = i;
+  return choice;
 }
 
 const DiskGuard::Holders* DiskGuard::Choice::find(const std::string& name) const {
-  const auto found = std::find_if(leases.begin(), leases.end(),
-                                  [&name](const Holders& lease) { return lease.name == name; });
-  return found != leases.end() ? &*found : nullptr;
+  const auto found = place.find(name);
+  return found != place.end() ? &leases[found->second] : nullptr;
 }
 
 /// An average that frees nothing alone goes with the weights that it holds, not they with it: it

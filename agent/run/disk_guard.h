@@ -71,7 +71,8 @@ class DiskGuard {
   std::set<std::int64_t> passed_over(const std::vector<Holders>& leases) const;
   /// What may go, and how the rows end.
   struct Choice {
-    std::vector<Holders> leases;  ///< in the order in which they go
+    std::vector<Holders> leases;               ///< in the order in which they go
+    std::map<std::string, std::size_t> place;  ///< of a name in `leases`
     std::set<std::int64_t> passed_over;
     const Holders* find(const std::string& name) const;
   };

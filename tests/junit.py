@@ -3,6 +3,7 @@
     junit.py count FILE                   prints "passed failed skipped"
     junit.py failures FILE                prints one line a failed case
     junit.py single FILE NAME STATUS      writes a file with one case
+    junit.py join FILE OTHER…             adds the cases of the others to a file
 """
 
 import collections
@@ -52,6 +53,13 @@ def single(path, name, status):
     tree.ElementTree(suite).write(path)
 
 
+def join(path, *others):
+    joined = tree.Element("testsuites")
+    for file in (path, *others):
+        joined.extend(list(elements(file, "testsuite")))
+    tree.ElementTree(joined).write(path)
+
+
 def main(command, path, *rest):
     if command == "count":
         print(*tally(state for _, _, state in cases(path)))
@@ -61,6 +69,8 @@ def main(command, path, *rest):
                 print("  not ok:", f"{group}.{name}" if group and group != name else name)
     elif command == "single":
         single(path, *rest)
+    elif command == "join":
+        join(path, *rest)
     else:
         sys.exit(__doc__)
 

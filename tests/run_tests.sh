@@ -35,14 +35,30 @@ check_format() {
   sources | xargs -r $venv/bin/clang-format --dry-run --Werror
 }
 
+# ctest_into FILE FOLDER OPTION…: ctest over a build folder, its cases in FILE.
+ctest_into() {
+  local status=0
+  ctest --test-dir "build/$2" -j "$jobs" --timeout 300 --no-tests=error --output-on-failure --output-junit "$1" "${@:3}" >"$1.log" 2>&1 || status=$?
+  [ $status = 0 ] || grep -vE ' Passed +[0-9.]+ sec$|^ *Start +[0-9]+:' "$1.log" | head -200
+  return $status
+}
+
 # ctest over build folder "$2", counted under the name "$1"; more arguments choose tests.
 run_ctest() {
   local status=0 started=$SECONDS file=$PWD/build/logs/$1.xml
   rm -f "$file"
-  ctest --test-dir "build/$2" -j "$jobs" --timeout 300 --no-tests=error --output-on-failure --output-junit "$file" "${@:3}" \
-    >"$file.log" 2>&1 || status=$?
-  [ $status = 0 ] || grep -vE ' Passed +[0-9.]+ sec$|^ *Start +[0-9]+:' "$file.log" | head -200
+  ctest_into "$file" "${@:2}" || status=$?
   count "$1" "$file" $status $started
+}
+
+# Every unit program of build/dev. Those that run whole are one test of ctest each: their cases are counted from what Catch2 wrote.
+run_unit() {
+  local status=0 started=$SECONDS file=$PWD/build/logs/unit.xml
+  rm -f "$file" build/dev/whole/*.xml
+  ctest_into "$file" dev -LE whole || status=$?
+  ctest_into "$PWD/build/dev/whole-programs" dev -L whole || status=$?
+  $venv/bin/python tests/junit.py join "$file" build/dev/whole/*.xml
+  count unit "$file" $status $started
 }
 
 # Catch2's cases tagged [.full], which ctest does not see.
@@ -193,7 +209,7 @@ run_tests() {
   step format check_format || true
   if step build build dev; then
     if asked unit; then
-      run_ctest unit dev
+      run_unit
       [ -z "$all" ] || run_full_unit_tests
     fi
     if [ -z "$all" ]; then run_pytest_beside_build

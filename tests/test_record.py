@@ -2,6 +2,7 @@
 
 import pathlib
 
+import junit
 import record
 
 CASE = '<testcase classname="{module}" name="{name}"><properties><property name="figures" value="{figure}"/></properties></testcase>'
@@ -49,3 +50,10 @@ def test_what_is_not_pytest_is_a_line_by_its_file(tmp_path, source_dir):
     whole, in_part = record.lines_of_run(run_of(tmp_path / "1", [""], file="full-unit_checkpoint.xml"), source_dir, "aaa", "monday")
 
     assert list(whole) == ["unit, at full size: checkpoint"] and in_part == set()
+
+
+def test_files_that_are_joined_count_all_their_cases(tmp_path):
+    run_of(tmp_path / "1", ["a", "b"])
+    (tmp_path / "one.xml").write_text('<testsuite><testcase classname="c" name="x"><failure/></testcase></testsuite>')  # ctest's root
+    junit.join(tmp_path / "1" / "pytest.xml", tmp_path / "one.xml", tmp_path / "missing.xml")
+    assert junit.tally(state for _, _, state in junit.cases(tmp_path / "1" / "pytest.xml")) == [2, 1, 0]

@@ -248,9 +248,9 @@ class Fake:
                              "tasks": [self.interim_score(task, documents, samples) for task, documents in reached.items()],
                              **settings().get("interim", {})})  # fmt: skip
         results = [self.score(job, task, samples) for task in tasks]
+        self.log("result", self.sha256[:12])  # before: the agent may end us as soon as it has it
         self.send(type="result", id=job, weights_sha256=self.sha256, tasks=results, seconds=0.5,
                   attn_implementation="none")
-        self.log("result", self.sha256[:12])
 
     def cancelled(self, job):
         """Whether the agent has taken this job back. What is next comes, too, while one runs."""

@@ -148,8 +148,22 @@ def open_files(pid):
     return found
 
 
-def held_in(root, pid):
-    """What the process and its descendants hold open, map or stand in below a folder (I5), `_evalcar` left out."""
+def held_in(root, pid, looks=20):
+    """What the process and its descendants hold open, map or stand in below a folder (I5), `_evalcar` left out: files in any of the
+    looks, folders in each, since a list of names is read from an open folder."""
+    folders = None
+    for _ in range(looks):
+        now = held_now_in(root, pid)
+        if files := [path for path in now if not os.path.isdir(path)]:
+            return files
+        folders = set(now) if folders is None else folders & set(now)
+        if not folders:
+            return []
+        time.sleep(0.05)
+    return sorted(folders)
+
+
+def held_now_in(root, pid):
     inside, ours = f"{root}/", f"{root}/_evalcar/"
     found = []
     for member in family(pid):

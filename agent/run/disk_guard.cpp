@@ -96,6 +96,8 @@ Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   shortage.budget = space_.lease_budget();
   shortage.keep = space_.min_free();
   if (shortage.ends()) return {};
+  cut_ = slice.was_cut();  // not all is ranked
+  if (cut_) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_id));
   EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, {window.begin(), window.end()}, shortage, slice));
   cut_ = slice.was_cut() && !shortage.ends();
@@ -105,8 +107,9 @@ Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   if (!window.empty()) EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, {}, shortage, slice));
   if (!slice.was_cut() && !shortage.ends()) {
     EVALCAR_ASSIGN_OR_RETURN(const Choice choice, this->choice(run_id));
+    slice.begin_work();
     EVALCAR_RETURN_IF_ERROR(give_up_rows(choice, shortage, slice));
-    if (!slice.was_cut()) EVALCAR_RETURN_IF_ERROR(give_up_best(choice, shortage));
+    if (!slice.was_cut()) EVALCAR_RETURN_IF_ERROR(give_up_best(choice, shortage, slice));
   }
   cut_ = slice.was_cut() && !shortage.ends();
   return {};
@@ -141,6 +144,7 @@ Status DiskGuard::end_unwanted(std::int64_t run_id, const std::set<std::string>&
                                Shortage& shortage, Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto leases, holders(run_id));
   const std::set<std::int64_t> passed_over = this->passed_over(leases);
+  slice.begin_work();
   for (const Holders& lease : leases) {
     if (shortage.ends() || slice.was_cut()) return {};
     if (shortage.held.bytes_of(lease.name) == 0 || is_busy(lease)) continue;
@@ -220,47 +224,48 @@ Status DiskGuard::give_up_rows(const Choice& choice, Shortage& shortage, Slice& 
     if (best_.holds(lease.rows.front())) continue;
     const bool is_average = lease.rows.front().kind == "average";
     if (is_average && shortage.held.freed_by({lease.name}) == 0) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const bool any, give_up_all_of(lease.name, choice, shortage));
-    if (any) (void)slice.over();
+    EVALCAR_RETURN_IF_ERROR(give_up_all_of(lease.name, choice, shortage, slice));
   }
   return {};
 }
 
 /// The worst first, with the rows that other tasks still wait in.
-Status DiskGuard::give_up_best(const Choice& choice, Shortage& shortage) {
+Status DiskGuard::give_up_best(const Choice& choice, Shortage& shortage, Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
   for (const std::string& name : best_.worst_first()) {
-    if (shortage.ends()) return {};
+    if (shortage.ends() || slice.was_cut()) return {};
     const bool is_busy = needed.contains(name) && choice.find(name) == nullptr;
-    if (!is_busy) EVALCAR_RETURN_IF_ERROR(give_up_all_of(name, choice, shortage));
+    if (!is_busy) EVALCAR_RETURN_IF_ERROR(give_up_all_of(name, choice, shortage, slice));
   }
   return {};
 }
 
 /// Frees what this lease holds: if others hold it, too (averages hold the files of their members'
-/// leases), with those that may go, and before it. False: nothing would be freed, so it stays.
-Result<bool> DiskGuard::give_up_all_of(const std::string& name, const Choice& choice,
-                                       Shortage& shortage) {
+/// leases), with those that may go, and before it. It stays where nothing would be freed.
+Status DiskGuard::give_up_all_of(const std::string& name, const Choice& choice, Shortage& shortage,
+                                 Slice& slice) {
   std::set<std::string> together = {name};
   if (shortage.held.freed_by(together) == 0) {
     for (const std::string& sharer : shortage.held.sharers_of(name)) {
       const Holders* const lease = choice.find(sharer);
       if (lease != nullptr && !best_.holds(lease->rows.front())) together.insert(sharer);
     }
-    if (shortage.held.freed_by(together) == 0) return false;
+    if (shortage.held.freed_by(together) == 0) return {};
   }
+  std::vector<const Holders*> going;
   for (const Holders& lease : choice.leases) {
-    if (shortage.ends()) return true;
-    if (lease.name == name || !together.contains(lease.name)) continue;
-    EVALCAR_ASSIGN_OR_RETURN(const auto ends, ends_for_room(lease, choice.passed_over, shortage));
-    EVALCAR_RETURN_IF_ERROR(give_up(lease, ends, shortage));
+    if (lease.name != name && together.contains(lease.name)) going.push_back(&lease);
   }
-  if (shortage.ends()) return true;
-  const Holders* const held = choice.find(name);
-  const Holders last = held != nullptr ? *held : Holders{name, {}};
-  EVALCAR_ASSIGN_OR_RETURN(const auto ends, ends_for_room(last, choice.passed_over, shortage));
-  EVALCAR_RETURN_IF_ERROR(give_up(last, ends, shortage));
-  return true;
+  const Holders without_rows{name, {}};
+  const Holders* const last = choice.find(name);
+  going.push_back(last != nullptr ? last : &without_rows);
+  for (const Holders* const lease : going) {
+    if (shortage.ends() || slice.was_cut()) return {};
+    EVALCAR_ASSIGN_OR_RETURN(const auto ends, ends_for_room(*lease, choice.passed_over, shortage));
+    EVALCAR_RETURN_IF_ERROR(give_up(*lease, ends, shortage));
+    (void)slice.over();
+  }
+  return {};
 }
 
 /// How its rows end: as they would have, where nobody wants them, and else as lost.

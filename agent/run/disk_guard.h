@@ -78,8 +78,9 @@ class DiskGuard {
   };
   Result<Choice> choice(std::int64_t run_id) const;
   Status give_up_rows(const Choice& choice, Shortage& shortage, Slice& slice);
-  Status give_up_best(const Choice& choice, Shortage& shortage);
-  Result<bool> give_up_all_of(const std::string& name, const Choice& choice, Shortage& shortage);
+  Status give_up_best(const Choice& choice, Shortage& shortage, Slice& slice);
+  Status give_up_all_of(const std::string& name, const Choice& choice, Shortage& shortage,
+                        Slice& slice);
   Result<std::vector<End>> ends_for_room(const Holders& lease,
                                          const std::set<std::int64_t>& passed_over,
                                          const Shortage& shortage) const;

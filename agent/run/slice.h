@@ -22,6 +22,12 @@ class Slice {
             around_.clock.monotonic_now() >= until_;
     return over_;
   }
+  /// A look at everything was needed before the first piece of work, however long it took: the time
+  /// of the work counts from now, or each turn would get no further than one piece.
+  void begin_work() {
+    until_ = around_.clock.monotonic_now() + kLongest;
+    over_ = false;
+  }
   /// The answer of before: whether something may be left.
   bool was_cut() const { return over_; }
 

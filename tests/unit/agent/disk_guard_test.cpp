@@ -189,6 +189,20 @@ TEST_CASE("what leases hold under a budget is asked for a small part of the time
   CHECK(t.watched.looks >= 5);  // the trainer's room does not wait
 }
 
+TEST_CASE("looks that take longer than a slice keep no turn from giving up all that must go") {
+  Leased t;
+  t.begin();
+  for (const std::int64_t step : {5, 10, 15}) t.remove(step);
+  must(t.turn());
+  t.watched.cost = seconds(1);
+  t.settings.limits.min_free = 1000;
+  t.files.set_free_bytes(0);
+
+  must(t.turn(seconds(10)));
+
+  CHECK(t.directory->stage().names().empty());
+}
+
 namespace {
 
 struct Tight : Trainer {
@@ -197,6 +211,15 @@ struct Tight : Trainer {
     settings.publish.metric_for_best_model = "eval/docvqa_val/anls";
     settings.evaluate.average_last = average_last;
     start();
+  }
+  /// As where a trainer's checkpoints are put away by links.
+  void save_links(std::int64_t step, std::int64_t of) {
+    const std::string to = "/out/checkpoint-" + std::to_string(step);
+    const std::string from = "/out/checkpoint-" + std::to_string(of);
+    must(files.make_directory(to, 0755));
+    for (const DirectoryEntry& entry : must(files.list(from, 100))) {
+      must(files.hard_link(from + "/" + entry.name, to + "/" + entry.name));
+    }
   }
   void save_and_remove(const std::vector<std::int64_t>& steps) {
     for (const std::int64_t step : steps) save(step, static_cast<char>('a' + step));
@@ -378,4 +401,26 @@ TEST_CASE("what a killed process left goes, though averages have not looked when
 
   CHECK_FALSE(t.files.exists("/out/_evalcar/leases/5-1-average"));
   CHECK(t.files.exists("/out/_evalcar/leases/10-1-average"));
+}
+
+TEST_CASE("leases of the same files go one by one, so that a stop does not wait for all of them") {
+  Tight t;
+  t.save(1);
+  for (std::int64_t step = 2; step <= 8; ++step) t.save_links(step, 1);
+  for (int i = 0; i < 3; ++i) must(t.turn());
+  for (std::int64_t step = 1; step <= 8; ++step) t.remove(step);
+  must(t.turn());
+  REQUIRE(t.directory->stage().names().size() == 8);
+  t.settings.limits.lease_budget = 1;
+  t.around.stopping = [] { return true; };
+
+  std::size_t left = 8;
+  for (int i = 0; i < 30; ++i) {
+    must(t.turn(seconds(10)));
+    const std::size_t now = t.directory->stage().names().size();
+    CHECK(now + 1 >= left);
+    CHECK(t.lost() == 8 - now);
+    left = now;
+  }
+  CHECK(left == 0);
 }

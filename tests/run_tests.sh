@@ -88,21 +88,42 @@ run_pytest() {
   count pytest build/logs/pytest.xml $status $started
 }
 
-# The tests of the agent, which wait more than they work, in front; behind them, on what they leave of the cores, those of files and
-# numbers, and then the compiler for the programs that come next.
+# Two at a time, since the tests of the agent wait more than they work: those of the agent from end to end; beside them the faults
+# and the trainer's callback, and then the tests of files and numbers, which take what the others leave. The compiler has the rest of
+# the cores, for the programs that come next.
 run_pytest_beside_build() {
-  local folder agent=(tests/e2e tests/faults tests/pickup) others=(tests) build rest rest_status=0 status=0 started=$SECONDS
-  for folder in "${agent[@]}"; do others+=("--ignore=$folder"); done
+  local build beside status=0 started=$SECONDS
+  local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
+  rm -f build/logs/*.ended
   (renice -n 19 $BASHPID && build fuzz sidecar_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
-  (renice -n 5 $BASHPID && pytest_into pytest-rest "${others[@]}") >build/logs/pytest-rest.log 2>&1 &
-  rest=$!
-  pytest_into pytest "${agent[@]}" || status=$?
-  count "pytest of the agent" build/logs/pytest.xml $status $started
-  wait $rest || rest_status=$?
-  [ $rest_status = 0 ] || tail -n 300 build/logs/pytest-rest.log
-  count "pytest of the rest" build/logs/pytest-rest.xml $rest_status $started
+  {
+    pytest_beside pytest-faults tests/faults tests/pickup
+    renice -n 5 $BASHPID
+    pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
+  } >build/logs/pytest-beside.log 2>&1 &
+  beside=$!
+  pytest_into pytest tests/e2e || status=$?
+  count "pytest, end to end" build/logs/pytest.xml $status $started
+  wait $beside || true
+  count_beside "pytest of faults and pick-up" pytest-faults
+  count_beside "pytest of the rest" pytest-rest
   wait $build || true  # what is wrong with it is seen when it is called again
+}
+
+# pytest_beside NAME OPTION…: for a subshell, which cannot count.
+pytest_beside() {
+  local status=0 started=$SECONDS
+  pytest_into "$@" >"build/logs/$1.log" 2>&1 || status=$?
+  echo "$status $((SECONDS - started))" >"build/logs/$1.ended"
+}
+
+# count_beside TITLE NAME: what pytest_beside left.
+count_beside() {
+  local status seconds
+  read -r status seconds <"build/logs/$2.ended" || true
+  if [ "${status:=1}" != 0 ]; then tail -n 300 "build/logs/$2.log" || true; fi
+  count "$1" "build/logs/$2.xml" "$status" $((SECONDS - ${seconds:-0}))
 }
 
 # What has threads in the agent: the HTTP API, posts to receivers, places that may hang, and signals beside them. Without what measures

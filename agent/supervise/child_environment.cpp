@@ -14,6 +14,11 @@ constexpr std::array<std::string_view, 9> kPrefixes = {"SLURM_", "TORCHELASTIC_"
                                                        "FSDP_",  "DEEPSPEED_",    "OMPI_",
                                                        "PMI_",   "PMIX_",         "MPI_LOCAL"};
 
+/// How often a thread of libgomp, which libtorch brings along, asks whether the others have come
+/// before it sleeps; 300,000 by default. On two cores that two others kept busy the evaluation of a
+/// small model took 180 s with that and 50 s with this; alone, 3.0 s and 3.2 s.
+constexpr std::string_view kSpinCount = "GOMP_SPINCOUNT=10000";
+
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
@@ -27,9 +32,14 @@ bool is_rank_variable(std::string_view name) {
 
 std::vector<std::string> child_environment(const char* const* environment) {
   std::vector<std::string> kept;
+  bool says_how_to_wait = false;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
-    if (!is_rank_variable(name_of(*environment))) kept.emplace_back(*environment);
+    const std::string_view name = name_of(*environment);
+    if (is_rank_variable(name)) continue;
+    says_how_to_wait |= name == "GOMP_SPINCOUNT" || name == "OMP_WAIT_POLICY";
+    kept.emplace_back(*environment);
   }
+  if (!says_how_to_wait) kept.emplace_back(kSpinCount);
   return kept;
 }
 

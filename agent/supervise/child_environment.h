@@ -2,7 +2,8 @@
 //
 // The agent is often started beside a trainer, in a Slurm step or from a launcher's script, and
 // then holds variables that tell the trainer's processes which of many they are. A child that
-// believed them would wait for ranks that never come, or take a GPU of the trainer's.
+// believed them would wait for ranks that never come, or take a GPU of the trainer's. And it shares
+// the trainer's cores, where a thread that waits for another one must let go of its core.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ namespace evalcar::supervise {
 /// Set by a launcher (torchrun, accelerate, DeepSpeed, Slurm, MPI) for one of its processes.
 bool is_rank_variable(std::string_view name);
 
-/// `environment` ("NAME=value", ended by null; as ::environ) without its rank variables.
+/// `environment` ("NAME=value", ended by null; as ::environ) without its rank variables, and with
+/// how long a thread of OpenMP spins (GOMP_SPINCOUNT), unless it says that or OMP_WAIT_POLICY.
 /// CUDA_VISIBLE_DEVICES stays: it says which GPU is ours.
 std::vector<std::string> child_environment(const char* const* environment);
 

@@ -14,6 +14,7 @@ from http_server import serving
 from test_http_jobs import value_of
 
 EMA = {"checkpoint_type": "ema"}
+QUICK = ("--set", "watch.settle_time=1s", "--set", "watch.poll_interval=1s")
 EMA_FOLDER = "pytorch_ema_model_fsdp_0"
 # The second, where the agent has not looked since the checkpoint was removed.
 GONE = ("its checkpoint is gone, and so are its files", "the evaluation is lost: removed before it could be leased: ")
@@ -31,7 +32,7 @@ def test_a_job_for_ema_weights_that_the_newest_checkpoint_does_not_hold_fails(be
     folder = checkpoints.write_fsdp2(bench.run, 10, shards, ema=False)
     if with_folder:
         (folder / EMA_FOLDER).mkdir()
-    sidecar, api = serving(bench, "--set", "watch.settle_time=1s")
+    sidecar, api = serving(bench, *QUICK)
 
     jobs = [api.submit(folder, lmms_engine_kwargs=EMA), api.submit(folder, lmms_engine_kwargs=EMA, limit=2)]
     errors = {api.wait_for(job, "failed", timeout=20)["error"] for job in jobs}
@@ -52,7 +53,7 @@ def test_a_job_for_ema_weights_that_the_newest_checkpoint_does_not_hold_fails(be
 
 def test_a_job_for_ema_weights_of_a_layout_that_has_none_fails(bench):
     folder = checkpoints.write_hugging_face(bench.run, 5)
-    sidecar, api = serving(bench, "--set", "watch.settle_time=1s", "--set", "evaluate.eval_strategy=no")
+    sidecar, api = serving(bench, *QUICK, "--set", "evaluate.eval_strategy=no")
 
     job = api.wait_for(api.submit(folder, lmms_engine_kwargs=EMA), "failed", timeout=20)
 

@@ -33,7 +33,7 @@ def test_what_is_not_whole_yet_is_found_once_and_complete_later(bench):
     folder = checkpoints.write_hugging_face(bench.run, 5)
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[:-7])
-    sidecar = bench.sidecar().start()
+    sidecar = bench.sidecar("--set", "watch.settle_time=1s", "--set", "watch.poll_interval=1s").start()
     sidecar.wait_for(lambda s: of_step(s.log(), 5), what="the event")
     (folder / "model.safetensors").write_bytes(whole)
     sidecar.wait_for(lambda s: s.published(), what="the result")

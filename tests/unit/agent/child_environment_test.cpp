@@ -28,12 +28,21 @@ constexpr const char* kEnvironment[] = {"PATH=/bin",
 
 TEST_CASE("a child learns which GPU is ours, and not which rank of the trainer we stand beside") {
   CHECK(child_environment(kEnvironment) ==
-        std::vector<std::string>{"PATH=/bin", "CUDA_VISIBLE_DEVICES=7", "RANKING=no rank", "ODD"});
+        std::vector<std::string>{"PATH=/bin", "CUDA_VISIBLE_DEVICES=7", "RANKING=no rank", "ODD",
+                                 "GOMP_SPINCOUNT=10000"});
   CHECK(rank_variables(kEnvironment) ==
         std::vector<std::string>{"LOCAL_RANK=1", "MASTER_ADDR=10.0.0.1", "OMPI_COMM_WORLD_RANK=3",
                                  "PMI_RANK=3", "RANK=3", "SLURM_JOB_ID=17", "SLURM_PROCID=3",
                                  "TORCHELASTIC_RUN_ID=x", "WORLD_SIZE=8"});
-  CHECK(child_environment(nullptr).empty());
+  CHECK(rank_variables(nullptr).empty());
+}
+
+TEST_CASE("a child's threads do not spin long for each other, unless the user says how they wait") {
+  CHECK(child_environment(nullptr) == std::vector<std::string>{"GOMP_SPINCOUNT=10000"});
+  for (const char* const said : {"GOMP_SPINCOUNT=infinite", "OMP_WAIT_POLICY=active"}) {
+    const char* const environment[] = {said, nullptr};
+    CHECK(child_environment(environment) == std::vector<std::string>{said});
+  }
 }
 
 TEST_CASE("a child that repeats itself gets so many lines a minute, and is told of the rest once") {

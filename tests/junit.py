@@ -3,7 +3,7 @@
     junit.py count FILE                   prints "passed failed skipped"
     junit.py failures FILE                prints one line a failed case
     junit.py single FILE NAME STATUS      writes a file with one case
-    junit.py join FILE OTHER…             adds the cases of the others to a file
+    junit.py whole FILE PROGRAMS FOLDER   adds to a file the cases that the programs of another one left in FOLDER/PROGRAM.xml
 """
 
 import collections
@@ -53,10 +53,17 @@ def single(path, name, status):
     tree.ElementTree(suite).write(path)
 
 
-def join(path, *others):
+def whole(path, programs, folder):
+    """A program that left no case, or that failed without a failed case, is a failed case itself."""
     joined = tree.Element("testsuites")
-    for file in (path, *others):
-        joined.extend(list(elements(file, "testsuite")))
+    joined.append(tree.parse(path).getroot())
+    for _, program, state in cases(programs):
+        left = f"{folder}/{program}.xml"
+        seen = {case for _, _, case in cases(left)}
+        joined.extend(elements(left, "testsuite"))
+        if (not seen and state == "passed") or (state == "failed" and "failed" not in seen):
+            case = tree.SubElement(tree.SubElement(joined, "testsuite"), "testcase", name=program)
+            tree.SubElement(case, "failure", message=f"{state}, but left {len(seen)} kinds of cases in {left}")
     tree.ElementTree(joined).write(path)
 
 
@@ -69,8 +76,8 @@ def main(command, path, *rest):
                 print("  not ok:", f"{group}.{name}" if group and group != name else name)
     elif command == "single":
         single(path, *rest)
-    elif command == "join":
-        join(path, *rest)
+    elif command == "whole":
+        whole(path, *rest)
     else:
         sys.exit(__doc__)
 

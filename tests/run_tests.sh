@@ -57,7 +57,7 @@ run_unit() {
   rm -f "$file" build/dev/whole/*.xml
   ctest_into "$file" dev -LE whole || status=$?
   ctest_into "$PWD/build/dev/whole-programs" dev -L whole || status=$?
-  $venv/bin/python tests/junit.py join "$file" build/dev/whole/*.xml
+  $venv/bin/python tests/junit.py whole "$file" build/dev/whole-programs build/dev/whole || status=$?
   count unit "$file" $status $started
 }
 

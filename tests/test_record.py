@@ -52,8 +52,24 @@ def test_what_is_not_pytest_is_a_line_by_its_file(tmp_path, source_dir):
     assert list(whole) == ["unit, at full size: checkpoint"] and in_part == set()
 
 
-def test_files_that_are_joined_count_all_their_cases(tmp_path):
-    run_of(tmp_path / "1", ["a", "b"])
-    (tmp_path / "one.xml").write_text('<testsuite><testcase classname="c" name="x"><failure/></testcase></testsuite>')  # ctest's root
-    junit.join(tmp_path / "1" / "pytest.xml", tmp_path / "one.xml", tmp_path / "missing.xml")
-    assert junit.tally(state for _, _, state in junit.cases(tmp_path / "1" / "pytest.xml")) == [2, 1, 0]
+def suite(path, *cases):
+    """As ctest and Catch2 write it; a case is (name, what it ended with)."""
+    elements = {"passed": "", "failed": "<failure/>", "skipped": "<skipped/>"}
+    path.write_text(f"<testsuite>{''.join(f'<testcase name={name!r}>{elements[end]}</testcase>' for name, end in cases)}</testsuite>")
+
+
+def test_the_cases_of_whole_programs_count_one_by_one_and_none_goes_unseen(tmp_path):
+    suite(tmp_path / "unit.xml", ("a", "passed"))
+    suite(tmp_path / "programs.xml", ("good", "passed"), ("bad", "failed"), ("killed", "failed"), ("torn", "passed"), ("none", "passed"),
+          ("away", "skipped"))  # fmt: skip
+    suite(tmp_path / "good.xml", ("b", "passed"), ("c", "skipped"))
+    suite(tmp_path / "bad.xml", ("d", "passed"), ("e", "failed"))
+    suite(tmp_path / "killed.xml", ("f", "passed"))
+    (tmp_path / "torn.xml").write_text("<testsuite><testcase name='g'>")
+    suite(tmp_path / "away.xml", ("h", "skipped"))
+
+    junit.whole(tmp_path / "unit.xml", tmp_path / "programs.xml", tmp_path)
+
+    seen = {name: state for _, name, state in junit.cases(tmp_path / "unit.xml")}
+    assert seen == {"a": "passed", "b": "passed", "c": "skipped", "d": "passed", "e": "failed", "f": "passed", "killed": "failed",
+                    "torn": "failed", "none": "failed", "h": "skipped"}  # fmt: skip

@@ -80,6 +80,8 @@ Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   if (const Status ranked = best_.step(run_id, slice); !ranked.has_value()) {
     spdlog::debug("{}", ranked.error().message);  // as ranked before
   }
+  cut_ = slice.was_cut();  // some of what was overtaken is still to go
+  if (cut_) return {};
   Shortage shortage;
   shortage.held = stage_.held();
   const MonotonicTime asked = clock_.monotonic_now();
@@ -96,8 +98,6 @@ Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   shortage.budget = space_.lease_budget();
   shortage.keep = space_.min_free();
   if (shortage.ends()) return {};
-  cut_ = slice.was_cut();  // not all is ranked
-  if (cut_) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto window, averages_.window_of(run_id));
   EVALCAR_RETURN_IF_ERROR(end_unwanted(run_id, {window.begin(), window.end()}, shortage, slice));
   cut_ = slice.was_cut() && !shortage.ends();
@@ -219,9 +219,11 @@ const DiskGuard::Holders* DiskGuard::Choice::find(const std::string& name) const
 /// An average that frees nothing alone goes with the weights that it holds, not they with it: it
 /// holds those of several checkpoints.
 Status DiskGuard::give_up_rows(const Choice& choice, Shortage& shortage, Slice& slice) {
+  const stage::Held::Files staying = this->staying(choice, shortage);
   for (const Holders& lease : choice.leases) {
     if (shortage.ends() || slice.was_cut()) return {};
     if (best_.holds(lease.rows.front())) continue;
+    if (!shortage.held.can_free(lease.name, staying)) continue;
     const bool is_average = lease.rows.front().kind == "average";
     if (is_average && shortage.held.freed_by({lease.name}) == 0) continue;
     EVALCAR_RETURN_IF_ERROR(give_up_all_of(lease.name, choice, shortage, slice));
@@ -232,16 +234,31 @@ Status DiskGuard::give_up_rows(const Choice& choice, Shortage& shortage, Slice& 
 /// The worst first, with the rows that other tasks still wait in.
 Status DiskGuard::give_up_best(const Choice& choice, Shortage& shortage, Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
+  slice.begin_work();
   for (const std::string& name : best_.worst_first()) {
     if (shortage.ends() || slice.was_cut()) return {};
     const bool is_busy = needed.contains(name) && choice.find(name) == nullptr;
-    if (!is_busy) EVALCAR_RETURN_IF_ERROR(give_up_all_of(name, choice, shortage, slice));
+    if (is_busy || !shortage.held.can_free(name, staying(choice, shortage, name))) continue;
+    EVALCAR_RETURN_IF_ERROR(give_up_all_of(name, choice, shortage, slice));
   }
   return {};
 }
 
-/// Frees what this lease holds: if others hold it, too (averages hold the files of their members'
-/// leases), with those that may go, and before it. It stays where nothing would be freed.
+/// What is held by leases that do not go for the sake of others.
+stage::Held::Files DiskGuard::staying(const Choice& choice, const Shortage& shortage,
+                                      const std::string& but) const {
+  std::vector<std::string> names = shortage.held.leases();
+  std::erase_if(names, [&](const std::string& name) {
+    const Holders* const lease = choice.find(name);
+    return name == but || (lease != nullptr && !best_.holds(lease->rows.front()));
+  });
+  return shortage.held.files_of(names);
+}
+
+/// Frees something of what this lease holds, as can_free() says it does: if others hold it, too
+/// (averages hold the files of their members' leases), with those that may go, and before it. Only
+/// a stop comes in between: what was left might be measured next, and the others be lost for
+/// nothing.
 Status DiskGuard::give_up_all_of(const std::string& name, const Choice& choice, Shortage& shortage,
                                  Slice& slice) {
   std::set<std::string> together = {name};
@@ -250,7 +267,6 @@ Status DiskGuard::give_up_all_of(const std::string& name, const Choice& choice, 
       const Holders* const lease = choice.find(sharer);
       if (lease != nullptr && !best_.holds(lease->rows.front())) together.insert(sharer);
     }
-    if (shortage.held.freed_by(together) == 0) return {};
   }
   std::vector<const Holders*> going;
   for (const Holders& lease : choice.leases) {
@@ -263,8 +279,9 @@ Status DiskGuard::give_up_all_of(const std::string& name, const Choice& choice, 
     if (shortage.ends() || slice.was_cut()) return {};
     EVALCAR_ASSIGN_OR_RETURN(const auto ends, ends_for_room(*lease, choice.passed_over, shortage));
     EVALCAR_RETURN_IF_ERROR(give_up(*lease, ends, shortage));
-    (void)slice.over();
+    (void)slice.over_stopping();
   }
+  (void)slice.over();
   return {};
 }
 

@@ -79,6 +79,8 @@ class DiskGuard {
   Result<Choice> choice(std::int64_t run_id) const;
   Status give_up_rows(const Choice& choice, Shortage& shortage, Slice& slice);
   Status give_up_best(const Choice& choice, Shortage& shortage, Slice& slice);
+  stage::Held::Files staying(const Choice& choice, const Shortage& shortage,
+                             const std::string& but = "") const;
   Status give_up_all_of(const std::string& name, const Choice& choice, Shortage& shortage,
                         Slice& slice);
   Result<std::vector<End>> ends_for_room(const Holders& lease,

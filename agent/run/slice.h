@@ -18,16 +18,17 @@ class Slice {
   /// Asked behind each piece of work, so that every slice gets on: the rest is for the next turn.
   /// Once it is over it stays so.
   bool over() {
-    over_ = over_ || (around_.stopping && around_.stopping()) ||
-            around_.clock.monotonic_now() >= until_;
+    over_ = over_stopping() || around_.clock.monotonic_now() >= until_;
     return over_;
   }
-  /// A look at everything was needed before the first piece of work, however long it took: the time
-  /// of the work counts from now, or each turn would get no further than one piece.
-  void begin_work() {
-    until_ = around_.clock.monotonic_now() + kLongest;
-    over_ = false;
+  /// The same for a piece that should not be cut for its length.
+  bool over_stopping() {
+    over_ = over_ || (around_.stopping && around_.stopping());
+    return over_;
   }
+  /// A look at everything came before the pieces that follow, however long it took: their time
+  /// counts from now, or each turn would get no further than one of them. Not where it was cut.
+  void begin_work() { until_ = around_.clock.monotonic_now() + kLongest; }
   /// The answer of before: whether something may be left.
   bool was_cut() const { return over_; }
 

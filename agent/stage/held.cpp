@@ -69,4 +69,28 @@ std::set<std::string> Held::sharers_of(const std::string& lease) const {
   return all;
 }
 
+std::vector<std::string> Held::leases() const {
+  std::vector<std::string> all;
+  all.reserve(of_.size());
+  for (const auto& [lease, names] : of_) all.push_back(lease);
+  return all;
+}
+
+Held::Files Held::files_of(const std::vector<std::string>& leases) const {
+  Files files;
+  for (const std::string& lease : leases) {
+    const auto names = of_.find(lease);
+    if (names == of_.end()) continue;
+    for (const auto& [inode, count] : names->second) files.insert(inode);
+  }
+  return files;
+}
+
+bool Held::can_free(const std::string& lease, const Files& staying) const {
+  const auto names = of_.find(lease);
+  return names != of_.end() && std::ranges::any_of(names->second, [&](const auto& name) {
+           return files_.at(name.first).only_ours() && !staying.contains(name.first);
+         });
+}
+
 }  // namespace evalcar::stage

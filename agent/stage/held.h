@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "store/base/file_system.h"
 
@@ -14,6 +15,8 @@ namespace evalcar::stage {
 /// What leases keep on disk although the trainer's own names of it are gone.
 class Held {
  public:
+  using Inode = std::pair<std::uint64_t, std::uint64_t>;  ///< device, number
+  using Files = std::set<Inode>;
   /// A name of a file in the lease `lease`.
   void add(const std::string& lease, const FileInfo& file);
   /// That lease is gone.
@@ -26,9 +29,15 @@ class Held {
   std::uint64_t freed_by(const std::set<std::string>& leases) const;
   /// That one, and the others that hold files of it.
   std::set<std::string> sharers_of(const std::string& lease) const;
+  /// All leases.
+  std::vector<std::string> leases() const;
+  /// The files that any of these leases holds.
+  Files files_of(const std::vector<std::string>& leases) const;
+  /// Whether something of this lease is freed where it and all others but those of `staying` (from
+  /// files_of()) go. Takes no longer the more leases share its files.
+  bool can_free(const std::string& lease, const Files& staying) const;
 
  private:
-  using Inode = std::pair<std::uint64_t, std::uint64_t>;  ///< device, number
   struct File {
     std::uint64_t links = 0;  ///< that exist
     std::uint64_t size_bytes = 0;

@@ -149,29 +149,37 @@ def open_files(pid):
 
 
 def held_in(root, pid, looks=20):
-    """What the process and its descendants hold open, map or stand in below a folder (I5), `_evalcar` left out: files in any of the
-    looks, folders in each, since a list of names is read from an open folder."""
-    folders = None
+    """What the process and its descendants hold open, map or stand in below a folder (I5), `_evalcar` left out. Looks again while a
+    folder is open, and gives those that always are: a list of names is read from an open folder."""
+    always = None
     for _ in range(looks):
-        now = held_now_in(root, pid)
-        if files := [path for path in now if not os.path.isdir(path)]:
+        files, folders = held_now_in(root, pid)
+        if files:
             return files
-        folders = set(now) if folders is None else folders & set(now)
-        if not folders:
+        always = folders if always is None else always & folders
+        if not always:
             return []
         time.sleep(0.05)
-    return sorted(folders)
+    return sorted(always)
 
 
 def held_now_in(root, pid):
+    """(files, folders), each by the process's own mounts."""
     inside, ours = f"{root}/", f"{root}/_evalcar/"
-    found = []
+    files, folders = [], set()
     for member in family(pid):
         with contextlib.suppress(OSError):
-            paths = [*open_files(member).values(), os.readlink(f"/proc/{member}/cwd")]
-            paths += [line.split(None, 5)[5] for line in pathlib.Path(f"/proc/{member}/maps").read_text().splitlines() if "/" in line]
-            found += [path for path in paths if path.startswith(inside) and not path.startswith(ours)]
-    return found
+            links = [*pathlib.Path(f"/proc/{member}/fd").iterdir(), pathlib.Path(f"/proc/{member}/cwd")]
+            found = [line.split(None, 5)[5] for line in pathlib.Path(f"/proc/{member}/maps").read_text().splitlines() if "/" in line]
+            for link in links:
+                with contextlib.suppress(OSError):
+                    path = os.readlink(link)
+                    if not link.is_dir():
+                        found.append(path)
+                    elif path.startswith(inside) and not path.startswith(ours):
+                        folders.add(path)
+            files += [path for path in found if path.startswith(inside) and not path.startswith(ours)]
+    return files, folders
 
 
 def watches_of(pid):

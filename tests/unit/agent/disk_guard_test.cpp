@@ -403,15 +403,47 @@ TEST_CASE("what a killed process left goes, though averages have not looked when
   CHECK(t.files.exists("/out/_evalcar/leases/10-1-average"));
 }
 
-TEST_CASE("leases of the same files go one by one, so that a stop does not wait for all of them") {
-  Tight t;
-  t.save(1);
-  for (std::int64_t step = 2; step <= 8; ++step) t.save_links(step, 1);
-  for (int i = 0; i < 3; ++i) must(t.turn());
-  for (std::int64_t step = 1; step <= 8; ++step) t.remove(step);
-  must(t.turn());
-  REQUIRE(t.directory->stage().names().size() == 8);
-  t.settings.limits.lease_budget = 1;
+namespace {
+
+/// Eight leases of the same files.
+struct Linked : Tight {
+  Linked() {
+    save(1);
+    for (std::int64_t step = 2; step <= 8; ++step) save_links(step, 1);
+    for (int i = 0; i < 3; ++i) must(turn());
+    for (std::int64_t step = 1; step <= 8; ++step) remove(step);
+    must(turn());
+    REQUIRE(directory->stage().names().size() == 8);
+    settings.limits.lease_budget = 1;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("none of the leases of the same files goes while one of them is read from") {
+  Linked t;
+  t.directory->set_active(t.row(4).id);
+  for (int i = 0; i < 5; ++i) must(t.turn(seconds(10)));
+  CHECK(t.lost() == 0);
+
+  t.directory->set_active(std::nullopt);
+  must(t.turn(seconds(60)));
+  CHECK(t.lost() == 8);
+}
+
+TEST_CASE("leases of the same files go in one turn: one that stayed could be read from next") {
+  Linked t;
+  t.files.on_call([&t](const test::Call& call) {
+    if (call.operation == "remove_file") t.clock.advance(seconds(1));
+  });
+
+  must(t.turn(seconds(10)));
+
+  CHECK(t.lost() == 8);
+}
+
+TEST_CASE("a stop does not wait for all leases of the same files") {
+  Linked t;
   t.around.stopping = [] { return true; };
 
   std::size_t left = 8;

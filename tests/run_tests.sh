@@ -88,9 +88,9 @@ run_pytest() {
   count pytest build/logs/pytest.xml $status $started
 }
 
-# Two at a time, since the tests of the agent wait more than they work: those of the agent from end to end; beside them the faults
-# and the trainer's callback, and then the tests of files and numbers, which take what the others leave. The compiler has the rest of
-# the cores, for the programs that come next.
+# Two at a time, since the tests of the agent wait more than they work: those of the agent from end to end and of the trainer's
+# callback; beside them the faults, and then the tests of files and numbers, which take what the others leave. The compiler has the
+# rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
   local build beside status=0 started=$SECONDS
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
@@ -98,15 +98,15 @@ run_pytest_beside_build() {
   (renice -n 19 $BASHPID && build fuzz sidecar_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
   {
-    pytest_beside pytest-faults tests/faults tests/pickup
+    pytest_beside pytest-faults tests/faults
     renice -n 5 $BASHPID
     pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
   } >build/logs/pytest-beside.log 2>&1 &
   beside=$!
-  pytest_into pytest tests/e2e || status=$?
-  count "pytest, end to end" build/logs/pytest.xml $status $started
+  pytest_into pytest tests/e2e tests/pickup || status=$?
+  count "pytest of the agent" build/logs/pytest.xml $status $started
   wait $beside || true
-  count_beside "pytest of faults and pick-up" pytest-faults
+  count_beside "pytest of faults" pytest-faults
   count_beside "pytest of the rest" pytest-rest
   wait $build || true  # what is wrong with it is seen when it is called again
 }

@@ -125,6 +125,24 @@ EVALCAR_ON_BOTH void store_vector(const float (&from)[8], BFloat16* to) {
   store_words(words, to);
 }
 
+/// A whole vector, or one number.
+template <int kCount, typename T>
+EVALCAR_ON_BOTH void load_numbers(const T* from, float (&to)[kCount]) {
+  if constexpr (kCount == 1) {
+    to[0] = widen(*from);
+  } else {
+    load_vector(from, to);
+  }
+}
+template <int kCount, typename T>
+EVALCAR_ON_BOTH void store_numbers(const float (&from)[kCount], T* to) {
+  if constexpr (kCount == 1) {
+    *to = narrow<T>(from[0]);
+  } else {
+    store_vector(from, to);
+  }
+}
+
 /// kCount numbers of a block's shared memory, at a 16-byte boundary where kCount is a multiple of
 /// 4.
 template <int kCount>
@@ -141,6 +159,22 @@ EVALCAR_ON_BOTH void load_shared(const float* from, float (&to)[kCount]) {
     EVALCAR_UNROLL
     for (int i = 0; i < kCount; ++i) to[i] = from[i];
   }
+}
+
+// Not contracted: where ATen has two operations.
+EVALCAR_ON_BOTH float product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+EVALCAR_ON_BOTH float total(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
 }
 
 /// What scores are taken off by before they become powers. Where all are -inf it is 0: each power

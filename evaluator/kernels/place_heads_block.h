@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "evaluator/kernels/device_numbers.h"
+#include "evaluator/kernels/rms_norm_block.h"
 #include "evaluator/kernels/thread_block.h"
 
 namespace evalcar::kernels {
@@ -61,43 +62,10 @@ EVALCAR_ON_BOTH PlaceTask<T> place_task(const PlaceHeads<T>& p, std::int64_t num
   return {from, nullptr, false, row, p.values + place};
 }
 
-// Not contracted: ATen has two operations here.
-EVALCAR_ON_BOTH float product(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-EVALCAR_ON_BOTH float total(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-EVALCAR_ON_BOTH float inverse_root(float x) {
-#ifdef __CUDA_ARCH__
-  return rsqrtf(x);
-#else
-  return 1 / std::sqrt(x);
-#endif
-}
-
 /// A thread's register.
 struct PlaceOwn {
   float squares;
 };
-
-/// x normalised and weighted, rounded after either as ATen's operations do.
-template <typename T>
-EVALCAR_ON_BOTH void norm_vector(float (&x)[kVector<T>], const T* weight, float scale) {
-  float weights[kVector<T>];
-  load_vector(weight, weights);
-  EVALCAR_UNROLL
-  for (int e = 0; e < kVector<T>; ++e)
-    x[e] = rounded<T>(product(rounded<T>(product(x[e], scale)), weights[e]));
-}
 
 /// The kHeadsOfBlock tasks of block `number`.
 template <typename T, typename Block>
@@ -131,8 +99,8 @@ EVALCAR_DEVICE void place_heads_of_block(const PlaceHeads<T>& p, std::int64_t nu
       load_vector(task.from + at, first);
       load_vector(task.from + half + at, second);
       if (task.norm != nullptr) {
-        norm_vector(first, task.norm + at, scale);
-        norm_vector(second, task.norm + half + at, scale);
+        norm_numbers(first, task.norm + at, scale);
+        norm_numbers(second, task.norm + half + at, scale);
       }
       if (task.turns) {
         load_vector(p.cos + task.row * half + at, cos);

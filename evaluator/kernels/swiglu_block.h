@@ -32,16 +32,12 @@ EVALCAR_ON_BOTH void gate_numbers(const Swiglu<T>& s, std::int64_t number) {
   const std::int64_t row = number * kCount / s.width, column = number * kCount % s.width;
   const T* const from = s.both + row * 2 * s.width + column;
   T* const to = s.out + row * s.width + column;
-  if constexpr (kCount == 1) {
-    *to = narrow<T>(rounded<T>(silu(widen(*from))) * widen(from[s.width]));
-  } else {
-    float gate[kCount], up[kCount];
-    load_vector(from, gate);
-    load_vector(from + s.width, up);
-    EVALCAR_UNROLL
-    for (int e = 0; e < kCount; ++e) gate[e] = rounded<T>(silu(gate[e])) * up[e];
-    store_vector(gate, to);
-  }
+  float gate[kCount], up[kCount];
+  load_numbers(from, gate);
+  load_numbers(from + s.width, up);
+  EVALCAR_UNROLL
+  for (int e = 0; e < kCount; ++e) gate[e] = rounded<T>(silu(gate[e])) * up[e];
+  store_numbers(gate, to);
 }
 
 }  // namespace evalcar::kernels

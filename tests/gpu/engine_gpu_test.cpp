@@ -16,44 +16,71 @@ namespace {
 
 struct Answers {
   std::vector<std::vector<std::int32_t>> tokens;
+  std::vector<std::vector<engine::Score>> scores;
   std::map<std::size_t, std::vector<float>> logits;  // (steps, vocab) of each request
 };
 
 // An engine with the model loaded that writes the scores of what it runs to `answers`.
-std::unique_ptr<engine::Engine> engine_of(const PreparedInputs& inputs, const std::string& device,
-                                          const std::string& dtype, std::int64_t batch_size,
-                                          Answers& answers) {
-  auto engine = load_engine(inputs, {.device = device,
-                                     .dtype = dtype,
-                                     .batch_size = batch_size,
-                                     .observe_logits = [&](std::size_t request, std::int64_t,
-                                                           std::span<const float> row) {
-                                       auto& rows = answers.logits[request];
-                                       rows.insert(rows.end(), row.begin(), row.end());
-                                     }});
+std::unique_ptr<engine::Engine> engine_of(const PreparedInputs& inputs,
+                                          engine::EngineOptions options, Answers& answers) {
+  options.observe_logits = [&](std::size_t request, std::int64_t, std::span<const float> row) {
+    auto& rows = answers.logits[request];
+    rows.insert(rows.end(), row.begin(), row.end());
+  };
+  auto engine = load_engine(inputs, options);
   if (!engine.has_value()) FAIL(engine.error().message);
   return std::move(engine).value();
 }
 
-void run(engine::Engine& engine, const PreparedInputs& inputs, Answers& answers) {
-  answers.tokens.assign(inputs.cases.size(), {});
+void run(engine::Engine& engine, const std::vector<engine::Request>& requests,
+         const engine::ImageSource& images, Answers& answers) {
+  answers.tokens.assign(requests.size(), {});
+  answers.scores.assign(requests.size(), {});
   answers.logits.clear();
   engine::RunEvents events;
   events.answered = [&](std::size_t request, const Result<engine::Answer>& given) {
     if (!given.has_value()) FAIL(given.error().message);
     answers.tokens[request] = given->tokens;
+    answers.scores[request] = given->scores;
   };
-  const auto requests = inputs.requests();
-  const Status status = engine.generate(requests, *inputs.images, {}, events, {});
+  const Status status = engine.generate(requests, images, {}, events, {});
   if (!status.has_value()) FAIL(status.error().message);
+}
+
+Answers answer(const PreparedInputs& inputs, const std::vector<engine::Request>& requests,
+               const engine::EngineOptions& options) {
+  Answers answers;
+  const auto engine = engine_of(inputs, options, answers);
+  run(*engine, requests, *inputs.images, answers);
+  return answers;
 }
 
 Answers answer(const PreparedInputs& inputs, const std::string& device, const std::string& dtype,
                std::int64_t batch_size) {
-  Answers answers;
-  const auto engine = engine_of(inputs, device, dtype, batch_size, answers);
-  run(*engine, inputs, answers);
-  return answers;
+  return answer(inputs, inputs.requests(),
+                {.device = device, .dtype = dtype, .batch_size = batch_size});
+}
+
+// The largest difference of two rows, in terms of the largest score.
+float difference(std::span<const float> got, std::span<const float> expected) {
+  REQUIRE(got.size() == expected.size());
+  float largest = 0, most = 0;
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    largest = std::max(largest, std::abs(expected[k]));
+    most = std::max(most, std::abs(got[k] - expected[k]));
+  }
+  return most / largest;
+}
+
+// By transformers' scores of step `step`.
+double log_likelihood(const testing::PreparedCase& one, std::int64_t vocab, std::size_t step,
+                      std::int32_t token) {
+  const auto size = static_cast<std::size_t>(vocab);
+  const std::span<const float> row = std::span(one.logits).subspan(step * size, size);
+  const double largest = *std::ranges::max_element(row);
+  double sum = 0;
+  for (const float score : row) sum += std::exp(score - largest);
+  return row[static_cast<std::size_t>(token)] - largest - std::log(sum);
 }
 
 PreparedInputs inputs_or_skip(std::string& device) {
@@ -74,15 +101,8 @@ TEST_CASE("in float32 a GPU gives transformers' tokens, and its scores to 1e-4 o
     const Answers answers = answer(inputs, device, "float32", batch_size);
     for (std::size_t i = 0; i < inputs.cases.size(); ++i) {
       INFO("request " << i << ", batch " << batch_size);
-      const auto& expected = inputs.cases[i].logits;
-      const auto& got = answers.logits.at(i);
-      REQUIRE(got.size() == expected.size());
-      float largest = 0, difference = 0;
-      for (std::size_t k = 0; k < expected.size(); ++k) {
-        largest = std::max(largest, std::abs(expected[k]));
-        difference = std::max(difference, std::abs(got[k] - expected[k]));
-      }
-      CHECK(difference <= 1e-4F * largest);  // float32 sums in another order
+      // float32 sums in another order.
+      CHECK(difference(answers.logits.at(i), inputs.cases[i].logits) <= 1e-4F);
       CHECK(answers.tokens[i] == inputs.cases[i].tokens);
     }
   }
@@ -106,6 +126,72 @@ TEST_CASE("in bfloat16 a GPU's first scores are as near to float32's as transfor
   CHECK(error > 0);
 }
 
+TEST_CASE("what a GPU says of tokens that are given is transformers' log-likelihood of them") {
+  std::string device;
+  const PreparedInputs inputs = inputs_or_skip(device);
+  std::vector<engine::Request> requests;
+  for (const testing::PreparedCase& one : inputs.cases) {
+    // Transformers' answer as a part of the request, and as what may follow it, beside another one.
+    engine::Request in_it = one.request;
+    const auto begin = static_cast<std::int64_t>(in_it.tokens.size());
+    in_it.tokens.insert(in_it.tokens.end(), one.tokens.begin(), one.tokens.end());
+    in_it.scoring =
+        engine::Scoring{.spans = {{begin, begin + static_cast<std::int64_t>(one.tokens.size())}},
+                        .continuations = {}};
+    requests.push_back(std::move(in_it));
+    engine::Request behind_it = one.request;
+    behind_it.scoring = engine::Scoring{.spans = {}, .continuations = {one.tokens, {0}}};
+    requests.push_back(std::move(behind_it));
+  }
+  const Answers answers = answer(inputs, requests, {.device = device, .dtype = "float32"});
+
+  for (std::size_t i = 0; i < inputs.cases.size(); ++i) {
+    INFO("prompt " << i);
+    const testing::PreparedCase& one = inputs.cases[i];
+    double expected = 0;
+    for (std::size_t step = 0; step < one.tokens.size(); ++step)
+      expected += log_likelihood(one, inputs.vocab, step, one.tokens[step]);
+    const auto& in_it = answers.scores[2 * i];
+    const auto& behind_it = answers.scores[2 * i + 1];
+    REQUIRE(in_it.size() == 1);
+    REQUIRE(behind_it.size() == 2);
+    CHECK(std::abs(in_it[0].log_likelihood - expected) <= 1e-4 * std::abs(expected));
+    CHECK(std::abs(behind_it[0].log_likelihood - expected) <= 1e-4 * std::abs(expected));
+    CHECK(in_it[0].is_greedy);
+    CHECK(behind_it[0].is_greedy);
+    const double other = log_likelihood(one, inputs.vocab, 0, 0);
+    CHECK(std::abs(behind_it[1].log_likelihood - other) <= 1e-4 * std::abs(other));
+  }
+}
+
+TEST_CASE("behind a prefix that requests share a GPU gives the scores that each has alone") {
+  std::string device;
+  const PreparedInputs inputs = inputs_or_skip(device);
+  // Questions about one picture; of 2, 64, 65 and 129 tokens, where masked pieces end.
+  std::vector<engine::Request> requests;
+  for (const testing::PreparedCase& one : inputs.cases) {
+    for (const std::size_t length : {2U, 64U, 65U, 129U}) {
+      engine::Request question = one.request;
+      for (std::size_t k = 0; k < length; ++k)  // bytes
+        question.tokens.push_back(static_cast<std::int32_t>((31 * k + 17 * length) % 256));
+      question.generation.max_new_tokens = 1;
+      requests.push_back(std::move(question));
+    }
+  }
+  const engine::EngineOptions together{.device = device, .dtype = "float32"};
+  engine::EngineOptions alone = together;
+  alone.share_prefixes = false;
+  alone.batch_size = 1;
+
+  const Answers shared = answer(inputs, requests, together);
+  const Answers expected = answer(inputs, requests, alone);
+
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    INFO("request " << i);
+    CHECK(difference(shared.logits.at(i), expected.logits.at(i)) <= 1e-4F);
+  }
+}
+
 TEST_CASE("the same run on a GPU gives the same bits twice") {
   std::string device;
   const PreparedInputs inputs = inputs_or_skip(device);
@@ -123,7 +209,8 @@ TEST_CASE("weights that were read while a GPU computed give the same bits, then 
   const auto plan = checkpoint::make_plan(files, inputs.model, checkpoint::WeightsKind::kRegular);
   REQUIRE(plan.has_value());
   Answers answers;
-  const auto engine = engine_of(inputs, device, "bfloat16", 5, answers);
+  const auto engine =
+      engine_of(inputs, {.device = device, .dtype = "bfloat16", .batch_size = 5}, answers);
 
   Status ahead;
   {
@@ -132,14 +219,14 @@ TEST_CASE("weights that were read while a GPU computed give the same bits, then 
         ahead = engine->prefetch(files, *plan, inputs.model, "auto", {});
       }
     });
-    run(*engine, inputs, answers);
+    run(*engine, inputs.requests(), *inputs.images, answers);
   }
   CHECK((ahead.has_value() ? std::string() : ahead.error().message) == "");
   CHECK(answers.logits == undisturbed.logits);
   const auto loaded = engine->load(files, *plan, inputs.model, "auto", {}, {});
   REQUIRE(loaded.has_value());
   CHECK(loaded->prefetched);
-  run(*engine, inputs, answers);
+  run(*engine, inputs.requests(), *inputs.images, answers);
   CHECK(answers.tokens == undisturbed.tokens);
   CHECK(answers.logits == undisturbed.logits);
 }

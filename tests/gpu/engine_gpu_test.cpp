@@ -1,6 +1,7 @@
 // The engine on a GPU against transformers on the CPU, from inputs that were prepared beforehand.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -83,11 +84,14 @@ double log_likelihood(const testing::PreparedCase& one, std::int64_t vocab, std:
   return row[static_cast<std::size_t>(token)] - largest - std::log(sum);
 }
 
+// Of the model with pictures, and of the one whose heads are normalised.
 PreparedInputs inputs_or_skip(std::string& device) {
   const auto bed = testing::find_test_bed();
   if (!bed.missing.empty()) SKIP(bed.missing);
   device = bed.device;
-  auto inputs = PreparedInputs::read(bed.inputs);
+  const std::string of = GENERATE("", "/text");
+  UNSCOPED_INFO("inputs of " << bed.inputs + of);
+  auto inputs = PreparedInputs::read(bed.inputs + of);
   if (!inputs.has_value()) FAIL(inputs.error().message);
   return std::move(inputs).value();
 }

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import small_models
+import small_text_models
 from gpu import prepare_inputs
 
 
@@ -15,7 +16,8 @@ def inputs(tmp_path_factory, cache_dir, bin_dir):
     if not (bin_dir / "gpu_tests").exists():
         pytest.skip("gpu_tests is not built (EVALCAR_EVALUATOR=OFF)")
     folder = tmp_path_factory.mktemp("gpu") / "inputs"
-    prepare_inputs.write_inputs(folder, cache_dir, small_models.SmallModel(seed=32))
+    text = small_text_models.SmallTextModel(**prepare_inputs.SMALL_TEXT)
+    prepare_inputs.write_inputs(folder, cache_dir, small_models.SmallModel(seed=32), text)
     return folder
 
 

@@ -392,6 +392,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
     // It makes a plan for each shape, and ragged prompts hardly repeat one; on some cards torch
     // would prefer it to the kernels that the answers are compared with on all others.
     if (device.device.is_cuda()) at::globalContext().setSDPUseCuDNN(false);
+    // float32 means float32, also in a container that asks for TF32 by an environment variable.
+    if (device.device.is_cuda()) at::globalContext().setAllowTF32CuBLAS(false);
     return std::unique_ptr<Engine>(
         std::make_unique<TorchEngine>(options, std::move(device), std::move(attention)));
   });

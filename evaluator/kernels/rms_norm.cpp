@@ -65,7 +65,8 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, dou
 bool has_rms_norm_kernel(const at::Tensor& x, const at::Tensor& weight) {
 #ifdef EVALCAR_CUDA
   const bool type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
-  return x.is_cuda() && type && weight.scalar_type() == x.scalar_type() && x.dim() == 2 &&
+  return x.is_cuda() && type && weight.scalar_type() == x.scalar_type() &&
+         weight.device() == x.device() && x.dim() == 2 && weight.numel() == x.size(1) &&
          x.is_contiguous() && weight.is_contiguous() && x.size(0) <= INT32_MAX &&
          at::cuda::getDeviceProperties(x.get_device())->major >= 8;
 #else

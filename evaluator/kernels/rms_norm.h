@@ -12,7 +12,7 @@ namespace evalcar::kernels {
 /// one pass over float32, else rms_norm_reference().
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-/// x is on a GPU of compute capability 8.0 or newer, and both are float32 or both bfloat16.
+/// Both are on a GPU of compute capability 8.0 or newer, contiguous, and float32 or both bfloat16.
 bool has_rms_norm_kernel(const at::Tensor& x, const at::Tensor& weight);
 
 /// The same by ATen operations, on every device.

@@ -284,6 +284,14 @@ CacheBudget cache_budget(c10::Device device, double utilization, std::uint64_t g
   return {std::min(available + given_back, total) / 4, total / 4};
 }
 
+void settle_gpu_numbers() {
+  // cuDNN makes a plan for each shape, and ragged prompts hardly repeat one; on some cards torch
+  // would prefer it to the kernels that the answers are compared with on all others.
+  at::globalContext().setSDPUseCuDNN(false);
+  // Some containers ask for TF32 by an environment variable.
+  at::globalContext().setAllowTF32CuBLAS(false);
+}
+
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);

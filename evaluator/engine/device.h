@@ -37,6 +37,10 @@ std::uint64_t free_host_memory();
 /// is no GPU. Throws c10::Error when the device does not answer.
 std::uint64_t free_device_memory(c10::Device device, double utilization);
 
+/// What libtorch computes with on every GPU of this process: float32 is never TF32, attention never
+/// cuDNN's. Before the first run; any number of times.
+void settle_gpu_numbers();
+
 /// Cores that this process may run on.
 int usable_cores();
 

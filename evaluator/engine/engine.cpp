@@ -1,6 +1,5 @@
 #include "evaluator/engine/engine.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -389,11 +388,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
       return dtype ? Status() : Status(dtype.error());
     }());
     at::set_num_threads(options.threads > 0 ? options.threads : usable_cores());
-    // It makes a plan for each shape, and ragged prompts hardly repeat one; on some cards torch
-    // would prefer it to the kernels that the answers are compared with on all others.
-    if (device.device.is_cuda()) at::globalContext().setSDPUseCuDNN(false);
-    // float32 means float32, also in a container that asks for TF32 by an environment variable.
-    if (device.device.is_cuda()) at::globalContext().setAllowTF32CuBLAS(false);
+    if (device.device.is_cuda()) settle_gpu_numbers();
     return std::unique_ptr<Engine>(
         std::make_unique<TorchEngine>(options, std::move(device), std::move(attention)));
   });

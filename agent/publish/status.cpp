@@ -197,6 +197,33 @@ Json states_json(const std::vector<Mark>& marks) {
   return json;
 }
 
+/// As the value of a member of a document that is indented by two.
+std::string member_text(const Json& value) {
+  std::string text;
+  for (const char c : value.dump(2, ' ', false, Json::error_handler_t::replace)) {
+    text += c;
+    if (c == '\n') text += "  ";  // one within a string is escaped
+  }
+  return text;
+}
+
+/// A document whose members are written one by one, so that one may be a text that is kept.
+class Document {
+ public:
+  void add(const char* name, const Json& value) { add_text(name, member_text(value)); }
+  void add_text(const char* name, const std::string& text) {
+    text_.append(text_.empty() ? "{" : ",")
+        .append("\n  \"")
+        .append(name)
+        .append("\": ")
+        .append(text);
+  }
+  std::string text() { return text_ + "\n}\n"; }
+
+ private:
+  std::string text_;
+};
+
 }  // namespace
 
 std::string empty_status_json(const Clock& clock) {
@@ -212,7 +239,7 @@ struct StatusRows::Content {
   std::int64_t data_version = -1;
   std::vector<Mark> marks;
   Listed listed;
-  Json list;
+  std::string list;  ///< the text of "evaluations", as it stands in the document
 };
 
 StatusRows::StatusRows() : content_(std::make_unique<Content>()) {}
@@ -233,7 +260,8 @@ Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64
             {row.id, row.step, row.state, over ? WallTime() : parse_utc(row.created_at)});
       }));
   now.listed = listed_of(now.marks, most);
-  EVALCAR_ASSIGN_OR_RETURN(now.list, evaluations_json(reader, run_id, now.listed));
+  EVALCAR_ASSIGN_OR_RETURN(const Json list, evaluations_json(reader, run_id, now.listed));
+  now.list = member_text(list);
   now.changes = changes;
   now.data_version = version;
   *content_ = std::move(now);
@@ -245,20 +273,20 @@ namespace {
 Result<std::string> json_of(const state::Reader& reader, const Clock& clock,
                             const std::optional<AgentFacts>& agent,
                             const StatusRows::Content& rows) {
-  Json root = Json::object();
-  root["agent"] = agent_json(agent);
-  root["evaluations"] = rows.list;
-  if (rows.listed.left_out > 0) root["evaluations_left_out"] = rows.listed.left_out;
-  if (rows.listed.open_left_out > 0) root["open_left_out"] = rows.listed.open_left_out;
-  root["states"] = states_json(rows.marks);
+  Document root;
+  root.add("agent", agent_json(agent));
+  root.add_text("evaluations", rows.list);
+  if (rows.listed.left_out > 0) root.add("evaluations_left_out", rows.listed.left_out);
+  if (rows.listed.open_left_out > 0) root.add("open_left_out", rows.listed.open_left_out);
+  root.add("states", states_json(rows.marks));
   EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, rows.run_id, agent, rows.marks));
   const bool unknown = rows.marks.empty() && !newest.has_value();
   const std::int64_t number = newest.has_value() ? newest_number(*newest, rows.marks) : 0;
-  root["lag_steps"] = unknown ? Json(nullptr) : Json(newest.has_value() ? *newest - number : 0);
-  root["lag_seconds"] =
-      unknown ? Json(nullptr) : Json(lag_seconds(number, rows.marks, clock.wall_now()));
-  root["time"] = format_utc(clock.wall_now());
-  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  root.add("lag_steps", unknown ? Json(nullptr) : Json(newest.has_value() ? *newest - number : 0));
+  root.add("lag_seconds",
+           unknown ? Json(nullptr) : Json(lag_seconds(number, rows.marks, clock.wall_now())));
+  root.add("time", format_utc(clock.wall_now()));
+  return root.text();
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ using std::chrono::milliseconds;
 
 /// The newest folders are looked at by every poll.
 constexpr std::size_t kNewestPolled = 20;
-/// Folders at rest that one poll looks at, besides these.
-constexpr std::size_t kSettledPerPoll = 200;
+/// Folders at rest that one poll looks at, besides these: of old ones, which a change is least
+/// expected of, and each of which costs a `stat` for each of its files.
+constexpr std::size_t kSettledPerPoll = 100;
 constexpr std::size_t kNewestWatched = 4;
 constexpr std::size_t kMostRemembered = 300;
 /// Of these what was seen is remembered beyond this process: no trainer writes so many at once.

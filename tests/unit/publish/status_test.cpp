@@ -107,3 +107,16 @@ TEST_CASE("of what ended the highest steps are listed, beside everything that wa
   CHECK_FALSE(status.contains("open_left_out"));
   CHECK(status["states"] == json({{"found", 3}, {"skipped", 3}}));
 }
+
+TEST_CASE("a status is the text that its document has, whatever a reason says") {
+  Told t;
+  const std::int64_t odd = t.d.s.plan(10).id;
+  must(t.d.s.store->transition(odd, kSkipped, "a \"quoted\" \n line, and no UTF-8: \xff"));
+  t.d.s.plan(20);
+
+  const auto& store = t.d.s.store->read();
+  for (const auto& run : {std::optional(t.d.s.run.id), std::optional<std::int64_t>(77)}) {
+    const std::string text = must(status_json(store, t.d.s.clock, run, {}));
+    CHECK(text == nlohmann::ordered_json::parse(text).dump(2) + "\n");
+  }
+}

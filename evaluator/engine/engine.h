@@ -119,7 +119,8 @@ struct Score {
 
 struct Answer {
   std::vector<std::int32_t> tokens;  ///< without the stop token
-  bool stopped = false;              ///< a stop token came; else max_new_tokens was reached
+  bool stopped = false;              ///< a stop token came
+  bool ended = false;  ///< RunEvents::ends said so; where neither, max_new_tokens was reached
   /// Of a request with `scoring`: its spans, then its continuations.
   std::vector<Score> scores = {};
   std::int64_t draft_tokens = 0;        ///< of Request::draft that were tried
@@ -135,6 +136,9 @@ struct RunEvents {
   OnAnswer answered;
   /// Asked on the calling thread before work on a request begins; false drops it without an answer.
   std::function<bool(std::size_t)> wanted;
+  /// Asked on the calling thread whether an answer ends with the last of these tokens, its own so
+  /// far: after each that is no stop token. What it says follows from these alone.
+  std::function<bool(std::size_t, std::span<const std::int32_t>)> ends;
   /// Called at each small step: a picture is prepared, a layer of a batch is computed (on a GPU:
   /// enqueued; a device that hangs ends this within one batch). From any thread.
   std::function<void()> advanced;

@@ -229,6 +229,9 @@ Generator::Fate Generator::take(Sequence& sequence, std::int32_t token) const {
   sequence.answer.stopped = std::ranges::find(settings.stop_ids, token) != settings.stop_ids.end();
   if (sequence.answer.stopped) return Fate::kDone;
   sequence.answer.tokens.push_back(token);
+  sequence.answer.ended =
+      input_.events.ends && input_.events.ends(sequence.request, sequence.answer.tokens);
+  if (sequence.answer.ended) return Fate::kDone;
   sequence.draft.take(token);
   const auto taken = static_cast<std::int64_t>(sequence.answer.tokens.size());
   return taken < settings.max_new_tokens ? Fate::kGoesOn : Fate::kDone;

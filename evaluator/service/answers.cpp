@@ -33,13 +33,6 @@ bool take_scores(TaskJob& job, AnswerPlace place, const std::vector<engine::Scor
   return true;
 }
 
-void cut_at_stop_string(std::string& text, const std::vector<std::string>& until) {
-  for (const std::string& stop_string : until) {
-    if (stop_string.empty()) continue;
-    if (const std::size_t at = text.find(stop_string); at != std::string::npos) text.resize(at);
-  }
-}
-
 /// Of each score that the engine gives for the requests.
 std::vector<std::int64_t> scored_tokens(std::span<const engine::Request> requests) {
   std::vector<std::int64_t> tokens;
@@ -56,7 +49,7 @@ std::vector<std::int64_t> scored_tokens(std::span<const engine::Request> request
 }  // namespace
 
 bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& answer,
-                 const text::Tokenizer& tokenizer, bool strict) {
+                 const text::Tokenizer& tokenizer) {
   if (job.failure.has_value()) return false;
   if (!answer.has_value()) {
     job.failure = failure_of(job, place.document, answer.error());
@@ -68,11 +61,12 @@ bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& 
   job.draft_tokens += answer->draft_tokens;
   job.draft_tokens_taken += answer->draft_tokens_taken;
   response.text = tokenizer.decode(answer->tokens, /*skip_special=*/true);
-  if (strict) cut_at_stop_string(response.text, job.until);
+  job.stop_strings.cut(response.text);
   // lmms-eval counts the end token too.
   response.output_tokens =
       static_cast<std::int64_t>(answer->tokens.size()) + (answer->stopped ? 1 : 0);
-  response.cut_off = !answer->stopped && response.output_tokens >= job.generation.max_new_tokens;
+  response.cut_off =
+      !answer->stopped && !answer->ended && response.output_tokens >= job.generation.max_new_tokens;
   return true;
 }
 

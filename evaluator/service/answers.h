@@ -18,10 +18,9 @@ struct AnswerPlace {
 };
 
 /// Takes an answer, or the failure of its request, into the job. True: the document's response is
-/// whole, and can be told. A job that has failed takes no more. `strict`: the task's stop strings
-/// end a text, which lmms-eval's chat wrapper ignores.
+/// whole, and can be told. A job that has failed takes no more.
 bool take_answer(TaskJob& job, AnswerPlace place, const Result<engine::Answer>& answer,
-                 const text::Tokenizer& tokenizer, bool strict);
+                 const text::Tokenizer& tokenizer);
 
 /// Whether an answer that an earlier attempt stored is one to these requests of a document, in
 /// their order. Of a kind that scores given tokens: likelihoods of as many spans and continuations,

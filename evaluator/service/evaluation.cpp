@@ -195,12 +195,14 @@ class Evaluation {
       TaskJob& job = jobs_[target.job];
       if (answer.has_value() && target.question != 0)
         previous_.keep(target.question, answer->tokens);
-      if (take_answer(job, {target.document, target.part}, answer, model_.tokenizer,
-                      settings_.compat == "strict"))
+      if (take_answer(job, {target.document, target.part}, answer, model_.tokenizer))
         events_.answered(job.name, job.responses[target.document]);
       events_.progress("evaluating", job.name, ++done_, awaited_);
     };
     events.wanted = [&](std::size_t index) { return is_wanted(first + index); };
+    events.ends = [&](std::size_t index, std::span<const std::int32_t> tokens) {
+      return jobs_[plan_.targets[first + index].job].stop_strings.end(tokens, model_.tokenizer);
+    };
     events.advanced = events_.advanced;
     events.shrunk = [](std::int64_t most, const std::string& reason) {
       std::cerr << "warning: " << reason << "; at most " << most << " prompts at once for now\n";

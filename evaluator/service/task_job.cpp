@@ -120,7 +120,7 @@ class TaskOpener {
                              effective_generation(defaults, settings_, model_.generation,
                                                   model_.tokenizer, most_tokens_));
     job.generation_text = generation_json(job.generation, defaults);
-    job.until = defaults.until;
+    if (settings_.compat == "strict") job.stop_strings = StopStrings(defaults.until);
     return {};
   }
 

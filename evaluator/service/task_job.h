@@ -15,6 +15,7 @@
 #include "evaluator/service/preparation_cache.h"
 #include "evaluator/service/prepared_task.h"
 #include "evaluator/service/read_record.h"
+#include "evaluator/service/stop_strings.h"
 #include "evaluator/tasks/likelihoods.h"
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
@@ -42,8 +43,8 @@ struct TaskJob {
   std::optional<PreparedTask> recalled;  // from there, less what went to `task`
   std::string data;                      // circumstances_of(task)
   engine::GenerationSettings generation;
-  std::string generation_text;  // JSON, for the result's configs
-  std::vector<std::string> until;
+  std::string generation_text;          // JSON, for the result's configs
+  StopStrings stop_strings;             // that count: none where lmms-eval ignores them
   std::vector<std::int64_t> documents;  // chosen by limit and offset, ascending
   std::int64_t effective = 0;           // lmms-eval's n-samples.effective
   std::int64_t shots = 0;               // examples before each question

@@ -10,6 +10,7 @@
 //       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,
 //       "prefetch": DIR (after the load), "logits": FILE or null, "unload": bool, "repeat": N,
 //       "cancel_after": N (answers), "cancel_at_step": N (the N-th call of RunEvents::advanced),
+//       "ends": [token, …] (an answer ends with these tokens in a row),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
@@ -18,13 +19,15 @@
 //                               …]}, …]}
 // All runs of a session use one engine, in order. Printed: per session {"runs": [{"loaded": {…},
 // "prefetch": "" or what was wrong,
-// "answers": [{tokens, stopped, drafted: [tried, taken] (where any were), scores: [[log-likelihood,
-// tokens, greedy], …]}], "order": […], "shrunk": [N, …], "encoded": N, "reused": N (pictures),
-// "seconds": […], "peak_rss_bytes": N} or {"error": {code, message}}]}. The logits file holds
-// float32 (step, vocab) of request 0, then of request 1, ….
+// "answers": [{tokens, stopped, ended: true (if RunEvents::ends said so), drafted: [tried, taken]
+// (where any were), scores: [[log-likelihood, tokens, greedy], …]}], "order": […], "shrunk": [N,
+// …], "encoded": N, "reused": N (pictures), "seconds": […], "peak_rss_bytes": N} or {"error":
+// {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1,
+// ….
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -264,6 +267,7 @@ class Probe {
         return;
       }
       result["answers"][index] = {{"tokens", answer->tokens}, {"stopped", answer->stopped}};
+      if (answer->ended) result["answers"][index]["ended"] = true;
       if (answer->draft_tokens > 0)
         result["answers"][index]["drafted"] = {answer->draft_tokens, answer->draft_tokens_taken};
       for (const engine::Score& score : answer->scores)
@@ -277,6 +281,12 @@ class Probe {
     events.advanced = [&] {
       if (++steps == cancel_at_step) stop.request_stop();
     };
+    const auto last_tokens = run.value("ends", std::vector<std::int32_t>{});
+    if (!last_tokens.empty())
+      events.ends = [last_tokens](std::size_t, std::span<const std::int32_t> tokens) {
+        return tokens.size() >= last_tokens.size() &&
+               std::ranges::equal(tokens.last(last_tokens.size()), last_tokens);
+      };
     events.encoded = [&](std::size_t pictures, bool reused) {
       json& count = result[reused ? "reused" : "encoded"];
       count = count.get<std::size_t>() + pictures;

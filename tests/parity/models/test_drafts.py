@@ -168,6 +168,28 @@ def test_an_answer_ends_where_a_stop_token_comes_in_the_middle_of_a_draft(course
         assert drafted(run)[1] > 0
 
 
+def test_an_answer_ends_where_its_caller_says_so_with_and_without_drafts(course):
+    scene = course("llama", 1)
+    folder = scene.folder / "first"
+    last = scene.earlier[1][9:11]
+
+    def until(tokens):
+        for end in range(len(last), len(tokens) + 1):
+            if tokens[end - len(last) : end] == last:
+                return tokens[:end], True
+        return tokens, False
+
+    expected = [until(tokens) for tokens in scene.earlier]
+    assert 0 < sum(ended for _, ended in expected) and len(expected[1][0]) <= 11
+    ways = [({"batch_size": batch}, drafts) for batch in (1, 5) for drafts in (None, scene.earlier)]
+    sessions = [(options, [{"folder": str(folder), "requests": scene.requests(drafts), "ends": last}]) for options, drafts in ways]
+    for document, (_, drafts) in zip(cases.run_sessions(scene.bin_dir, scene.folder, sessions), ways, strict=True):
+        (run,) = document["runs"]
+        assert [(answer["tokens"], answer.get("ended", False)) for answer in run["answers"]] == expected
+        assert not any(answer["stopped"] for answer in run["answers"])
+        assert (drafted(run)[1] > 0) == (drafts is not None)
+
+
 def test_a_pack_in_which_one_answer_is_drawn_is_computed_without_drafts(course):
     scene = course("llama", 1)
     requests = scene.requests(scene.earlier)

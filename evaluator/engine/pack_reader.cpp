@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "evaluator/weights/huge_pages.h"
+
 namespace evalcar::engine {
 
 Error cancelled_run() { return make_error(ErrorCode::kCancelled, "stopped while evaluating"); }
@@ -96,6 +98,7 @@ void PackReader::allocate_cache(const Pack& pack) {
     cache_memory_ = at::Tensor();  // given back before the larger one is asked for
     cache_memory_ =
         at::empty({2 * half}, at::TensorOptions().dtype(options_.dtype).device(options_.device));
+    weights::ask_for_huge_pages(cache_memory_);
   }
   const auto part = [&](std::int64_t start) {
     return cache_memory_.narrow(0, start, half)

@@ -5,10 +5,13 @@
 
 #include <cassert>
 
+#include "evaluator/weights/huge_pages.h"
+
 namespace evalcar::weights {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
+constexpr std::int64_t kHalfBytes = 2;  // of a bfloat16
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -21,6 +24,7 @@ Arena::Arena(const WeightLayout& layout, at::ScalarType dtype, at::Device device
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
   memory_ =
       at::empty({bytes_of(layout, dtype)}, at::TensorOptions().dtype(at::kByte).device(device));
+  ask_for_huge_pages(memory_);
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < residents_.size(); ++i) {
     const std::int64_t bytes = residents_[i].elements() * element_bytes;
@@ -45,19 +49,27 @@ at::Tensor Arena::half(const std::string& name) const {
 void Arena::make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes) {
   if (!memory_.is_cpu() || tensors_.empty() || tensors_.front().scalar_type() != at::kFloat) return;
   const auto is_wanted = [&](std::size_t i) { return residents_[i].few_rows && exact[i]; };
-  std::uint64_t bytes = 0;
+  std::int64_t bytes = 0;
   for (std::size_t i = 0; i < residents_.size(); ++i) {
-    if (is_wanted(i)) bytes += static_cast<std::uint64_t>(residents_[i].elements()) * 2;
+    if (is_wanted(i)) bytes += aligned(residents_[i].elements() * kHalfBytes);
   }
-  halves_.resize(bytes <= most_bytes ? residents_.size() : 0);
+  halves_.clear();
+  if (static_cast<std::uint64_t>(bytes) > most_bytes) bytes = 0;
+  if (bytes != (half_memory_.defined() ? half_memory_.numel() : 0)) {
+    half_memory_ = at::Tensor();  // given back before the other is asked for
+    if (bytes > 0) half_memory_ = at::empty({bytes}, memory_.options());
+    ask_for_huge_pages(half_memory_);
+  }
+  if (bytes == 0) return;
+  halves_.resize(residents_.size());
+  std::int64_t offset = 0;
   for (std::size_t i = 0; i < halves_.size(); ++i) {
-    if (!is_wanted(i)) {
-      halves_[i].reset();
-    } else if (halves_[i].defined()) {
-      halves_[i].copy_(tensors_[i]);
-    } else {
-      halves_[i] = tensors_[i].to(at::kBFloat16);
-    }
+    if (!is_wanted(i)) continue;
+    const std::int64_t length = residents_[i].elements() * kHalfBytes;
+    halves_[i] =
+        half_memory_.narrow(0, offset, length).view(at::kBFloat16).view(residents_[i].shape);
+    halves_[i].copy_(tensors_[i]);
+    offset += aligned(length);
   }
 }
 

@@ -42,6 +42,7 @@ class Arena {
   at::Tensor memory_;  // (bytes) uint8
   std::vector<ResidentTensor> residents_;
   std::vector<at::Tensor> tensors_;
+  at::Tensor half_memory_;          // (bytes) uint8; undefined where there are none
   std::vector<at::Tensor> halves_;  // like tensors_, or empty
   std::unordered_map<std::string, std::size_t> index_;
 };

@@ -52,8 +52,8 @@ Result<std::string> Places::folder(std::string_view text) const {
 Result<std::string> Places::gone_folder(std::string_view text) const {
   EVALCAR_RETURN_IF_ERROR(check_text(text));
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
-  const std::string name = base_name(std::string(text));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string parent, folder(parent_path(std::string(text))));
+  const std::string name = base_name(text);
+  EVALCAR_ASSIGN_OR_RETURN(const std::string parent, folder(parent_path(text)));
   const std::string place = join_path(parent, name);
   const auto info = files_->info(place);  // a link that leads nowhere is something
   const bool gone = !info.has_value() && info.error().code == ErrorCode::kNotFound;

@@ -63,7 +63,10 @@ struct FolderLook {
 class CheckpointFolder {
  public:
   CheckpointFolder(std::int64_t step, std::string name, MonotonicTime now)
-      : step_(step), name_(std::move(name)), changed_at_(now) {}
+      : step_(step),
+        name_(std::move(name)),
+        changed_at_(now),
+        glances_(static_cast<std::size_t>(step)) {}
 
   /// Before the first look: what an earlier process, or an earlier folder of that name, left.
   void remember(const state::UnfinishedFolder& unfinished) { rewrite_.remember(unfinished); }
@@ -72,6 +75,10 @@ class CheckpointFolder {
   void came_while_watched() { seen_from_the_beginning_ = true; }
   /// Why nothing in it may be looked at; "": it may. Another reason makes everything of it new.
   void refuse(std::string why);
+  /// Two questions instead of a look at a folder at rest: has it a new name, and is one of the
+  /// files that its verdicts rest on another, the next one at each call. True: look() is to tell;
+  /// also now and then though nothing differs.
+  bool glance(const FileSystem& files, const Clock& clock, const std::string& output_dir);
   /// Looks, and appends to `out` what changed.
   FolderLook look(const FolderSurroundings& around, std::vector<Sighting>& out);
   /// The folder is gone: so is every kind that was told of.
@@ -136,6 +143,7 @@ class CheckpointFolder {
   FolderNames names_;
   std::uint64_t bytes_ = 0;
   bool unsettled_ = true;
+  std::size_t glances_;  ///< begins at another number in each folder: not all are looked at at once
   bool seen_from_the_beginning_ = false;
   /// What it was at rest with was seen for longer than attributes are cached.
   bool stood_ = false;

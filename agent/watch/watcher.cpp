@@ -15,9 +15,9 @@ using std::chrono::milliseconds;
 
 /// The newest folders are looked at by every poll.
 constexpr std::size_t kNewestPolled = 20;
-/// Folders at rest that one poll looks at, besides these: of old ones, which a change is least
-/// expected of, and each of which costs a `stat` for each of its files.
-constexpr std::size_t kSettledPerPoll = 100;
+/// Folders at rest that one poll glances at, besides these: at old ones, of which a change is least
+/// expected.
+constexpr std::size_t kSettledPerPoll = 300;
 constexpr std::size_t kNewestWatched = 4;
 constexpr std::size_t kMostRemembered = 300;
 /// Of these what was seen is remembered beyond this process: no trainer writes so many at once.
@@ -151,17 +151,20 @@ void Watcher::begin_sweep(MonotonicTime now, std::vector<Sighting>& out) {
   }
 }
 
-bool Watcher::wants_look(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder) {
+Watcher::Wanted Watcher::wants(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder) {
   const auto over = rest_is_over(folder, sweep.previous_look);
   const bool settles_now = over.has_value() && *over <= last_look_;
-  bool turn = sweep.poll && (folder.unsettled() || sweep.rank < kNewestPolled);
-  if (sweep.poll && !turn && sweep.at_rest < kSettledPerPoll && step < round_robin_) {
-    turn = true;
+  const bool polled = sweep.poll && (folder.unsettled() || sweep.rank < kNewestPolled);
+  bool glance = false;
+  if (sweep.poll && !polled && sweep.at_rest < kSettledPerPoll && step < round_robin_) {
+    glance = true;
     ++sweep.at_rest;
     round_robin_ = step;  // the next poll goes on below
   }
-  return folder.watches_any_of(sweep.hinted) || settles_now || folder.fresh() || turn ||
-         (sweep.newer_became_complete && folder.unsettled());
+  if (folder.watches_any_of(sweep.hinted) || settles_now || folder.fresh() || polled ||
+      (sweep.newer_became_complete && folder.unsettled()))
+    return Wanted::kLook;
+  return glance ? Wanted::kGlance : Wanted::kNothing;
 }
 
 /// Newest first: what a newer complete checkpoint says about older ones is known when they come.
@@ -171,9 +174,10 @@ void Watcher::look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sig
     auto& [step, folder] = *--below;
     sweep.below = step;
     const std::size_t rank = sweep.rank;
-    const bool wanted = wants_look(sweep, step, folder);
+    const Wanted wanted = wants(sweep, step, folder);
     ++sweep.rank;
-    if (wanted) {
+    if (wanted == Wanted::kLook ||
+        (wanted == Wanted::kGlance && folder.glance(files_, clock_, options_.output_dir))) {
       const std::size_t told = out.size();
       look(step, folder, out);
       if (!trouble_.empty()) return;  // it went silent
@@ -184,7 +188,8 @@ void Watcher::look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sig
     }
     if (step == std::numeric_limits<std::int64_t>::min()) break;
     sweep.below = step - 1;
-    if (wanted && below != folders_.begin() && clock_.monotonic_now() >= until) return;
+    if (wanted != Wanted::kNothing && below != folders_.begin() && clock_.monotonic_now() >= until)
+      return;
   }
   if (sweep.poll && sweep.at_rest < kSettledPerPoll) {
     round_robin_ = std::numeric_limits<std::int64_t>::max();

@@ -95,7 +95,8 @@ class Watcher {
   bool look_due() const;
   void begin_sweep(MonotonicTime now, std::vector<Sighting>& out);
   void look_at_folders(Sweep& sweep, MonotonicTime until, std::vector<Sighting>& out);
-  bool wants_look(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder);
+  enum class Wanted { kNothing, kGlance, kLook };
+  Wanted wants(Sweep& sweep, std::int64_t step, const CheckpointFolder& folder);
   void look(std::int64_t step, CheckpointFolder& folder, std::vector<Sighting>& out);
   void list_folders(std::vector<Sighting>& out);
   void wait_for_root(const Error& why);

@@ -75,6 +75,7 @@ void Agent::step() {
   if (job_ == nullptr && begins_) start_next();
   write_status(StatusTurn::kWhenDue);
   end_when_quiet();
+  end_if_stuck();
 }
 
 void Agent::step_directories() {
@@ -310,6 +311,19 @@ void Agent::end_when_quiet() {
   exit_code_ = code_of_rows();
 }
 
+/// Nothing more can be measured, and nobody trains whom waiting would serve.
+void Agent::end_if_stuck() {
+  const auto stuck = supervisor_.stuck_for();
+  if (exit_code_.has_value() || !stuck.has_value() || *stuck < kLongestObstacle) return;
+  if (job_ != nullptr || options_.serve) return;
+  for (const auto& directory : directories_.all()) {
+    if (!may_end(*directory)) return;
+  }
+  spdlog::error("{}", supervisor_.stuck());
+  spdlog::error(kLeftWaiting);
+  exit_code_ = kFailed;
+}
+
 int Agent::code_of_rows() const {
   const auto tally = directories_.tally();
   return tally.has_value() ? exit_code_of(*tally) : kFailed;
@@ -377,7 +391,8 @@ std::string Agent::progress(bool with_bar) const {
 }
 
 void Agent::write_status(StatusTurn turn, std::optional<int> exit_code) {
-  publish::AgentFacts facts = agent_facts(settings_.publish, supervisor_.hello(), data_.warning());
+  publish::AgentFacts facts =
+      agent_facts(settings_.publish, supervisor_.hello(), {data_.warning(), supervisor_.stuck()});
   facts.exit_code = exit_code;
   facts.version = around_.version;
   facts.uptime_s =

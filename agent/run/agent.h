@@ -90,6 +90,7 @@ class Agent {
   /// Nothing more is expected of this directory.
   bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();
+  void end_if_stuck();
   void put_down_work();
   void write_status(StatusTurn turn, std::optional<int> exit_code = {});
   int code_of_rows() const;

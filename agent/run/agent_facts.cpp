@@ -6,7 +6,7 @@ namespace evalcar::run {
 
 publish::AgentFacts agent_facts(const config::PublishSettings& publish,
                                 const std::optional<protocol::Hello>& hello,
-                                const std::string& missing_data) {
+                                std::initializer_list<std::string> warnings) {
   publish::AgentFacts facts;
   facts.keep_best = publish.keep_best;
   facts.metric_for_best_model = publish.metric_for_best_model;
@@ -15,7 +15,9 @@ publish::AgentFacts agent_facts(const config::PublishSettings& publish,
     facts.device = hello->device;
     facts.warning = hello->warning;
   }
-  if (!missing_data.empty()) facts.warning += (facts.warning.empty() ? "" : "; ") + missing_data;
+  for (const std::string& warning : warnings) {
+    if (!warning.empty()) facts.warning += (facts.warning.empty() ? "" : "; ") + warning;
+  }
   return facts;
 }
 

@@ -1,6 +1,7 @@
 // What status.json says of the agent itself.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -11,10 +12,10 @@
 namespace evalcar::run {
 
 /// This process, how it ranks, and the device by what the evaluator said of itself (absent: it has
-/// not come up yet). `missing_data`: a warning for people, or "". Version, uptime and the exit code
-/// are the caller's.
+/// not come up yet). `warnings`: more for people; "" is none. Version, uptime and the exit code are
+/// the caller's.
 publish::AgentFacts agent_facts(const config::PublishSettings& publish,
                                 const std::optional<protocol::Hello>& hello,
-                                const std::string& missing_data);
+                                std::initializer_list<std::string> warnings);
 
 }  // namespace evalcar::run

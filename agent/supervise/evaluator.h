@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -38,6 +39,8 @@ class Evaluator {
   /// Starts it anew. The hello follows as a message. An error: it could not be started at all.
   virtual Status start() = 0;
   virtual bool running() const = 0;
+  /// The id of its process, for people; 0 while none is running.
+  virtual std::int64_t pid() const = 0;
   /// Queues a message.
   virtual void send(const protocol::Message& message) = 0;
   /// Moves bytes both ways and returns what arrived, in order. After Exited comes nothing more.

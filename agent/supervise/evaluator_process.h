@@ -24,6 +24,7 @@ class EvaluatorProcess final : public Evaluator {
 
   Status start() override;
   bool running() const override { return child_.has_value(); }
+  std::int64_t pid() const override { return child_.has_value() ? child_->pid() : 0; }
   void send(const protocol::Message& message) override;
   std::vector<EvaluatorEvent> poll() override;
   std::string last_words() const override;

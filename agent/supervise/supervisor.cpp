@@ -14,6 +14,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kUsageExit = 2;
+/// A process that holds a device takes some seconds to end. One that a driver or a file system
+/// keeps in the kernel does not end at all, whatever signal it gets.
+constexpr std::chrono::seconds kEndingTakes{30};
 constexpr std::string_view kDied = "evaluator_died";
 
 /// What the same process cannot do, another can: the device's context is gone with it, or a smaller
@@ -46,7 +49,7 @@ Supervisor::Supervisor(std::unique_ptr<Evaluator> evaluator, const Clock& clock,
       not_before_(clock.monotonic_now()) {}
 
 bool Supervisor::ready() const {
-  if (state_ != State::kIdle || doomed_) return false;
+  if (state_ != State::kIdle || doomed_at_.has_value()) return false;
   return evaluator_->running() ? greeted_ : clock_.monotonic_now() >= not_before_;
 }
 
@@ -98,7 +101,7 @@ void Supervisor::cancel() {
 }
 
 bool Supervisor::resident() const {
-  return state_ == State::kIdle && !doomed_ && evaluator_->running();
+  return state_ == State::kIdle && !doomed_at_.has_value() && evaluator_->running();
 }
 
 void Supervisor::rest() {
@@ -113,7 +116,8 @@ void Supervisor::stop() {
     (void)evaluator_->poll();
   }
   // A process that holds a device takes its time to die: until it is seen to, none is started.
-  dismissed_ = doomed_ = evaluator_->running();
+  dismissed_ = evaluator_->running();
+  if (dismissed_) doom();
   greeted_ = false;
   enter(State::kIdle, "");
 }
@@ -142,7 +146,31 @@ std::vector<JobEvent> Supervisor::step() {
   if (auto lost = patience_.lost(); lost.has_value()) {
     fail_and_kill("timeout", std::move(*lost), events);
   }
+  tell_if_stuck();
   return events;
+}
+
+std::optional<milliseconds> Supervisor::stuck_for() const {
+  if (!doomed_at_.has_value()) return std::nullopt;
+  const auto since = clock_.monotonic_now() - *doomed_at_;
+  if (since < kEndingTakes) return std::nullopt;
+  return std::chrono::floor<milliseconds>(since);
+}
+
+std::string Supervisor::stuck() const {
+  const auto since = stuck_for();
+  if (!since.has_value()) return "";
+  return "the evaluator's process " + std::to_string(evaluator_->pid()) + " was killed " +
+         std::to_string(std::chrono::floor<std::chrono::seconds>(*since).count()) +
+         " s ago and does not end: a device's driver or a file system keeps it in the kernel. No "
+         "evaluation begins before it is gone, since it may hold the device; the checkpoints wait "
+         "with their leases";
+}
+
+void Supervisor::tell_if_stuck() {
+  if (told_stuck_ || !stuck_for().has_value()) return;
+  told_stuck_ = true;
+  log::warn(stuck(), log::Event("evaluator_stuck").with("pid", evaluator_->pid()));
 }
 
 void Supervisor::take(const protocol::Message& message, std::vector<JobEvent>& events) {
@@ -256,9 +284,11 @@ void Supervisor::take_error(const protocol::JobError& error, std::vector<JobEven
 }
 
 void Supervisor::take_death(const Exited& exited, std::vector<JobEvent>& events) {
-  const JobFailed failure = failure_of(exited, doomed_ || exited.ended_by_us);
+  const JobFailed failure = failure_of(exited, doomed_at_.has_value() || exited.ended_by_us);
   const bool dismissed = std::exchange(dismissed_, false);
-  greeted_ = doomed_ = false;
+  greeted_ = false;
+  doomed_at_.reset();
+  if (std::exchange(told_stuck_, false)) spdlog::info("the evaluator's process has ended at last");
   if (dismissed) return;  // it was told to go, and nothing of it was wanted any more
   tell_of_end(exited);
   ++deaths_;
@@ -329,8 +359,12 @@ void Supervisor::fail_and_kill(std::string kind, std::string message,
 
 void Supervisor::kill_evaluator() {
   if (!evaluator_->running()) return;
-  doomed_ = true;
+  doom();
   evaluator_->kill();
+}
+
+void Supervisor::doom() {
+  if (!doomed_at_.has_value()) doomed_at_ = clock_.monotonic_now();
 }
 
 void Supervisor::enter(State state, std::string stage) {
@@ -346,6 +380,8 @@ std::optional<milliseconds> Supervisor::until_deadline() const {
   std::optional<MonotonicTime> next = patience_.deadline();
   const MonotonicTime now = clock_.monotonic_now();
   if (!next.has_value() && !evaluator_->running() && not_before_ > now) next = not_before_;
+  if (!next.has_value() && doomed_at_.has_value() && !told_stuck_)
+    next = *doomed_at_ + kEndingTakes;
   if (!next.has_value()) return std::nullopt;
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(*next - now));
 }

@@ -70,6 +70,11 @@ class Supervisor {
   void cancel();
   /// Takes what the evaluator said and looks at the clock.
   std::vector<JobEvent> step();
+  /// For how long a process that was killed has been there, once that is longer than ending takes.
+  /// None is started meanwhile: it may hold the device.
+  std::optional<std::chrono::milliseconds> stuck_for() const;
+  /// The same in words, or "".
+  std::string stuck() const;
   /// How long until a deadline needs a step; absent: none.
   std::optional<std::chrono::milliseconds> until_deadline() const;
   /// A process is there though no job runs.
@@ -99,6 +104,8 @@ class Supervisor {
   static void tell_of_end(const Exited& exited);
   void fail(JobFailed failure, std::vector<JobEvent>& events);
   void kill_evaluator();
+  void doom();
+  void tell_if_stuck();
   JobFailed failure_of(const Exited& exited, bool killed_by_us) const;
   /// Fails the job and kills the evaluator: it can no longer be trusted.
   void fail_and_kill(std::string kind, std::string message, std::vector<JobEvent>& events);
@@ -112,12 +119,13 @@ class Supervisor {
   State state_ = State::kIdle;
   Job job_;
   Patience patience_;
-  MonotonicTime not_before_{};  ///< of the next start
-  int deaths_ = 0;              ///< since the last job that ended well
-  bool greeted_ = false;        ///< this process said hello
-  bool doomed_ = false;         ///< killed, and not yet seen to end
-  bool dismissed_ = false;      ///< by stop(), and not yet seen to end
-  std::string start_error_;     ///< why it could not be started
+  MonotonicTime not_before_{};              ///< of the next start
+  int deaths_ = 0;                          ///< since the last job that ended well
+  bool greeted_ = false;                    ///< this process said hello
+  std::optional<MonotonicTime> doomed_at_;  ///< when it was killed, while it is not seen to end
+  bool told_stuck_ = false;                 ///< of the process that is doomed
+  bool dismissed_ = false;                  ///< by stop(), and not yet seen to end
+  std::string start_error_;                 ///< why it could not be started
   std::optional<protocol::Hello> hello_;
   std::string weights_sha256_;
 };

@@ -118,6 +118,35 @@ TEST_CASE("a newer checkpoint that fails each time does not keep an older one fr
   CHECK(w.states().at("5 docvqa_val") == kPublished);
 }
 
+TEST_CASE("an evaluator that no signal ends is in status.json, and keeps no run from its end") {
+  for (const bool once : {true, false}) {
+    INFO(once);
+    Working w;
+    w.settings.limits.stage_timeouts["loading"] = seconds(60);
+    for (const std::int64_t step : {5, 10}) w.save(step);
+    w.at_load[10] = [&w](const auto&) { w.script.lingers = true; };  // and says nothing any more
+    w.begin({.once = once});
+    w.turns(200);
+
+    CHECK_FALSE(w.agent->finished().has_value());
+    const auto told = nlohmann::json::parse(w.files.content("/out/_evalcar/status.json").value());
+    const auto warning = told["agent"]["warning"].get<std::string>();
+    CHECK(warning.find("process 4711 was killed") != std::string::npos);
+    w.turns(400);
+    CHECK(w.states().at("5 docvqa_val") == kLeased);
+    CHECK(w.states().at("10 docvqa_val") == kFailed);  // once; its next try waits
+    CHECK(w.script.starts == 1);
+    CHECK(w.agent->finished() == (once ? std::optional<int>(run::kFailed) : std::nullopt));
+    if (once) continue;
+
+    w.script.lingers = false;
+    w.at_load.clear();
+    w.turns(400);  // more than its pauses
+    CHECK(w.states().at("5 docvqa_val") == kPublished);
+    CHECK(w.states().at("10 docvqa_val") == kPublished);
+  }
+}
+
 TEST_CASE("status.json tells an orderly end with its exit code, and none where another goes on") {
   Working w;
   w.settings.publish.keep_best = 2;

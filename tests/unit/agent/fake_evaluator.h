@@ -40,6 +40,7 @@ class FakeEvaluator final : public supervise::Evaluator {
     return {};
   }
   bool running() const override { return script_.running; }
+  std::int64_t pid() const override { return script_.running ? 4711 : 0; }
   void send(const protocol::Message& message) override { script_.received.push_back(message); }
   std::vector<supervise::EvaluatorEvent> poll() override {
     if (script_.lingers) return {};

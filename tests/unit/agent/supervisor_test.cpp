@@ -67,6 +67,12 @@ struct Bench {
   }
 };
 
+int times_in(const std::string& text, const std::string& words) {
+  int times = 0;
+  for (auto at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++times;
+  return times;
+}
+
 JobFailed failure_of(const std::vector<JobEvent>& events) {
   REQUIRE(events.size() == 1);
   REQUIRE(std::holds_alternative<JobFailed>(events[0]));
@@ -378,6 +384,35 @@ TEST_CASE(
   CHECK(bench.supervisor.ready());  // without the pause after a death
   bench.begin("8");
   CHECK(bench.script.starts == 2);
+}
+
+TEST_CASE("an evaluator that no signal ends is told once, with its process, until it is gone") {
+  Bench bench;
+  bench.reach_evaluating();
+  bench.script.lingers = true;
+  bench.clock.advance(seconds(120));
+  CHECK(failure_of(bench.supervisor.step()).kind == "timeout");
+  CHECK(bench.supervisor.stuck().empty());
+  CHECK(bench.supervisor.until_deadline() == seconds(30));
+
+  const test::Heard heard;
+  bench.clock.advance(seconds(30));
+  CHECK(bench.supervisor.step().empty());
+  bench.clock.advance(seconds(30));
+  CHECK(bench.supervisor.step().empty());
+
+  CHECK(bench.supervisor.stuck().find("process 4711 was killed 60 s ago") != std::string::npos);
+  CHECK(times_in(heard.text(), "process 4711 was killed 30 s ago and does not end") == 1);
+  CHECK(times_in(heard.text(), "does not end") == 1);
+  CHECK_FALSE(bench.supervisor.ready());
+  CHECK_FALSE(bench.supervisor.until_deadline().has_value());
+
+  bench.script.lingers = false;
+  (void)bench.supervisor.step();
+  CHECK(bench.supervisor.stuck().empty());
+  CHECK(times_in(heard.text(), "has ended at last") == 1);
+  bench.clock.advance(seconds(1));
+  CHECK(bench.supervisor.ready());
 }
 
 TEST_CASE("a kill that was not ours is memory that ran out, ours is what it was for") {

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kNewestPolled = 20;
 /// Folders at rest that one poll glances at, besides these: at old ones, of which a change is least
 /// expected.
-constexpr std::size_t kSettledPerPoll = 300;
+constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
 constexpr std::size_t kMostRemembered = 300;
 /// Of these what was seen is remembered beyond this process: no trainer writes so many at once.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "agent/cli/checkpoint_choice.h"
@@ -13,6 +12,7 @@
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/output_place.h"
 #include "store/checkpoint/plan_warnings.h"
+#include "store/checkpoint/tie_config.h"
 
 namespace evalcar::cli {
 namespace {
@@ -194,16 +194,44 @@ bool is_class_name(std::string_view name) {
          (name.find("For") != std::string_view::npos || name.ends_with("Model"));
 }
 
+/// Looks for a class in `architectures`.
+class Architectures final : public checkpoint::JsonVisitor {
+ public:
+  explicit Architectures(const std::string& name) : name_(name) {}
+  bool none() const { return none_; }
+  bool found() const { return found_; }
+
+ private:
+  static bool is_listed(const checkpoint::JsonPath& path) {
+    return path.size() == 2 && path[0] == "architectures" && path[1].empty();
+  }
+  std::string scalar(const checkpoint::JsonPath& path,
+                     const checkpoint::JsonScalar& value) override {
+    if (!is_listed(path)) return {};
+    none_ = false;
+    found_ |= value.kind == checkpoint::JsonScalar::Kind::kString && value.text == name_;
+    return {};
+  }
+  std::string open(const checkpoint::JsonPath& path, bool) override {
+    if (is_listed(path)) none_ = false;
+    return {};
+  }
+  std::string close(const checkpoint::JsonPath&) override { return {}; }
+
+  const std::string& name_;
+  bool none_ = true;
+  bool found_ = false;
+};
+
 /// Whether config.json names the class in `architectures`; true where it says nothing.
 bool is_architecture(const FileSystem& files, const std::string& folder, const std::string& name) {
   auto text = read_file(files, join_path(folder, "config.json"), kMaxConfigBytes);
   if (!text.has_value()) return true;
   checkpoint::replace_non_finite(*text);
-  const auto config = nlohmann::json::parse(*text, nullptr, false);
-  if (!config.is_object() || !config.contains("architectures")) return true;
-  const auto& named = config["architectures"];
-  return !named.is_array() || named.empty() ||
-         std::find(named.begin(), named.end(), nlohmann::json(name)) != named.end();
+  Architectures named(name);
+  const Status read =
+      checkpoint::scan_json(*text, "config.json", checkpoint::kMaxConfigDepth, named);
+  return !read.has_value() || named.none() || named.found();
 }
 
 /// The folder whose configuration and tokenizer the merged one gets where `folder` has none.

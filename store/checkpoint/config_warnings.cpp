@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,11 +13,10 @@
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/numeric.h"
+#include "store/checkpoint/tie_config.h"
 
 namespace evalcar::checkpoint {
 namespace {
-
-using nlohmann::json;
 
 /// `model_type` of text models, alone or as a part, with these names of tensors.
 constexpr std::array<std::string_view, 7> kDense = {
@@ -51,39 +50,73 @@ struct TextConfig {
   std::optional<std::uint64_t> vocabulary;
 };
 
-std::string text_at(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-/// Of the text model's own configuration, else of the one around it.
-std::optional<std::uint64_t> number_at(const json& text, const json& top, const char* key) {
-  for (const json* const object : {&text, &top}) {
-    const auto found = object->find(key);
-    if (found != object->end() && found->is_number_unsigned()) return found->get<std::uint64_t>();
+/// The few keys of a configuration that are asked for; a file of any form costs no more than its
+/// own text.
+class ConfigScan final : public JsonVisitor {
+ public:
+  std::optional<TextConfig> text_config() const {
+    const Part& text = text_.is_there ? text_ : top_;
+    if (!top_.is_there || top_.quantized || text.quantized) return std::nullopt;
+    const bool known = is_one_of(text.model_type, kDense) ||
+                       is_one_of(text.model_type, kMixtures) ||
+                       (!text_.is_there && is_one_of(text.model_type, kFlat));
+    if (!known) return std::nullopt;
+    // Of the text model's own configuration, else of the one around it.
+    const auto number = [&](std::string_view key) {
+      const auto own = text.numbers.find(key);
+      if (own != text.numbers.end()) return std::optional(own->second);
+      const auto around = top_.numbers.find(key);
+      return around == top_.numbers.end() ? std::nullopt : std::optional(around->second);
+    };
+    return TextConfig{is_one_of(text.model_type, kMixtures), number("num_hidden_layers"),
+                      number("hidden_size"), number("vocab_size")};
   }
-  return std::nullopt;
-}
 
-std::optional<TextConfig> text_config_of(const json& top) {
-  if (!top.is_object() || top.contains("quantization_config")) return std::nullopt;
-  const auto part = top.find("text_config");
-  const bool nested = part != top.end() && part->is_object();
-  const json& text = nested ? *part : top;
-  if (text.contains("quantization_config")) return std::nullopt;
-  const std::string type = text_at(text, "model_type");
-  const bool known =
-      is_one_of(type, kDense) || is_one_of(type, kMixtures) || (!nested && is_one_of(type, kFlat));
-  if (!known) return std::nullopt;
-  return TextConfig{is_one_of(type, kMixtures), number_at(text, top, "num_hidden_layers"),
-                    number_at(text, top, "hidden_size"), number_at(text, top, "vocab_size")};
-}
+ private:
+  struct Part {
+    bool is_there = false;
+    bool quantized = false;
+    std::string model_type;
+    std::map<std::string, std::uint64_t, std::less<>> numbers;
+  };
+  static constexpr std::array<std::string_view, 3> kNumbers = {"num_hidden_layers", "hidden_size",
+                                                               "vocab_size"};
+
+  Part* part_around(const JsonPath& path) {
+    if (path.size() == 1) return &top_;
+    return path.size() == 2 && path.front() == "text_config" ? &text_ : nullptr;
+  }
+  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
+    Part* const part = part_around(path);
+    if (part == nullptr) return {};
+    const std::string& key = path.back();
+    part->quantized |= key == "quantization_config";
+    if (key == "model_type" && value.kind == JsonScalar::Kind::kString)
+      part->model_type = value.text;
+    if (value.kind == JsonScalar::Kind::kUnsigned && is_one_of(key, kNumbers))
+      part->numbers.emplace(key, value.number);
+    return {};
+  }
+  std::string open(const JsonPath& path, bool is_array) override {
+    if (path.empty()) top_.is_there = !is_array;
+    if (path.size() == 1 && path.front() == "text_config") text_.is_there = !is_array;
+    if (Part* const part = part_around(path))
+      part->quantized |= path.back() == "quantization_config";
+    return {};
+  }
+  std::string close(const JsonPath&) override { return {}; }
+
+  Part top_;
+  Part text_;
+};
 
 std::optional<TextConfig> read_text_config(const FileSystem& files, const std::string& path) {
   auto text = read_file(files, path, kMaxConfigBytes);
-  if (!text.has_value() || !check_json_object(*text, path).has_value()) return std::nullopt;
+  if (!text.has_value()) return std::nullopt;
   replace_non_finite(*text);
-  return text_config_of(json::parse(*text, nullptr, false));
+  ConfigScan scan;
+  if (!scan_json(*text, path, kMaxConfigDepth, scan).has_value()) return std::nullopt;
+  return scan.text_config();
 }
 
 /// The text model's tensors by the names that all generations share.

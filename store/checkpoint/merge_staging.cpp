@@ -236,7 +236,12 @@ Status MergeStaging::publish(bool replace) {
   } else if (exists) {
     EVALCAR_RETURN_IF_ERROR(files_.remove_directory(output_));  // empty, or this fails
   }
-  EVALCAR_RETURN_IF_ERROR(files_.rename(path_, output_));
+  if (const Status placed = files_.rename(path_, output_); !placed.has_value()) {
+    if (!exists || !replace || files_.rename(old, output_).has_value()) return placed;
+    Error error = placed.error();
+    error.message += "; what was there before is in " + old;
+    return error;
+  }
   published_ = true;
   if (exists && replace) EVALCAR_RETURN_IF_ERROR(remove_tree(files_, old));
   return files_.sync_directory(parent_path(output_));
@@ -256,7 +261,7 @@ void MergeStaging::remove_leftovers_inside() {
   }
 }
 
-/// Temporary folders of merges to the same target whose process is gone.
+/// Temporary folders of merges to the same target whose process is gone, or which is this one.
 void MergeStaging::remove_leftovers() {
   const std::string parent = parent_path(output_);
   const std::string prefix = temporary_prefix(output_);
@@ -264,7 +269,7 @@ void MergeStaging::remove_leftovers() {
   if (!entries.has_value()) return;
   for (const DirectoryEntry& entry : *entries) {
     const auto maker = maker_of(entry.name, prefix);
-    if (!maker || !is_dead(maker->pid)) continue;
+    if (!maker || (maker->pid != ::getpid() && !is_dead(maker->pid))) continue;
     const bool replaced = maker->rest == "-" + realm_ + std::string(kReplaced);
     if (maker->rest != "-" + realm_ && !replaced) continue;
     // Ours, and nobody's any more. One that was to be replaced, and was not, is still the result.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import safetensors.torch
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
@@ -91,6 +92,22 @@ def test_metadata_of_many_ranks_takes_at_most_four_times_its_size(bin_dir, tmp_p
     message = check(bin_dir, tmp_path / "checkpoint-5", ".metadata", 3, 4, record_property)
 
     assert "__0_0.distcp: is missing" in message  # nothing else was wrong with it
+
+
+@pytest.mark.parametrize("element", ["{}", "[]", '""', "0"])
+def test_a_configuration_of_small_values_takes_no_more_than_its_size_justifies(bin_dir, tmp_path, element, record_property):
+    folder = tmp_path / "checkpoint-5"
+    folder.mkdir()
+    safetensors.torch.save_file({"model.norm.weight": torch.ones(4)}, folder / "model.safetensors", metadata={"format": "pt"})
+    body = (element + ",") * ((15 * MIB) // (len(element) + 1)) + element
+    (folder / "config.json").write_text('{"model_type":"qwen2","architectures":["X"],"a":[' + body + "]}")
+    (folder / "trainer_state.json").write_text('{"global_step":5}')
+
+    check(bin_dir, folder, "config.json", 0, 10, record_property)
+
+    merge = ("merge", "--input_dir", folder, "--output_dir", tmp_path / "merged", "--model_name_or_class", "Qwen2ForCausalLM")
+    peak, _ = peak_bytes(bin_dir, folder, 0, *merge)
+    assert peak <= BASE + 10 * (folder / "config.json").stat().st_size
 
 
 # Opcodes of pickle protocol 4, by hand.

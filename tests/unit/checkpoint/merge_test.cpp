@@ -438,6 +438,59 @@ TEST_CASE("whichever call fails, the output is whole or absent and nothing is le
 }
 
 TEST_CASE(
+    "whichever call of a replacement fails, the old output or the new one is whole in place") {
+  std::size_t failed = 0;
+  for (std::size_t n = 1; n < 400; ++n) {
+    INFO(n);
+    Run run;
+    REQUIRE(merge(run.files, run.request()).has_value());
+    MergeRequest again = run.request({6});
+    again.replace_output = true;
+    run.files.reset_calls();
+    run.files.fail_call(n, EIO);
+
+    const auto report = merge(run.files, again);
+
+    run.files.fail_call(0, 0);
+    REQUIRE(run.files.exists("/out/merged/model.safetensors"));
+    const auto a = run.merged("a");
+    const bool is_new = a == bytes_of<float>({3, 4, 5, 8});
+    CHECK((is_new || a == bytes_of<float>({1, 2, 3, 4})));
+    if (report.has_value()) CHECK(is_new);
+    failed += report.has_value() ? 0 : 1;
+    if (run.files.calls().size() < n) break;
+    // What a failed removal left is gone with the next one.
+    REQUIRE(merge(run.files, again).has_value());
+    CHECK(run.files.tree("/out") == kMergedTree);
+  }
+  CHECK(failed > 20);
+}
+
+TEST_CASE("a replacement killed at any call loses neither output, and the next one cleans up") {
+  for (std::size_t n = 1; n < 400; ++n) {
+    INFO(n);
+    Run run;
+    REQUIRE(merge(run.files, run.request()).has_value());
+    MergeRequest again = run.request({6});
+    again.replace_output = true;
+    run.files.reset_calls();
+    run.files.die_at_call(n);
+
+    const bool done = merge(run.files, again).has_value();
+
+    run.files.die_at_call(0);
+    if (done && run.files.calls().size() < n) break;
+    bool whole = run.files.exists("/out/merged/model.safetensors");
+    for (const std::string& path : run.files.tree("/out"))
+      whole = whole || path.ends_with(".old/model.safetensors");
+    CHECK(whole);
+    REQUIRE(merge(run.files, again).has_value());
+    CHECK(run.files.tree("/out") == kMergedTree);
+    CHECK(run.merged("a") == bytes_of<float>({3, 4, 5, 8}));
+  }
+}
+
+TEST_CASE(
     "a process killed at any call leaves no part under the target's name, and the next one cleans "
     "up") {
   for (std::size_t n = 1; n < 200; ++n) {

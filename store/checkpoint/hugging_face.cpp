@@ -7,6 +7,7 @@
 #include <set>
 
 #include "store/checkpoint/folder.h"
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/safetensors.h"
 #include "store/checkpoint/tensor_names.h"
@@ -93,14 +94,14 @@ Status add_indexed(const FileSystem& files, const Folder& folder, const std::str
   const std::string path = join_path(folder.path, index_name);
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, index_name));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxIndexBytes));
-  if (text.find_last_not_of(" \t\r\n") == std::string::npos ||
-      text[text.find_last_not_of(" \t\r\n")] != '}') {
+  const auto index = parse_safetensors_index(text, path);
+  if (!index.has_value() && may_still_grow(text)) {
     return make_error(ErrorCode::kUnavailable,
                       path + ": ends before its JSON does (still being written, or torn)");
   }
-  EVALCAR_ASSIGN_OR_RETURN(const auto index, parse_safetensors_index(text, path));
+  if (!index.has_value()) return index.error();
   std::set<std::string> names;
-  for (const auto& [tensor, said] : index) names.insert(said.file);
+  for (const auto& [tensor, said] : *index) names.insert(said.file);
   std::map<std::string, std::string> found;
   for (const std::string& name : names) {
     const std::size_t before = plan.tensors.size();
@@ -114,7 +115,7 @@ Status add_indexed(const FileSystem& files, const Folder& folder, const std::str
       }
     }
   }
-  return check_against_index(plan, index, found, path);
+  return check_against_index(plan, *index, found, path);
 }
 
 }  // namespace

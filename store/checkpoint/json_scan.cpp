@@ -186,8 +186,8 @@ class Shape final : public JsonVisitor {
   std::string close(const JsonPath&) override { return {}; }
 };
 
-/// Whether text that does not parse could be the beginning of an object that is being written: it
-/// begins as one, and its last brace has not come.
+}  // namespace
+
 bool may_still_grow(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return true;
@@ -207,8 +207,6 @@ bool may_still_grow(std::string_view text) {
   }
   return true;
 }
-
-}  // namespace
 
 Status scan_json(std::string_view text, std::string_view where, std::size_t max_depth,
                  JsonVisitor& visitor, std::uint64_t text_offset) {

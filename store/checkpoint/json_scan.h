@@ -54,6 +54,10 @@ Status check_json_object(const FileSystem& files, const std::string& path,
 /// The same of a text that was read; `where` names it in errors.
 Status check_json_object(std::string_view text, const std::string& where);
 
+/// Whether text that does not parse could be the beginning of an object that is being written: it
+/// begins as one, and its last brace has not come.
+bool may_still_grow(std::string_view text);
+
 /// Python's json writes NaN, Infinity and -Infinity where a number is none (a trainer's log of
 /// losses); no other reader takes them. Puts a 0 in their place, and blanks, so that all offsets
 /// stay.

@@ -535,6 +535,26 @@ def test_overwrite_during_read(bench, shards):
     tools.check_canary(bench, sidecar)
 
 
+def test_overwrite_during_load(bench, shards, preload):
+    """Shard 2 is written again while the evaluator reads the first for the first time: what it made of the two is not published."""
+    folder = checkpoints.write_fsdp2(bench.run, 5, shards, ema=False)
+    sidecar = bench.sidecar(*QUICK)
+    calls = FailingCalls(sidecar, preload)
+    calls.begin("inspect", "slow", 1, "rank_0.pt", 2)
+    sidecar.start()
+    sidecar.wait_for(lambda s: bench.heard("load"), what="the load")
+    time.sleep(0.3)
+    shard(folder, 1).write_bytes((shards / "10-regular-1.pt").read_bytes())
+    time.sleep(1.5)
+    assert sidecar.metrics_lines() == []
+    calls.end()
+    shard(folder, 0).write_bytes((shards / "10-regular-0.pt").read_bytes())
+    wait_published(sidecar, 5)
+    check_values(sidecar, bench, [(folder, "regular")])
+    assert len(sidecar.metrics_lines()) == 1
+    tools.check_canary(bench, sidecar)
+
+
 def read_only(bench, namespace, *arguments):
     """A sidecar that cannot write into the output directory, and so has no leases."""
     namespace.run("mount", "--bind", bench.run, bench.run)

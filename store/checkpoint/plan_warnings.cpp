@@ -20,7 +20,7 @@ std::string about_extra_states(const std::vector<std::string>& names) {
 std::string about_left_out(const std::vector<std::string>& names) {
   if (names.empty()) return {};
   constexpr std::size_t kTold = 5;
-  std::string text = "left out, since only the tree of the model is read: ";
+  std::string text = "left out, since only the tensors of the model are read: ";
   for (std::size_t i = 0; i < std::min(names.size(), kTold); ++i) {
     text += (i == 0 ? "" : ", ") + quote_name(names[i]);
   }

@@ -12,7 +12,7 @@ namespace evalcar::checkpoint {
 /// In words, each of one line, none if there is nothing to say:
 /// - the files are probably of two saves (save_times.h);
 /// - extra states of modules are left out (Plan::extra_states);
-/// - so are trees beside the model's (Plan::left_out);
+/// - so is what lies beside the model's tensors (Plan::left_out);
 /// - the names are those that torchtitan gives a Llama, which transformers does not load.
 std::vector<std::string> warnings_of(const FileSystem& files, const Plan& plan);
 

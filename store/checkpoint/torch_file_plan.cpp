@@ -1,7 +1,11 @@
 // A torch.save file of one whole state_dict: `pytorch_model*.bin`, `pytorch_model_fsdp.bin`. Its
 // tensors are plain ones, strided views of storages; tied ones share theirs.
+#include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/numeric.h"
@@ -9,6 +13,16 @@
 #include "store/checkpoint/torch_tensor.h"
 
 namespace evalcar::checkpoint {
+namespace {
+
+/// What a trainer may put beside the tensors of a state_dict. Anything that may hold tensors is not
+/// of these.
+bool is_number_or_text(PickleKind kind) {
+  using enum PickleKind;
+  return kind == kNone || kind == kBool || kind == kInteger || kind == kReal || kind == kText;
+}
+
+}  // namespace
 
 Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
                       Plan& plan) {
@@ -25,6 +39,14 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
   plan.files.push_back({path, identity});
   std::set<std::string> names;
   std::map<std::uint64_t, PlanRecord> records;  // by offset: tied tensors share one
+  std::vector<std::string> beside;
+  const std::size_t tensors_before = plan.tensors.size();
+  const auto not_a_tensor = [&](const std::string& entry) {
+    return make_error(ErrorCode::kUnsupported,
+                      path + ": entry " + quote_name(entry) +
+                          " is not a plain tensor, expected the state_dict of a model" +
+                          torch_file.place());
+  };
   const auto pairs = pickle.items(pickle.root());
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
     if (pickle.kind(pairs[i]) != PickleKind::kText) {
@@ -40,12 +62,11 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
       plan.extra_states.push_back(std::move(tensor.name));
       continue;
     }
-    if (!is_plain_tensor(pickle, pairs[i + 1])) {
-      return make_error(ErrorCode::kUnsupported,
-                        path + ": entry " + quote_name(tensor.name) +
-                            " is not a plain tensor, expected the state_dict of a model" +
-                            torch_file.place());
+    if (is_number_or_text(pickle.kind(pairs[i + 1]))) {
+      beside.push_back(std::move(tensor.name));
+      continue;
     }
+    if (!is_plain_tensor(pickle, pairs[i + 1])) return not_a_tensor(tensor.name);
     EVALCAR_ASSIGN_OR_RETURN(const StoredTensor stored,
                              read_stored_tensor(torch_file, pairs[i + 1], tensor.name));
     tensor.dtype = stored.dtype;
@@ -61,7 +82,10 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     }
     plan.tensors.push_back(std::move(tensor));
   }
+  if (!beside.empty() && plan.tensors.size() == tensors_before) return not_a_tensor(beside.front());
   EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
+  for (std::string& entry : beside) plan.left_out.push_back(std::move(entry));
+  std::ranges::sort(plan.left_out);
   for (const auto& [offset, record] : records) plan.records.push_back(record);
   return {};
 }

@@ -64,7 +64,7 @@ def test_what_lies_beside_the_model_is_known_by_its_content_and_nothing_vanishes
         done = run(tool, "merge", "--input_dir", tmp_path / name, "--output_dir", tmp_path / f"{name}-out")
 
         assert_same(load_folder(tmp_path / f"{name}-out"), expected)
-        told = "left out, since only the tree of the model is read: " + ", ".join(f'"{tree}"' for tree in left_out)
+        told = "left out, since only the tensors of the model are read: " + ", ".join(f'"{tree}"' for tree in left_out)
         assert (told in done.stderr) == bool(left_out) and (left_out or "left out" not in done.stderr), done.stderr
 
 

@@ -163,6 +163,21 @@ TEST_CASE("safetensors come before .bin, as transformers prefers them") {
   CHECK(plan->find("s") != nullptr);
 }
 
+TEST_CASE("numbers and texts beside the tensors of a .bin file are left out, and told") {
+  const ScratchFolder scratch;
+  write_checkpoint(scratch, {{"pytorch_model.bin", torch_file({{"step", p_int(3)},
+                                                               {"w", TensorText().text()},
+                                                               {"run", p_text("first")},
+                                                               {"nothing", "N"}})}});
+
+  CHECK(report_of(scratch)->kinds[0].completeness == Completeness::kComplete);
+  const auto plan = plan_of(scratch);
+  REQUIRE(plan.has_value());
+  CHECK(plan->tensors.size() == 1);
+  CHECK(tensor_of(*plan, "w") == kFloats);
+  CHECK(plan->left_out == std::vector<std::string>{"nothing", "run", "step"});
+}
+
 TEST_CASE("a .bin file that is no state_dict is refused by what it holds") {
   struct Case {
     std::string body;
@@ -170,6 +185,8 @@ TEST_CASE("a .bin file that is no state_dict is refused by what it holds") {
   };
   for (const Case& c :
        {Case{p_dict({{"epoch", p_int(3)}}), "entry \"epoch\" is not a plain tensor"},
+        Case{p_dict({{"model", p_dict({{"w", TensorText().text()}})}, {"epoch", p_int(3)}}),
+             "entry \"model\" is not a plain tensor"},
         Case{p_tuple({p_int(1)}), "holds no dict of tensors"},
         Case{p_dict({{"w", DTensorText().text()}}), "entry \"w\" is not a plain tensor"},
         Case{"}(" + p_int(1) + TensorText().text() + "u", "a key that is not text"},

@@ -22,7 +22,7 @@ def scene(tmp_path_factory, cache_dir):
 
 
 def answers(scene, bin_dir, *settings):
-    """Of each of these settings, in one process: {document: (text, tokens)}."""
+    """Of each of these settings, in one process: {document: (text, tokens, whether it was cut off)}."""
     heard = []
     with evaluator_module.Evaluator(bin_dir) as evaluator:
         for number, given in enumerate(settings):
@@ -31,17 +31,24 @@ def answers(scene, bin_dir, *settings):
             evaluator.evaluate(scene / "data", ["docvqa_val"], job=job, **{"max_new_tokens": NEW_TOKENS, **given})
             evaluator.wait_for("result")
             samples = [m for m in evaluator.heard if m["type"] == "sample" and m["id"] == job]
-            heard.append({m["doc_id"]: (m["text"], m["output_tokens"]) for m in samples})
+            heard.append({m["doc_id"]: (m["text"], m["output_tokens"], m.get("cut_off", False)) for m in samples})
     return heard
 
 
 def test_an_answer_ends_with_its_stop_string_where_that_counts(scene, bin_dir):
     (whole,) = answers(scene, bin_dir, {})
-    letters = next(text[i : i + 2] for text, _ in whole.values() for i in range(6, len(text) - 1) if text[i : i + 2].isalnum() and text[i : i + 2].isascii())
+    letters = next(text[i : i + 2] for text, *_ in whole.values() for i in range(6, len(text) - 1) if text[i : i + 2].isalnum() and text[i : i + 2].isascii())
     loose, strict = answers(scene, bin_dir, *[{"gen_kwargs": f"until={letters}", "compat": compat} for compat in ("lmms-eval", "strict")])
 
     assert loose == whole
-    assert {document: text for document, (text, _) in strict.items()} == {document: text.split(letters)[0] for document, (text, _) in whole.items()}
+    assert {document: text for document, (text, *_) in strict.items()} == {document: text.split(letters)[0] for document, (text, *_) in whole.items()}
     shorter = [document for document in whole if strict[document][1] < whole[document][1]]
     assert shorter
     assert shorter == [document for document in whole if letters in whole[document][0]]
+
+    # Completed by the very last token that it may have.
+    document = shorter[0]
+    most = strict[document][1]
+    (last,) = answers(scene, bin_dir, {"gen_kwargs": f"until={letters}", "compat": "strict", "max_new_tokens": most})
+    assert last[document] == strict[document]
+    assert not last[document][2] and any(cut_off for _, _, cut_off in whole.values())

@@ -87,7 +87,8 @@ bool CallThread::start_thread() {
   try {
     std::thread([state = state_] { serve(state); }).detach();
     state_->started = true;
-  } catch (const std::system_error&) {  // a limit on threads
+  } catch (const std::system_error&) {
+    state_->started = false;  // a limit on threads
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return state_->started;

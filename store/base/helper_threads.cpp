@@ -8,7 +8,8 @@ HelperThreads::HelperThreads(std::size_t count, const std::function<void()>& wor
   threads_.reserve(count);
   try {
     for (std::size_t i = 0; i < count; ++i) threads_.emplace_back(work);
-  } catch (const std::system_error&) {  // no more of them
+  } catch (const std::system_error&) {
+    return;  // no more of them
   }
 }
 

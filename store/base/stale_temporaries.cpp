@@ -26,7 +26,8 @@ std::optional<pid_t> pid_of_temporary(std::string_view name) {
     return std::nullopt;
   }
   pid_t pid = 0;
-  const auto parsed = std::from_chars(rest.data(), rest.data() + dot, pid);
+  const std::string_view number = rest.substr(0, dot);
+  const auto parsed = std::from_chars(number.data(), number.data() + number.size(), pid);
   if (parsed.ec != std::errc{} || pid <= 0) return std::nullopt;
   return pid;
 }

@@ -48,8 +48,7 @@ Result<std::vector<std::string>> metadata_names(const Folder& folder) {
     last_rank = std::max({last_rank, own.value_or(-1), rank_of(entry.name, kData).value_or(-1)});
   }
   if (!any) {
-    return unavailable(join_path(folder.path, std::string(kMetadata)),
-                       "is missing (it is written last)");
+    return unavailable(join_path(folder.path, kMetadata), "is missing (it is written last)");
   }
   std::vector<std::string> names;
   for (int rank = 0; rank <= last_rank; ++rank) {

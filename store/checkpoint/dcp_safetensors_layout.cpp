@@ -233,7 +233,7 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   for (const PlanFile& file : made.files) {
     const bool direct = parent_path(file.path) == scene.folder.path;
     weights.push_back(direct ? base_name(file.path)
-                             : join_path(std::string(kShardedFolder), base_name(file.path)));
+                             : join_path(kShardedFolder, base_name(file.path)));
   }
   set_complete(judged.state, scene, std::move(weights));
   judged.plan = std::move(made);

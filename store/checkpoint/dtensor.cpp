@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "store/checkpoint/mesh_layout.h"
 #include "store/checkpoint/numeric.h"
@@ -119,7 +120,7 @@ Result<Mesh> DTensorReader::parse_mesh(Pickle::NodeId node, const std::string& n
   if (!own_node || pickle.kind(*own_node) == PickleKind::kNone) {
     // A rank outside of the mesh has no coordinate, and holds nothing.
     if (own_node && mesh.holds_this_rank) mesh.holds_this_rank = false;
-    mesh.coordinate = expected;
+    mesh.coordinate = std::move(expected);
     return mesh;
   }
   const auto own = read_sizes(pickle, *own_node, kMaxMeshDimensions);

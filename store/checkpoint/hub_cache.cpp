@@ -75,7 +75,7 @@ class Search {
     if (files_.info_followed(join_path(folder, model_.needed)).has_value()) return true;
     looked_ += "  " + folder;
     if (is_directory(files_, folder)) looked_ += " (without " + model_.needed + ")";
-    looked_ += "\n";
+    looked_ += '\n';
     return false;
   }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "store/checkpoint/numeric.h"
@@ -222,8 +223,9 @@ Status scan_json(std::string_view text, std::string_view where, std::size_t max_
   Events events(text, visitor, max_depth);
   bool parsed = false;
   try {
-    parsed = json::sax_parse(CountedChars(text.data(), events.taken()),
-                             CountedChars(text.data() + text.size(), events.taken()), &events);
+    const std::span<const char> chars(text);
+    parsed = json::sax_parse(CountedChars(chars.data(), events.taken()),
+                             CountedChars(chars.data() + chars.size(), events.taken()), &events);
   } catch (const std::exception& error) {  // out of memory: the events themselves throw nothing
     return make_error(ErrorCode::kUnavailable, std::string(where) + ": " + error.what());
   }

@@ -117,7 +117,7 @@ bool is_mount_point(const FileSystem& files, const std::string& path) {
 /// Files of a merge that was killed while they moved, by its list.
 std::vector<std::string> moved_by(const FileSystem& files, const std::string& staging) {
   std::vector<std::string> names;
-  const auto list = read_file(files, join_path(staging, std::string(kMoved)), kMaxList);
+  const auto list = read_file(files, join_path(staging, kMoved), kMaxList);
   if (!list.has_value()) return names;
   for (std::size_t begin = 0; begin < list->size();) {
     const std::size_t end = std::min(list->find('\n', begin), list->size());
@@ -203,8 +203,7 @@ Status MergeStaging::publish_inside() {
   std::ranges::stable_sort(names, {}, rank);
   std::string list;
   for (const std::string& name : names) list += name + "\n";
-  EVALCAR_RETURN_IF_ERROR(
-      write_file_atomically(files_, join_path(path_, std::string(kMoved)), list));
+  EVALCAR_RETURN_IF_ERROR(write_file_atomically(files_, join_path(path_, kMoved), list));
   EVALCAR_RETURN_IF_ERROR(files_.sync_directory(output_));
   for (const std::string& name : names) {
     // What came before must outlive a power cut that this name outlives.

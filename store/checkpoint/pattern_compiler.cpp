@@ -270,7 +270,7 @@ Result<PatternCompiler::Part> PatternCompiler::char_class() {
   for (bool first = true; first || at_end() || peek() != ']'; first = false) {
     if (at_end()) return refuse("an unclosed class");
     EVALCAR_ASSIGN_OR_RETURN(const std::bitset<256> low, class_member());
-    if (pattern_.substr(place_).starts_with("-") && place_ + 1 < pattern_.size() &&
+    if (pattern_.substr(place_).starts_with('-') && place_ + 1 < pattern_.size() &&
         pattern_[place_ + 1] != ']') {
       ++place_;
       EVALCAR_ASSIGN_OR_RETURN(const std::bitset<256> high, class_member());

@@ -85,12 +85,12 @@ std::string doubt_of_one_save(const FileSystem& files, const Plan& plan) {
   }
   const std::map<std::string, Writing> by_rank = writings(files, plan);
   if (by_rank.size() < 2) return {};
-  const Writing* late = nullptr;   // began last
-  const Writing* early = nullptr;  // ended first
+  const Writing* late = &by_rank.begin()->second;  // began last
+  const Writing* early = late;                     // ended first
   std::int64_t longest_ns = kSaveSpreadNs;
   for (const auto& [rank, writing] : by_rank) {
-    if (late == nullptr || writing.first_ns > late->first_ns) late = &writing;
-    if (early == nullptr || writing.last_ns < early->last_ns) early = &writing;
+    if (writing.first_ns > late->first_ns) late = &writing;
+    if (writing.last_ns < early->last_ns) early = &writing;
     longest_ns = std::max(longest_ns, writing.last_ns - writing.first_ns);
   }
   const std::int64_t apart_ns = late->first_ns - early->last_ns;

@@ -68,6 +68,7 @@ EVIDENCE = (
     ("tests.e2e.test_page", "People: comparisons, monitoring, the page in a real browser"),
     ("tests.e2e.test_torture", "Torture: every checkpoint of a trainer on its worst days, and the trainer unharmed"),
     ("tests.e2e.test_cut_anywhere", "Complete or not: a file that ends at any byte, in each layout"),
+    ("tests.e2e.test_special_files", "Special files: FIFOs, devices, folders and links out among the weights, in each layout"),
     ("tests.e2e.test_soak", "Soak: what the agent takes does not grow with what it has done"),
     ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
     ("tests.bench.test_merge_bench", "Figures: merging and hashing"),

@@ -23,7 +23,7 @@ std::string state_directory(const Environment& environment) {
   if (const std::string given = environment("STATE_DIRECTORY"); !given.empty()) {
     return given.substr(0, given.find(':'));
   }
-  if (const std::string given = environment("XDG_STATE_HOME"); given.starts_with("/")) {
+  if (const std::string given = environment("XDG_STATE_HOME"); given.starts_with('/')) {
     return join_path(given, "evalcar");
   }
   if (const std::string home = environment("HOME"); !home.empty()) {

@@ -95,8 +95,9 @@ struct Plan {
   /// What modules keep beside their weights (get_extra_state(), as TransformerEngine's do): names
   /// as stored, sorted. They are no tensors of the plan.
   std::vector<std::string> extra_states;
-  /// What lies beside the model and is no trainer's state as far as can be told: names of trees, and
-  /// of numbers and texts among the tensors of a .bin file; sorted. Nothing of them is in the plan.
+  /// What lies beside the model and is no trainer's state as far as can be told: names of trees,
+  /// and of numbers and texts among the tensors of a .bin file; sorted. Nothing of them is in the
+  /// plan.
   std::vector<std::string> left_out;
 
   const TensorPlan* find(std::string_view name) const;

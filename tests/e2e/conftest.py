@@ -17,3 +17,10 @@ def shards(tmp_path_factory):
 def bench(bin_dir, tmp_path):
     with Bench(bin_dir, tmp_path) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def needs_the_evaluator(bin_dir):
+    """Before all else: `pytestmark = pytest.mark.usefixtures("needs_the_evaluator")`."""
+    if not (bin_dir / "evalcar-evaluator").exists():
+        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")

@@ -5,52 +5,39 @@ import json
 import subprocess
 
 import pytest
-import torture_trainer
+from one_save import LAYOUTS, OneSave
 
-# Not of the weights; and trainer_state.json, by which the agent knows that a save has ended.
-OTHERS = ("tokenizer", "preprocessor_config", "optimizer", "extra_state", "dataloader_state", "rng_state", "README", "zero_to_fp32", "trainer_state")
 UNREADABLE, INCOMPLETE = 1, 3
 
 
-def kinds(bin_dir, folder, base):
-    """({kind: whether it is complete}, exit code, what was said)"""
-    command = [bin_dir / "evalcar", "inspect", folder, "--json", "--model_name_or_class", base]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    told = json.loads(done.stdout)["kinds"] if done.stdout else []
-    return {kind["checkpoint_type"]: kind["state"] == "complete" for kind in told}, done.returncode, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.full), 97])
-@pytest.mark.parametrize("layout", torture_trainer.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_file_that_ends_at_any_byte_is_incomplete(bin_dir, tmp_path, layout, step, record_property):
-    base, folder = tmp_path / "base", tmp_path / "checkpoint-5"
-    torture_trainer.write_base(base)
-    spec = torture_trainer.Spec(str(tmp_path), "", str(tmp_path), str(base), 5, [layout])
-    save = getattr(torture_trainer, f"save_{layout}")(spec, 5, "a label")
-    files = dict([file for rank in save.ranks for file in rank] + save.last)
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    whole, code, said = kinds(bin_dir, folder, base)
-    whole = {kind: is_complete for kind, is_complete in whole.items() if kind in save.hashes}
-    assert code == 0 and whole == dict.fromkeys(save.hashes, True), said
+    save, folder = OneSave(tmp_path, layout), tmp_path / "checkpoint-5"
+    save.write(folder)
 
+    def look():
+        """({kind: whether it is complete}, exit code, what was said)"""
+        done = subprocess.run(save.inspect(bin_dir, folder), capture_output=True, text=True, timeout=60)
+        told = {kind["checkpoint_type"]: kind["state"] for kind in (json.loads(done.stdout)["kinds"] if done.stdout else [])}
+        return {kind: told.get(kind) == "complete" for kind in save.kinds}, done.returncode, done.stdout + done.stderr
+
+    complete, code, said = look()
+    assert code == 0 and all(complete.values()), said
     cuts = 0
-    for name, data in files.items():
-        if name.rpartition("/")[2].startswith(OTHERS) or name.startswith(OTHERS):
-            continue
+    for name in save.weights:
+        data = save.files[name]
         # In the folder of one kind, or of all of them.
-        of = {"pytorch_ema_model_fsdp_0": ["ema"], "pytorch_model_fsdp_0": ["regular"]}.get(name.partition("/")[0], list(whole))
+        of = {"pytorch_ema_model_fsdp_0": ["ema"], "pytorch_model_fsdp_0": ["regular"]}.get(name.partition("/")[0], save.kinds)
         for size in sorted({*range(0, len(data), step), len(data) - 1}):
             (folder / name).write_bytes(data[:size])
-            found, code, said = kinds(bin_dir, folder, base)
-            expected = {kind: kind not in of for kind in whole}
-            assert {kind: found.get(kind, False) for kind in whole} == expected, (name, size, said)
-            codes = [0] if expected["regular"] else [INCOMPLETE]
+            complete, code, said = look()
+            assert complete == {kind: kind not in of for kind in save.kinds}, (name, size, said)
+            codes = [0] if complete["regular"] else [INCOMPLETE]
             if name.endswith("/.metadata"):  # torch renames it into place: nobody sees it grow, and a part of it is damaged
                 codes.append(UNREADABLE)
             assert code in codes, (name, size, said)
             cuts += 1
         (folder / name).write_bytes(data)
-    assert kinds(bin_dir, folder, base)[1] == 0
+    assert look()[1] == 0
     record_property("cuts", cuts)

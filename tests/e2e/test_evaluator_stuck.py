@@ -9,10 +9,7 @@ from fixtures import data_sets, pictures
 from pyarrow import parquet
 
 
-@pytest.fixture(scope="module", autouse=True)
-def needs_the_evaluator(bin_dir):
-    if not (bin_dir / "evalcar-evaluator").exists():
-        pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
+pytestmark = pytest.mark.usefixtures("needs_the_evaluator")
 
 
 @pytest.fixture(scope="module")

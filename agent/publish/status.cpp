@@ -218,7 +218,7 @@ class Document {
         .append("\": ")
         .append(text);
   }
-  std::string text() { return text_ + "\n}\n"; }
+  std::string text() const { return text_ + "\n}\n"; }
 
  private:
   std::string text_;

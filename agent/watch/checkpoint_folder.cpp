@@ -23,6 +23,11 @@ constexpr std::size_t kGlancesOfALook = 16;
 /// Twice the longest time for which an NFS client answers for a file without asking (acregmax).
 constexpr std::chrono::seconds kCachedFor{120};
 
+bool is_as_it_was(const FileSystem& files, const std::string& folder, const WatchedFile& file) {
+  const auto info = files.info_followed(join_path(folder, file.relative));
+  return info.has_value() && info->same_content_identity(file.identity);
+}
+
 }  // namespace
 
 // ---- what it was
@@ -98,8 +103,7 @@ bool CheckpointFolder::unchanged_since_complete(const FolderSurroundings& around
   if (unsettled_ || names_.has_new(around.files, around.clock, folder)) return false;
   for (const auto& [kind, memory] : kinds_) {
     for (const WatchedFile& file : memory.files) {
-      const auto info = around.files.info_followed(join_path(folder, file.relative));
-      if (!info.has_value() || !info->same_content_identity(file.identity)) return false;
+      if (!is_as_it_was(around.files, folder, file)) return false;
     }
     // What is not there yet may come, into a folder that is.
     if (memory.verdict == Verdict::kNotStarted) {
@@ -122,11 +126,7 @@ bool CheckpointFolder::glance(const FileSystem& files, const Clock& clock,
   if (all == 0) return true;
   std::size_t next = turn % all;
   for (const auto& [kind, memory] : kinds_) {
-    if (next < memory.files.size()) {
-      const WatchedFile& file = memory.files[next];
-      const auto info = files.info_followed(join_path(folder, file.relative));
-      return !info.has_value() || !info->same_content_identity(file.identity);
-    }
+    if (next < memory.files.size()) return !is_as_it_was(files, folder, memory.files[next]);
     next -= memory.files.size();
   }
   return true;

@@ -19,7 +19,6 @@ class StopStrings {
   /// Empty ones end nothing.
   explicit StopStrings(std::vector<std::string> strings);
 
-  bool empty() const { return strings_.empty(); }
   /// Cuts a text before the first place where one of them begins.
   void cut(std::string& text) const;
   /// Whether the text of an answer that grows token by token has come to have one of them in it.

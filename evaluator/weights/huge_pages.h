@@ -6,9 +6,9 @@
 namespace evalcar::weights {
 
 /// Asks the kernel for huge pages under the memory of a contiguous tensor of this host, which
-/// nothing was written to yet. No more memory is used; where the kernel has none to give (or
-/// transparent_hugepage is "never") all is as before. Nothing for a tensor of another device, or
-/// none.
+/// nothing was written to yet. The tensor takes no more memory; where the kernel has none to give
+/// (or transparent_hugepage is "never") all is as before. Nothing for a tensor of another device,
+/// or none.
 void ask_for_huge_pages(const at::Tensor& memory);
 
 }  // namespace evalcar::weights

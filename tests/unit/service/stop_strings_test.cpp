@@ -48,7 +48,6 @@ TEST_CASE("a text is cut where the first of its stop strings begins") {
   CHECK(cut(stop, "a\na") == "a\na");
   CHECK(cut(stop, "\n\n") == "");
   CHECK(cut(StopStrings({""}), "ab") == "ab");
-  CHECK(StopStrings({""}).empty());
 }
 
 TEST_CASE("an answer ends with the token that completes a stop string") {

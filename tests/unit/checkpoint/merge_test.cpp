@@ -5,7 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
-#include "store/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint/merge_run.h"
 
 using namespace evalcar;

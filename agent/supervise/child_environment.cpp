@@ -10,9 +10,11 @@ constexpr std::array<std::string_view, 15> kNames = {
     "RANK",       "WORLD_SIZE",  "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "NODE_RANK",
     "GROUP_RANK", "ROLE_RANK",   "ROLE_WORLD_SIZE", "ROLE_NAME",        "GROUP_WORLD_SIZE",
     "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT",     "LOCAL_SIZE",       "NODE_SIZE"};
-constexpr std::array<std::string_view, 9> kPrefixes = {"SLURM_", "TORCHELASTIC_", "ACCELERATE_",
-                                                       "FSDP_",  "DEEPSPEED_",    "OMPI_",
-                                                       "PMI_",   "PMIX_",         "MPI_LOCAL"};
+// Slurm's, torchrun's and the trainers' own, then those of MPI's launchers: Open MPI, Hydra (MPICH,
+// Intel), PMIx, MVAPICH, Horovod, Cray PALS, LSF's jsrun, Flux.
+constexpr std::array kPrefixes = std::to_array<std::string_view>(
+    {"SLURM_", "TORCHELASTIC_", "ACCELERATE_", "FSDP_", "DEEPSPEED_", "OMPI_", "PMI_", "PMIX_",
+     "MPI_LOCAL", "MV2_COMM_WORLD_", "HOROVOD_", "PALS_", "JSM_NAMESPACE_", "FLUX_TASK_"});
 
 /// How often a thread of libgomp, which libtorch brings along, asks whether the others have come
 /// before it sleeps; 300,000 by default. On two cores that two others kept busy the evaluation of a

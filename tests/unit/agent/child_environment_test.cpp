@@ -20,6 +20,12 @@ constexpr const char* kEnvironment[] = {"PATH=/bin",
                                         "TORCHELASTIC_RUN_ID=x",
                                         "OMPI_COMM_WORLD_RANK=3",
                                         "PMI_RANK=3",
+                                        "MV2_COMM_WORLD_LOCAL_RANK=1",
+                                        "HOROVOD_RANK=3",
+                                        "PALS_RANKID=3",
+                                        "JSM_NAMESPACE_RANK=3",
+                                        "FLUX_TASK_RANK=3",
+                                        "FLUX_URI=local:///x",
                                         "RANKING=no rank",
                                         "ODD",
                                         nullptr};
@@ -28,12 +34,14 @@ constexpr const char* kEnvironment[] = {"PATH=/bin",
 
 TEST_CASE("a child learns which GPU is ours, and not which rank of the trainer we stand beside") {
   CHECK(child_environment(kEnvironment) ==
-        std::vector<std::string>{"PATH=/bin", "CUDA_VISIBLE_DEVICES=7", "RANKING=no rank", "ODD",
-                                 "GOMP_SPINCOUNT=10000"});
+        std::vector<std::string>{"PATH=/bin", "CUDA_VISIBLE_DEVICES=7", "FLUX_URI=local:///x",
+                                 "RANKING=no rank", "ODD", "GOMP_SPINCOUNT=10000"});
   CHECK(rank_variables(kEnvironment) ==
-        std::vector<std::string>{"LOCAL_RANK=1", "MASTER_ADDR=10.0.0.1", "OMPI_COMM_WORLD_RANK=3",
-                                 "PMI_RANK=3", "RANK=3", "SLURM_JOB_ID=17", "SLURM_PROCID=3",
-                                 "TORCHELASTIC_RUN_ID=x", "WORLD_SIZE=8"});
+        std::vector<std::string>{"FLUX_TASK_RANK=3", "HOROVOD_RANK=3", "JSM_NAMESPACE_RANK=3",
+                                 "LOCAL_RANK=1", "MASTER_ADDR=10.0.0.1",
+                                 "MV2_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_RANK=3",
+                                 "PALS_RANKID=3", "PMI_RANK=3", "RANK=3", "SLURM_JOB_ID=17",
+                                 "SLURM_PROCID=3", "TORCHELASTIC_RUN_ID=x", "WORLD_SIZE=8"});
   CHECK(rank_variables(nullptr).empty());
 }
 

@@ -1,7 +1,7 @@
 """Rows of part B: what the agent sees of a trainer's output directory, and when it takes a checkpoint for whole. Each test is one row
 and ends with the canary."""
 
-import json
+import itertools
 import os
 import pathlib
 import shutil
@@ -14,8 +14,10 @@ import checkpoints
 import pytest
 import tools
 from harness import Bench, check_published_once, hash_of, leases
+from http_server import Api, free_port
 from watching_tools import (POLL, QUICK, Bindfs, FailingCalls, begin_fsdp2, behind, check_values, make_dcp, put_shard, rmtree_within, shard,
                             state_of, wait_published, wait_reason, watching)  # fmt: skip
+from worker_tools import attempts
 
 EIO, ESTALE = 5, 116
 NO_POLL = ("--set", "watch.poll_interval=1h")
@@ -826,28 +828,101 @@ def test_hung_read(bench, namespace):
         assert tools.within(5, bench.evalcar, sidecar.stop) == 0
 
 
+def test_hung_read_mid_load(bench, shards, namespace, preload):
+    """The server goes away while the evaluator loads: the API answers and the watchdog is fed all the time, no thread is added, the load
+    ends at its deadline with that reason, and the result comes when the mount answers again."""
+    period = 3
+    with Bindfs(namespace, bench.run, bench.home / "mnt") as fuse, tools.NotifySocket(bench.home / "notify") as notify:
+        port = free_port()
+        api = Api(port)
+        sidecar = behind(bench, namespace, fuse.mount, *POLL, "--set", f"server.listen=127.0.0.1:{port}", "--set", "limits.attempts=20",
+                         "--set", "limits.retry_delay=100ms", "--set", "limits.stage_timeouts=loading=4s")  # fmt: skip
+        sidecar.environment.update(notify.environment(watchdog_s=period))
+        calls = FailingCalls(sidecar, preload)
+        sidecar.start()
+        api.wait_until_up(sidecar)
+        first = checkpoints.write_hugging_face(bench.run, 5)
+        wait_published(sidecar, 5)
+
+        threads = tools.threads_of(sidecar.process.pid)
+        calls.begin("inspect", "slow", 1, "rank_0.pt")
+        second = checkpoints.write_fsdp2(bench.run, 10, shards, ema=False)
+        sidecar.wait_for(lambda s: len(bench.heard("load")) == 2, what="the load")
+        time.sleep(0.5)
+        fuse.freeze()
+        began = time.monotonic()
+        most = 0
+        while time.monotonic() - began < 60 and attempts(sidecar, 10)[0][0] == "running":
+            asked = time.monotonic()
+            assert api.get("/health")["status"] == "healthy"
+            most = max(most, time.monotonic() - asked)
+            assert tools.threads_of(sidecar.process.pid) <= threads
+            time.sleep(0.1)
+        (ended, *_) = attempts(sidecar, 10)
+        assert ended[:3] == ("failed", "timeout", "loading"), ended
+        assert most < 1, f"the API took {most} s"
+        tools.eventually(lambda: "does not answer" in watching(sidecar).get("trouble", ""), 60, "the trouble in the status")
+        assert not sidecar.published() - {(5, "regular")}
+
+        calls.end()
+        fuse.thaw()
+        wait_published(sidecar, 10)
+        pings = [when for when in notify.times("WATCHDOG=1") if when >= began]
+        assert max(after - before for before, after in itertools.pairwise([began, *pings])) < period
+        check_values(sidecar, bench, [(first, "regular"), (second, "regular")])
+        assert len(sidecar.metrics_lines()) == 2
+        tools.check_canary(bench, sidecar)
+
+
 # ---- much of everything
 
 
+STORM = r"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <unistd.h>
+int main(int argc, char** argv) { /* PATH COUNT: writes to one, and says in the other how often it has, as a little-endian number */
+  (void)argc;
+  int count = open(argv[2], O_CREAT | O_WRONLY, 0644);
+  for (uint64_t written = 1;; ++written) {
+    int file = open(argv[1], O_CREAT | O_WRONLY, 0644);
+    if (write(file, "x", 1) != 1 || close(file) != 0 || unlink(argv[1]) != 0) return 1;
+    if (written % 1000 == 0 && pwrite(count, &written, sizeof written, 0) < 0) return 1;
+  }
+}
+"""
+
+
 def test_event_storm(bench, figures):
-    """As many writes in the tree as the machine makes: less than a fifth of a processor, and the canary is found."""
+    """As many writes in the tree as the machine makes, beside two processes that do nothing else: less than a fifth of a processor, and
+    the canary is found. Each write opens, writes, closes and removes a file: four changes that a watch could hear of."""
     sidecar = bench.sidecar().start()
     checkpoints.write_hugging_face(bench.run, 5)
     wait_published(sidecar, 5)
-    code = "import os, sys\nwhile True:\n    fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n    os.write(fd, b'x')\n    os.close(fd)\n    os.unlink(sys.argv[1])\n"
-    storm = [subprocess.Popen([sys.executable, "-c", code, str(bench.run / f"log-{n}")]) for n in range(2)]
+    tools.need("gcc")
+    source, program = bench.home / "storm.c", bench.home / "storm"
+    source.write_text(STORM)
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, source], check=True)
+    counts = [bench.home / f"writes-{n}" for n in range(2)]
+    storm = [subprocess.Popen([program, bench.run / f"log-{n}", count]) for n, count in enumerate(counts)]
+
+    def writes():
+        return sum(int.from_bytes(count.read_bytes(), "little") for count in counts if count.exists())
+
     try:
         time.sleep(0.5)
-        began, cpu = time.monotonic(), tools.cpu_seconds(sidecar.process.pid)
+        began, cpu, written = time.monotonic(), tools.cpu_seconds(sidecar.process.pid), writes()
         time.sleep(3)
-        share = (tools.cpu_seconds(sidecar.process.pid) - cpu) / (time.monotonic() - began)
-        figures(f"event storm: {share:.3f} of a processor")
+        took = time.monotonic() - began
+        share = (tools.cpu_seconds(sidecar.process.pid) - cpu) / took
+        rate = (writes() - written) / took
+        figures(f"event storm: {rate:.0f} writes a second, {share:.3f} of a processor")
         tools.check_canary(bench, sidecar)
     finally:
         for process in storm:
             process.kill()
             process.wait()
-    assert share < 0.2
+    assert share < 0.2 and rate > 0
 
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(50_000, marks=pytest.mark.full)])

@@ -47,7 +47,12 @@ std::string parent_path(std::string_view path) {
 Result<std::string> read_file(const FileSystem& files, const std::string& path,
                               std::uint64_t limit_bytes) {
   EVALCAR_ASSIGN_OR_RETURN(const auto file, files.open_readable(path));
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file->info());
+  return read_file(*file, path, limit_bytes);
+}
+
+Result<std::string> read_file(const ReadableFile& file, const std::string& path,
+                              std::uint64_t limit_bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file.info());
   if (info.size_bytes > limit_bytes) {
     return make_error(ErrorCode::kCorruption, path + ": " + std::to_string(info.size_bytes) +
                                                   " bytes, expected at most " +
@@ -56,7 +61,7 @@ Result<std::string> read_file(const FileSystem& files, const std::string& path,
   std::string content(info.size_bytes, '\0');
   EVALCAR_ASSIGN_OR_RETURN(
       const std::size_t n,
-      file->read_at(0, std::as_writable_bytes(std::span<char>(content.data(), content.size()))));
+      file.read_at(0, std::as_writable_bytes(std::span<char>(content.data(), content.size()))));
   content.resize(n);
   return content;
 }

@@ -191,6 +191,9 @@ std::string parent_path(std::string_view path);
 /// Reads a whole small file. kCorruption if it is larger than `limit_bytes`.
 Result<std::string> read_file(const FileSystem& files, const std::string& path,
                               std::uint64_t limit_bytes);
+/// The same of an open file; `path` names it in errors.
+Result<std::string> read_file(const ReadableFile& file, const std::string& path,
+                              std::uint64_t limit_bytes);
 /// mkdir -p; the new folders' names are synced. kNotFound: one that is missing is left to its
 /// owner.
 Status make_directories(FileSystem& files, const std::string& path);

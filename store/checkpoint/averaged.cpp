@@ -89,9 +89,9 @@ std::string members_json(std::span<const std::string> names) {
 }
 
 Result<std::vector<std::string>> read_members(const FileSystem& files, const std::string& folder) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, kMembersFile));
   const std::string path = join_path(folder, kMembersFile);
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxMembersBytes));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string text,
+                           read_inside(files, Folder{folder, {}}, kMembersFile, kMaxMembersBytes));
   MembersVisitor members;
   EVALCAR_RETURN_IF_ERROR(scan_json(text, path, 2, members));
   if (members.names.empty()) {

@@ -48,8 +48,7 @@ std::optional<int> rank_of(std::string_view name, std::string_view end) {
 Result<std::string> find_tag(const FileSystem& files, const Folder& folder) {
   if (any_states(folder)) return std::string();
   const std::string path = join_path(folder.path, "latest");
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, "latest"));
-  EVALCAR_ASSIGN_OR_RETURN(std::string tag, read_file(files, path, kMaxLatestBytes));
+  EVALCAR_ASSIGN_OR_RETURN(std::string tag, read_inside(files, folder, "latest", kMaxLatestBytes));
   tag.erase(
       std::find_if(tag.rbegin(), tag.rend(), [](char c) { return c != '\n' && c != ' '; }).base(),
       tag.end());

@@ -32,6 +32,22 @@ Error not_there_yet(const std::string& path) {
   return make_error(ErrorCode::kUnavailable, path + ": is missing");
 }
 
+/// Where a link in a folder leads; kCorruption if that is a place which is not read from.
+Result<std::string> allowed_target(const FileSystem& files, const Folder& where,
+                                   const std::string& link) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string real_folder, files.real_path(where.path));
+  auto target = files.real_path(link);
+  if (!target.has_value()) {
+    return make_error(ErrorCode::kCorruption, link + ": a link that leads nowhere");
+  }
+  const bool allowed = is_within(*target, real_folder) ||
+                       is_within(*target, allowed_root(real_folder)) ||
+                       (where.is_kept_model && is_hub_blob(*target));
+  if (allowed) return target;
+  return make_error(ErrorCode::kCorruption,
+                    link + ": a link out of the checkpoint's folder, which is not followed");
+}
+
 }  // namespace
 
 bool Folder::has(std::string_view name) const {
@@ -63,12 +79,14 @@ Status check_side_files(const FileSystem& files, const Folder& folder,
     return not_there_yet(join_path(folder.path, "config.json"));
   }
   for (const std::string& name : side_files(folder)) {
-    const std::string path = join_path(folder.path, name);
     // The tokenizer's files can be tens of megabytes; they are written before config.json or before
     // trainer_state.json, and the evaluator parses them itself.
     const bool small = name.ends_with("config.json") || name == "special_tokens_map.json";
     EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder.path, name));
-    if (small) EVALCAR_RETURN_IF_ERROR(check_json_object(files, path, kMaxConfigBytes));
+    if (!small) continue;
+    const std::string path = join_path(folder.path, name);
+    EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(*file, path, kMaxConfigBytes));
+    EVALCAR_RETURN_IF_ERROR(check_json_object(text, path));
   }
   return {};
 }
@@ -81,31 +99,21 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
 
 Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files, const Folder& where,
                                                   const std::string& name) {
-  const std::string& folder = where.path;
-  const std::string path = join_path(folder, name);
-  const auto info = files.info(path);
+  const std::string path = join_path(where.path, name);
+  auto info = files.info(path);
+  std::string real = path;
+  if (info.has_value() && info->type == FileType::kSymlink) {
+    EVALCAR_ASSIGN_OR_RETURN(real, allowed_target(files, where, path));
+    info = files.info(real);
+  }
   if (!info.has_value()) {
     if (info.error().code == ErrorCode::kNotFound) return not_there_yet(path);
     return info.error();
   }
-  if (info->type == FileType::kSymlink) {
-    const auto real_folder = files.real_path(folder);
-    const auto target = files.real_path(path);
-    if (!real_folder.has_value()) return real_folder.error();
-    if (!target.has_value()) {
-      return make_error(ErrorCode::kCorruption, path + ": a link that leads nowhere");
-    }
-    const bool allowed = is_within(*target, *real_folder) ||
-                         is_within(*target, allowed_root(*real_folder)) ||
-                         (where.is_kept_model && is_hub_blob(*target));
-    if (!allowed) {
-      return make_error(ErrorCode::kCorruption,
-                        path + ": a link out of the checkpoint's folder, which is not followed");
-    }
-  } else if (info->type != FileType::kRegular) {
+  if (info->type != FileType::kRegular) {
     return make_error(ErrorCode::kCorruption, path + ": not a regular file");
   }
-  auto opened = files.open_readable(path);
+  auto opened = files.open_readable(real);
   if (!opened.has_value()) {
     Error error = opened.error();
     if (error.code == ErrorCode::kNotFound) return not_there_yet(path);
@@ -114,7 +122,19 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files, const
     }
     return error;
   }
+  // What was looked at and what was opened may differ: a writer, or somebody who wants a file of
+  // another place read, may put a link there in between.
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo found, (*opened)->info());
+  if (found.device != info->device || found.inode != info->inode) {
+    return make_error(ErrorCode::kUnavailable, path + ": was replaced while it was opened");
+  }
   return opened;
+}
+
+Result<std::string> read_inside(const FileSystem& files, const Folder& folder,
+                                const std::string& name, std::uint64_t limit_bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, name));
+  return read_file(*file, join_path(folder.path, name), limit_bytes);
 }
 
 Status check_folder_inside(const FileSystem& files, const std::string& folder,

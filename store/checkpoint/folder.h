@@ -38,7 +38,8 @@ Status check_side_files(const FileSystem& files, const Folder& folder,
 
 /// Opens `folder/name` for reading. A symbolic link is followed only to a file inside the folder,
 /// or inside the same repository of a Hugging Face hub cache (snapshots/<rev>/x → blobs/y):
-/// kCorruption else, and for anything but a regular file. A missing file is kUnavailable.
+/// kCorruption else, and for anything but a regular file. A missing file is kUnavailable, and so is
+/// one that was replaced between the look and the opening.
 Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
                                                   const std::string& folder,
                                                   const std::string& name);
@@ -46,6 +47,10 @@ Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files,
 /// The same; links of a kept model may lead to a hub cache's blobs besides.
 Result<std::unique_ptr<ReadableFile>> open_inside(const FileSystem& files, const Folder& folder,
                                                   const std::string& name);
+
+/// The whole of a small file, opened so. kCorruption if it is larger than `limit_bytes`.
+Result<std::string> read_inside(const FileSystem& files, const Folder& folder,
+                                const std::string& name, std::uint64_t limit_bytes);
 
 /// Whether the folder `folder/name` may be looked into: kCorruption for a link that leads out of
 /// `folder`. One that is not there passes.

@@ -92,8 +92,8 @@ Status add_file(const FileSystem& files, const Folder& folder, const std::string
 Status add_indexed(const FileSystem& files, const Folder& folder, const std::string& index_name,
                    Plan& plan) {
   const std::string path = join_path(folder.path, index_name);
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, index_name));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxIndexBytes));
+  EVALCAR_ASSIGN_OR_RETURN(const std::string text,
+                           read_inside(files, folder, index_name, kMaxIndexBytes));
   const auto index = parse_safetensors_index(text, path);
   if (!index.has_value() && may_still_grow(text)) {
     return make_error(ErrorCode::kUnavailable,

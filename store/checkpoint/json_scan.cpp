@@ -248,12 +248,6 @@ void replace_non_finite(std::string& text) {
   }
 }
 
-Status check_json_object(const FileSystem& files, const std::string& path,
-                         std::uint64_t limit_bytes) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, limit_bytes));
-  return check_json_object(text, path);
-}
-
 Status check_json_object(std::string_view text, const std::string& where) {
   std::string finite(text);
   replace_non_finite(finite);

@@ -46,12 +46,8 @@ class JsonVisitor {
 Status scan_json(std::string_view text, std::string_view where, std::size_t max_depth,
                  JsonVisitor& visitor, std::uint64_t text_offset = 0);
 
-/// Whether a small file holds one well-formed JSON object. kUnavailable if it is empty or ends too
-/// early (it may still be written).
-Status check_json_object(const FileSystem& files, const std::string& path,
-                         std::uint64_t limit_bytes);
-
-/// The same of a text that was read; `where` names it in errors.
+/// Whether a small file's text is one well-formed JSON object; `where` names it in errors.
+/// kUnavailable if it is empty or ends too early (it may still be written).
 Status check_json_object(std::string_view text, const std::string& where);
 
 /// Whether text that does not parse could be the beginning of an object that is being written: it

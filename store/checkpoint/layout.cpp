@@ -221,7 +221,7 @@ void apply_trainer_state(const LayoutScene& scene, LayoutReport& report) {
                              open_inside(scene.files, scene.folder.path, "trainer_state.json"));
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file->info());
     if (info.size_bytes > kMaxTrainerStateBytes) return check_end(*file, info, path);
-    return top_level_numbers(scene.files, path, {"global_step"}, kMaxTrainerStateBytes);
+    return top_level_numbers(*file, path, {"global_step"}, kMaxTrainerStateBytes);
   };
   const auto numbers = read();
   if (!numbers.has_value()) {

@@ -38,8 +38,9 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind) {
   EVALCAR_ASSIGN_OR_RETURN(const std::vector<std::string> tensors, tensor_files(scene));
   for (const std::string& name : side_files(scene.folder)) {
     if (!name.ends_with("config.json")) continue;
-    const std::string path = join_path(scene.folder.path, name);
-    EVALCAR_RETURN_IF_ERROR(check_json_object(scene.files, path, kMaxConfigBytes));
+    EVALCAR_ASSIGN_OR_RETURN(const std::string text,
+                             read_inside(scene.files, scene.folder, name, kMaxConfigBytes));
+    EVALCAR_RETURN_IF_ERROR(check_json_object(text, join_path(scene.folder.path, name)));
   }
   JudgedKind judged;
   judged.state.completeness = Completeness::kComplete;

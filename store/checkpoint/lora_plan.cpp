@@ -40,10 +40,10 @@ std::string adapter_file(const Folder& folder) {
 
 Result<LoraConfig> read_lora_config(const FileSystem& files, const Folder& folder) {
   const std::string path = join_path(folder.path, kConfigName);
-  EVALCAR_ASSIGN_OR_RETURN(const auto file,
-                           open_inside(files, folder.path, std::string(kConfigName)));
-  EVALCAR_RETURN_IF_ERROR(check_json_object(files, path, kMaxAdapterConfigBytes));
-  EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxAdapterConfigBytes));
+  EVALCAR_ASSIGN_OR_RETURN(
+      const std::string text,
+      read_inside(files, folder, std::string(kConfigName), kMaxAdapterConfigBytes));
+  EVALCAR_RETURN_IF_ERROR(check_json_object(text, path));
   return parse_lora_config(text, path);
 }
 

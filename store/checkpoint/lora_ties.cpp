@@ -67,8 +67,8 @@ Error differ(const TensorPlan& embedding, const TensorPlan& head) {
 Result<BaseTies> read_base_ties(const FileSystem& files, const Folder& base, const Plan& plan) {
   if (!base.has("config.json")) return BaseTies{};
   const std::string path = join_path(base.path, "config.json");
-  EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, base, "config.json"));
-  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, kMaxConfigBytes));
+  EVALCAR_ASSIGN_OR_RETURN(std::string text,
+                           read_inside(files, base, "config.json", kMaxConfigBytes));
   replace_non_finite(text);
   EVALCAR_ASSIGN_OR_RETURN(const TieConfig config, TieConfig::parse(text, path));
   BaseTies ties;

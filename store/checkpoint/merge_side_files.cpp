@@ -180,7 +180,7 @@ Result<std::optional<TieConfig>> read_tie_config(const FileSystem& files,
   if (config == sides.files.end()) return std::optional<TieConfig>();
   EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_side_file(files, *config));
   const std::string path = join_path(config->folder, config->name);
-  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(files, path, kMaxSideFile));
+  EVALCAR_ASSIGN_OR_RETURN(std::string text, read_file(*opened, path, kMaxSideFile));
   EVALCAR_ASSIGN_OR_RETURN(TieConfig ties, parse_tie_config(std::move(text), path));
   return std::optional(std::move(ties));
 }
@@ -191,7 +191,7 @@ Result<SideFileContent> side_file_content(const FileSystem& files, const SideFil
   EVALCAR_ASSIGN_OR_RETURN(const auto opened, open_side_file(files, file));
   const std::string path = join_path(file.folder, file.name);
   SideFileContent content;
-  EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(files, path, kMaxSideFile));
+  EVALCAR_ASSIGN_OR_RETURN(content.text, read_file(*opened, path, kMaxSideFile));
   if (file.name != "config.json" || (!request.dtype && own_heads.empty())) return content;
   const std::optional<std::string> dtype =
       request.dtype ? std::optional(std::string(dtype_name(*request.dtype))) : std::nullopt;

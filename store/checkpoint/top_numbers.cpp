@@ -235,13 +235,19 @@ Result<TopNumbers> top_level_numbers(const FileSystem& files, const std::string&
                                      const std::set<std::string, std::less<>>& keys,
                                      std::uint64_t limit_bytes) {
   EVALCAR_ASSIGN_OR_RETURN(const auto file, files.open_readable(path));
-  EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file->info());
+  return top_level_numbers(*file, path, keys, limit_bytes);
+}
+
+Result<TopNumbers> top_level_numbers(const ReadableFile& file, const std::string& path,
+                                     const std::set<std::string, std::less<>>& keys,
+                                     std::uint64_t limit_bytes) {
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file.info());
   if (info.size_bytes > limit_bytes) {
     return make_error(ErrorCode::kCorruption, path + ": " + std::to_string(info.size_bytes) +
                                                   " bytes, expected at most " +
                                                   std::to_string(limit_bytes));
   }
-  PythonText text(*file, info.size_bytes);
+  PythonText text(file, info.size_bytes);
   NumbersAtTop numbers(keys);
   bool parsed = false;
   try {

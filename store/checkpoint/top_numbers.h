@@ -30,6 +30,11 @@ Result<TopNumbers> top_level_numbers(const FileSystem& files, const std::string&
                                      const std::set<std::string, std::less<>>& keys,
                                      std::uint64_t limit_bytes);
 
+/// The same of an open file; `path` names it in errors.
+Result<TopNumbers> top_level_numbers(const ReadableFile& file, const std::string& path,
+                                     const std::set<std::string, std::less<>>& keys,
+                                     std::uint64_t limit_bytes);
+
 /// A whole number of those, from 0 to 2^53; absent if it is not there or something else.
 std::optional<std::int64_t> whole_number(const TopNumbers& numbers, std::string_view key);
 

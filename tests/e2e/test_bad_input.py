@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tomllib
@@ -113,12 +114,17 @@ def test_an_unknown_architecture_lists_the_known_ones_as_models_does(bin_dir, pl
     expect(done, place, FAILED, "gpt_neo", f"known are: {known} (unsupported")
 
 
-def test_an_absurd_configuration_is_refused_before_memory_is_taken(bin_dir, place):
-    def change(config):
-        config["text_config"]["hidden_size"] = 2**31
-
-    edit_config(place / "checkpoint-5", change)
-    expect(evaluate(bin_dir, place), place, FAILED, "hidden_size")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hidden_size", 2**31), ("num_hidden_layers", -1), ("num_hidden_layers", 10**9), ("num_attention_heads", 10**9), ("num_attention_heads", 0),
+     ("num_key_value_heads", -4), ("intermediate_size", 2**62), ("vocab_size", 2**63), ("hidden_size", 1e300), ("hidden_size", "64")],
+)  # fmt: skip
+def test_an_absurd_configuration_is_refused_before_memory_is_taken(bin_dir, place, key, value):
+    """In the time and memory that the untouched one takes to be read."""
+    edit_config(place / "checkpoint-5", lambda config: config["text_config"].update({key: value}))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    expect(evaluate(bin_dir, place), place, FAILED, key)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 1 << 20)  # KiB: libtorch alone is half of it
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "processor_config.json"])

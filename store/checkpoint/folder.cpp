@@ -32,7 +32,8 @@ Error not_there_yet(const std::string& path) {
   return make_error(ErrorCode::kUnavailable, path + ": is missing");
 }
 
-/// Where a link in a folder leads; kCorruption if that is a place which is not read from.
+/// Where a link in a folder leads; kCorruption if that is a place which is not read from. A place
+/// in the folder is named by the path of the folder: who guards a tree knows it by that.
 Result<std::string> allowed_target(const FileSystem& files, const Folder& where,
                                    const std::string& link) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string real_folder, files.real_path(where.path));
@@ -40,8 +41,10 @@ Result<std::string> allowed_target(const FileSystem& files, const Folder& where,
   if (!target.has_value()) {
     return make_error(ErrorCode::kCorruption, link + ": a link that leads nowhere");
   }
-  const bool allowed = is_within(*target, real_folder) ||
-                       is_within(*target, allowed_root(real_folder)) ||
+  if (is_within(*target, real_folder)) {
+    return join_path(where.path, std::string_view(*target).substr(real_folder.size() + 1));
+  }
+  const bool allowed = is_within(*target, allowed_root(real_folder)) ||
                        (where.is_kept_model && is_hub_blob(*target));
   if (allowed) return target;
   return make_error(ErrorCode::kCorruption,

@@ -84,3 +84,18 @@ TEST_CASE("a link whose goal was allowed is not followed to where it leads a mom
   CHECK(scene.acted);
   CHECK_FALSE(scene.read().has_value());
 }
+
+TEST_CASE("a file that a link leads to is opened by the path of its folder, which may be guarded") {
+  Scene scene;
+  scene.files.put_file(kFolder + "/data/index.json", "[]");
+  REQUIRE(scene.files.remove_file(kIndex).has_value());
+  REQUIRE(scene.files.symbolic_link("data/index.json", kIndex).has_value());
+  REQUIRE(scene.files.symbolic_link("/run", "/mount").has_value());
+  std::vector<std::string> opened;
+  scene.files.on_call([&](const test::Call& call) {
+    if (call.operation == "open_readable") opened.push_back(call.path);
+  });
+  const Folder folder{"/mount/checkpoint-5", {}};
+  CHECK(read_inside(scene.files, folder, "index.json", 100).value() == "[]");
+  CHECK(opened == std::vector<std::string>{"/mount/checkpoint-5/data/index.json"});
+}

@@ -48,8 +48,7 @@ class Evaluation {
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
-    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_.most_tokens, common_, cache_,
-                      stop_);
+    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_, common_, cache_, stop_);
     EVALCAR_RETURN_IF_ERROR(prepare_all(
         {weights_, model_, wrapper_, settings_, events_, cache_, stop_}, jobs_, pictures_, plan_));
     settle_fingerprints();

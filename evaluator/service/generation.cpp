@@ -3,7 +3,11 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
+
+#include "evaluator/models/config_fields.h"
+#include "evaluator/service/wrapper.h"
 
 namespace evalcar::service {
 namespace {
@@ -11,13 +15,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxGenerationConfigBytes = 1U << 20U;
+constexpr std::int64_t kTopKOfTransformers = 50;  // where nobody says
 
-/// Keys of generation_config.json that change a greedy answer, with the value that does nothing.
+/// Keys of generation_config.json that change an answer, with the value that does nothing.
 struct NeutralKey {
   const char* key;
   double neutral;
 };
-constexpr std::array<NeutralKey, 11> kMustBeNeutral = {{{"no_repeat_ngram_size", 0},
+constexpr std::array<NeutralKey, 12> kMustBeNeutral = {{{"no_repeat_ngram_size", 0},
                                                         {"encoder_no_repeat_ngram_size", 0},
                                                         {"encoder_repetition_penalty", 1},
                                                         {"min_length", 0},
@@ -27,14 +32,17 @@ constexpr std::array<NeutralKey, 11> kMustBeNeutral = {{{"no_repeat_ngram_size",
                                                         {"num_beam_groups", 1},
                                                         {"diversity_penalty", 0},
                                                         {"prompt_lookup_num_tokens", 0},
+                                                        {"num_return_sequences", 1},
                                                         {"dola_layers", 0}}};
-constexpr std::array<const char*, 7> kMustBeAbsent = {"suppress_tokens",
-                                                      "begin_suppress_tokens",
-                                                      "forced_bos_token_id",
-                                                      "forced_eos_token_id",
-                                                      "bad_words_ids",
-                                                      "sequence_bias",
-                                                      "exponential_decay_length_penalty"};
+/// Those that change a drawn answer only.
+constexpr std::array<NeutralKey, 5> kNeutralDraws = {
+    {{"min_p", 0}, {"top_h", 0}, {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0}}};
+constexpr std::array<const char*, 10> kMustBeAbsent = {
+    "suppress_tokens",     "begin_suppress_tokens",
+    "forced_bos_token_id", "forced_eos_token_id",
+    "bad_words_ids",       "sequence_bias",
+    "stop_strings",        "max_time",
+    "watermarking_config", "exponential_decay_length_penalty"};
 
 Result<double> parse_number(std::string_view key, std::string_view text) {
   double value = 0;
@@ -66,45 +74,119 @@ std::string short_text(const Json& value) {
 
 bool parse_bool(std::string_view text) { return text == "true" || text == "True"; }
 
+/// The settings of one file, or of config.json's two places for them.
+class Settings {
+ public:
+  Settings(std::string path, const Json& first, const Json* second = nullptr)
+      : path_(std::move(path)), first_(first), second_(second) {}
+
+  /// nullptr if nobody says.
+  const Json* find(const char* key) const {
+    for (const Json* const object : {&first_, second_}) {
+      if (object == nullptr || !object->is_object()) continue;
+      const auto found = object->find(key);
+      if (found != object->end() && !found->is_null()) return &*found;
+    }
+    return nullptr;
+  }
+  bool is_neutral(const NeutralKey& known) const {
+    const Json* const found = find(known.key);
+    return found == nullptr || (found->is_number() && found->get<double>() == known.neutral);
+  }
+  std::string says(const char* key) const {
+    return path_ + ": " + key + " = " + short_text(*find(key));
+  }
+  /// A number above 0, or nothing; kCorruption else.
+  Result<std::optional<double>> positive(const char* key) const {
+    const Json* const found = find(key);
+    if (found == nullptr) return std::optional<double>();
+    if (!found->is_number() || !(found->get<double>() > 0))
+      return make_error(ErrorCode::kCorruption, says(key) + ", expected a number > 0");
+    return std::optional(found->get<double>());
+  }
+  Result<std::optional<std::int64_t>> count(const char* key) const {
+    const Json* const found = find(key);
+    if (found == nullptr) return std::optional<std::int64_t>();
+    if (!found->is_number_unsigned() || found->get<std::uint64_t>() > INT32_MAX)
+      return make_error(ErrorCode::kCorruption, says(key) + ", expected a whole number >= 0");
+    return std::optional(found->get<std::int64_t>());
+  }
+
+ private:
+  std::string path_;
+  const Json& first_;
+  const Json* second_;
+};
+
+Result<GenerationConfig> read_settings(const Settings& settings) {
+  constexpr const char* kChanges = " changes the answers and is not supported; expected it absent";
+  for (const NeutralKey& known : kMustBeNeutral) {
+    if (!settings.is_neutral(known))
+      return make_error(ErrorCode::kUnsupported, settings.says(known.key) + kChanges);
+  }
+  for (const char* const key : kMustBeAbsent) {
+    const Json* const found = settings.find(key);
+    if (found != nullptr && !found->empty())
+      return make_error(ErrorCode::kUnsupported, settings.says(key) + kChanges);
+  }
+  GenerationConfig config;
+  EVALCAR_ASSIGN_OR_RETURN(const auto penalty, settings.positive("repetition_penalty"));
+  config.repetition_penalty = penalty.value_or(config.repetition_penalty);
+  EVALCAR_ASSIGN_OR_RETURN(config.top_k, settings.count("top_k"));
+  EVALCAR_ASSIGN_OR_RETURN(config.top_p, settings.positive("top_p"));
+  for (const NeutralKey& known : kNeutralDraws) {
+    if (config.unsupported_draw.empty() && !settings.is_neutral(known))
+      config.unsupported_draw = settings.says(known.key);
+  }
+  return config;
+}
+
+/// The object of a JSON file; nullopt if there is no such file.
+Result<std::optional<Json>> read_object(const FileSystem& files, const std::string& path) {
+  Result<std::string> content = read_file(files, path, kMaxGenerationConfigBytes);
+  if (!content.has_value()) {
+    if (content.error().code == ErrorCode::kNotFound) return std::optional<Json>();
+    return std::move(content).error();
+  }
+  Json json = Json::parse(*content, nullptr, false);
+  if (!json.is_object()) return make_error(ErrorCode::kCorruption, path + ": not a JSON object");
+  return std::optional(std::move(json));
+}
+
+/// What the wrapper and transformers make of top_k and top_p.
+Status settle_draws(const tasks::GenerationDefaults& task, const GenerationConfig& config,
+                    Draws draws, engine::GenerationSettings& effective) {
+  if (!config.unsupported_draw.empty())
+    return make_error(ErrorCode::kUnsupported,
+                      config.unsupported_draw +
+                          " changes answers that are drawn (temperature above 0) and is not "
+                          "supported; expected it absent");
+  if (draws == Draws::kHandsOverTopP && task.top_k.has_value())
+    return make_error(ErrorCode::kInvalidArgument,
+                      "top_k=" + std::to_string(*task.top_k) +
+                          ": lmms-eval's wrapper of this model does not hand it over; expected it "
+                          "in generation_config.json");
+  const bool both = draws == Draws::kHandsOverBoth;
+  const bool given = draws == Draws::kHandsOverGiven;
+  effective.top_p = task.top_p.value_or(given ? config.top_p.value_or(1.0) : 1.0);
+  effective.top_k = task.top_k.value_or(both ? 0 : config.top_k.value_or(kTopKOfTransformers));
+  return {};
+}
+
 }  // namespace
 
 Result<GenerationConfig> load_generation_config(const FileSystem& files, const std::string& dir) {
   const std::string path = join_path(dir, "generation_config.json");
-  Result<std::string> content = read_file(files, path, kMaxGenerationConfigBytes);
-  if (!content.has_value()) {
-    if (content.error().code == ErrorCode::kNotFound) return GenerationConfig{};
-    return std::move(content).error();
+  EVALCAR_ASSIGN_OR_RETURN(const auto own, read_object(files, path));
+  if (own.has_value()) return read_settings(Settings(path, *own));
+  const auto model = models::read_config(files, dir);
+  if (!model.has_value()) {
+    if (model.error().code == ErrorCode::kNotFound) return GenerationConfig{};
+    return model.error();
   }
-  const Json json = Json::parse(*content, nullptr, false);
-  if (!json.is_object()) return make_error(ErrorCode::kCorruption, path + ": not a JSON object");
-  for (const NeutralKey& known : kMustBeNeutral) {
-    const auto found = json.find(known.key);
-    if (found == json.end() || found->is_null()) continue;
-    if (!found->is_number() || found->get<double>() != known.neutral) {
-      return make_error(ErrorCode::kUnsupported,
-                        path + ": " + known.key + " = " + short_text(*found) +
-                            " changes the answers and is not supported; expected it absent");
-    }
-  }
-  for (const char* const key : kMustBeAbsent) {
-    const auto found = json.find(key);
-    if (found != json.end() && !found->is_null() && !found->empty()) {
-      return make_error(
-          ErrorCode::kUnsupported,
-          path + ": " + key + " changes the answers and is not supported; expected it absent");
-    }
-  }
-  GenerationConfig config;
-  if (const auto penalty = json.find("repetition_penalty");
-      penalty != json.end() && !penalty->is_null()) {
-    if (!penalty->is_number() || !(penalty->get<double>() > 0)) {
-      return make_error(
-          ErrorCode::kCorruption,
-          path + ": repetition_penalty = " + short_text(*penalty) + ", expected a number > 0");
-    }
-    config.repetition_penalty = penalty->get<double>();
-  }
-  return config;
+  const auto text = model->find("text_config");
+  return read_settings(
+      Settings(join_path(dir, "config.json"), *model, text == model->end() ? nullptr : &*text));
 }
 
 Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults defaults,
@@ -120,12 +202,14 @@ Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults def
     }
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = item.substr(equals + 1);
-    if (key == "max_new_tokens" || key == "max_gen_toks") {
+    if (key == "max_new_tokens") {
       EVALCAR_ASSIGN_OR_RETURN(defaults.max_new_tokens, parse_count(key, value));
     } else if (key == "temperature") {
       EVALCAR_ASSIGN_OR_RETURN(defaults.temperature, parse_number(key, value));
     } else if (key == "top_p") {
       EVALCAR_ASSIGN_OR_RETURN(defaults.top_p, parse_number(key, value));
+    } else if (key == "top_k") {
+      EVALCAR_ASSIGN_OR_RETURN(defaults.top_k, parse_count(key, value));
     } else if (key == "do_sample") {
       defaults.do_sample = parse_bool(value);
     } else if (key == "until") {
@@ -136,7 +220,8 @@ Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults def
       return make_error(
           ErrorCode::kInvalidArgument,
           "gen_kwargs: " + std::string(item) +
-              ": expected max_new_tokens, temperature, top_p, do_sample, until, or num_beams=1");
+              ": expected max_new_tokens, temperature, top_p, top_k, do_sample, until, or "
+              "num_beams=1");
     }
   }
   return defaults;
@@ -144,13 +229,14 @@ Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults def
 
 Result<engine::GenerationSettings> effective_generation(
     const tasks::GenerationDefaults& task, const protocol::EvaluationSettings& settings,
-    const GenerationConfig& config, const text::Tokenizer& tokenizer, std::int64_t most_tokens) {
+    const GenerationConfig& config, const text::Tokenizer& tokenizer, const Wrapper& wrapper) {
   engine::GenerationSettings effective;
   effective.max_new_tokens =
-      settings.max_new_tokens.value_or(task.max_new_tokens.value_or(most_tokens));
+      settings.max_new_tokens.value_or(task.max_new_tokens.value_or(wrapper.most_tokens));
   effective.temperature =
       task.temperature.value_or(0.0);  // do_sample of a task is ignored: the temperature decides
-  effective.top_p = task.top_p.value_or(1.0);
+  if (effective.temperature > 0)
+    EVALCAR_RETURN_IF_ERROR(settle_draws(task, config, wrapper.draws, effective));
   effective.repetition_penalty = config.repetition_penalty;
   effective.seed = static_cast<std::uint64_t>(settings.seed);
   // The wrapper passes the tokenizer's single end token, whatever generation_config.json lists.
@@ -171,6 +257,10 @@ std::string generation_json(const engine::GenerationSettings& settings,
   json["temperature"] = settings.temperature;
   json["top_p"] = task.top_p.has_value() ? nlohmann::ordered_json(*task.top_p)
                                          : nlohmann::ordered_json(nullptr);
+  if (settings.temperature > 0) {
+    json["top_p"] = settings.top_p;
+    json["top_k"] = settings.top_k;
+  }
   json["num_beams"] = 1;
   json["do_sample"] = settings.temperature > 0;
   json["repetition_penalty"] = settings.repetition_penalty;

@@ -1,6 +1,7 @@
 // What an answer is generated with: the task's settings, the user's, and the checkpoint's
-// generation_config.json, put together as lmms-eval 0.7.3's Qwen2.5-VL chat wrapper does it
-// (lmms_eval/models/chat/qwen2_5_vl.py).
+// generation_config.json, put together as lmms-eval 0.7.3's wrappers
+// (lmms_eval/models/chat/{qwen2_5_vl,qwen3_vl,llava_hf,huggingface}.py) and transformers'
+// _prepare_generation_config do it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,21 @@
 
 namespace evalcar::service {
 
-/// What of generation_config.json reaches a greedy answer there. The wrapper overrides the rest
-/// (sampling, beams, eos).
+struct Wrapper;
+
+/// What of generation_config.json reaches an answer there. The wrapper overrides the rest
+/// (temperature, beams, eos).
 struct GenerationConfig {
   double repetition_penalty = 1;
+  // Of drawn answers alone, and not with every wrapper:
+  std::optional<std::int64_t> top_k;
+  std::optional<double> top_p;
+  /// What else would narrow the draw and is not implemented, as "FILE: min_p = 0.05"; else empty.
+  std::string unsupported_draw;
 };
 
-/// A missing file means defaults. kUnsupported names a key that would change answers and is not
+/// Where the file is missing, those values of config.json, then of its text_config, as transformers
+/// takes them; else defaults. kUnsupported names a key that would change answers and is not
 /// implemented (no_repeat_ngram_size, suppress_tokens, …): a different answer is worse than none.
 Result<GenerationConfig> load_generation_config(const FileSystem& files, const std::string& dir);
 
@@ -31,11 +40,12 @@ Result<GenerationConfig> load_generation_config(const FileSystem& files, const s
 Result<tasks::GenerationDefaults> apply_gen_kwargs(tasks::GenerationDefaults defaults,
                                                    std::string_view gen_kwargs);
 
-/// The effective settings of one task; `most_tokens` is Wrapper::most_tokens. kInvalidArgument
-/// where the tokenizer names no end token.
+/// The effective settings of one task. kCorruption where the tokenizer names no end token;
+/// kInvalidArgument for a top_k that the wrapper would not hand over; kUnsupported where answers
+/// are drawn and the checkpoint says to draw them in a way that is not implemented.
 Result<engine::GenerationSettings> effective_generation(
     const tasks::GenerationDefaults& task, const protocol::EvaluationSettings& settings,
-    const GenerationConfig& config, const text::Tokenizer& tokenizer, std::int64_t most_tokens);
+    const GenerationConfig& config, const text::Tokenizer& tokenizer, const Wrapper& wrapper);
 
 /// The same as one JSON object, for the result's configs.
 std::string generation_json(const engine::GenerationSettings& settings,

@@ -13,14 +13,13 @@ namespace {
 class TaskOpener {
  public:
   TaskOpener(const FileSystem& files, const protocol::EvaluationSettings& settings,
-             std::span<const std::string> measured, const ModelText& model,
-             std::int64_t most_tokens, const std::string& common, PreparationCache* cache,
-             const std::stop_token& stop)
+             std::span<const std::string> measured, const ModelText& model, const Wrapper& wrapper,
+             const std::string& common, PreparationCache* cache, const std::stop_token& stop)
       : files_(files),
         settings_(settings),
         measured_(measured),
         model_(model),
-        most_tokens_(most_tokens),
+        wrapper_(wrapper),
         common_(common),
         cache_(cache),
         stop_(stop) {}
@@ -116,9 +115,9 @@ class TaskOpener {
   Status settle_generation(TaskJob& job, const tasks::TaskFile& file) const {
     EVALCAR_ASSIGN_OR_RETURN(const tasks::GenerationDefaults defaults,
                              apply_gen_kwargs(file.generation, settings_.gen_kwargs));
-    EVALCAR_ASSIGN_OR_RETURN(job.generation,
-                             effective_generation(defaults, settings_, model_.generation,
-                                                  model_.tokenizer, most_tokens_));
+    EVALCAR_ASSIGN_OR_RETURN(
+        job.generation,
+        effective_generation(defaults, settings_, model_.generation, model_.tokenizer, wrapper_));
     job.generation_text = generation_json(job.generation, defaults);
     if (settings_.compat == "strict") job.stop_strings = StopStrings(defaults.until);
     return {};
@@ -148,7 +147,7 @@ class TaskOpener {
   const protocol::EvaluationSettings& settings_;
   const std::span<const std::string> measured_;
   const ModelText& model_;
-  const std::int64_t most_tokens_;
+  const Wrapper& wrapper_;
   const std::string& common_;
   PreparationCache* const cache_;
   const std::stop_token& stop_;
@@ -174,9 +173,9 @@ Error of_document(Error error, const TaskJob& job, std::size_t document) {
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
-                               std::int64_t most_tokens, const std::string& common,
+                               const Wrapper& wrapper, const std::string& common,
                                PreparationCache* cache, const std::stop_token& stop) {
-  return TaskOpener(files, settings, measured, model, most_tokens, common, cache, stop).open_all();
+  return TaskOpener(files, settings, measured, model, wrapper, common, cache, stop).open_all();
 }
 
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs) {

@@ -16,6 +16,7 @@
 #include "evaluator/service/prepared_task.h"
 #include "evaluator/service/read_record.h"
 #include "evaluator/service/stop_strings.h"
+#include "evaluator/service/wrapper.h"
 #include "evaluator/tasks/likelihoods.h"
 #include "evaluator/tasks/task.h"
 #include "store/base/file_system.h"
@@ -73,12 +74,12 @@ Error of_document(Error error, const TaskJob& job, std::size_t document);
 
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
 /// failure. `common`: common_identity(). `measured`: tasks that have their number already.
-/// `most_tokens`: Wrapper::most_tokens. `cache`: may be nullptr; what is found there is not opened
+/// `cache`: may be nullptr; what is found there is not opened
 /// before it has to be; soon after `stop` nothing is found.
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
-                               std::int64_t most_tokens, const std::string& common,
+                               const Wrapper& wrapper, const std::string& common,
                                PreparationCache* cache, const std::stop_token& stop);
 
 /// Each job once, in the order in which lmms-eval takes their tasks.

@@ -38,13 +38,18 @@ vision::PixelRule Wrapper::pixels(const protocol::EvaluationSettings& settings,
 Wrapper wrapper_of(const engine::LoadedWeights& weights) {
   if (weights.architecture == "qwen2_5_vl") return {};
   if (weights.architecture == "qwen3_vl")
-    return {.system_prompt = "You are a helpful assistant.", .sizing = vision::Sizing::kUtils};
+    return {.system_prompt = "You are a helpful assistant.",
+            .sizing = vision::Sizing::kUtils,
+            .draws = Draws::kHandsOverGiven};
   if (weights.architecture == "llava_onevision")
-    return {.most_tokens = kLlavaHfTokens, .sizing = vision::Sizing::kAnyres};
+    return {.most_tokens = kLlavaHfTokens,
+            .sizing = vision::Sizing::kAnyres,
+            .draws = Draws::kHandsOverTopP};
   return {
       .most_tokens = kHuggingfaceTokens,
       .sizing = vision::Sizing::kProcessor,
       .content = weights.reads_pictures() ? text::ContentForm::kParts : text::ContentForm::kText,
+      .draws = Draws::kHandsOverTopP,
       .turn = tasks::FewShotTurn::kInOrder};
 }
 

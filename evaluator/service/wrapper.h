@@ -14,11 +14,21 @@
 
 namespace evalcar::service {
 
+/// Whose top_k and top_p count where answers are drawn. What a wrapper hands to transformers'
+/// generate() counts, None too; for what it leaves out generation_config.json's value does, else
+/// transformers' own: 50 and 1.
+enum class Draws {
+  kHandsOverBoth,   ///< those of the task or the user, or None
+  kHandsOverGiven,  ///< only those that the task or the user gives
+  kHandsOverTopP,   ///< top_p, or None; top_k is never the task's
+};
+
 struct Wrapper {
   std::int64_t most_tokens = 128;  ///< of an answer, where neither task nor user say
   std::string system_prompt;       ///< put before the task's messages; empty: the template's own
   vision::Sizing sizing = vision::Sizing::kUtilsThenProcessor;
   text::ContentForm content = text::ContentForm::kParts;
+  Draws draws = Draws::kHandsOverBoth;
   /// In which order it asks for the prompts, of which the examples in them depend.
   tasks::FewShotTurn turn = tasks::FewShotTurn::kByInput;
 

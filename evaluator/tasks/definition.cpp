@@ -245,14 +245,16 @@ void read_generation(TomlReader& reader, const toml::table& root, Definition& ou
                                              " scores given tokens, and nothing of the table would "
                                              "do anything; expected no such table: leave it out, "
                                              "or take kind = \"generate\"");
-  reader.only(*generation, "[generation]",
-              {"max_new_tokens", "until", "temperature", "top_p", "num_beams", "do_sample"});
+  reader.only(
+      *generation, "[generation]",
+      {"max_new_tokens", "until", "temperature", "top_p", "top_k", "num_beams", "do_sample"});
   GenerationDefaults& defaults = out.file.generation;
   defaults.max_new_tokens =
       reader.integer(*generation, "max_new_tokens", "[generation]", 1, 1'000'000);
   defaults.until = reader.strings(*generation, "until", "[generation]");
   defaults.temperature = reader.number(*generation, "temperature", "[generation]", 0, 100);
   defaults.top_p = reader.number(*generation, "top_p", "[generation]", 0, 1);
+  defaults.top_k = reader.integer(*generation, "top_k", "[generation]", 1, 1'000'000);
   defaults.num_beams = reader.integer(*generation, "num_beams", "[generation]", 1, 1);
   defaults.do_sample = reader.boolean(*generation, "do_sample", "[generation]").value_or(false);
 }

@@ -78,11 +78,12 @@ Value generation_kwargs(const GenerationDefaults& defaults) {
   if (defaults.max_new_tokens) out["max_new_tokens"] = *defaults.max_new_tokens;
   if (defaults.temperature) out["temperature"] = *defaults.temperature;
   if (defaults.top_p) out["top_p"] = *defaults.top_p;
+  if (defaults.top_k) out["top_k"] = *defaults.top_k;
   if (defaults.num_beams) out["num_beams"] = *defaults.num_beams;
   if (defaults.temperature || defaults.do_sample) out["do_sample"] = defaults.do_sample;
   out["until"] =
       defaults.until.empty() ? std::vector<std::string>{defaults.default_until} : defaults.until;
-  if (!defaults.max_new_tokens && !defaults.temperature && !defaults.top_p &&
+  if (!defaults.max_new_tokens && !defaults.temperature && !defaults.top_p && !defaults.top_k &&
       defaults.until.empty())
     out["do_sample"] = defaults.do_sample;
   return out;

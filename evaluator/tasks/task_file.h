@@ -21,6 +21,7 @@ struct GenerationDefaults {
   std::string default_until = "\n\n";  ///< logged where there is no `until`: what ends an example
   std::optional<double> temperature;
   std::optional<double> top_p;
+  std::optional<std::int64_t> top_k;
   std::optional<std::int64_t> num_beams;  ///< 1, or absent: only logged
   bool do_sample = false;
 };

@@ -2,7 +2,9 @@
 // adds what three of the tower's blocks see to the decoder's first three layers.
 #include "evaluator/models/qwen3_vl/model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -46,6 +48,11 @@ Result<vit::Config> read_vision(const ConfigFields& fields, const decoder::Confi
   EVALCAR_ASSIGN_OR_RETURN(vision.deepstack,
                            fields.integers("deepstack_visual_indexes", 0, kMostLayers,
                                            static_cast<std::size_t>(text.layers), {8, 16, 24}));
+  // The reference adds the levels in the order of the blocks, whatever the order of this list, and
+  // takes a merger by its first place in it.
+  if (std::ranges::adjacent_find(vision.deepstack, std::ranges::greater_equal()) !=
+      vision.deepstack.end())
+    return fields.unexpected("deepstack_visual_indexes", "expected a list that rises");
   EVALCAR_RETURN_IF_ERROR(fields.require("hidden_act", "gelu_pytorch_tanh"));
   EVALCAR_RETURN_IF_ERROR(vit::check_config(fields, vision, text.hidden));
   return vision;

@@ -75,6 +75,8 @@ TEST_CASE("a Qwen3-VL of 4.57 is read, and what contradicts itself is refused by
 
   for (const auto& [key, value] : {std::pair<const char*, json>{"num_position_embeddings", 35},
                                    {"deepstack_visual_indexes", {0, 4}},
+                                   {"deepstack_visual_indexes", {2, 0}},
+                                   {"deepstack_visual_indexes", {2, 2}},
                                    {"out_hidden_size", 128},
                                    {"hidden_act", "gelu"},
                                    {"num_heads", 3}}) {

@@ -6,19 +6,24 @@
 #include <filesystem>
 #include <fstream>
 
+#include "evaluator/service/wrapper.h"
+#include "evaluator/text/tokenizer_config.h"
+
 using namespace evalcar;
 using service::apply_gen_kwargs;
+using service::Draws;
 using service::load_generation_config;
 
 namespace {
 
-/// A folder with one generation_config.json, removed at the end of the test.
+/// A folder with one generation_config.json, or another file, removed at the end of the test.
 class ConfigFolder {
  public:
-  explicit ConfigFolder(const std::string& content) {
+  explicit ConfigFolder(const std::string& content,
+                        const std::string& file = "generation_config.json") {
     std::string name = (std::filesystem::temp_directory_path() / "evalcar-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
-    std::ofstream(path_ + "/generation_config.json") << content;
+    std::ofstream(path_ + "/" + file) << content;
   }
   ~ConfigFolder() { std::filesystem::remove_all(path_); }
   ConfigFolder(const ConfigFolder&) = delete;
@@ -29,17 +34,116 @@ class ConfigFolder {
   std::string path_;
 };
 
+/// Letters a and b, and an end token if it is named.
+text::Tokenizer tokenizer(bool has_end = true) {
+  text::TokenizerConfig config;
+  if (has_end) config.named_tokens["eos_token"] = "<end>";
+  return text::Tokenizer::parse(
+             R"({"added_tokens":[{"id":2,"content":"<end>","special":true},)"
+             R"({"id":3,"content":"<other>","special":true}],"normalizer":null,)"
+             R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
+             R"("decoder":{"type":"ByteLevel"},"post_processor":null,"model":{"type":"BPE",)"
+             R"("vocab":{"a":0,"b":1},"merges":[]}})",
+             config)
+      .value();
+}
+
+/// What answers are generated with under a wrapper that hands over so much.
+Result<engine::GenerationSettings> effective(Draws draws, const std::string& gen_kwargs,
+                                             const std::string& generation_config) {
+  const ConfigFolder folder(generation_config);
+  EVALCAR_ASSIGN_OR_RETURN(const auto config,
+                           load_generation_config(RealFileSystem(), folder.path()));
+  EVALCAR_ASSIGN_OR_RETURN(const auto task, apply_gen_kwargs({}, gen_kwargs));
+  service::Wrapper wrapper;
+  wrapper.draws = draws;
+  return service::effective_generation(task, {}, config, tokenizer(), wrapper);
+}
+
 }  // namespace
 
-TEST_CASE("the checkpoint's repetition penalty is honoured and its sampling is not") {
+TEST_CASE("a greedy answer has the checkpoint's repetition penalty, and one end: the tokenizer's") {
+  for (const Draws draws : {Draws::kHandsOverBoth, Draws::kHandsOverGiven, Draws::kHandsOverTopP}) {
+    const auto settings = effective(
+        draws, "",
+        R"({"do_sample": true, "temperature": 0.1, "top_k": 1, "top_p": 0.8, "min_p": 0.1,)"
+        R"("repetition_penalty": 1.05, "eos_token_id": [2, 3]})");
+    REQUIRE(settings.has_value());
+    CHECK(settings->repetition_penalty == 1.05);
+    CHECK(settings->temperature == 0);
+    CHECK(settings->top_k == 0);
+    CHECK(settings->top_p == 1);
+    CHECK(settings->stop_ids == std::vector<std::int32_t>{2});
+  }
+  const auto endless = service::effective_generation({}, {}, {}, tokenizer(false), {});
+  REQUIRE_FALSE(endless.has_value());
+  CHECK(endless.error().message.find("no eos_token") != std::string::npos);
+}
+
+// By transformers' _prepare_generation_config: what generate() is given counts, None too; else the
+// file; else top_k 50 and top_p 1.
+TEST_CASE("a drawn answer has the top_k and top_p that the wrapper's call of generate() has") {
+  struct Case {
+    Draws draws;
+    const char* gen_kwargs;
+    const char* config;
+    std::int64_t top_k;
+    double top_p;
+  };
+  const char* const both = R"({"top_k": 20, "top_p": 0.8})";
+  const char* const off = R"({"top_k": 0})";
+  for (const Case& c :
+       {Case{Draws::kHandsOverBoth, "", both, 0, 1},
+        Case{Draws::kHandsOverBoth, ",top_k=7,top_p=0.5", both, 7, 0.5},
+        Case{Draws::kHandsOverBoth, "", "{}", 0, 1},
+        Case{Draws::kHandsOverGiven, "", both, 20, 0.8},
+        Case{Draws::kHandsOverGiven, ",top_k=7,top_p=0.5", both, 7, 0.5},
+        Case{Draws::kHandsOverGiven, "", "{}", 50, 1}, Case{Draws::kHandsOverGiven, "", off, 0, 1},
+        Case{Draws::kHandsOverTopP, "", both, 20, 1},
+        Case{Draws::kHandsOverTopP, ",top_p=0.5", both, 20, 0.5},
+        Case{Draws::kHandsOverTopP, "", "{}", 50, 1}, Case{Draws::kHandsOverTopP, "", off, 0, 1}}) {
+    INFO(c.gen_kwargs << " over " << c.config << " by wrapper " << static_cast<int>(c.draws));
+    const auto settings =
+        effective(c.draws, std::string("temperature=0.7") + c.gen_kwargs, c.config);
+    REQUIRE(settings.has_value());
+    CHECK(settings->temperature == 0.7);
+    CHECK(settings->top_k == c.top_k);
+    CHECK(settings->top_p == c.top_p);
+  }
+}
+
+TEST_CASE("a draw that the wrapper or the engine does not do is refused by name") {
+  const auto unseen = effective(Draws::kHandsOverTopP, "temperature=0.7,top_k=7", "{}");
+  REQUIRE_FALSE(unseen.has_value());
+  CHECK(unseen.error().code == ErrorCode::kInvalidArgument);
+  CHECK(unseen.error().message.find("top_k=7") != std::string::npos);
+  for (const char* const key : {"min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"}) {
+    const std::string config = std::string("{\"") + key + "\": 0.05}";
+    const auto refused = effective(Draws::kHandsOverBoth, "temperature=0.7", config);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == ErrorCode::kUnsupported);
+    CHECK(refused.error().message.find(std::string(key) + " = 0.05") != std::string::npos);
+    CHECK(effective(Draws::kHandsOverBoth, "", config).has_value());
+  }
+  CHECK(effective(Draws::kHandsOverGiven, "temperature=0.7",
+                  R"({"min_p": 0, "typical_p": 1.0, "top_h": null, "eta_cutoff": 0.0})")
+            .has_value());
+}
+
+TEST_CASE("without generation_config.json its settings are config.json's, as in transformers") {
   const RealFileSystem files;
   const ConfigFolder folder(
-      R"({"do_sample": true, "temperature": 0.1, "top_k": 1, "repetition_penalty": 1.05, "eos_token_id": [1, 2]})");
-
+      R"({"repetition_penalty": null, "top_k": 5, "text_config": {"repetition_penalty": 1.2, "top_k": 9}})",
+      "config.json");
   const auto config = load_generation_config(files, folder.path());
-
   REQUIRE(config.has_value());
-  CHECK(config->repetition_penalty == 1.05);
+  CHECK(config->repetition_penalty == 1.2);
+  CHECK(config->top_k == 5);
+
+  const ConfigFolder legacy(R"({"no_repeat_ngram_size": 3})", "config.json");
+  const auto refused = load_generation_config(files, legacy.path());
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().message.find("config.json: no_repeat_ngram_size = 3") != std::string::npos);
 }
 
 TEST_CASE("a checkpoint without generation_config.json generates with the defaults") {
@@ -53,8 +157,10 @@ TEST_CASE("a checkpoint without generation_config.json generates with the defaul
 
 TEST_CASE("a generation setting that would change answers unnoticed is refused by name") {
   const RealFileSystem files;
-  for (const char* const content : {R"({"no_repeat_ngram_size": 3})", R"({"suppress_tokens": [5]})",
-                                    R"({"min_new_tokens": 2})"}) {
+  for (const char* const content :
+       {R"({"no_repeat_ngram_size": 3})", R"({"suppress_tokens": [5]})", R"({"min_new_tokens": 2})",
+        R"({"stop_strings": ["x"]})", R"({"watermarking_config": {"bias": 2.0}})",
+        R"({"num_return_sequences": 2})", R"({"max_time": 1.5})"}) {
     const ConfigFolder folder(content);
 
     const auto config = load_generation_config(files, folder.path());
@@ -77,7 +183,8 @@ TEST_CASE(
     "corrupt") {
   const RealFileSystem files;
   for (const char* const content :
-       {"[1", "[]", R"({"repetition_penalty": "x"})", R"({"repetition_penalty": 0})"}) {
+       {"[1", "[]", R"({"repetition_penalty": "x"})", R"({"repetition_penalty": 0})",
+        R"({"top_k": -1})", R"({"top_k": 1.5})", R"({"top_p": "x"})"}) {
     const ConfigFolder folder(content);
     const auto config = load_generation_config(files, folder.path());
     REQUIRE_FALSE(config.has_value());
@@ -110,8 +217,8 @@ TEST_CASE("gen_kwargs of the user go over the task's own") {
 }
 
 TEST_CASE("gen_kwargs that are unknown or malformed are refused with what was expected") {
-  for (const char* const text : {"max_new_tokens=0", "max_new_tokens=x", "num_beams=4", "beams=1",
-                                 "temperature", "top_p="}) {
+  for (const char* const text : {"max_new_tokens=0", "max_new_tokens=x", "max_gen_toks=4",
+                                 "top_k=0", "num_beams=4", "beams=1", "temperature", "top_p="}) {
     const auto changed = apply_gen_kwargs({}, text);
     REQUIRE_FALSE(changed.has_value());
     CHECK(changed.error().code == ErrorCode::kInvalidArgument);

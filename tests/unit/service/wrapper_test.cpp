@@ -25,6 +25,10 @@ TEST_CASE("each family is asked as its wrapper of lmms-eval asks") {
   CHECK(of("qwen2_vl").most_tokens == 4096);
   CHECK(of("llama", -1).most_tokens == 4096);
   CHECK(of("llava_onevision").most_tokens == 1024);
+  CHECK(of("qwen2_5_vl").draws == service::Draws::kHandsOverBoth);
+  CHECK(of("qwen3_vl").draws == service::Draws::kHandsOverGiven);
+  for (const char* const other : {"qwen2_vl", "llama", "llava_onevision"})
+    CHECK(of(other).draws == service::Draws::kHandsOverTopP);
   CHECK(of("llava_onevision").content == text::ContentForm::kParts);
   CHECK(of("llama", -1).content == text::ContentForm::kText);
   CHECK(of("qwen2_vl").content == text::ContentForm::kParts);

@@ -247,7 +247,7 @@ Result<ChatTemplate::Marked> ChatTemplate::run(std::string_view variables_json, 
     rendered.text = interpreter.render(state_->block);
   }
   if (runtime.failed())
-    return make_error(ErrorCode::kInvalidArgument,
+    return make_error(ErrorCode::kUnsupported,
                       "chat template " + state_->name + ", " + runtime.error());
   return rendered;
 }

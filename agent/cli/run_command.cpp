@@ -162,9 +162,17 @@ Result<std::string> job_book_path(const RunOptions& options, const FileSystem& f
     }
     return join_path(state::state_directory(), "serve-" + place + ".jobs");
   }
-  EVALCAR_ASSIGN_OR_RETURN(const std::string database,
-                           state::default_database_path(files, settings.watch.output_dir.front()));
-  return database + ".jobs";
+  // That of the first directory, unless an earlier start, with the directories in another order or
+  // fewer of them, made one beside another.
+  std::string first;
+  for (const std::string& output_dir : settings.watch.output_dir) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string database,
+                             state::default_database_path(files, output_dir));
+    const std::string book = database + ".jobs";
+    if (files.info(book).has_value()) return book;
+    if (first.empty()) first = book;
+  }
+  return first;
 }
 
 Result<std::unique_ptr<HttpApi>> start_api(const RunOptions& options, FileSystem& files,

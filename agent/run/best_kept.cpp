@@ -241,8 +241,9 @@ Result<std::vector<std::string>> BestKept::names_of(std::int64_t run_id) const {
   if (settings_.keep_best == 0) return names;
   for (const char* const kind : kKinds) {
     EVALCAR_ASSIGN_OR_RETURN(
-        const auto best, publish::best_evaluations(store_.read(), options_, run_id, kind,
-                                                   static_cast<std::size_t>(settings_.keep_best)));
+        const auto best,
+        publish::best_evaluations(store_.read(), options_, run_id, kind,
+                                  static_cast<std::size_t>(settings_.keep_best) + kMostPassedOver));
     for (const std::int64_t id : best) {
       EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_.read().evaluation(id));
       EVALCAR_ASSIGN_OR_RETURN(const auto rows, bearers(row));

@@ -74,6 +74,15 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
     return {};
   }
   if (lease.error().code == ErrorCode::kNotFound) {
+    // Taken before it could be written down, by hold() or by a call that was cut off behind it.
+    EVALCAR_ASSIGN_OR_RETURN(auto kept, lease_without_row(row));
+    if (kept.has_value()) {
+      EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, kept->dir));
+      log::info(title(row) + ": leased before it was removed", event_of("leased", row));
+      held_[row.id] = std::move(*kept);
+      return {};
+    }
+    if (!stage_.answers()) return lease.error();
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           "removed before it could be leased: " + lease.error().message);
   }
@@ -83,6 +92,34 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
     return store_.set_reason(row.id, lease.error().message);
   }
   return lease.error();
+}
+
+bool Leases::is_held(const watch::Sighting& seen) const {
+  const auto found = unrecorded_.find({seen.step, seen.kind});
+  return found != unrecorded_.end() && found->second.fingerprint == seen.fingerprint;
+}
+
+void Leases::hold(const watch::Sighting& seen, const std::string& name) {
+  const auto free = space_.free_bytes();
+  if (!free.has_value()) return;
+  if (*free < space_.min_free()) {
+    for (const auto& [key, held] : unrecorded_) (void)stage_.release(stage_.dir_of(held.name));
+    return unrecorded_.clear();
+  }
+  if (stage_.holds(stage_.dir_of(name))) return;
+  if (!stage_.keep(name, seen.path, seen.files, space_.copy_budget()).has_value()) return;
+  spdlog::info("{}: cannot be recorded now; its files are kept until it is", seen.folder);
+  unrecorded_[{seen.step, seen.kind}] = {name, seen.fingerprint};
+}
+
+void Leases::settle(const watch::Sighting& seen) {
+  const auto found = unrecorded_.find({seen.step, seen.kind});
+  if (found == unrecorded_.end()) return;
+  const std::string name = found->second.name;
+  unrecorded_.erase(found);
+  const auto needed = needs_lease(store_.read(), stage_, name);
+  if (!needed.has_value() || *needed || averages_.keeps_name(name)) return;
+  (void)stage_.release(stage_.dir_of(name));
 }
 
 Status Leases::refer(const state::Evaluation& row, const std::string& dir) {
@@ -111,6 +148,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   // An average is nowhere but in its lease.
   const auto seen =
       kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
+  std::string why_lost = "its files are gone, from the checkpoint and from the lease";
   std::vector<std::string> in_place;
   if (seen != view_.complete.end()) {
     for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
@@ -125,6 +163,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     }
     if (!stage_.answers()) return std::optional<stage::Lease>();
     spdlog::warn("{}: its lease cannot be used: {}", title(row), lease.error().message);
+    if (lease.error().code == ErrorCode::kCorruption) why_lost = lease.error().message;
   }
   if (!stage_.answers()) return std::optional<stage::Lease>();
   // One that had a lease of its own, and cannot use it, finds no better one.
@@ -142,9 +181,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     if (!stage_.answers()) return std::optional<stage::Lease>();
   }
   if (seen == view_.complete.end()) {
-    EVALCAR_RETURN_IF_ERROR(
-        end_evaluation(store_, row.id, EvaluationState::kLost,
-                       "its files are gone, from the checkpoint and from the lease"));
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, why_lost));
     release(row);
     return std::optional<stage::Lease>();
   }

@@ -25,6 +25,13 @@ class Leases {
   /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
   /// they are not what was seen, the watcher looks again and the row waits.
   Status take(const state::Evaluation& row, const watch::Sighting& seen);
+  /// While nothing can be recorded (a full disk, a locked database) the trainer's retention goes
+  /// on: takes the lease `name` of what is complete, before there is a row for it. Where the
+  /// trainer's disk is short of space nothing is held, and what was goes.
+  void hold(const watch::Sighting& seen, const std::string& name);
+  bool is_held(const watch::Sighting& seen) const;
+  /// It is recorded: what was held is the lease of a row, or goes.
+  void settle(const watch::Sighting& seen);
   /// Leases a complete row's files by a link to the folder `dir`, which nobody but us removes.
   Status refer(const state::Evaluation& row, const std::string& dir);
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
@@ -52,7 +59,10 @@ class Leases {
   /// True, and forgotten: the files were read in place and are gone.
   bool vanished_in_place(const state::Evaluation& row);
   /// Another run: nothing that was held is of this one.
-  void forget() { held_.clear(); }
+  void forget() {
+    held_.clear();
+    unrecorded_.clear();
+  }
 
  private:
   Result<std::optional<stage::Lease>> lease_of_another(const state::Evaluation& row) const;
@@ -66,7 +76,12 @@ class Leases {
   const Averages& averages_;
   BestKept& best_;
   const DiskView& view_;
+  struct Unrecorded {
+    std::string name;
+    std::string fingerprint;  ///< of what was seen
+  };
   std::map<std::int64_t, stage::Lease> held_;  ///< by evaluation
+  std::map<DiskView::Key, Unrecorded> unrecorded_;
 };
 
 }  // namespace evalcar::run

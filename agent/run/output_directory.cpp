@@ -51,7 +51,10 @@ Status OutputDirectory::step() {
     last_news_ = now;
     sightings_.note(std::move(seen));
   }
-  if (now < retry_at_) return {};
+  if (now < retry_at_) {
+    hold_sightings();
+    return {};
+  }
   bool guarded = false;
   Status turn = [&]() -> Status {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
@@ -72,6 +75,7 @@ Status OutputDirectory::step() {
       spdlog::debug("{}", room.error().message);
   }
   if (!turn.has_value()) {
+    hold_sightings();
     retry_at_ = now + pause_after_turn(settings_.limits);
     turn_trouble_ = turn.error().message;
     return turn;
@@ -142,7 +146,9 @@ Result<bool> OutputDirectory::take_up_last() {
   const std::int64_t step = view_.complete.rbegin()->first.first;
   if (wanted_.last() == step) return false;
   wanted_.set_last(step);
-  EVALCAR_ASSIGN_OR_RETURN(const bool waits, recorder_.record_again(step));
+  averages_.look_again();  // its average was left out with it
+  EVALCAR_ASSIGN_OR_RETURN(const bool row_waits, recorder_.record_again(step));
+  const bool waits = row_waits || averages_.due();
   if (waits) last_news_ = around_.clock.monotonic_now();
   return waits;
 }
@@ -172,7 +178,19 @@ bool OutputDirectory::looked_at() const {
          !is_beginning();
 }
 
+/// The trainer's retention does not wait until they can be recorded.
+void OutputDirectory::hold_sightings() {
+  if (!run_.known() || run_.unsure() || silence_.lasts()) return;
+  Slice slice(around_);
+  sightings_.hold(slice);
+}
+
 Status OutputDirectory::record_sightings() {
+  // Who is the n-th is known once the first look has found all that are there.
+  if (wanted_.counts() && !watcher_.looked() && watcher_.trouble().empty()) {
+    hold_sightings();
+    return {};
+  }
   Slice slice(around_);
   EVALCAR_ASSIGN_OR_RETURN(const bool recorded, sightings_.record(slice));
   if (recorded) last_news_ = around_.clock.monotonic_now();
@@ -363,7 +381,7 @@ Result<bool> OutputDirectory::nothing_left() {
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
   if (!sightings_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
-      !watcher_.settled() || (take_up_.done() && !best_.settled()))
+      !watcher_.settled() || (take_up_.done() && (averages_.due() || !best_.settled())))
     return false;
   if (!run_.known()) return true;
   bool open = false;

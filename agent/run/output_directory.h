@@ -160,6 +160,7 @@ class OutputDirectory : private DirectoryParts {
   bool looked_at() const;
   Status follow_run();
   void forget_run();
+  void hold_sightings();
   Status record_sightings();
   void take_snapshots();
   Result<bool> keep_leases();

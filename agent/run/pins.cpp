@@ -116,8 +116,11 @@ std::vector<std::int64_t> Pins::steps() {
   return listed;
 }
 
+/// A pin whose files a lease holds too frees nothing alone, but without it the lease goes when its
+/// turn comes.
 Result<bool> Pins::give_up_oldest() {
-  const stage::Held held = pinned_.held();
+  stage::Held held = pinned_.held();
+  leases_.add_held(held, "lease ");
   if (held.bytes() == 0) return false;
   std::vector<std::string> names = pinned_.names();
   std::erase_if(names, [&held](const std::string& name) { return held.bytes_of(name) == 0; });

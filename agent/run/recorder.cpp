@@ -124,11 +124,7 @@ state::CheckpointObservation Recorder::observation_of(const watch::Sighting& see
 Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                            store_.observe_checkpoint(run_.id(), observation_of(seen)));
-  if (observed.replaces.has_value()) {
-    EVALCAR_RETURN_IF_ERROR(supersede_generation(
-        *observed.replaces, seen.folder + " was written again (generation " +
-                                std::to_string(observed.checkpoint.generation) + ")"));
-  }
+  EVALCAR_RETURN_IF_ERROR(supersede_older(observed.checkpoint));
   checkpoint_of_step_[seen.step] = observed.checkpoint.id;
   std::vector<state::Evaluation> rows;
   for (const auto& wanted : wanted_.evaluations_of(observed.checkpoint.id, kind_of(seen))) {
@@ -138,11 +134,16 @@ Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& 
   return rows;
 }
 
-Status Recorder::supersede_generation(std::int64_t checkpoint_id, const std::string& reason) {
+/// At each sighting, not only at the one that made the generation: that may have been cut off here.
+Status Recorder::supersede_older(const state::Checkpoint& now) {
+  if (now.generation == 1) return {};
   state::EvaluationFilter filter;
-  filter.checkpoint_id = checkpoint_id;
+  filter.run_id = now.run_id;
+  filter.step = now.step;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  const std::string reason = written_again(now.name, now.generation);
   for (const state::Evaluation& row : rows) {
+    if (row.checkpoint != now.name || row.generation >= now.generation) continue;
     if (is_partial(row) && !row.lease_path.empty()) {
       EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
       leases_.release(row);
@@ -201,7 +202,15 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
     if (waits) to_lease.push_back(row);
   }
   for (const state::Evaluation& row : to_lease) EVALCAR_RETURN_IF_ERROR(leases_.take(row, seen));
+  leases_.settle(seen);
   return {};
+}
+
+void Recorder::hold(const watch::Sighting& seen) {
+  if (!run_.known() || !run_.home_ready() || leases_.is_held(seen)) return;
+  const auto generation = store_.generation_of(run_.id(), observation_of(seen));
+  if (!generation.has_value()) return;  // not even read: the next turn tries again
+  leases_.hold(seen, lease_name_of(seen.step, *generation, kind_of(seen)));
 }
 
 Result<bool> Recorder::record_again(std::int64_t step) {

@@ -32,7 +32,9 @@ class Recorder {
   void note_presence(const watch::Sighting& seen);
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
-  /// The same of weights that lie whole in a place of their own (snapshots.h), which the lease
+  /// Complete weights cannot be recorded now: keeps their files until they are, see Leases::hold.
+  void hold(const watch::Sighting& seen);
+  /// As record(), of weights that lie whole in a place of their own (snapshots.h), which the lease
   /// refers to. Returns their checkpoint's row.
   Result<std::int64_t> record_snapshot(const watch::Sighting& seen);
   /// Records what is complete of a step once more: more of it may be wanted now. True: an
@@ -59,7 +61,7 @@ class Recorder {
   /// One for each cadence that tasks have.
   Result<std::vector<state::Evaluation>> rows_of(const watch::Sighting& seen);
   state::CheckpointObservation observation_of(const watch::Sighting& seen) const;
-  Status supersede_generation(std::int64_t checkpoint_id, const std::string& reason);
+  Status supersede_older(const state::Checkpoint& now);
   Status record_waiting(const watch::Sighting& seen, bool first);
   Status record_complete(const watch::Sighting& seen);
   Result<bool> make_complete(const state::Evaluation& row, const watch::Sighting& seen);

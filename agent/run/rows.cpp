@@ -57,6 +57,10 @@ bool is_open(EvaluationState state) {
   return !state::is_end_state(state) && state != EvaluationState::kScored;
 }
 
+std::string written_again(const std::string& checkpoint, std::int64_t generation) {
+  return checkpoint + " was written again (generation " + std::to_string(generation) + ")";
+}
+
 bool is_partial(const state::Evaluation& row) {
   return row.state == EvaluationState::kPublished && !row.reason.empty();
 }

@@ -64,6 +64,8 @@ Result<bool> needs_lease(const state::Reader& rows, const stage::Stage& stage,
 /// An end that the configuration or the trainer caused, not a failure or a person: what causes it
 /// may be over.
 bool revivable(const state::Evaluation& row);
+/// Why an evaluation of an older generation ended.
+std::string written_again(const std::string& checkpoint, std::int64_t generation);
 /// Ends an evaluation, and says so.
 Status end_evaluation(state::Store& store, std::int64_t evaluation, state::EvaluationState to,
                       const std::string& reason);

@@ -38,6 +38,15 @@ Result<bool> Sightings::record(Slice& slice) {
   return recorded;
 }
 
+void Sightings::hold(Slice& slice) {
+  for (auto noted = untold_.rbegin(); noted != untold_.rend(); ++noted) {
+    for (const watch::Sighting& seen : noted->second) {
+      if (seen.verdict == watch::Verdict::kComplete) recorder_.hold(seen);
+    }
+    if (slice.over()) return;
+  }
+}
+
 /// Rewritten weights make another generation, which the other kinds of their checkpoint are then
 /// recorded in.
 Sightings::Untold::iterator Sightings::next() {

@@ -31,6 +31,8 @@ class Sightings {
   /// something was recorded. An error is of the moment: what it came at is recorded by a later
   /// call.
   Result<bool> record(Slice& slice);
+  /// Nothing can be recorded now: keeps the files of what is complete (Leases::hold).
+  void hold(Slice& slice);
   /// All that was noted is recorded.
   bool empty() const { return untold_.empty(); }
   /// The last record() could not do all of it.

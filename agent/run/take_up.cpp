@@ -30,6 +30,7 @@ Status TakeUp::step() {
     EVALCAR_RETURN_IF_ERROR(store_.set_configured(run_.id(), *configured));
   }
   Slice slice(around_);
+  EVALCAR_RETURN_IF_ERROR(end_older_generations());
   EVALCAR_RETURN_IF_ERROR(take_up_rows(slice));
   if (!slice.was_cut()) {
     EVALCAR_RETURN_IF_ERROR(
@@ -44,6 +45,25 @@ Status TakeUp::step() {
 void TakeUp::forget() {
   done_ = false;
   adopted_.clear();
+}
+
+/// Where a process ended between the record of a new generation and the end of the one before it:
+/// that one's number would be of weights that are no more the checkpoint's.
+Status TakeUp::end_older_generations() {
+  EVALCAR_ASSIGN_OR_RETURN(const auto newest, store_.read().written_again(run_.id()));
+  if (newest.empty()) return {};
+  state::EvaluationFilter filter;
+  filter.run_id = run_.id();
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    if (!is_open(row.state)) continue;
+    const auto found = newest.find(row.checkpoint);
+    if (found == newest.end() || row.generation >= found->second) continue;
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSuperseded,
+                                           written_again(row.checkpoint, found->second)));
+    leases_.release(row);
+  }
+  return {};
 }
 
 Status TakeUp::take_up_rows(Slice& slice) {

@@ -32,6 +32,7 @@ class TakeUp {
   void forget();
 
  private:
+  Status end_older_generations();
   Status take_up_rows(Slice& slice);
   Status take_up_unmeasured(Slice& slice);
   Status end_other_run(const state::Run& other, Slice& slice);

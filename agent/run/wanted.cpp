@@ -165,7 +165,7 @@ schedule::Occasion Wanted::bare_occasion_of(std::int64_t step) const {
 Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t step) const {
   schedule::Occasion occasion = bare_occasion_of(step);
   occasion.is_last |= last_step_ == step;
-  if (settings_.every_nth <= 1 && settings_.task_every_nth.empty()) return occasion;
+  if (!counts()) return occasion;
   // Both: what was deleted since, and what is there but not yet recorded.
   std::set<std::int64_t> earlier;
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, rows_.checkpoints(run_id));

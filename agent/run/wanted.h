@@ -41,6 +41,8 @@ class Wanted {
   /// Training is over, and this was its last checkpoint.
   void set_last(std::int64_t step) { last_step_ = step; }
   std::optional<std::int64_t> last() const { return last_step_; }
+  /// What is wanted depends on how many checkpoints were before (every_nth, task_every_nth).
+  bool counts() const { return settings_.every_nth > 1 || !settings_.task_every_nth.empty(); }
   /// By trainer_state.json this is the checkpoint of the last step of the training.
   bool ends_training(std::int64_t step) const;
   /// Another run: nothing that is remembered is of this one.

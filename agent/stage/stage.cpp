@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::size_t kCopyPiece = std::size_t{4} << 20U;
 constexpr int kMaxDepth = 8;
+/// In an average's lease: the fingerprint of its members' files as they were leased.
+constexpr const char* kFingerprintFile = ".evalcar-fingerprint";
+constexpr std::uint64_t kMostFingerprintBytes = 1024;
 
 /// A link's target counts: linking a symlink would lease only the pointer.
 Result<FileInfo> checked_source(const FileSystem& files, const std::string& path,
@@ -188,6 +191,11 @@ Status Stage::link_member(const std::string& dir, const Member& member, bool new
       EVALCAR_RETURN_IF_ERROR(files_.hard_link(from, to));
     }
   }
+  return {};
+}
+
+Status Stage::judge_member(const std::string& dir, const Member& member) const {
+  const std::string folder = join_path(join_path(dir, checkpoint::kMembersFolder), member.name);
   const Status same = check_against(folder, member.files);
   if (same.has_value() || same.error().code != ErrorCode::kCorruption) return same;
   return make_error(ErrorCode::kUnavailable, same.error().message);
@@ -203,15 +211,48 @@ Result<Lease> Stage::acquire_members(const std::string& name, std::span<const Me
       EVALCAR_RETURN_IF_ERROR(link_member(dir, member, &member == &members.back()));
       member_names.push_back(member.name);
     }
+    // Before they are judged: what is rewritten in between is refused by that.
+    EVALCAR_ASSIGN_OR_RETURN(const std::string fingerprint, fingerprint_of_members(dir));
+    for (const Member& member : members) EVALCAR_RETURN_IF_ERROR(judge_member(dir, member));
     EVALCAR_ASSIGN_OR_RETURN(const auto list,
                              files_.create(join_path(dir, checkpoint::kMembersFile), 0644));
     EVALCAR_RETURN_IF_ERROR(list->append(checkpoint::members_json(member_names)));
     EVALCAR_RETURN_IF_ERROR(list->close());
+    EVALCAR_ASSIGN_OR_RETURN(const auto print,
+                             files_.create(join_path(dir, kFingerprintFile), 0644));
+    EVALCAR_RETURN_IF_ERROR(print->append(fingerprint));
+    EVALCAR_RETURN_IF_ERROR(print->close());
     return reopen(dir, dir, {});
   };
   auto lease = take();
   if (!lease.has_value()) (void)release(dir);
   return lease;
+}
+
+/// Of a checkpoint the store knows what was judged of its files; an average has no such row.
+Result<std::string> Stage::fingerprint_of_members(const std::string& dir) const {
+  std::vector<std::string> paths;
+  EVALCAR_RETURN_IF_ERROR(
+      list_files(files_, join_path(dir, checkpoint::kMembersFolder), kMaxDepth, paths));
+  std::vector<state::FileIdentity> found;
+  for (const std::string& path : paths) {
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files_.info_now(path));
+    found.push_back({path.substr(dir.size()), now.inode, now.size_bytes, now.mtime_ns});
+  }
+  return state::content_fingerprint(std::move(found));
+}
+
+/// Nothing is said of a lease that an earlier version took.
+Status Stage::check_members(const std::string& dir) const {
+  const auto leased = read_file(files_, join_path(dir, kFingerprintFile), kMostFingerprintBytes);
+  if (!leased.has_value()) {
+    if (leased.error().code == ErrorCode::kNotFound) return {};
+    return leased.error();
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const std::string now, fingerprint_of_members(dir));
+  if (*leased == now) return {};
+  return make_error(ErrorCode::kCorruption,
+                    dir + ": one of its checkpoints was rewritten since they were leased");
 }
 
 Status Stage::copy_files(const std::string& dir, const std::string& checkpoint_dir,
@@ -260,6 +301,9 @@ Result<Lease> Stage::reopen(const std::string& dir, const std::string& checkpoin
   }
   if (paths.empty()) return make_error(ErrorCode::kNotFound, dir + ": the lease is empty");
   EVALCAR_RETURN_IF_ERROR(check_against(lease.dir, judged));
+  if (judged.empty()) {
+    EVALCAR_RETURN_IF_ERROR(check_members(lease.dir));
+  }
   for (std::string& path : paths) {
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info_followed(path));
     lease.files.push_back({std::move(path), info, {}});
@@ -373,16 +417,20 @@ std::vector<std::string> Stage::names() const {
 
 Held Stage::held() const {
   Held held;
+  add_held(held, "");
+  return held;
+}
+
+void Stage::add_held(Held& held, const std::string& prefix) const {
   for (const std::string& name : names()) {
     std::vector<std::string> paths;
     if (is_reference(dir_of(name))) continue;
     if (!list_files(files_, dir_of(name), kMaxDepth, paths).has_value()) continue;
     for (const std::string& path : paths) {
       const auto info = files_.info(path);
-      if (info.has_value()) held.add(name, *info);
+      if (info.has_value()) held.add(prefix + name, *info);
     }
   }
-  return held;
 }
 
 }  // namespace evalcar::stage

@@ -87,8 +87,9 @@ class Stage {
   /// Whether a lease is such a link.
   bool is_reference(const std::string& dir) const;
   /// A lease taken by an earlier process, as it is on disk now. `judged`: its files when they were
-  /// judged complete (empty: not known). kNotFound: it, or one of them, is not there; kCorruption:
-  /// one is not what it was (rewritten in place while nobody watched).
+  /// judged complete (empty: an average, whose lease knows that itself, or not known). kNotFound:
+  /// it, or one of them, is not there; kCorruption: one is not what it was (rewritten in place
+  /// while nobody watched).
   Result<Lease> reopen(const std::string& dir, const std::string& checkpoint_dir,
                        std::span<const std::string> in_place_files,
                        std::span<const state::FileIdentity> judged = {}) const;
@@ -120,6 +121,8 @@ class Stage {
   Status remove_leftovers(const std::set<std::string>& needed, const std::function<bool()>& enough);
   /// Of all leases that are there.
   Held held() const;
+  /// Adds them to others, with this before their names.
+  void add_held(Held& held, const std::string& prefix) const;
   /// Names of the leases that are there; empty where that cannot be asked.
   std::vector<std::string> names() const;
   /// The folder of a lease of this name.
@@ -133,6 +136,9 @@ class Stage {
                     std::span<const watch::WatchedFile> wanted, Lease& lease);
   Status copy_file(const std::string& from, const std::string& to);
   Status link_member(const std::string& dir, const Member& member, bool newest);
+  Status judge_member(const std::string& dir, const Member& member) const;
+  Result<std::string> fingerprint_of_members(const std::string& dir) const;
+  Status check_members(const std::string& dir) const;
   void hash_small_files(Lease& lease) const;
 
   FileSystem& files_;

@@ -93,6 +93,18 @@ Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservati
   return {};
 }
 
+Result<std::int64_t> Store::generation_of(std::int64_t run_id, const CheckpointObservation& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
+                                           "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
+                                           run_id, seen.name));
+  EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
+  if (!row) return 1;
+  EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(last.integer(0)));
+  EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, known.id));
+  return known.generation + (same_generation(known, kinds, seen) ? 0 : 1);
+}
+
 Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   std::optional<std::int64_t> last_id;

@@ -34,6 +34,16 @@ Status Store::set_configured(std::int64_t run_id, const ConfiguredSettings& now)
 
 Result<bool> Store::yields(const Evaluation& evaluation, const std::string& task) {
   EVALCAR_ASSIGN_OR_RETURN(
+      Statement written_again,
+      connection_->prepare(
+          "SELECT 1 FROM evaluation_task t JOIN evaluation e USING (evaluation_id) JOIN checkpoint "
+          "c USING (checkpoint_id) WHERE t.run_id = ?1 AND t.step = ?2 AND t.kind = ?3 AND t.task "
+          "= ?4 AND t.current = 1 AND c.name = ?5 AND c.generation > ?6",
+          evaluation.run_id, evaluation.step, evaluation.kind, task, evaluation.checkpoint,
+          evaluation.generation));
+  EVALCAR_ASSIGN_OR_RETURN(const bool is_older, written_again.step());
+  if (is_older) return true;
+  EVALCAR_ASSIGN_OR_RETURN(
       Statement configured,
       connection_->prepare(
           "SELECT 1 FROM evaluation_task t JOIN evaluation e USING (evaluation_id) JOIN run ON "

@@ -105,6 +105,19 @@ Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_vi
       kind));
 }
 
+Result<std::map<std::string, std::int64_t>> Reader::written_again(std::int64_t run_id) const {
+  using Named = std::pair<std::string, std::int64_t>;
+  EVALCAR_ASSIGN_OR_RETURN(
+      const auto rows,
+      collect<Named>(connection_->prepare("SELECT name, max(generation) FROM checkpoint WHERE "
+                                          "run_id = ?1 GROUP BY name HAVING max(generation) > 1",
+                                          run_id),
+                     [](const Statement& row) -> Result<Named> {
+                       return Named{row.text(0), row.integer(1)};
+                     }));
+  return std::map<std::string, std::int64_t>(rows.begin(), rows.end());
+}
+
 Result<std::optional<std::int64_t>> Reader::newest_step_there(std::int64_t run_id) const {
   EVALCAR_ASSIGN_OR_RETURN(
       Statement row,

@@ -80,6 +80,8 @@ class Reader {
   /// not, or the row is of a schema before version 2.
   Result<std::vector<FileIdentity>> files_of(std::int64_t checkpoint_id,
                                              std::string_view kind) const;
+  /// By name, those checkpoints of a run that were written again: the newest generation of each.
+  Result<std::map<std::string, std::int64_t>> written_again(std::int64_t run_id) const;
   /// Where the kept weights of this kind are ("" if not kept): Store::set_kept_path.
   Result<std::string> kept_path(std::int64_t checkpoint_id, std::string_view kind) const;
 

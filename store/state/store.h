@@ -99,6 +99,8 @@ class Store {
   /// (0: the folder went before it could be asked). Kinds of the observation become rows; their
   /// reasons are kept.
   Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen);
+  /// The generation that observe_checkpoint() would record it as. Writes nothing.
+  Result<std::int64_t> generation_of(std::int64_t run_id, const CheckpointObservation& seen);
   /// The folder is not there any more. Its evaluations stay as they are.
   Status mark_checkpoint_gone(std::int64_t checkpoint_id);
   /// What is known of folders that are not complete yet, for a watcher after a restart; and which

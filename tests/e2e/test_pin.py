@@ -77,3 +77,22 @@ def test_what_is_pinned_goes_last_where_disk_space_is_short(bench):
     sidecar.wait_for(lambda s: "5-1-regular: pinned by hand, and given up all the same" in s.log(), what="that it is said")
     assert sidecar.stop() == 0
     assert pins(bench) == ["10-1-regular"]  # it keeps no disk space: the trainer has it, too
+
+
+def test_what_is_pinned_and_leased_goes_where_disk_space_is_short(bench):
+    """Two names of ours keep the files, and each alone frees nothing."""
+    bench.tell(delay=600)
+    folders = [checkpoints.write_hugging_face(bench.run, step) for step in (5, 10)]
+    sidecar = bench.sidecar("--set", "evaluate.policy=every").start()
+    sidecar.wait_for(lambda s: s.states().get((10, "regular"), ("",))[0] == "leased", what="the lease")
+    assert ask(bench, sidecar, "pin", "10").returncode == 0
+    shutil.rmtree(folders[1])
+    assert sidecar.stop() == 0
+    assert leases(bench.run) == ["10-1-regular", "5-1-regular"] and pins(bench) == ["10-1-regular"]
+
+    sidecar = bench.sidecar("--set", "evaluate.policy=every", "--set", "limits.min_free=1000000GiB").start()
+
+    sidecar.wait_for(lambda s: pins(bench) == [] and "10-1-regular" not in leases(bench.run), what="the end of both")
+    sidecar.wait_for(lambda s: s.states()[10, "regular"][0] == "lost", what="that the row says so")
+    assert (folders[0] / "model.safetensors").exists()
+    sidecar.stop()

@@ -2,6 +2,7 @@
 #include "agent/run/output_directory.h"
 
 #include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
 #include <cerrno>
 #include <filesystem>
 
@@ -28,9 +29,72 @@ TEST_CASE("a checkpoint is recorded and leased in one turn, and the lease outliv
   CHECK(must(t.directory->lease_of(row)).has_value());
 }
 
-TEST_CASE(
-    "a checkpoint that came and went while nothing could be recorded is lost, not forgotten") {
+TEST_CASE("a checkpoint that came and went while nothing could be recorded is measured") {
+  const bool at_once = GENERATE(false, true);
+  INFO((at_once ? "the next turn fails" : "turns are paused"));
   Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.refuse("INSERT ON checkpoint");
+  if (!at_once) {
+    t.save(7);
+    CHECK_FALSE(t.turn().has_value());
+  }
+  t.save(10);
+
+  const Status turn = t.turn();
+  CHECK(turn.has_value() != at_once);
+  t.remove(10);
+  must(t.turn());
+  t.accept();
+  for (int i = 0; i < 6; ++i) must(t.turn());
+
+  const state::Evaluation row = t.row(10);
+  CHECK(row.state == state::EvaluationState::kLeased);
+  CHECK(must(t.directory->lease_of(row)).has_value());
+}
+
+TEST_CASE("what is held until it can be recorded goes where nobody wants it") {
+  Trainer t;
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
+  t.settings.evaluate.eval_steps = 5;
+  t.start();
+  t.save(5);
+  must(t.turn());
+  t.save(7);
+  t.refuse("INSERT ON checkpoint");
+  CHECK_FALSE(t.turn().has_value());
+  CHECK(t.directory->stage().names() == std::vector<std::string>{"5-1-regular", "7-1-regular"});
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(7).state == state::EvaluationState::kSkipped);
+  CHECK(t.directory->stage().names() == std::vector<std::string>{"5-1-regular"});
+}
+
+TEST_CASE(
+    "a lease that could not be written down is found when the trainer has removed its files") {
+  Trainer t;
+  t.save(5);
+  t.refuse("UPDATE OF lease_path ON evaluation");
+  CHECK_FALSE(t.turn().has_value());
+  REQUIRE(t.directory->stage().names() == std::vector<std::string>{"5-1-regular"});
+  t.remove(5);
+  must(t.turn());
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(5).state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE(
+    "a checkpoint that came and went while nothing could be recorded, on a full disk, is lost, not "
+    "forgotten") {
+  Trainer t;
+  t.settings.limits.min_free = 1000;
+  t.files.set_free_bytes(10);
   t.save(5);
   must(t.turn());
   t.save(10);
@@ -183,6 +247,58 @@ TEST_CASE("a backlog is recorded in slices, and chosen from when all of it is kn
   CHECK(t.count(state::EvaluationState::kLeased) == 4);
   CHECK(must(t.directory->waiting()).size() == 4);
   CHECK(t.directory->waiting_count() == 4);
+}
+
+TEST_CASE("a kill between a new generation and the end of the one before leaves no second number") {
+  const bool is_there = GENERATE(true, false);
+  INFO((is_there ? "the checkpoint is there" : "it is gone when the next process starts"));
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.remove(5);
+  must(t.turn());
+  t.save(5, 'b');
+  t.refuse("UPDATE OF state ON evaluation");  // the new generation is written, and no more
+  CHECK_FALSE(t.turn().has_value());
+  REQUIRE(must(t.directory->store().read().checkpoints(1)).size() == 2);
+  t.directory.reset();
+  t.accept();
+  if (!is_there) t.remove(5);
+  t.start();
+
+  for (int i = 0; i < 4; ++i) must(t.turn());
+
+  for (const state::Evaluation& row : must(t.directory->store().read().evaluations({.step = 5}))) {
+    INFO(row.generation << ": " << row.reason);
+    if (row.generation == 1) {
+      CHECK(row.state == state::EvaluationState::kSuperseded);
+      CHECK(row.reason == "checkpoint-5 was written again (generation 2)");
+    }
+  }
+}
+
+TEST_CASE("which one is the n-th is judged when all that are there were found") {
+  Slow t;
+  t.settings.evaluate.every_nth = 3;
+  t.directory.reset();
+  std::vector<std::int64_t> wanted;
+  for (std::int64_t step = 5; step <= 100; step += 5) {
+    t.save(step);
+    if (step % 15 == 5) wanted.push_back(step);
+  }
+  t.start();
+  t.files.on_call([&t](const test::Call& call) {
+    if (call.operation == "list") t.clock.advance(std::chrono::milliseconds(100));
+  });
+
+  for (int i = 0; i < 80; ++i) must(t.turn());
+
+  std::vector<std::int64_t> found;
+  for (const state::Evaluation& row : must(t.directory->store().read().evaluations({}))) {
+    if (row.state != state::EvaluationState::kSkipped) found.push_back(row.step);
+  }
+  std::ranges::sort(found);
+  CHECK(found == wanted);
 }
 
 TEST_CASE("what vanished while no agent ran is ended in slices, and what waits is chosen then") {
@@ -646,4 +762,29 @@ TEST_CASE("an output directory that is moved in the middle of a publication is n
     }
     must(t.files.rename("/away", "/out"));
   }
+}
+
+TEST_CASE("the last checkpoint's average is measured where a cadence left it out before") {
+  Trainer t;
+  t.settings.evaluate.average_last = 2;
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
+  t.settings.evaluate.eval_steps = 10;
+  t.start();
+  for (const std::int64_t step : {10, 15}) {
+    t.save(step, static_cast<char>('a' + step));
+    for (int i = 0; i < 3; ++i) must(t.turn());
+  }
+  t.publish(t.row(10), 0.5);
+  const auto averages = [&t] {
+    return must(t.directory->store().read().evaluations({.kind = "average"}));
+  };
+  CHECK(averages().empty());
+
+  CHECK(must(t.directory->take_up_last()));
+  CHECK_FALSE(must(t.directory->quiet()));
+  for (int i = 0; i < 3; ++i) must(t.turn());
+
+  REQUIRE(averages().size() == 1);
+  CHECK(averages().front().step == 15);
+  CHECK(averages().front().state == state::EvaluationState::kLeased);
 }

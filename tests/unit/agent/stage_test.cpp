@@ -308,7 +308,8 @@ TEST_CASE(
   CHECK(stage.check(*lease) == Integrity::kUnchanged);
 
   // The same bytes under several names count once; the trainer's name keeps them for itself.
-  const std::uint64_t list_bytes = disk.files.info(dir + "/members.json")->size_bytes;
+  const std::uint64_t list_bytes = disk.files.info(dir + "/members.json")->size_bytes +
+                                   disk.files.info(dir + "/.evalcar-fingerprint")->size_bytes;
   CHECK(stage.held().bytes() == list_bytes);
   REQUIRE(remove_tree(disk.files, disk.checkpoint).has_value());
   CHECK(stage.held().bytes() == list_bytes + 9);
@@ -331,4 +332,27 @@ TEST_CASE("a lease of several checkpoints is refused whole if one of them was re
   REQUIRE_FALSE(lease.has_value());
   CHECK(lease.error().code == ErrorCode::kUnavailable);
   CHECK(stage.names().empty());
+}
+
+TEST_CASE("a lease of several checkpoints is not used once one of them was rewritten in place") {
+  Disk disk;
+  std::vector<state::FileIdentity> files;
+  for (const auto& file : disk.judged()) {
+    files.push_back(
+        {file.relative, file.identity.inode, file.identity.size_bytes, file.identity.mtime_ns});
+  }
+  const std::string dir = disk.leases + "/5-1-average";
+  {
+    Stage stage(disk.files, disk.leases, nullptr);
+    REQUIRE(stage.acquire_members("5-1-average", std::vector<Member>{{"5", disk.checkpoint, files}})
+                .has_value());
+    CHECK(stage.reopen(dir, disk.checkpoint, {}).has_value());
+  }
+  disk.write("another");
+
+  const auto lease = Stage(disk.files, disk.leases, nullptr).reopen(dir, disk.checkpoint, {});
+
+  REQUIRE_FALSE(lease.has_value());
+  CHECK(lease.error().code == ErrorCode::kCorruption);
+  CHECK(lease.error().message.find("was rewritten since they were leased") != std::string::npos);
 }

@@ -19,6 +19,8 @@ using std::chrono::seconds;
 constexpr seconds kSchedulePause{1};
 constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
+/// Of an agent that nobody trains beside any more, and that gets on with nothing.
+constexpr std::chrono::hours kHopeless{1};
 constexpr const char* kLeftWaiting =
     "the evaluations that are left wait with their leases; start again when this is repaired";
 
@@ -33,6 +35,7 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       data_(around, settings),
       directories_(around, settings),
       started_at_(around.clock.monotonic_now()),
+      got_on_at_(started_at_),
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
       obstacles_(around.clock, settings.limits),
@@ -76,6 +79,7 @@ void Agent::step() {
   write_status(StatusTurn::kWhenDue);
   end_when_quiet();
   end_if_stuck();
+  end_if_hopeless();
 }
 
 void Agent::step_directories() {
@@ -187,6 +191,7 @@ void Agent::step_job() {
     meet_obstacle(*obstacle);
   } else {
     obstacles_.clear();
+    got_on_at_ = around_.clock.monotonic_now();
   }
   end_job();
 }
@@ -320,6 +325,20 @@ void Agent::end_if_stuck() {
     if (!may_end(*directory)) return;
   }
   spdlog::error("{}", supervisor_.stuck());
+  spdlog::error(kLeftWaiting);
+  exit_code_ = kFailed;
+}
+
+/// A device or data that stay away: a job's other GPUs, and a trainer that waits for the last
+/// scores, are not kept for that.
+void Agent::end_if_hopeless() {
+  if (exit_code_.has_value() || job_ != nullptr || options_.serve) return;
+  const MonotonicTime now = around_.clock.monotonic_now();
+  for (const auto& directory : directories_.all()) {
+    got_on_at_ = std::max(got_on_at_, may_end(*directory) ? directory->last_news() : now);
+  }
+  if (now - got_on_at_ < kHopeless) return;
+  spdlog::error("nothing could be measured for an hour, and training is over");
   spdlog::error(kLeftWaiting);
   exit_code_ = kFailed;
 }

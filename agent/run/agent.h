@@ -91,6 +91,7 @@ class Agent {
   bool may_end(const OutputDirectory& directory) const;
   void end_when_quiet();
   void end_if_stuck();
+  void end_if_hopeless();
   void put_down_work();
   void write_status(StatusTurn turn, std::optional<int> exit_code = {});
   int code_of_rows() const;
@@ -106,6 +107,7 @@ class Agent {
   std::size_t next_directory_ = 0;
   std::optional<int> exit_code_;
   MonotonicTime started_at_{};
+  MonotonicTime got_on_at_{};          ///< something was measured, or came, or training went on
   MonotonicTime asked_at_{};           ///< when the rows were last asked what waits
   MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
   MonotonicTime newer_asked_at_{};     ///< when the rows were last asked for a newer checkpoint

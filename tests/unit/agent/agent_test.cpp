@@ -1,5 +1,6 @@
 #include "agent/run/agent.h"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/agent/working_agent.h"
@@ -228,4 +229,25 @@ TEST_CASE("what a lost database learns again from the files is not posted again"
   REQUIRE(p.ends());
   CHECK(p.states().at("5 docvqa_val") == kPublished);
   CHECK(p.steps() == std::vector<std::int64_t>{5, 10});
+}
+
+TEST_CASE("an agent whose device stays away ends an hour after training, and not before its end") {
+  const bool is_repaired = GENERATE(false, true);
+  INFO((is_repaired ? "the device comes back" : "the device stays away"));
+  Working w;
+  w.settings.watch.exit_marker = "DONE";
+  w.save(5);
+  w.at_load[5] = [&w](const auto&) { w.say_error(std::string(protocol::kDeviceLost), false); };
+  w.begin();
+  for (int i = 0; i < 400; ++i) w.turn(seconds(60));
+  CHECK_FALSE(w.agent->finished().has_value());
+
+  w.files.put_file("/out/DONE", "");
+  for (int i = 0; i < 50; ++i) w.turn(seconds(60));
+  CHECK_FALSE(w.agent->finished().has_value());
+  if (is_repaired) w.at_load.clear();
+  for (int i = 0; i < 20 && !w.agent->finished().has_value(); ++i) w.turn(seconds(60));
+
+  CHECK(w.agent->finished() == (is_repaired ? 0 : run::kFailed));
+  CHECK(w.states().at("5 docvqa_val") == (is_repaired ? kPublished : kLeased));
 }

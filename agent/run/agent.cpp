@@ -36,6 +36,7 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       directories_(around, settings),
       started_at_(around.clock.monotonic_now()),
       got_on_at_(started_at_),
+      looked_at_(started_at_),
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
       obstacles_(around.clock, settings.limits),
@@ -332,13 +333,16 @@ void Agent::end_if_stuck() {
 /// A device or data that stay away: a job's other GPUs, and a trainer that waits for the last
 /// scores, are not kept for that.
 void Agent::end_if_hopeless() {
-  if (exit_code_.has_value() || job_ != nullptr || options_.serve) return;
   const MonotonicTime now = around_.clock.monotonic_now();
+  const auto passed = now - std::exchange(looked_at_, now);
+  if (job_ != nullptr) got_on_at_ += passed;  // no time of an evaluation counts
+  if (exit_code_.has_value() || job_ != nullptr || options_.serve) return;
   for (const auto& directory : directories_.all()) {
     got_on_at_ = std::max(got_on_at_, may_end(*directory) ? directory->last_news() : now);
   }
-  if (now - got_on_at_ < kHopeless) return;
-  spdlog::error("nothing could be measured for an hour, and training is over");
+  const auto longest_try = pause_after(settings_.limits, settings_.limits.attempts);
+  if (now - got_on_at_ < kHopeless + longest_try) return;
+  spdlog::error("training is over, and for more than an hour nothing could be measured");
   spdlog::error(kLeftWaiting);
   exit_code_ = kFailed;
 }

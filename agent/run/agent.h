@@ -108,6 +108,7 @@ class Agent {
   std::optional<int> exit_code_;
   MonotonicTime started_at_{};
   MonotonicTime got_on_at_{};          ///< something was measured, or came, or training went on
+  MonotonicTime looked_at_{};          ///< for that, last
   MonotonicTime asked_at_{};           ///< when the rows were last asked what waits
   MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
   MonotonicTime newer_asked_at_{};     ///< when the rows were last asked for a newer checkpoint

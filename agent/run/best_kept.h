@@ -50,6 +50,11 @@ class BestKept {
   /// Whether the lease of this row, which lets go of it, stays or may: it was measured, but not
   /// ranked yet. If it does not stay after all, step() removes it.
   bool hold_back(const state::Evaluation& row);
+  /// A lease that nobody may need any more: step() removes it, unless somebody does.
+  void let_go(const std::string& name) {
+    let_go_.insert(name);
+    trim_due_ = true;
+  }
   /// Names of the leases that may be kept: at a start, before step().
   Result<std::vector<std::string>> names_of(std::int64_t run_id) const;
   /// Whether the lease of this row stays, by the last ranking.

@@ -99,15 +99,28 @@ bool Leases::is_held(const watch::Sighting& seen) const {
   return found != unrecorded_.end() && found->second.fingerprint == seen.fingerprint;
 }
 
-void Leases::hold(const watch::Sighting& seen, const std::string& name) {
+bool Leases::may_hold() {
   const auto free = space_.free_bytes();
-  if (!free.has_value()) return;
-  if (*free < space_.min_free()) {
-    for (const auto& [key, held] : unrecorded_) (void)stage_.release(stage_.dir_of(held.name));
-    return unrecorded_.clear();
+  if (!free.has_value()) return false;
+  if (*free >= space_.min_free()) return true;
+  std::erase_if(unrecorded_, [this](const auto& held) {
+    const auto needed = needs_lease(store_.read(), stage_, held.second.name);
+    if (!needed.has_value()) return false;
+    if (!*needed) (void)stage_.release(stage_.dir_of(held.second.name));
+    return true;
+  });
+  return false;
+}
+
+void Leases::hold(const watch::Sighting& seen, const std::string& name) {
+  constexpr std::uint64_t kNoCopies = 0;
+  const auto before = unrecorded_.find({seen.step, seen.kind});
+  if (before != unrecorded_.end()) {  // rewritten since
+    best_.let_go(before->second.name);
+    unrecorded_.erase(before);
   }
   if (stage_.holds(stage_.dir_of(name))) return;
-  if (!stage_.keep(name, seen.path, seen.files, space_.copy_budget()).has_value()) return;
+  if (!stage_.keep(name, seen.path, seen.files, kNoCopies).has_value()) return;
   spdlog::info("{}: cannot be recorded now; its files are kept until it is", seen.folder);
   unrecorded_[{seen.step, seen.kind}] = {name, seen.fingerprint};
 }
@@ -115,11 +128,8 @@ void Leases::hold(const watch::Sighting& seen, const std::string& name) {
 void Leases::settle(const watch::Sighting& seen) {
   const auto found = unrecorded_.find({seen.step, seen.kind});
   if (found == unrecorded_.end()) return;
-  const std::string name = found->second.name;
+  best_.let_go(found->second.name);
   unrecorded_.erase(found);
-  const auto needed = needs_lease(store_.read(), stage_, name);
-  if (!needed.has_value() || *needed || averages_.keeps_name(name)) return;
-  (void)stage_.release(stage_.dir_of(name));
 }
 
 Status Leases::refer(const state::Evaluation& row, const std::string& dir) {

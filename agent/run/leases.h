@@ -26,11 +26,12 @@ class Leases {
   /// they are not what was seen, the watcher looks again and the row waits.
   Status take(const state::Evaluation& row, const watch::Sighting& seen);
   /// While nothing can be recorded (a full disk, a locked database) the trainer's retention goes
-  /// on: takes the lease `name` of what is complete, before there is a row for it. Where the
-  /// trainer's disk is short of space nothing is held, and what was goes.
+  /// on: takes the lease `name` of what is complete, before there is a row for it. By links alone.
   void hold(const watch::Sighting& seen, const std::string& name);
+  /// Where the trainer's disk is short of space nothing is to be held (false), and what was goes.
+  bool may_hold();
   bool is_held(const watch::Sighting& seen) const;
-  /// It is recorded: what was held is the lease of a row, or goes.
+  /// It is recorded: what was held is the lease of a row, or goes as what nobody needs any more.
   void settle(const watch::Sighting& seen);
   /// Leases a complete row's files by a link to the folder `dir`, which nobody but us removes.
   Status refer(const state::Evaluation& row, const std::string& dir);

@@ -148,9 +148,8 @@ Result<bool> OutputDirectory::take_up_last() {
   wanted_.set_last(step);
   averages_.look_again();  // its average was left out with it
   EVALCAR_ASSIGN_OR_RETURN(const bool row_waits, recorder_.record_again(step));
-  const bool waits = row_waits || averages_.due();
-  if (waits) last_news_ = around_.clock.monotonic_now();
-  return waits;
+  if (row_waits) last_news_ = around_.clock.monotonic_now();
+  return row_waits || averages_.due();
 }
 
 bool OutputDirectory::silent() {
@@ -186,11 +185,9 @@ void OutputDirectory::hold_sightings() {
 }
 
 Status OutputDirectory::record_sightings() {
-  // Who is the n-th is known once the first look has found all that are there.
-  if (wanted_.counts() && !watcher_.looked() && watcher_.trouble().empty()) {
-    hold_sightings();
-    return {};
-  }
+  // Who is the n-th is known once the look has found all that are there. It takes several turns
+  // only where there are very many, which no retention takes.
+  if (wanted_.counts() && watcher_.looks() && watcher_.trouble().empty()) return {};
   Slice slice(around_);
   EVALCAR_ASSIGN_OR_RETURN(const bool recorded, sightings_.record(slice));
   if (recorded) last_news_ = around_.clock.monotonic_now();

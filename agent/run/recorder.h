@@ -34,6 +34,8 @@ class Recorder {
   Status record(const watch::Sighting& seen);
   /// Complete weights cannot be recorded now: keeps their files until they are, see Leases::hold.
   void hold(const watch::Sighting& seen);
+  bool may_hold() { return leases_.may_hold(); }
+  bool is_held(const watch::Sighting& seen) const { return leases_.is_held(seen); }
   /// As record(), of weights that lie whole in a place of their own (snapshots.h), which the lease
   /// refers to. Returns their checkpoint's row.
   Result<std::int64_t> record_snapshot(const watch::Sighting& seen);

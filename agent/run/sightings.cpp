@@ -16,7 +16,10 @@ void Sightings::note(watch::Sighting seen) {
   if (was_end && of_kind.size() > 1) {
     of_kind.erase(of_kind.begin(), of_kind.end() - 1);  // it came and went before: once is enough
   } else if (!of_kind.empty() && !is_end && !was_end) {
-    of_kind.clear();
+    // What was held of it is its row's lease to be, whatever comes of its folder.
+    const bool is_held = recorder_.is_held(of_kind.front());
+    const bool rewritten = seen.verdict == watch::Verdict::kComplete;
+    of_kind.erase(of_kind.begin() + (is_held && !rewritten ? 1 : 0), of_kind.end());
   }
   of_kind.push_back(std::move(seen));
 }
@@ -39,6 +42,7 @@ Result<bool> Sightings::record(Slice& slice) {
 }
 
 void Sightings::hold(Slice& slice) {
+  if (!recorder_.may_hold()) return;
   for (auto noted = untold_.rbegin(); noted != untold_.rend(); ++noted) {
     for (const watch::Sighting& seen : noted->second) {
       if (seen.verdict == watch::Verdict::kComplete) recorder_.hold(seen);

@@ -237,7 +237,8 @@ Result<std::string> Stage::fingerprint_of_members(const std::string& dir) const 
   std::vector<state::FileIdentity> found;
   for (const std::string& path : paths) {
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo now, files_.info_now(path));
-    found.push_back({path.substr(dir.size()), now.inode, now.size_bytes, now.mtime_ns});
+    // Without the inode: a directory may be copied to another disk with its leases.
+    found.push_back({path.substr(dir.size()), 0, now.size_bytes, now.mtime_ns});
   }
   return state::content_fingerprint(std::move(found));
 }

@@ -66,6 +66,8 @@ class Watcher {
   /// A poll, at that time or later, found that nothing in the folder of this step has changed for
   /// watch.settle_time.
   bool rests(std::int64_t step, MonotonicTime since) const;
+  /// A look at all folders is under way: not all that are there were told.
+  bool looks() const { return scan_all_ || sweep_.has_value(); }
   /// The first look is over: trouble() is true of it.
   bool looked() const { return looked_; }
   /// Empty while the output directory is there; else why it cannot be read.

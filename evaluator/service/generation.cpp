@@ -1,5 +1,6 @@
 #include "evaluator/service/generation.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxGenerationConfigBytes = 1U << 20U;
 constexpr std::int64_t kTopKOfTransformers = 50;  // where nobody says
+constexpr std::size_t kMostEndIds = 64;
 
 /// Keys of generation_config.json that change an answer, with the value that does nothing.
 struct NeutralKey {
@@ -118,6 +120,33 @@ class Settings {
   const Json* second_;
 };
 
+/// A token, a list of tokens, or nothing.
+Result<std::vector<std::int32_t>> read_end_ids(const Settings& settings) {
+  constexpr const char* kKey = "eos_token_id";
+  std::vector<std::int32_t> ids;
+  const Json* const found = settings.find(kKey);
+  if (found == nullptr) return ids;
+  const Json list = found->is_array() ? *found : Json::array({*found});
+  const auto is_token = [](const Json& id) {
+    return id.is_number_unsigned() && id.get<std::uint64_t>() <= INT32_MAX;
+  };
+  if (list.size() > kMostEndIds || !std::ranges::all_of(list, is_token))
+    return make_error(ErrorCode::kCorruption,
+                      settings.says(kKey) + ", expected a token's number, or a list of at most " +
+                          std::to_string(kMostEndIds));
+  for (const Json& id : list) ids.push_back(id.get<std::int32_t>());
+  return ids;
+}
+
+template <typename T>
+void take(Result<T> read, T& value, std::string& wrong) {
+  if (read.has_value()) {
+    value = std::move(*read);
+  } else {
+    wrong = read.error().message;
+  }
+}
+
 Result<GenerationConfig> read_settings(const Settings& settings) {
   constexpr const char* kChanges = " changes the answers and is not supported; expected it absent";
   for (const NeutralKey& known : kMustBeNeutral) {
@@ -132,8 +161,9 @@ Result<GenerationConfig> read_settings(const Settings& settings) {
   GenerationConfig config;
   EVALCAR_ASSIGN_OR_RETURN(const auto penalty, settings.positive("repetition_penalty"));
   config.repetition_penalty = penalty.value_or(config.repetition_penalty);
-  EVALCAR_ASSIGN_OR_RETURN(config.top_k, settings.count("top_k"));
-  EVALCAR_ASSIGN_OR_RETURN(config.top_p, settings.positive("top_p"));
+  take(read_end_ids(settings), config.end_ids, config.wrong_end_ids);
+  take(settings.count("top_k"), config.top_k, config.wrong_top_k);
+  take(settings.positive("top_p"), config.top_p, config.wrong_top_p);
   for (const NeutralKey& known : kNeutralDraws) {
     if (config.unsupported_draw.empty() && !settings.is_neutral(known))
       config.unsupported_draw = settings.says(known.key);
@@ -168,6 +198,12 @@ Status settle_draws(const tasks::GenerationDefaults& task, const GenerationConfi
                           "in generation_config.json");
   const bool both = draws == Draws::kHandsOverBoth;
   const bool given = draws == Draws::kHandsOverGiven;
+  const bool takes_top_k = !task.top_k.has_value() && !both;
+  const bool takes_top_p = !task.top_p.has_value() && given;
+  if (takes_top_k && !config.wrong_top_k.empty())
+    return make_error(ErrorCode::kCorruption, config.wrong_top_k);
+  if (takes_top_p && !config.wrong_top_p.empty())
+    return make_error(ErrorCode::kCorruption, config.wrong_top_p);
   effective.top_p = task.top_p.value_or(given ? config.top_p.value_or(1.0) : 1.0);
   effective.top_k = task.top_k.value_or(both ? 0 : config.top_k.value_or(kTopKOfTransformers));
   return {};
@@ -246,6 +282,13 @@ Result<engine::GenerationSettings> effective_generation(
                       "tokenizer_config.json: no eos_token, so no answer would ever end");
   }
   effective.stop_ids = {*eos};
+  if (settings.compat != "strict") return effective;
+  if (!config.wrong_end_ids.empty())
+    return make_error(ErrorCode::kCorruption, config.wrong_end_ids);
+  for (const std::int32_t id : config.end_ids) {
+    const bool known = std::ranges::find(effective.stop_ids, id) != effective.stop_ids.end();
+    if (!known) effective.stop_ids.push_back(id);
+  }
   return effective;
 }
 

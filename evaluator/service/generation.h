@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "evaluator/engine/engine.h"
 #include "evaluator/tasks/task_file.h"
@@ -21,14 +22,20 @@ namespace evalcar::service {
 struct Wrapper;
 
 /// What of generation_config.json reaches an answer there. The wrapper overrides the rest
-/// (temperature, beams, eos).
+/// (temperature, beams).
 struct GenerationConfig {
   double repetition_penalty = 1;
+  /// eos_token_id: under compat "strict" alone, since every wrapper hands over the tokenizer's.
+  std::vector<std::int32_t> end_ids;
   // Of drawn answers alone, and not with every wrapper:
   std::optional<std::int64_t> top_k;
   std::optional<double> top_p;
   /// What else would narrow the draw and is not implemented, as "FILE: min_p = 0.05"; else empty.
   std::string unsupported_draw;
+  // What is no such value is told only where it would count; else empty.
+  std::string wrong_top_k;
+  std::string wrong_top_p;
+  std::string wrong_end_ids;
 };
 
 /// Where the file is missing, those values of config.json, then of its text_config, as transformers

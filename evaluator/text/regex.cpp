@@ -255,7 +255,7 @@ Status Regex::for_each_match(std::string_view text,
     if (result == PCRE2_ERROR_NOMATCH) return {};
     const bool late = (++count % 64 == 0) && std::chrono::steady_clock::now() > deadline;
     if (result < 0 || late)
-      return make_error(ErrorCode::kUnsupported,
+      return make_error(late ? ErrorCode::kUnavailable : ErrorCode::kUnsupported,
                         "the tokenizer's regular expression takes too long on this text (" +
                             std::string(late ? "time limit" : "step limit") + " at byte " +
                             std::to_string(at) + " of " + std::to_string(text.size()) +

@@ -1,7 +1,8 @@
 // Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), and what is built like them
-// (TinyLlama, SmolLM, Yi): no biases unless attention_bias (all four products of the attention) or
-// mlp_bias say so. Llama 3.1 and later slow their long wavelengths down (rope type llama3); older
-// long-context versions all of them alike (linear).
+// (TinyLlama, SmolLM, Yi), where their tokenizer is a byte-level BPE (Llama 3, SmolLM): no biases
+// unless attention_bias (all four products of the attention) or mlp_bias say so. Llama 3.1 and
+// later slow their long wavelengths down (rope type llama3); older long-context versions all of
+// them alike (linear).
 #include "evaluator/models/text_families/families.h"
 
 namespace evalcar::models::text_families {

@@ -246,8 +246,29 @@ TEST_CASE("an agent whose device stays away ends an hour after training, and not
   for (int i = 0; i < 50; ++i) w.turn(seconds(60));
   CHECK_FALSE(w.agent->finished().has_value());
   if (is_repaired) w.at_load.clear();
-  for (int i = 0; i < 20 && !w.agent->finished().has_value(); ++i) w.turn(seconds(60));
+  for (int i = 0; i < 120 && !w.agent->finished().has_value(); ++i) w.turn(seconds(60));
 
   CHECK(w.agent->finished() == (is_repaired ? 0 : run::kFailed));
   CHECK(w.states().at("5 docvqa_val") == (is_repaired ? kPublished : kLeased));
+}
+
+TEST_CASE("the hours of an evaluation are none in which nothing was measured") {
+  Working w;
+  w.settings.watch.exit_marker = "DONE";
+  w.settings.limits.stage_timeouts["stuck"] = std::chrono::hours(24);
+  w.settings.limits.stage_timeouts["heartbeat"] = std::chrono::hours(24);
+  w.save(5);
+  w.at_evaluate = [] {};
+  w.begin();
+  w.turns(5);
+  w.files.put_file("/out/DONE", "");
+  for (int i = 0; i < 180; ++i) w.turn(seconds(60));
+  REQUIRE_FALSE(w.agent->finished().has_value());
+
+  w.at_evaluate = [&w] { w.say_result(); };
+  w.say_error(std::string(protocol::kDeviceLost), false);
+  for (int i = 0; i < 20 && !w.agent->finished().has_value(); ++i) w.turn(seconds(60));
+
+  CHECK(w.agent->finished() == 0);
+  CHECK(w.states().at("5 docvqa_val") == kPublished);
 }

@@ -73,6 +73,42 @@ TEST_CASE("what is held until it can be recorded goes where nobody wants it") {
   CHECK(t.directory->stage().names() == std::vector<std::string>{"5-1-regular"});
 }
 
+TEST_CASE("what is held until it can be recorded is measured though its delete takes long") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.save(10);
+  t.refuse("INSERT ON checkpoint");
+  CHECK_FALSE(t.turn().has_value());
+  must(t.files.remove_file("/out/checkpoint-10/model.safetensors"));
+  for (int i = 0; i < 9; ++i) (void)t.turn(seconds(1));  // told as not whole any more
+  t.remove(10);
+  (void)t.turn();
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(10).state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("what is held until it can be recorded goes where the trainer's disk is short") {
+  Trainer t;
+  t.settings.limits.min_free = 1000;
+  t.files.set_free_bytes(100000);
+  t.start();
+  t.save(5);
+  must(t.turn());
+  t.save(10);
+  t.refuse("INSERT ON checkpoint");
+  CHECK_FALSE(t.turn().has_value());
+  REQUIRE(t.directory->stage().names() == std::vector<std::string>{"10-1-regular", "5-1-regular"});
+  t.files.set_free_bytes(10);
+
+  (void)t.turn();
+
+  CHECK_FALSE(t.files.exists("/out/_evalcar/leases/10-1-regular"));
+}
+
 TEST_CASE(
     "a lease that could not be written down is found when the trainer has removed its files") {
   Trainer t;

@@ -130,6 +130,46 @@ TEST_CASE("a draw that the wrapper or the engine does not do is refused by name"
             .has_value());
 }
 
+TEST_CASE("strict ends an answer at every end token of the checkpoint, lmms-eval's way at one") {
+  const auto ends = [](const std::string& compat, const std::string& eos) {
+    const ConfigFolder folder("{\"eos_token_id\": " + eos + "}");
+    const auto config = load_generation_config(RealFileSystem(), folder.path());
+    REQUIRE(config.has_value());
+    protocol::EvaluationSettings settings;
+    settings.compat = compat;
+    return service::effective_generation({}, settings, *config, tokenizer(), {})->stop_ids;
+  };
+  using Ids = std::vector<std::int32_t>;
+  CHECK(ends("strict", "[3, 2, 3]") == Ids{2, 3});
+  CHECK(ends("strict", "3") == Ids{2, 3});
+  CHECK(ends("strict", "null") == Ids{2});
+  CHECK(ends("lmms-eval", "[3, 2]") == Ids{2});
+  for (const char* const bad : {"-1", "\"x\"", "[1.5]", "[[1]]", "4294967296"}) {
+    const ConfigFolder folder(std::string("{\"eos_token_id\": ") + bad + "}");
+    const auto config = load_generation_config(RealFileSystem(), folder.path());
+    REQUIRE(config.has_value());
+    protocol::EvaluationSettings settings;
+    CHECK(service::effective_generation({}, settings, *config, tokenizer(), {}).has_value());
+    settings.compat = "strict";
+    const auto refused = service::effective_generation({}, settings, *config, tokenizer(), {});
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message.find("generation_config.json: eos_token_id") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a top_k or top_p that is none is refused where it would count, and only there") {
+  for (const char* const config :
+       {R"({"top_k": -1})", R"({"top_k": 1.5})", R"({"top_p": "x"})", R"({"top_p": 0})"}) {
+    INFO(config);
+    CHECK(effective(Draws::kHandsOverGiven, "", config).has_value());
+    CHECK(effective(Draws::kHandsOverBoth, "temperature=1", config).has_value());
+    CHECK(effective(Draws::kHandsOverGiven, "temperature=1,top_k=3,top_p=0.5", config).has_value());
+    CHECK(effective(Draws::kHandsOverGiven, "temperature=1", config).error().code ==
+          ErrorCode::kCorruption);
+  }
+}
+
 TEST_CASE("without generation_config.json its settings are config.json's, as in transformers") {
   const RealFileSystem files;
   const ConfigFolder folder(
@@ -183,8 +223,7 @@ TEST_CASE(
     "corrupt") {
   const RealFileSystem files;
   for (const char* const content :
-       {"[1", "[]", R"({"repetition_penalty": "x"})", R"({"repetition_penalty": 0})",
-        R"({"top_k": -1})", R"({"top_k": 1.5})", R"({"top_p": "x"})"}) {
+       {"[1", "[]", R"({"repetition_penalty": "x"})", R"({"repetition_penalty": 0})"}) {
     const ConfigFolder folder(content);
     const auto config = load_generation_config(files, folder.path());
     REQUIRE_FALSE(config.has_value());

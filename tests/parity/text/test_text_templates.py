@@ -146,9 +146,8 @@ def test_templates_of_installed_packages_render_as_jinja2(probe):
     for path in files:
         source = path.read_text(encoding="utf-8")
         got = probe.ask(template=source, variables=json.dumps(variables))
-        if got.get("code") == "unsupported":
-            assert "is not supported" in got["error"], got
-            continue
+        if got.get("code") == "unsupported" and "is not supported" in got["error"]:
+            continue  # else it failed while it was rendered, as it has to in Jinja2
         compared += check(probe, source, variables)
     assert compared >= 2
 

@@ -47,6 +47,7 @@ def test_enospc_state_api(bench, namespace):
     checkpoint = checkpoints.write_hugging_face(bench.run, 5)
     sidecar.start()
     api.wait_until_up(sidecar)
+    tools.eventually((inside / "state.db").exists, what="the database")  # the API answers before
     filler = state_tools.fill(inside)
 
     refused = [submit(api, checkpoint) for _ in range(3)]

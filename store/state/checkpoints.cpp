@@ -94,28 +94,27 @@ Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservati
 }
 
 Result<std::int64_t> Store::generation_of(std::int64_t run_id, const CheckpointObservation& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(
-      Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
-                                           "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
-                                           run_id, seen.name));
-  EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
-  if (!row) return 1;
-  EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(last.integer(0)));
+  EVALCAR_ASSIGN_OR_RETURN(const auto last_id, newest_generation(run_id, seen.name));
+  if (!last_id.has_value()) return 1;
+  EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(*last_id));
   EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, known.id));
   return known.generation + (same_generation(known, kinds, seen) ? 0 : 1);
 }
 
+/// Its row; absent: nothing of that name is known.
+Result<std::optional<std::int64_t>> Store::newest_generation(std::int64_t run_id,
+                                                             const std::string& name) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
+                                           "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
+                                           run_id, name));
+  EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
+  return row ? std::optional(last.integer(0)) : std::nullopt;
+}
+
 Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
-  std::optional<std::int64_t> last_id;
-  {
-    EVALCAR_ASSIGN_OR_RETURN(
-        Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
-                                             "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
-                                             run_id, seen.name));
-    EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
-    if (row) last_id = last.integer(0);
-  }
+  EVALCAR_ASSIGN_OR_RETURN(const auto last_id, newest_generation(run_id, seen.name));
   Observed observed;
   std::int64_t id = 0;
   std::int64_t generation = 1;

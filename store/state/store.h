@@ -253,6 +253,8 @@ class Store {
                        std::string_view what);
   /// The id of the evaluation with this identity, made in state `found` if need be.
   Result<std::int64_t> plan_row(const NewEvaluation& wanted);
+  Result<std::optional<std::int64_t>> newest_generation(std::int64_t run_id,
+                                                        const std::string& name);
   Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
                                          std::int64_t generation);
   Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);

@@ -250,11 +250,29 @@ class TorchEngine final : public Engine {
                                plan_requests(run.input.requests, run.input.prepared, good, limits));
     }
     good = plan.requests();
-    EVALCAR_RETURN_IF_ERROR(run_packs<Generator>(
-        run, std::move(plan.generating),
-        GeneratorOptions{reader_options(), options_.observe_logits, draft_rows()}, largest));
+    GeneratorOptions generating{.reading = reader_options(),
+                                .observe_logits = options_.observe_logits,
+                                .draft_rows = draft_rows(),
+                                .graphs = options_.decode_graphs,
+                                .observe_pass = options_.observe_pass};
+    if (device_.device.is_cuda()) give_one_shape(plan.generating, limits, generating.reading);
+    EVALCAR_RETURN_IF_ERROR(
+        run_packs<Generator>(run, std::move(plan.generating), std::move(generating), largest));
     return run_packs<Scorer>(run, std::move(plan.scoring),
                              ScorerOptions{reader_options(), options_.scored_rows}, largest);
+  }
+
+  // Of the cache for all packs, where memory has it: graphs are of one shape.
+  static void give_one_shape(std::span<const Pack> packs, const PlannerLimits& limits,
+                             ReaderOptions& reading) {
+    std::int64_t slots = 0, capacity = 0;
+    for (const Pack& pack : packs) {
+      slots = std::max(slots, pack.sequences);
+      capacity = std::max(capacity, pack.capacity);
+    }
+    if (slots == 0 || capacity > limits.max_positions / slots) return;
+    reading.slots = slots;
+    reading.capacity = capacity;
   }
 
   template <typename Runner, typename Options>

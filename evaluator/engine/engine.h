@@ -52,6 +52,10 @@ struct EngineOptions {
   /// For tests and diagnosis: the scores of every step before sampling, (vocab) float32, as
   /// (request, step, scores). Costs a copy per step; empty by default.
   std::function<void(std::size_t, std::int64_t, std::span<const float>)> observe_logits;
+  /// On a GPU: passes of decoding are captured as CUDA graphs; answers are the same.
+  bool decode_graphs = true;
+  /// For tests: called after each such pass, whether a graph was replayed.
+  std::function<void(bool)> observe_pass;
   /// For tests: called before each pack with the number of its sequences; may throw what libtorch
   /// throws (a full device).
   std::function<void(std::int64_t)> before_pack;

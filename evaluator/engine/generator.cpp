@@ -41,9 +41,11 @@ Status Generator::run_pack(std::size_t number, Pack pack) {
   begin_sequences(pack);
   if (sequences_.empty()) return {};
   EVALCAR_RETURN_IF_ERROR(read_prompts(pack));
+  const bool on_device = GraphDecoder::can_decode(reader_.cache(), options_.reading.attention);
+  if (on_device && !decoder_) decoder_.emplace(model_, options_.reading.device, options_.graphs);
   while (!sequences_.empty()) {
     const Pass pass = next_pass();
-    const at::Tensor scores = compute(pass);
+    const at::Tensor scores = on_device ? compute_on_device(pass) : compute(pass);
     if (input_.stop.stop_requested()) return cancelled_run();
     accept(pass, scores);
   }
@@ -148,6 +150,23 @@ at::Tensor Generator::compute(const Pass& pass) {
                       .wanted = reader_.int64_tensor(wanted)},
                      attention, reader_.on_layer());
   return model_.logits(hidden);
+}
+
+// The same without guesses: where this runs nothing is guessed.
+at::Tensor Generator::compute_on_device(const Pass& pass) {
+  std::vector<NextRow> rows;
+  for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
+    const Sequence& sequence = sequences_[slot];
+    const std::int64_t place = pass.segments[slot].start;
+    const std::int64_t token = place - sequence.prompt;  // of the answer
+    rows.push_back({.token = sequence.answer.tokens[static_cast<std::size_t>(token)],
+                    .position = input_.prepared[sequence.request].positions.next + token,
+                    .place = place});
+  }
+  const std::int64_t before = decoder_->replayed();
+  at::Tensor scores = decoder_->scores(rows, reader_.cache(), reader_.on_layer());
+  if (options_.observe_pass) options_.observe_pass(decoder_->replayed() > before);
+  return scores;
 }
 
 // Takes the tokens that the scores give; sequences that are done are answered and leave their slot.

@@ -11,6 +11,7 @@
 
 #include "evaluator/engine/draft.h"
 #include "evaluator/engine/engine.h"
+#include "evaluator/engine/graph_decoder.h"
 #include "evaluator/engine/pack_reader.h"
 #include "evaluator/engine/planner.h"
 #include "evaluator/engine/sampler.h"
@@ -23,6 +24,8 @@ struct GeneratorOptions {
   ReaderOptions reading;
   std::function<void(std::size_t, std::int64_t, std::span<const float>)> observe_logits;
   std::int64_t draft_rows = 0;  ///< rows of a pass, at most, that drafts may fill; 0: no drafts
+  bool graphs = true;           ///< on a GPU (graph_decoder.h)
+  std::function<void(bool)> observe_pass = {};  ///< after each of decoding: was a graph replayed?
 };
 
 /// One run over one model. References must outlive it. May throw c10::Error. Not thread-safe.
@@ -67,6 +70,7 @@ class Generator {
   std::int64_t guesses_now() const;
   Pass next_pass();
   at::Tensor compute(const Pass& pass);
+  at::Tensor compute_on_device(const Pass& pass);
   void accept(const Pass& pass, const at::Tensor& scores);
   std::vector<std::int64_t> take_tokens(const Pass& pass, std::size_t depth,
                                         std::vector<std::int64_t> slots, at::Tensor scores,
@@ -81,6 +85,7 @@ class Generator {
   const RunInput input_;
   const GeneratorOptions options_;
   PackReader reader_;
+  std::optional<GraphDecoder> decoder_;
   std::vector<Sequence> sequences_;
   std::optional<Sampler> sampler_;
 };

@@ -91,8 +91,9 @@ Status PackReader::encode_images(std::size_t number, Pack& pack) {
 // be NaN.
 void PackReader::allocate_cache(const Pack& pack) {
   const models::ModelInfo& info = model_.info();
-  const std::int64_t half =
-      info.layers * pack.sequences * pack.capacity * info.kv_heads * info.head_dim;
+  const std::int64_t slots = std::max(pack.sequences, options_.slots);
+  const std::int64_t capacity = std::max(pack.capacity, options_.capacity);
+  const std::int64_t half = info.layers * slots * capacity * info.kv_heads * info.head_dim;
   if (!cache_memory_.defined() || cache_memory_.numel() < 2 * half) {
     cache_ = {};                   // its views own the memory, too
     cache_memory_ = at::Tensor();  // given back before the larger one is asked for
@@ -102,7 +103,7 @@ void PackReader::allocate_cache(const Pack& pack) {
   }
   const auto part = [&](std::int64_t start) {
     return cache_memory_.narrow(0, start, half)
-        .view({info.layers, pack.sequences, pack.capacity, info.kv_heads, info.head_dim});
+        .view({info.layers, slots, capacity, info.kv_heads, info.head_dim});
   };
   cache_ = {.keys = part(0), .values = part(half)};
   cache_.keys.zero_();

@@ -23,6 +23,10 @@ struct ReaderOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::Device(at::kCPU);
   std::int64_t prefill_tokens = 2048;  ///< rows computed together while prompts are read
+  /// Slots of the cache, and their positions, at least: as much as any pack needs, so that it has
+  /// the same shape and address for all of them; 0: what each needs.
+  std::int64_t slots = 0;
+  std::int64_t capacity = 0;
 };
 
 /// The requests of a run, with what is asked around them.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "evaluator/kernels/few_rows.h"
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/row_kernels.h"
 #include "evaluator/kernels/swiglu.h"
@@ -184,6 +185,11 @@ at::Tensor gated_linear_reference(const at::Tensor& x, const LinearWeights& weig
 }
 
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
+  if (has_few_rows_kernel(x, weights)) {
+    const at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
+    multiply_few_rows(x, weights, RowsResult::kStored, y);
+    return y;
+  }
   if (is_for_row_kernels(x, weights)) return linear_by_rows(x, weights);
   if (!is_for_tiles(x, weights)) return linear_reference(x, weights);
   at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
@@ -194,12 +200,21 @@ at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
 void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights) {
   if (is_for_tiles(x, weights)) {
     multiply_tiles(x, weights, Result::kAdded, y);
+  } else if (has_few_rows_kernel(x, weights) && y.is_contiguous()) {
+    multiply_few_rows(x, weights, RowsResult::kAdded, y);
+  } else if (x.is_cuda() && x.dim() == 2 && !weights.bias.defined()) {
+    y.addmm_(x, weights.weight.t());  // one kernel, and one rounding less
   } else {
     y.add_(linear(x, weights));
   }
 }
 
 at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights) {
+  if (has_few_rows_kernel(x, weights)) {
+    const at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
+    multiply_few_rows(x, weights, RowsResult::kGated, y);
+    return y;
+  }
   if (!is_for_tiles(x, weights)) return swiglu(linear(x, weights));
   at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
   multiply_tiles(x, weights, Result::kGated, y);

@@ -1,5 +1,6 @@
-// A linear layer for whatever number of rows: on the CPU kernels of our own for a few of them
-// (decoding) and, where it has a tile unit, for many (prefill); else libtorch's.
+// A linear layer for whatever number of rows: kernels of our own for a few of them (decoding), on
+// the CPU and on a GPU (few_rows.h), and on a CPU with a tile unit for many (prefill); else
+// libtorch's.
 #pragma once
 
 #include <ATen/core/Tensor.h>

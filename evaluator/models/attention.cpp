@@ -1,6 +1,7 @@
 #include "evaluator/models/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -22,6 +23,12 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <tuple>
+#include <utility>
+
+#ifdef EVALCAR_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#endif
 
 #include "evaluator/kernels/attention.h"
 
@@ -114,7 +121,7 @@ std::string_view attention_name(AttentionKind kind) {
 
 CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cache,
                                  AttentionKind kind, std::int64_t window)
-    : segments_(segments.begin(), segments.end()), cache_(cache), kind_(kind) {
+    : segments_(segments.begin(), segments.end()), cache_(cache), kind_(kind), window_(window) {
   decode_ = is_decode();
   for (const Segment& segment : segments_)
     longest_ = std::max(longest_, segment.start + segment.length);
@@ -122,10 +129,59 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
   kernel_ = !decode_ && kind == AttentionKind::kSdpa && kernels::has_attention_kernel(cache.keys);
   by_slots_ =
       kind == AttentionKind::kSdpa && cache.keys.is_cpu() && cache.keys.scalar_type() == at::kFloat;
-  on_gpu_ = decode_ && kind == AttentionKind::kSdpa &&
-            kernels::has_decode_kernel(cache.keys.select(0, 0));
+  on_gpu_ = decode_ && takes_rows_on_device(cache, kind);
+  if (takes_packed()) pack();
   sight_ = sight(0);
   windowed_sight_ = window > 0 && window < longest_ ? sight(window) : sight_;
+}
+
+CachedAttention::CachedAttention(DecodeRows rows, KvCache& cache)
+    : cache_(cache),
+      kind_(AttentionKind::kSdpa),
+      decode_(true),
+      on_gpu_(true),
+      slots_(std::move(rows.slots)),
+      places_(std::move(rows.places)) {
+  sight_.on_device = std::move(rows.sight);
+  windowed_sight_.on_device = std::move(rows.windowed);
+}
+
+bool CachedAttention::takes_packed() const {
+#ifdef EVALCAR_CUDA
+  const at::Tensor& keys = cache_.keys;
+  return !decode_ && kind_ == AttentionKind::kSdpa && slots_.defined() && keys.is_cuda() &&
+         keys.scalar_type() == at::kBFloat16 && keys.select(0, 0).is_contiguous() &&
+         keys.size(4) % 8 == 0 && keys.size(4) <= 256 &&
+         cache_.slots() * cache_.capacity() <= INT32_MAX &&
+         at::cuda::getDeviceProperties(keys.get_device())->major >= 8;
+#else
+  return false;
+#endif
+}
+
+void CachedAttention::pack() {
+  std::vector<std::int32_t> rows{0}, slots, lengths;
+  Packed packed;
+  for (const Segment& segment : segments_) {
+    rows.push_back(static_cast<std::int32_t>(segment.row + segment.length));
+    slots.push_back(static_cast<std::int32_t>(segment.slot * cache_.capacity()));
+    lengths.push_back(static_cast<std::int32_t>(segment.start + segment.length));
+    packed.most_rows = std::max(packed.most_rows, segment.length);
+  }
+  // Where the next one would begin: the kernel goes by `lengths`, but wants as many of these.
+  slots.push_back(static_cast<std::int32_t>(cache_.slots() * cache_.capacity()));
+  const auto on_device = [&](const std::vector<std::int32_t>& values) {
+    return at::tensor(at::ArrayRef<std::int32_t>(values), at::TensorOptions().dtype(at::kInt))
+        .to(cache_.keys.device());
+  };
+  packed.row_begins = on_device(rows);
+  packed.slot_begins = on_device(slots);
+  packed.lengths = on_device(lengths);
+  packed_ = std::move(packed);
+}
+
+bool CachedAttention::takes_rows_on_device(const KvCache& cache, AttentionKind kind) {
+  return kind == AttentionKind::kSdpa && kernels::has_decode_kernel(cache.keys.select(0, 0));
 }
 
 // Nothing where the segments' rows do not follow one another.
@@ -160,6 +216,8 @@ CachedAttention::Sight CachedAttention::sight(std::int64_t window) const {
     const std::int64_t most = within ? 0 : window;
     if (kernel_) {
       made.keys.push_back(seen_keys(segment, most));
+    } else if (packed_ && segment.own.empty()) {
+      made.masks.emplace_back();
     } else {
       made.masks.push_back(mask_of(segment, most, kind_, cache_.keys.options()));
     }
@@ -225,6 +283,7 @@ at::Tensor CachedAttention::attend_written(std::int64_t layer, const at::Tensor&
         .view({q.size(0), -1});
   }
   if (decode_) return decode(layer, q, sight.masks.front());
+  if (packed_) return prefill_packed(layer, q, sight, windowed ? window_ : 0);
   return kernel_ ? prefill_by_kernel(layer, q, sight) : prefill(layer, q, sight);
 }
 
@@ -261,35 +320,58 @@ at::Tensor CachedAttention::decode(std::int64_t layer, const at::Tensor& q,
       .reshape({rows, heads * dim});
 }
 
-// Per sequence. The query heads that share a key head stand in as many batches, which share all
-// keys by a stride of 0. Not as heads of one batch: where the stride of the heads is 0 and one
-// query is left for a block, CUDA's memory-efficient kernel of torch 2.11 reads the mask's first
-// row for it (mem_eff_attention/kernel_forward.h, "iterates over heads"; pytorch issue 191937).
+// Per sequence.
 at::Tensor CachedAttention::prefill(std::int64_t layer, const at::Tensor& q,
                                     const Sight& sight) const {
-  const std::int64_t heads = q.size(1), dim = q.size(2), kv_heads = cache_.keys.size(3);
-  const std::int64_t group = heads / kv_heads;
-  at::Tensor out = at::empty({q.size(0), heads * dim}, q.options());
+  at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
+  for (std::size_t i = 0; i < segments_.size(); ++i) prefill_one(layer, q, i, sight.masks[i], out);
+  return out;
+}
+
+// The query heads that share a key head stand in as many batches, which share all keys by a stride
+// of 0. Not as heads of one batch: where the stride of the heads is 0 and one query is left for a
+// block, CUDA's memory-efficient kernel of torch 2.11 reads the mask's first row for it
+// (mem_eff_attention/kernel_forward.h, "iterates over heads"; pytorch issue 191937).
+void CachedAttention::prefill_one(std::int64_t layer, const at::Tensor& q, std::size_t number,
+                                  const at::Tensor& mask, at::Tensor& out) const {
+  const Segment& segment = segments_[number];
+  const std::int64_t dim = q.size(2), kv_heads = cache_.keys.size(3), group = q.size(1) / kv_heads;
+  const std::int64_t total = segment.start + segment.length;
+  const auto shared = [&](const at::Tensor& cache) {  // (group, kv_heads, total, dim)
+    return cache.select(0, layer)
+        .select(0, segment.slot)
+        .narrow(0, 0, total)
+        .transpose(0, 1)
+        .unsqueeze(0)
+        .expand({group, kv_heads, total, dim});
+  };
+  const at::Tensor rows = q.narrow(0, segment.row, segment.length)
+                              .view({segment.length, kv_heads, group, dim})
+                              .permute({2, 1, 0, 3});  // (group, kv_heads, length, dim)
+  const at::Tensor result =
+      attention(rows, shared(cache_.keys), shared(cache_.values), mask, !mask.defined(), kind_);
+  out.narrow(0, segment.row, segment.length)
+      .view({segment.length, kv_heads, group, dim})
+      .copy_(result.permute({2, 1, 0, 3}));
+}
+
+// All sequences in one call, which reads keys and values where they are in the cache: row i of the
+// last n of a sequence sees all but the n - 1 - i behind it, the last `window` of them where that
+// is not 0. What branches cannot be said so, and is computed once more by itself.
+at::Tensor CachedAttention::prefill_packed(std::int64_t layer, const at::Tensor& q,
+                                           const Sight& sight, std::int64_t window) const {
+  const auto line = [&](const at::Tensor& cache) {  // (slots · capacity, kv_heads, dim)
+    return cache.select(0, layer).flatten(0, 1);
+  };
+  const auto before = window > 0 ? std::optional(window - 1) : std::nullopt;
+  at::Tensor out = std::get<0>(at::_flash_attention_forward(
+      q, line(cache_.keys), line(cache_.values), packed_->row_begins, packed_->slot_begins,
+      packed_->most_rows, longest_, /*dropout_p=*/0.0, /*is_causal=*/true,
+      /*return_debug_mask=*/false, /*scale=*/std::nullopt, before,
+      window > 0 ? std::optional<std::int64_t>(0) : std::nullopt, packed_->lengths));
+  out = out.reshape({q.size(0), -1});
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    const Segment& segment = segments_[i];
-    const std::int64_t total = segment.start + segment.length;
-    const auto shared = [&](const at::Tensor& cache) {  // (group, kv_heads, total, dim)
-      return cache.select(0, layer)
-          .select(0, segment.slot)
-          .narrow(0, 0, total)
-          .transpose(0, 1)
-          .unsqueeze(0)
-          .expand({group, kv_heads, total, dim});
-    };
-    const at::Tensor rows = q.narrow(0, segment.row, segment.length)
-                                .view({segment.length, kv_heads, group, dim})
-                                .permute({2, 1, 0, 3});  // (group, kv_heads, length, dim)
-    const at::Tensor mask = sight.masks[i];
-    const at::Tensor result =
-        attention(rows, shared(cache_.keys), shared(cache_.values), mask, !mask.defined(), kind_);
-    out.narrow(0, segment.row, segment.length)
-        .view({segment.length, kv_heads, group, dim})
-        .copy_(result.permute({2, 1, 0, 3}));
+    if (!segments_[i].own.empty()) prefill_one(layer, q, i, sight.masks[i], out);
   }
   return out;
 }

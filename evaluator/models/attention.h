@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,15 @@ struct Segment {
   std::vector<std::int64_t> own = {};
 };
 
+/// What decoding on a GPU needs to know of one new row of each of the slots 0, 1, …, all of it on
+/// the device.
+struct DecodeRows {
+  at::Tensor slots;               ///< (rows) int64: 0, 1, …
+  at::Tensor places;              ///< (rows) int64: the row's own position in its slot
+  kernels::DecodeSight sight;     ///< up to itself
+  kernels::DecodeSight windowed;  ///< in windowed layers
+};
+
 /// Causal attention of a packed batch over the cache. Made once per batch, used in every layer. The
 /// cache must outlive it.
 class CachedAttention {
@@ -55,6 +65,10 @@ class CachedAttention {
   /// layer has a window.
   CachedAttention(std::span<const Segment> segments, KvCache& cache, AttentionKind kind,
                   std::int64_t window = 0);
+  /// Of rows that the device is told of, so that a CUDA graph may have it, where
+  /// takes_rows_on_device().
+  CachedAttention(DecodeRows rows, KvCache& cache);
+  static bool takes_rows_on_device(const KvCache& cache, AttentionKind kind);
 
   /// Writes the new keys and values to the cache, then attends each row to its sequence up to
   /// itself; in a windowed layer to the last `window` positions of that. q: (rows, heads, dim);
@@ -77,7 +91,17 @@ class CachedAttention {
     std::vector<std::vector<kernels::SeenKeys>> keys;
     kernels::DecodeSight on_device;  // where the GPU's kernel decodes
   };
+  /// A batch as one call of libtorch's flash attention takes it, on the device: (segments + 1) and
+  /// (segments) int32.
+  struct Packed {
+    at::Tensor row_begins;   // of each segment, and all rows
+    at::Tensor slot_begins;  // of each segment's slot among all positions of a layer's cache
+    at::Tensor lengths;      // positions that each segment's sequence has after this batch
+    std::int64_t most_rows = 0;
+  };
   bool is_decode() const;
+  bool takes_packed() const;
+  void pack();
   Sight sight(std::int64_t window) const;
   at::Tensor decode_mask(std::int64_t window) const;
   void locate_rows();
@@ -86,17 +110,23 @@ class CachedAttention {
   at::Tensor attend_written(std::int64_t layer, const at::Tensor& q, bool windowed) const;
   at::Tensor decode(std::int64_t layer, const at::Tensor& q, const at::Tensor& mask) const;
   at::Tensor prefill(std::int64_t layer, const at::Tensor& q, const Sight& sight) const;
+  void prefill_one(std::int64_t layer, const at::Tensor& q, std::size_t segment,
+                   const at::Tensor& mask, at::Tensor& out) const;
+  at::Tensor prefill_packed(std::int64_t layer, const at::Tensor& q, const Sight& sight,
+                            std::int64_t window) const;
   at::Tensor prefill_by_kernel(std::int64_t layer, const at::Tensor& q, const Sight& sight) const;
 
   std::vector<Segment> segments_;
   KvCache& cache_;
   AttentionKind kind_;
+  std::int64_t window_ = 0;
   bool decode_ = false;
-  bool kernel_ = false;        // ours, of several rows of a sequence
-  bool by_slots_ = false;      // ours, of one row of each slot, on the CPU
-  bool on_gpu_ = false;        // the same on a GPU
-  std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
-  at::Tensor slots_, places_;  // of each row: (rows) int64; to decode, and for kernels on a GPU
+  bool kernel_ = false;           // ours, of several rows of a sequence
+  bool by_slots_ = false;         // ours, of one row of each slot, on the CPU
+  bool on_gpu_ = false;           // the same on a GPU
+  std::int64_t longest_ = 0;      // positions that the longest sequence has after this batch
+  at::Tensor slots_, places_;     // of each row: (rows) int64; to decode, and for kernels on a GPU
+  std::optional<Packed> packed_;  // all prompts of a batch at once, on a GPU in bfloat16
   Sight sight_, windowed_sight_;
 };
 

@@ -212,6 +212,35 @@ TEST_CASE("the same run on a GPU gives the same bits twice") {
   CHECK(first.logits == second.logits);
 }
 
+TEST_CASE("decoding by CUDA graphs gives the bits of decoding without") {
+  std::string device;
+  const PreparedInputs inputs = inputs_or_skip(device);
+  INFO("inputs of " << inputs.model);
+  // Answers that end one after the other, in packs of several numbers of sequences.
+  std::vector<engine::Request> requests = inputs.requests();
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].generation.max_new_tokens -= static_cast<std::int64_t>(5 * i);
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    for (const std::int64_t batch_size : {1, 2, 5}) {
+      INFO(dtype << ", batch " << batch_size);
+      int passes = 0, replayed = 0;
+      engine::EngineOptions options{.device = device, .dtype = dtype, .batch_size = batch_size};
+      options.observe_pass = [&](bool by_graph) {
+        ++passes;
+        replayed += by_graph ? 1 : 0;
+      };
+      const Answers by_graphs = answer(inputs, requests, options);
+      if (device != "cpu") CHECK(replayed > passes / 2);
+      options.decode_graphs = false;
+      passes = replayed = 0;
+      const Answers without = answer(inputs, requests, options);
+      CHECK(replayed == 0);
+      CHECK(by_graphs.tokens == without.tokens);
+      CHECK(by_graphs.logits == without.logits);
+    }
+  }
+}
+
 TEST_CASE("weights that were read while a GPU computed give the same bits, then and afterwards") {
   std::string device;
   const PreparedInputs inputs = inputs_or_skip(device);

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "evaluator/kernels/decode_attention.h"
+#include "evaluator/kernels/few_rows.h"
 #include "evaluator/kernels/place_heads.h"
 #include "evaluator/kernels/rms_norm.h"
 #include "evaluator/kernels/swiglu.h"
@@ -104,6 +106,26 @@ void bench_swiglu(std::int64_t rows) {
       [&] { return swiglu(both); }, [&] { return swiglu_reference(both); });
 }
 
+// Of the products of a model as wide as a 7B, and of one of 1.7B; another matrix each time, so that
+// none is in the L2 cache.
+void bench_few_rows(std::int64_t rows, std::int64_t outputs, std::int64_t width) {
+  constexpr std::int64_t kMatrices = 8;
+  const at::Tensor x = at::randn({rows, width}, options());
+  const at::Tensor matrices = at::randn({kMatrices, outputs, width}, options());
+  std::int64_t number = 0;
+  const auto next = [&] { return LinearWeights{matrices.select(0, number++ % kMatrices), {}, {}}; };
+  bench(
+      "few_rows, " + std::to_string(rows) + " rows, " + std::to_string(outputs) + " x " +
+          std::to_string(width),
+      outputs * width * kItem,
+      [&] {
+        const at::Tensor y = at::empty({rows, outputs}, options());
+        multiply_few_rows(x, next(), RowsResult::kStored, y);
+        return y;
+      },
+      [&] { return linear_reference(x, next()); });
+}
+
 void bench_best_tokens(std::int64_t rows) {
   const at::Tensor scores = at::randn({rows, kVocab}, options());
   bench(
@@ -132,6 +154,12 @@ void bench_kernels() {
   for (const std::int64_t rows : {1, 16, 64}) bench_decode_attention(rows, 4096);
   for (const std::int64_t rows : {1, 64, 4096}) bench_place_heads(rows);
   for (const std::int64_t rows : {1, 64, 4096}) bench_swiglu(rows);
+  for (const std::int64_t rows : {1, 2, 4}) {
+    bench_few_rows(rows, 2 * kInner, kWidth);
+    bench_few_rows(rows, kWidth, kInner);
+    bench_few_rows(rows, 4096, 2048);
+    bench_few_rows(rows, 2048, 6144);
+  }
   for (const std::int64_t rows : {1, 64}) bench_best_tokens(rows);
   bench_score_tokens(1024);
 }

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -39,6 +40,48 @@ struct Case {
 };
 
 }  // namespace
+
+TEST_CASE("prompts that a GPU reads together see each its own slot, in whatever order they stand") {
+  if (!at::hasCUDA()) SKIP("needs a GPU: libtorch sees none");
+  // One from its first token on, ones that go on, one of a single token, and the branches of one.
+  std::vector<Segment> segments = {
+      {.slot = 2, .start = 7, .length = 33},
+      {.slot = 0, .start = 0, .length = 65},
+      {.slot = 3, .start = 90, .length = 1},
+      {.slot = 1, .start = 100, .length = 6, .shared = 100, .own = {100, 100, 100, 103, 103, 103}},
+      {.slot = 4, .start = 3, .length = 150}};
+  std::int64_t rows = 0;
+  for (Segment& segment : segments) {
+    segment.row = rows;
+    rows += segment.length;
+  }
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const std::int64_t group : {1, 7}) {
+      for (const std::int64_t dim : {64, 128}) {
+        for (const std::int64_t window : {0, 20}) {
+          CAPTURE(type, group, dim, window);
+          const auto options = at::TensorOptions().device(at::kCUDA).dtype(type);
+          const at::Tensor q = at::randn({rows, kKvHeads * group, dim}, options);
+          const at::Tensor k = at::randn({rows, kKvHeads, dim}, options);
+          const at::Tensor v = at::randn({rows, kKvHeads, dim}, options);
+          const at::Tensor before = at::randn({2, 5, kCapacity, kKvHeads, dim}, options);
+          const auto attend = [&](AttentionKind kind) {
+            KvCache cache{before.clone(), before.clone()};
+            return CachedAttention(segments, cache, kind, window)
+                .attend(1, q, k, v, window > 0)
+                .to(at::kFloat);
+          };
+
+          const at::Tensor got = attend(AttentionKind::kSdpa);
+
+          const float tolerance = type == at::kFloat ? 1e-5F : 4e-2F;
+          CHECK((got - attend(AttentionKind::kEager)).abs().max().item<float>() <= tolerance);
+          CHECK(at::equal(got, attend(AttentionKind::kSdpa)));
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("every row of a prefill piece on a GPU sees what the written-out attention lets it see") {
   if (!at::hasCUDA()) SKIP("needs a GPU: libtorch sees none");

@@ -1,16 +1,17 @@
 // engine_probe JOB.json: runs the engine for the Python tests and prints one JSON document.
 //
 // JOB: {"options": {device, dtype, attn_implementation, batch_size, threads, prefill_tokens,
-// draft_rows, share_prefixes, patch_size, image_mean, image_std, encoded_pictures_bytes,
-// out_of_memory_from: N (as if packs of N and more sequences did not fit), out_of_memory_once: N
-// (as if the N-th pack of all did not fit), anyres_folder: DIR (the pictures are of any size, and
-// are cut into squares by this folder's processor, for patches of patch_size)},
+// draft_rows, share_prefixes, decode_graphs, patch_size, image_mean, image_std,
+// encoded_pictures_bytes, out_of_memory_from: N (as if packs of N and more sequences did not fit),
+// out_of_memory_once: N (as if the N-th pack of all did not fit), anyres_folder: DIR (the pictures
+// are of any size, and are cut into squares by this folder's processor, for patches of
+// patch_size)},
 //       "images": [{"rgb": FILE, "height": H, "width": W, "key": K, "sha256": S or absent}, …]
 //       raw uint8 RGB of the exact grid;
 //       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,
 //       "prefetch": DIR (after the load), "logits": FILE or null, "unload": bool, "repeat": N,
-//       "cancel_after": N (answers), "cancel_at_step": N (the N-th call of RunEvents::advanced),
-//       "ends": [token, …] (an answer ends with these tokens in a row),
+//       "profile": bool, "cancel_after": N (answers), "cancel_at_step": N (the N-th call of
+//       RunEvents::advanced), "ends": [token, …] (an answer ends with these tokens in a row),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
@@ -21,9 +22,9 @@
 // "prefetch": "" or what was wrong,
 // "answers": [{tokens, stopped, ended: true (if RunEvents::ends said so), drafted: [tried, taken]
 // (where any were), scores: [[log-likelihood, tokens, greedy], …]}], "order": […], "shrunk": [N,
-// …], "encoded": N, "reused": N (pictures), "seconds": […], "peak_rss_bytes": N} or {"error":
-// {code, message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1,
-// ….
+// …], "encoded": N, "reused": N (pictures), "seconds": […], "peak_rss_bytes": N, "profile": {busy,
+// span, kernels: [[name, count, seconds], …]} (what a GPU did in one run more)} or {"error": {code,
+// message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1, ….
 
 #include <c10/util/Exception.h>
 
@@ -40,6 +41,7 @@
 #include "evaluator/engine/engine.h"
 #include "store/base/file_system.h"
 #include "store/checkpoint/plan.h"
+#include "tests/gpu/device_profile.h"
 #include "tests/gpu/raw_images.h"
 
 namespace {
@@ -138,6 +140,7 @@ class Probe {
     if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
     if (given.contains("draft_rows")) options.draft_rows = given["draft_rows"];
     options.share_prefixes = given.value("share_prefixes", true);
+    options.decode_graphs = given.value("decode_graphs", true);
     options.rank = given.value("rank", std::int64_t{0});
     options.world_size = given.value("world_size", std::int64_t{1});
     if (const auto most = given.value("out_of_memory_from", std::int64_t{0}); most > 0) {
@@ -216,10 +219,21 @@ class Probe {
       result["seconds"].push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
+    if (run.value("profile", false)) result["profile"] = profile(requests, run);
     if (run.contains("logits") && run["logits"].is_string()) write_logits(run["logits"]);
     result["peak_rss_bytes"] = peak_resident_bytes();
     if (run.value("unload", false)) engine_->unload();
     return result;
+  }
+
+  /// Of one run more.
+  json profile(const std::vector<engine::Request>& requests, const json& run) {
+    json ignored;
+    const auto profile = evalcar::testing::profile_device(
+        [&] { static_cast<void>(generate(requests, run, ignored)); });
+    json kernels = json::array();
+    for (const auto& time : profile.times) kernels.push_back({time.name, time.count, time.seconds});
+    return {{"busy", profile.busy}, {"span", profile.span}, {"kernels", kernels}};
   }
 
   Result<json> load(const std::string& folder) {

@@ -1,0 +1,204 @@
+// A layer of a decode pass is some ten kernels of a few microseconds, and to launch one takes the
+// host as long: a graph launches all of them at once. What changes from pass to pass is read from
+// the device (tokens, positions, places, what each row sees), at the same addresses each time; what
+// a graph has fixed is the number of rows, how many keys attention has room for, and the addresses
+// of weights and cache.
+//
+// Rows are filled up to one of a few numbers, whether a graph runs or not: so which passes were
+// captured decides no bit. A row that fills up stands in a slot that nobody uses, at its place 0.
+#include "evaluator/engine/graph_decoder.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <optional>
+
+#ifdef EVALCAR_CUDA
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace evalcar::engine {
+namespace {
+
+// A shape is captured when it comes this often: capturing takes the time of a few passes.
+constexpr int kWorthCapturing = 3;
+constexpr std::int64_t kLeastKeys = 128;
+
+// What is uploaded of each row, in numbers: token, position, place, and two ranges of keys.
+constexpr std::int64_t kNumbersOfRow = 7;
+
+std::int64_t power_of_two(std::int64_t least) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(least)));
+}
+
+}  // namespace
+
+std::int64_t padded_rows(std::int64_t rows, std::int64_t slots) {
+  const std::int64_t above = power_of_two(rows);
+  const std::int64_t between = above / 4 * 3;
+  return std::min(above >= 4 && between >= rows ? between : above, std::max(rows, slots));
+}
+
+std::int64_t padded_keys(std::int64_t keys, std::int64_t capacity) {
+  return std::min(power_of_two(std::max(keys, kLeastKeys)), std::max(keys, capacity));
+}
+
+#ifdef EVALCAR_CUDA
+
+struct GraphDecoder::Graph {
+  at::cuda::CUDAGraph graph;
+  at::Tensor scores;  ///< a view: its memory is the pool's, where other graphs write in their turn
+};
+
+GraphDecoder::GraphDecoder(const models::Model& model, at::Device device, bool graphs)
+    : model_(model), device_(device), graphs_(graphs), pool_(at::cuda::graph_pool_handle()) {}
+
+bool GraphDecoder::can_decode(const models::KvCache& cache, models::AttentionKind kind) {
+  return models::CachedAttention::takes_rows_on_device(cache, kind);
+}
+
+at::Tensor GraphDecoder::scores(std::span<const NextRow> rows, models::KvCache& cache,
+                                const models::OnLayer& on_layer) {
+  follow(cache);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  std::int64_t keys = 0;
+  for (const NextRow& row : rows) keys = std::max(keys, row.place + 1);
+  const Shape shape{padded_rows(count, cache.slots()), padded_keys(keys, cache.capacity())};
+  upload(rows, shape);
+  Known& known = known_[shape];
+  at::Tensor scores;
+  if (known.graph) {
+    known.graph->graph.replay();
+    scores = known.graph->scores;
+    ++replayed_;
+    if (on_layer) on_layer();
+  } else if (graphs_ && ++known.times == kWorthCapturing) {
+    scores = compute_and_capture(shape, cache, on_layer, known);
+  } else {
+    scores = compute(shape, cache, on_layer);
+  }
+  return scores.narrow(0, 0, count);
+}
+
+// Graphs are of one cache, at one address and of one shape.
+void GraphDecoder::follow(const models::KvCache& cache) {
+  if (keys_ == cache.keys.const_data_ptr() && cache.keys.sizes() == sizes_) return;
+  known_.clear();
+  keys_ = cache.keys.const_data_ptr();
+  sizes_ = cache.keys.sizes().vec();
+  const auto longs = at::TensorOptions().dtype(at::kLong);
+  numbers_ = at::arange(cache.slots(), longs.device(device_));
+  inputs_ = at::empty({kNumbersOfRow * cache.slots()}, longs.device(device_));
+  host_ = at::empty({kNumbersOfRow * cache.slots()}, longs.pinned_memory(true));
+}
+
+// Kind by kind, each of shape.rows numbers or ranges.
+void GraphDecoder::upload(std::span<const NextRow> rows, const Shape& shape) {
+  std::int64_t* const to = host_.mutable_data_ptr<std::int64_t>();
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const std::int64_t window = model_.info().window;
+  for (std::int64_t i = 0; i < shape.rows; ++i) {
+    const NextRow row = i < count ? rows[static_cast<std::size_t>(i)] : NextRow{};
+    const std::int64_t end = row.place + 1;
+    to[i] = row.token;
+    to[shape.rows + i] = row.position;
+    to[2 * shape.rows + i] = row.place;
+    to[3 * shape.rows + 2 * i] = 0;
+    to[3 * shape.rows + 2 * i + 1] = end;
+    to[5 * shape.rows + 2 * i] = window == 0 ? 0 : std::max<std::int64_t>(0, end - window);
+    to[5 * shape.rows + 2 * i + 1] = end;
+  }
+  const std::int64_t all = kNumbersOfRow * shape.rows;
+  inputs_.narrow(0, 0, all).copy_(host_.narrow(0, 0, all), /*non_blocking=*/true);
+}
+
+at::Tensor GraphDecoder::compute(const Shape& shape, models::KvCache& cache,
+                                 const models::OnLayer& on_layer) {
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    return inputs_.narrow(0, first * shape.rows, count * shape.rows);
+  };
+  const std::int64_t window = model_.info().window;
+  const at::Tensor number = numbers_.narrow(0, 0, shape.rows);
+  const models::CachedAttention attention(
+      {.slots = number,
+       .places = part(2, 1),
+       .sight = {part(3, 2).view({-1, 2}), shape.keys},
+       .windowed = {part(5, 2).view({-1, 2}),
+                    window == 0 ? shape.keys : std::min(window, shape.keys)}},
+      cache);
+  return model_.logits(model_.forward({.embeddings = model_.embed(part(0, 1)),
+                                       .deepstack = {},
+                                       .positions = part(1, 1).unsqueeze(0).expand({3, -1}),
+                                       .wanted = number},
+                                      attention, on_layer));
+}
+
+// The pass itself runs on the stream that is captured then, so that what libraries make at their
+// first call on a stream is there. Other threads read weights meanwhile, and may allocate and wait.
+at::Tensor GraphDecoder::compute_and_capture(const Shape& shape, models::KvCache& cache,
+                                             const models::OnLayer& on_layer, Known& known) {
+  if (!stream_)
+    stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index()).unwrap();
+  const c10::cuda::CUDAStream stream(*stream_);
+  c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+  at::Tensor scores;
+  {
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    scores = compute(shape, cache, on_layer);
+    stream.synchronize();
+    auto made = std::make_unique<Graph>();
+    std::exception_ptr failed;
+    made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      const at::Tensor captured = compute(shape, cache, {});
+      made->scores =
+          at::from_blob(captured.mutable_data_ptr(), captured.sizes(), captured.options());
+    } catch (const c10::Error&) {
+      failed = std::current_exception();
+    }
+    try {
+      made->graph.capture_end();
+    } catch (const c10::Error&) {
+      if (!failed) failed = std::current_exception();
+    }
+    if (!failed) {
+      known.graph = std::move(made);
+    } else {
+      // Without graphs the answers are the same, only later; a device that is lost says so at the
+      // next call.
+      graphs_ = false;
+      try {
+        std::rethrow_exception(failed);
+      } catch (const c10::Error& error) {
+        TORCH_WARN("decoding goes on without CUDA graphs: ", error.what_without_backtrace());
+      }
+    }
+  }
+  return scores.clone();  // of this stream
+}
+
+#else
+
+struct GraphDecoder::Graph {};
+
+GraphDecoder::GraphDecoder(const models::Model& model, at::Device device, bool graphs)
+    : model_(model), device_(device), graphs_(graphs) {}
+
+bool GraphDecoder::can_decode(const models::KvCache&, models::AttentionKind) { return false; }
+
+at::Tensor GraphDecoder::scores(std::span<const NextRow>, models::KvCache&,
+                                const models::OnLayer&) {
+  TORCH_CHECK(false, "GraphDecoder: built without CUDA");
+}
+
+#endif
+
+GraphDecoder::~GraphDecoder() = default;
+
+}  // namespace evalcar::engine

@@ -84,7 +84,8 @@ def generate(model, scene, arrays, batch):
     for first in range(0, len(order), batch):
         chosen = order[first : first + batch]
         stops = requests[chosen[0]].get("stop_ids", [])
-        inputs = cases.batch_inputs(ids, [requests[i]["tokens"] for i in chosen], [[arrays[j] for j in requests[i].get("images", [])] for i in chosen])
+        pictures = [[arrays[j] for j in requests[i].get("images", [])] for i in chosen]
+        inputs = cases.batch_inputs(ids, [requests[i]["tokens"] for i in chosen], pictures, model.device)
         out = model.generate(**inputs, do_sample=False, max_new_tokens=scene["steps"], eos_token_id=stops or None, pad_token_id=ids["<|endoftext|>"])
         rows = out[:, inputs["input_ids"].shape[1] :].tolist()
         answers.update((i, ends(row, set(stops))) for i, row in zip(chosen, rows, strict=True))
@@ -106,10 +107,10 @@ def score(model, scene, batch, once=False):
         inputs = torch.zeros(len(chosen), max(len(tokens) for _, _, tokens in chosen), dtype=torch.long)
         for row, (_, _, tokens) in enumerate(chosen):
             inputs[row, : len(tokens)] = torch.tensor(tokens)
-        scores = torch.log_softmax(model(inputs).logits, -1)
+        scores = torch.log_softmax(model(inputs.to(model.device)).logits.float(), -1)
         for row, (i, which, tokens) in enumerate(chosen):
             for c in which:
-                targets = torch.tensor(scene["requests"][i]["continuations"][c])
+                targets = torch.tensor(scene["requests"][i]["continuations"][c], device=scores.device)
                 own = scores[row, len(tokens) - len(targets) : len(tokens)]
                 likely = own.gather(1, targets[:, None]).sum().item()
                 answers[i][c] = [likely, len(targets), bool((own.argmax(-1) == targets).all())]

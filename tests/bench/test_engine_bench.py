@@ -12,9 +12,9 @@ import engine_sides  # noqa: E402
 import results_file  # noqa: E402
 
 
-def test_small_models_answer_as_transformers_does_and_figures_are_printed(bin_dir, tmp_path, capsys):
+@pytest.mark.parametrize("works", [["G1", "L1"], pytest.param(["G2", "G4"], marks=pytest.mark.full)])
+def test_small_models_answer_as_transformers_does_and_figures_are_printed(bin_dir, tmp_path, capsys, works):
     record = tmp_path / "RESULTS.md"
-    works = ["G1", "G2", "G4", "L1"]
     arguments = ["--bin-dir", str(bin_dir), "--small", "--repeat", "1", "--work", ",".join(works), "--record", str(record)]
 
     assert engine_bench.main(arguments) == 0

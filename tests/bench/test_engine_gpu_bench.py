@@ -1,0 +1,32 @@
+"""What engine_gpu_bench.py asks both sides on a GPU, with tiny models on the CPU: they answer alike there, too."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import engine_gpu_bench  # noqa: E402
+
+
+@pytest.mark.full
+def test_both_sides_of_every_work_answer_alike(bin_dir, tmp_path):
+    record = tmp_path / "RESULTS.md"
+    assert engine_gpu_bench.main(["--bin-dir", str(bin_dir), "--small", "--repeat", "1", "--record", str(record)]) == 0
+    text = record.read_text()
+    for work in ("G1", "G2", "G3", "G4", "L1", "L2"):
+        assert f"## {work}" in text and any(f"- {work} {word}" in text for word in ("holds", "FALLS SHORT")), text
+    assert text.count("answers are equal\n") == 6 and "NOT EQUAL" not in text
+
+
+def test_tokens_count_up_to_the_first_that_differs():
+    assert engine_gpu_bench.equal_tokens([[1, 2, 3], [4]], [[1, 2, 9], [4]]) == 0.75
+    assert engine_gpu_bench.equal_tokens([[1]], [[2, 3]]) == 0
+
+
+def test_likelihoods_are_the_same_but_for_float32s_rounding():
+    assert engine_gpu_bench.same([[-99.6684, 1, False], [-120.0, 1, False]], [[-99.6687, 1, False], [-120.001, 1, False]])
+    assert not engine_gpu_bench.same([[-99.66, 1, False]], [[-99.6687, 1, False]])
+    assert not engine_gpu_bench.same([[-1.0, 1, False], [-1.00001, 1, False]], [[-1.00001, 1, False], [-1.0, 1, False]])
+    assert not engine_gpu_bench.same([5, 6], [5, 7])

@@ -8,7 +8,8 @@ from test_answers import TASKS, numbers, run_eval, without_set_order
 
 CASES = [
     pytest.param("qwen3_vl", small_vlms.SmallVlm("qwen3_vl", seed=41), 2, id="qwen3_vl"),
-    pytest.param("huggingface", small_vlms.SmallVlm("qwen2_vl", seed=42, generation="hub", names="hub", repetition_penalty=1.05), 2, id="qwen2_vl"),
+    pytest.param("huggingface", small_vlms.SmallVlm("qwen2_vl", seed=42, generation="hub", names="hub", repetition_penalty=1.05), 2, id="qwen2_vl",
+                 marks=pytest.mark.full),
     pytest.param("qwen3_vl", small_vlms.SmallVlm("qwen3_vl", seed=43, generation="4.57", tied=False, repetition_penalty=1.1), 12,
                  id="qwen3_vl-4.57", marks=pytest.mark.full),
     pytest.param("llava_hf", small_llava.SmallLlava(seed=44, repetition_penalty=1.05), 2, id="llava_onevision"),

@@ -105,7 +105,7 @@ def change_template(root):
     path.write_text(path.read_text().replace("You are a helpful assistant.", "You are terse."))
 
 
-CHANGES = [change_prompt, change_template, *(pytest.param(change, marks=pytest.mark.full) for change in (change_pictures, change_answers))]
+CHANGES = [change_prompt, *(pytest.param(change, marks=pytest.mark.full) for change in (change_template, change_pictures, change_answers))]
 
 
 @pytest.mark.parametrize("change", CHANGES)

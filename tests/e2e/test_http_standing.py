@@ -105,7 +105,7 @@ def empty(folder):
     folder.mkdir()
 
 
-@pytest.mark.parametrize("breaks", [garbage, cut, empty])
+@pytest.mark.parametrize("breaks", [garbage, *(pytest.param(each, marks=pytest.mark.full) for each in (cut, empty))])
 @pytest.mark.parametrize("command", ["run", "serve"])
 def test_a_job_for_a_broken_checkpoint_ends_and_one_for_its_repaired_weights_is_done(bench, command, breaks):
     folder = checkpoints.write_hugging_face(bench.run, 5)

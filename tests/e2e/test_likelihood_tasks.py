@@ -531,7 +531,7 @@ def undisturbed(bin_dir, many):
     return measure_from(bin_dir, many, [])
 
 
-@pytest.mark.parametrize("part", [0.02, 0.3, 0.55, 0.8, 0.98, 1])
+@pytest.mark.parametrize("part", [0.3, 0.8, *(pytest.param(part, marks=pytest.mark.full) for part in (0.02, 0.55, 0.98, 1))])
 def test_an_evaluation_that_is_killed_anywhere_gives_the_numbers_and_lines_of_an_undisturbed_one(bin_dir, many, undisturbed, part):
     """To the last bit: what a new process has left to compute stands in the batches in which it stood."""
     samples, outcome = undisturbed

@@ -64,6 +64,7 @@ def test_before_there_is_a_run_it_says_so_and_waits_for_one(browser, bench):  # 
         shows(page, f"{SCORES} === 1")
 
 
+@pytest.mark.full
 def test_it_follows_a_run_that_is_begun_anew_in_the_same_place(browser, bench):  # noqa: F811
     sidecar, api = serving(bench)
     checkpoints.write_hugging_face(bench.run, 5)
@@ -231,6 +232,7 @@ def test_retry_by_whoever_has_the_token(browser, bench):  # noqa: F811
     assert sidecar.published() == {(5, "regular")}
 
 
+@pytest.mark.full
 def test_what_runs_and_what_waits_is_cancelled_by_whoever_has_the_token(browser, bench):  # noqa: F811
     token = bench.home / "token"
     token.write_text(TOKEN + "\n")
@@ -307,6 +309,7 @@ def test_what_was_passed_over_is_measured_after_all_by_whoever_has_the_token(bro
     assert sidecar.published() == {(step, "regular") for step in (5, 10, 15)}
 
 
+@pytest.mark.full
 def test_what_was_passed_over_long_ago_can_still_be_asked_for(browser, bench):  # noqa: F811
     """The page has only the newest 50 of the evaluations that have ended."""
     for step in (5, 10, *range(100, 5300, 100)):

@@ -293,7 +293,7 @@ def test_prepared_pictures_that_are_kept_do_not_keep_the_small_ones_away(bin_dir
     assert states_of(folder) == before
 
 
-@pytest.mark.parametrize("trouble", ["a file is in the way", "no room", "the disk is full"])
+@pytest.mark.parametrize("trouble", ["the disk is full", *(pytest.param(each, marks=pytest.mark.full) for each in ("a file is in the way", "no room"))])
 def test_a_picture_that_cannot_be_written_costs_no_evaluation(bin_dir, inputs, tmp_path, trouble):
     folder = tmp_path / "pictures"
     more = []

@@ -141,14 +141,14 @@ def keep_pruning(bench, run, layout, rotation, steps, within=()):
 
 
 @pytest.mark.parametrize("layout, rotation", RETENTIONS)
-@pytest.mark.parametrize("steps", [150, pytest.param(3000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("steps", [60, pytest.param(3000, marks=pytest.mark.full)])
 def test_retention_never_fails_and_never_takes_another_set(bench, layout, rotation, steps):
     measured = keep_pruning(bench, bench.run, layout, rotation, steps)
     print(f"{steps} saves, {measured} of them measured")
 
 
 @pytest.mark.parametrize("layout, rotation", RETENTIONS)
-@pytest.mark.parametrize("steps", [60, pytest.param(1500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("steps", [30, pytest.param(1500, marks=pytest.mark.full)])
 def test_retention_through_a_mount_that_keeps_deleted_names_of_open_files_never_fails(bench, layout, rotation, steps):
     """Trainer and agent work through one FUSE mount, as through one NFS mount: a file that somebody holds open leaves a name
     behind when it is removed, and the folder does not empty."""

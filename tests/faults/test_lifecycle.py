@@ -128,7 +128,7 @@ def write_backlog(bench, count):
             put(path, folder / path.name)
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.full)])
 def test_sigterm_backlog(bench, count):
     """SIGTERM within 5 s while thousands of checkpoints are recorded for the first time, while their leases are taken back after the
     database was lost, while those of another configuration are ended, and while they are given up for lack of room; nothing is lost

@@ -107,7 +107,7 @@ def processes_of(bench):
     return {pid: command for pid, command in found.items() if pid != os.getpid() and is_there(pid)}
 
 
-@pytest.mark.parametrize(("moment", "steps"), [("before", []), ("after", [2, 4]), ("in", [2, 4])])
+@pytest.mark.parametrize(("moment", "steps"), [pytest.param("before", [], marks=pytest.mark.full), ("after", [2, 4]), ("in", [2, 4])])
 def test_after_a_killed_training_the_agent_finishes_what_is_left_and_ends(bench, moment, steps):
     gate = bench.home / "gate"
     bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)})

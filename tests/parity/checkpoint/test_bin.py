@@ -101,7 +101,7 @@ def test_a_damaged_storage_is_told_by_its_checksum(tool, tmp_path, hub):  # noqa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("how", ["pytorch_model.bin", "shards", "pytorch_model_fsdp.bin"])
+@pytest.mark.parametrize("how", ["shards", *(pytest.param(how, marks=pytest.mark.full) for how in ("pytorch_model.bin", "pytorch_model_fsdp.bin"))])
 def test_a_bin_checkpoint_is_evaluated_as_the_same_weights_in_safetensors(bin_dir, tmp_path, hub, how):
     if not (bin_dir / "evalcar-evaluator").exists():
         pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")

@@ -85,6 +85,7 @@ def test_transformers_loads_what_is_merged_with_the_base_models_files(tool, hub,
     check_hashes(tool, tmp_path / "run" / name, hub[1], "dcp")
 
 
+@pytest.mark.full
 def test_merge_weights_of_accelerate_gives_the_same_tensors(tool, hub, tmp_path):  # noqa: F811
     torch.save(dict(hub[1]), tmp_path / "state.pt")
     folder = dcp_checkpoints.write_saves(tmp_path / "saves", ["async"], world_size=2, state=tmp_path / "state.pt") / "async"

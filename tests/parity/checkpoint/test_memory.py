@@ -302,6 +302,7 @@ def test_large_pickles_in_torch_files_take_at_most_ten_times_their_size(bin_dir,
     check(bin_dir, tmp_path, "pytorch_model.bin", 1, 10, record_property)
 
 
+@pytest.mark.full
 def test_an_adapter_configuration_of_a_megabyte_takes_little(bin_dir, tmp_path, record_property):
     patterns = {f"{i:x}": 1 for i in range(70_000)}
     config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"], "base_model_name_or_path": "/none",

@@ -95,7 +95,7 @@ run_pytest_beside_build() {
   local build beside status=0 started=$SECONDS
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
   rm -f build/logs/*.ended
-  (renice -n 19 $BASHPID && build fuzz sidecar_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
+  (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
   {
     pytest_beside pytest-faults tests/faults
@@ -240,7 +240,7 @@ run_tests() {
   fi
   if [ -z "$all" ]; then
     # The fuzz targets' preset has both sanitizers, too: everything is compiled once for both.
-    if step "sanitizer build" build fuzz sidecar_tests; then run_ctest unit-under-asan-ubsan fuzz -L unit-sidecar; fi
+    if step "sanitizer build" build fuzz reader_tests; then run_ctest unit-under-asan-ubsan fuzz -L unit-sidecar-reader; fi
     run_fuzz 10
   else
     if asked asan && step "sanitizer build" build asan; then run_ctest unit-under-asan-ubsan asan; fi

@@ -59,6 +59,7 @@ void Generator::begin_sequences(const Pack& pack) {
   const bool drafts = options_.draft_rows > 0 && std::ranges::all_of(requests, [&](std::size_t i) {
                         return input_.requests[i].generation.temperature == 0;
                       });
+  pack_sequences_ = pack.sequences;
   sampler_.emplace(pack.sequences, model_.info().vocab, options_.reading.device);
   for (const std::size_t request : requests) {
     const Request& source = input_.requests[request];
@@ -164,7 +165,7 @@ at::Tensor Generator::compute_on_device(const Pass& pass) {
                     .place = place});
   }
   const std::int64_t before = decoder_->replayed();
-  at::Tensor scores = decoder_->scores(rows, reader_.cache(), reader_.on_layer());
+  at::Tensor scores = decoder_->scores(rows, pack_sequences_, reader_.cache(), reader_.on_layer());
   if (options_.observe_pass) options_.observe_pass(decoder_->replayed() > before);
   return scores;
 }

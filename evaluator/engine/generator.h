@@ -86,6 +86,7 @@ class Generator {
   const GeneratorOptions options_;
   PackReader reader_;
   std::optional<GraphDecoder> decoder_;
+  std::int64_t pack_sequences_ = 0;  // that the open pack began with
   std::vector<Sequence> sequences_;
   std::optional<Sampler> sampler_;
 };

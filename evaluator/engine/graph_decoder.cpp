@@ -13,12 +13,17 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <exception>
-#include <optional>
+#include <map>
+#include <mutex>
+
+#include "evaluator/engine/device.h"
 
 #ifdef EVALCAR_CUDA
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -39,10 +44,10 @@ std::int64_t power_of_two(std::int64_t least) {
 
 }  // namespace
 
-std::int64_t padded_rows(std::int64_t rows, std::int64_t slots) {
+std::int64_t padded_rows(std::int64_t rows, std::int64_t most) {
   const std::int64_t above = power_of_two(rows);
   const std::int64_t between = above / 4 * 3;
-  return std::min(above >= 4 && between >= rows ? between : above, std::max(rows, slots));
+  return std::min(above >= 4 && between >= rows ? between : above, std::max(rows, most));
 }
 
 std::int64_t padded_keys(std::int64_t keys, std::int64_t capacity) {
@@ -50,6 +55,41 @@ std::int64_t padded_keys(std::int64_t keys, std::int64_t capacity) {
 }
 
 #ifdef EVALCAR_CUDA
+namespace {
+
+// After a capture that did not end as it should: libtorch would count it as under way for good, and
+// give no memory back any more. Such a process captures nothing again.
+std::atomic<bool> capture_failed = false;
+void forget_capture(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  capture_failed = true;
+  try {
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
+    c10::cuda::CUDACachingAllocator::releasePool(device, pool);
+  } catch (const c10::Error&) {
+    // It was not counted.
+  }
+}
+
+// One for the life of the process, since libraries keep a workspace for each stream that they have
+// seen; none of those that weights are copied on, which are of the other priority.
+c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const std::scoped_lock lock(mutex);
+  auto found = streams.find(device);
+  if (found == streams.end()) {
+    const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device);
+    found = streams.emplace(device, stream).first;
+  }
+  return found->second;
+}
+
+// Graphs read what a tensor of theirs held after it is gone, which another allocator may undo.
+bool can_capture() {
+  return !capture_failed && c10::cuda::CUDACachingAllocator::name() == "native";
+}
+
+}  // namespace
 
 struct GraphDecoder::Graph {
   at::cuda::CUDAGraph graph;
@@ -57,19 +97,22 @@ struct GraphDecoder::Graph {
 };
 
 GraphDecoder::GraphDecoder(const models::Model& model, at::Device device, bool graphs)
-    : model_(model), device_(device), graphs_(graphs), pool_(at::cuda::graph_pool_handle()) {}
+    : model_(model),
+      device_(device),
+      graphs_(graphs && can_capture()),
+      pool_(at::cuda::graph_pool_handle()) {}
 
 bool GraphDecoder::can_decode(const models::KvCache& cache, models::AttentionKind kind) {
   return models::CachedAttention::takes_rows_on_device(cache, kind);
 }
 
-at::Tensor GraphDecoder::scores(std::span<const NextRow> rows, models::KvCache& cache,
-                                const models::OnLayer& on_layer) {
+at::Tensor GraphDecoder::scores(std::span<const NextRow> rows, std::int64_t most_rows,
+                                models::KvCache& cache, const models::OnLayer& on_layer) {
   follow(cache);
   const auto count = static_cast<std::int64_t>(rows.size());
   std::int64_t keys = 0;
   for (const NextRow& row : rows) keys = std::max(keys, row.place + 1);
-  const Shape shape{padded_rows(count, cache.slots()), padded_keys(keys, cache.capacity())};
+  const Shape shape{padded_rows(count, most_rows), padded_keys(keys, cache.capacity())};
   upload(rows, shape);
   Known& known = known_[shape];
   at::Tensor scores;
@@ -90,6 +133,7 @@ at::Tensor GraphDecoder::scores(std::span<const NextRow> rows, models::KvCache& 
 void GraphDecoder::follow(const models::KvCache& cache) {
   if (keys_ == cache.keys.const_data_ptr() && cache.keys.sizes() == sizes_) return;
   known_.clear();
+  pool_ = at::cuda::graph_pool_handle();  // the last one went with its graphs
   keys_ = cache.keys.const_data_ptr();
   sizes_ = cache.keys.sizes().vec();
   const auto longs = at::TensorOptions().dtype(at::kLong);
@@ -140,47 +184,58 @@ at::Tensor GraphDecoder::compute(const Shape& shape, models::KvCache& cache,
 }
 
 // The pass itself runs on the stream that is captured then, so that what libraries make at their
-// first call on a stream is there. Other threads read weights meanwhile, and may allocate and wait.
+// first call on a stream is there. Without graphs the answers are the same, only later: what cannot
+// be captured is no error, and a device that is lost says so at the next call.
 at::Tensor GraphDecoder::compute_and_capture(const Shape& shape, models::KvCache& cache,
                                              const models::OnLayer& on_layer, Known& known) {
-  if (!stream_)
-    stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index()).unwrap();
-  const c10::cuda::CUDAStream stream(*stream_);
+  const c10::cuda::CUDAStream stream = capture_stream(device_.index());
   c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   at::Tensor scores;
   {
     const c10::cuda::CUDAStreamGuard guard(stream);
     scores = compute(shape, cache, on_layer);
     stream.synchronize();
-    auto made = std::make_unique<Graph>();
-    std::exception_ptr failed;
-    made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
-      const at::Tensor captured = compute(shape, cache, {});
-      made->scores =
-          at::from_blob(captured.mutable_data_ptr(), captured.sizes(), captured.options());
-    } catch (const c10::Error&) {
-      failed = std::current_exception();
-    }
-    try {
-      made->graph.capture_end();
-    } catch (const c10::Error&) {
-      if (!failed) failed = std::current_exception();
-    }
-    if (!failed) {
-      known.graph = std::move(made);
-    } else {
-      // Without graphs the answers are the same, only later; a device that is lost says so at the
-      // next call.
+      known.graph = capture(shape, cache);
+    } catch (const c10::OutOfMemoryError&) {
+      // While it captures, the allocator gives nothing back of what it keeps: once more without.
+      graphs_ = !std::exchange(was_short_, true);
+      known.times = 0;
+      release_unused_memory(device_);
+    } catch (const c10::Error& error) {
       graphs_ = false;
-      try {
-        std::rethrow_exception(failed);
-      } catch (const c10::Error& error) {
-        TORCH_WARN("decoding goes on without CUDA graphs: ", error.what_without_backtrace());
-      }
+      TORCH_WARN_ONCE("decoding goes on without CUDA graphs: ", error.what_without_backtrace());
     }
   }
   return scores.clone();  // of this stream
+}
+
+// On the current stream, which is captured no more afterwards, whatever happens. Other threads read
+// weights meanwhile, and may allocate and wait.
+std::unique_ptr<GraphDecoder::Graph> GraphDecoder::capture(const Shape& shape,
+                                                           models::KvCache& cache) {
+  auto made = std::make_unique<Graph>();
+  try {
+    made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+  } catch (const c10::Error&) {
+    forget_capture(device_.index(), pool_);
+    throw;
+  }
+  std::exception_ptr failed;
+  try {
+    const at::Tensor captured = compute(shape, cache, {});
+    made->scores = at::from_blob(captured.mutable_data_ptr(), captured.sizes(), captured.options());
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  try {
+    made->graph.capture_end();
+  } catch (const c10::Error&) {
+    forget_capture(device_.index(), pool_);
+    if (!failed) failed = std::current_exception();
+  }
+  if (failed) std::rethrow_exception(failed);
+  return made;
 }
 
 #else
@@ -192,7 +247,7 @@ GraphDecoder::GraphDecoder(const models::Model& model, at::Device device, bool g
 
 bool GraphDecoder::can_decode(const models::KvCache&, models::AttentionKind) { return false; }
 
-at::Tensor GraphDecoder::scores(std::span<const NextRow>, models::KvCache&,
+at::Tensor GraphDecoder::scores(std::span<const NextRow>, std::int64_t, models::KvCache&,
                                 const models::OnLayer&) {
   TORCH_CHECK(false, "GraphDecoder: built without CUDA");
 }

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Stream.h>
 
 #include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,8 +17,8 @@
 namespace evalcar::engine {
 
 /// Rows that are computed for so many sequences: a power of two or one and a half of one, so that a
-/// few graphs do for every number; not more than there are slots.
-std::int64_t padded_rows(std::int64_t rows, std::int64_t slots);
+/// few graphs do for every number; not more than `most`.
+std::int64_t padded_rows(std::int64_t rows, std::int64_t most);
 /// Keys that attention has room for, likewise: a power of two, not more than a slot's capacity.
 std::int64_t padded_keys(std::int64_t keys, std::int64_t capacity);
 
@@ -46,10 +44,11 @@ class GraphDecoder {
   /// know of a row from the device.
   static bool can_decode(const models::KvCache& cache, models::AttentionKind kind);
 
-  /// Row i is slot i's. Returns their scores, (rows.size(), vocab), which the next call overwrites:
+  /// Row i is slot i's; `most_rows`, at most the slots of the cache, is what the pack began with.
+  /// Returns their scores, (rows.size(), vocab), which the next call overwrites:
   /// what is asked of them has come back to the host by then, since what is uploaded goes through
   /// one buffer. `on_layer` is called once for a graph.
-  at::Tensor scores(std::span<const NextRow> rows, models::KvCache& cache,
+  at::Tensor scores(std::span<const NextRow> rows, std::int64_t most_rows, models::KvCache& cache,
                     const models::OnLayer& on_layer);
   /// Calls of scores() that replayed a graph.
   std::int64_t replayed() const { return replayed_; }
@@ -70,14 +69,15 @@ class GraphDecoder {
   at::Tensor compute(const Shape& shape, models::KvCache& cache, const models::OnLayer& on_layer);
   at::Tensor compute_and_capture(const Shape& shape, models::KvCache& cache,
                                  const models::OnLayer& on_layer, Known& known);
+  std::unique_ptr<Graph> capture(const Shape& shape, models::KvCache& cache);
 
   const models::Model& model_;
   const at::Device device_;
   bool graphs_;
+  bool was_short_ = false;      // of memory, while it captured
   const void* keys_ = nullptr;  // of the cache that the graphs read and write …
   std::vector<std::int64_t> sizes_;
   std::pair<unsigned long long, unsigned long long> pool_;  // … and where their memory is
-  std::optional<c10::Stream> stream_;                       // that is captured
   at::Tensor numbers_;                                      // (slots) int64: 0, 1, …
   at::Tensor host_, inputs_;  // int64, of as many rows as there are slots
   std::map<Shape, Known> known_;

@@ -85,7 +85,8 @@ class CachedAttention {
  private:
   /// What the rows see. Decode: the keys of each row, or one mask (rows, 1, 1, longest). Else for
   /// each segment, where our kernel runs, the keys of each row, and where it does not, a mask
-  /// (length, start + length); an undefined mask hides nothing but what lies ahead.
+  /// (length, start + length); an undefined mask hides nothing but what lies ahead, or, where all
+  /// are read in one call, nothing that this is not told of.
   struct Sight {
     std::vector<at::Tensor> masks;
     std::vector<std::vector<kernels::SeenKeys>> keys;

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <thread>
@@ -216,12 +217,18 @@ TEST_CASE("decoding by CUDA graphs gives the bits of decoding without") {
   std::string device;
   const PreparedInputs inputs = inputs_or_skip(device);
   INFO("inputs of " << inputs.model);
-  // Answers that end one after the other, in packs of several numbers of sequences.
-  std::vector<engine::Request> requests = inputs.requests();
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    requests[i].generation.max_new_tokens -= static_cast<std::int64_t>(5 * i);
+  // Answers that end one after the other, in packs of several numbers of sequences, some beyond 128
+  // keys while they are decoded.
+  std::vector<engine::Request> requests;
+  for (std::size_t i = 0; i < 3 * inputs.cases.size(); ++i) {
+    engine::Request request = inputs.cases[i % inputs.cases.size()].request;
+    for (std::size_t k = 0; k < 7 * i; ++k)  // bytes
+      request.tokens.push_back(static_cast<std::int32_t>((31 * k + 17 * i) % 256));
+    request.generation.max_new_tokens = 36 - static_cast<std::int64_t>(2 * i);
+    requests.push_back(std::move(request));
+  }
   for (const std::string dtype : {"float32", "bfloat16"}) {
-    for (const std::int64_t batch_size : {1, 2, 5}) {
+    for (const std::int64_t batch_size : {1, 2, 5, 13}) {
       INFO(dtype << ", batch " << batch_size);
       int passes = 0, replayed = 0;
       engine::EngineOptions options{.device = device, .dtype = dtype, .batch_size = batch_size};
@@ -239,6 +246,37 @@ TEST_CASE("decoding by CUDA graphs gives the bits of decoding without") {
       CHECK(by_graphs.logits == without.logits);
     }
   }
+}
+
+TEST_CASE("graphs of one cache are no graphs of the next") {
+  std::string device;
+  const PreparedInputs inputs = inputs_or_skip(device);
+  if (!inputs.model.ends_with("/text/model")) SKIP("one model is enough");
+  // Room for one long sequence or several short ones, and not for several long ones: the packs'
+  // caches have different shapes.
+  std::ifstream file(inputs.model + "/config.json");
+  const auto config = nlohmann::json::parse(file);
+  const auto number = [&](const char* name) { return config.at(name).get<std::uint64_t>(); };
+  const std::uint64_t bytes = 2 * sizeof(float) * number("num_hidden_layers") *
+                              number("num_key_value_heads") * number("head_dim");
+  std::vector<engine::Request> requests;
+  for (const std::size_t length : {200U, 40U, 30U, 20U}) {
+    engine::Request request = inputs.cases.back().request;
+    request.tokens.resize(length);
+    request.generation.max_new_tokens = 12;
+    requests.push_back(std::move(request));
+  }
+  int replayed = 0;
+  engine::EngineOptions options{.device = device, .dtype = "float32", .batch_size = 3};
+  options.cache_bytes = 300 * bytes;
+  std::vector<std::int64_t> packs;
+  options.before_pack = [&](std::int64_t sequences) { packs.push_back(sequences); };
+  options.observe_pass = [&](bool by_graph) { replayed += by_graph ? 1 : 0; };
+  const Answers by_graphs = answer(inputs, requests, options);
+  CHECK(packs == std::vector<std::int64_t>{1, 3});
+  if (device != "cpu") CHECK(replayed > 10);
+  options.decode_graphs = false;
+  CHECK(answer(inputs, requests, options).logits == by_graphs.logits);
 }
 
 TEST_CASE("weights that were read while a GPU computed give the same bits, then and afterwards") {

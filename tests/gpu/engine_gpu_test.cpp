@@ -251,7 +251,7 @@ TEST_CASE("decoding by CUDA graphs gives the bits of decoding without") {
 TEST_CASE("graphs of one cache are no graphs of the next") {
   std::string device;
   const PreparedInputs inputs = inputs_or_skip(device);
-  if (!inputs.model.ends_with("/text/model")) SKIP("one model is enough");
+  if (!inputs.model.ends_with("/text/model")) return;  // one model is enough
   // Room for one long sequence or several short ones, and not for several long ones: the packs'
   // caches have different shapes.
   std::ifstream file(inputs.model + "/config.json");
@@ -269,6 +269,7 @@ TEST_CASE("graphs of one cache are no graphs of the next") {
   int replayed = 0;
   engine::EngineOptions options{.device = device, .dtype = "float32", .batch_size = 3};
   options.cache_bytes = 300 * bytes;
+  options.share_prefixes = false;
   std::vector<std::int64_t> packs;
   options.before_pack = [&](std::int64_t sequences) { packs.push_back(sequences); };
   options.observe_pass = [&](bool by_graph) { replayed += by_graph ? 1 : 0; };

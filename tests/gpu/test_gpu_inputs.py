@@ -28,8 +28,8 @@ def run(bin_dir, folder, *arguments, program="gpu_tests", device="cpu"):
 
 
 def test_the_engine_cases_pass_on_the_cpu(bin_dir, inputs):
-    done = run(bin_dir, inputs, "*transformers*,*behind a prefix*,*the same run*,*weights that were read*")
-    assert done.returncode == 0 and "6 test cases" in done.stdout, done.stdout
+    done = run(bin_dir, inputs, "*transformers*,*behind a prefix*,*the same run*,*weights that were read*,*graphs*")
+    assert done.returncode == 0 and "8 test cases" in done.stdout, done.stdout
 
 
 def test_a_token_that_is_not_transformers_fails_them(bin_dir, inputs, tmp_path):

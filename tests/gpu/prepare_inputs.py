@@ -98,7 +98,7 @@ def main():
             "qwen3", seed=4, vocab=4000, hidden=512, intermediate=1408, layers=4, heads=8, kv_heads=2, head_dim=128, rope_theta=1e6)
         spec = small_models.SmallModel(
             seed=3, merges=4000, hidden=384, intermediate=1024, layers=6, heads=6, kv_heads=2, mrope_section=(8, 12, 12),
-            vision_depth=6, vision_hidden=256, vision_intermediate=704, vision_heads=8, window=112, full_attention=(2, 5), gain=1.2)  # fmt: skip
+            vision_depth=6, vision_hidden=256, vision_intermediate=700, vision_heads=8, window=112, full_attention=(2, 5), gain=1.2)  # fmt: skip
     write_inputs(args.folder, args.folder, spec, text)
 
 

@@ -14,6 +14,7 @@
 
 #include "evaluator/kernels/rms_norm.h"
 #include "evaluator/models/patch_embedding.h"
+#include "evaluator/models/whole_vectors.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
@@ -39,12 +40,14 @@ VisionTower::VisionTower(const VisionConfig& config, const weights::Arena& arena
   for (std::int64_t i = 0; i < config.depth; ++i) {
     const std::string name = "visual.blocks." + std::to_string(i) + ".";
     const auto linear = [&](const char* part) { return linear_of(arena, name + part); };
+    GatedLayer mlp{linear("mlp.gate_up_proj"), linear("mlp.down_proj")};
+    if (patch_embed_.is_cuda()) mlp = in_whole_vectors(mlp);
     blocks_.push_back({.norm1 = arena.tensor(name + "norm1.weight"),
                        .norm2 = arena.tensor(name + "norm2.weight"),
                        .qkv = linear("attn.qkv"),
                        .proj = linear("attn.proj"),
-                       .gate_up = linear("mlp.gate_up_proj"),
-                       .down = linear("mlp.down_proj"),
+                       .gate_up = mlp.gate_up,
+                       .down = mlp.down,
                        .full_attention = config.full_attention[static_cast<std::size_t>(i)]});
   }
   merger_norm_ = arena.tensor("visual.merger.ln_q.weight");

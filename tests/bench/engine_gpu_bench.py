@@ -37,6 +37,7 @@ import engine_scenes  # noqa: E402
 import engine_sides  # noqa: E402
 import numpy as np  # noqa: E402
 import results_file  # noqa: E402
+import small_models  # noqa: E402
 import torch  # noqa: E402
 
 TITLE = "# Results of engine_gpu_bench.py"
@@ -62,37 +63,11 @@ class Work:
 # ---- models, drawn on the GPU ----
 
 
-def draw(model, seed, gain):
-    """small_models.draw_weights, on the model's device."""
-    generator = torch.Generator(device=model.device).manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
-            noise = torch.randn(parameter.shape, generator=generator, device=model.device)
-            if "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_(noise * 0.5)
-            elif "norm" in name or "ln_q" in name:
-                parameter.copy_(1 + 0.2 * noise)
-            elif name.endswith("bias"):
-                parameter.copy_(0.3 * noise)
-            else:
-                larger = 2 if "o_proj" in name or "down_proj" in name else 1
-                parameter.copy_(noise * gain * larger / parameter[0].numel() ** 0.5)
-
-
-def cast(model, dtype):
-    """In place, but for the angles, which from_pretrained() leaves in float32, too."""
-    angles = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
-    model.to(dtype)
-    for name, buffer in angles.items():
-        module, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(module), attribute, buffer)
-
-
 def made(factory, config, seed, gain):
     with torch.device(DEVICE):
         model = factory(config).eval()
-    cast(model, torch.bfloat16)
-    draw(model, seed, gain)
+    small_models.cast(model, torch.bfloat16)
+    small_models.draw_weights(model, seed, gain)
     return model
 
 
@@ -111,7 +86,6 @@ def text_model(folder, spec):
 
 def picture_model(folder, spec):
     import qwen_tokenizer
-    import small_models
     import transformers
 
     ids = {name: 151643 + i for i, (name, _) in enumerate(qwen_tokenizer.ADDED_TOKENS)}
@@ -147,38 +121,20 @@ def one_at_a_time(vocab, prompts, steps):
 
 
 def many(vocab, count, steps):
-    def requests_of(generator):
-        stops = generator.choice(np.arange(3, vocab), 2 * vocab // steps, replace=False).tolist()
-        requests = [{"tokens": engine_scenes.words(generator, vocab, int(generator.randint(8, 129))), "max_new_tokens": steps, "stop_ids": stops}
-                    for _ in range(count)]  # fmt: skip
-        return requests, f"{count} requests, prompts of 8 to 128 tokens, up to {steps} new tokens"
-
-    return texts(requests_of, steps)
+    words = f"{count} requests, prompts of 8 to 128 tokens, up to {steps} new tokens"
+    return texts(lambda generator: (engine_scenes.many_requests(generator, vocab, count, steps), words), steps)
 
 
 def choices(vocab, questions, length):
-    def requests_of(generator):
-        examples = engine_scenes.words(generator, vocab, 5 * 60)
-        requests = [{"tokens": examples + engine_scenes.words(generator, vocab, int(generator.randint(30, 90))),
-                     "continuations": [engine_scenes.words(generator, vocab, length) for _ in range(4)]} for _ in range(questions)]  # fmt: skip
-        return requests, f"{questions} questions x 4 choices x {length} tokens, five examples of 60 tokens before each"
-
-    return texts(requests_of, 0)
+    words = f"{questions} questions x 4 choices x {length} tokens, five examples of 60 tokens before each"
+    return texts(lambda generator: (engine_scenes.choice_requests(generator, vocab, questions, length), words), 0)
 
 
 def pages(ids, vocab, questions_of, grid, steps):
     def write(folder, batches):
-        pictures, requests = cases.Pictures(folder), []
-        for p, questions in enumerate(questions_of):
-            size = (cases.GRID * (grid[0] + 2 * (p % 3)), cases.GRID * (grid[1] - p % 3))
-            pictures.add(cases.picture(p, *size))
-            head = cases.prompt(ids, vocab, 1000 + p, [size], before=14, between=0, after=0)
-            for q in range(questions):
-                tokens = head + cases.prompt(ids, vocab, 2000 + 97 * p + q, [], before=10 + 3 * q, after=6)
-                requests.append({"tokens": tokens, "images": [p], "max_new_tokens": steps})
+        pictures, requests, words = engine_scenes.page_requests(folder, ids, vocab, questions_of, grid, steps)
         write_scene(folder, requests=requests, pictures=pictures.entries, ids=ids, pixels=True, steps=steps, batches=batches)
-        counts = sorted(r["tokens"].count(ids["<|image_pad|>"]) for r in requests)
-        return f"{len(questions_of)} pictures of {counts[0]} to {counts[-1]} tokens, {len(requests) / len(questions_of):.1f} questions on each, {steps} new tokens"
+        return words
 
     return write
 
@@ -222,12 +178,8 @@ def engine(args, folder, checkpoint, scene, sessions):
 
 
 def same(ours, theirs):
-    """engine_sides.same(), but for log-likelihoods of models some three times as deep as its."""
-    if not ours or not isinstance(ours[0], list):
-        return ours == theirs
-    close = all(abs(a[0] - b[0]) <= 1e-4 + 2e-5 * abs(b[0]) and a[1:] == b[1:] for a, b in zip(ours, theirs, strict=True))
-    best = [max(range(len(scores)), key=lambda i: scores[i][0]) for scores in (ours, theirs)]  # noqa: B023: called at once
-    return close and best[0] == best[1]
+    """The models are some three times as deep as engine_bench.py's."""
+    return engine_sides.same(ours, theirs, rounding=2e-5)
 
 
 def equal_tokens(ours, theirs):
@@ -244,9 +196,9 @@ def measure(args, work, checkpoint, model, card):
         scene = json.loads((folder / "scene.json").read_text())
         millions = sum(p.numel() for p in model.parameters()) / 1e6
         lines = ["", f"## {work.id}", "", f"{millions:.4g} M parameters, {words}", ""]
-        cast(model, torch.float32)
+        small_models.cast(model, torch.float32)
         expected, _ = peer(model, scene, max(work.batches) if work.least_bytes else min(work.batches))
-        cast(model, torch.bfloat16)
+        small_models.cast(model, torch.bfloat16)
         peer(model, {**scene, "requests": scene["requests"][:2]}, 1)
         tried = {batch: peer(model, scene, batch) for batch in work.batches}
         best = min(tried, key=lambda batch: tried[batch][1])

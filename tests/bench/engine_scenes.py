@@ -59,36 +59,22 @@ def one_at_a_time(folder, size, prompts, steps, seed, stored):
     return f"{millions:.3g} M parameters, {prompts} prompts one at a time, {steps} new tokens each, weights stored in {stored}"
 
 
-def many(folder, size, count, steps, seed, batches, stored):
-    """G2: prompts of 8 to 128 tokens; one word in steps / 2 ends an answer, so answers are of any length up to `steps`."""
-    model, vocab = text_model(folder, size, seed, stored)
-    generator = np.random.RandomState(seed)
+def many_requests(generator, vocab, count, steps):
     stops = generator.choice(np.arange(3, vocab), 2 * vocab // steps, replace=False).tolist()
-    requests = [{"tokens": words(generator, vocab, int(generator.randint(8, 129))), "max_new_tokens": steps, "stop_ids": stops}
-                for _ in range(count)]  # fmt: skip
-    millions = write(folder, model, requests=requests, steps=steps, batches=batches)
-    return f"{millions:.3g} M parameters, {count} requests, prompts of 8 to 128 tokens, up to {steps} new tokens, weights stored in {stored}"
+    return [{"tokens": words(generator, vocab, int(generator.randint(8, 129))), "max_new_tokens": steps, "stop_ids": stops}
+            for _ in range(count)]  # fmt: skip
 
 
-def choices(folder, size, questions, length, seed, batches):
-    """L1, L2: four choices of `length` tokens to each question; before every question the same five examples."""
-    model, vocab = text_model(folder, size, seed)
-    generator = np.random.RandomState(seed)
+def choice_requests(generator, vocab, questions, length):
     examples = words(generator, vocab, 5 * 60)
-    requests = [{"tokens": examples + words(generator, vocab, int(generator.randint(30, 90))),
-                 "continuations": [words(generator, vocab, length) for _ in range(4)]} for _ in range(questions)]  # fmt: skip
-    millions = write(folder, model, requests=requests, steps=0, batches=batches)
-    return f"{millions:.3g} M parameters, {questions} questions x 4 choices x {length} tokens, five examples of 60 tokens before each"
+    return [{"tokens": examples + words(generator, vocab, int(generator.randint(30, 90))),
+             "continuations": [words(generator, vocab, length) for _ in range(4)]} for _ in range(questions)]  # fmt: skip
 
 
-def pages(folder, size, questions_of, grid, steps, seed, batches, stored):
-    """G3, G4: len(questions_of) pictures of about grid[0] x grid[1] merged tokens, so many questions on each."""
+def page_requests(folder, ids, vocab, questions_of, grid, steps):
+    """(pictures, requests, in words how many of what)"""
     import engine_cases as cases
-    import small_models
 
-    model, ids = small_models.write_model(folder / "checkpoint", seed=seed, **PICTURE_SIZES[size])
-    store_in(stored, model, folder)
-    vocab = model.config.text_config.vocab_size
     pictures, requests = cases.Pictures(folder), []
     for p, questions in enumerate(questions_of):
         size_of = (cases.GRID * (grid[0] + 2 * (p % 3)), cases.GRID * (grid[1] - p % 3))
@@ -97,7 +83,36 @@ def pages(folder, size, questions_of, grid, steps, seed, batches, stored):
         for q in range(questions):
             tokens = head + cases.prompt(ids, vocab, 2000 + 97 * p + q, [], before=10 + 3 * q, after=6)
             requests.append({"tokens": tokens, "images": [p], "max_new_tokens": steps})
-    millions = write(folder, model, requests=requests, pictures=pictures.entries, ids=ids, pixels=True, steps=steps, batches=batches)
     of_picture = sorted(r["tokens"].count(ids["<|image_pad|>"]) for r in requests)
-    return (f"{millions:.3g} M parameters, {len(questions_of)} pictures of {of_picture[0]} to {of_picture[-1]} tokens, "
-            f"{len(requests) / len(questions_of):.1f} questions on each, {steps} new tokens, weights stored in {stored}")  # fmt: skip
+    return pictures, requests, (f"{len(questions_of)} pictures of {of_picture[0]} to {of_picture[-1]} tokens, "
+                                f"{len(requests) / len(questions_of):.1f} questions on each, {steps} new tokens")  # fmt: skip
+
+
+def many(folder, size, count, steps, seed, batches, stored):
+    """G2: prompts of 8 to 128 tokens; one word in steps / 2 ends an answer, so answers are of any length up to `steps`."""
+    model, vocab = text_model(folder, size, seed, stored)
+    generator = np.random.RandomState(seed)
+    requests = many_requests(generator, vocab, count, steps)
+    millions = write(folder, model, requests=requests, steps=steps, batches=batches)
+    return f"{millions:.3g} M parameters, {count} requests, prompts of 8 to 128 tokens, up to {steps} new tokens, weights stored in {stored}"
+
+
+def choices(folder, size, questions, length, seed, batches):
+    """L1, L2: four choices of `length` tokens to each question; before every question the same five examples."""
+    model, vocab = text_model(folder, size, seed)
+    generator = np.random.RandomState(seed)
+    requests = choice_requests(generator, vocab, questions, length)
+    millions = write(folder, model, requests=requests, steps=0, batches=batches)
+    return f"{millions:.3g} M parameters, {questions} questions x 4 choices x {length} tokens, five examples of 60 tokens before each"
+
+
+def pages(folder, size, questions_of, grid, steps, seed, batches, stored):
+    """G3, G4: len(questions_of) pictures of about grid[0] x grid[1] merged tokens, so many questions on each."""
+    import small_models
+
+    model, ids = small_models.write_model(folder / "checkpoint", seed=seed, **PICTURE_SIZES[size])
+    store_in(stored, model, folder)
+    vocab = model.config.text_config.vocab_size
+    pictures, requests, asked = page_requests(folder, ids, vocab, questions_of, grid, steps)
+    millions = write(folder, model, requests=requests, pictures=pictures.entries, ids=ids, pixels=True, steps=steps, batches=batches)
+    return f"{millions:.3g} M parameters, {asked}, weights stored in {stored}"

@@ -48,6 +48,7 @@ def write_inputs(folder, cache_dir, spec, text_spec):
 def write_cases(folder, models, ids, prompts, chosen_of, arrays):
     """What transformers makes of the prompts, by the first model; the second is the same one, to be made bfloat16."""
     import engine_cases as cases
+    import small_models
     import torch
 
     model, half = models
@@ -65,12 +66,7 @@ def write_cases(folder, models, ids, prompts, chosen_of, arrays):
     largest = max(rows.abs().max().item() for rows in logits)
     # A token may only differ where the scores do: transformers' best two are never closer than twice the tolerance.
     assert min(margins) > 2 * 1e-4 * largest, f"margin {min(margins):.1e} of {largest:.1e}: choose another seed"
-    # As from_pretrained() loads it: angles stay in float32, which to() would round.
-    angles = {name: buffer.clone() for name, buffer in half.named_buffers() if name.endswith("inv_freq")}
-    half = half.to(torch.bfloat16)
-    for name, buffer in angles.items():
-        module, _, attribute = name.rpartition(".")
-        setattr(half.get_submodule(module), attribute, buffer)
+    small_models.cast(half, torch.bfloat16)
     errors = [(cases.reference(half, ids, [p], [a], 1)[1][0][0] - rows[0]).pow(2).mean().sqrt().item()
               for p, a, rows in zip(prompts, pictures_of, logits, strict=True)]  # fmt: skip
     with open(folder / "logits.f32", "wb") as file:

@@ -8,6 +8,7 @@ import contextlib
 import io
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -23,6 +24,11 @@ pytest.register_assert_rewrite("harness", "sidecar", "tools", "state_tools", "wa
 for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Programs under test begin with a terminal's SIGHUP, even where the tests run under nohup: what is ignored stays so in a child, a
+# handler does not.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_addoption(parser):

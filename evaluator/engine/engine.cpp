@@ -17,20 +17,17 @@
 #include "evaluator/engine/picture_plan.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
-#include "evaluator/engine/prefetch.h"
 #include "evaluator/engine/requests.h"
+#include "evaluator/engine/resident_model.h"
 #include "evaluator/engine/run_errors.h"
 #include "evaluator/engine/run_plan.h"
 #include "evaluator/engine/width.h"
 #include "evaluator/kernels/row_kernels.h"
 #include "evaluator/models/registry.h"
-#include "evaluator/models/tower_hash.h"
-#include "evaluator/weights/load.h"
 
 namespace evalcar::engine {
 namespace {
 
-constexpr int kReadingThreads = 4;
 constexpr int kMostPictureThreads = 8;
 // Up to about so many rows a matrix is read at the speed of the memory (kernels/linear.h); more of
 // them take longer, and a few cores gain nothing by them even where all guesses are right.
@@ -42,18 +39,18 @@ class TorchEngine final : public Engine {
       : options_(std::move(options)),
         device_(std::move(device)),
         attention_(std::move(attention)),
-        prefetch_(device_.device, options_.gpu_memory_utilization),
-        encoded_(options_.encoded_pictures_bytes, &free_host_memory) {}
+        encoded_(options_.encoded_pictures_bytes, &free_host_memory),
+        resident_(device_.device, options_.gpu_memory_utilization, encoded_) {}
 
   Result<LoadedWeights> load(const FileSystem& files, const checkpoint::Plan& plan,
                              const std::string& config_dir, const std::string& dtype,
                              const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
                              std::stop_token stop) override {
-    model_.reset();
+    resident_.forget();
     auto loaded = caught("loading weights", device_.device, [&] {
       return load_model(files, plan, config_dir, dtype, on_progress, stop);
     });
-    if (!loaded) model_.reset();
+    if (!loaded) resident_.forget();
     return loaded;
   }
 
@@ -61,18 +58,19 @@ class TorchEngine final : public Engine {
                   const std::string& config_dir, const std::string& dtype,
                   std::stop_token stop) override {
     EVALCAR_ASSIGN_OR_RETURN(const at::ScalarType resolved, resolve_dtype(dtype));
-    return prefetch_.read(files, plan, config_dir, resolved, stop);
+    return resident_.prefetch(files, plan, config_dir, resolved, stop);
   }
 
   Result<RunChoice> choose(const RunOptions& options) override {
-    if (!model_) return make_error(ErrorCode::kInternal, "no weights are loaded");
+    if (resident_.model() == nullptr)
+      return make_error(ErrorCode::kInternal, "no weights are loaded");
     const std::string& name = options.attn_implementation;
     EVALCAR_ASSIGN_OR_RETURN(const AttentionChoice attention,
                              choose_attention(name.empty() ? options_.attn_implementation : name));
     batch_size_ = options.batch_size;
     return caught("settling the attention", device_.device, [&]() -> Result<RunChoice> {
       attention_.kind = attention.kind;
-      model_->bind(*arena_, attention_.kind);
+      resident_.bind(attention_.kind);
       RunChoice choice{std::string(models::attention_name(attention_.kind)), attention.warning};
       if (std::exchange(told_, choice.warning) == choice.warning) choice.warning.clear();
       return choice;
@@ -82,7 +80,8 @@ class TorchEngine final : public Engine {
   Status generate(std::span<const Request> requests, const ImageSource& images,
                   const vision::ProcessorSettings& processor, const RunEvents& events,
                   std::stop_token stop) override {
-    if (!model_) return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
+    if (resident_.model() == nullptr)
+      return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
     Status done = caught("generating", device_.device,
                          [&] { return run(requests, images, processor, events, stop); });
     if (!done.has_value()) done = looked_into(std::move(done).error(), device_.description.uuid);
@@ -90,10 +89,7 @@ class TorchEngine final : public Engine {
   }
 
   void unload() override {
-    model_.reset();
-    arena_.reset();
-    encoded_.clear();
-    prefetch_.drop(std::chrono::milliseconds(0));
+    resident_.unload();
     release_unused_memory(device_.device);
   }
 
@@ -107,59 +103,23 @@ class TorchEngine final : public Engine {
       const std::string& dtype_name,
       const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
       const std::stop_token& stop) {
-    EVALCAR_ASSIGN_OR_RETURN(dtype_, resolve_dtype(dtype_name));
-    EVALCAR_ASSIGN_OR_RETURN(auto made, models::make_configured_model(files, config_dir));
-    std::unique_ptr<models::Model> model = std::move(made.model);
-    const weights::WeightLayout layout = model->layout();
-    weights::LoadReport report;
-    auto shadow = prefetch_.take(files, plan, layout, dtype_);
-    if (shadow) {  // nothing holds the arena's address but the model, which is bound anew
-      arena_ = std::move(shadow->arena);
-      report = std::move(shadow->report);
-      if (on_progress) on_progress(report.bytes, report.bytes);
-    } else {
-      EVALCAR_ASSIGN_OR_RETURN(report, read_weights(files, plan, layout, on_progress, stop));
-    }
-    model->bind(*arena_, attention_.kind);
-    model_ = std::move(model);
-    const models::ModelInfo& info = model_->info();
-    if (info.image_token_id >= 0) {
-      tower_ = models::tower_sha256(report.digests, layout) + "\n" + made.config_sha256 + "\n" +
-               c10::toString(dtype_);
-      encoded_.begin(tower_);
-    }
+    EVALCAR_ASSIGN_OR_RETURN(const at::ScalarType dtype, resolve_dtype(dtype_name));
+    EVALCAR_ASSIGN_OR_RETURN(
+        const ResidentModel::Loaded loaded,
+        resident_.load(files, plan, config_dir, dtype, attention_.kind, on_progress, stop));
+    const models::ModelInfo& info = resident_.model()->info();
     return LoadedWeights{
-        .weights_sha256 = report.weights_sha256,
+        .weights_sha256 = loaded.report.weights_sha256,
         .architecture = info.model_type,
-        .dtype = dtype_ == at::kFloat ? "float32" : "bfloat16",
-        .tensors = report.tensors,
-        .bytes = report.bytes,
+        .dtype = dtype == at::kFloat ? "float32" : "bfloat16",
+        .tensors = loaded.report.tensors,
+        .bytes = loaded.report.bytes,
         .attn_implementation = std::string(models::attention_name(attention_.kind)),
         .warning = std::exchange(attention_.warning, ""),
         .vocab_size = info.vocab,
         .image_token_id = info.image_token_id,
         .vision_patch_size = static_cast<int>(info.patch_size),
-        .prefetched = shadow.has_value()};
-  }
-
-  Result<weights::LoadReport> read_weights(
-      const FileSystem& files, const checkpoint::Plan& plan, const weights::WeightLayout& layout,
-      const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
-      const std::stop_token& stop) {
-    EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
-    if (arena_ && !arena_->fits(layout, dtype_, device_.device)) arena_.reset();
-    if (!arena_) {
-      prefetch_.drop(std::chrono::milliseconds(0));  // more than was counted on
-      if (device_.device.is_cpu()) encoded_.clear();
-      arena_.emplace(layout, dtype_, device_.device);
-    }
-    const int threads = std::min(kReadingThreads, at::get_num_threads());
-    EVALCAR_ASSIGN_OR_RETURN(auto report, weights::load(files, plan, layout, assignment, *arena_,
-                                                        threads, on_progress, stop));
-    if (device_.device.is_cpu())
-      arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
-                          cache_budget(device_.device, 0, encoded_.bytes()).now);
-    return report;
+        .prefetched = loaded.prefetched};
   }
 
   Status run(std::span<const Request> requests, const ImageSource& images,
@@ -167,7 +127,8 @@ class TorchEngine final : public Engine {
              const std::stop_token& stop) {
     Outstanding outstanding(requests, events);
     if (!outstanding.any()) return {};
-    if (images.size() > 0) EVALCAR_RETURN_IF_ERROR(check_processor(processor, model_->info()));
+    if (images.size() > 0)
+      EVALCAR_RETURN_IF_ERROR(check_processor(processor, resident_.model()->info()));
     fitting_.widen(full_width());
     PlannerLimits limits = planner_limits();
     std::vector<PreparedRequest> prepared(requests.size());
@@ -175,7 +136,7 @@ class TorchEngine final : public Engine {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (stop.stop_requested()) return cancelled_run();
       if (!outstanding.is_wanted(i)) continue;
-      auto request = prepare_request(*model_, requests[i], images);
+      auto request = prepare_request(*resident_.model(), requests[i], images);
       // Where rounding decides too much for drafts, company does, too: packs are the same whatever
       // this process has measured before.
       if (request && draft_rows() == 0) request->plan.expected_tokens.reset();
@@ -226,7 +187,7 @@ class TorchEngine final : public Engine {
   // What is evaluated goes before what was read ahead: whether memory came back from there.
   bool gave_way() {
     constexpr std::chrono::seconds kPatience{2};
-    if (!prefetch_.drop(kPatience)) return false;
+    if (!resident_.drop_prefetched(kPatience)) return false;
     release_unused_memory(device_.device);
     return true;
   }
@@ -288,7 +249,8 @@ class TorchEngine final : public Engine {
             [&](std::size_t number) { return run.outstanding.any_of(packs[number]); }, input.images,
             encoder, [&](const Sha256Digest& batch) { return encoded_.mark(batch); }),
         picture_options(input.events));
-    Runner runner(*model_, input, {plan, pictures, encoded_, encoder}, std::move(options));
+    Runner runner(*resident_.model(), input, {plan, pictures, encoded_, encoder},
+                  std::move(options));
     for (std::size_t number = 0; number < packs.size(); ++number) {
       if (input.stop.stop_requested()) return cancelled_run();
       if (!run.outstanding.any_of(packs[number])) {
@@ -305,8 +267,8 @@ class TorchEngine final : public Engine {
   // All that the tower makes of a batch follows from, but for the pictures.
   Sha256Digest encoder_of(const vision::ProcessorSettings& processor) const {
     Sha256 hash;
-    hash.update("encoded pictures 1\n" + tower_ + "\n" + device_.description.device + "\n" +
-                std::string(models::attention_name(attention_.kind)) + "\n" +
+    hash.update("encoded pictures 1\n" + resident_.tower() + "\n" + device_.description.device +
+                "\n" + std::string(models::attention_name(attention_.kind)) + "\n" +
                 vision::settings_text(processor));
     return hash.finish();
   }
@@ -325,10 +287,10 @@ class TorchEngine final : public Engine {
   Width width() const { return fitting_.of(full_width()); }
 
   PlannerLimits planner_limits() const {
-    const models::ModelInfo& info = model_->info();
+    const models::ModelInfo& info = resident_.model()->info();
     const auto position_bytes =
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
-        c10::elementSize(dtype_);
+        c10::elementSize(resident_.dtype());
     CacheBudget budget{options_.cache_bytes, options_.cache_bytes};
     if (options_.cache_bytes == 0) {
       budget = cache_budget(device_.device, options_.gpu_memory_utilization, encoded_.bytes());
@@ -355,7 +317,7 @@ class TorchEngine final : public Engine {
   // Only where rounding is far below what a token is the best by (kClearMargin), and where what
   // stands beside a row that is decoded changes none of its bits.
   std::int64_t draft_rows() const {
-    const bool exact = device_.device.is_cpu() && dtype_ == at::kFloat &&
+    const bool exact = device_.device.is_cpu() && resident_.dtype() == at::kFloat &&
                        attention_.kind == models::AttentionKind::kSdpa &&
                        kernels::row_kernels().front().most_rows >= kMostDecoded;
     return exact ? options_.draft_rows.value_or(kDraftRows) : 0;
@@ -363,7 +325,7 @@ class TorchEngine final : public Engine {
 
   ReaderOptions reader_options() const {
     return {.attention = attention_.kind,
-            .dtype = dtype_,
+            .dtype = resident_.dtype(),
             .device = device_.device,
             .prefill_tokens = width().prefill_tokens};
   }
@@ -374,12 +336,8 @@ class TorchEngine final : public Engine {
   std::string told_;  // the last warning about it, not to be repeated for every checkpoint
   std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
   FittingWidth fitting_;         // what memory allowed, where that was less than asked for
-  at::ScalarType dtype_ = at::kFloat;
-  std::optional<weights::Arena> arena_;
-  std::unique_ptr<models::Model> model_;  // null: nothing is resident
-  Prefetch prefetch_;
-  std::string tower_;  // of the resident weights: what they make of pictures follows from it
   EncodedPictures encoded_;
+  ResidentModel resident_;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "evaluator/models/attention.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -23,12 +22,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <tuple>
 #include <utility>
-
-#ifdef EVALCAR_CUDA
-#include <ATen/cuda/CUDAContext.h>
-#endif
 
 #include "evaluator/kernels/attention.h"
 
@@ -130,7 +124,8 @@ CachedAttention::CachedAttention(std::span<const Segment> segments, KvCache& cac
   by_slots_ =
       kind == AttentionKind::kSdpa && cache.keys.is_cpu() && cache.keys.scalar_type() == at::kFloat;
   on_gpu_ = decode_ && takes_rows_on_device(cache, kind);
-  if (takes_packed()) pack();
+  if (!decode_ && kind_ == AttentionKind::kSdpa && slots_.defined())
+    packed_ = pack_prefill(segments_, cache_);
   sight_ = sight(0);
   windowed_sight_ = window > 0 && window < longest_ ? sight(window) : sight_;
 }
@@ -144,40 +139,6 @@ CachedAttention::CachedAttention(DecodeRows rows, KvCache& cache)
       places_(std::move(rows.places)) {
   sight_.on_device = std::move(rows.sight);
   windowed_sight_.on_device = std::move(rows.windowed);
-}
-
-bool CachedAttention::takes_packed() const {
-#ifdef EVALCAR_CUDA
-  const at::Tensor& keys = cache_.keys;
-  return !decode_ && kind_ == AttentionKind::kSdpa && slots_.defined() && keys.is_cuda() &&
-         keys.scalar_type() == at::kBFloat16 && keys.select(0, 0).is_contiguous() &&
-         keys.size(4) % 8 == 0 && keys.size(4) <= 256 &&
-         cache_.slots() * cache_.capacity() <= INT32_MAX &&
-         at::cuda::getDeviceProperties(keys.get_device())->major >= 8;
-#else
-  return false;
-#endif
-}
-
-void CachedAttention::pack() {
-  std::vector<std::int32_t> rows{0}, slots, lengths;
-  Packed packed;
-  for (const Segment& segment : segments_) {
-    rows.push_back(static_cast<std::int32_t>(segment.row + segment.length));
-    slots.push_back(static_cast<std::int32_t>(segment.slot * cache_.capacity()));
-    lengths.push_back(static_cast<std::int32_t>(segment.start + segment.length));
-    packed.most_rows = std::max(packed.most_rows, segment.length);
-  }
-  // Where the next one would begin: the kernel goes by `lengths`, but wants as many of these.
-  slots.push_back(static_cast<std::int32_t>(cache_.slots() * cache_.capacity()));
-  const auto on_device = [&](const std::vector<std::int32_t>& values) {
-    return at::tensor(at::ArrayRef<std::int32_t>(values), at::TensorOptions().dtype(at::kInt))
-        .to(cache_.keys.device());
-  };
-  packed.row_begins = on_device(rows);
-  packed.slot_begins = on_device(slots);
-  packed.lengths = on_device(lengths);
-  packed_ = std::move(packed);
 }
 
 bool CachedAttention::takes_rows_on_device(const KvCache& cache, AttentionKind kind) {
@@ -355,21 +316,11 @@ void CachedAttention::prefill_one(std::int64_t layer, const at::Tensor& q, std::
       .copy_(result.permute({2, 1, 0, 3}));
 }
 
-// All sequences in one call, which reads keys and values where they are in the cache: row i of the
-// last n of a sequence sees all but the n - 1 - i behind it, the last `window` of them where that
-// is not 0. What branches cannot be said so, and is computed once more by itself.
+// What branches is computed once more by itself.
 at::Tensor CachedAttention::prefill_packed(std::int64_t layer, const at::Tensor& q,
                                            const Sight& sight, std::int64_t window) const {
-  const auto line = [&](const at::Tensor& cache) {  // (slots · capacity, kv_heads, dim)
-    return cache.select(0, layer).flatten(0, 1);
-  };
-  const auto before = window > 0 ? std::optional(window - 1) : std::nullopt;
-  at::Tensor out = std::get<0>(at::_flash_attention_forward(
-      q, line(cache_.keys), line(cache_.values), packed_->row_begins, packed_->slot_begins,
-      packed_->most_rows, longest_, /*dropout_p=*/0.0, /*is_causal=*/true,
-      /*return_debug_mask=*/false, /*scale=*/std::nullopt, before,
-      window > 0 ? std::optional<std::int64_t>(0) : std::nullopt, packed_->lengths));
-  out = out.reshape({q.size(0), -1});
+  at::Tensor out = attend_packed(*packed_, q, cache_.keys.select(0, layer),
+                                 cache_.values.select(0, layer), window);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     if (!segments_[i].own.empty()) prefill_one(layer, q, i, sight.masks[i], out);
   }

@@ -13,6 +13,8 @@
 #include "evaluator/kernels/decode_attention.h"
 #include "evaluator/kernels/place_heads.h"
 #include "evaluator/kernels/seen_keys.h"
+#include "evaluator/models/kv_cache.h"
+#include "evaluator/models/packed_prefill.h"
 
 namespace evalcar::models {
 
@@ -22,31 +24,6 @@ enum class AttentionKind {
 };
 /// "sdpa", "eager": as transformers names them.
 std::string_view attention_name(AttentionKind kind);
-
-/// Keys and values of all layers. A slot holds one sequence; its first `length` positions are
-/// filled. keys, values: (layers, slots, capacity, kv_heads, head_dim)
-struct KvCache {
-  at::Tensor keys;
-  at::Tensor values;
-
-  std::int64_t slots() const { return keys.size(1); }
-  std::int64_t capacity() const { return keys.size(2); }
-};
-
-/// New tokens of one sequence in a packed batch: rows [row, row + length) are positions
-/// [start, start + length) of `slot`.
-struct Segment {
-  std::int64_t slot = 0;
-  std::int64_t start = 0;
-  std::int64_t length = 0;
-  std::int64_t row = 0;
-  /// Where the sequence branches: behind its first `shared` positions the slot holds branches one
-  /// after the other, each of which goes on from there. own[i] is the position at which the branch
-  /// of the segment's row i begins; the row sees the shared positions and its own branch up to
-  /// itself. Empty: one line, each row sees all before it.
-  std::int64_t shared = 0;
-  std::vector<std::int64_t> own = {};
-};
 
 /// What decoding on a GPU needs to know of one new row of each of the slots 0, 1, …, all of it on
 /// the device.
@@ -92,17 +69,7 @@ class CachedAttention {
     std::vector<std::vector<kernels::SeenKeys>> keys;
     kernels::DecodeSight on_device;  // where the GPU's kernel decodes
   };
-  /// A batch as one call of libtorch's flash attention takes it, on the device: (segments + 1) and
-  /// (segments) int32.
-  struct Packed {
-    at::Tensor row_begins;   // of each segment, and all rows
-    at::Tensor slot_begins;  // of each segment's slot among all positions of a layer's cache
-    at::Tensor lengths;      // positions that each segment's sequence has after this batch
-    std::int64_t most_rows = 0;
-  };
   bool is_decode() const;
-  bool takes_packed() const;
-  void pack();
   Sight sight(std::int64_t window) const;
   at::Tensor decode_mask(std::int64_t window) const;
   void locate_rows();
@@ -122,12 +89,12 @@ class CachedAttention {
   AttentionKind kind_;
   std::int64_t window_ = 0;
   bool decode_ = false;
-  bool kernel_ = false;           // ours, of several rows of a sequence
-  bool by_slots_ = false;         // ours, of one row of each slot, on the CPU
-  bool on_gpu_ = false;           // the same on a GPU
-  std::int64_t longest_ = 0;      // positions that the longest sequence has after this batch
-  at::Tensor slots_, places_;     // of each row: (rows) int64; to decode, and for kernels on a GPU
-  std::optional<Packed> packed_;  // all prompts of a batch at once, on a GPU in bfloat16
+  bool kernel_ = false;        // ours, of several rows of a sequence
+  bool by_slots_ = false;      // ours, of one row of each slot, on the CPU
+  bool on_gpu_ = false;        // the same on a GPU
+  std::int64_t longest_ = 0;   // positions that the longest sequence has after this batch
+  at::Tensor slots_, places_;  // of each row: (rows) int64; to decode, and for kernels on a GPU
+  std::optional<PackedPrefill> packed_;  // all prompts of a batch at once, on a GPU in bfloat16
   Sight sight_, windowed_sight_;
 };
 

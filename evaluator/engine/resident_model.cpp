@@ -1,0 +1,82 @@
+#include "evaluator/engine/resident_model.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "evaluator/engine/device.h"
+#include "evaluator/models/registry.h"
+#include "evaluator/models/tower_hash.h"
+
+namespace evalcar::engine {
+namespace {
+
+constexpr int kReadingThreads = 4;
+
+}  // namespace
+
+Result<ResidentModel::Loaded> ResidentModel::load(
+    const FileSystem& files, const checkpoint::Plan& plan, const std::string& config_dir,
+    at::ScalarType dtype, models::AttentionKind attention,
+    const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+    const std::stop_token& stop) {
+  model_.reset();
+  dtype_ = dtype;
+  EVALCAR_ASSIGN_OR_RETURN(auto made, models::make_configured_model(files, config_dir));
+  std::unique_ptr<models::Model> model = std::move(made.model);
+  const weights::WeightLayout layout = model->layout();
+  Loaded loaded;
+  auto shadow = prefetch_.take(files, plan, layout, dtype_);
+  loaded.prefetched = shadow.has_value();
+  if (shadow) {  // nothing holds the arena's address but the model, which is bound anew
+    arena_ = std::move(shadow->arena);
+    loaded.report = std::move(shadow->report);
+    if (on_progress) on_progress(loaded.report.bytes, loaded.report.bytes);
+  } else {
+    EVALCAR_ASSIGN_OR_RETURN(loaded.report, read(files, plan, layout, on_progress, stop));
+  }
+  model->bind(*arena_, attention);
+  model_ = std::move(model);
+  if (model_->info().image_token_id >= 0) {
+    tower_ = models::tower_sha256(loaded.report.digests, layout) + "\n" + made.config_sha256 +
+             "\n" + c10::toString(dtype_);
+    encoded_.begin(tower_);
+  }
+  return loaded;
+}
+
+Result<weights::LoadReport> ResidentModel::read(
+    const FileSystem& files, const checkpoint::Plan& plan, const weights::WeightLayout& layout,
+    const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
+    const std::stop_token& stop) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
+  if (arena_ && !arena_->fits(layout, dtype_, device_)) arena_.reset();
+  if (!arena_) {
+    prefetch_.drop(std::chrono::milliseconds(0));  // more than was counted on
+    if (device_.is_cpu()) encoded_.clear();
+    arena_.emplace(layout, dtype_, device_);
+  }
+  const int threads = std::min(kReadingThreads, at::get_num_threads());
+  EVALCAR_ASSIGN_OR_RETURN(auto report, weights::load(files, plan, layout, assignment, *arena_,
+                                                      threads, on_progress, stop));
+  if (device_.is_cpu())
+    arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
+                        cache_budget(device_, 0, encoded_.bytes()).now);
+  return report;
+}
+
+Status ResidentModel::prefetch(const FileSystem& files, const checkpoint::Plan& plan,
+                               const std::string& config_dir, at::ScalarType dtype,
+                               const std::stop_token& stop) {
+  return prefetch_.read(files, plan, config_dir, dtype, stop);
+}
+
+void ResidentModel::unload() {
+  model_.reset();
+  arena_.reset();
+  encoded_.clear();
+  prefetch_.drop(std::chrono::milliseconds(0));
+}
+
+}  // namespace evalcar::engine

@@ -17,6 +17,7 @@ namespace {
 
 struct LeaseName {
   std::int64_t step = 0;
+  std::int64_t generation = 0;
   std::string kind;
 };
 
@@ -26,6 +27,10 @@ std::optional<LeaseName> parse_lease_name(const std::string& name) {
   const char* const end = name.data() + name.size();
   const auto parsed = std::from_chars(name.data(), end, lease.step);
   if (parsed.ec != std::errc{} || parsed.ptr == end || *parsed.ptr != '-') return std::nullopt;
+  const auto generation = std::from_chars(parsed.ptr + 1, end, lease.generation);
+  if (generation.ec != std::errc{} || generation.ptr == end || *generation.ptr != '-') {
+    return std::nullopt;
+  }
   const std::size_t dash = name.rfind('-');
   lease.kind = name.substr(dash + 1);
   const auto kind = checkpoint::weights_kind_from_name(lease.kind);
@@ -79,6 +84,22 @@ Status take_back(state::Store& store, const stage::Stage& stage, const state::Ev
   return store.mark_leased(row.id, stage.dir_of(name));
 }
 
+/// Seen in part, and held when it was whole: it ended before that could be recorded.
+Status complete_found(const FileSystem& files, state::Store& store, const stage::Stage& stage,
+                      const Wanted& wanted, const state::Evaluation& row, const std::string& name,
+                      const LeaseName& lease, const AdoptionPlace& place) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted, wanted.why_not(row));
+  if (!unwanted.empty()) return {};
+  const auto seen = observe_lease(files, stage.dir_of(name), lease, place);
+  if (!seen.has_value()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
+                           store.observe_checkpoint(row.run_id, *seen));
+  if (observed.checkpoint.id != row.checkpoint_id) return {};
+  EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
+  spdlog::info("{}: is gone, its lease is whole", title(row));
+  return store.mark_leased(row.id, stage.dir_of(name));
+}
+
 std::vector<std::string> sorted(std::vector<std::string> tasks) {
   std::sort(tasks.begin(), tasks.end());
   return tasks;
@@ -106,7 +127,7 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
                                                   const stage::Stage& stage, const state::Run& run,
                                                   const std::string& dir, const LeaseName& lease,
                                                   const std::vector<state::Evaluation>& rows,
-                                                  const AdoptionPlace& place) {
+                                                  const AdoptionPlace& place, bool newer) {
   if (!rows.empty()) {
     const std::int64_t id = rows.front().checkpoint_id;
     EVALCAR_ASSIGN_OR_RETURN(const auto judged, store.read().files_of(id, lease.kind));
@@ -119,20 +140,25 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
   if (!seen.has_value()) return std::optional<std::int64_t>();
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, store.observe_checkpoint(run.id, *seen));
   EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
+  if (newer && observed.checkpoint.generation != lease.generation) {
+    return std::optional<std::int64_t>();
+  }
   return std::optional(observed.checkpoint.id);
 }
 
 /// What the database knows of a run, for adopt().
 struct KnownRows {
-  std::set<std::pair<std::int64_t, std::string>> kinds;  ///< a kind may be known without the other
-  std::map<std::string, std::vector<state::Evaluation>> of_lease;  ///< by the lease's name
+  /// By step and kind: a kind may be known without the other.
+  std::map<std::pair<std::int64_t, std::string>, std::int64_t> newest;  ///< generation of a kind
+  std::map<std::string, std::vector<state::Evaluation>> of_lease;       ///< by the lease's name
 };
 
 Result<KnownRows> known_rows(const state::Reader& reader, std::int64_t run_id) {
   KnownRows known;
   EVALCAR_RETURN_IF_ERROR(
       reader.for_each_evaluation({.run_id = run_id}, [&known](const state::Evaluation& row) {
-        known.kinds.emplace(row.step, row.kind);
+        auto& newest = known.newest[{row.step, row.kind}];
+        newest = std::max(newest, row.generation);
         known.of_lease[lease_name_of(row.step, row.generation, row.kind)].push_back(row);
       }));
   return known;
@@ -143,20 +169,28 @@ Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& s
              const std::string& name, const LeaseName& lease, KnownRows& known) {
   const std::vector<state::Evaluation>& of_lease = known.of_lease[name];
   for (const state::Evaluation& row : of_lease) {
-    if (row.state != state::EvaluationState::kComplete || !row.lease_path.empty()) continue;
-    EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row, name));
+    if (!row.lease_path.empty()) continue;
+    if (row.state == state::EvaluationState::kComplete)
+      EVALCAR_RETURN_IF_ERROR(take_back(store, stage, row, name));
+    if (row.state == state::EvaluationState::kFound) {
+      EVALCAR_RETURN_IF_ERROR(complete_found(files, store, stage, wanted, row, name, lease, place));
+    }
   }
   // Beside a row of this configuration only those of other tasks can be missing: their numbers
   // were not published yet when the database was lost. Rows of another one hand their leases on.
   const bool beside = std::any_of(of_lease.begin(), of_lease.end(),
                                   [&](const auto& row) { return wanted.matches(row); });
-  if (known.kinds.contains({lease.step, lease.kind}) && !beside) return {};
+  // Files that took the place of known ones were held (Leases::hold), and never recorded.
+  const auto newest = known.newest.find({lease.step, lease.kind});
+  const bool newer = newest != known.newest.end() && lease.generation == newest->second + 1;
+  if (newest != known.newest.end() && !beside && !newer) return {};
   EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, lease, of_lease));
   if (asked.empty()) return {};
   const std::string dir = stage.dir_of(name);
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint,
-                           checkpoint_of(files, store, stage, run, dir, lease, of_lease, place));
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(files, store, stage, run, dir,
+                                                                lease, of_lease, place, newer));
   if (!checkpoint.has_value()) return {};
+  if (newer) newest->second = lease.generation;
   for (state::NewEvaluation& one : asked) {
     one.checkpoint_id = *checkpoint;
     EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));

@@ -75,6 +75,7 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
     }
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
+    EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all));
     due_ = false;
     trim_due_ = true;
     formed_.clear();
@@ -115,6 +116,11 @@ Status Averages::form(std::span<const Known> members, const state::NewEvaluation
       wanted_.why_not(newest.run_id, newest.step, kAverage, wanted.settings.tasks));
   if (!unwanted.empty()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store_.plan_evaluation(wanted));
+  return lease(members, row);
+}
+
+Status Averages::lease(std::span<const Known> members, const state::Evaluation& row) {
+  const state::Checkpoint& newest = members.back().checkpoint;
   if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete) return {};
   if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
   std::vector<stage::Member> parts;
@@ -136,21 +142,45 @@ Status Averages::form(std::span<const Known> members, const state::NewEvaluation
     }
     return store_.mark_leased(row.id, stage_.dir_of(name));
   }
-  const auto lease = stage_.acquire_members(name, parts);
-  if (!lease.has_value() && !stage_.answers()) return lease.error();  // formed again then
+  const auto taken = stage_.acquire_members(name, parts);
+  if (!taken.has_value() && !stage_.answers()) return taken.error();  // formed again then
   // Rewritten: the look that tells of it comes here again.
-  if (!lease.has_value() && lease.error().code == ErrorCode::kUnavailable) return {};
-  if (!lease.has_value()) {
+  if (!taken.has_value() && taken.error().code == ErrorCode::kUnavailable) return {};
+  if (!taken.has_value()) {
     return end_evaluation(store_, row.id, EvaluationState::kLost,
-                          "its checkpoints cannot be leased: " + lease.error().message);
+                          "its checkpoints cannot be leased: " + taken.error().message);
   }
   if (row.state == EvaluationState::kFound) {  // not before: whoever is complete may be measured
     EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
   }
   log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
                         members.front().checkpoint.name),
-            event_of("leased", row).with("method", stage::method_name(lease->method)));
-  return store_.mark_leased(row.id, lease->dir);
+            event_of("leased", row).with("method", stage::method_name(taken->method)));
+  return store_.mark_leased(row.id, taken->dir);
+}
+
+/// What was asked for again, whatever the cadence says of it. What has no files any more, since it
+/// was asked for or cut off before its lease was written down, ends.
+Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>& all) {
+  state::EvaluationFilter filter;
+  filter.run_id = run_id;
+  filter.kind = kAverage;
+  filter.states = {EvaluationState::kComplete};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    if (!row.lease_path.empty() || !wanted_.matches(row)) continue;
+    const auto newest = std::ranges::find_if(
+        all, [&row](const Known& one) { return one.checkpoint.id == row.checkpoint_id; });
+    const auto last = static_cast<std::size_t>(wanted_.average_last());
+    const auto end = static_cast<std::size_t>(newest - all.begin()) + 1;
+    const bool can_be = newest != all.end() && end >= last && !files_of(*newest).empty();
+    if (can_be && row.asked) EVALCAR_RETURN_IF_ERROR(lease({&all[end - last], last}, row));
+    if (can_be) continue;
+    if (!stage_.answers()) return {};
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost,
+                                           "the files of its checkpoints are gone"));
+  }
+  return {};
 }
 
 /// Another evaluation of the same average (of other tasks) has this lease, and may read from it.
@@ -166,10 +196,24 @@ Result<bool> Averages::another_holds(const state::Evaluation& row, const std::st
   });
 }
 
+Result<bool> Averages::cadence_leaves_out(const state::Checkpoint& checkpoint) const {
+  for (const auto& wanted : wanted_.evaluations_of(checkpoint.id, kAverage)) {
+    EVALCAR_ASSIGN_OR_RETURN(
+        const std::string why,
+        wanted_.why_not(checkpoint.run_id, checkpoint.step, kAverage, wanted.settings.tasks));
+    if (!why.empty()) return true;
+  }
+  return false;
+}
+
 /// Regular weights that nobody evaluates have no lease yet.
 Status Averages::keep_window(const std::vector<Known>& known) {
   window_.clear();
   auto count = static_cast<std::size_t>(wanted_.average_last() - 1);
+  if (!known.empty()) {  // it may turn out to be the last, whose average is wanted
+    EVALCAR_ASSIGN_OR_RETURN(const bool left_out, cadence_leaves_out(known.back().checkpoint));
+    if (left_out) ++count;
+  }
   for (auto member = known.rbegin(); member != known.rend() && count > 0; ++member, --count) {
     window_.insert(member->lease_name());
     if (stage_.holds(stage_.dir_of(member->lease_name()))) continue;

@@ -4,7 +4,8 @@
 // An average is an evaluation of kind "average" at the step of the newest of K checkpoints that
 // follow each other. Its lease links the files of all of them. So that the trainer's retention
 // cannot take the older ones before the next checkpoint comes, the regular weights of the newest
-// K - 1 stay leased, whether they were evaluated or not: the window.
+// K - 1 stay leased, whether they were evaluated or not: the window. K of them while a cadence
+// leaves the newest one's average out, which is wanted all the same if no other comes.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +66,10 @@ class Averages {
   Status form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open, Slice& slice);
   Status form(std::span<const Known> members);
   Status form(std::span<const Known> members, const state::NewEvaluation& wanted);
+  Status lease(std::span<const Known> members, const state::Evaluation& row);
   Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
+  Status take_up_unformed(std::int64_t run_id, const std::vector<Known>& all);
+  Result<bool> cadence_leaves_out(const state::Checkpoint& checkpoint) const;
   Status keep_window(const std::vector<Known>& known);
   Status trim(Slice& slice);
   std::string files_of(const Known& member) const;

@@ -18,7 +18,9 @@ struct DiskView {
   using Key = std::pair<std::int64_t, checkpoint::WeightsKind>;
 
   std::map<std::int64_t, std::string> present;  ///< folders that are there, by step
-  std::map<Key, watch::Sighting> complete;      ///< the newest content of each kind
+  /// Steps that were seen and may not be in a row yet, whether their folders are there or not.
+  std::set<std::int64_t> untold;
+  std::map<Key, watch::Sighting> complete;  ///< the newest content of each kind
   /// What was told last of each kind; of one that no look ever found, nothing.
   std::map<Key, watch::Decision> told;
 

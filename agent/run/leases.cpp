@@ -63,8 +63,10 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
     held_[row.id] = std::move(*shared);
     return {};
   }
-  auto lease = stage_.acquire(lease_name_of(row.step, row.generation, row.kind), seen.path,
-                              seen.files, space_.copy_budget());
+  const std::string name = lease_name_of(row.step, row.generation, row.kind);
+  // What hold() took, or a call that was cut off behind it: made anew, its files could go between.
+  auto lease = stage_.holding(name, seen.files);
+  if (!lease.has_value()) lease = stage_.acquire(name, seen.path, seen.files, space_.copy_budget());
   if (lease.has_value()) {
     EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, lease->dir));
     const std::string_view how = stage::method_name(lease->method);
@@ -74,9 +76,9 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
     return {};
   }
   if (lease.error().code == ErrorCode::kNotFound) {
-    // Taken before it could be written down, by hold() or by a call that was cut off behind it.
+    // A copy that could not be written down before they went.
     EVALCAR_ASSIGN_OR_RETURN(auto kept, lease_without_row(row));
-    if (kept.has_value()) {
+    if (kept.has_value() && stage_.is_of(name, seen.files)) {
       EVALCAR_RETURN_IF_ERROR(store_.mark_leased(row.id, kept->dir));
       log::info(title(row) + ": leased before it was removed", event_of("leased", row));
       held_[row.id] = std::move(*kept);
@@ -119,8 +121,12 @@ void Leases::hold(const watch::Sighting& seen, const std::string& name) {
     best_.let_go(before->second.name);
     unrecorded_.erase(before);
   }
-  if (stage_.holds(stage_.dir_of(name))) return;
-  if (!stage_.keep(name, seen.path, seen.files, kNoCopies).has_value()) return;
+  if (!stage_.holding(name, seen.files).has_value()) {
+    // What is there of that name is a row's, or a part, or of a save before this one.
+    const auto needed = needs_lease(store_.read(), stage_, name);
+    if (!needed.has_value() || *needed) return;
+    if (!stage_.keep(name, seen.path, seen.files, kNoCopies).has_value()) return;
+  }
   spdlog::info("{}: cannot be recorded now; its files are kept until it is", seen.folder);
   unrecorded_[{seen.step, seen.kind}] = {name, seen.fingerprint};
 }
@@ -178,6 +184,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   if (!stage_.answers()) return std::optional<stage::Lease>();
   // One that had a lease of its own, and cannot use it, finds no better one.
   const bool had_none = held == held_.end() && row.lease_path.empty();
+  if (had_none && row.kind == "average") return std::optional<stage::Lease>();  // formed again
   held_.erase(row.id);
   if (seen == view_.complete.end() && had_none) {
     EVALCAR_ASSIGN_OR_RETURN(auto found, lease_of_another(row));

@@ -5,13 +5,13 @@
 namespace evalcar::run {
 
 Result<NeededLeases::Turn> NeededLeases::step(
-    std::int64_t run_id, const std::optional<std::set<std::int64_t>>& torn_steps) {
+    std::int64_t run_id, const std::optional<std::set<std::int64_t>>& torn_steps, bool recorded) {
   Turn turn;
+  Slice first(around_);
   if (torn_steps.has_value()) {
-    Slice slice(around_);
-    EVALCAR_RETURN_IF_ERROR(averages_.step(run_id, *torn_steps, slice));
-    EVALCAR_RETURN_IF_ERROR(best_.step(run_id, slice));
+    EVALCAR_RETURN_IF_ERROR(averages_.step(run_id, *torn_steps, first));
   }
+  if (recorded) EVALCAR_RETURN_IF_ERROR(best_.step(run_id, first));
   // Before any lease is given up for lack of space: theirs go first, or to the row that is wanted
   // now.
   if (!unwanted_.ended()) {

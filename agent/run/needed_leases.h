@@ -31,7 +31,8 @@ class NeededLeases {
     bool one_waits = false;  ///< a row was handed a lease, and waits since
   };
   /// `torn_steps` (Recorder::torn_steps): absent while not all that was seen is recorded.
-  Result<Turn> step(std::int64_t run_id, const std::optional<std::set<std::int64_t>>& torn_steps);
+  Result<Turn> step(std::int64_t run_id, const std::optional<std::set<std::int64_t>>& torn_steps,
+                    bool recorded);
 
  private:
   Result<std::set<std::string>> needed_names(std::int64_t run_id) const;

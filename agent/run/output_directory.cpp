@@ -98,14 +98,20 @@ Status OutputDirectory::step() {
 Result<bool> OutputDirectory::keep_leases() {
   if (!take_up_.done()) return false;
   std::optional<std::set<std::int64_t>> torn;
-  if (sightings_.empty()) torn = recorder_.torn_steps();
-  EVALCAR_ASSIGN_OR_RETURN(const NeededLeases::Turn turn, needed_.step(run_.id(), torn));
+  if (knows_neighbours()) torn = recorder_.torn_steps();
+  EVALCAR_ASSIGN_OR_RETURN(const NeededLeases::Turn turn,
+                           needed_.step(run_.id(), torn, sightings_.empty()));
   if (turn.one_waits) last_news_ = around_.clock.monotonic_now();
   return turn.known;
 }
 
+/// Which checkpoints follow each other: a look that takes several turns tells of the newest first.
+bool OutputDirectory::knows_neighbours() const {
+  return sightings_.empty() && !watcher_.looks() && watcher_.trouble().empty();
+}
+
 Status OutputDirectory::guard_disk() {
-  if (!run_.known() || run_.unsure() || !take_up_.done()) return {};
+  if (!run_.known() || run_.unsure() || run_.fatal() || !take_up_.done()) return {};
   Slice slice(around_);
   return guard_.step(run_.id(), slice);
 }
@@ -168,7 +174,9 @@ bool OutputDirectory::silent() {
 void OutputDirectory::take_requests() {
   const std::size_t carried_out =
       inbox_.step([this](const request::Request& asked) { return answers_.to(asked); });
-  if (carried_out > 0) last_news_ = around_.clock.monotonic_now();
+  if (carried_out == 0) return;
+  last_news_ = around_.clock.monotonic_now();
+  averages_.look_again();  // one that is to be tried again has no lease
 }
 
 /// What is there is known, and so is which of it is the newest.
@@ -179,7 +187,7 @@ bool OutputDirectory::looked_at() const {
 
 /// The trainer's retention does not wait until they can be recorded.
 void OutputDirectory::hold_sightings() {
-  if (!run_.known() || run_.unsure() || silence_.lasts()) return;
+  if (!run_.known() || run_.unsure() || run_.fatal() || silence_.lasts()) return;
   Slice slice(around_);
   sightings_.hold(slice);
 }
@@ -220,7 +228,8 @@ bool OutputDirectory::is_beginning() const {
 bool OutputDirectory::is_cut_short() const {
   if (!run_.known() || run_.unsure()) return false;
   if (!sightings_.empty() || is_beginning()) return true;
-  return take_up_.done() && (averages_.due() || best_.trimming() || guard_.due());
+  const bool averages = averages_.due() && knows_neighbours();
+  return take_up_.done() && (averages || best_.trimming() || guard_.due());
 }
 
 milliseconds OutputDirectory::until_due() const {
@@ -377,8 +386,10 @@ Result<bool> OutputDirectory::nothing_left() {
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
+  // None can be formed of what cannot be looked at.
+  const bool averages = averages_.due() && watcher_.trouble().empty();
   if (!sightings_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
-      !watcher_.settled() || (take_up_.done() && (averages_.due() || !best_.settled())))
+      !watcher_.settled() || (take_up_.done() && (averages || !best_.settled())))
     return false;
   if (!run_.known()) return true;
   bool open = false;

@@ -164,6 +164,7 @@ class OutputDirectory : private DirectoryParts {
   Status record_sightings();
   void take_snapshots();
   Result<bool> keep_leases();
+  bool knows_neighbours() const;
   Status guard_disk();
   bool is_beginning() const;
   bool is_cut_short() const;

@@ -29,8 +29,11 @@ void Recorder::note_presence(const watch::Sighting& seen) {
     view_.present.erase(seen.step);
   } else if (seen.verdict != Verdict::kNotStarted) {
     view_.present[seen.step] = seen.path;
+    view_.untold.insert(seen.step);
   }
 }
+
+void Recorder::all_is_told() { view_.untold.clear(); }
 
 void Recorder::forget() {
   torn_.clear();

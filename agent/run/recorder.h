@@ -30,6 +30,8 @@ class Recorder {
   /// Before anything of a turn is recorded: which checkpoints there are says which one is the
   /// newest, and which is the n-th.
   void note_presence(const watch::Sighting& seen);
+  /// All that was noted has its rows, or has none.
+  void all_is_told();
   /// Records one sighting of the current run; complete weights that are wanted are leased.
   Status record(const watch::Sighting& seen);
   /// Complete weights cannot be recorded now: keeps their files until they are, see Leases::hold.

@@ -38,6 +38,7 @@ Result<bool> Sightings::record(Slice& slice) {
     (void)slice.over();
   }
   recorded_.clear();
+  recorder_.all_is_told();
   return recorded;
 }
 

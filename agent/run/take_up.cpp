@@ -39,7 +39,7 @@ Status TakeUp::step() {
                      adopted_, slice));
   }
   done_ = !slice.was_cut();
-  return {};
+  return done_ ? end_older_generations() : Status();  // than those that were adopted
 }
 
 void TakeUp::forget() {

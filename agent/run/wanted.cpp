@@ -166,7 +166,7 @@ Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t
   schedule::Occasion occasion = bare_occasion_of(step);
   occasion.is_last |= last_step_ == step;
   if (!counts()) return occasion;
-  // Both: what was deleted since, and what is there but not yet recorded.
+  // All: what was deleted since, and what is there or was, and is not recorded yet.
   std::set<std::int64_t> earlier;
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, rows_.checkpoints(run_id));
   for (const state::Checkpoint& c : checkpoints) {
@@ -175,6 +175,7 @@ Result<schedule::Occasion> Wanted::occasion_of(std::int64_t run_id, std::int64_t
   for (const auto& [there, path] : view_.present) {
     if (there < step) earlier.insert(there);
   }
+  earlier.insert(view_.untold.begin(), view_.untold.lower_bound(step));
   occasion.position = static_cast<std::int64_t>(earlier.size());
   if (settings_.task_every_nth.empty()) return occasion;
   std::int64_t position = 0;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 
 #include "store/base/hash.h"
@@ -112,6 +113,36 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
   return lease;
 }
 
+Result<Lease> Stage::holding(const std::string& name,
+                             std::span<const watch::WatchedFile> wanted) const {
+  Lease lease;
+  lease.dir = dir_of(name);
+  lease.method = Method::kLinked;
+  std::vector<std::string> paths;
+  EVALCAR_RETURN_IF_ERROR(list_files(files_, lease.dir, kMaxDepth, paths));
+  if (paths.size() != wanted.size() || is_reference(lease.dir)) {
+    return make_error(ErrorCode::kNotFound, lease.dir + ": holds other files");
+  }
+  for (const watch::WatchedFile& file : wanted) {
+    std::string path = join_path(lease.dir, file.relative);
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, path, file.identity));
+    lease.files.push_back({std::move(path), info, {}});
+  }
+  hash_small_files(lease);
+  return lease;
+}
+
+bool Stage::is_of(const std::string& name, std::span<const watch::WatchedFile> wanted) const {
+  return std::ranges::all_of(wanted, [&](const watch::WatchedFile& file) {
+    const auto now = files_.info_now(join_path(dir_of(name), file.relative));
+    if (!now.has_value()) return false;
+    const bool copied = now->inode != file.identity.inode &&
+                        now->size_bytes == file.identity.size_bytes &&
+                        now->mtime_ns >= file.identity.mtime_ns;
+    return copied || now->same_content_identity(file.identity);
+  });
+}
+
 Result<Lease> Stage::keep(const std::string& name, const std::string& checkpoint_dir,
                           std::span<const watch::WatchedFile> wanted, std::uint64_t copy_budget) {
   for (const watch::WatchedFile& file : wanted) {
@@ -217,11 +248,14 @@ Result<Lease> Stage::acquire_members(const std::string& name, std::span<const Me
     EVALCAR_ASSIGN_OR_RETURN(const auto list,
                              files_.create(join_path(dir, checkpoint::kMembersFile), 0644));
     EVALCAR_RETURN_IF_ERROR(list->append(checkpoint::members_json(member_names)));
+    EVALCAR_RETURN_IF_ERROR(list->sync());  // the row that trusts it will be on the disk
     EVALCAR_RETURN_IF_ERROR(list->close());
     EVALCAR_ASSIGN_OR_RETURN(const auto print,
                              files_.create(join_path(dir, kFingerprintFile), 0644));
     EVALCAR_RETURN_IF_ERROR(print->append(fingerprint));
+    EVALCAR_RETURN_IF_ERROR(print->sync());
     EVALCAR_RETURN_IF_ERROR(print->close());
+    EVALCAR_RETURN_IF_ERROR(files_.sync_directory(dir));
     return reopen(dir, dir, {});
   };
   auto lease = take();

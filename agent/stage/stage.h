@@ -81,6 +81,10 @@ class Stage {
   /// last one's configuration is that of the average. Errors as acquire(), or why they cannot be
   /// linked.
   Result<Lease> acquire_members(const std::string& name, std::span<const Member> members);
+  /// The lease of this name as it is there, if it links exactly these files, as they were judged.
+  Result<Lease> holding(const std::string& name, std::span<const watch::WatchedFile> wanted) const;
+  /// Whether it may be of them: links, or copies, which are younger than what they were made of.
+  bool is_of(const std::string& name, std::span<const watch::WatchedFile> wanted) const;
   /// Makes the lease a link to `dir`, a folder elsewhere that stays until the lease is released. It
   /// keeps nothing on this disk.
   Status refer(const std::string& name, const std::string& dir);

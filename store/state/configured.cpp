@@ -2,7 +2,8 @@
 //
 // A configuration may change and come back, and all of its evaluations keep their results. So each
 // step shows the number of today's settings where it has one, however many were measured since; and
-// only where it has none, the latest of others, which the views tell apart (`configured`).
+// only where it has none, the latest of others, which the views tell apart (`configured`). What was
+// measured of files that were rewritten since comes after all that was measured of the new ones.
 #include "store/state/sqlite.h"
 #include "store/state/store.h"
 
@@ -20,14 +21,17 @@ Status Store::set_configured(std::int64_t run_id, const ConfiguredSettings& now)
   // The latest is that of the last line: clocks may have been set back. What has none yet is newer.
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "UPDATE evaluation_task SET current = 1 WHERE (evaluation_id, task) IN ("
-      "SELECT evaluation_id, task FROM (SELECT t.evaluation_id, t.task, row_number() OVER ("
-      "PARTITION BY t.step, t.kind, t.task ORDER BY "
-      "e.settings_sha256 = iif(t.kind = 'average', ?3, ?2) DESC, p.seq IS NULL DESC, p.seq DESC, "
-      "e.finished_at DESC, e.evaluation_id DESC) AS place "
+      "SELECT evaluation_id, task FROM (SELECT evaluation_id, task, row_number() OVER ("
+      "PARTITION BY step, kind, task ORDER BY generation < newest, "
+      "settings_sha256 = iif(kind = 'average', ?3, ?2) DESC, seq IS NULL DESC, seq DESC, "
+      "finished_at DESC, evaluation_id DESC) AS place FROM ("
+      "SELECT t.evaluation_id, t.task, t.step, t.kind, e.settings_sha256, e.finished_at, p.seq, "
+      "c.generation, max(c.generation) OVER (PARTITION BY t.step, t.kind, t.task, c.name) AS "
+      "newest "
       "FROM evaluation_task t JOIN evaluation e USING (evaluation_id) "
-      "LEFT JOIN publication p USING (evaluation_id) "
+      "JOIN checkpoint c USING (checkpoint_id) LEFT JOIN publication p USING (evaluation_id) "
       "WHERE t.run_id = ?1 AND t.result_id IS NOT NULL "
-      "AND coalesce(json_extract(e.settings, '$.requested'), 0) = 0) WHERE place = 1)",
+      "AND coalesce(json_extract(e.settings, '$.requested'), 0) = 0)) WHERE place = 1)",
       run_id, now.sha256, now.average_sha256));
   return transaction.commit();
 }

@@ -127,3 +127,139 @@ TEST_CASE(
   CHECK(t.row(10).state == state::EvaluationState::kLost);
   CHECK(t.row(10).reason.find("removed before it could be leased") != std::string::npos);
 }
+
+namespace {
+
+/// What the lease's weights are a pattern of; 0: there is no such lease.
+char held_pattern(const Trainer& t, const std::string& lease) {
+  const auto held =
+      read_file(t.files, "/out/_evalcar/leases/" + lease + "/model.safetensors", 4096);
+  return held.has_value() ? held->back() : '\0';
+}
+
+}  // namespace
+
+TEST_CASE("what was held is measured after a restart, though its row was there in part") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.save(10);
+  must(t.files.remove_file("/out/checkpoint-10/trainer_state.json"));
+  must(t.turn());
+  REQUIRE(t.row(10).state == state::EvaluationState::kFound);
+  t.refuse("UPDATE ON checkpoint_kind");
+  t.files.put_file("/out/checkpoint-10/trainer_state.json", "{}");
+  for (int i = 0; i < 40 && held_pattern(t, "10-1-regular") == 0; ++i) (void)t.turn();
+  REQUIRE(held_pattern(t, "10-1-regular") == 'a');
+  t.remove(10);
+  t.start();
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(10).state == state::EvaluationState::kLeased);
+  CHECK(must(t.directory->lease_of(t.row(10))).has_value());
+}
+
+TEST_CASE("what was held of a rewritten checkpoint is measured after a restart, as its next one") {
+  Trainer t;
+  t.save(10);
+  must(t.turn());
+  t.publish(t.row(10), 0.5);
+  t.refuse("INSERT ON checkpoint");
+  t.save(10, 'b');
+  for (int i = 0; i < 40 && held_pattern(t, "10-2-regular") == 0; ++i) (void)t.turn();
+  REQUIRE(held_pattern(t, "10-2-regular") == 'b');
+  t.remove(10);
+  t.start();
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  const auto rows = must(t.directory->store().read().evaluations({.step = 10}));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.back().generation == 2);
+  CHECK(rows.back().state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("the n-th counts what came and went while nothing could be recorded") {
+  Trainer t;
+  t.settings.evaluate.every_nth = 2;
+  t.start();
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    t.save(step);
+    for (int i = 0; i < 3; ++i) must(t.turn());
+  }
+  t.refuse("INSERT ON checkpoint");
+  for (std::int64_t step = 6; step <= 8; ++step) {
+    t.save(step);
+    for (int i = 0; i < 12; ++i) (void)t.turn();
+    t.remove(step);
+    for (int i = 0; i < 3; ++i) (void)t.turn();
+  }
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(6).state == state::EvaluationState::kSkipped);
+  CHECK(t.row(7).state == state::EvaluationState::kLeased);
+  CHECK(t.row(8).state == state::EvaluationState::kSkipped);
+}
+
+TEST_CASE("what is held is what the checkpoint was last, or nothing") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.refuse("INSERT ON checkpoint");
+  const auto hold = [&t](char pattern) {
+    t.save(10, pattern);
+    for (int i = 0; i < 12; ++i) (void)t.turn();
+    CHECK(held_pattern(t, "10-1-regular") == pattern);
+    t.remove(10);
+    for (int i = 0; i < 3; ++i) (void)t.turn();
+  };
+  hold('a');
+  hold('b');
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(10).state == state::EvaluationState::kLeased);
+  CHECK(held_pattern(t, "10-1-regular") == 'b');
+}
+
+TEST_CASE("a part of a lease, left by a kill, is made whole while nothing can be recorded") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.files.put_file("/out/_evalcar/leases/10-1-regular/config.json", "{}");
+  t.refuse("INSERT ON checkpoint");
+  t.save(10);
+
+  for (int i = 0; i < 12; ++i) (void)t.turn();
+
+  CHECK(held_pattern(t, "10-1-regular") == 'a');
+}
+
+TEST_CASE("what is held becomes the row's lease as it is, while the trainer removes the rest") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.refuse("INSERT ON checkpoint");
+  t.save(10);
+  for (int i = 0; i < 12; ++i) (void)t.turn();
+  REQUIRE(held_pattern(t, "10-1-regular") == 'a');
+  t.accept();
+  bool removed = false;
+  t.files.on_call([&](const test::Call& call) {
+    const bool changes = call.operation == "hard_link" || call.operation == "remove_file";
+    if (removed || !changes) return;
+    removed = true;
+    t.remove(10);
+  });
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  CHECK(t.row(10).state == state::EvaluationState::kLeased);
+  CHECK(held_pattern(t, "10-1-regular") == 'a');
+}

@@ -82,6 +82,20 @@ TEST_CASE("of several numbers of a configuration the last published counts, what
   CHECK(numbers(s) == std::vector<std::string>{"1 0.5"});
 }
 
+TEST_CASE("a configuration that comes back has no number of files that were rewritten since") {
+  Scenario s;
+  s.configure();
+  measured(s, 1, 0, 0.9);
+  s.configure(4);
+  const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "rewritten")));
+  const NewEvaluation wanted{again.checkpoint.id, "regular", "auto", Scenario::limited(4)};
+  s.bring(must(s.store->plan_evaluation(wanted)).id, kScored, "w1b", 0.5);
+
+  s.configure();
+
+  CHECK(numbers(s) == std::vector<std::string>{"1 0.5 other"});
+}
+
 TEST_CASE("a number of other settings takes no configured one's place, however late it comes") {
   Scenario s;
   s.configure();

@@ -1,0 +1,155 @@
+// The third series while checkpoints are still being looked at, come and go, or are asked for
+// again.
+#include <catch2/generators/catch_generators.hpp>
+#include <string>
+#include <vector>
+
+#include "agent/run/output_directory.h"
+#include "store/checkpoint/averaged.h"
+#include "tests/unit/agent/trainer.h"
+
+using namespace evalcar;
+using evalcar::test::must;
+using evalcar::testing::Trainer;
+using state::EvaluationState;
+
+namespace {
+
+struct Averaging : Trainer {
+  explicit Averaging(std::size_t last) {
+    settings.evaluate.weights = {"regular"};
+    settings.evaluate.average_last = static_cast<int>(last);
+    start();
+  }
+  void save(std::int64_t step) { Trainer::save(step, static_cast<char>('a' + step)); }
+  void turns(int count) {
+    for (int i = 0; i < count; ++i) must(turn());
+  }
+  void publish_all() {
+    for (const auto& row : must(directory->store().read().evaluations({.kind = "regular"}))) {
+      if (row.state == EvaluationState::kLeased) publish(row, 0.5);
+    }
+  }
+  std::vector<state::Evaluation> averages() const {
+    return must(directory->store().read().evaluations({.kind = "average"}));
+  }
+  std::vector<std::string> members(const state::Evaluation& row) const {
+    return must(checkpoint::read_members(files, row.lease_path));
+  }
+  /// A look takes a turn for every few folders.
+  void slow_down() {
+    files.on_call([this](const test::Call& call) {
+      if (call.operation == "list") clock.advance(std::chrono::milliseconds(100));
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an average is of checkpoints that follow each other, however long the look takes") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  t.directory.reset();
+  for (std::int64_t step = 15; step <= 60; step += 5) t.save(step);
+  t.start();
+  t.slow_down();
+
+  t.turns(60);
+
+  REQUIRE(t.averages().size() == 11);
+  for (const state::Evaluation& row : t.averages()) {
+    INFO(row.step << ": " << row.reason);
+    REQUIRE(row.state == EvaluationState::kLeased);
+    CHECK(t.members(row) == std::vector{std::to_string(row.step - 5), std::to_string(row.step)});
+  }
+}
+
+TEST_CASE("averages that are newly wanted of a long run lose none while it is looked at") {
+  Averaging t(0);
+  for (std::int64_t step = 5; step <= 60; step += 5) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  t.directory.reset();
+  t.settings.evaluate.average_last = 3;
+  t.start();
+  t.slow_down();
+
+  t.turns(60);
+
+  CHECK(t.averages().size() == 10);
+  for (const state::Evaluation& row : t.averages()) {
+    INFO(row.step << ": " << row.reason);
+    CHECK(row.state == EvaluationState::kLeased);
+  }
+}
+
+TEST_CASE("the last checkpoint's average, left out before, is measured whatever retention took") {
+  Averaging t(2);
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
+  t.settings.evaluate.eval_steps = 10;
+  t.start();
+  for (const std::int64_t step : {10, 15, 25}) {
+    t.save(step);
+    t.turns(3);
+    if (step > 10) t.remove(step == 15 ? 10 : 15);
+    t.turns(3);
+  }
+  t.publish_all();
+  REQUIRE(t.averages().empty());
+
+  CHECK(must(t.directory->take_up_last()));
+  t.turns(3);
+
+  REQUIRE(t.averages().size() == 1);
+  CHECK(t.averages().front().state == EvaluationState::kLeased);
+  CHECK(t.members(t.averages().front()) == std::vector<std::string>{"15", "25"});
+  CHECK_FALSE(t.files.exists("/out/_evalcar/leases/10-1-regular"));
+}
+
+TEST_CASE("an average that is asked for again is formed again, or lost with its files") {
+  const bool gone = GENERATE(false, true);
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  const state::Evaluation row = t.averages().front();
+  must(t.directory->store().begin_attempt(row.id, "cpu"));
+  must(t.directory->store().fail_attempt(row.id, {"loading", "corruption", "no"}, "", true));
+  t.directory->release(row);
+  t.publish_all();
+  if (gone) {
+    t.save(15);
+    t.turns(3);
+    t.publish_all();
+    t.save(20);
+    t.turns(3);
+    for (const std::int64_t step : {5, 10}) t.remove(step);
+    t.turns(3);
+  }
+
+  must(t.directory->store().ask_again(row.id, "retry"));
+  CHECK_FALSE(must(t.directory->lease_of(must(t.directory->store().read().evaluation(row.id))))
+                  .has_value());
+  t.save(25);  // what comes is a reason to look at averages, as the request is
+  t.turns(3);
+
+  const state::Evaluation again = must(t.directory->store().read().evaluation(row.id));
+  INFO(again.reason);
+  CHECK(again.state == (gone ? EvaluationState::kLost : EvaluationState::kLeased));
+}
+
+TEST_CASE("a power cut behind the row leaves an average's lease that can be read") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.files.sync_all();
+  t.turns(3);
+  REQUIRE(t.averages().front().state == EvaluationState::kLeased);
+
+  t.directory.reset();
+  t.files.power_cut(test::UnsyncedNames::kKept);
+  t.start();
+  t.turns(3);
+
+  CHECK(must(t.directory->lease_of(t.averages().front())).has_value());
+}

@@ -92,9 +92,12 @@ Status complete_found(const FileSystem& files, state::Store& store, const stage:
   if (!unwanted.empty()) return {};
   const auto seen = observe_lease(files, stage.dir_of(name), lease, place);
   if (!seen.has_value()) return {};
-  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
-                           store.observe_checkpoint(row.run_id, *seen));
-  if (observed.checkpoint.id != row.checkpoint_id) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t generation, store.generation_of(row.run_id, *seen));
+  if (generation != row.generation) return {};
+  EVALCAR_RETURN_IF_ERROR([&]() -> Status {
+    const auto observed = store.observe_checkpoint(row.run_id, *seen);
+    return observed.has_value() ? Status() : Status(observed.error());
+  }());
   EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
   spdlog::info("{}: is gone, its lease is whole", title(row));
   return store.mark_leased(row.id, stage.dir_of(name));
@@ -136,13 +139,17 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
     }
     return std::optional(id);
   }
-  const auto seen = observe_lease(files, dir, lease, place);
+  auto seen = observe_lease(files, dir, lease, place);
   if (!seen.has_value()) return std::optional<std::int64_t>();
+  if (newer) {  // another folder than the one that is known
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo folder, files.info(dir));
+    seen->device = folder.device;
+    seen->inode = folder.inode;
+    EVALCAR_ASSIGN_OR_RETURN(const std::int64_t generation, store.generation_of(run.id, *seen));
+    if (generation != lease.generation) return std::optional<std::int64_t>();
+  }
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, store.observe_checkpoint(run.id, *seen));
   EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
-  if (newer && observed.checkpoint.generation != lease.generation) {
-    return std::optional<std::int64_t>();
-  }
   return std::optional(observed.checkpoint.id);
 }
 
@@ -164,6 +171,20 @@ Result<KnownRows> known_rows(const state::Reader& reader, std::int64_t run_id) {
   return known;
 }
 
+/// Whether another kind of the checkpoint waits that was not written again with it: a new generation
+/// would end that one.
+bool breaks_off_another(const stage::Stage& stage, const LeaseName& lease, const KnownRows& known) {
+  for (const auto& [name, rows] : known.of_lease) {
+    for (const state::Evaluation& row : rows) {
+      if (row.step != lease.step || row.kind == lease.kind || !is_open(row.state)) continue;
+      if (row.generation >= lease.generation) continue;
+      const std::string held = lease_name_of(row.step, lease.generation, row.kind);
+      if (!stage.holds(stage.dir_of(held))) return true;
+    }
+  }
+  return false;
+}
+
 Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& stage,
              const Wanted& wanted, const state::Run& run, const AdoptionPlace& place,
              const std::string& name, const LeaseName& lease, KnownRows& known) {
@@ -182,7 +203,8 @@ Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& s
                                   [&](const auto& row) { return wanted.matches(row); });
   // Files that took the place of known ones were held (Leases::hold), and never recorded.
   const auto newest = known.newest.find({lease.step, lease.kind});
-  const bool newer = newest != known.newest.end() && lease.generation == newest->second + 1;
+  const bool newer = newest != known.newest.end() && lease.generation == newest->second + 1 &&
+                     !breaks_off_another(stage, lease, known);
   if (newest != known.newest.end() && !beside && !newer) return {};
   EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, lease, of_lease));
   if (asked.empty()) return {};

@@ -75,12 +75,18 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
     }
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
-    EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all));
+    EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all, open));
     due_ = false;
     trim_due_ = true;
     formed_.clear();
   }
   return trim(slice);
+}
+
+/// For one between them that may still become complete.
+bool Averages::must_wait(std::span<const Known> members, const std::set<std::int64_t>& open) {
+  const auto waits = open.upper_bound(members.front().checkpoint.step);
+  return waits != open.end() && *waits < members.back().checkpoint.step;
 }
 
 /// Newest first; `open`: steps that may still become complete.
@@ -92,9 +98,9 @@ Status Averages::form_all(const std::vector<Known>& all, const std::set<std::int
     const std::string name = members.back().lease_name();
     if (formed_.contains(name)) continue;
     if (slice.was_cut()) return {};
-    const auto waits = open.upper_bound(members.front().checkpoint.step);
-    const bool must_wait = waits != open.end() && *waits < members.back().checkpoint.step;
-    if (!must_wait && !files_of(members.back()).empty()) EVALCAR_RETURN_IF_ERROR(form(members));
+    if (!must_wait(members, open) && !files_of(members.back()).empty()) {
+      EVALCAR_RETURN_IF_ERROR(form(members));
+    }
     formed_.insert(name);
     (void)slice.over();
   }
@@ -159,9 +165,10 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
   return store_.mark_leased(row.id, taken->dir);
 }
 
-/// What was asked for again, whatever the cadence says of it. What has no files any more, since it
-/// was asked for or cut off before its lease was written down, ends.
-Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>& all) {
+/// What was wanted, whatever the cadence says of it now: asked for again, or cut off before its lease
+/// was written down. Without files it ends.
+Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
+                                  const std::set<std::int64_t>& open) {
   state::EvaluationFilter filter;
   filter.run_id = run_id;
   filter.kind = kAverage;
@@ -174,8 +181,11 @@ Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>&
     const auto last = static_cast<std::size_t>(wanted_.average_last());
     const auto end = static_cast<std::size_t>(newest - all.begin()) + 1;
     const bool can_be = newest != all.end() && end >= last && !files_of(*newest).empty();
-    if (can_be && row.asked) EVALCAR_RETURN_IF_ERROR(lease({&all[end - last], last}, row));
-    if (can_be) continue;
+    if (can_be) {
+      const std::span<const Known> members(&all[end - last], last);
+      if (!must_wait(members, open)) EVALCAR_RETURN_IF_ERROR(lease(members, row));
+      continue;
+    }
     if (!stage_.answers()) return {};
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost,
                                            "the files of its checkpoints are gone"));

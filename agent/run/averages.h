@@ -68,7 +68,9 @@ class Averages {
   Status form(std::span<const Known> members, const state::NewEvaluation& wanted);
   Status lease(std::span<const Known> members, const state::Evaluation& row);
   Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
-  Status take_up_unformed(std::int64_t run_id, const std::vector<Known>& all);
+  static bool must_wait(std::span<const Known> members, const std::set<std::int64_t>& open);
+  Status take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
+                          const std::set<std::int64_t>& open);
   Result<bool> cadence_leaves_out(const state::Checkpoint& checkpoint) const;
   Status keep_window(const std::vector<Known>& known);
   Status trim(Slice& slice);

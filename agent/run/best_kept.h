@@ -47,6 +47,8 @@ class BestKept {
   bool trimming() const { return trim_due_ && !due_; }
   /// What is kept is what was ranked last, and nothing else.
   bool settled() const { return !due_ && !trim_due_; }
+  /// Something is to be ranked.
+  bool due() const { return due_; }
   /// Whether the lease of this row, which lets go of it, stays or may: it was measured, but not
   /// ranked yet. If it does not stay after all, step() removes it.
   bool hold_back(const state::Evaluation& row);

@@ -118,14 +118,16 @@ void Leases::hold(const watch::Sighting& seen, const std::string& name) {
   constexpr std::uint64_t kNoCopies = 0;
   const auto before = unrecorded_.find({seen.step, seen.kind});
   if (before != unrecorded_.end()) {  // rewritten since
-    best_.let_go(before->second.name);
+    if (before->second.name != name) best_.let_go(before->second.name);
     unrecorded_.erase(before);
   }
   if (!stage_.holding(name, seen.files).has_value()) {
-    // What is there of that name is a row's, or a part, or of a save before this one.
+    // What is there of that name is a row's or a copy, or a part, or of a save before this one.
     const auto needed = needs_lease(store_.read(), stage_, name);
-    if (!needed.has_value() || *needed) return;
-    if (!stage_.keep(name, seen.path, seen.files, kNoCopies).has_value()) return;
+    if (!needed.has_value() || *needed || stage_.is_of(name, seen.files)) return;
+    if (!stage_.keep(name, seen.path, seen.files, kNoCopies).has_value()) {
+      return best_.let_go(name);  // what it was before may be there
+    }
   }
   spdlog::info("{}: cannot be recorded now; its files are kept until it is", seen.folder);
   unrecorded_[{seen.step, seen.kind}] = {name, seen.fingerprint};

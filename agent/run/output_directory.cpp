@@ -228,8 +228,9 @@ bool OutputDirectory::is_beginning() const {
 bool OutputDirectory::is_cut_short() const {
   if (!run_.known() || run_.unsure()) return false;
   if (!sightings_.empty() || is_beginning()) return true;
-  const bool averages = averages_.due() && knows_neighbours();
-  return take_up_.done() && (averages || best_.trimming() || guard_.due());
+  // The best are trimmed behind the averages.
+  const bool waits = averages_.due() && !knows_neighbours();
+  return take_up_.done() && ((!waits && (averages_.due() || best_.trimming())) || guard_.due());
 }
 
 milliseconds OutputDirectory::until_due() const {
@@ -386,10 +387,11 @@ Result<bool> OutputDirectory::nothing_left() {
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
   const bool given_up = publishing_.failing();
-  // None can be formed of what cannot be looked at.
-  const bool averages = averages_.due() && watcher_.trouble().empty();
+  // None can be formed of what cannot be looked at, and nothing is trimmed before.
+  const bool hopeless = averages_.due() && !watcher_.trouble().empty();
+  const bool settled = hopeless ? !best_.due() : !averages_.due() && best_.settled();
   if (!sightings_.empty() || is_beginning() || (publishing_.pending() && !given_up) ||
-      !watcher_.settled() || (take_up_.done() && (averages || !best_.settled())))
+      !watcher_.settled() || (take_up_.done() && !settled))
     return false;
   if (!run_.known()) return true;
   bool open = false;

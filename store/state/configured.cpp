@@ -22,12 +22,12 @@ Status Store::set_configured(std::int64_t run_id, const ConfiguredSettings& now)
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "UPDATE evaluation_task SET current = 1 WHERE (evaluation_id, task) IN ("
       "SELECT evaluation_id, task FROM (SELECT evaluation_id, task, row_number() OVER ("
-      "PARTITION BY step, kind, task ORDER BY generation < newest, "
+      "PARTITION BY step, kind, task ORDER BY weights_sha256 <> newest, "
       "settings_sha256 = iif(kind = 'average', ?3, ?2) DESC, seq IS NULL DESC, seq DESC, "
       "finished_at DESC, evaluation_id DESC) AS place FROM ("
       "SELECT t.evaluation_id, t.task, t.step, t.kind, e.settings_sha256, e.finished_at, p.seq, "
-      "c.generation, max(c.generation) OVER (PARTITION BY t.step, t.kind, t.task, c.name) AS "
-      "newest "
+      "e.weights_sha256, first_value(e.weights_sha256) OVER (PARTITION BY t.step, t.kind, t.task, "
+      "c.name ORDER BY c.generation DESC) AS newest "
       "FROM evaluation_task t JOIN evaluation e USING (evaluation_id) "
       "JOIN checkpoint c USING (checkpoint_id) LEFT JOIN publication p USING (evaluation_id) "
       "WHERE t.run_id = ?1 AND t.result_id IS NOT NULL "
@@ -42,9 +42,9 @@ Result<bool> Store::yields(const Evaluation& evaluation, const std::string& task
       connection_->prepare(
           "SELECT 1 FROM evaluation_task t JOIN evaluation e USING (evaluation_id) JOIN checkpoint "
           "c USING (checkpoint_id) WHERE t.run_id = ?1 AND t.step = ?2 AND t.kind = ?3 AND t.task "
-          "= ?4 AND t.current = 1 AND c.name = ?5 AND c.generation > ?6",
+          "= ?4 AND t.current = 1 AND c.name = ?5 AND c.generation > ?6 AND e.weights_sha256 <> ?7",
           evaluation.run_id, evaluation.step, evaluation.kind, task, evaluation.checkpoint,
-          evaluation.generation));
+          evaluation.generation, evaluation.weights_sha256));
   EVALCAR_ASSIGN_OR_RETURN(const bool is_older, written_again.step());
   if (is_older) return true;
   EVALCAR_ASSIGN_OR_RETURN(

@@ -12,6 +12,7 @@ using namespace evalcar;
 using evalcar::test::must;
 using evalcar::testing::Trainer;
 using state::EvaluationState;
+using std::chrono::seconds;
 
 namespace {
 
@@ -129,6 +130,7 @@ TEST_CASE("an average that is asked for again is formed again, or lost with its 
   }
 
   must(t.directory->store().ask_again(row.id, "retry"));
+  t.turns(1);  // nothing is due: nobody said that it was asked for
   CHECK_FALSE(must(t.directory->lease_of(must(t.directory->store().read().evaluation(row.id))))
                   .has_value());
   t.save(25);  // what comes is a reason to look at averages, as the request is
@@ -152,4 +154,49 @@ TEST_CASE("a power cut behind the row leaves an average's lease that can be read
   t.turns(3);
 
   CHECK(must(t.directory->lease_of(t.averages().front())).has_value());
+}
+
+TEST_CASE("averages that cannot be formed neither keep an agent busy nor from its end") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  const auto leased =
+      must(t.directory->store().read().evaluations({.states = {EvaluationState::kLeased}}));
+  for (const state::Evaluation& row : leased) t.publish(row, 0.5);
+  t.turns(3);
+  t.files.on_call([&t](const test::Call& call) {
+    if (call.operation == "list" && call.path == "/out") t.files.fail_operation("list", EACCES);
+  });
+  t.start();
+
+  for (int i = 0; i < 10; ++i) (void)t.turn(seconds(2));
+  (void)t.turn(seconds(0));
+  t.directory->write_status({}, run::StatusTurn::kAtOnce);
+
+  CHECK(t.directory->until_due() > seconds(0));
+  CHECK(must(t.directory->quiet()));
+}
+
+TEST_CASE(
+    "the last average, cut off before its lease was written down, is formed at the next start") {
+  Averaging t(2);
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
+  t.settings.evaluate.eval_steps = 10;
+  t.start();
+  for (const std::int64_t step : {10, 15}) {
+    t.save(step);
+    t.turns(3);
+  }
+  t.publish_all();
+  CHECK(must(t.directory->take_up_last()));
+  t.refuse("UPDATE OF lease_path ON evaluation");
+  for (int i = 0; i < 3; ++i) (void)t.turn();
+  REQUIRE(t.averages().front().state == EvaluationState::kComplete);
+  t.start();
+  t.accept();
+
+  t.turns(6);
+
+  CHECK(t.averages().front().state == EvaluationState::kLeased);
+  CHECK(t.members(t.averages().front()) == std::vector<std::string>{"10", "15"});
 }

@@ -5,9 +5,11 @@
 
 #include "agent/run/output_directory.h"
 #include "tests/unit/agent/trainer.h"
+#include "tests/unit/checkpoint/torch_files.h"
 
 using namespace evalcar;
 using evalcar::test::must;
+using evalcar::testing::safetensors;
 using evalcar::testing::Trainer;
 using std::chrono::seconds;
 
@@ -262,4 +264,109 @@ TEST_CASE("what is held becomes the row's lease as it is, while the trainer remo
 
   CHECK(t.row(10).state == state::EvaluationState::kLeased);
   CHECK(held_pattern(t, "10-1-regular") == 'a');
+}
+
+TEST_CASE("a new folder of a checkpoint that was there in part is measured after a restart") {
+  const bool with_a_stale_one = GENERATE(false, true);
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.save(10);
+  must(t.files.remove_file("/out/checkpoint-10/trainer_state.json"));
+  must(t.turn());
+  REQUIRE(t.row(10).state == state::EvaluationState::kFound);
+  t.refuse("INSERT ON checkpoint");
+  t.remove(10);
+  t.save(10, 'b');
+  for (int i = 0; i < 40 && held_pattern(t, "10-2-regular") == 0; ++i) (void)t.turn();
+  REQUIRE(held_pattern(t, "10-2-regular") == 'b');
+  t.remove(10);
+  if (with_a_stale_one) {
+    for (const char* const file : {"config.json", "tokenizer.json", "trainer_state.json"}) {
+      t.files.put_file(std::string("/out/_evalcar/leases/10-1-regular/") + file, "{}");
+    }
+    t.files.put_file("/out/_evalcar/leases/10-1-regular/model.safetensors", safetensors('a'));
+  }
+  t.start();
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  const auto rows = must(t.directory->store().read().evaluations({.step = 10}));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.back().generation == 2);
+  CHECK(rows.back().state == state::EvaluationState::kLeased);
+  CHECK(base_name(rows.back().lease_path) == "10-2-regular");
+}
+
+TEST_CASE("weights that wait are measured, though other ones of their checkpoint were rewritten") {
+  Trainer t;
+  const std::string path = "/out/checkpoint-10/";
+  const auto put_shard = [&](const std::string& folder, const std::string& content) {
+    const auto shard =
+        checkpoint::testing::make_zip({{.name = "archive/data.pkl", .data = content}});
+    t.files.put_file(path + folder + "/model_world_size_1_rank_0.pt", shard);
+  };
+  put_shard("pytorch_model_fsdp_0", "x");
+  put_shard("pytorch_ema_model_fsdp_0", "x");
+  for (const char* const name :
+       {"tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"})
+    t.files.put_file(path + name, "{}");
+  t.files.put_file(path + "config.json", R"({"model_type":"qwen2_5_vl","architectures":["X"]})");
+  for (int i = 0; i < 40; ++i) must(t.turn());
+  const auto rows = [&t](const std::string& kind) {
+    return must(t.directory->store().read().evaluations({.step = 10, .kind = kind}));
+  };
+  REQUIRE(rows("regular").front().state == state::EvaluationState::kLeased);
+  REQUIRE(rows("ema").front().state == state::EvaluationState::kLeased);
+  t.publish(rows("ema").front(), 0.5);
+  t.refuse("INSERT ON checkpoint");
+  put_shard("pytorch_ema_model_fsdp_0", "rewritten");
+  for (int i = 0; i < 40; ++i) (void)t.turn();
+  REQUIRE(t.files.exists("/out/_evalcar/leases/10-2-ema"));
+  REQUIRE_FALSE(t.files.exists("/out/_evalcar/leases/10-2-regular"));
+  t.remove(10);
+  t.start();
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  REQUIRE(rows("regular").size() == 1);
+  CHECK(rows("regular").front().state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("a copy that is kept as one of the best stays while nothing can be recorded") {
+  Trainer t;
+  t.settings.publish.keep_best = 1;
+  t.settings.publish.metric_for_best_model = "eval/docvqa_val/anls";
+  t.settings.limits.lease_budget = 1 << 20;
+  t.files.on_call([&t](const test::Call& call) {
+    if (call.operation == "hard_link") t.files.fail_operation("hard_link", EPERM);
+  });
+  t.start();
+  t.save(10);
+  must(t.turn());
+  t.publish(t.row(10), 0.5);
+  must(t.turn());
+  REQUIRE(held_pattern(t, "10-1-regular") == 'a');
+  t.start();
+  t.refuse("INSERT ON checkpoint_kind");
+
+  for (int i = 0; i < 12; ++i) (void)t.turn();
+
+  CHECK(held_pattern(t, "10-1-regular") == 'a');
+}
+
+TEST_CASE("what was held, rewritten and held again stays held, whatever the guard looks for") {
+  Trainer t;
+  t.settings.limits.lease_budget = 1;
+  t.start();
+  t.save(5);
+  must(t.turn());
+  t.refuse("INSERT ON checkpoint");
+  for (const char pattern : {'a', 'b'}) {
+    t.save(10, pattern);
+    for (int i = 0; i < 40; ++i) (void)t.turn();
+    CHECK(held_pattern(t, "10-1-regular") == pattern);
+  }
 }

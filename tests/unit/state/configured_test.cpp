@@ -96,6 +96,20 @@ TEST_CASE("a configuration that comes back has no number of files that were rewr
   CHECK(numbers(s) == std::vector<std::string>{"1 0.5 other"});
 }
 
+TEST_CASE("a configuration that comes back has its number of weights that were only saved again") {
+  Scenario s;
+  s.configure();
+  s.bring(s.plan(1).id, kScored, "w", 0.9);
+  s.configure(4);
+  const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "saved again")));
+  const NewEvaluation wanted{again.checkpoint.id, "regular", "auto", Scenario::limited(4)};
+  s.bring(must(s.store->plan_evaluation(wanted)).id, kScored, "w", 0.5);
+
+  s.configure();
+
+  CHECK(numbers(s) == std::vector<std::string>{"1 0.9"});
+}
+
 TEST_CASE("a number of other settings takes no configured one's place, however late it comes") {
   Scenario s;
   s.configure();

@@ -141,11 +141,14 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
   }
   auto seen = observe_lease(files, dir, lease, place);
   if (!seen.has_value()) return std::optional<std::int64_t>();
-  if (newer) {  // another folder than the one that is known
-    EVALCAR_ASSIGN_OR_RETURN(const FileInfo folder, files.info(dir));
-    seen->device = folder.device;
-    seen->inode = folder.inode;
-    EVALCAR_ASSIGN_OR_RETURN(const std::int64_t generation, store.generation_of(run.id, *seen));
+  if (newer) {
+    EVALCAR_ASSIGN_OR_RETURN(std::int64_t generation, store.generation_of(run.id, *seen));
+    if (generation != lease.generation) {  // what is known was another folder
+      EVALCAR_ASSIGN_OR_RETURN(const FileInfo folder, files.info(dir));
+      seen->device = folder.device;
+      seen->inode = folder.inode;
+      EVALCAR_ASSIGN_OR_RETURN(generation, store.generation_of(run.id, *seen));
+    }
     if (generation != lease.generation) return std::optional<std::int64_t>();
   }
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, store.observe_checkpoint(run.id, *seen));
@@ -171,15 +174,20 @@ Result<KnownRows> known_rows(const state::Reader& reader, std::int64_t run_id) {
   return known;
 }
 
-/// Whether another kind of the checkpoint waits that was not written again with it: a new generation
-/// would end that one.
-bool breaks_off_another(const stage::Stage& stage, const LeaseName& lease, const KnownRows& known) {
+/// Whether another kind of the checkpoint waits that was not written again with it: a new
+/// generation would end that one. An average goes with its newest member.
+Result<bool> breaks_off_another(const stage::Stage& stage, const Wanted& wanted,
+                                const LeaseName& lease, const KnownRows& known) {
   for (const auto& [name, rows] : known.of_lease) {
     for (const state::Evaluation& row : rows) {
-      if (row.step != lease.step || row.kind == lease.kind || !is_open(row.state)) continue;
-      if (row.generation >= lease.generation) continue;
+      if (row.step != lease.step || row.kind == lease.kind || row.kind == "average") continue;
+      if (row.generation >= lease.generation || !is_open(row.state)) continue;
+      if (row.state == state::EvaluationState::kFound) continue;
       const std::string held = lease_name_of(row.step, lease.generation, row.kind);
-      if (!stage.holds(stage.dir_of(held))) return true;
+      if (stage.holds(stage.dir_of(held))) continue;
+      if (row.settings.requested != 0) return true;
+      EVALCAR_ASSIGN_OR_RETURN(const std::string unwanted, wanted.why_not(row));
+      if (unwanted.empty()) return true;
     }
   }
   return false;
@@ -203,8 +211,12 @@ Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& s
                                   [&](const auto& row) { return wanted.matches(row); });
   // Files that took the place of known ones were held (Leases::hold), and never recorded.
   const auto newest = known.newest.find({lease.step, lease.kind});
-  const bool newer = newest != known.newest.end() && lease.generation == newest->second + 1 &&
-                     !breaks_off_another(stage, lease, known);
+  bool newer = newest != known.newest.end() && lease.generation == newest->second + 1;
+  if (newer) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool breaks_off,
+                             breaks_off_another(stage, wanted, lease, known));
+    newer = !breaks_off;
+  }
   if (newest != known.newest.end() && !beside && !newer) return {};
   EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, lease, of_lease));
   if (asked.empty()) return {};

@@ -165,8 +165,8 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
   return store_.mark_leased(row.id, taken->dir);
 }
 
-/// What was wanted, whatever the cadence says of it now: asked for again, or cut off before its lease
-/// was written down. Without files it ends.
+/// What was wanted, whatever the cadence says of it now: asked for again, or cut off before its
+/// lease was written down. Without files it ends.
 Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
                                   const std::set<std::int64_t>& open) {
   state::EvaluationFilter filter;

@@ -22,16 +22,20 @@ Status Store::set_configured(std::int64_t run_id, const ConfiguredSettings& now)
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "UPDATE evaluation_task SET current = 1 WHERE (evaluation_id, task) IN ("
       "SELECT evaluation_id, task FROM (SELECT evaluation_id, task, row_number() OVER ("
-      "PARTITION BY step, kind, task ORDER BY weights_sha256 <> newest, "
+      "PARTITION BY step, kind, task ORDER BY generation < newest AND weights_sha256 <> "
+      "its_weights, "
       "settings_sha256 = iif(kind = 'average', ?3, ?2) DESC, seq IS NULL DESC, seq DESC, "
       "finished_at DESC, evaluation_id DESC) AS place FROM ("
       "SELECT t.evaluation_id, t.task, t.step, t.kind, e.settings_sha256, e.finished_at, p.seq, "
-      "e.weights_sha256, first_value(e.weights_sha256) OVER (PARTITION BY t.step, t.kind, t.task, "
-      "c.name ORDER BY c.generation DESC) AS newest "
+      "c.generation, max(c.generation) OVER same AS newest, e.weights_sha256, "
+      "first_value(e.weights_sha256) OVER (same ORDER BY c.generation DESC) AS its_weights "
       "FROM evaluation_task t JOIN evaluation e USING (evaluation_id) "
       "JOIN checkpoint c USING (checkpoint_id) LEFT JOIN publication p USING (evaluation_id) "
       "WHERE t.run_id = ?1 AND t.result_id IS NOT NULL "
-      "AND coalesce(json_extract(e.settings, '$.requested'), 0) = 0)) WHERE place = 1)",
+      "AND coalesce(json_extract(e.settings, '$.requested'), 0) = 0 "
+      // Averages over another number of checkpoints are of other weights.
+      "WINDOW same AS (PARTITION BY t.step, t.kind, t.task, c.name, "
+      "iif(t.kind = 'average', e.settings_sha256, '')))) WHERE place = 1)",
       run_id, now.sha256, now.average_sha256));
   return transaction.commit();
 }
@@ -42,9 +46,10 @@ Result<bool> Store::yields(const Evaluation& evaluation, const std::string& task
       connection_->prepare(
           "SELECT 1 FROM evaluation_task t JOIN evaluation e USING (evaluation_id) JOIN checkpoint "
           "c USING (checkpoint_id) WHERE t.run_id = ?1 AND t.step = ?2 AND t.kind = ?3 AND t.task "
-          "= ?4 AND t.current = 1 AND c.name = ?5 AND c.generation > ?6 AND e.weights_sha256 <> ?7",
+          "= ?4 AND t.current = 1 AND c.name = ?5 AND c.generation > ?6 AND e.weights_sha256 <> ?7 "
+          "AND (t.kind <> 'average' OR e.settings_sha256 = ?8)",
           evaluation.run_id, evaluation.step, evaluation.kind, task, evaluation.checkpoint,
-          evaluation.generation, evaluation.weights_sha256));
+          evaluation.generation, evaluation.weights_sha256, evaluation.settings_sha256));
   EVALCAR_ASSIGN_OR_RETURN(const bool is_older, written_again.step());
   if (is_older) return true;
   EVALCAR_ASSIGN_OR_RETURN(

@@ -299,40 +299,118 @@ TEST_CASE("a new folder of a checkpoint that was there in part is measured after
   CHECK(base_name(rows.back().lease_path) == "10-2-regular");
 }
 
-TEST_CASE("weights that wait are measured, though other ones of their checkpoint were rewritten") {
-  Trainer t;
-  const std::string path = "/out/checkpoint-10/";
-  const auto put_shard = [&](const std::string& folder, const std::string& content) {
+namespace {
+
+/// A trainer as lmms-engine's, with EMA.
+struct EmaTrainer : Trainer {
+  void put_shard(const std::string& shards, const std::string& content) {
     const auto shard =
         checkpoint::testing::make_zip({{.name = "archive/data.pkl", .data = content}});
-    t.files.put_file(path + folder + "/model_world_size_1_rank_0.pt", shard);
-  };
-  put_shard("pytorch_model_fsdp_0", "x");
-  put_shard("pytorch_ema_model_fsdp_0", "x");
-  for (const char* const name :
-       {"tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"})
-    t.files.put_file(path + name, "{}");
-  t.files.put_file(path + "config.json", R"({"model_type":"qwen2_5_vl","architectures":["X"]})");
-  for (int i = 0; i < 40; ++i) must(t.turn());
-  const auto rows = [&t](const std::string& kind) {
-    return must(t.directory->store().read().evaluations({.step = 10, .kind = kind}));
-  };
-  REQUIRE(rows("regular").front().state == state::EvaluationState::kLeased);
-  REQUIRE(rows("ema").front().state == state::EvaluationState::kLeased);
-  t.publish(rows("ema").front(), 0.5);
+    files.put_file("/out/checkpoint-10/" + shards + "/model_world_size_1_rank_0.pt", shard);
+  }
+  void save_both() {
+    put_shard("pytorch_model_fsdp_0", "x");
+    put_shard("pytorch_ema_model_fsdp_0", "x");
+    for (const char* const name :
+         {"tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"})
+      files.put_file(std::string("/out/checkpoint-10/") + name, "{}");
+    files.put_file("/out/checkpoint-10/config.json",
+                   R"({"model_type":"qwen2_5_vl","architectures":["X"]})");
+    for (int i = 0; i < 40; ++i) must(turn());
+    for (const char* const kind : {"regular", "ema"})
+      REQUIRE(rows(kind).front().state == state::EvaluationState::kLeased);
+  }
+  std::vector<state::Evaluation> rows(const std::string& kind) const {
+    return must(directory->store().read().evaluations({.step = 10, .kind = kind}));
+  }
+  void lose_folder_and_restart() {
+    remove(10);
+    start();
+    accept();
+    for (int i = 0; i < 6; ++i) must(turn(seconds(10)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("weights that wait are measured, though other ones of their checkpoint were rewritten") {
+  EmaTrainer t;
+  t.save_both();
+  t.publish(t.rows("ema").front(), 0.5);
   t.refuse("INSERT ON checkpoint");
-  put_shard("pytorch_ema_model_fsdp_0", "rewritten");
+  t.put_shard("pytorch_ema_model_fsdp_0", "rewritten");
   for (int i = 0; i < 40; ++i) (void)t.turn();
   REQUIRE(t.files.exists("/out/_evalcar/leases/10-2-ema"));
   REQUIRE_FALSE(t.files.exists("/out/_evalcar/leases/10-2-regular"));
+
+  t.lose_folder_and_restart();
+
+  REQUIRE(t.rows("regular").size() == 1);
+  CHECK(t.rows("regular").front().state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("regular weights and EMA that were rewritten and held together are both measured") {
+  EmaTrainer t;
+  t.save_both();
+  t.refuse("INSERT ON checkpoint");
+  t.put_shard("pytorch_model_fsdp_0", "rewritten");
+  t.put_shard("pytorch_ema_model_fsdp_0", "rewritten");
+  for (int i = 0; i < 60; ++i) (void)t.turn();
+  REQUIRE(t.files.exists("/out/_evalcar/leases/10-2-ema"));
+  REQUIRE(t.files.exists("/out/_evalcar/leases/10-2-regular"));
+
+  t.lose_folder_and_restart();
+
+  for (const char* const kind : {"regular", "ema"}) {
+    INFO(kind);
+    REQUIRE(t.rows(kind).size() == 2);
+    CHECK(t.rows(kind).front().state == state::EvaluationState::kSuperseded);
+    CHECK(t.rows(kind).back().generation == 2);
+    CHECK(t.rows(kind).back().state == state::EvaluationState::kLeased);
+  }
+}
+
+TEST_CASE("EMA that nobody wants any more keeps no rewritten weights from being measured") {
+  EmaTrainer t;
+  t.save_both();
+  t.refuse("INSERT ON checkpoint");
+  t.put_shard("pytorch_model_fsdp_0", "rewritten");
+  for (int i = 0; i < 40; ++i) (void)t.turn();
+  REQUIRE(t.files.exists("/out/_evalcar/leases/10-2-regular"));
+  t.settings.evaluate.weights = {"regular"};
+
+  t.lose_folder_and_restart();
+
+  CHECK(t.rows("regular").back().generation == 2);
+  CHECK(t.rows("regular").back().state == state::EvaluationState::kLeased);
+}
+
+TEST_CASE("an average that waits keeps no rewritten weights from being measured") {
+  Trainer t;
+  t.settings.evaluate.weights = {"regular"};
+  t.settings.evaluate.average_last = 2;
+  t.start();
+  for (const std::int64_t step : {5, 10}) {
+    t.save(step);
+    for (int i = 0; i < 3; ++i) must(t.turn());
+  }
+  t.refuse("INSERT ON checkpoint");
+  t.save(10, 'b');
+  for (int i = 0; i < 40 && held_pattern(t, "10-2-regular") == 0; ++i) (void)t.turn();
+  REQUIRE(held_pattern(t, "10-2-regular") == 'b');
   t.remove(10);
   t.start();
   t.accept();
 
   for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
 
-  REQUIRE(rows("regular").size() == 1);
-  CHECK(rows("regular").front().state == state::EvaluationState::kLeased);
+  for (const char* const kind : {"regular", "average"}) {
+    INFO(kind);
+    const auto rows = must(t.directory->store().read().evaluations({.step = 10, .kind = kind}));
+    CHECK(rows.front().state == state::EvaluationState::kSuperseded);
+    CHECK(rows.back().generation == 2);
+    CHECK(rows.back().state == state::EvaluationState::kLeased);
+  }
 }
 
 TEST_CASE("a copy that is kept as one of the best stays while nothing can be recorded") {

@@ -1,3 +1,4 @@
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 
 #include "store/state/sqlite.h"
@@ -190,4 +191,20 @@ TEST_CASE("of scores of a part those of the configuration are shown first") {
   s.configure();
 
   CHECK(shown() == "0.25 1");
+}
+
+TEST_CASE("of averages over different numbers of checkpoints that of the configuration counts") {
+  Scenario s;
+  const std::array<double, 2> limits = {2, 3};  // stand for the numbers
+  for (const double limit : limits) {
+    s.configure(limit);
+    s.bring(s.plan_limited(1, limit, "average").id, kScored, "w" + std::to_string(limit),
+            limit / 10);
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (const double limit : limits) {
+      s.configure(limit);
+      CHECK(numbers(s) == std::vector{"1 " + std::to_string(limit / 10).substr(0, 3)});
+    }
+  }
 }

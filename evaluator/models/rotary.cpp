@@ -2,9 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
@@ -13,8 +11,7 @@
 
 #include <numbers>
 
-#include "evaluator/kernels/parallel.h"
-#include "evaluator/kernels/row_passes.h"
+#include "evaluator/kernels/rotate_heads.h"
 
 namespace evalcar::models {
 namespace {
@@ -40,39 +37,6 @@ at::Tensor llama3_frequencies(const RotarySettings& s, const at::Tensor& plain) 
   return at::where(between, ramp, slowed);
 }
 
-bool is_one_pass(const at::Tensor& x, const RotaryAngles& angles) {
-  return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 3 && x.stride(2) == 1 &&
-         angles.cos.scalar_type() == at::kFloat && angles.cos.is_contiguous() &&
-         angles.sin.is_contiguous();
-}
-
-at::Tensor rotate_in_one_pass(const at::Tensor& x, const RotaryAngles& angles) {
-  const at::Tensor y = at::empty(x.sizes(), x.options());
-  const kernels::RotateRows rows{.x = x.const_data_ptr<float>(),
-                                 .row_stride = x.stride(0),
-                                 .head_stride = x.stride(1),
-                                 .cos = angles.cos.const_data_ptr<float>(),
-                                 .sin = angles.sin.const_data_ptr<float>(),
-                                 .y = y.mutable_data_ptr<float>(),
-                                 .heads = x.size(1),
-                                 .half = x.size(2) / 2};
-  kernels::in_parallel(
-      x.size(0), kernels::kPassGrain / (x.size(1) * x.size(2)),
-      [&](std::int64_t first, std::int64_t count) { kernels::rotate_rows(rows, first, count); });
-  return y;
-}
-
-at::Tensor rotate_by_operations(const at::Tensor& x, const RotaryAngles& angles) {
-  const at::Tensor wide = x.to(angles.cos.scalar_type());
-  const std::int64_t half = x.size(-1) / 2;
-  const at::Tensor first = wide.narrow(-1, 0, half);
-  const at::Tensor second = wide.narrow(-1, half, half);
-  return at::cat(
-             {first * angles.cos - second * angles.sin, second * angles.cos + first * angles.sin},
-             -1)
-      .to(x.scalar_type());
-}
-
 }  // namespace
 
 at::Tensor rotary_frequencies(double base, std::int64_t dim, at::Device device) {
@@ -94,7 +58,7 @@ RotaryAngles rotary_angles(const at::Tensor& angles, at::ScalarType dtype) {
 }
 
 at::Tensor rotate(const at::Tensor& x, const RotaryAngles& angles) {
-  return is_one_pass(x, angles) ? rotate_in_one_pass(x, angles) : rotate_by_operations(x, angles);
+  return kernels::rotate_heads(x, angles.cos, angles.sin);
 }
 
 }  // namespace evalcar::models

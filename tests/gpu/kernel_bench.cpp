@@ -18,6 +18,7 @@
 #include "evaluator/kernels/few_rows.h"
 #include "evaluator/kernels/place_heads.h"
 #include "evaluator/kernels/rms_norm.h"
+#include "evaluator/kernels/rotate_heads.h"
 #include "evaluator/kernels/swiglu.h"
 #include "evaluator/kernels/token_scores.h"
 
@@ -67,6 +68,17 @@ void bench_rms_norm(std::int64_t rows) {
       "rms_norm, " + std::to_string(rows) + " rows", 2 * x.numel() * kItem,
       [&] { return rms_norm(x, weight, 1e-6); },
       [&] { return rms_norm_reference(x, weight, 1e-6); });
+}
+
+// Of a vision tower: 16 heads of 80.
+void bench_rotate_heads(std::int64_t rows) {
+  const at::Tensor x = at::randn({rows, 3, 16, 80}, options()).select(1, 0);
+  const at::Tensor angles = at::randn({rows, 1, 40}, options().dtype(at::kFloat));
+  bench(
+      "rotate_heads, " + std::to_string(rows) + " rows",
+      2 * x.numel() * kItem + 2 * angles.numel() * 4,
+      [&] { return rotate_heads(x, angles, angles); },
+      [&] { return rotate_heads_reference(x, angles, angles); });
 }
 
 void bench_decode_attention(std::int64_t rows, std::int64_t keys) {
@@ -150,6 +162,7 @@ void bench_score_tokens(std::int64_t rows) {
 
 void bench_kernels() {
   for (const std::int64_t rows : {1, 64, 4096}) bench_rms_norm(rows);
+  for (const std::int64_t rows : {64, 8192}) bench_rotate_heads(rows);
   // What is read more than once would come from the L2 cache: 64 rows of 4096 keys are 537 MB.
   for (const std::int64_t rows : {1, 16, 64}) bench_decode_attention(rows, 4096);
   for (const std::int64_t rows : {1, 64, 4096}) bench_place_heads(rows);

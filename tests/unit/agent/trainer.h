@@ -96,6 +96,24 @@ struct Trainer {
     if (failed.empty()) directory->release(one);
     must(directory->publish(must(store.read().evaluation(one.id))));
   }
+  /// What the weights of a lease are a pattern of; 0: there is no such lease.
+  char held_pattern(const std::string& lease) const {
+    const auto held =
+        read_file(files, "/out/_evalcar/leases/" + lease + "/model.safetensors", 4096);
+    return held.has_value() ? held->back() : '\0';
+  }
+  /// Turns, which may fail.
+  void wait_until_held(const std::string& lease, char pattern) {
+    for (int i = 0; i < 40 && held_pattern(lease) == 0; ++i) (void)turn();
+    REQUIRE(held_pattern(lease) == pattern);
+  }
+  /// Retention, a restart, and the database that takes everything again.
+  void lose_and_restart(std::int64_t step) {
+    remove(step);
+    start();
+    accept();
+    for (int i = 0; i < 6; ++i) must(turn(seconds(10)));
+  }
   state::Evaluation row(std::int64_t step) const {
     const auto rows = must(directory->store().read().evaluations({.step = step}));
     REQUIRE(rows.size() == 1);

@@ -1,0 +1,27 @@
+#include "agent/stage/lease_files.h"
+
+namespace evalcar::stage {
+namespace {
+
+constexpr int kMaxDepth = 8;
+
+Status list_files(const FileSystem& files, const std::string& dir, int depth,
+                  std::vector<std::string>& out) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(dir));
+  for (const DirectoryEntry& entry : entries) {
+    const std::string path = join_path(dir, entry.name);
+    if (entry.type == FileType::kRegular) out.push_back(path);
+    if (entry.type == FileType::kDirectory && depth > 0) {
+      EVALCAR_RETURN_IF_ERROR(list_files(files, path, depth - 1, out));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status list_files(const FileSystem& files, const std::string& dir, std::vector<std::string>& out) {
+  return list_files(files, dir, kMaxDepth, out);
+}
+
+}  // namespace evalcar::stage

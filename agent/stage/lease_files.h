@@ -1,0 +1,16 @@
+// The files of a lease's folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/base/file_system.h"
+#include "store/base/result.h"
+
+namespace evalcar::stage {
+
+/// Adds the paths of all regular files below `dir`, a few folders deep, to `out`. Errors as
+/// FileSystem::list()'s.
+Status list_files(const FileSystem& files, const std::string& dir, std::vector<std::string>& out);
+
+}  // namespace evalcar::stage

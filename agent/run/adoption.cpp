@@ -94,10 +94,8 @@ Status complete_found(const FileSystem& files, state::Store& store, const stage:
   if (!seen.has_value()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t generation, store.generation_of(row.run_id, *seen));
   if (generation != row.generation) return {};
-  EVALCAR_RETURN_IF_ERROR([&]() -> Status {
-    const auto observed = store.observe_checkpoint(row.run_id, *seen);
-    return observed.has_value() ? Status() : Status(observed.error());
-  }());
+  const auto observed = store.observe_checkpoint(row.run_id, *seen);
+  if (!observed.has_value()) return observed.error();
   EVALCAR_RETURN_IF_ERROR(store.transition(row.id, state::EvaluationState::kComplete));
   spdlog::info("{}: is gone, its lease is whole", title(row));
   return store.mark_leased(row.id, stage.dir_of(name));

@@ -1,10 +1,8 @@
 #include "agent/supervise/child_process.h"
 
 #include <fcntl.h>
-#include <linux/ioprio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@
 #include <utility>
 
 #include "agent/supervise/child_environment.h"
+#include "store/base/io_priority.h"
 
 namespace evalcar::supervise {
 namespace {
@@ -60,9 +59,8 @@ std::string oom_score() {
   if (::getppid() != start.parent) ::_exit(127);
   ::setpriority(PRIO_PROCESS, 0, std::max(::getpriority(PRIO_PROCESS, 0), kLeastNice));
   // The unit's idle class is inherited, and is less still.
-  const long io = ::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
-  if (io < 0 || IOPRIO_PRIO_CLASS(io) != IOPRIO_CLASS_IDLE) {
-    ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+  if (io_priority().io_class != IoPriority::Class::kIdle) {
+    set_io_priority({IoPriority::Class::kBestEffort, 7});
   }
   // A core of tens of GB would fill the trainer's disk.
   const rlimit no_core{0, 0};

@@ -1,6 +1,5 @@
 #include "evaluator/service/background_reader.h"
 
-#include <linux/ioprio.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "store/base/io_priority.h"
 #include "store/base/text.h"
 
 namespace evalcar::service {
@@ -31,7 +31,7 @@ void take_lowest_priority() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 19);
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_IDLE, &none);
-  ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+  set_io_priority({IoPriority::Class::kIdle});
 }
 
 }  // namespace

@@ -10,9 +10,11 @@
 #include <semaphore>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "store/base/guarded.h"
+#include "store/base/io_priority.h"
 
 using namespace evalcar;
 using protocol::Prefetch;
@@ -146,16 +148,17 @@ TEST_CASE("an exception ends one read, not the reader") {
 TEST_CASE("what reads has the lowest priority, and who asks keeps its own") {
   const int before = ::getpriority(PRIO_PROCESS, 0);
   const int policy = ::sched_getscheduler(0);
-  std::promise<std::pair<int, int>> seen;
+  std::promise<std::tuple<int, int, IoPriority>> seen;
   BackgroundReader reader([&](const Prefetch&, std::stop_token) {
     const auto self = static_cast<id_t>(::syscall(SYS_gettid));
-    seen.set_value({::sched_getscheduler(0), ::getpriority(PRIO_PROCESS, self)});
+    seen.set_value({::sched_getscheduler(0), ::getpriority(PRIO_PROCESS, self), io_priority()});
     return Status();
   });
 
   reader.read(of("/a"));
 
-  CHECK(seen.get_future().get() == std::pair(SCHED_IDLE, 19));
+  CHECK(seen.get_future().get() ==
+        std::tuple(SCHED_IDLE, 19, IoPriority{IoPriority::Class::kIdle}));
   CHECK(::getpriority(PRIO_PROCESS, 0) == before);
   CHECK(::sched_getscheduler(0) == policy);
 }

@@ -19,10 +19,6 @@ using std::chrono::seconds;
 constexpr seconds kSchedulePause{1};
 constexpr seconds kIdleTurn{30};  ///< the heartbeat of status.json
 constexpr seconds kBusyTurn{1};
-/// Of an agent that nobody trains beside any more, and that gets on with nothing.
-constexpr std::chrono::hours kHopeless{1};
-constexpr const char* kLeftWaiting =
-    "the evaluations that are left wait with their leases; start again when this is repaired";
 
 }  // namespace
 
@@ -35,15 +31,14 @@ Agent::Agent(const Surroundings& around, const config::Settings& settings, Agent
       data_(around, settings),
       directories_(around, settings),
       started_at_(around.clock.monotonic_now()),
-      got_on_at_(started_at_),
-      looked_at_(started_at_),
       schedule_again_at_(started_at_),
       job_retry_at_(started_at_),
       obstacles_(around.clock, settings.limits),
       look_ahead_(around.clock, settings.evaluate, supervisor_),
       residence_(around.clock, settings.evaluate, supervisor_),
       program_(identity_of_program(around.files, around.evaluator_program)),
-      complaints_(around.clock) {}
+      complaints_(around.clock),
+      end_(around, settings, options, directories_, supervisor_, data_, complaints_) {}
 
 Agent::~Agent() { supervisor_.stop(); }
 
@@ -78,9 +73,13 @@ void Agent::step() {
   if (job_ == nullptr) residence_.step(false);
   if (job_ == nullptr && begins_) start_next();
   write_status(StatusTurn::kWhenDue);
-  end_when_quiet();
-  end_if_stuck();
-  end_if_hopeless();
+  if (!exit_code_.has_value()) look_at_end();
+}
+
+void Agent::look_at_end() {
+  const AgentEnd::Turn turn = end_.step(job_ != nullptr);
+  exit_code_ = turn.exit_code;
+  if (turn.one_waits) schedule_again_at_ = around_.clock.monotonic_now();
 }
 
 void Agent::step_directories() {
@@ -192,7 +191,7 @@ void Agent::step_job() {
     meet_obstacle(*obstacle);
   } else {
     obstacles_.clear();
-    got_on_at_ = around_.clock.monotonic_now();
+    end_.note_measured();
   }
   end_job();
 }
@@ -282,79 +281,12 @@ void Agent::complete_one() {
     schedule_again_at_ = around_.clock.monotonic_now();
     return;
   }
-  completed_at_ = now.look;
-}
-
-bool Agent::may_end(const OutputDirectory& directory) const {
-  if (options_.once || directory.training_over()) return true;
-  const auto& pause = settings_.watch.exit_when_quiet;
-  return pause.has_value() &&
-         around_.clock.monotonic_now() - std::max(directory.last_news(), started_at_) >= *pause;
-}
-
-void Agent::end_when_quiet() {
-  if (job_ != nullptr || supervisor_.busy() || options_.serve) return;
-  for (const auto& directory : directories_.all()) {
-    if (!may_end(*directory)) return;
-    const auto quiet = directory->quiet();
-    if (!quiet.has_value() || !*quiet) return;
-  }
-  // The one look at the data, if something may be completed by it.
-  const bool looked = completed_at_ >= 0 && (!directories_.any_in_part() || data_.looks() > 0);
-  const bool up_to_date = looked && completed_at_ == data_.looks();
-  if (!around_.evaluator_program.empty() && !up_to_date) return;
-  bool more = false;
-  for (const auto& directory : directories_.all()) {
-    if (options_.once) break;  // training may go on
-    const auto last = directory->take_up_last();
-    if (!last.has_value()) return complaints_.take(directory->path(), last.error());
-    more |= *last;
-  }
-  if (more) schedule_again_at_ = around_.clock.monotonic_now();
-  if (more) return;
-  for (const auto& directory : directories_.all())
-    complaints_.take(directory->path(), directory->close_torn());
-  exit_code_ = code_of_rows();
-}
-
-/// Nothing more can be measured, and nobody trains whom waiting would serve.
-void Agent::end_if_stuck() {
-  const auto stuck = supervisor_.stuck_for();
-  if (exit_code_.has_value() || !stuck.has_value() || *stuck < kLongestObstacle) return;
-  if (job_ != nullptr || options_.serve) return;
-  for (const auto& directory : directories_.all()) {
-    if (!may_end(*directory)) return;
-  }
-  spdlog::error("{}", supervisor_.stuck());
-  spdlog::error(kLeftWaiting);
-  exit_code_ = kFailed;
-}
-
-/// A device or data that stay away: a job's other GPUs, and a trainer that waits for the last
-/// scores, are not kept for that.
-void Agent::end_if_hopeless() {
-  const MonotonicTime now = around_.clock.monotonic_now();
-  const auto passed = now - std::exchange(looked_at_, now);
-  if (job_ != nullptr) got_on_at_ += passed;  // no time of an evaluation counts
-  if (exit_code_.has_value() || job_ != nullptr || options_.serve) return;
-  for (const auto& directory : directories_.all()) {
-    got_on_at_ = std::max(got_on_at_, may_end(*directory) ? directory->last_news() : now);
-  }
-  const auto longest_try = pause_after(settings_.limits, settings_.limits.attempts);
-  if (now - got_on_at_ < kHopeless + longest_try) return;
-  spdlog::error("training is over, and for more than an hour nothing could be measured");
-  spdlog::error(kLeftWaiting);
-  exit_code_ = kFailed;
-}
-
-int Agent::code_of_rows() const {
-  const auto tally = directories_.tally();
-  return tally.has_value() ? exit_code_of(*tally) : kFailed;
+  end_.note_completed(now.look);
 }
 
 int Agent::stop() {
   put_down_work();
-  int code = exit_code_.has_value() ? *exit_code_ : code_of_rows();
+  int code = exit_code_.has_value() ? *exit_code_ : end_.code_of_rows();
   // Told to stop: having found nothing is no failure.
   if (!exit_code_.has_value() && code == kNothing) code = kDone;
   write_status(StatusTurn::kAtOnce, code);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/run/agent_end.h"
 #include "agent/run/complaints.h"
 #include "agent/run/data_watch.h"
 #include "agent/run/directories.h"
@@ -23,11 +24,6 @@
 #include "agent/supervise/supervisor.h"
 
 namespace evalcar::run {
-
-struct AgentOptions {
-  bool once = false;   ///< stop when everything that is there is done
-  bool serve = false;  ///< directories are opened as jobs ask for them, and it never ends by itself
-};
 
 /// Not thread-safe.
 class Agent {
@@ -87,14 +83,9 @@ class Agent {
   void end_pause();
   Circumstances circumstances() const { return {data_.report(), program_, data_.looks()}; }
   void meet_obstacle(const supervise::JobFailed& obstacle);
-  /// Nothing more is expected of this directory.
-  bool may_end(const OutputDirectory& directory) const;
-  void end_when_quiet();
-  void end_if_stuck();
-  void end_if_hopeless();
+  void look_at_end();
   void put_down_work();
   void write_status(StatusTurn turn, std::optional<int> exit_code = {});
-  int code_of_rows() const;
 
   const Surroundings& around_;
   const config::Settings& settings_;
@@ -107,8 +98,6 @@ class Agent {
   std::size_t next_directory_ = 0;
   std::optional<int> exit_code_;
   MonotonicTime started_at_{};
-  MonotonicTime got_on_at_{};          ///< something was measured, or came, or training went on
-  MonotonicTime looked_at_{};          ///< for that, last
   MonotonicTime asked_at_{};           ///< when the rows were last asked what waits
   MonotonicTime schedule_again_at_{};  ///< when they are asked again without any news
   MonotonicTime newer_asked_at_{};     ///< when the rows were last asked for a newer checkpoint
@@ -116,10 +105,10 @@ class Agent {
   Obstacles obstacles_;
   LookAhead look_ahead_;
   Residence residence_;
-  bool begins_ = true;              ///< begin_no_more() was not called
-  std::string program_;             ///< identity_of_program() of what was started, or will be
-  std::int64_t completed_at_ = -1;  ///< the look at which nothing was left to complete
+  bool begins_ = true;   ///< begin_no_more() was not called
+  std::string program_;  ///< identity_of_program() of what was started, or will be
   Complaints complaints_;
+  AgentEnd end_;
 };
 
 }  // namespace evalcar::run

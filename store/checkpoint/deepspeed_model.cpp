@@ -6,6 +6,7 @@ namespace evalcar::checkpoint {
 namespace {
 
 constexpr std::size_t kMaxParameterDimensions = 8;
+constexpr std::size_t kMostHeldBytes = std::size_t{40} << 20U;
 
 Result<std::vector<std::string>> model_files(const std::string& folder, const DeepspeedFiles& found,
                                              std::int64_t stage, std::size_t ranks) {
@@ -34,8 +35,17 @@ Result<DeepspeedModel> DeepspeedModel::read(DeepspeedStates& states, const Deeps
                                             std::int64_t stage, std::size_t ranks) {
   EVALCAR_ASSIGN_OR_RETURN(const auto names, model_files(states.folder(), found, stage, ranks));
   DeepspeedModel model;
+  // They are held all at once: each may take the allowance of one pickle, together they may not.
+  std::size_t held = 0;
+  std::uint64_t described = 0;
   for (const std::string& name : names) {
     EVALCAR_ASSIGN_OR_RETURN(DeepspeedState state, states.open(name));
+    held += state.torch_file.pickle.memory_bytes();
+    described += state.torch_file.description_bytes();
+    if (held > kMostHeldBytes + 4 * described) {
+      return make_error(ErrorCode::kCorruption,
+                        state.torch_file.where + ": too many objects" + state.torch_file.place());
+    }
     model.files_.push_back(std::move(state));
   }
   EVALCAR_RETURN_IF_ERROR(model.read_shapes());

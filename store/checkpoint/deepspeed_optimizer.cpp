@@ -116,6 +116,8 @@ Result<DeepspeedOptimizer> read_optimizer(DeepspeedStates& states, const Deepspe
       return state.torch_file.corrupt(
           name, "is " + std::string(dtype_name(tensor.dtype)) + ", expected a floating type");
     }
+    states.budget().take_found(1);
+    if (states.budget().is_spent()) return state.torch_file.corrupt(name, PlanBudget::kTooMuch);
     optimizer.groups.push_back(std::move(tensor));
   }
   EVALCAR_RETURN_IF_ERROR(read_paddings(state, *dict, optimizer));

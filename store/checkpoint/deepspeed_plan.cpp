@@ -91,7 +91,7 @@ class Builder {
         tensor.stored_dtype = buffer.dtype;
       }
       if (tensor.elements() > 0) tensor.pieces.push_back(whole_piece(model_.first().index, buffer));
-      plan_.tensors.push_back(std::move(tensor));
+      EVALCAR_RETURN_IF_ERROR(add(std::move(tensor)));
     }
     return {};
   }
@@ -110,7 +110,7 @@ class Builder {
     }
     for (const DeepspeedParameter& parameter : parameters) {
       EVALCAR_ASSIGN_OR_RETURN(TensorPlan tensor, frozen(parameter, fragments));
-      plan_.tensors.push_back(std::move(tensor));
+      EVALCAR_RETURN_IF_ERROR(add_counted(std::move(tensor)));
     }
     return {};
   }
@@ -141,6 +141,7 @@ class Builder {
         }
         if (parameter.elements > 0) {
           tensor.pieces.push_back(whole_piece(model_.files()[i].index, fragment));
+          states_.budget().take(tensor.pieces.back());
         }
         return tensor;
       }
@@ -149,7 +150,8 @@ class Builder {
       }
       EVALCAR_RETURN_IF_ERROR(located(append(flat, fragment, model_.files()[i].index)));
     }
-    EVALCAR_RETURN_IF_ERROR(located(flat.add_pieces(tensor, 0, 0, parameter.elements)));
+    EVALCAR_RETURN_IF_ERROR(
+        located(flat.add_pieces(tensor, 0, 0, parameter.elements, states_.budget())));
     return tensor;
   }
 
@@ -192,9 +194,9 @@ class Builder {
       std::uint64_t place = 0;
       for (std::size_t p = 0; p < model_.groups()[g].size(); ++p) {
         TensorPlan tensor = trainable(model_.groups()[g][p], optimizers_[0].groups[g].dtype);
-        EVALCAR_RETURN_IF_ERROR(
-            located(flat.add_pieces(tensor, 0, place, model_.groups()[g][p].elements)));
-        plan_.tensors.push_back(std::move(tensor));
+        EVALCAR_RETURN_IF_ERROR(located(
+            flat.add_pieces(tensor, 0, place, model_.groups()[g][p].elements, states_.budget())));
+        EVALCAR_RETURN_IF_ERROR(add_counted(std::move(tensor)));
         place += model_.groups()[g][p].elements;  // within the vector: add_pieces has seen to it
         if (!paddings.empty()) place += static_cast<std::uint64_t>(paddings[g][p]);
         if (place > static_cast<std::uint64_t>(INT64_MAX)) {
@@ -254,11 +256,11 @@ class Builder {
     for (std::uint64_t r = 0; r < ranks; ++r) {
       const std::uint64_t begin = std::min(r * part, parameter.elements);
       const std::uint64_t count = std::min(part, parameter.elements - begin);
-      EVALCAR_RETURN_IF_ERROR(located(flats[r].add_pieces(tensor, begin, place, count)));
+      EVALCAR_RETURN_IF_ERROR(
+          located(flats[r].add_pieces(tensor, begin, place, count, states_.budget())));
     }
     place += part;
-    plan_.tensors.push_back(std::move(tensor));
-    return {};
+    return add_counted(std::move(tensor));
   }
 
   /// `shared_params`: name that is not stored → name that is; a dict, or a list of such pairs.
@@ -288,9 +290,16 @@ class Builder {
       }
       const auto source = by_name.find(pickle.text(pairs[i + 1]));
       if (source == by_name.end()) continue;  // as zero_to_fp32: frozen ones may be left out
+      // Before anything is copied: a list can hold one pair any number of times.
+      const auto [place, fresh] =
+          by_name.emplace(std::string(pickle.text(pairs[i])), plan_.tensors.size());
+      if (!fresh) {
+        return corrupt(model_.path(), "tensor " + quote_name(place->first) + " comes twice");
+      }
+      states_.budget().take_whole(plan_.tensors[source->second]);
+      if (states_.budget().is_spent()) return too_much(place->first);
       TensorPlan tensor = plan_.tensors[source->second];
-      tensor.name = pickle.text(pairs[i]);
-      by_name[tensor.name] = plan_.tensors.size();
+      tensor.name = place->first;
       plan_.tensors.push_back(std::move(tensor));
     }
     return {};
@@ -315,6 +324,8 @@ class Builder {
       if (planned == by_name.end()) {
         EVALCAR_ASSIGN_OR_RETURN(StoredTensor tensor,
                                  states_.stored(model_.first(), node, std::string(name)));
+        states_.budget().take_found(tensor.size.size());
+        if (states_.budget().is_spent()) return too_much(std::string(name));
         rest.emplace_back(name, std::move(tensor));
       } else if (is_plain_tensor(model_.pickle(), node)) {
         EVALCAR_ASSIGN_OR_RETURN(
@@ -329,6 +340,8 @@ class Builder {
                                           stored_tensor.size, stored_tensor.stride});
       TensorPlan tensor;
       if (tied != by_view.end() && plan_.tensors[tied->second].elements() > 0) {
+        states_.budget().take_whole(plan_.tensors[tied->second]);
+        if (states_.budget().is_spent()) return too_much(name);
         tensor = plan_.tensors[tied->second];
       } else {
         tensor.dtype = stored_tensor.dtype;
@@ -338,8 +351,23 @@ class Builder {
         }
       }
       tensor.name = name;
-      plan_.tensors.push_back(std::move(tensor));
+      EVALCAR_RETURN_IF_ERROR(add(std::move(tensor)));
     }
+    return {};
+  }
+
+  Error too_much(const std::string& name) const {
+    return corrupt(folder_.path, "tensor " + quote_name(name) + " " + PlanBudget::kTooMuch);
+  }
+  Status add(TensorPlan tensor) {
+    for (const Piece& piece : tensor.pieces) states_.budget().take(piece);
+    return add_counted(std::move(tensor));
+  }
+  /// One whose pieces were counted when they were made.
+  Status add_counted(TensorPlan tensor) {
+    states_.budget().take(tensor);
+    if (states_.budget().is_spent()) return too_much(tensor.name);
+    plan_.tensors.push_back(std::move(tensor));
     return {};
   }
 

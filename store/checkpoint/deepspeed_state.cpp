@@ -12,6 +12,8 @@ Result<DeepspeedState> DeepspeedStates::open(const std::string& name) {
   EVALCAR_ASSIGN_OR_RETURN(TorchFile torch_file,
                            TorchFile::read(*file, path, PickleNames::kDeepspeed));
   EVALCAR_RETURN_IF_ERROR(check_unchanged(*file, identity, path));
+  budget_.allow_description(torch_file.description_bytes());
+  budget_.allow_parts(identity.size_bytes);
   plan_.files.push_back({path, identity});
   return DeepspeedState{plan_.files.size() - 1, std::move(torch_file)};
 }

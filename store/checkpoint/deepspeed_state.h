@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "store/checkpoint/folder.h"
+#include "store/checkpoint/plan_budget.h"
 #include "store/checkpoint/torch_tensor.h"
 
 namespace evalcar::checkpoint {
@@ -34,6 +35,8 @@ class DeepspeedStates {
   /// The tensor at a node; remembers its storage's checksum. Errors as read_stored_tensor.
   Result<StoredTensor> stored(const DeepspeedState& state, Pickle::NodeId node,
                               const std::string& name);
+  /// Of the whole plan: what open() read is allowed.
+  PlanBudget& budget() { return budget_; }
   /// Gives the plan the checksums of what was stored().
   void add_records();
 
@@ -41,6 +44,7 @@ class DeepspeedStates {
   const FileSystem& files_;
   const Folder& folder_;
   Plan& plan_;
+  PlanBudget budget_;
   std::map<std::pair<std::size_t, std::uint64_t>, PlanRecord> records_;  // by file and offset
 };
 

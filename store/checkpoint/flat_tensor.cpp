@@ -61,7 +61,7 @@ Status FlatVector::append(std::uint64_t count, DType dtype, std::size_t file,
 }
 
 Status FlatVector::add_pieces(TensorPlan& tensor, std::uint64_t tensor_begin, std::uint64_t begin,
-                              std::uint64_t count) const {
+                              std::uint64_t count, PlanBudget& budget) const {
   if (count == 0) return {};
   const auto outside = [&](const std::string& what, std::uint64_t size) {
     return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) + " of shape " +
@@ -97,6 +97,11 @@ Status FlatVector::add_pieces(TensorPlan& tensor, std::uint64_t tensor_begin, st
       Run run = first_run(tensor.shape, strides, tensor_begin, left);
       run.piece.file = segment->file;
       run.piece.file_offset = offset;
+      budget.take(run.piece);
+      if (budget.is_spent()) {
+        return make_error(ErrorCode::kCorruption,
+                          "tensor " + quote_name(tensor.name) + " " + PlanBudget::kTooMuch);
+      }
       tensor.pieces.push_back(std::move(run.piece));
       tensor_begin += run.elements;
       offset += run.elements * element_bytes;

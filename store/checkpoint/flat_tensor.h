@@ -9,6 +9,7 @@
 #include "store/base/result.h"
 #include "store/checkpoint/dtype.h"
 #include "store/checkpoint/plan.h"
+#include "store/checkpoint/plan_budget.h"
 
 namespace evalcar::checkpoint {
 
@@ -31,9 +32,9 @@ class FlatVector {
   /// The elements [begin, begin + count) of the vector are the elements [tensor_begin, …) of the
   /// row-major `tensor`: adds their boxes to its pieces, in at most two boxes a dimension and
   /// segment. kCorruption if the vector ends before, its elements are of another type than the
-  /// tensor's are stored in, or the range lies outside of the tensor.
+  /// tensor's are stored in, the range lies outside of the tensor, or the budget is spent.
   Status add_pieces(TensorPlan& tensor, std::uint64_t tensor_begin, std::uint64_t begin,
-                    std::uint64_t count) const;
+                    std::uint64_t count, PlanBudget& budget) const;
 
  private:
   std::vector<FlatSegment> segments_;  // by begin; none empty

@@ -10,6 +10,7 @@
 #include "store/base/result.h"
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/plan.h"
+#include "store/checkpoint/plan_budget.h"
 
 namespace evalcar::checkpoint {
 
@@ -68,9 +69,10 @@ bool is_plain_name(std::string_view name);
 void find_ties(Plan& plan);
 
 /// torch_file_plan.cpp: adds a torch.save file of one whole state_dict and its tensors. Errors as
-/// TorchFile::read; kUnsupported for an entry that is not a plain tensor.
+/// TorchFile::read; kUnsupported for an entry that is not a plain tensor, kCorruption for more than
+/// the budget allows.
 Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
-                      Plan& plan);
+                      PlanBudget& budget, Plan& plan);
 
 /// hugging_face.cpp: adds a safetensors file and its tensors. Errors as read_safetensors.
 Status add_safetensors_file(const FileSystem& files, const Folder& folder, const std::string& name,

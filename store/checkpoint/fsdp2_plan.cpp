@@ -64,6 +64,7 @@ class ShardCollector {
       return make_error(ErrorCode::kCorruption,
                         path + ": holds no dict of tensors" + torch_file.place());
     }
+    budget_.allow_description(torch_file.description_bytes());
     DTensorReader dtensors(torch_file, *file, rank, shards_.world_size);
     const auto pairs = pickle.items(pickle.root());
     for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
@@ -125,6 +126,8 @@ class ShardCollector {
       return make_error(ErrorCode::kUnsupported, torch_file.where + ": entry " + quote_name(name) +
                                                      " is not a tensor" + torch_file.place());
     }
+    budget_.take_whole(entry.plan);
+    if (budget_.is_spent()) return torch_file.corrupt(name, PlanBudget::kTooMuch);
     return merge(std::move(entry), torch_file);
   }
 
@@ -162,6 +165,7 @@ class ShardCollector {
   std::string folder_;
   ShardSet shards_;
   Plan& plan_;
+  PlanBudget budget_;
   std::map<std::string, Collected> tensors_;
   std::map<std::pair<std::size_t, std::uint64_t>, PlanRecord> records_;  // by file and offset
   std::set<std::string> extra_states_;                                   // of all ranks

@@ -84,8 +84,8 @@ Status check_against_index(const Plan& plan, const std::map<std::string, Indexed
 }
 
 Status add_file(const FileSystem& files, const Folder& folder, const std::string& name,
-                Plan& plan) {
-  return name.ends_with(".bin") ? add_torch_file(files, folder, name, plan)
+                PlanBudget& budget, Plan& plan) {
+  return name.ends_with(".bin") ? add_torch_file(files, folder, name, budget, plan)
                                 : add_safetensors_file(files, folder, name, plan);
 }
 
@@ -103,9 +103,10 @@ Status add_indexed(const FileSystem& files, const Folder& folder, const std::str
   std::set<std::string> names;
   for (const auto& [tensor, said] : *index) names.insert(said.file);
   std::map<std::string, std::string> found;
+  PlanBudget budget;
   for (const std::string& name : names) {
     const std::size_t before = plan.tensors.size();
-    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, name, plan));
+    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, name, budget, plan));
     for (std::size_t i = before; i < plan.tensors.size(); ++i) {
       if (!found.emplace(plan.tensors[i].name, name).second) {
         return make_error(ErrorCode::kCorruption, join_path(folder.path, name) + ": tensor " +
@@ -147,7 +148,8 @@ Result<Plan> plan_hugging_face(const FileSystem& files, const Folder& folder) {
   if (entry->is_index) {
     EVALCAR_RETURN_IF_ERROR(add_indexed(files, folder, entry->name, plan));
   } else {
-    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, entry->name, plan));
+    PlanBudget budget;
+    EVALCAR_RETURN_IF_ERROR(add_file(files, folder, entry->name, budget, plan));
   }
   if (Status settled = settle_names(plan); !settled.has_value()) {
     return with_context(settled.error(), folder.path);

@@ -53,7 +53,8 @@ Status add_adapter(const FileSystem& files, const Folder& folder, Plan& plan) {
     return make_error(ErrorCode::kUnavailable,
                       join_path(folder.path, "adapter_model.safetensors") + ": is missing");
   }
-  return name.ends_with(".bin") ? add_torch_file(files, folder, name, plan)
+  PlanBudget budget;
+  return name.ends_with(".bin") ? add_torch_file(files, folder, name, budget, plan)
                                 : add_safetensors_file(files, folder, name, plan);
 }
 

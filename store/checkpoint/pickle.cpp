@@ -26,6 +26,14 @@ std::optional<std::uint32_t> NodeRuns::add(std::span<const std::uint32_t> run) {
   return first;
 }
 
+std::size_t Pickle::memory_bytes() const {
+  std::size_t bytes = nodes_.size() * sizeof(Node) + runs_.bytes();
+  for (const std::vector<NodeId>& each : grown_) {
+    bytes += sizeof each + each.capacity() * sizeof(NodeId);
+  }
+  return bytes;
+}
+
 Result<Pickle> Pickle::parse(std::string bytes, std::string_view where, PickleNames names) {
   if (bytes.size() >= UINT32_MAX) {
     return make_error(ErrorCode::kCorruption, std::string(where) + ": pickle of 4 GiB or more");

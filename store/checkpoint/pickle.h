@@ -145,6 +145,9 @@ class Pickle {
   bool is_global(NodeId id, PickleGlobal which) const {
     return kind(id) == PickleKind::kGlobal && global(id) == which;
   }
+  /// What it takes in memory beside the pickle's own bytes.
+  std::size_t memory_bytes() const;
+
   /// The value at a text key of a small dict (at most 64 entries); absent for anything else.
   std::optional<NodeId> find(NodeId dict, std::string_view key) const;
 

@@ -25,7 +25,7 @@ bool is_number_or_text(PickleKind kind) {
 }  // namespace
 
 Status add_torch_file(const FileSystem& files, const Folder& folder, const std::string& name,
-                      Plan& plan) {
+                      PlanBudget& budget, Plan& plan) {
   const std::string path = join_path(folder.path, name);
   EVALCAR_ASSIGN_OR_RETURN(const auto file, open_inside(files, folder, name));
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, file->info());
@@ -35,6 +35,7 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     return make_error(ErrorCode::kCorruption,
                       path + ": holds no dict of tensors" + torch_file.place());
   }
+  budget.allow_description(torch_file.description_bytes());
   const std::size_t index = plan.files.size();
   plan.files.push_back({path, identity});
   std::set<std::string> names;
@@ -80,6 +81,8 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
                                                          stored.record.size, stored.record.crc32});
       }
     }
+    budget.take_whole(tensor);
+    if (budget.is_spent()) return torch_file.corrupt(tensor.name, PlanBudget::kTooMuch);
     plan.tensors.push_back(std::move(tensor));
   }
   if (!beside.empty() && plan.tensors.size() == tensors_before) return not_a_tensor(beside.front());

@@ -100,6 +100,11 @@ bool is_free_of_overlap(const StoredTensor& tensor) {
 
 }  // namespace
 
+std::uint64_t TorchFile::description_bytes() const {
+  const ZipRecord* const data = zip.find("data.pkl");  // read() saw it
+  return data == nullptr ? 0 : data->size;
+}
+
 std::string TorchFile::place() const {
   const ZipRecord* const data = zip.find("data.pkl");  // read() saw it
   return " (by data.pkl at byte " + std::to_string(data == nullptr ? 0 : data->offset) + ")";

@@ -30,6 +30,8 @@ struct TorchFile {
   static Result<TorchFile> read(const ReadableFile& file, const std::string& where,
                                 PickleNames names = PickleNames::kTensors);
 
+  /// Of data.pkl.
+  std::uint64_t description_bytes() const;
   /// " (by data.pkl at byte N)", for errors.
   std::string place() const;
   /// Of a tensor's name.

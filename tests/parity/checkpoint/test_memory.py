@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import zipfile
 
 import pytest
 import safetensors.torch
@@ -300,6 +301,93 @@ def test_large_pickles_in_torch_files_take_at_most_ten_times_their_size(bin_dir,
 
     torch.save([[] for _ in range(3_000_000)], tmp_path / "pytorch_model.bin")
     check(bin_dir, tmp_path, "pytorch_model.bin", 1, 10, record_property)
+
+
+def torch_tensor(key, numel, shape):
+    """A tensor over a storage of floats, as torch.save writes it."""
+    storage = b"(" + text("storage") + glob("torch", "FloatStorage") + text(key) + text("cpu") + b"J" + struct.pack("<i", numel) + b"tQ"
+    sizes, strides = (b"(" + b"".join(b"J" + struct.pack("<i", n) for n in numbers) + b"t" for numbers in (shape, [1] * len(shape)))
+    return glob("torch._utils", "_rebuild_tensor_v2") + b"(" + storage + b"K\x00" + sizes + strides + b"\x89" + glob("collections", "OrderedDict") + b")RtR"
+
+
+def write_torch(path, data, numel=1):
+    """A torch.save file with this pickle and one storage, "0"."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in (("data.pkl", data), ("byteorder", b"little"), ("data/0", b"\0" * 4 * numel), ("version", b"3\n")):
+            archive.writestr("archive/" + name, content)
+
+
+def one_stored_tensor_under_many_names(count):
+    """64 dimensions of size 1, and each name costs ten bytes."""
+    names = [text(f"n{i:06}") + get(7) for i in range(count)]
+    return b"\x80\x02" + batches(b"}" + text("first") + torch_tensor("0", 1, [1] * 64) + put(7) + b"s", names, b"u") + b"."
+
+
+@pytest.mark.parametrize("layout", ["bin", pytest.param("fsdp2", marks=pytest.mark.full)])
+def test_one_stored_tensor_under_many_names_takes_at_most_ten_times_its_file(bin_dir, tmp_path, layout, record_property):
+    folder = tmp_path / "checkpoint-5"
+    file = "pytorch_model.bin" if layout == "bin" else "pytorch_model_fsdp_0/model_world_size_1_rank_0.pt"
+    (folder / file).parent.mkdir(parents=True)
+    write_torch(folder / file, one_stored_tensor_under_many_names(500_000))
+
+    assert "is one too many" in check(bin_dir, folder, file, 1, 10, record_property)
+
+
+def dict_of(pairs):
+    return b"}(" + b"".join(text(key) + value for key, value in pairs) + b"u"
+
+
+def list_of(items):
+    return b"](" + b"".join(items) + b"e"
+
+
+def write_zero(folder, stage, *, ranks, shapes, groups, module=b"}", numel=1):
+    """ZeRO's files; `shapes`, `groups` and `module` are pickled."""
+    state = folder / "global_step5"
+    state.mkdir(parents=True)
+    (folder / "latest").write_text("global_step5")
+    (folder / "config.json").write_text("{}")
+    model = b"\x80\x02" + dict_of([("module", module), ("buffer_names", b"]"), ("param_shapes", shapes)]) + b"."
+    for rank in range(ranks):
+        optimizer = dict_of([("zero_stage", b"K" + bytes([stage])), ("partition_count", b"K" + bytes([ranks])),
+                             ("fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups", groups)])
+        prefix = state / f"zero_pp_rank_{rank}_mp_rank_00_"
+        write_torch(f"{prefix}optim_states.pt", b"\x80\x02" + dict_of([("optimizer_state_dict", optimizer)]) + b".", numel)
+        if stage == 3:
+            write_torch(f"{prefix}model_states.pt", model if rank == 0 else b"\x80\x02" + dict_of([("buffer_names", b"]"), ("param_shapes", b"]")]) + b".")
+    if stage != 3:
+        write_torch(state / "mp_rank_00_model_states.pt", model)
+
+
+def many_parameters(count):
+    """Of eight dimensions, all of one shape, which is one object."""
+    shape = size_of([1] * 8)
+    return list_of([batches(b"}" + text("first") + shape + put(9) + b"s", [text(f"{i:x}") + get(9) for i in range(count)], b"u")])
+
+
+def many_groups(count):
+    return batches(b"]" + torch_tensor("0", 300, [300]) + put(8) + b"a", [get(8)] * (count - 1), b"e")
+
+
+ZERO = {  # what makes many of little: stage, ranks, shapes, groups, elements of the storage
+    "parameters": (2, 1, many_parameters(150_000), list_of([torch_tensor("0", 150_001, [150_001])]), 150_001),
+    "parameters-of-many-ranks": (3, 60, many_parameters(9_000), list_of([torch_tensor("0", 9_001, [9_001])]), 9_001),
+    "groups-of-many-ranks": (3, 60, list_of([b"}" + text("w") + size_of([2] * 8) + b"s"]), many_groups(9_000), 300),
+    "one-tensor-of-many-groups": (3, 30, list_of([b"}" + text("w") + size_of([3, 2, 2, 2, 2, 2, 2, 421_875]) + b"s"]), many_groups(9_000), 300),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", cases(ZERO, ["groups-of-many-ranks"]))
+def test_little_that_zero_names_often_takes_at_most_ten_times_its_files(bin_dir, tmp_path, case):
+    stage, ranks, shapes, groups, numel = ZERO[case]
+    folder = tmp_path / "checkpoint-5"
+    write_zero(folder, stage, ranks=ranks, shapes=shapes, groups=groups, numel=numel)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+    peak, message = peak_bytes(bin_dir, folder, 0 if case == "parameters-of-many-ranks" else 1)
+
+    print(f"{case}: {size / MIB:.1f} MiB, peak {peak / MIB:.1f} MiB: {message.strip()[-150:]}")
+    assert peak <= BASE + 10 * size
 
 
 @pytest.mark.full

@@ -265,6 +265,11 @@ TEST_CASE("an object that a small file names very often does not become as many 
     zero.shapes = p_same(p_dict({}), 10'001);
     says(zero, "corrupt", "too many groups");
   }
+  {
+    Zero zero;
+    zero.more_model = {{"shared_params", p_same(p_list({p_text("tied"), p_text("w")}), 1'000'000)}};
+    says(zero, "corrupt", "tensor \"tied\" comes twice");
+  }
 }
 
 TEST_CASE("frozen parameters are taken from their fragments, which have to fit") {

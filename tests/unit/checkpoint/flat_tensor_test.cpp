@@ -31,6 +31,7 @@ TEST_CASE("a flat vector in segments is read as the tensor that it is, whatever 
     const std::string whole = bytes_of(values);
     Plan plan;
     FlatVector vector;
+    PlanBudget budget;
     for (std::size_t begin = 0, file = 0; begin < total; ++file) {
       const auto count = static_cast<std::size_t>(
           draw(1, std::max<std::int64_t>(1, static_cast<std::int64_t>(total - begin))));
@@ -41,7 +42,7 @@ TEST_CASE("a flat vector in segments is read as the tensor that it is, whatever 
       begin += count;
     }
     TensorPlan tensor{"t", DType::kFloat32, shape, {}, std::nullopt};
-    REQUIRE(vector.add_pieces(tensor, 0, before, elements).has_value());
+    REQUIRE(vector.add_pieces(tensor, 0, before, elements, budget).has_value());
     REQUIRE(check_tiling(tensor).has_value());
     plan.tensors.push_back(tensor);
     const auto reader = PlanReader::open(files, plan);
@@ -52,22 +53,24 @@ TEST_CASE("a flat vector in segments is read as the tensor that it is, whatever 
 
 TEST_CASE("a range beyond the vector or the tensor is refused") {
   FlatVector vector;
+  PlanBudget budget;
   REQUIRE(vector.append(6, DType::kFloat32, 0, 0).has_value());
   TensorPlan tensor{"t", DType::kFloat32, {2, 3}, {}, std::nullopt};
-  CHECK_FALSE(vector.add_pieces(tensor, 0, 1, 6).has_value());
-  CHECK_FALSE(vector.add_pieces(tensor, 0, UINT64_MAX, 2).has_value());
-  CHECK_FALSE(vector.add_pieces(tensor, 1, 0, 6).has_value());
-  CHECK(vector.add_pieces(tensor, 0, 0, 6).has_value());
+  CHECK_FALSE(vector.add_pieces(tensor, 0, 1, 6, budget).has_value());
+  CHECK_FALSE(vector.add_pieces(tensor, 0, UINT64_MAX, 2, budget).has_value());
+  CHECK_FALSE(vector.add_pieces(tensor, 1, 0, 6, budget).has_value());
+  CHECK(vector.add_pieces(tensor, 0, 0, 6, budget).has_value());
   CHECK_FALSE(vector.append(UINT64_MAX, DType::kFloat32, 0, 0).has_value());
 }
 
 TEST_CASE("a flat vector has one type, and a tensor in it the same") {
   FlatVector vector;
+  PlanBudget budget;
   REQUIRE(vector.append(0, DType::kFloat64, 0, 0).has_value());
   REQUIRE(vector.append(6, DType::kFloat32, 0, 0).has_value());
   CHECK_FALSE(vector.append(2, DType::kFloat64, 0, 24).has_value());
   TensorPlan tensor{"t", DType::kFloat64, {2, 3}, {}, std::nullopt};
-  CHECK_FALSE(vector.add_pieces(tensor, 0, 0, 6).has_value());
+  CHECK_FALSE(vector.add_pieces(tensor, 0, 0, 6, budget).has_value());
   tensor.stored_dtype = DType::kFloat32;
-  CHECK(vector.add_pieces(tensor, 0, 0, 6).has_value());
+  CHECK(vector.add_pieces(tensor, 0, 0, 6, budget).has_value());
 }

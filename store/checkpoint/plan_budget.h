@@ -1,0 +1,43 @@
+// How large a plan the files that it describes may make.
+//
+// A pickle names an object again for two bytes, and what is planned for each naming takes hundreds:
+// a file of a few MB could ask for more memory than there is. So what a plan takes is counted, and
+// limited by the bytes that say so. Real descriptions need a fraction of it.
+#pragma once
+
+#include <cstdint>
+
+#include "store/checkpoint/plan.h"
+
+namespace evalcar::checkpoint {
+
+/// Not thread-safe.
+class PlanBudget {
+ public:
+  /// What an error says of a tensor that is_spent().
+  static constexpr const char* kTooMuch =
+      "is one too many: a description of that size does not name so many tensors, dimensions and "
+      "parts";
+
+  /// So many more bytes of description (a pickle) were read.
+  void allow_description(std::uint64_t bytes);
+  /// So many more bytes of a file were found in which a rank's part of flat vectors lies: each
+  /// parameter is cut among all ranks, whose descriptions are short.
+  void allow_parts(std::uint64_t file_bytes);
+
+  /// Counts what one of them takes; of a tensor without its pieces.
+  void take(const TensorPlan& tensor);
+  void take(const Piece& piece);
+  /// Counts a tensor with its pieces.
+  void take_whole(const TensorPlan& tensor);
+  /// Counts a tensor of a file that is looked at before it is planned.
+  void take_found(std::size_t dimensions);
+  bool is_spent() const { return taken_ > allowed_; }
+
+ private:
+  std::uint64_t allowed_ = std::uint64_t{24} << 20U;
+  std::uint64_t parts_ = 0;
+  std::uint64_t taken_ = 0;
+};
+
+}  // namespace evalcar::checkpoint

@@ -102,10 +102,20 @@ class Overlay {
     auto found = names_.find(module + ".weight");
     if (!found.has_value()) return error(found.error().code, found.error().message);
     if (*found) return **found;
-    if (tied_ && is_output_head(module + ".weight")) return tied_->embedding;
+    if (is_tied_head(module)) return tied_->embedding;
     return error(ErrorCode::kInvalidArgument,
                  "updates module " + quote_name(module) +
                      ", which the base model does not have; is it the right one?");
+  }
+
+  /// Whether the module is the head that the model ties to its embedding and the files do not hold:
+  /// by its class; where that is not known, the only one that is called like a head.
+  bool is_tied_head(const std::string& module) {
+    const std::string weight = module + ".weight";
+    if (!tied_ || tied_->head || !is_output_head(weight)) return false;
+    if (tied_->of_class) return shared_name(weight) == shared_name(tied_->of_class->weight);
+    if (tied_head_.empty()) tied_head_ = module;
+    return tied_head_ == module;
   }
 
   Status see_orientations() {
@@ -345,6 +355,14 @@ class Overlay {
       return corrupt("updates module " + quote_name(module) +
                      ", which adapter_config.json does not target: they do not belong together");
     }
+    if (may_share) {  // it has an update of each of the two modules, and no more
+      bool& updated = is_output_head(module + ".weight") ? head_updated_ : embedding_updated_;
+      if (std::exchange(updated, true)) {
+        return corrupt("module " + quote_name(module) +
+                       " updates a tied weight that another one "
+                       "of its kind has updated");
+      }
+    }
     const std::int64_t r = config_.rank_of(module);
     if (pair.a->shape.empty() || pair.a->shape[0] != r) {
       return corrupt("lora_A of " + quote_name(module) + " has shape " + shape_text(pair.a->shape) +
@@ -383,6 +401,9 @@ class Overlay {
   std::optional<TiedWeights> tied_;
   bool embedding_is_own_ = false;  ///< of a tied pair: a copy is trained (modules_to_save)
   bool head_is_own_ = false;
+  bool embedding_updated_ = false;  ///< of a tied pair, by its own module
+  bool head_updated_ = false;
+  std::string tied_head_;  ///< the module that was taken for it; "": none so far
   LoraOrientation orientation_;
 };
 

@@ -14,13 +14,20 @@ using namespace evalcar::checkpoint::testing;
 
 namespace {
 
+void add_update_of(Adapter& adapter, const std::string& module, bool embedding) {
+  adapter.tensors.push_back(
+      {Adapter::named(module + (embedding ? ".lora_embedding_A" : ".lora_A.weight")),
+       embedding ? std::vector<std::int64_t>{2, 6} : std::vector<std::int64_t>{2, 4}});
+  adapter.tensors.push_back(
+      {Adapter::named(module + (embedding ? ".lora_embedding_B" : ".lora_B.weight")),
+       embedding ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{6, 2}});
+}
+
+/// The only one.
 void with_update_of(Adapter& adapter, const std::string& module, bool embedding) {
   adapter.config.erase("target_modules");
-  adapter.tensors = {
-      {Adapter::named(module + (embedding ? ".lora_embedding_A" : ".lora_A.weight")),
-       embedding ? std::vector<std::int64_t>{2, 6} : std::vector<std::int64_t>{2, 4}},
-      {Adapter::named(module + (embedding ? ".lora_embedding_B" : ".lora_B.weight")),
-       embedding ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{6, 2}}};
+  adapter.tensors.clear();
+  add_update_of(adapter, module, embedding);
 }
 
 }  // namespace
@@ -392,4 +399,28 @@ TEST_CASE("adapter names are split into module and part") {
   CHECK(shared_name("language_model.model.layers.0.q") == "layers.0.q");
   CHECK(shared_name("model.visual.blocks.0.model.q") == "visual.blocks.0.model.q");
   CHECK(shared_name("language_model.lm_head.weight") == "lm_head.weight");
+}
+
+TEST_CASE("an update of a head goes to the tied embedding only where the model has such a head") {
+  Adapter adapter;
+  adapter.base.pop_back();  // the embedding alone is stored
+  adapter.base_config["tie_word_embeddings"] = true;
+  with_update_of(adapter, "lm_head", false);
+  add_update_of(adapter, "mtp.lm_head", false);
+  says(adapter.refusal(), "invalid", "which the base model does not have");  // one of the two
+
+  adapter.base_config["architectures"] = {"XForCausalLM"};  // its head is known
+  says(adapter.refusal(), "invalid", "\"mtp.lm_head\", which the base model does not have");
+  adapter.tensors.resize(adapter.tensors.size() - 2);
+  CHECK(adapter.refusal() == "accepted");
+}
+
+TEST_CASE("a tied weight is updated by its two modules once each, whatever they are called") {
+  Adapter adapter;
+  adapter.base_config["tie_word_embeddings"] = true;
+  with_update_of(adapter, "lm_head", false);
+  add_update_of(adapter, "model.embed_tokens", true);
+  CHECK(adapter.refusal() == "accepted");
+  add_update_of(adapter, "model.language_model.embed_tokens", true);
+  says(adapter.refusal(), "corrupt", "another one of its kind has updated");
 }

@@ -60,14 +60,17 @@ Result<TorchZip> TorchZip::read(const ReadableFile& file, const std::string& whe
   for (const ZipRecord& record : zip.records_) {
     if (record.name == "constants.pkl" || record.name.starts_with("code/")) {
       return make_error(ErrorCode::kUnsupported,
-                        where + ": is a TorchScript archive, expected a torch.save of tensors");
+                        where + ": is a TorchScript archive, expected a torch.save of tensors (" +
+                            quote_name(record.name) + " at byte " + std::to_string(record.offset) +
+                            ")");
     }
   }
   if (const ZipRecord* order = zip.find("byteorder")) {
     EVALCAR_ASSIGN_OR_RETURN(const std::string text, zip.read_record(file, *order, 16, where));
     if (text != "little") {
-      return make_error(ErrorCode::kUnsupported,
-                        where + ": byte order " + quote_name(text) + ", expected \"little\"");
+      return make_error(ErrorCode::kUnsupported, where + ": byte order " + quote_name(text) +
+                                                     ", expected \"little\", at byte " +
+                                                     std::to_string(order->offset));
     }
   }
   return zip;

@@ -100,6 +100,31 @@ TEST_CASE(
         std::string::npos);
 }
 
+TEST_CASE("a storage that is referred to in another form than torch.save's is refused") {
+  const auto storage = [](const std::vector<std::string>& parts) { return p_tuple(parts) + "Q"; };
+  const std::string type = p_global("torch", "FloatStorage");
+  const std::string six = p_int(6);
+  for (const std::string& reference : std::vector<std::string>{
+           storage({p_text("storage"), type, p_text("0"), p_text("cpu")}),
+           storage({p_text("storage"), type, p_text("0"), p_text("cpu"), six, "N"}),
+           storage({p_text("module"), type, p_text("0"), p_text("cpu"), six}),
+           storage({p_text("storage"), p_text("FloatStorage"), p_text("0"), p_text("cpu"), six}),
+           storage({p_text("storage"), type, p_int(0), p_text("cpu"), six}),
+           storage({p_text("storage"), type, p_text("0"), p_text("cpu"), p_int(-6)}),
+           p_text("storage") + "Q"}) {
+    const std::string tensor = p_call(
+        p_global("torch._utils", "_rebuild_tensor_v2"),
+        p_tuple({reference, p_int(0), p_ints({2, 3}), p_ints({3, 1}), "\x89", p_ordered_dict()}));
+    const ScratchFolder scratch;
+    write_checkpoint(scratch, {{"pytorch_model.bin", torch_file({{"w", tensor}})}});
+    const auto plan = plan_of(scratch);
+    REQUIRE_FALSE(plan.has_value());
+    CHECK(plan.error().code == ErrorCode::kCorruption);
+    CHECK(plan.error().message.find("tensor \"w\" has a storage reference of another form") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("indexed .bin shards are listed with their index, and each tensor has its file") {
   const ScratchFolder scratch;
   const std::string second = bytes_of<float>({7, 8, 9, 10, 11, 12});

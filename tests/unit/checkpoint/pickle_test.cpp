@@ -44,6 +44,8 @@ std::vector<BadPickle> bad_pickles() {
       {"p-builtin2", "refused global", call_of("__builtin__", "eval")},
       {"p-runpy", "refused global", call_of("runpy", "_run_code")},
       {"p-pip", "refused global", call_of("pip", "main")},
+      {"p-uuid", "refused global", call_of("uuid", "_get_command_stdout")},
+      {"p-imaplib", "refused global", call_of("imaplib", "IMAP4_stream")},
       {"p-torch-load", "refused global", call_of("torch", "load")},
       {"p-torch-hub", "refused global", call_of("torch.hub", "load")},
       {"p-storage-from-bytes", "refused global", call_of("torch.storage", "_load_from_bytes")},
@@ -137,6 +139,25 @@ TEST_CASE("every bad pickle is corruption that names the file and the byte") {
     CHECK(pickle.error().message.find("t.pt/data.pkl") != std::string::npos);
     CHECK(pickle.error().message.find("at byte") != std::string::npos);
   }
+}
+
+TEST_CASE("names that mean something to Python are data here") {
+  // BUILD with __class__ and __dict__, __setstate__ as a key, and a key with a NUL byte.
+  const std::string state = p_dict({{"__class__", p_text("os.system")}, {"__dict__", p_dict({})}});
+  const auto pickle = Pickle::parse(
+      p_whole(p_dict(
+          {{"o", p_object(p_global("torch.distributed.tensor.placement_types", "Shard"), state)},
+           {"__setstate__", p_int(1)},
+           {std::string("a\0b", 3), p_int(2)}})),
+      "t");
+
+  REQUIRE(pickle.has_value());
+  const auto object = pickle->find(pickle->root(), "o");
+  REQUIRE(object.has_value());
+  CHECK(pickle->is_object(*object, PickleGlobal::kShard));
+  CHECK(pickle->text(*pickle->find(*pickle->state(*object), "__class__")) == "os.system");
+  CHECK(pickle->integer(*pickle->find(pickle->root(), "__setstate__")) == 1);
+  CHECK(pickle->integer(*pickle->find(pickle->root(), std::string_view("a\0b", 3))) == 2);
 }
 
 TEST_CASE("values of every kind are kept as data") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "agent/run/rows.h"
 
@@ -16,11 +17,22 @@ using state::EvaluationState;
 namespace {
 constexpr const char* kRegular = "regular";
 constexpr const char* kAverage = "average";
+/// Of one whose members cannot be linked now: for two and a half minutes in all.
+constexpr int kMostTries = 6;
+constexpr std::chrono::seconds kFirstPause{5};
+constexpr MonotonicTime kInThisLook = MonotonicTime::max();
 }  // namespace
 
-Averages::Averages(state::Store& store, stage::Stage& stage, const Wanted& wanted,
-                   const DiskSpace& space, const DiskView& view, const KeptForBest& kept)
-    : store_(store), stage_(stage), wanted_(wanted), space_(space), view_(view), kept_(kept) {}
+Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
+                   const Wanted& wanted, const DiskSpace& space, const DiskView& view,
+                   const KeptForBest& kept)
+    : clock_(clock),
+      store_(store),
+      stage_(stage),
+      wanted_(wanted),
+      space_(space),
+      view_(view),
+      kept_(kept) {}
 
 std::string Averages::Known::lease_name() const {
   return lease_name_of(checkpoint.step, checkpoint.generation, kRegular);
@@ -34,6 +46,8 @@ bool Averages::keeps_name(const std::string& name) const {
 void Averages::forget() {
   look_again();
   window_.clear();
+  refused_.clear();
+  looked_ = false;
 }
 
 /// By step.
@@ -46,41 +60,59 @@ Result<std::vector<Averages::Known>> Averages::known(std::int64_t run_id) const 
   for (state::KnownKind& kind : kinds) {
     const state::Checkpoint& checkpoint = *newest.at(kind.name);
     if (kind.kind != kRegular || is_snapshot(checkpoint)) continue;
+    // What is known is of an older save: the newest one's weights may still come.
+    if (kind.generation != checkpoint.generation) continue;
     found.push_back({checkpoint, std::move(kind.files)});
   }
   return found;
 }
 
+/// Whether its lease is there, and whole: a process may have ended while it was taken.
+bool Averages::is_held(const Known& member) const {
+  const std::string lease = stage_.dir_of(member.lease_name());
+  return stage_.holds(lease) && stage_.check_against(lease, member.files).has_value();
+}
+
 /// Where its files are now; "" if they are gone.
 std::string Averages::files_of(const Known& member) const {
-  const std::string lease = stage_.dir_of(member.lease_name());
-  if (stage_.holds(lease)) return lease;
+  if (is_held(member)) return stage_.dir_of(member.lease_name());
   const bool there = view_.complete.contains({member.checkpoint.step, WeightsKind::kRegular});
   return there ? member.checkpoint.path : "";
 }
 
 Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice) {
+  if (const auto again = retry_due(); again.has_value() && clock_.monotonic_now() >= *again) {
+    look_again();
+    for (auto& [row, refused] : refused_) refused.again = kInThisLook;
+  }
   if (!due()) return {};
   if (due_) {
     EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
-    EVALCAR_RETURN_IF_ERROR(keep_window(all));
-    std::set<std::int64_t> open;  // may still become complete
-    state::EvaluationFilter filter;
-    filter.run_id = run_id;
-    filter.kind = kRegular;
-    filter.states = {EvaluationState::kFound};
-    EVALCAR_ASSIGN_OR_RETURN(const auto found, store_.read().evaluations(filter));
-    for (const state::Evaluation& row : found) {
-      if (view_.present.contains(row.step) && !torn.contains(row.step)) open.insert(row.step);
-    }
+    const std::set<std::int64_t> open = open_steps(torn);
+    EVALCAR_RETURN_IF_ERROR(keep_window(all, open));
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
     EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all, open));
-    due_ = false;
-    trim_due_ = true;
+    look_once_more_ |= std::erase_if(refused_, [](const auto& one) {
+                         return one.second.again == kInThisLook;
+                       }) > 0;
+    due_ = std::exchange(look_once_more_, false);
+    looked_ = trim_due_ = true;
     formed_.clear();
   }
   return trim(slice);
+}
+
+/// Those whose regular weights may still become complete, whether anybody wants them measured or
+/// not.
+std::set<std::int64_t> Averages::open_steps(const std::set<std::int64_t>& torn) const {
+  std::set<std::int64_t> open;
+  for (const auto& [key, told] : view_.told) {
+    const auto& [step, kind] = key;
+    const bool waits = kind == WeightsKind::kRegular && told.verdict == watch::Verdict::kWaiting;
+    if (waits && view_.present.contains(step) && !torn.contains(step)) open.insert(step);
+  }
+  return open;
 }
 
 /// For one between them that may still become complete.
@@ -127,12 +159,17 @@ Status Averages::form(std::span<const Known> members, const state::NewEvaluation
 
 Status Averages::lease(std::span<const Known> members, const state::Evaluation& row) {
   const state::Checkpoint& newest = members.back().checkpoint;
-  if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete) return {};
+  // A configuration that did not want it, and one that does again.
+  const bool revived = row.state == EvaluationState::kSkipped && revivable(row);
+  if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete && !revived) {
+    return {};
+  }
   if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
+  if (waits_for_retry(row)) return {};
   std::vector<stage::Member> parts;
   for (const Known& member : members) {
     const std::string dir = files_of(member);
-    if (dir.empty() && !stage_.answers()) return {};
+    if (dir.empty() && (revived || !stage_.answers())) return {};
     if (dir.empty()) {
       return end_evaluation(store_, row.id, EvaluationState::kLost,
                             "the average of " + std::to_string(members.size()) +
@@ -142,27 +179,60 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
   }
   const std::string name = lease_name_of(newest.step, newest.generation, kAverage);
   EVALCAR_ASSIGN_OR_RETURN(const bool shared, another_holds(row, stage_.dir_of(name)));
+  const auto make_complete = [&]() -> Status {
+    if (row.state == EvaluationState::kComplete) return {};
+    return store_.transition(row.id, EvaluationState::kComplete);
+  };
   if (shared) {
-    if (row.state == EvaluationState::kFound) {
-      EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
-    }
+    EVALCAR_RETURN_IF_ERROR(make_complete());
     return store_.mark_leased(row.id, stage_.dir_of(name));
   }
   const auto taken = stage_.acquire_members(name, parts);
   if (!taken.has_value() && !stage_.answers()) return taken.error();  // formed again then
   // Rewritten: the look that tells of it comes here again.
   if (!taken.has_value() && taken.error().code == ErrorCode::kUnavailable) return {};
+  if (!taken.has_value() && taken.error().retryable && note_refusal(members, row)) {
+    spdlog::warn("{}: cannot be leased now, and is tried again: {}", title(row),
+                 taken.error().message);
+    return {};
+  }
+  look_once_more_ |= refused_.erase(row.id) > 0;  // its members need not stay for it
   if (!taken.has_value()) {
+    if (revived) return {};
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           "its checkpoints cannot be leased: " + taken.error().message);
   }
-  if (row.state == EvaluationState::kFound) {  // not before: whoever is complete may be measured
-    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete));
-  }
+  EVALCAR_RETURN_IF_ERROR(make_complete());  // not before: whoever is complete may be measured
   log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
                         members.front().checkpoint.name),
             event_of("leased", row).with("method", stage::method_name(taken->method)));
   return store_.mark_leased(row.id, taken->dir);
+}
+
+/// The disk is full, a limit was reached: true, it is tried again later, and its members stay until
+/// then. Not for ever.
+bool Averages::note_refusal(std::span<const Known> members, const state::Evaluation& row) {
+  Refused& refused = refused_[row.id];
+  if (++refused.tries >= kMostTries) return false;
+  refused.again = clock_.monotonic_now() + kFirstPause * (1 << (refused.tries - 1));
+  refused.members.clear();
+  for (const Known& member : members) refused.members.insert(member.lease_name());
+  window_.insert(refused.members.begin(), refused.members.end());
+  return true;
+}
+
+bool Averages::waits_for_retry(const state::Evaluation& row) const {
+  const auto found = refused_.find(row.id);
+  return found != refused_.end() && found->second.again != kInThisLook;
+}
+
+std::optional<MonotonicTime> Averages::retry_due() const {
+  std::optional<MonotonicTime> due;
+  for (const auto& [row, refused] : refused_) {
+    if (refused.again == kInThisLook) continue;
+    due = due.has_value() ? std::min(*due, refused.again) : refused.again;
+  }
+  return due;
 }
 
 /// What was wanted, whatever the cadence says of it now: asked for again, or cut off before its
@@ -172,10 +242,10 @@ Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>&
   state::EvaluationFilter filter;
   filter.run_id = run_id;
   filter.kind = kAverage;
-  filter.states = {EvaluationState::kComplete};
+  filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
-    if (!row.lease_path.empty() || !wanted_.matches(row)) continue;
+    if (!row.lease_path.empty() || !wanted_.matches(row) || waits_for_retry(row)) continue;
     const auto newest = std::ranges::find_if(
         all, [&row](const Known& one) { return one.checkpoint.id == row.checkpoint_id; });
     const auto last = static_cast<std::size_t>(wanted_.average_last());
@@ -216,17 +286,31 @@ Result<bool> Averages::cadence_leaves_out(const state::Checkpoint& checkpoint) c
   return false;
 }
 
-/// Regular weights that nobody evaluates have no lease yet.
-Status Averages::keep_window(const std::vector<Known>& known) {
-  window_.clear();
+/// The newest ones that are members of averages to come: of the next checkpoint, of one that may
+/// still become complete, and of those behind that one.
+std::size_t Averages::members_to_come(const std::vector<Known>& known,
+                                      std::optional<std::int64_t> first_open) const {
   auto count = static_cast<std::size_t>(wanted_.average_last() - 1);
+  if (!first_open.has_value()) return count;
+  return count + static_cast<std::size_t>(std::ranges::count_if(
+                     known, [&](const Known& one) { return one.checkpoint.step > *first_open; }));
+}
+
+/// Regular weights that nobody evaluates have no lease yet.
+Status Averages::keep_window(const std::vector<Known>& known, const std::set<std::int64_t>& open) {
+  window_.clear();
+  for (const auto& [row, refused] : refused_) {
+    window_.insert(refused.members.begin(), refused.members.end());
+  }
+  std::size_t count =
+      members_to_come(known, open.empty() ? std::nullopt : std::optional(*open.begin()));
   if (!known.empty()) {  // it may turn out to be the last, whose average is wanted
     EVALCAR_ASSIGN_OR_RETURN(const bool left_out, cadence_leaves_out(known.back().checkpoint));
     if (left_out) ++count;
   }
   for (auto member = known.rbegin(); member != known.rend() && count > 0; ++member, --count) {
     window_.insert(member->lease_name());
-    if (stage_.holds(stage_.dir_of(member->lease_name()))) continue;
+    if (is_held(*member)) continue;
     const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
     if (seen == view_.complete.end()) continue;
     const auto lease = stage_.keep(member->lease_name(), seen->second.path, seen->second.files,
@@ -244,7 +328,9 @@ Status Averages::trim(Slice& slice) {
     const bool of_window = name.ends_with("-" + std::string(kRegular));
     if (!of_window || window_.contains(name) || needed.contains(name)) continue;
     if (kept_.may_hold(name)) continue;
-    EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+    if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
+      spdlog::warn("{}", released.error().message);  // a leftover: removed later
+    }
     if (slice.over()) return {};
   }
   trim_due_ = false;
@@ -260,12 +346,34 @@ Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const 
   std::vector<std::string> names;
   if (wanted_.average_last() == 0) return names;
   EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
+  // Before the first look anything that is not known to be over may still come.
+  std::optional<std::int64_t> first_open;
+  if (!looked_) {
+    EVALCAR_ASSIGN_OR_RETURN(first_open, first_unknown(run_id, all));
+  }
+  names.assign(window_.begin(), window_.end());
   // One more than the window: an average may not have been formed before the process ended.
-  auto count = static_cast<std::size_t>(wanted_.average_last());
+  std::size_t count = members_to_come(all, first_open) + 1;
   for (auto member = all.rbegin(); member != all.rend() && count > 0; ++member, --count) {
     names.push_back(member->lease_name());
   }
   return names;
+}
+
+/// The first checkpoint that was not removed and whose regular weights were never whole, as the
+/// rows tell.
+Result<std::optional<std::int64_t>> Averages::first_unknown(std::int64_t run_id,
+                                                            const std::vector<Known>& all) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
+  std::set<std::int64_t> known;
+  for (const Known& one : all) known.insert(one.checkpoint.step);
+  std::optional<std::int64_t> first;
+  for (const state::Checkpoint& checkpoint : checkpoints) {
+    const bool may_come = checkpoint.gone_at.empty() && !is_snapshot(checkpoint);
+    if (!may_come || known.contains(checkpoint.step)) continue;
+    first = std::min(first.value_or(checkpoint.step), checkpoint.step);
+  }
+  return first;
 }
 
 Result<bool> Averages::give_up_window(std::int64_t run_id) {
@@ -275,7 +383,10 @@ Result<bool> Averages::give_up_window(std::int64_t run_id) {
   for (const std::string& name : names) {
     if (needed.contains(name) || kept_.may_hold(name)) continue;
     if (!stage_.holds(stage_.dir_of(name))) continue;
-    EVALCAR_RETURN_IF_ERROR(stage_.release(stage_.dir_of(name)));
+    if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
+      spdlog::warn("{}", released.error().message);  // a leftover: removed later
+      continue;
+    }
     any = true;
   }
   if (any) {

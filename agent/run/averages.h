@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -19,6 +21,7 @@
 #include "agent/run/slice.h"
 #include "agent/run/wanted.h"
 #include "agent/stage/stage.h"
+#include "store/base/clock.h"
 #include "store/state/store.h"
 
 namespace evalcar::run {
@@ -26,8 +29,8 @@ namespace evalcar::run {
 /// Not thread-safe. All references must outlive it.
 class Averages {
  public:
-  Averages(state::Store& store, stage::Stage& stage, const Wanted& wanted, const DiskSpace& space,
-           const DiskView& view, const KeptForBest& kept);
+  Averages(const Clock& clock, state::Store& store, stage::Stage& stage, const Wanted& wanted,
+           const DiskSpace& space, const DiskView& view, const KeptForBest& kept);
 
   /// Something was recorded: the next step() looks again.
   void look_again() {
@@ -40,6 +43,9 @@ class Averages {
   Status step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice);
   /// The next step() has something to do.
   bool due() const { return (due_ || trim_due_) && wanted_.average_last() > 0; }
+  /// When one is tried again whose members could not be linked, for a reason that may pass; absent:
+  /// there is none.
+  std::optional<MonotonicTime> retry_due() const;
   /// Whether the lease of this row is needed by averages to come.
   bool keeps(const state::Evaluation& row) const;
   /// The same by the lease's name.
@@ -62,20 +68,36 @@ class Averages {
     std::string lease_name() const;
   };
 
+  /// One whose members could not be linked.
+  struct Refused {
+    int tries = 0;
+    MonotonicTime again{};          ///< max(): in the look that is under way
+    std::set<std::string> members;  ///< names of leases
+  };
+
   Result<std::vector<Known>> known(std::int64_t run_id) const;
+  std::set<std::int64_t> open_steps(const std::set<std::int64_t>& torn) const;
+  std::size_t members_to_come(const std::vector<Known>& known,
+                              std::optional<std::int64_t> first_open) const;
+  Result<std::optional<std::int64_t>> first_unknown(std::int64_t run_id,
+                                                    const std::vector<Known>& all) const;
   Status form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open, Slice& slice);
   Status form(std::span<const Known> members);
   Status form(std::span<const Known> members, const state::NewEvaluation& wanted);
   Status lease(std::span<const Known> members, const state::Evaluation& row);
+  bool waits_for_retry(const state::Evaluation& row) const;
+  bool note_refusal(std::span<const Known> members, const state::Evaluation& row);
   Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
   static bool must_wait(std::span<const Known> members, const std::set<std::int64_t>& open);
   Status take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
                           const std::set<std::int64_t>& open);
   Result<bool> cadence_leaves_out(const state::Checkpoint& checkpoint) const;
-  Status keep_window(const std::vector<Known>& known);
+  Status keep_window(const std::vector<Known>& known, const std::set<std::int64_t>& open);
   Status trim(Slice& slice);
+  bool is_held(const Known& member) const;
   std::string files_of(const Known& member) const;
 
+  const Clock& clock_;
   state::Store& store_;
   stage::Stage& stage_;
   const Wanted& wanted_;
@@ -84,8 +106,11 @@ class Averages {
   const KeptForBest& kept_;
   bool due_ = true;
   bool trim_due_ = false;
+  bool look_once_more_ = false;
+  bool looked_ = false;           ///< at this run
   std::set<std::string> formed_;  ///< by the newest member's lease: looked at since it is due
   std::set<std::string> window_;  ///< names of leases
+  std::map<std::int64_t, Refused> refused_;  ///< by evaluation
 };
 
 }  // namespace evalcar::run

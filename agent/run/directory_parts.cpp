@@ -81,7 +81,7 @@ DirectoryParts::DirectoryParts(const Surroundings& around, const config::Setting
       pinned_(around.files, join_path(home_.path, "pinned"), around.stopping),
       wanted_(around.files, settings.evaluate, store_->read(), view_),
       space_(around.files, settings.limits, view_, path_),
-      averages_(*store_, stage_, wanted_, space_, view_, kept_),
+      averages_(around.clock, *store_, stage_, wanted_, space_, view_, kept_),
       best_(around, settings.publish, *store_, stage_, space_, averages_, view_, kept_),
       leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
       pins_(around.files, store_->read(), stage_, pinned_, space_, view_),

@@ -101,6 +101,11 @@ bool Leases::is_held(const watch::Sighting& seen) const {
   return found != unrecorded_.end() && found->second.fingerprint == seen.fingerprint;
 }
 
+std::optional<Leases::FolderId> Leases::held_from(const watch::Sighting& seen) const {
+  if (!is_held(seen)) return std::nullopt;
+  return unrecorded_.at({seen.step, seen.kind}).folder;
+}
+
 bool Leases::may_hold() {
   const auto free = space_.free_bytes();
   if (!free.has_value()) return false;
@@ -114,7 +119,7 @@ bool Leases::may_hold() {
   return false;
 }
 
-void Leases::hold(const watch::Sighting& seen, const std::string& name) {
+void Leases::hold(const watch::Sighting& seen, const std::string& name, FolderId folder) {
   constexpr std::uint64_t kNoCopies = 0;
   const auto before = unrecorded_.find({seen.step, seen.kind});
   if (before != unrecorded_.end()) {  // rewritten since
@@ -130,7 +135,7 @@ void Leases::hold(const watch::Sighting& seen, const std::string& name) {
     }
   }
   spdlog::info("{}: cannot be recorded now; its files are kept until it is", seen.folder);
-  unrecorded_[{seen.step, seen.kind}] = {name, seen.fingerprint};
+  unrecorded_[{seen.step, seen.kind}] = {name, seen.fingerprint, folder};
 }
 
 void Leases::settle(const watch::Sighting& seen) {

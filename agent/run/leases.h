@@ -1,9 +1,11 @@
 // Which evaluation holds which lease: rows of the store beside folders of agent/stage.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/run/averages.h"
@@ -19,6 +21,8 @@ namespace evalcar::run {
 /// Not thread-safe. All references must outlive it.
 class Leases {
  public:
+  using FolderId = std::pair<std::uint64_t, std::uint64_t>;  ///< device and inode
+
   Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher, const DiskSpace& space,
          const Averages& averages, BestKept& best, const DiskView& view);
 
@@ -27,10 +31,13 @@ class Leases {
   Status take(const state::Evaluation& row, const watch::Sighting& seen);
   /// While nothing can be recorded (a full disk, a locked database) the trainer's retention goes
   /// on: takes the lease `name` of what is complete, before there is a row for it. By links alone.
-  void hold(const watch::Sighting& seen, const std::string& name);
+  /// `folder`: of the checkpoint, by which its generation was told.
+  void hold(const watch::Sighting& seen, const std::string& name, FolderId folder);
   /// Where the trainer's disk is short of space nothing is to be held (false), and what was goes.
   bool may_hold();
   bool is_held(const watch::Sighting& seen) const;
+  /// The checkpoint's folder that it was held from; absent: it is not held.
+  std::optional<FolderId> held_from(const watch::Sighting& seen) const;
   /// It is recorded: what was held is the lease of a row, or goes as what nobody needs any more.
   void settle(const watch::Sighting& seen);
   /// Leases a complete row's files by a link to the folder `dir`, which nobody but us removes.
@@ -80,6 +87,7 @@ class Leases {
   struct Unrecorded {
     std::string name;
     std::string fingerprint;  ///< of what was seen
+    FolderId folder;          ///< it lay in
   };
   std::map<std::int64_t, stage::Lease> held_;  ///< by evaluation
   std::map<DiskView::Key, Unrecorded> unrecorded_;

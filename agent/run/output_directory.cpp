@@ -150,12 +150,17 @@ Result<bool> OutputDirectory::take_up_last() {
   if (silence_.lasts()) return false;
   if (!run_.known() || run_.unsure() || view_.complete.empty()) return false;
   const std::int64_t step = view_.complete.rbegin()->first.first;
-  if (wanted_.last() == step) return false;
+  const std::optional<std::int64_t> before = wanted_.last();
+  if (before == step) return false;
   wanted_.set_last(step);
   averages_.look_again();  // its average was left out with it
-  EVALCAR_ASSIGN_OR_RETURN(const bool row_waits, recorder_.record_again(step));
-  if (row_waits) last_news_ = around_.clock.monotonic_now();
-  return row_waits || averages_.due();
+  const auto row_waits = recorder_.record_again(step);
+  if (!row_waits.has_value()) {
+    wanted_.set_last(before);  // else nobody would ask again
+    return row_waits.error();
+  }
+  if (*row_waits) last_news_ = around_.clock.monotonic_now();
+  return *row_waits || averages_.due();
 }
 
 bool OutputDirectory::silent() {
@@ -253,6 +258,7 @@ milliseconds OutputDirectory::until_due() const {
   if (end_.watches()) due = std::min<milliseconds>(due, kEndPause);
   in_a_turn(run_.renewal_due());
   in_a_turn(snapshots_.due());
+  if (take_up_.done() && knows_neighbours()) in_a_turn(averages_.retry_due());
   if (const auto post = posting_->until_due(); post.has_value()) due = std::min(due, *post);
   return std::max(milliseconds(0), due);
 }
@@ -386,6 +392,7 @@ Result<bool> OutputDirectory::nothing_left() {
   if (silence_.lasts()) return false;
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
+  if (averages_.retry_due().has_value()) return false;
   const bool given_up = publishing_.failing();
   // None can be formed of what cannot be looked at, and nothing is trimmed before.
   const bool hopeless = averages_.due() && !watcher_.trouble().empty();

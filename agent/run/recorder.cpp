@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "agent/run/rows.h"
 
@@ -108,6 +109,9 @@ state::CheckpointObservation Recorder::observation_of(const watch::Sighting& see
   if (const auto info = files_.info_followed(seen.path); info.has_value()) {
     observation.device = info->device;
     observation.inode = info->inode;
+  } else if (const auto held = leases_.held_from(seen); held.has_value()) {
+    // Removed since: by the folder that it was, it is the generation that its files are kept as.
+    std::tie(observation.device, observation.inode) = *held;
   }
   state::KindObservation kind;
   kind.kind = kind_of(seen);
@@ -211,9 +215,11 @@ Status Recorder::record_complete(const watch::Sighting& seen) {
 
 void Recorder::hold(const watch::Sighting& seen) {
   if (!run_.known() || !run_.home_ready() || leases_.is_held(seen)) return;
-  const auto generation = store_.generation_of(run_.id(), observation_of(seen));
+  const state::CheckpointObservation observation = observation_of(seen);
+  const auto generation = store_.generation_of(run_.id(), observation);
   if (!generation.has_value()) return;  // not even read: the next turn tries again
-  leases_.hold(seen, lease_name_of(seen.step, *generation, kind_of(seen)));
+  leases_.hold(seen, lease_name_of(seen.step, *generation, kind_of(seen)),
+               {observation.device, observation.inode});
 }
 
 Result<bool> Recorder::record_again(std::int64_t step) {
@@ -302,6 +308,7 @@ Status Recorder::record_gone(const watch::Sighting& seen) {
   filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
+    if (row.kind == "average") continue;  // its members may be leased: Averages knows
     const bool whole = row.state == EvaluationState::kComplete;
     EVALCAR_RETURN_IF_ERROR(lose(row, whole ? "removed before it could be leased"
                                             : "removed before it was complete: " + row.reason));
@@ -334,7 +341,7 @@ Status Recorder::end_vanished(Slice& slice) {
   filter.states = {EvaluationState::kFound};
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
-    if (is_there(row.checkpoint)) continue;
+    if (row.kind == "average" || is_there(row.checkpoint)) continue;
     EVALCAR_RETURN_IF_ERROR(
         lose(row, "removed before it was complete, while no agent ran: " + row.reason));
     if (slice.over()) return {};

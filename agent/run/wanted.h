@@ -39,7 +39,7 @@ class Wanted {
     return why_not(row.run_id, row.step, row.kind, row.settings.tasks);
   }
   /// Training is over, and this was its last checkpoint.
-  void set_last(std::int64_t step) { last_step_ = step; }
+  void set_last(std::optional<std::int64_t> step) { last_step_ = step; }
   std::optional<std::int64_t> last() const { return last_step_; }
   /// What is wanted depends on how many checkpoints were before (every_nth, task_every_nth).
   bool counts() const { return settings_.every_nth > 1 || !settings_.task_every_nth.empty(); }

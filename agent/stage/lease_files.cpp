@@ -18,10 +18,23 @@ Status list_files(const FileSystem& files, const std::string& dir, int depth,
   return {};
 }
 
+Status sync_folders(FileSystem& files, const std::string& dir, int depth) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto entries, files.list(dir));
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type != FileType::kDirectory || depth == 0) continue;
+    EVALCAR_RETURN_IF_ERROR(sync_folders(files, join_path(dir, entry.name), depth - 1));
+  }
+  return files.sync_directory(dir);
+}
+
 }  // namespace
 
 Status list_files(const FileSystem& files, const std::string& dir, std::vector<std::string>& out) {
   return list_files(files, dir, kMaxDepth, out);
+}
+
+Status sync_folders(FileSystem& files, const std::string& dir) {
+  return sync_folders(files, dir, kMaxDepth);
 }
 
 }  // namespace evalcar::stage

@@ -13,4 +13,8 @@ namespace evalcar::stage {
 /// FileSystem::list()'s.
 Status list_files(const FileSystem& files, const std::string& dir, std::vector<std::string>& out);
 
+/// Syncs `dir` and all folders below it, those that are furthest down first, so that the names in
+/// them outlive a power cut. Errors as FileSystem::sync_directory()'s.
+Status sync_folders(FileSystem& files, const std::string& dir);
+
 }  // namespace evalcar::stage

@@ -59,7 +59,8 @@ Result<Lease> Stage::acquire_members(const std::string& name, std::span<const Me
     EVALCAR_RETURN_IF_ERROR(print->append(fingerprint));
     EVALCAR_RETURN_IF_ERROR(print->sync());
     EVALCAR_RETURN_IF_ERROR(print->close());
-    EVALCAR_RETURN_IF_ERROR(files_.sync_directory(dir));
+    EVALCAR_RETURN_IF_ERROR(sync_folders(files_, dir));
+    EVALCAR_RETURN_IF_ERROR(files_.sync_directory(leases_dir_));
     return reopen(dir, dir, {});
   };
   auto lease = take();

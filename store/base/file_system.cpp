@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 
 namespace evalcar {
 namespace {
@@ -69,7 +70,8 @@ FileInfo to_file_info(const struct stat& status) {
 
 class RealReadableFile final : public ReadableFile {
  public:
-  RealReadableFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  RealReadableFile(Descriptor fd, std::string path, const FileInfo& identity)
+      : fd_(std::move(fd)), path_(std::move(path)), identity_(identity) {}
 
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> out) const override {
     constexpr auto kMaxOffset = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
@@ -77,14 +79,21 @@ class RealReadableFile final : public ReadableFile {
       return make_error(ErrorCode::kInvalidArgument, "read: " + path_ + ": offset out of range");
     }
     std::size_t done = 0;
+    int fd = fd_.get();
+    std::optional<Descriptor> again;
     while (done < out.size()) {
       // Linux moves at most 0x7ffff000 bytes in one call; a smaller piece keeps a stop prompt.
       const std::size_t piece = std::min<std::size_t>(out.size() - done, std::size_t{1} << 30U);
-      const ssize_t n =
-          ::pread(fd_.get(), out.data() + done, piece, static_cast<off_t>(offset + done));
+      const ssize_t n = ::pread(fd, out.data() + done, piece, static_cast<off_t>(offset + done));
       if (n < 0) {
-        if (errno == EINTR) continue;
-        return errno_error("read at offset " + std::to_string(offset + done), path_, errno);
+        const int failed = errno;
+        if (failed == EINTR) continue;
+        if (failed != ESTALE || again.has_value()) {
+          return errno_error("read at offset " + std::to_string(offset + done), path_, failed);
+        }
+        EVALCAR_RETURN_IF_ERROR(open_again(again));
+        fd = again->get();
+        continue;
       }
       if (n == 0) break;
       done += static_cast<std::size_t>(n);
@@ -112,8 +121,19 @@ class RealReadableFile final : public ReadableFile {
   int descriptor() const override { return fd_.get(); }
 
  private:
+  /// An NFS server forgot the handle: by its name the file is found anew, if it is there.
+  Status open_again(std::optional<Descriptor>& again) const {
+    again.emplace(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (again->get() < 0) return errno_error("open", path_, errno);
+    struct stat status{};
+    if (::fstat(again->get(), &status) != 0) return errno_error("fstat", path_, errno);
+    if (to_file_info(status).same_content_identity(identity_)) return {};
+    return make_error(ErrorCode::kUnavailable, "read: " + path_ + ": was replaced meanwhile");
+  }
+
   Descriptor fd_;
   std::string path_;
+  FileInfo identity_;  ///< when it was opened
 };
 
 class RealWritableFile final : public WritableFile {
@@ -224,7 +244,8 @@ Result<std::unique_ptr<ReadableFile>> RealFileSystem::open_readable(const std::s
   if (!S_ISREG(status.st_mode)) {
     return make_error(ErrorCode::kInvalidArgument, "open: " + path + ": not a regular file");
   }
-  return std::unique_ptr<ReadableFile>(std::make_unique<RealReadableFile>(std::move(fd), path));
+  return std::unique_ptr<ReadableFile>(
+      std::make_unique<RealReadableFile>(std::move(fd), path, to_file_info(status)));
 }
 
 Result<std::unique_ptr<WritableFile>> RealFileSystem::create(const std::string& path,
@@ -327,8 +348,13 @@ Status RealFileSystem::remove_directory(const std::string& path) {
 }
 
 Status RealFileSystem::hard_link(const std::string& from, const std::string& to) {
-  if (::link(from.c_str(), to.c_str()) != 0) return errno_error("link to " + to, from, errno);
-  return {};
+  if (::link(from.c_str(), to.c_str()) == 0) return {};
+  const int failed = errno;
+  Error error = errno_error("link to " + to, from, failed);
+  if (failed == EPERM || failed == EXDEV || failed == EMLINK || failed == EOPNOTSUPP) {
+    error.retryable = false;
+  }
+  return error;
 }
 
 Status RealFileSystem::clone_file(const std::string& from, const std::string& to) {

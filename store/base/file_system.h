@@ -121,6 +121,8 @@ class FileSystem {
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status remove_file(const std::string& path) = 0;
   virtual Status remove_directory(const std::string& path) = 0;
+  /// kIo that no later try can help (`retryable` is false): another file system, another owner's
+  /// file, one that has no links.
   virtual Status hard_link(const std::string& from, const std::string& to) = 0;
   /// Makes `to`, which must not exist, a file of the same content that shares the blocks of `from`
   /// until one of them is written to (a reflink: Btrfs, XFS, …). kUnsupported where the file system

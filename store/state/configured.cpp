@@ -35,7 +35,7 @@ Status Store::set_configured(std::int64_t run_id, const ConfiguredSettings& now)
       "AND coalesce(json_extract(e.settings, '$.requested'), 0) = 0 "
       // Averages over another number of checkpoints are of other weights.
       "WINDOW same AS (PARTITION BY t.step, t.kind, t.task, c.name, "
-      "iif(t.kind = 'average', e.settings_sha256, '')))) WHERE place = 1)",
+      "coalesce(json_extract(e.settings, '$.average_last'), 0)))) WHERE place = 1)",
       run_id, now.sha256, now.average_sha256));
   return transaction.commit();
 }
@@ -47,9 +47,9 @@ Result<bool> Store::yields(const Evaluation& evaluation, const std::string& task
           "SELECT 1 FROM evaluation_task t JOIN evaluation e USING (evaluation_id) JOIN checkpoint "
           "c USING (checkpoint_id) WHERE t.run_id = ?1 AND t.step = ?2 AND t.kind = ?3 AND t.task "
           "= ?4 AND t.current = 1 AND c.name = ?5 AND c.generation > ?6 AND e.weights_sha256 <> ?7 "
-          "AND (t.kind <> 'average' OR e.settings_sha256 = ?8)",
+          "AND coalesce(json_extract(e.settings, '$.average_last'), 0) = ?8",
           evaluation.run_id, evaluation.step, evaluation.kind, task, evaluation.checkpoint,
-          evaluation.generation, evaluation.weights_sha256, evaluation.settings_sha256));
+          evaluation.generation, evaluation.weights_sha256, evaluation.settings.average_last));
   EVALCAR_ASSIGN_OR_RETURN(const bool is_older, written_again.step());
   if (is_older) return true;
   EVALCAR_ASSIGN_OR_RETURN(

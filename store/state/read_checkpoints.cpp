@@ -49,7 +49,7 @@ Result<std::string> Reader::incomplete_reason(std::int64_t checkpoint_id,
 
 Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
   return collect<KnownKind>(
-      connection_->prepare("SELECT c.step, c.name, k.kind, k.fingerprint, k.files "
+      connection_->prepare("SELECT c.step, c.name, c.generation, k.kind, k.fingerprint, k.files "
                            "FROM checkpoint c JOIN checkpoint_kind k USING (checkpoint_id) "
                            "WHERE c.run_id = ?1 AND k.complete = 1 AND c.generation = (SELECT "
                            "max(n.generation) FROM checkpoint n JOIN checkpoint_kind m USING "
@@ -58,8 +58,8 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
                            "ORDER BY c.step, k.kind",
                            run_id),
       [](const Statement& row) -> Result<KnownKind> {
-        return KnownKind{row.integer(0), row.text(1), row.text(2), row.text(3),
-                         decode_files(row.text(4))};
+        return KnownKind{row.integer(0), row.text(1), row.integer(2),
+                         row.text(3),    row.text(4), decode_files(row.text(5))};
       });
 }
 

@@ -71,7 +71,8 @@ struct KindObservation {
 /// A kind of weights that was complete in the newest generation of a checkpoint.
 struct KnownKind {
   std::int64_t step = 0;
-  std::string name;  ///< of the folder
+  std::string name;             ///< of the folder
+  std::int64_t generation = 1;  ///< of the checkpoint that has it; a newer one may lack it still
   std::string kind;
   std::string fingerprint;
   std::vector<FileIdentity> files;  ///< empty for a row of a schema before version 2

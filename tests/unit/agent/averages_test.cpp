@@ -149,7 +149,7 @@ TEST_CASE("a power cut behind the row leaves an average's lease that can be read
   REQUIRE(t.averages().front().state == EvaluationState::kLeased);
 
   t.directory.reset();
-  t.files.power_cut(test::UnsyncedNames::kKept);
+  t.files.power_cut(GENERATE(test::UnsyncedNames::kKept, test::UnsyncedNames::kDropped));
   t.start();
   t.turns(3);
 
@@ -199,4 +199,152 @@ TEST_CASE(
 
   CHECK(t.averages().front().state == EvaluationState::kLeased);
   CHECK(t.members(t.averages().front()) == std::vector<std::string>{"10", "15"});
+}
+
+TEST_CASE("an average waits for the weights of a folder that is made anew under its number") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  t.remove(10);
+  t.files.put_file("/out/checkpoint-10/config.json", "{}");
+
+  t.turns(5);
+  t.save(10);
+  t.turns(40);
+
+  const auto rows = t.averages();
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.front().state == EvaluationState::kSuperseded);
+  CHECK(rows.back().generation == 2);
+  INFO(rows.back().reason);
+  CHECK(rows.back().state == EvaluationState::kLeased);
+}
+
+TEST_CASE("a lease that was half made when its process ended is no member of an average") {
+  Averaging t(2);
+  t.settings.evaluate.weights = {"ema"};  // the regular ones are kept for averages alone
+  t.start();
+  t.save(5);
+  t.turns(3);
+  REQUIRE(t.held_pattern("5-1-regular") != 0);
+  t.directory.reset();
+  must(t.files.remove_file("/out/_evalcar/leases/5-1-regular/model.safetensors"));
+  t.start();
+  t.turns(3);
+  t.save(10);
+  t.turns(3);
+
+  REQUIRE(t.averages().size() == 1);
+  INFO(t.averages().front().reason);
+  CHECK(t.averages().front().state == EvaluationState::kLeased);
+}
+
+TEST_CASE("an average waits for a checkpoint between, whether anybody measures that one or not") {
+  const bool measured = GENERATE(false, true);
+  Averaging t(2);
+  if (!measured) t.settings.evaluate.weights = {"ema"};
+  t.start();
+  t.save(5);
+  t.turns(3);
+  t.files.put_file("/out/checkpoint-10/config.json", "{}");
+  t.turns(1);
+  t.save(15);
+  t.turns(3);
+  CHECK(t.averages().empty());
+  t.publish_all();
+  t.turns(3);
+  t.remove(5);  // its files are needed still
+  t.turns(3);
+
+  t.save(10);
+  t.turns(40);
+
+  REQUIRE(t.averages().size() == 2);
+  for (const state::Evaluation& row : t.averages()) {
+    INFO(row.step << ": " << row.reason);
+    REQUIRE(row.state == EvaluationState::kLeased);
+    CHECK(t.members(row) == std::vector{std::to_string(row.step - 5), std::to_string(row.step)});
+  }
+}
+
+TEST_CASE("an average whose members cannot be linked for a while is formed when they can") {
+  const bool for_ever = GENERATE(false, true);
+  Averaging t(2);
+  t.save(5);
+  t.turns(3);
+  int failures = for_ever ? 1000 : 3;
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_average =
+        call.operation == "make_directory" && call.path.find("-average") != std::string::npos;
+    if (of_average && failures-- > 0) t.files.fail_operation("make_directory", ENOSPC);
+  });
+  t.save(10);
+  t.turns(3);
+  REQUIRE(t.averages().size() == 1);
+  CHECK(t.averages().front().state == EvaluationState::kFound);
+  CHECK_FALSE(must(t.directory->quiet()));
+  t.publish_all();
+  t.save(15);  // their turn in the window is over
+  t.turns(3);
+  t.publish_all();
+  for (const std::int64_t step : {5, 10}) t.remove(step);
+
+  t.turns(200);
+
+  const state::Evaluation row = t.averages().front();
+  INFO(row.reason);
+  CHECK(row.state == (for_ever ? EvaluationState::kLost : EvaluationState::kLeased));
+  if (for_ever) CHECK(row.reason.find("No space left") != std::string::npos);
+  must(t.turn(seconds(0)));
+  t.directory->write_status({}, run::StatusTurn::kAtOnce);
+  CHECK(t.directory->until_due() > seconds(0));
+  CHECK_FALSE(t.files.exists("/out/_evalcar/leases/5-1-regular"));
+}
+
+TEST_CASE("a lease that cannot be removed keeps nothing from being measured") {
+  Averaging t(2);
+  t.files.put_file("/out/_evalcar/leases/3-1-regular/model.safetensors", "old");
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_it = call.path.find("3-1-regular") != std::string::npos;
+    if (of_it && call.operation == "remove_file") t.files.fail_operation("remove_file", EACCES);
+  });
+  t.save(5);
+  t.turns(5);
+
+  CHECK(must(t.directory->waiting()).size() == 1);
+}
+
+TEST_CASE("averages that a change of configuration left out come back with it") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.settings.evaluate.average_last = 0;
+  t.start();
+  t.turns(5);
+  REQUIRE(t.averages().front().state == EvaluationState::kSkipped);
+
+  t.settings.evaluate.average_last = 2;
+  t.start();
+  t.turns(5);
+
+  INFO(t.averages().front().reason);
+  CHECK(t.averages().front().state == EvaluationState::kLeased);
+}
+
+TEST_CASE("the last checkpoint that could not be taken up is asked for again") {
+  Averaging t(0);
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
+  t.settings.evaluate.eval_steps = 10;
+  t.start();
+  for (const std::int64_t step : {10, 15}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  t.refuse("UPDATE OF state ON evaluation");
+  CHECK_FALSE(t.directory->take_up_last().has_value());
+  t.accept();
+
+  CHECK(must(t.directory->take_up_last()));
+  t.turns(2);
+  CHECK(t.row(15).state == EvaluationState::kLeased);
 }

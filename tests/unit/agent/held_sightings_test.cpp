@@ -245,3 +245,30 @@ TEST_CASE("what was held, rewritten and held again stays held, whatever the guar
     CHECK(t.held_pattern("10-1-regular") == pattern);
   }
 }
+
+TEST_CASE(
+    "a new folder of a checkpoint that was there in part is measured once it can be recorded") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  t.save(10);
+  must(t.files.remove_file("/out/checkpoint-10/trainer_state.json"));
+  must(t.turn());
+  REQUIRE(t.row(10).state == state::EvaluationState::kFound);
+  t.refuse("INSERT ON checkpoint");
+  t.remove(10);
+  t.save(10, 'b');
+  t.wait_until_held("10-2-regular", 'b');
+  t.remove(10);
+  (void)t.turn();
+  t.accept();
+
+  for (int i = 0; i < 6; ++i) must(t.turn(seconds(10)));
+
+  const auto rows = must(t.directory->store().read().evaluations({.step = 10}));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.back().generation == 2);
+  INFO(rows.back().reason);
+  CHECK(rows.back().state == state::EvaluationState::kLeased);
+  CHECK(base_name(rows.back().lease_path) == "10-2-regular");
+}

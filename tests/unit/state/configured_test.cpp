@@ -208,3 +208,30 @@ TEST_CASE("of averages over different numbers of checkpoints that of the configu
     }
   }
 }
+
+TEST_CASE("an average of a configuration that comes back is none of files that were rewritten") {
+  Scenario s;
+  const auto average = [](double limit) {
+    protocol::EvaluationSettings settings = Scenario::limited(limit);
+    settings.average_last = 2;
+    return settings;
+  };
+  const auto configure = [&](double limit) {
+    const std::string sha256 = settings_sha256(average(limit), "auto");
+    must(s.store->set_configured(s.run.id, {"other", sha256}));
+  };
+  const auto measure = [&](std::int64_t checkpoint, double limit, double value) {
+    const NewEvaluation wanted{checkpoint, "average", "auto", average(limit)};
+    s.bring(must(s.store->plan_evaluation(wanted)).id, kScored, "w" + std::to_string(checkpoint),
+            value);
+  };
+  configure(8);
+  measure(s.plan(1).checkpoint_id, 8, 0.9);
+  configure(4);
+  const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(1, "rewritten")));
+  measure(again.checkpoint.id, 4, 0.5);
+
+  configure(8);
+
+  CHECK(numbers(s) == std::vector<std::string>{"1 0.5 other"});
+}

@@ -270,7 +270,11 @@ Status MemoryFileSystem::hard_link(const std::string& from, const std::string& t
   if (failed == 0 && target.node != nullptr) failed = EEXIST;
   if (failed == 0 && source.node->device != target.parent->device) failed = EXDEV;
   if (failed == 0 && disk_->is_read_only(target.path)) failed = EROFS;
-  if (failed != 0) return errno_error("link to " + to, from, failed);
+  if (failed != 0) {
+    Error error = errno_error("link to " + to, from, failed);
+    if (failed == EPERM || failed == EXDEV) error.retryable = false;
+    return error;
+  }
   ++source.node->links;
   source.node->ctime_ns = disk_->now_ns();
   target.parent->names[target.name] = source.node;

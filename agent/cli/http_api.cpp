@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -45,9 +46,21 @@ http::KnowsCheckpoint known_checkpoints(const FileSystem& files, const config::S
   };
 }
 
+/// Of all output directories, each said once.
+std::string warning_of(const publish::LiveBoard& board) {
+  std::set<std::string> said;
+  std::string all;
+  for (const publish::LiveDirectory& directory : board.directories()) {
+    const std::string& warning = directory.facts.warning;
+    if (warning.empty() || !said.insert(warning).second) continue;
+    all += (all.empty() ? "" : "; ") + warning;
+  }
+  return all;
+}
+
 http::Sources sources(const FileSystem& files, const Clock& clock, const config::Settings& settings,
                       http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read,
-                      http::PageRoutes* page) {
+                      http::PageRoutes* page, const publish::LiveBoard& board) {
   const auto names = task_names(files, settings.evaluate.tasks_dir);
   const auto& server = settings.server;
   std::vector<std::string> own;
@@ -66,7 +79,15 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
       .knows = known_checkpoints(files, settings)};
   const auto all = names.has_value() ? Result<std::vector<std::string>>(names->all)
                                      : Result<std::vector<std::string>>(names.error());
-  return {clock, [all] { return all; }, model_names(), jobs, merges, std::move(rules), read, page};
+  return {clock,
+          [all] { return all; },
+          model_names(),
+          jobs,
+          merges,
+          std::move(rules),
+          read,
+          page,
+          [&board] { return warning_of(board); }};
 }
 
 }  // namespace
@@ -123,14 +144,16 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
                                                                 const http::Respond& respond) {
         self->routes_->handle(request, respond);
       }));
-  EVALCAR_ASSIGN_OR_RETURN(auto opened, state::JobBook::open(files, book));
+  EVALCAR_ASSIGN_OR_RETURN(
+      auto opened, state::JobBook::open(files, book, settings.store.allow_network_file_system));
   if (!opened->set_aside().empty())
     spdlog::error("jobs of before are lost: {}", opened->set_aside());
   EVALCAR_ASSIGN_OR_RETURN(api->jobs_, http::Jobs::begin(clock, api->desk_, std::move(opened)));
   api->merges_ = std::make_unique<http::Merges>(std::vector<std::string>{
       files.real_path("/proc/self/exe").value_or("evalcar"), "merge-request"});
-  api->routes_ = std::make_unique<http::Routes>(sources(
-      files, clock, settings, api->jobs_.get(), api->merges_.get(), &api->read_, &api->page_));
+  api->routes_ = std::make_unique<http::Routes>(sources(files, clock, settings, api->jobs_.get(),
+                                                        api->merges_.get(), &api->read_,
+                                                        &api->page_, api->board_));
   api->desk_.on_news([self = api.get()] {
     if (self->told_.exchange(true)) return;
     self->server_->post([self] {
@@ -147,7 +170,7 @@ Result<std::unique_ptr<HttpApi>> HttpApi::start(FileSystem& files, const Clock& 
 void HttpApi::take_up(const FileSystem& files, const Clock& clock,
                       const config::Settings& settings) {
   server_->post([this, next = sources(files, clock, settings, jobs_.get(), merges_.get(), &read_,
-                                      &page_)] { routes_->take_up(next); });
+                                      &page_, board_)] { routes_->take_up(next); });
 }
 
 HttpApi::~HttpApi() {

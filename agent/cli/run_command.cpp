@@ -207,6 +207,11 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     err << (options.serve ? "evalcar serve: " : "evalcar run: ") << error.message << '\n';
     return exit_code_of(error);
   };
+  const auto complain_of_start = [&](const Error& error) {
+    const int code = complain(error);
+    // A newer schema, a network file system: starting again does not help, another setting does.
+    return error.code == ErrorCode::kUnsupported ? kExitUsage : code;
+  };
   const Status complete =
       config.has_value() ? complete_settings(files, config->settings, use) : Status(config.error());
   if (!complete.has_value()) return complain(complete.error());
@@ -243,7 +248,7 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
                                   *evaluator, settings.evaluate, settings.limits)));
   };
   const auto api = start_api(options, files, clock, config->settings);
-  if (!api.has_value()) return complain(api.error());
+  if (!api.has_value()) return complain_of_start(api.error());
   if (*api != nullptr) {
     around.desk = &(*api)->desk();
     around.board = &(*api)->board();
@@ -253,12 +258,7 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
   config::Config current = std::move(*config);
   auto agent = make_agent(current.settings);
   while (true) {
-    if (!agent.has_value()) {
-      err << "evalcar run: " << agent.error().message << '\n';
-      // A newer schema, a network file system: starting again does not help, another setting does.
-      const bool refused = agent.error().code == ErrorCode::kUnsupported;
-      return refused ? kExitUsage : exit_code_of(agent.error());
-    }
+    if (!agent.has_value()) return complain_of_start(agent.error());
     WatchLoop::End end = loop.run(**agent, current);
     agent->reset();  // it lets go of the database, for the next one
     if (!end.next.has_value()) return end.exit_code;

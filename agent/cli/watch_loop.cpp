@@ -63,7 +63,9 @@ void WatchLoop::tell(const run::Agent& agent) {
     ready_ = true;
   }
   const std::string progress = agent.progress();
-  manager_.status(progress.empty() ? "waiting for checkpoints" : progress);
+  if (!progress.empty()) return manager_.status(progress);
+  const std::string hindrance = agent.hindrance();
+  manager_.status(hindrance.empty() ? "waiting for checkpoints" : hindrance);
 }
 
 void WatchLoop::wait(const run::Agent& agent) {

@@ -66,10 +66,15 @@ void Routes::handle(const Request& request, const Respond& respond) {
   respond(std::move(response));
 }
 
+/// "healthy" is what lmms-eval's clients ask for before they submit, and means that jobs are taken:
+/// those that cannot be measured now wait, and why is told beside it.
 Response Routes::health() const {
-  return json_response({{"status", "healthy"},
-                        {"timestamp", naive_local_time(sources_.clock.wall_now())},
-                        {"queue_size", sources_.jobs->queued()}});
+  Json health = {{"status", "healthy"},
+                 {"timestamp", naive_local_time(sources_.clock.wall_now())},
+                 {"queue_size", sources_.jobs->queued()}};
+  const std::string warning = sources_.warning ? sources_.warning() : std::string();
+  if (!warning.empty()) health["warning"] = warning;
+  return json_response(std::move(health));
 }
 
 Response Routes::tasks() const {

@@ -29,6 +29,8 @@ struct Sources {
   EvaluateRules rules;
   ReadRoutes* read = nullptr;  ///< as those; null: no such routes
   PageRoutes* page = nullptr;  ///< as that
+  /// What stands in the agent's way, as status.json tells it; "": nothing. Null: nobody tells.
+  std::function<std::string()> warning = {};
 };
 
 /// Answers every request. Not thread-safe.

@@ -345,9 +345,17 @@ std::string Agent::progress(bool with_bar) const {
   return job_->row().checkpoint + " " + job_->row().kind + ": " + job_->progress(with_bar);
 }
 
+std::string Agent::hindrance() const {
+  if (std::string stuck = supervisor_.stuck(); !stuck.empty()) return stuck;
+  if (!obstacles_.standing().empty()) return obstacles_.standing();
+  return data_.all_missing() ? data_.warning() : std::string();
+}
+
 void Agent::write_status(StatusTurn turn, std::optional<int> exit_code) {
   publish::AgentFacts facts =
-      agent_facts(settings_.publish, supervisor_.hello(), {data_.warning(), supervisor_.stuck()});
+      agent_facts(settings_.publish, supervisor_.hello(),
+                  {data_.warning(), supervisor_.stuck(),
+                   obstacles_.of_data() ? std::string() : obstacles_.standing()});
   facts.exit_code = exit_code;
   facts.version = around_.version;
   facts.uptime_s =

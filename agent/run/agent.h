@@ -63,6 +63,9 @@ class Agent {
   /// "checkpoint-500 ema: evaluating docvqa_val 120/5349, 31/s, 2 min 48 s left", or "": for
   /// people; with a bar if asked for.
   std::string progress(bool with_bar = false) const;
+  /// Why nothing can be measured now (the device, the data, an evaluator that does not end), for
+  /// people; "" if nothing is known to stand in the way.
+  std::string hindrance() const;
 
  private:
   Agent(const Surroundings& around, const config::Settings& settings, AgentOptions options,

@@ -15,6 +15,7 @@ bool is_of_the_moment(const supervise::JobFailed& obstacle) {
 
 std::chrono::milliseconds Obstacles::meet(const supervise::JobFailed& obstacle) {
   of_data_ = obstacle.kind == protocol::kData;
+  standing_ = "nothing can be evaluated: " + obstacle.message;
   const auto pause =
       std::min<std::chrono::milliseconds>(kLongestObstacle, pause_after(limits_, ++met_));
   until_ = clock_.monotonic_now() + pause;
@@ -24,11 +25,13 @@ std::chrono::milliseconds Obstacles::meet(const supervise::JobFailed& obstacle) 
 void Obstacles::clear() {
   met_ = 0;
   of_data_ = false;
+  standing_.clear();
 }
 
 void Obstacles::take_for_repaired() {
   end_pause();
   of_data_ = false;
+  standing_.clear();
 }
 
 bool Obstacles::may_pass(const supervise::JobFailed& obstacle) const {

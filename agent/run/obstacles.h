@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "agent/config/settings.h"
 #include "agent/supervise/supervisor.h"
@@ -32,6 +33,8 @@ class Obstacles {
   void take_for_repaired();
   /// No evaluation is begun before then.
   MonotonicTime until() const { return until_; }
+  /// What stands in the way, for people; "" if nothing is known to.
+  const std::string& standing() const { return standing_; }
   /// The last one was of the data: a look at them tells whether it is over.
   bool of_data() const { return of_data_; }
   /// `obstacle`, which was met last, may be a matter of the moment: what does not come up, or is
@@ -46,6 +49,7 @@ class Obstacles {
   std::int64_t met_ = 0;  ///< since an evaluation last went well
   MonotonicTime until_;
   bool of_data_ = false;
+  std::string standing_;
 };
 
 }  // namespace evalcar::run

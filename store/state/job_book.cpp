@@ -1,5 +1,7 @@
 #include "store/state/job_book.h"
 
+#include "store/state/database_place.h"
+
 namespace evalcar::state {
 namespace {
 
@@ -70,8 +72,12 @@ Result<std::shared_ptr<Connection>> JobBook::connect(const std::string& path) {
   return connection;
 }
 
-Result<std::unique_ptr<JobBook>> JobBook::open(FileSystem& files, const std::string& path) {
+Result<std::unique_ptr<JobBook>> JobBook::open(FileSystem& files, const std::string& path,
+                                               bool allow_network_file_system) {
   EVALCAR_RETURN_IF_ERROR(make_directories(files, parent_path(path)));
+  if (!allow_network_file_system) {
+    EVALCAR_RETURN_IF_ERROR(check_database_place(files, parent_path(path)));
+  }
   auto connection = connect(path);
   std::string aside;
   if (!connection.has_value() && connection.error().code == ErrorCode::kCorruption) {

@@ -39,8 +39,10 @@ class JobBook {
  public:
   /// Creates or opens the file. One that is damaged is moved to `<path>.damaged`, with a word in
   /// `set_aside()`: jobs are not worth an agent that does not start. kUnsupported: of a newer
-  /// version.
-  static Result<std::unique_ptr<JobBook>> open(FileSystem& files, const std::string& path);
+  /// version; on a file system on which no database is safe (database_place.h), unless that is
+  /// allowed.
+  static Result<std::unique_ptr<JobBook>> open(FileSystem& files, const std::string& path,
+                                               bool allow_network_file_system = false);
 
   /// Gives it its number and its position: how many are queued before it.
   Status add(JobRow& job);

@@ -12,23 +12,12 @@
 #include <initializer_list>
 
 #include "store/base/dying_holder.h"
-#include "store/base/file_system_kind.h"
+#include "store/state/database_place.h"
 #include "store/state/schema.h"
 #include "store/state/sqlite.h"
 
 namespace evalcar::state {
 namespace {
-
-Status refuse_network_file_system(const FileSystem& files, const std::string& folder) {
-  EVALCAR_ASSIGN_OR_RETURN(const std::uint64_t type, files.file_system_type(folder));
-  const FileSystemKind kind = file_system_kind(type);
-  if (kind.can_hold_database()) return {};
-  return make_error(ErrorCode::kUnsupported,
-                    folder + ": is on a network file system (" + kind.name +
-                        "), where SQLite can lose data; set [store] path to a local disk, e.g. "
-                        "below /var/lib/evalcar, or store.allow_network_file_system = true if you "
-                        "know that its locks and its memory maps can be trusted");
-}
 
 Status turn_to_wal(Connection& connection) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string journal,
@@ -197,7 +186,7 @@ Result<std::unique_ptr<Store>> Store::open(FileSystem& files, const Clock& clock
   const std::string folder = parent_path(path);
   EVALCAR_RETURN_IF_ERROR(make_directories(files, folder));
   if (!options.allow_network_file_system) {
-    EVALCAR_RETURN_IF_ERROR(refuse_network_file_system(files, folder));
+    EVALCAR_RETURN_IF_ERROR(check_database_place(files, folder));
   }
   EVALCAR_ASSIGN_OR_RETURN(auto lock, Lock::take(path + ".lock"));
   RealFileSystem disk;  // SQLite's files are there, whatever `files` is

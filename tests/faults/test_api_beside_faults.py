@@ -96,6 +96,45 @@ def test_fsync_eio_db_api(bench, preload):
     tools.check_canary(bench, sidecar, evaluated_by=bench.sidecar())
 
 
+def cut_power_after_requests(bench, namespace, count):
+    """The power goes behind each of so many answered requests: the database of the requests is sound, and knows each of them."""
+    disk = state_tools.LoopDisk(namespace, bench.home / "loop", bench.home / "database")
+    sidecar, api = only_by_request(bench, start=False)
+    state_tools.put_database(sidecar, disk.mount / "state.db", namespace)
+    namespace.enter(sidecar)
+    bench.tell(delay=0.2)
+    sidecar.start()
+    api.wait_until_up(sidecar)
+    asked, cuts = [], []
+    for number in range(1, count + 1):
+        asked.append(until_accepted(api, checkpoints.write_hugging_face(bench.run, 5 * number)))
+        cuts.append((disk.cut(), set(asked)))
+    sidecar.kill()
+    for copy, acknowledged in cuts:
+        with disk.after(copy) as place:
+            ask = lambda sql: state_tools.rows_inside(namespace, place / "state.db.jobs", sql, "-cmd", ".timeout 1000")  # noqa: E731, B023
+            assert ask("PRAGMA integrity_check") == [("ok",)]
+            known = {job for (job,) in ask("SELECT job_id FROM job")}
+            assert acknowledged <= known, acknowledged - known
+    bench.tell()
+    sidecar.start()
+    api.wait_until_up(sidecar)
+    for job in asked:
+        api.wait_for(job, "completed")
+    assert sorted(line["global_step"] for line in sidecar.metrics_lines()) == [5 * number for number in range(1, count + 1)]
+    sidecar.stop()
+    disk.close()
+
+
+def test_power_cut_db_api(bench, namespace):
+    cut_power_after_requests(bench, namespace, 4)
+
+
+@pytest.mark.full
+def test_power_cut_db_api_50_times(bench, namespace):
+    cut_power_after_requests(bench, namespace, 50)
+
+
 def test_db_locked_api(bench):
     """Another process holds the database locked: questions are answered, a request at once, too, and no later than that it is taken."""
     sidecar, api = only_by_request(bench)

@@ -852,6 +852,8 @@ def test_db_on_network_fs(bench, preload, name, fs_type):
     (told,) = [check for check in json.loads(done.stdout)["checks"] if check["check"] == "state directory"]
     assert done.returncode == 1 and told["level"] == "problem" and f"is on {name}" in told["text"] and "store.path" in told["mend"], told
 
+    assert sidecar.once("--set", "server.listen=127.0.0.1:0") == 2  # nor are requests said yes to that could be lost
+    assert list((bench.home / "db").iterdir()) == []
     assert sidecar.once() == 2
 
     assert name in sidecar.log() and "store.path" in sidecar.log().replace("[store] path", "store.path")

@@ -11,6 +11,7 @@ import checkpoints
 import fsdp2_checkpoints
 import pytest
 import small_models
+import state_tools
 import tools
 import torch
 import worker_tools
@@ -284,6 +285,8 @@ def test_no_gpu_bad_visible_devices(real, visible):
     state, reason = sidecar.states()[5, "regular"]
     assert "no CUDA device" in reason and f'CUDA_VISIBLE_DEVICES is "{visible}"' in reason, reason
     assert worker_tools.attempts(sidecar, 5)[0][1:3] == ("no_device", "starting")
+    warning = tools.eventually(lambda: state_tools.warning_of(sidecar), 30, "a warning in the status")
+    assert "nothing can be evaluated" in warning and "no CUDA device" in warning
     assert sidecar.stop() == 0
     real.check_canary(real.sidecar())
     assert (5, "regular") in sidecar.published()

@@ -33,7 +33,9 @@ TEST_CASE("pauses for what is around the checkpoints double up to five minutes, 
   for (int i = 0; i < 70; ++i) CHECK(m.meet(protocol::kDeviceLost) <= minutes(5));
   CHECK(m.meet(protocol::kDeviceLost) == minutes(5));
 
+  CHECK(m.obstacles.standing().starts_with("nothing can be evaluated"));
   m.obstacles.clear();
+  CHECK(m.obstacles.standing().empty());
   CHECK(m.meet(protocol::kDeviceLost) == seconds(30));
 
   m.obstacles.end_pause();

@@ -77,6 +77,20 @@ TEST_CASE("what is not there and what is not allowed are answered as FastAPI ans
   CHECK(wrong.fields.front() == std::pair<std::string, std::string>("Allow", "GET"));
 }
 
+TEST_CASE("health tells what stands in the way, and stays what lmms-eval's clients ask for") {
+  Office office;
+  Sources sources = office.sources();
+  std::string warning = "no CUDA device";
+  sources.warning = [&] { return warning; };
+  Routes routes(std::move(sources));
+
+  const auto hindered = nlohmann::json::parse(ask(routes, "GET", "/health").body);
+  CHECK(hindered["status"] == "healthy");
+  CHECK(hindered["warning"] == "no CUDA device");
+  warning.clear();
+  CHECK_FALSE(nlohmann::json::parse(ask(routes, "GET", "/health").body).contains("warning"));
+}
+
 TEST_CASE("health tells a time as Python's isoformat does") {
   Office office;
   Routes routes(office.sources());

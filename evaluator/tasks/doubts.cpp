@@ -30,9 +30,10 @@ std::string of(std::int64_t count, std::size_t all) {
 
 std::vector<std::string> doubts_about(std::span<const Response> answers, const AnswerFacts& facts) {
   std::vector<std::string> doubts;
-  if (answers.size() < kFewestForDoubt) return doubts;
+  if (answers.size() < kFewestAlike) return doubts;
   const auto too_many = [&](std::int64_t count) {
-    return static_cast<double>(count) > kMostDoubtful * static_cast<double>(answers.size());
+    return answers.size() >= kFewestForDoubt &&
+           static_cast<double>(count) > kMostDoubtful * static_cast<double>(answers.size());
   };
   const std::string& first = answers.front().text;
   const bool alike =

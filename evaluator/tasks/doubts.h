@@ -19,7 +19,9 @@ struct AnswerFacts {
   std::int64_t unreadable = 0;      ///< in which the scorer found no answer
 };
 
-/// Fewer answers than that say nothing about the model.
+/// Of fewer answers that they are all alike says nothing about the model.
+inline constexpr std::size_t kFewestAlike = 5;
+/// Of fewer answers the shares below say nothing about the model.
 inline constexpr std::size_t kFewestForDoubt = 20;
 /// More than that share of answers that were cut off, or that cannot be read, is flagged.
 inline constexpr double kMostDoubtful = 0.2;

@@ -29,8 +29,13 @@ TEST_CASE("a model that answers everything alike is doubted, unless there are to
   auto alike = answers(kFewestForDoubt);
   for (Response& answer : alike) answer.text = "!\x1b!";
   CHECK(doubts_about(alike, {}) == Texts{"all 20 answers are the same: \"!\\x1b!\""});
+  alike.resize(kFewestAlike);
+  CHECK(doubts_about(alike, {}) == Texts{"all 5 answers are the same: \"!\\x1b!\""});
   alike.pop_back();
   CHECK(doubts_about(alike, {}).empty());
+
+  auto few = answers(kFewestForDoubt - 1);
+  CHECK(doubts_about(few, {.cut_off = 19, .max_new_tokens = 16, .unreadable = 19}).empty());
 
   auto blank = answers(100);
   for (std::size_t i = 0; i < 21; ++i) blank[i].text = " \n";

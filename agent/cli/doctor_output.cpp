@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/cli/doctor.h"
+#include "agent/run/disk_space.h"
 #include "agent/run/home_move.h"
 #include "store/base/file_system_kind.h"
 #include "store/checkpoint/layout.h"
@@ -22,7 +23,8 @@ constexpr std::uint64_t kLittleBytes = std::uint64_t{4} << 30U;
 constexpr std::uint64_t kFewInodes = 1000;
 
 Finding check_space(const FileSystem& files, const config::Settings& settings,
-                    const std::string& dir) {
+                    const std::string& dir,
+                    const std::map<std::int64_t, std::string>& checkpoints) {
   const std::string mend =
       "make room: below limits.min_free the oldest leases are given up, and their checkpoints are "
       "lost";
@@ -32,7 +34,13 @@ Finding check_space(const FileSystem& files, const config::Settings& settings,
   struct statvfs facts{};
   const bool counted = ::statvfs(dir.c_str(), &facts) == 0 && facts.f_files > 0;
   if (counted) text += ", " + std::to_string(facts.f_favail) + " inodes";
-  const std::uint64_t floor = settings.limits.min_free.value_or(kLittleBytes);
+  // The agent's own measure.
+  run::DiskView view;
+  view.present = checkpoints;
+  const run::DiskSpace space(files, settings.limits, view, dir);
+  const bool is_set = settings.limits.min_free.has_value();
+  const std::uint64_t floor = std::max(space.min_free(), is_set ? 0 : kLittleBytes);
+  text += "; " + config::format_bytes(floor) + " of it are the trainer's (limits.min_free)";
   const bool little = *free < floor || (counted && facts.f_favail < kFewInodes);
   return {"disk", little ? Level::kWarning : Level::kOk, text, little ? mend : ""};
 }
@@ -183,7 +191,7 @@ Findings check_output_directory(FileSystem& files, const config::Settings& setti
   }
   return {{"output directory", Level::kOk,
            dir + ": " + std::to_string(checkpoints.size()) + " checkpoints"},
-          check_space(files, settings, dir),
+          check_space(files, settings, dir, checkpoints),
           check_type(files, settings, dir),
           check_permissions(dir),
           try_hard_link(files, dir, home.path, checkpoints),

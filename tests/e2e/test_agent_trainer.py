@@ -132,10 +132,12 @@ def test_saving_the_same_step_twice_publishes_once(bench):
     folder = checkpoints.write_hugging_face(bench.run, 5, seed="same")
     sidecar = bench.sidecar("--set", "watch.settle_time=1s").start()
     sidecar.wait_for(lambda s: len(s.metrics_lines()) == 1, what="the result")
+    answered = len(bench.heard("generate"))
     checkpoints.write_safetensors(folder / "model.safetensors", "same")
     sidecar.wait_for(lambda s: s.query("SELECT 1 FROM evaluations WHERE state = 'superseded'"), what="the second look")
     assert sidecar.stop() == 0
     assert len(sidecar.metrics_lines()) == 1
+    assert 0 < len(bench.heard("generate")) <= answered + 1  # its hash told, at most beside the first answer
 
 
 def test_an_empty_ema_folder_waits_for_the_writer_and_is_then_skipped_with_its_reason(bench, shards):

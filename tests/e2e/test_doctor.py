@@ -49,6 +49,17 @@ def test_a_well_machine_is_told_as_such_with_its_facts(bench, doctor):
     assert os.stat(bench.run / "checkpoint-5" / "model.safetensors").st_nlink == 1
 
 
+def test_the_disk_is_judged_by_what_the_agent_leaves_the_trainer(bench, doctor):
+    folder = checkpoints.write_hugging_face(bench.run, 5)
+    code, found = doctor("--set", f"watch.output_dir={bench.run}")
+    assert found["disk"][0]["level"] == "ok" and "are the trainer's" in found["disk"][0]["text"], found["disk"]
+    facts = os.statvfs(bench.run)
+    with open(folder / "optimizer.pt", "wb") as file:  # takes no room
+        file.truncate(facts.f_bavail * facts.f_frsize * 3 // 4)
+    code, found = doctor("--set", f"watch.output_dir={bench.run}")
+    assert found["disk"][0]["level"] == "warning" and "limits.min_free" in found["disk"][0]["mend"], found["disk"]
+
+
 def test_nothing_is_made_in_an_output_directory_without_checkpoints(bench, doctor):
     code, found = doctor("--set", f"watch.output_dir={bench.run}")
     assert code == 0 and os.listdir(bench.run) == []

@@ -688,6 +688,11 @@ def test_estale(bench, preload):
         folders.append(checkpoints.write_hugging_face(bench.run, step))
         wait_published(sidecar, step)
     assert "Stale" not in sidecar.log()
+    hashed = [bench.evalcar, "inspect", "--hash", "--json", bench.run / "checkpoint-5"]
+    whole = subprocess.run(hashed, capture_output=True, text=True, check=True).stdout
+    calls.begin("inspect", "read", ESTALE, "checkpoint-5/model.safetensors", 1)  # opened before: found again by its name
+    again = subprocess.run(hashed, env=sidecar.environment, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout) == (0, whole), again.stderr
     calls.begin("run", "open", ESTALE, "checkpoint-20/model.safetensors")
     folders.append(checkpoints.write_hugging_face(bench.run, 20))
     wait_reason(sidecar, 20, "model.safetensors", "missing")
@@ -881,21 +886,28 @@ STORM = r"""
 #include <fcntl.h>
 #include <stdint.h>
 #include <unistd.h>
-int main(int argc, char** argv) { /* PATH COUNT: writes to one, and says in the other how often it has, as a little-endian number */
-  (void)argc;
+int main(int argc, char** argv) { /* PATH COUNT [x]: writes to one, and says in the other how often it has, as a little-endian number */
   int count = open(argv[2], O_CREAT | O_WRONLY, 0644);
+  int file = -1;
   for (uint64_t written = 1;; ++written) {
-    int file = open(argv[1], O_CREAT | O_WRONLY, 0644);
-    if (write(file, "x", 1) != 1 || close(file) != 0 || unlink(argv[1]) != 0) return 1;
+    if (argc == 4) { /* stays open, as a log does */
+      if (file < 0) file = open(argv[1], O_CREAT | O_WRONLY, 0644);
+      if (pwrite(file, "x", 1, 0) != 1) return 1;
+    } else {
+      file = open(argv[1], O_CREAT | O_WRONLY, 0644);
+      if (write(file, "x", 1) != 1 || close(file) != 0 || unlink(argv[1]) != 0) return 1;
+    }
     if (written % 1000 == 0 && pwrite(count, &written, sizeof written, 0) < 0) return 1;
   }
 }
 """
 
 
-def test_event_storm(bench, figures):
+@pytest.mark.parametrize("stays_open", [False, True], ids=["files", "one_file"])
+def test_event_storm(bench, figures, stays_open):
     """As many writes in the tree as the machine makes, beside two processes that do nothing else: less than a fifth of a processor, and
-    the canary is found. Each write opens, writes, closes and removes a file: four changes that a watch could hear of."""
+    the canary is found. Each write opens, writes, closes and removes a file: four changes that a watch could hear of; or writes to a file
+    that stays open, some hundred thousand times a second."""
     sidecar = bench.sidecar().start()
     checkpoints.write_hugging_face(bench.run, 5)
     wait_published(sidecar, 5)
@@ -904,7 +916,7 @@ def test_event_storm(bench, figures):
     source.write_text(STORM)
     subprocess.run(["gcc", "-O2", "-Wall", "-Werror", "-o", program, source], check=True)
     counts = [bench.home / f"writes-{n}" for n in range(2)]
-    storm = [subprocess.Popen([program, bench.run / f"log-{n}", count]) for n, count in enumerate(counts)]
+    storm = [subprocess.Popen([program, bench.run / f"log-{n}", count, *(["x"] if stays_open else [])]) for n, count in enumerate(counts)]
 
     def writes():
         return sum(int.from_bytes(count.read_bytes(), "little") for count in counts if count.exists())
@@ -916,7 +928,7 @@ def test_event_storm(bench, figures):
         took = time.monotonic() - began
         share = (tools.cpu_seconds(sidecar.process.pid) - cpu) / took
         rate = (writes() - written) / took
-        figures(f"event storm: {rate:.0f} writes a second, {share:.3f} of a processor")
+        figures(f"event storm{' in open files' if stays_open else ''}: {rate:.0f} writes a second, {share:.3f} of a processor")
         tools.check_canary(bench, sidecar)
     finally:
         for process in storm:

@@ -1,6 +1,7 @@
-// An adapter over a base model out of the input: three parts, cut at NEWLINE NEWLINE NEWLINE, are
-// adapter_config.json, the adapter's weights and the base's. The configuration is parsed alone too;
-// a plan that is made reads as many bytes as it says.
+// An adapter over a base model out of the input: up to four parts, cut at NEWLINE NEWLINE NEWLINE,
+// are adapter_config.json, the adapter's weights (safetensors, or a ZIP as .bin), the base's, and
+// its config.json. The configuration is parsed alone too; a plan that is made reads as many bytes
+// as it says.
 #include <cstdlib>
 #include <string>
 
@@ -30,9 +31,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const test::FakeClock clock;
   test::MemoryFileSystem files(clock);
   files.put_file("/checkpoint-5/adapter_config.json", config);
-  files.put_file("/checkpoint-5/adapter_model.safetensors", take());
+  const std::string weights = take();
+  const bool is_zip = weights.starts_with("PK");
+  files.put_file(std::string("/checkpoint-5/adapter_model.") + (is_zip ? "bin" : "safetensors"),
+                 weights);
   files.put_file("/base/model.safetensors", take());
-  files.put_file("/base/config.json", "{}");
+  const std::string base_config = take();
+  files.put_file("/base/config.json", base_config.empty() ? "{}" : base_config);
   checkpoint::LayoutOptions options;
   options.base_model = "/base";
   fuzz::check_checkpoint(files, "/checkpoint-5", 2 * size, options);

@@ -96,9 +96,10 @@ def test_a_seed_of_dcp_is_a_whole_checkpoint(tool, tmp_path, path):  # noqa: F81
 
 @pytest.mark.parametrize("path", seeds("adapter"))
 def test_a_seed_of_adapters_is_an_adapter_over_its_base(tool, tmp_path, path):  # noqa: F811
-    config, adapter, base = path.read_bytes().split(CUT, 2)
-    put(tmp_path / "base", {"model.safetensors": base, "config.json": b"{}"})
-    folder = put(tmp_path / "checkpoint-5", {"adapter_config.json": config, "adapter_model.safetensors": adapter})
+    config, adapter, base, base_config = [*path.read_bytes().split(CUT, 3), b"{}"][:4]
+    put(tmp_path / "base", {"model.safetensors": base, "config.json": base_config})
+    weights = "adapter_model." + ("bin" if adapter.startswith(b"PK") else "safetensors")
+    folder = put(tmp_path / "checkpoint-5", {"adapter_config.json": config, weights: adapter})
     check(tool, path, folder, "--model_name_or_class", tmp_path / "base")
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -13,6 +14,8 @@ import time
 import checkpoints
 import pytest
 import tools
+from tensorboard.backend.event_processing import event_file_loader
+from tensorboard.util import tensor_util
 from harness import Bench, check_published_once, hash_of
 
 CRASH_POINTS = ("after_claim", "after_load", "mid_eval", "after_eval", "after_commit", "after_tmp_write", "after_rename",
@@ -60,6 +63,33 @@ def check_whole(bench, sidecar, expected):
     tools.check_files(bench.run)
     assert sidecar.query("PRAGMA integrity_check") == [("ok",)]
     assert leftovers(bench.run, sidecar.database.parent) == []
+
+
+def outcome(sidecar):
+    """What a run leaves that others read, without its times and its names for itself: after a kill it is that of an undisturbed run."""
+    home = sidecar.run / "_evalcar"
+    found = {re.sub(r"\d{8}_\d{6}", "TIME", str(path.relative_to(home))): path for path in home.rglob("*") if path.is_file()}
+    documents = {name: json.loads(path.read_text()) for name, path in found.items() if name.endswith("_results.json")}
+    told = [{key: line[key] for key in ("seq", "global_step", "checkpoint_type", "weights_sha256", "final", "metrics", "samples")}
+            for line in sidecar.metrics_lines()]  # fmt: skip
+    order = {(line["global_step"], line["checkpoint_type"]): line["seq"] for line in told}  # which kind comes first is not fixed
+    return {
+        "files": sorted(found),
+        "results": {name: [document[key] for key in ("results", "n-samples", "versions", "higher_is_better")] for name, document in documents.items()},
+        "samples files": {name: path.read_text() for name, path in found.items() if "_samples_" in name},
+        "samples": sorted(sidecar.query("SELECT step, checkpoint_type, task, doc_id, line FROM samples")),
+        "metrics": sorted(sidecar.query("SELECT step, checkpoint_type, task, metric, value, stderr FROM metrics")),
+        "best": json.loads(found["best.json"].read_text()),
+        "lines": {key: {**line, "seq": None} for key, line in zip(order, told, strict=True)},
+        "events": sorted(scalars(path) for name, path in found.items() if "tfevents" in name),
+        "links": sorted((str(path.relative_to(sidecar.run)), os.readlink(path)) for path in sidecar.run.rglob("*") if path.is_symlink()),
+    }
+
+
+def scalars(path):
+    """Of an event file: [(tag, step, value)], each as often as it is there."""
+    return sorted((value.tag, event.step, tensor_util.make_ndarray(value.tensor).item() if value.HasField("tensor") else value.simple_value)
+                  for event in event_file_loader.EventFileLoader(str(path)).Load() for value in event.summary.value)  # fmt: skip
 
 
 def leftovers(*folders):

@@ -32,11 +32,22 @@ def nothing_runs_on():
 # ---- kills
 
 
-def killed_then_run(bin_dir, folder, prepare, steps=(5,), delay=0.0):
-    """One step of a sweep: a run that `prepare(sidecar)` has killed, then one that is let finish. `delay`: of each answer."""
+def undisturbed(bin_dir, folder, write=None, calls=""):
+    """(what a run leaves that nobody kills, its log of these system calls)"""
+    bench = state_tools.another_bench(bin_dir, folder)
+    (write or (lambda one: save(one, 5)))(bench)
+    sidecar = bench.sidecar()
+    log = tools.strace(sidecar, calls) if calls else None
+    assert sidecar.once() == 0
+    return state_tools.outcome(sidecar), log
+
+
+def killed_then_run(bin_dir, folder, prepare, like, write=None, delay=0.0):
+    """One step of a sweep: a run that `prepare(sidecar)` has killed, then one that is let finish, and leaves what is `like` an undisturbed
+    one. `delay`: of each answer."""
     bench = state_tools.another_bench(bin_dir, folder)
     bench.tell(delay=delay)
-    expected = save(bench, *steps)
+    expected = (write or (lambda one: save(one, 5)))(bench)
     sidecar = bench.sidecar()
     prepare(sidecar)
     code = sidecar.once()
@@ -45,6 +56,7 @@ def killed_then_run(bin_dir, folder, prepare, steps=(5,), delay=0.0):
     if code != 0:
         assert sidecar.once() == 0, sidecar.log()
     check_whole(bench, sidecar, expected)
+    assert state_tools.outcome(sidecar) == like
     return code, bench, sidecar
 
 
@@ -55,20 +67,19 @@ def sweep(step, cases):
 
 
 KILLED_AT = ("write", "pwrite64", "fsync", "fdatasync", "rename", "unlink", "ftruncate", "link", "mkdir")
+KILLED_AT_OF_SHARDS = ("link", "symlink", "utimensat", "rename", "rmdir", "fsync")
 
 
-def sweep_syscalls(bin_dir, folder, choose):
+def sweep_syscalls(bin_dir, folder, choose, calls=KILLED_AT, write=None):
     tools.need("strace")
-    counted = state_tools.another_bench(bin_dir, folder / "counted")
-    save(counted, 5)
-    sidecar = counted.sidecar()
-    log = tools.strace(sidecar, ",".join(KILLED_AT))
-    assert sidecar.once() == 0
-    cases = [(call, k) for call in KILLED_AT for k in choose(tools.calls_in(log, call))]
+    like, log = undisturbed(bin_dir, folder / "counted", write, ",".join(calls))
+    count = {call: tools.calls_in(log, call) for call in calls}
+    assert all(count.values()), count
+    cases = [(call, k) for call in calls for k in choose(count[call])]
 
     def step(case):
         call, k = case
-        return killed_then_run(bin_dir, folder / f"{call}-{k}", lambda s: tools.strace(s, call, "signal=KILL", when=k))[0]
+        return killed_then_run(bin_dir, folder / f"{call}-{k}", lambda s: tools.strace(s, call, "signal=KILL", when=k), like, write)[0]
 
     codes = sweep(step, cases)
     killed = [case for case, code in codes.items() if code == -signal.SIGKILL]
@@ -78,6 +89,28 @@ def sweep_syscalls(bin_dir, folder, choose):
 def test_kill_any_syscall(bin_dir, bench, tmp_path):
     """SIGKILL at the k-th write, sync, rename, … of a whole job: the next start ends with one result, and nothing is torn."""
     sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: sorted({1 + count * 4 // 5} & set(range(1, count + 1))))
+    tools.check_canary(bench, bench.sidecar())
+
+
+def save_shards(shards):
+    """Regular weights and EMA, and the link in the checkpoint."""
+
+    def write(bench):
+        folder = checkpoints.write_fsdp2(bench.run, 5, shards)
+        return {(5, kind): hash_of(bench.evalcar, folder, kind) for kind in ("regular", "ema")}
+
+    return write
+
+
+def test_kill_any_syscall_of_shards(bin_dir, bench, tmp_path, shards):
+    """The same with sharded regular weights and EMA, at the calls that lease and link."""
+    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: sorted({1 + count * 4 // 5} & set(range(1, count + 1))), KILLED_AT_OF_SHARDS, save_shards(shards))
+    tools.check_canary(bench, bench.sidecar())
+
+
+@pytest.mark.full
+def test_kill_any_syscall_of_shards_at_every_call(bin_dir, bench, tmp_path, shards):
+    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: range(1, count + 1), KILLED_AT_OF_SHARDS, save_shards(shards))
     tools.check_canary(bench, bench.sidecar())
 
 
@@ -91,12 +124,13 @@ def test_kill_any_syscall_at_every_call(bin_dir, bench, tmp_path):
 def test_kill_named_points(bin_dir, build_dir, bench, tmp_path):
     """A kill at each named point of a job: it goes on or runs again, with one result, and what was measured is not measured again."""
     state_tools.need_crash_points(build_dir)
+    like, _ = undisturbed(bin_dir, tmp_path / "counted")
 
     def step(point):
         # Without a pause the evaluator is ahead of the agent, on a machine in use by all its answers.
         delay = 0.3 if point == "mid_eval" else 0.0
         code, bench_of_step, _ = killed_then_run(
-            bin_dir, tmp_path / point.replace(":", "-"), lambda s: s.environment.update(EVALCAR_CRASH_AT=point), delay=delay)
+            bin_dir, tmp_path / point.replace(":", "-"), lambda s: s.environment.update(EVALCAR_CRASH_AT=point), like, delay=delay)
         return code, generated(bench_of_step)
 
     ended = sweep(step, state_tools.CRASH_POINTS)

@@ -132,6 +132,7 @@ Result<std::vector<DeepspeedOptimizer>> read_deepspeed_optimizers(
   for (const std::string& name : names) {
     EVALCAR_ASSIGN_OR_RETURN(const DeepspeedState state, states.open(name));
     EVALCAR_ASSIGN_OR_RETURN(DeepspeedOptimizer optimizer, read_optimizer(states, state));
+    if (!optimizers.empty()) optimizer.paddings.clear();  // those of rank 0 are used
     optimizers.push_back(std::move(optimizer));
     const DeepspeedOptimizer& first = optimizers.front();
     const DeepspeedOptimizer& last = optimizers.back();

@@ -15,7 +15,7 @@ struct DeepspeedOptimizer {
   std::int64_t partitions = 0;
   std::vector<StoredTensor> groups;  ///< this rank's part of each flat fp32 vector
   std::vector<std::vector<std::int64_t>>
-      paddings;  ///< behind each parameter of a group; stage 1, 2
+      paddings;  ///< behind each parameter of a group; stage 1, 2; of the first rank alone
   std::size_t file = 0;
 };
 

@@ -331,6 +331,8 @@ class Builder {
         EVALCAR_ASSIGN_OR_RETURN(
             const StoredTensor tensor,
             read_stored_tensor(model_.first().torch_file, node, std::string(name)));
+        states_.budget().take_found(tensor.size.size());
+        if (states_.budget().is_spent()) return too_much(std::string(name));
         by_view.emplace(View{tensor.file_offset, tensor.dtype, tensor.size, tensor.stride},
                         planned->second);
       }

@@ -127,6 +127,7 @@ class ShardCollector {
                                                      " is not a tensor" + torch_file.place());
     }
     budget_.take_whole(entry.plan);
+    budget_.take_found(entry.agreement.mesh_shape.size() + entry.agreement.shard_order.size());
     if (budget_.is_spent()) return torch_file.corrupt(name, PlanBudget::kTooMuch);
     return merge(std::move(entry), torch_file);
   }

@@ -113,7 +113,8 @@ class Overlay {
   bool is_tied_head(const std::string& module) {
     const std::string weight = module + ".weight";
     if (!tied_ || tied_->head || !is_output_head(weight)) return false;
-    if (tied_->of_class) return shared_name(weight) == shared_name(tied_->of_class->weight);
+    const auto& known = tied_->of_class;  // a class that has no head may be trained with one
+    if (known && !known->weight.empty()) return shared_name(weight) == shared_name(known->weight);
     if (tied_head_.empty()) tied_head_ = module;
     return tied_head_ == module;
   }

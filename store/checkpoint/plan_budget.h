@@ -2,7 +2,7 @@
 //
 // A pickle names an object again for two bytes, and what is planned for each naming takes hundreds:
 // a file of a few MB could ask for more memory than there is. So what a plan takes is counted, and
-// limited by the bytes that say so. Real descriptions need a fraction of it.
+// limited by the bytes that say so. Real files stay far below it.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class PlanBudget {
 
   /// So many more bytes of description (a pickle) were read.
   void allow_description(std::uint64_t bytes);
-  /// So many more bytes of a file were found in which a rank's part of flat vectors lies: each
-  /// parameter is cut among all ranks, whose descriptions are short.
+  /// So many more bytes of a file with tensors were found: a real one has many for each that it
+  /// describes, however short its names are, and however many ranks a parameter is cut among.
   void allow_parts(std::uint64_t file_bytes);
 
   /// Counts what one of them takes; of a tensor without its pieces.

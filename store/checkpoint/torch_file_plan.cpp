@@ -36,6 +36,7 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
                       path + ": holds no dict of tensors" + torch_file.place());
   }
   budget.allow_description(torch_file.description_bytes());
+  budget.allow_parts(identity.size_bytes);
   const std::size_t index = plan.files.size();
   plan.files.push_back({path, identity});
   std::set<std::string> names;
@@ -59,6 +60,8 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     if (!names.insert(tensor.name).second) {
       return torch_file.corrupt(tensor.name, "is in the file twice");
     }
+    budget.take_found(0);
+    if (budget.is_spent()) return torch_file.corrupt(tensor.name, PlanBudget::kTooMuch);
     if (is_extra_state(tensor.name)) {
       plan.extra_states.push_back(std::move(tensor.name));
       continue;

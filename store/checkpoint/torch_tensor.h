@@ -17,7 +17,7 @@ struct StoredTensor {
   std::uint64_t file_offset = 0;  ///< bytes from the start of the file, of element (0, …, 0)
   std::vector<std::int64_t> size;
   std::vector<std::int64_t> stride;  ///< elements; never overlapping
-  ZipRecord record;                  ///< the storage it lies in
+  RecordPlace record;                ///< the storage it lies in; not its name, which may be long
 };
 
 /// One opened torch.save file.

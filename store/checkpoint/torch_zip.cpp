@@ -46,7 +46,7 @@ Result<TorchZip> TorchZip::read(const ReadableFile& file, const std::string& whe
           "record " + quote_name(entry.name) + " is not below the root folder " + quote_name(root));
     }
     zip.records_.push_back(
-        {entry.name.substr(root.size()), entry.data_offset, entry.size, entry.crc32});
+        {{entry.data_offset, entry.size, entry.crc32}, entry.name.substr(root.size())});
     zip.has_checksums_ = zip.has_checksums_ || entry.crc32 != 0;
   }
   std::sort(zip.records_.begin(), zip.records_.end(),

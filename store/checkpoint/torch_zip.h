@@ -16,11 +16,14 @@
 
 namespace evalcar::checkpoint {
 
-struct ZipRecord {
-  std::string name;          ///< below the root folder: "data.pkl", "data/0"
+struct RecordPlace {
   std::uint64_t offset = 0;  ///< of its bytes, from the start of the file
   std::uint64_t size = 0;
   std::uint32_t crc32 = 0;
+};
+
+struct ZipRecord : RecordPlace {
+  std::string name;  ///< below the root folder: "data.pkl", "data/0"
 };
 
 class TorchZip {

@@ -310,10 +310,10 @@ def torch_tensor(key, numel, shape):
     return glob("torch._utils", "_rebuild_tensor_v2") + b"(" + storage + b"K\x00" + sizes + strides + b"\x89" + glob("collections", "OrderedDict") + b")RtR"
 
 
-def write_torch(path, data, numel=1):
-    """A torch.save file with this pickle and one storage, "0"."""
+def write_torch(path, data, numel=1, storage="0"):
+    """A torch.save file with this pickle and one storage."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in (("data.pkl", data), ("byteorder", b"little"), ("data/0", b"\0" * 4 * numel), ("version", b"3\n")):
+        for name, content in (("data.pkl", data), ("byteorder", b"little"), ("data/" + storage, b"\0" * 4 * numel), ("version", b"3\n")):
             archive.writestr("archive/" + name, content)
 
 
@@ -341,18 +341,18 @@ def list_of(items):
     return b"](" + b"".join(items) + b"e"
 
 
-def write_zero(folder, stage, *, ranks, shapes, groups, module=b"}", numel=1):
-    """ZeRO's files; `shapes`, `groups` and `module` are pickled."""
+def write_zero(folder, stage, *, ranks, shapes, groups, numel=1, storage="0", paddings=b"N"):
+    """ZeRO's files; `shapes`, `groups` and `paddings` are pickled."""
     state = folder / "global_step5"
     state.mkdir(parents=True)
     (folder / "latest").write_text("global_step5")
     (folder / "config.json").write_text("{}")
-    model = b"\x80\x02" + dict_of([("module", module), ("buffer_names", b"]"), ("param_shapes", shapes)]) + b"."
+    model = b"\x80\x02" + dict_of([("module", b"}"), ("buffer_names", b"]"), ("param_shapes", shapes)]) + b"."
     for rank in range(ranks):
         optimizer = dict_of([("zero_stage", b"K" + bytes([stage])), ("partition_count", b"K" + bytes([ranks])),
-                             ("fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups", groups)])
+                             ("fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups", groups), ("param_alignment_paddings", paddings)])
         prefix = state / f"zero_pp_rank_{rank}_mp_rank_00_"
-        write_torch(f"{prefix}optim_states.pt", b"\x80\x02" + dict_of([("optimizer_state_dict", optimizer)]) + b".", numel)
+        write_torch(f"{prefix}optim_states.pt", b"\x80\x02" + dict_of([("optimizer_state_dict", optimizer)]) + b".", numel, storage)
         if stage == 3:
             write_torch(f"{prefix}model_states.pt", model if rank == 0 else b"\x80\x02" + dict_of([("buffer_names", b"]"), ("param_shapes", b"]")]) + b".")
     if stage != 3:
@@ -365,23 +365,31 @@ def many_parameters(count):
     return list_of([batches(b"}" + text("first") + shape + put(9) + b"s", [text(f"{i:x}") + get(9) for i in range(count)], b"u")])
 
 
-def many_groups(count):
-    return batches(b"]" + torch_tensor("0", 300, [300]) + put(8) + b"a", [get(8)] * (count - 1), b"e")
+def many_groups(count, storage="0"):
+    return batches(b"]" + torch_tensor(storage, 300, [300]) + put(8) + b"a", [get(8)] * (count - 1), b"e")
 
 
-ZERO = {  # what makes many of little: stage, ranks, shapes, groups, elements of the storage
-    "parameters": (2, 1, many_parameters(150_000), list_of([torch_tensor("0", 150_001, [150_001])]), 150_001),
-    "parameters-of-many-ranks": (3, 60, many_parameters(9_000), list_of([torch_tensor("0", 9_001, [9_001])]), 9_001),
-    "groups-of-many-ranks": (3, 60, list_of([b"}" + text("w") + size_of([2] * 8) + b"s"]), many_groups(9_000), 300),
-    "one-tensor-of-many-groups": (3, 30, list_of([b"}" + text("w") + size_of([3, 2, 2, 2, 2, 2, 2, 421_875]) + b"s"]), many_groups(9_000), 300),
+def same(item, count):
+    return batches(b"]" + item + put(9) + b"a", [get(9)] * (count - 1), b"e")
+
+
+ONE = list_of([b"}" + text("w") + size_of([2] * 8) + b"s"])
+ZERO = {  # what makes many of little
+    "parameters": dict(stage=2, ranks=1, shapes=many_parameters(150_000), groups=list_of([torch_tensor("0", 150_001, [150_001])]), numel=150_001),
+    "parameters-of-many-ranks": dict(stage=3, ranks=60, shapes=many_parameters(9_000), groups=list_of([torch_tensor("0", 9_001, [9_001])]), numel=9_001),
+    "groups-of-many-ranks": dict(stage=3, ranks=60, shapes=ONE, groups=many_groups(9_000), numel=300),
+    "one-tensor-of-many-groups": dict(stage=3, ranks=30, shapes=list_of([b"}" + text("w") + size_of([3, 2, 2, 2, 2, 2, 2, 421_875]) + b"s"]),
+                                      groups=many_groups(9_000), numel=300),
+    "groups-in-a-record-of-a-long-name": dict(stage=3, ranks=1, shapes=ONE, groups=many_groups(5_000, "x" * 60_000), numel=300, storage="x" * 60_000),
+    "paddings-of-many-ranks": dict(stage=2, ranks=200, shapes=same(b"}", 48), groups=many_groups(48), numel=300,
+                                   paddings=same(same(b"K\x00", 4_096), 48)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", cases(ZERO, ["groups-of-many-ranks"]))
 def test_little_that_zero_names_often_takes_at_most_ten_times_its_files(bin_dir, tmp_path, case):
-    stage, ranks, shapes, groups, numel = ZERO[case]
     folder = tmp_path / "checkpoint-5"
-    write_zero(folder, stage, ranks=ranks, shapes=shapes, groups=groups, numel=numel)
+    write_zero(folder, **ZERO[case])
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
     peak, message = peak_bytes(bin_dir, folder, 0 if case == "parameters-of-many-ranks" else 1)

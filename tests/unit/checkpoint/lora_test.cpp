@@ -413,6 +413,8 @@ TEST_CASE("an update of a head goes to the tied embedding only where the model h
   says(adapter.refusal(), "invalid", "\"mtp.lm_head\", which the base model does not have");
   adapter.tensors.resize(adapter.tensors.size() - 2);
   CHECK(adapter.refusal() == "accepted");
+  adapter.base_config["architectures"] = {"Qwen2Model"};  // published without a head
+  CHECK(adapter.refusal() == "accepted");
 }
 
 TEST_CASE("a tied weight is updated by its two modules once each, whatever they are called") {

@@ -39,9 +39,10 @@ Finding check_space(const FileSystem& files, const config::Settings& settings,
   view.present = checkpoints;
   const run::DiskSpace space(files, settings.limits, view, dir);
   const bool is_set = settings.limits.min_free.has_value();
-  const std::uint64_t floor = std::max(space.min_free(), is_set ? 0 : kLittleBytes);
-  text += "; " + config::format_bytes(floor) + " of it are the trainer's (limits.min_free)";
-  const bool little = *free < floor || (counted && facts.f_favail < kFewInodes);
+  const std::uint64_t keep = space.min_free();
+  text += "; " + config::format_bytes(keep) + " of it are the trainer's (limits.min_free)";
+  const bool little =
+      *free < std::max(keep, is_set ? 0 : kLittleBytes) || (counted && facts.f_favail < kFewInodes);
   return {"disk", little ? Level::kWarning : Level::kOk, text, little ? mend : ""};
 }
 

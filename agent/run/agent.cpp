@@ -72,6 +72,7 @@ void Agent::step() {
   if (job_ != nullptr && begins_) look_ahead();
   if (job_ == nullptr) residence_.step(false);
   if (job_ == nullptr && begins_) start_next();
+  if (job_ == nullptr && directories_.waiting_count() == 0) obstacles_.forget_standing();
   write_status(StatusTurn::kWhenDue);
   if (!exit_code_.has_value()) look_at_end();
 }
@@ -127,10 +128,14 @@ void Agent::close_served() {
   const auto is_needed = [this](const OutputDirectory& directory) {
     return jobs_->needs(directory) || (job_ != nullptr && &job_->directory() == &directory);
   };
-  directories_.close_idle(is_needed, [this](const OutputDirectory& closed) {
+  bool any = false;
+  directories_.close_idle(is_needed, [this, &any](const OutputDirectory& closed) {
     spdlog::info("{}: no job needs it any more", closed.path());
     jobs_->forget(closed);
+    any = true;
   });
+  // What it said last is of nobody any more.
+  if (any && around_.board != nullptr) around_.board->keep_only(directories_.paths());
 }
 
 Result<OutputDirectory*> Agent::open_directory(const std::string& path) {
@@ -172,6 +177,7 @@ void Agent::end_pause() {
 void Agent::step_job() {
   for (supervise::JobEvent& event : supervisor_.step()) {
     look_ahead_.note(event);
+    if (std::holds_alternative<supervise::JobLoaded>(event)) obstacles_.forget_standing();
     if (job_ != nullptr) job_->take(std::move(event));
   }
   if (job_ == nullptr) return;
@@ -347,7 +353,7 @@ std::string Agent::progress(bool with_bar) const {
 
 std::string Agent::hindrance() const {
   if (std::string stuck = supervisor_.stuck(); !stuck.empty()) return stuck;
-  if (!obstacles_.standing().empty()) return obstacles_.standing();
+  if (!obstacles_.standing().empty() && !obstacles_.of_data()) return obstacles_.standing();
   return data_.all_missing() ? data_.warning() : std::string();
 }
 

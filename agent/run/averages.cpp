@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "agent/run/average_window.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
@@ -47,6 +48,7 @@ void Averages::forget() {
   look_again();
   window_.clear();
   refused_.clear();
+  given_up_.clear();
   looked_ = false;
 }
 
@@ -81,9 +83,10 @@ std::string Averages::files_of(const Known& member) const {
 }
 
 Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice) {
-  if (const auto again = retry_due(); again.has_value() && clock_.monotonic_now() >= *again) {
+  for (auto& [row, refused] : refused_) {
+    if (refused.again > clock_.monotonic_now()) continue;
+    refused.again = kInThisLook;
     look_again();
-    for (auto& [row, refused] : refused_) refused.again = kInThisLook;
   }
   if (!due()) return {};
   if (due_) {
@@ -115,10 +118,10 @@ std::set<std::int64_t> Averages::open_steps(const std::set<std::int64_t>& torn) 
   return open;
 }
 
-/// For one between them that may still become complete.
+/// For one of them that is being written anew, or one between them that may still become complete.
 bool Averages::must_wait(std::span<const Known> members, const std::set<std::int64_t>& open) {
-  const auto waits = open.upper_bound(members.front().checkpoint.step);
-  return waits != open.end() && *waits < members.back().checkpoint.step;
+  const auto waits = open.lower_bound(members.front().checkpoint.step);
+  return waits != open.end() && *waits <= members.back().checkpoint.step;
 }
 
 /// Newest first; `open`: steps that may still become complete.
@@ -165,7 +168,7 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
     return {};
   }
   if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
-  if (waits_for_retry(row)) return {};
+  if (waits_for_retry(row) || given_up_.contains(row.id)) return {};
   std::vector<stage::Member> parts;
   for (const Known& member : members) {
     const std::string dir = files_of(member);
@@ -198,6 +201,7 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
   }
   look_once_more_ |= refused_.erase(row.id) > 0;  // its members need not stay for it
   if (!taken.has_value()) {
+    given_up_.insert(row.id);
     if (revived) return {};
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           "its checkpoints cannot be leased: " + taken.error().message);
@@ -257,6 +261,8 @@ Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>&
       continue;
     }
     if (!stage_.answers()) return {};
+    // An older one that still comes may make up their number.
+    if (newest != all.end() && !open.empty() && *open.begin() <= row.step) continue;
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost,
                                            "the files of its checkpoints are gone"));
   }
@@ -286,14 +292,19 @@ Result<bool> Averages::cadence_leaves_out(const state::Checkpoint& checkpoint) c
   return false;
 }
 
-/// The newest ones that are members of averages to come: of the next checkpoint, of one that may
-/// still become complete, and of those behind that one.
-std::size_t Averages::members_to_come(const std::vector<Known>& known,
-                                      std::optional<std::int64_t> first_open) const {
-  auto count = static_cast<std::size_t>(wanted_.average_last() - 1);
-  if (!first_open.has_value()) return count;
-  return count + static_cast<std::size_t>(std::ranges::count_if(
-                     known, [&](const Known& one) { return one.checkpoint.step > *first_open; }));
+/// Names of leases of those that averages to come may have as members. `open`: steps that may still
+/// become complete.
+std::vector<const Averages::Known*> Averages::to_come(const std::vector<Known>& all,
+                                                      const std::set<std::int64_t>& open,
+                                                      std::size_t more) const {
+  std::vector<std::int64_t> steps;
+  for (const Known& one : all) steps.push_back(one.checkpoint.step);
+  const auto last = static_cast<std::size_t>(wanted_.average_last());
+  std::vector<const Known*> members;
+  for (const std::size_t index : members_to_come(steps, open, last, last - 1 + more)) {
+    members.push_back(&all[index]);
+  }
+  return members;
 }
 
 /// Regular weights that nobody evaluates have no lease yet.
@@ -302,13 +313,12 @@ Status Averages::keep_window(const std::vector<Known>& known, const std::set<std
   for (const auto& [row, refused] : refused_) {
     window_.insert(refused.members.begin(), refused.members.end());
   }
-  std::size_t count =
-      members_to_come(known, open.empty() ? std::nullopt : std::optional(*open.begin()));
+  std::size_t more = 0;
   if (!known.empty()) {  // it may turn out to be the last, whose average is wanted
     EVALCAR_ASSIGN_OR_RETURN(const bool left_out, cadence_leaves_out(known.back().checkpoint));
-    if (left_out) ++count;
+    if (left_out) ++more;
   }
-  for (auto member = known.rbegin(); member != known.rend() && count > 0; ++member, --count) {
+  for (const Known* const member : to_come(known, open, more)) {
     window_.insert(member->lease_name());
     if (is_held(*member)) continue;
     const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
@@ -346,34 +356,43 @@ Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const 
   std::vector<std::string> names;
   if (wanted_.average_last() == 0) return names;
   EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
-  // Before the first look anything that is not known to be over may still come.
-  std::optional<std::int64_t> first_open;
-  if (!looked_) {
-    EVALCAR_ASSIGN_OR_RETURN(first_open, first_unknown(run_id, all));
-  }
   names.assign(window_.begin(), window_.end());
-  // One more than the window: an average may not have been formed before the process ended.
-  std::size_t count = members_to_come(all, first_open) + 1;
-  for (auto member = all.rbegin(); member != all.rend() && count > 0; ++member, --count) {
-    names.push_back(member->lease_name());
+  std::set<std::int64_t> open;
+  if (!looked_) {
+    EVALCAR_ASSIGN_OR_RETURN(open, unknown_steps(run_id, all));
+    EVALCAR_ASSIGN_OR_RETURN(const auto unformed, unformed_steps(run_id));
+    open.insert(unformed.begin(), unformed.end());
   }
+  // One more than the window: an average may not have been formed before the process ended.
+  for (const Known* const member : to_come(all, open, 1)) names.push_back(member->lease_name());
   return names;
 }
 
-/// The first checkpoint that was not removed and whose regular weights were never whole, as the
-/// rows tell.
-Result<std::optional<std::int64_t>> Averages::first_unknown(std::int64_t run_id,
-                                                            const std::vector<Known>& all) const {
+/// Of checkpoints that were not removed and whose regular weights were never whole, as the rows
+/// tell: before the first look anything that is not known to be over may still come.
+Result<std::set<std::int64_t>> Averages::unknown_steps(std::int64_t run_id,
+                                                       const std::vector<Known>& all) const {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
-  std::set<std::int64_t> known;
-  for (const Known& one : all) known.insert(one.checkpoint.step);
-  std::optional<std::int64_t> first;
+  std::set<std::int64_t> steps;
   for (const state::Checkpoint& checkpoint : checkpoints) {
-    const bool may_come = checkpoint.gone_at.empty() && !is_snapshot(checkpoint);
-    if (!may_come || known.contains(checkpoint.step)) continue;
-    first = std::min(first.value_or(checkpoint.step), checkpoint.step);
+    if (checkpoint.gone_at.empty() && !is_snapshot(checkpoint)) steps.insert(checkpoint.step);
   }
-  return first;
+  for (const Known& one : all) steps.erase(one.checkpoint.step);
+  return steps;
+}
+
+/// Of averages that were planned and have no lease: the steps that they are of.
+Result<std::set<std::int64_t>> Averages::unformed_steps(std::int64_t run_id) const {
+  state::EvaluationFilter filter;
+  filter.run_id = run_id;
+  filter.kind = kAverage;
+  filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
+  std::set<std::int64_t> steps;
+  for (const state::Evaluation& row : rows) {
+    if (row.lease_path.empty()) steps.insert(row.step);
+  }
+  return steps;
 }
 
 Result<bool> Averages::give_up_window(std::int64_t run_id) {

@@ -77,10 +77,11 @@ class Averages {
 
   Result<std::vector<Known>> known(std::int64_t run_id) const;
   std::set<std::int64_t> open_steps(const std::set<std::int64_t>& torn) const;
-  std::size_t members_to_come(const std::vector<Known>& known,
-                              std::optional<std::int64_t> first_open) const;
-  Result<std::optional<std::int64_t>> first_unknown(std::int64_t run_id,
-                                                    const std::vector<Known>& all) const;
+  std::vector<const Known*> to_come(const std::vector<Known>& all,
+                                    const std::set<std::int64_t>& open, std::size_t more) const;
+  Result<std::set<std::int64_t>> unknown_steps(std::int64_t run_id,
+                                               const std::vector<Known>& all) const;
+  Result<std::set<std::int64_t>> unformed_steps(std::int64_t run_id) const;
   Status form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open, Slice& slice);
   Status form(std::span<const Known> members);
   Status form(std::span<const Known> members, const state::NewEvaluation& wanted);
@@ -111,6 +112,7 @@ class Averages {
   std::set<std::string> formed_;  ///< by the newest member's lease: looked at since it is due
   std::set<std::string> window_;  ///< names of leases
   std::map<std::int64_t, Refused> refused_;  ///< by evaluation
+  std::set<std::int64_t> given_up_;          ///< evaluations that were refused too often
 };
 
 }  // namespace evalcar::run

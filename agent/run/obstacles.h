@@ -28,7 +28,12 @@ class Obstacles {
   /// An evaluation ended as its checkpoint deserved: nothing is in the way.
   void clear();
   /// What stood in the way may be over: the pause ends.
-  void end_pause() { until_ = clock_.monotonic_now(); }
+  void end_pause() {
+    until_ = clock_.monotonic_now();
+    forget_standing();
+  }
+  /// Weights were loaded, or nothing waits that could meet it: nothing is known to be in the way.
+  void forget_standing() { standing_.clear(); }
   /// A person says so: also of data that were missing.
   void take_for_repaired();
   /// No evaluation is begun before then.

@@ -153,12 +153,12 @@ Result<bool> OutputDirectory::take_up_last() {
   const std::optional<std::int64_t> before = wanted_.last();
   if (before == step) return false;
   wanted_.set_last(step);
-  averages_.look_again();  // its average was left out with it
   const auto row_waits = recorder_.record_again(step);
   if (!row_waits.has_value()) {
     wanted_.set_last(before);  // else nobody would ask again
     return row_waits.error();
   }
+  averages_.look_again();  // its average was left out with it
   if (*row_waits) last_news_ = around_.clock.monotonic_now();
   return *row_waits || averages_.due();
 }
@@ -392,7 +392,7 @@ Result<bool> OutputDirectory::nothing_left() {
   if (silence_.lasts()) return false;
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
-  if (averages_.retry_due().has_value()) return false;
+  if (averages_.retry_due().has_value() && watcher_.trouble().empty()) return false;
   const bool given_up = publishing_.failing();
   // None can be formed of what cannot be looked at, and nothing is trimmed before.
   const bool hopeless = averages_.due() && !watcher_.trouble().empty();

@@ -333,7 +333,8 @@ TEST_CASE("averages that a change of configuration left out come back with it") 
 }
 
 TEST_CASE("the last checkpoint that could not be taken up is asked for again") {
-  Averaging t(0);
+  const auto last = GENERATE(0U, 2U);
+  Averaging t(last);
   t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
   t.settings.evaluate.eval_steps = 10;
   t.start();
@@ -342,9 +343,109 @@ TEST_CASE("the last checkpoint that could not be taken up is asked for again") {
   t.publish_all();
   t.refuse("UPDATE OF state ON evaluation");
   CHECK_FALSE(t.directory->take_up_last().has_value());
+  must(t.turn(seconds(0)));
+  t.directory->write_status({}, run::StatusTurn::kAtOnce);
+  CHECK(t.directory->until_due() > seconds(0));
   t.accept();
 
   CHECK(must(t.directory->take_up_last()));
   t.turns(2);
-  CHECK(t.row(15).state == EvaluationState::kLeased);
+  const auto rows = must(t.directory->store().read().evaluations({.step = 15, .kind = "regular"}));
+  REQUIRE(rows.size() == 1);
+  CHECK(rows.front().state == EvaluationState::kLeased);
+}
+
+TEST_CASE("an average waits for a member that is written anew, and is of its new weights") {
+  const bool in_place = GENERATE(false, true);
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  if (!in_place) must(t.files.remove_file("/out/checkpoint-10/model.safetensors"));
+  t.files.put_file("/out/checkpoint-10/model.safetensors", "half");
+  must(t.files.remove_file("/out/checkpoint-10/trainer_state.json"));
+  t.turns(1);
+  t.save(15);
+  t.turns(3);
+  CHECK(t.averages().size() == 1);
+
+  t.files.put_file("/out/checkpoint-10/model.safetensors", evalcar::testing::safetensors('n'));
+  t.files.put_file("/out/checkpoint-10/trainer_state.json", "{}");
+  t.turns(60);
+
+  const auto rows = t.averages();
+  INFO(rows.back().step << ": " << rows.back().reason);
+  REQUIRE(rows.back().step == 15);
+  REQUIRE(rows.back().state == EvaluationState::kLeased);
+  const auto weights =
+      read_file(t.files, rows.back().lease_path + "/members/10/model.safetensors", 4096);
+  CHECK(must(weights).back() == 'n');
+}
+
+TEST_CASE("a torn checkpoint before a long run does not have all of it kept at a start") {
+  Averaging t(3);
+  t.files.put_file("/out/checkpoint-5/config.json", "{}");
+  for (std::int64_t step = 10; step <= 200; step += 5) t.save(step);
+  t.turns(60);
+  for (int i = 0; i < 3; ++i) {
+    t.publish_all();
+    t.turns(5);
+  }
+  for (const auto& row : t.averages()) {
+    if (row.state == EvaluationState::kLeased) t.publish(row, 0.5);
+  }
+  t.turns(60);
+  t.start();
+
+  t.turns(2);
+
+  CHECK(t.directory->stage().names().size() <= 2 + 5 + 2);
+}
+
+TEST_CASE("an average that comes back and cannot be leased keeps no agent from its end") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.settings.evaluate.average_last = 0;
+  t.start();
+  t.turns(5);
+  t.publish_all();
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_average =
+        call.operation == "make_directory" && call.path.find("-average") != std::string::npos;
+    if (of_average) t.files.fail_operation("make_directory", ENOSPC);
+  });
+  t.settings.evaluate.average_last = 2;
+  t.start();
+
+  t.turns(3);
+  CHECK_FALSE(must(t.directory->quiet()));
+  t.turns(200);
+
+  CHECK(must(t.directory->quiet()));
+  CHECK(t.averages().front().state == EvaluationState::kSkipped);
+}
+
+TEST_CASE("the tries of one average are not those of another") {
+  Averaging t(2);
+  t.save(5);
+  t.turns(3);
+  bool fails = true;
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_average =
+        call.operation == "make_directory" && call.path.find("-average") != std::string::npos;
+    if (of_average && fails) t.files.fail_operation("make_directory", ENOSPC);
+  });
+  t.save(10);
+  t.turns(60);
+  t.save(15);
+  t.turns(40);
+  fails = false;
+  t.turns(80);
+
+  REQUIRE(t.averages().size() == 2);
+  for (const state::Evaluation& row : t.averages()) {
+    INFO(row.step << ": " << row.reason);
+    CHECK(row.state == EvaluationState::kLeased);
+  }
 }

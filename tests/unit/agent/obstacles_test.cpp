@@ -40,6 +40,10 @@ TEST_CASE("pauses for what is around the checkpoints double up to five minutes, 
 
   m.obstacles.end_pause();
   CHECK(m.obstacles.until() == m.clock.monotonic_now());
+  CHECK(m.obstacles.standing().empty());
+  m.meet(protocol::kDeviceBusy);
+  m.obstacles.forget_standing();
+  CHECK(m.obstacles.standing().empty());
 }
 
 TEST_CASE("what does not come up may pass, as often as a checkpoint is tried") {

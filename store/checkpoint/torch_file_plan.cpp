@@ -60,14 +60,11 @@ Status add_torch_file(const FileSystem& files, const Folder& folder, const std::
     if (!names.insert(tensor.name).second) {
       return torch_file.corrupt(tensor.name, "is in the file twice");
     }
-    budget.take_found(0);
-    if (budget.is_spent()) return torch_file.corrupt(tensor.name, PlanBudget::kTooMuch);
-    if (is_extra_state(tensor.name)) {
-      plan.extra_states.push_back(std::move(tensor.name));
-      continue;
-    }
-    if (is_number_or_text(pickle.kind(pairs[i + 1]))) {
-      beside.push_back(std::move(tensor.name));
+    const bool is_extra = is_extra_state(tensor.name);
+    if (is_extra || is_number_or_text(pickle.kind(pairs[i + 1]))) {
+      budget.take_found(0);
+      if (budget.is_spent()) return torch_file.corrupt(tensor.name, PlanBudget::kTooMuch);
+      (is_extra ? plan.extra_states : beside).push_back(std::move(tensor.name));
       continue;
     }
     if (!is_plain_tensor(pickle, pairs[i + 1])) return not_a_tensor(tensor.name);

@@ -206,6 +206,7 @@ void Agent::meet_obstacle(const supervise::JobFailed& obstacle) {
   const milliseconds pause = obstacles_.meet(obstacle);
   // Should it be of this checkpoint alone after all, the others are not kept waiting by it.
   job_->directory().rest(job_->row().id, obstacles_.until() + pause / 2);
+  (void)job_->directory().waiting();  // it is one of those that wait again
   if (!options_.once || obstacles_.may_pass(obstacle)) return;
   exit_code_ = Obstacles::is_of_configuration(obstacle) ? kConfiguration : kFailed;
   spdlog::error(kLeftWaiting);

@@ -18,6 +18,7 @@ using state::EvaluationState;
 namespace {
 constexpr const char* kRegular = "regular";
 constexpr const char* kAverage = "average";
+constexpr const char* kIsGone = " is gone";
 /// Of one whose members cannot be linked now: for two and a half minutes in all.
 constexpr int kMostTries = 6;
 constexpr std::chrono::seconds kFirstPause{5};
@@ -162,13 +163,15 @@ Status Averages::form(std::span<const Known> members, const state::NewEvaluation
 
 Status Averages::lease(std::span<const Known> members, const state::Evaluation& row) {
   const state::Checkpoint& newest = members.back().checkpoint;
-  // A configuration that did not want it, and one that does again.
-  const bool revived = row.state == EvaluationState::kSkipped && revivable(row);
+  // A configuration that did not want it, and one that does again; or a member that was gone, and
+  // has come back whole.
+  const bool was_lost = row.state == EvaluationState::kLost && row.reason.ends_with(kIsGone);
+  const bool revived = (row.state == EvaluationState::kSkipped || was_lost) && revivable(row);
   if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete && !revived) {
     return {};
   }
   if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
-  if (waits_for_retry(row) || given_up_.contains(row.id)) return {};
+  if (waits_for_retry(row) || (revived && given_up_.contains(row.id))) return {};
   std::vector<stage::Member> parts;
   for (const Known& member : members) {
     const std::string dir = files_of(member);
@@ -176,7 +179,7 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
     if (dir.empty()) {
       return end_evaluation(store_, row.id, EvaluationState::kLost,
                             "the average of " + std::to_string(members.size()) +
-                                " checkpoints: " + member.checkpoint.name + " is gone");
+                                " checkpoints: " + member.checkpoint.name + kIsGone);
     }
     parts.push_back({std::to_string(member.checkpoint.step), dir, member.files});
   }
@@ -362,6 +365,8 @@ Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const 
     EVALCAR_ASSIGN_OR_RETURN(open, unknown_steps(run_id, all));
     EVALCAR_ASSIGN_OR_RETURN(const auto unformed, unformed_steps(run_id));
     open.insert(unformed.begin(), unformed.end());
+    EVALCAR_ASSIGN_OR_RETURN(const auto unfinished, store_.read().unfinished(run_id));
+    for (const state::UnfinishedFolder& folder : unfinished) open.insert(folder.step);
   }
   // One more than the window: an average may not have been formed before the process ended.
   for (const Known* const member : to_come(all, open, 1)) names.push_back(member->lease_name());

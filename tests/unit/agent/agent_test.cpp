@@ -252,6 +252,33 @@ TEST_CASE("an agent whose device stays away ends an hour after training, and not
   CHECK(w.states().at("5 docvqa_val") == (is_repaired ? kPublished : kLeased));
 }
 
+TEST_CASE("what stands in the way is told from when it is met until weights load again") {
+  const bool while_loading = GENERATE(false, true);
+  INFO((while_loading ? "met while loading" : "met while evaluating"));
+  Working w;
+  w.settings.limits.retry_delay = seconds(60);
+  const auto fail = [&w] { w.say_error(std::string(protocol::kDeviceLost), false); };
+  if (while_loading) {
+    w.at_load[5] = [fail](const auto&) { fail(); };
+  } else {
+    w.at_evaluate = fail;
+  }
+  w.save(5);
+  w.begin();
+  w.turns(10);
+  REQUIRE(w.states().at("5 docvqa_val") == kLeased);
+
+  CHECK(w.agent->hindrance().starts_with("nothing can be evaluated: "));
+  w.at_load.clear();
+  w.at_evaluate = [] {};
+  w.turns(120);
+
+  CHECK(w.agent->hindrance().empty());  // it is being evaluated
+  w.say_result();
+  w.turns(3);
+  CHECK(w.states().at("5 docvqa_val") == kPublished);
+}
+
 TEST_CASE("the hours of an evaluation are none in which nothing was measured") {
   Working w;
   w.settings.watch.exit_marker = "DONE";

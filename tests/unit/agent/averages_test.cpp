@@ -302,6 +302,51 @@ TEST_CASE("an average whose members cannot be linked for a while is formed when 
   CHECK_FALSE(t.files.exists("/out/_evalcar/leases/5-1-regular"));
 }
 
+TEST_CASE("an average that was given up is leased when a person asks for it again") {
+  Averaging t(2);
+  bool fails = true;
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_average =
+        call.operation == "make_directory" && call.path.find("-average") != std::string::npos;
+    if (of_average && fails) t.files.fail_operation("make_directory", ENOSPC);
+  });
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(200);
+  const state::Evaluation lost = t.averages().front();
+  REQUIRE(lost.state == EvaluationState::kLost);
+  fails = false;
+
+  must(t.directory->store().ask_again(lost.id, "retry"));
+  t.save(15);
+  t.turns(5);
+
+  CHECK(t.averages().front().state == EvaluationState::kLeased);
+}
+
+TEST_CASE("an average whose member was gone is formed when that comes back whole") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  t.files.put_file("/out/checkpoint-10/model.safetensors",
+                   "half");  // in place, as its lease has it
+  must(t.files.remove_file("/out/checkpoint-10/trainer_state.json"));
+  t.turns(40);
+  t.save(15);
+  t.turns(40);
+  REQUIRE(t.averages().back().step == 15);
+  REQUIRE(t.averages().back().state == EvaluationState::kLost);
+
+  t.files.put_file("/out/checkpoint-10/model.safetensors", evalcar::testing::safetensors('n'));
+  t.files.put_file("/out/checkpoint-10/trainer_state.json", "{}");
+  t.turns(60);
+
+  const auto rows = t.averages();
+  INFO(rows.back().step << ": " << rows.back().reason);
+  REQUIRE(rows.back().step == 15);
+  CHECK(rows.back().state == EvaluationState::kLeased);
+}
+
 TEST_CASE("a lease that cannot be removed keeps nothing from being measured") {
   Averaging t(2);
   t.files.put_file("/out/_evalcar/leases/3-1-regular/model.safetensors", "old");

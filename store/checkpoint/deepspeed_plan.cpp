@@ -345,12 +345,14 @@ class Builder {
         states_.budget().take_whole(plan_.tensors[tied->second]);
         if (states_.budget().is_spent()) return too_much(name);
         tensor = plan_.tensors[tied->second];
-      } else {
-        tensor.dtype = stored_tensor.dtype;
-        tensor.shape = stored_tensor.size;
-        if (tensor.elements() > 0) {
-          tensor.pieces.push_back(whole_piece(model_.first().index, stored_tensor));
-        }
+        tensor.name = name;
+        plan_.tensors.push_back(std::move(tensor));
+        continue;
+      }
+      tensor.dtype = stored_tensor.dtype;
+      tensor.shape = stored_tensor.size;
+      if (tensor.elements() > 0) {
+        tensor.pieces.push_back(whole_piece(model_.first().index, stored_tensor));
       }
       tensor.name = name;
       EVALCAR_RETURN_IF_ERROR(add(std::move(tensor)));

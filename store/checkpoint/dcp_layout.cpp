@@ -2,11 +2,15 @@
 // `pytorch_model_fsdp_0/` of a checkpoint (FSDP, SHARDED_STATE_DICT); for everybody else,
 // torchtitan among them, the checkpoint is one itself. Neither has a configuration or a tokenizer.
 #include "store/checkpoint/dcp_folder.h"
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
 #include "store/checkpoint/lora_names.h"
+#include "store/checkpoint/torchtitan_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
+
+const std::string kConfig = "config.json";
 
 /// Whether the checkpoint is a DCP itself.
 bool is_dcp_itself(const LayoutScene& scene) {
@@ -45,7 +49,7 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   EVALCAR_RETURN_IF_ERROR(check_no_adapter(read.metadata.weights, folder->path));
   set_complete(judged.state, scene,
                files_to_read(read, folder == &scene.folder ? "" : base_name(folder->path)));
-  if (!scene.folder.has("config.json") && judged.state.completeness != Completeness::kComplete) {
+  if (!scene.folder.has(kConfig) && judged.state.completeness != Completeness::kComplete) {
     judged.state.reason +=
         "; trainers write none beside a DCP: set evaluate.base_model (or give "
         "--model_name_or_class) to the folder of the model that training started from";
@@ -53,8 +57,30 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   return judged;
 }
 
+/// Where the configuration of the model is: in the checkpoint, else in the model that training
+/// started from; absent where neither has one.
+std::optional<Folder> folder_of_config(const LayoutScene& scene) {
+  if (scene.folder.has(kConfig)) return scene.folder;
+  if (scene.options.base_model.empty()) return std::nullopt;
+  auto base = open_folder(scene.files, scene.options.base_model);
+  if (!base.has_value() || !base->has(kConfig)) return std::nullopt;
+  base->is_kept_model = true;
+  return std::move(*base);
+}
+
 Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
-  return plan_dcp(scene.files, *folder_of(scene, kind), kind);
+  EVALCAR_ASSIGN_OR_RETURN(Plan made, plan_dcp(scene.files, *folder_of(scene, kind), kind));
+  if (!has_torchtitan_names(made)) return made;
+  const auto folder = folder_of_config(scene);
+  if (!folder) return made;
+  EVALCAR_ASSIGN_OR_RETURN(std::string config,
+                           read_inside(scene.files, *folder, kConfig, kMaxConfigBytes));
+  replace_non_finite(config);
+  if (Status named = take_torchtitan_names(made, config, join_path(folder->path, kConfig));
+      !named.has_value()) {
+    return with_context(named.error(), scene.folder.path);
+  }
+  return made;
 }
 
 void finish(const LayoutScene& scene, LayoutReport& report) {

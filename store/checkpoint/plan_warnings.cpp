@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/save_times.h"
+#include "store/checkpoint/torchtitan_names.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -28,20 +28,13 @@ std::string about_left_out(const std::vector<std::string>& names) {
   return text;
 }
 
-/// torchtitan's names are the original Llama's. Another model may share some; together they are
-/// theirs alone.
 std::string about_native_names(const Plan& plan) {
-  const auto any = [&](auto predicate) {
-    return std::any_of(plan.tensors.begin(), plan.tensors.end(),
-                       [&](const TensorPlan& tensor) { return predicate(tensor.name); });
-  };
-  const bool native =
-      any([](const std::string& name) { return shared_name(name) == "tok_embeddings.weight"; }) &&
-      any([](const std::string& name) { return name.ends_with(".attention.wq.weight"); });
-  if (!native) return {};
+  if (!has_torchtitan_names(plan)) return {};
   return "the tensors have torchtitan's names (tok_embeddings, layers.N.attention.wq, …), which "
-         "are kept; transformers knows none of them, and rows of wq and wk lie in another order "
-         "there: torchtitan's own converter makes a folder that it loads";
+         "are kept; transformers knows none of them, and rows of a Llama's wq and wk lie in "
+         "another order there. Of a Llama or a dense Qwen3 in a DCP folder they are made "
+         "transformers' by the configuration of the model that training started from "
+         "(evaluate.base_model, --model_name_or_class)";
 }
 
 }  // namespace

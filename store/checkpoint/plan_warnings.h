@@ -13,7 +13,7 @@ namespace evalcar::checkpoint {
 /// - the files are probably of two saves (save_times.h);
 /// - extra states of modules are left out (Plan::extra_states);
 /// - so is what lies beside the model's tensors (Plan::left_out);
-/// - the names are those that torchtitan gives a Llama, which transformers does not load.
+/// - the names are torchtitan's, which transformers does not load (torchtitan_names.h).
 std::vector<std::string> warnings_of(const FileSystem& files, const Plan& plan);
 
 }  // namespace evalcar::checkpoint

@@ -10,6 +10,7 @@ import fsdp2_checkpoints
 import lora_adapters
 import pytest
 import small_text_models
+import titan_checkpoints
 import torch
 import torch.distributed.checkpoint as dcp
 from fixtures import data_sets
@@ -141,6 +142,14 @@ def in_dcp(work, base, model):
     return folder.parent, state, ["--set", f"evaluate.base_model={base}"]
 
 
+def in_torchtitan(work, base, model):
+    run = titan_checkpoints.write_run(work / "titan", base, steps=[3])
+    state = dict(titan_checkpoints.expected_of(work / "titan", 3)["state"])
+    if model.config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    return run / "step-3", state, ["--set", f"evaluate.base_model={base}"]
+
+
 def in_an_adapter(work, base, model):
     targets = ["q_proj", "v_proj", "gate_proj", "down_proj"]
     folder = lora_adapters.write(work / "run" / "checkpoint-3", base, type(model), r=4, lora_alpha=6, target_modules=targets)
@@ -149,7 +158,9 @@ def in_an_adapter(work, base, model):
 
 @pytest.mark.parametrize(("name", "write"), [
     ("qwen3", in_an_adapter),
-    ("llama", in_dcp),
+    ("llama", in_torchtitan),
+    pytest.param("llama", in_dcp, marks=pytest.mark.full),
+    pytest.param("qwen3", in_torchtitan, marks=pytest.mark.full),
     pytest.param("qwen2", in_fsdp2, marks=pytest.mark.full),
     pytest.param("mistral", in_an_adapter, marks=pytest.mark.full),
     pytest.param("qwen3", in_dcp, marks=pytest.mark.full),
@@ -169,6 +180,27 @@ def test_the_weights_of_a_training_answer_as_transformers_does_with_them(bin_dir
     expected = by_transformers(model, base, 1.0 if own else PENALTY)
     assert expected != before, "the training changed no answer: this proves nothing"
     assert answers(bin_dir, checkpoint, tmp_path, *arguments) == expected
+
+
+def test_the_sidecar_measures_every_step_of_torchtitan_and_knows_its_weights_again(bin_dir, cache_dir, tmp_path):
+    base = tmp_path / "base"
+    write_base(base, "llama", cache_dir)
+    write_task(tmp_path)
+    run = titan_checkpoints.write_run(tmp_path / "titan", base, steps=[3, 6])
+    command = [bin_dir / "evalcar", "run", run, "--once", "--tasks", "own", "--data", tmp_path, "--device", "cpu", "--dtype", "float32",
+               "--set", f"evaluate.tasks_dir={tmp_path / 'tasks'}", "--set", "watch.pattern=step-{step}", "--set", "watch.settle_time=1s",
+               "--set", f"evaluate.base_model={base}", "--set", "evaluate.average_last=2", "--set", f"store.path={tmp_path / 'run.db'}"]  # fmt: skip
+
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in (run / "_evalcar" / "metrics.jsonl").read_text().splitlines()]
+    hashes = {(line["global_step"], line["checkpoint_type"]): line["weights_sha256"] for line in lines}
+    assert sorted(hashes) == [(3, "regular"), (6, "average"), (6, "regular")]
+    for step in (3, 6):  # as the agent looks where a file's ctime changed
+        inspected = subprocess.run([str(bin_dir / "evalcar"), "inspect", str(run / f"step-{step}"), "--hash", "--json",
+                                    "--model_name_or_class", str(base)], capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+        assert json.loads(inspected.stdout)["weights_sha256"] == hashes[step, "regular"]
 
 
 def test_a_task_with_pictures_is_refused_by_name_and_the_others_are_answered(bin_dir, cache_dir, tmp_path):

@@ -19,10 +19,45 @@ namespace {
 constexpr const char* kRegular = "regular";
 constexpr const char* kAverage = "average";
 constexpr const char* kIsGone = " is gone";
+constexpr const char* kAllGone = "the files of its checkpoints are gone";
+constexpr const char* kNotLinked = "its checkpoints cannot be leased: ";
 /// Of one whose members cannot be linked now: for two and a half minutes in all.
 constexpr int kMostTries = 6;
 constexpr std::chrono::seconds kFirstPause{5};
+/// Between two tries to keep a checkpoint for averages to come.
+constexpr std::chrono::seconds kKeepPause{30};
 constexpr MonotonicTime kInThisLook = MonotonicTime::max();
+
+/// Ended because members were not there or could not be linked: they may be there again.
+bool lacked_members(const state::Evaluation& row) {
+  return row.state == EvaluationState::kLost &&
+         (row.reason.ends_with(kIsGone) || row.reason == kAllGone ||
+          row.reason.starts_with(kNotLinked));
+}
+
+/// Tells checkpoints that a training left behind when it was resumed from before them: they were
+/// removed, and one of a lower step came after that.
+class Abandoned {
+ public:
+  explicit Abandoned(const std::vector<state::Checkpoint>& checkpoints) {
+    for (const state::Checkpoint& checkpoint : checkpoints) {
+      if (is_snapshot(checkpoint)) continue;
+      std::string& seen_at = seen_up_to_[checkpoint.step];
+      seen_at = std::max(seen_at, checkpoint.seen_at);
+    }
+    std::string latest;
+    for (auto& [step, seen_at] : seen_up_to_) latest = seen_at = std::max(latest, seen_at);
+  }
+  bool holds(const state::Checkpoint& checkpoint) const {
+    const auto here = seen_up_to_.lower_bound(checkpoint.step);
+    if (checkpoint.gone_at.empty() || here == seen_up_to_.begin()) return false;
+    return std::prev(here)->second > checkpoint.gone_at;
+  }
+
+ private:
+  std::map<std::int64_t, std::string> seen_up_to_;  ///< by step: the latest of it and lower ones
+};
+
 }  // namespace
 
 Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
@@ -50,6 +85,7 @@ void Averages::forget() {
   window_.clear();
   refused_.clear();
   given_up_.clear();
+  keep_again_.reset();
   looked_ = false;
 }
 
@@ -59,12 +95,14 @@ Result<std::vector<Averages::Known>> Averages::known(std::int64_t run_id) const 
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
   std::map<std::string, const state::Checkpoint*> newest;  // by name; generations ascend
   for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
+  const Abandoned abandoned(checkpoints);
   std::vector<Known> found;
   for (state::KnownKind& kind : kinds) {
     const state::Checkpoint& checkpoint = *newest.at(kind.name);
     if (kind.kind != kRegular || is_snapshot(checkpoint)) continue;
     // What is known is of an older save: the newest one's weights may still come.
     if (kind.generation != checkpoint.generation) continue;
+    if (abandoned.holds(checkpoint)) continue;
     found.push_back({checkpoint, std::move(kind.files)});
   }
   return found;
@@ -87,6 +125,10 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
   for (auto& [row, refused] : refused_) {
     if (refused.again > clock_.monotonic_now()) continue;
     refused.again = kInThisLook;
+    look_again();
+  }
+  if (keep_again_.has_value() && *keep_again_ <= clock_.monotonic_now()) {
+    keep_again_.reset();
     look_again();
   }
   if (!due()) return {};
@@ -165,8 +207,8 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
   const state::Checkpoint& newest = members.back().checkpoint;
   // A configuration that did not want it, and one that does again; or a member that was gone, and
   // has come back whole.
-  const bool was_lost = row.state == EvaluationState::kLost && row.reason.ends_with(kIsGone);
-  const bool revived = (row.state == EvaluationState::kSkipped || was_lost) && revivable(row);
+  const bool revived =
+      (row.state == EvaluationState::kSkipped || lacked_members(row)) && revivable(row);
   if (row.state != EvaluationState::kFound && row.state != EvaluationState::kComplete && !revived) {
     return {};
   }
@@ -207,7 +249,7 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
     given_up_.insert(row.id);
     if (revived) return {};
     return end_evaluation(store_, row.id, EvaluationState::kLost,
-                          "its checkpoints cannot be leased: " + taken.error().message);
+                          kNotLinked + taken.error().message);
   }
   EVALCAR_RETURN_IF_ERROR(make_complete());  // not before: whoever is complete may be measured
   log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
@@ -234,7 +276,7 @@ bool Averages::waits_for_retry(const state::Evaluation& row) const {
 }
 
 std::optional<MonotonicTime> Averages::retry_due() const {
-  std::optional<MonotonicTime> due;
+  std::optional<MonotonicTime> due = keep_again_;
   for (const auto& [row, refused] : refused_) {
     if (refused.again == kInThisLook) continue;
     due = due.has_value() ? std::min(*due, refused.again) : refused.again;
@@ -266,15 +308,17 @@ Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>&
     if (!stage_.answers()) return {};
     // An older one that still comes may make up their number.
     if (newest != all.end() && !open.empty() && *open.begin() <= row.step) continue;
-    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost,
-                                           "the files of its checkpoints are gone"));
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, kAllGone));
   }
   return {};
 }
 
 /// Another evaluation of the same average (of other tasks) has this lease, and may read from it.
 Result<bool> Averages::another_holds(const state::Evaluation& row, const std::string& dir) const {
-  if (!stage_.holds(dir)) return false;
+  if (!stage_.holds(dir) || !stage_.reopen(dir, dir, {}, {}).has_value() ||
+      !check_number_of_members(stage_, dir, row).has_value()) {
+    return false;
+  }
   state::EvaluationFilter filter;
   filter.checkpoint_id = row.checkpoint_id;
   filter.kind = row.kind;
@@ -285,26 +329,14 @@ Result<bool> Averages::another_holds(const state::Evaluation& row, const std::st
   });
 }
 
-Result<bool> Averages::cadence_leaves_out(const state::Checkpoint& checkpoint) const {
-  for (const auto& wanted : wanted_.evaluations_of(checkpoint.id, kAverage)) {
-    EVALCAR_ASSIGN_OR_RETURN(
-        const std::string why,
-        wanted_.why_not(checkpoint.run_id, checkpoint.step, kAverage, wanted.settings.tasks));
-    if (!why.empty()) return true;
-  }
-  return false;
-}
-
-/// Names of leases of those that averages to come may have as members. `open`: steps that may still
-/// become complete.
+/// Those that averages to come may have as members. `open`: steps that may still become complete.
 std::vector<const Averages::Known*> Averages::to_come(const std::vector<Known>& all,
-                                                      const std::set<std::int64_t>& open,
-                                                      std::size_t more) const {
+                                                      const std::set<std::int64_t>& open) const {
   std::vector<std::int64_t> steps;
   for (const Known& one : all) steps.push_back(one.checkpoint.step);
   const auto last = static_cast<std::size_t>(wanted_.average_last());
   std::vector<const Known*> members;
-  for (const std::size_t index : members_to_come(steps, open, last, last - 1 + more)) {
+  for (const std::size_t index : members_to_come(steps, open, last)) {
     members.push_back(&all[index]);
   }
   return members;
@@ -316,12 +348,8 @@ Status Averages::keep_window(const std::vector<Known>& known, const std::set<std
   for (const auto& [row, refused] : refused_) {
     window_.insert(refused.members.begin(), refused.members.end());
   }
-  std::size_t more = 0;
-  if (!known.empty()) {  // it may turn out to be the last, whose average is wanted
-    EVALCAR_ASSIGN_OR_RETURN(const bool left_out, cadence_leaves_out(known.back().checkpoint));
-    if (left_out) ++more;
-  }
-  for (const Known* const member : to_come(known, open, more)) {
+  keep_again_.reset();
+  for (const Known* const member : to_come(known, open)) {
     window_.insert(member->lease_name());
     if (is_held(*member)) continue;
     const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
@@ -329,7 +357,9 @@ Status Averages::keep_window(const std::vector<Known>& known, const std::set<std
     const auto lease = stage_.keep(member->lease_name(), seen->second.path, seen->second.files,
                                    space_.copy_budget());
     if (!lease.has_value()) {
-      spdlog::warn("{}: not kept for averages: {}", member->checkpoint.name, lease.error().message);
+      spdlog::warn("{}: not kept for averages now, which is tried again: {}",
+                   member->checkpoint.name, lease.error().message);
+      keep_again_ = clock_.monotonic_now() + kKeepPause;
     }
   }
   return {};
@@ -368,8 +398,7 @@ Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const 
     EVALCAR_ASSIGN_OR_RETURN(const auto unfinished, store_.read().unfinished(run_id));
     for (const state::UnfinishedFolder& folder : unfinished) open.insert(folder.step);
   }
-  // One more than the window: an average may not have been formed before the process ended.
-  for (const Known* const member : to_come(all, open, 1)) names.push_back(member->lease_name());
+  for (const Known* const member : to_come(all, open)) names.push_back(member->lease_name());
   return names;
 }
 
@@ -403,10 +432,11 @@ Result<std::set<std::int64_t>> Averages::unformed_steps(std::int64_t run_id) con
 Result<bool> Averages::give_up_window(std::int64_t run_id) {
   EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
   EVALCAR_ASSIGN_OR_RETURN(const auto names, window_of(run_id));
+  const stage::Held held = stage_.held();
   bool any = false;
   for (const std::string& name : names) {
     if (needed.contains(name) || kept_.may_hold(name)) continue;
-    if (!stage_.holds(stage_.dir_of(name))) continue;
+    if (held.bytes_of(name) == 0) continue;  // not there, or the trainer has the files itself
     if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
       spdlog::warn("{}", released.error().message);  // a leftover: removed later
       continue;

@@ -4,8 +4,9 @@
 // An average is an evaluation of kind "average" at the step of the newest of K checkpoints that
 // follow each other. Its lease links the files of all of them. So that the trainer's retention
 // cannot take the older ones before the next checkpoint comes, the regular weights of the newest
-// K - 1 stay leased, whether they were evaluated or not: the window. K of them while a cadence
-// leaves the newest one's average out, which is wanted all the same if no other comes.
+// ones stay leased, whether they were evaluated or not: the window. It is K of them, one more than
+// the next average has of those that are there: the newest may be saved again (lmms-engine does so
+// with the last step) or be wanted although a cadence leaves it out, as the last of the training.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,8 @@ class Averages {
   Status step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice);
   /// The next step() has something to do.
   bool due() const { return (due_ || trim_due_) && wanted_.average_last() > 0; }
-  /// When one is tried again whose members could not be linked, for a reason that may pass; absent:
-  /// there is none.
+  /// When one is tried again whose members could not be linked, for a reason that may pass, or a
+  /// checkpoint that could not be kept for those to come; absent: there is none.
   std::optional<MonotonicTime> retry_due() const;
   /// Whether the lease of this row is needed by averages to come.
   bool keeps(const state::Evaluation& row) const;
@@ -54,8 +55,8 @@ class Averages {
   bool window_holds(const std::string& name) const { return window_.contains(name); }
   /// Names of the leases that an average of this run may need: at a start, before step().
   Result<std::vector<std::string>> window_of(std::int64_t run_id) const;
-  /// Gives up the leases of the window that no evaluation waits for; false: there were none. Some
-  /// averages to come are lost by that.
+  /// Gives up the leases of the window that take room and that no evaluation waits for; false:
+  /// there were none. Some averages to come are lost by that.
   Result<bool> give_up_window(std::int64_t run_id);
   /// Another run: nothing that is remembered is of this one.
   void forget();
@@ -78,7 +79,7 @@ class Averages {
   Result<std::vector<Known>> known(std::int64_t run_id) const;
   std::set<std::int64_t> open_steps(const std::set<std::int64_t>& torn) const;
   std::vector<const Known*> to_come(const std::vector<Known>& all,
-                                    const std::set<std::int64_t>& open, std::size_t more) const;
+                                    const std::set<std::int64_t>& open) const;
   Result<std::set<std::int64_t>> unknown_steps(std::int64_t run_id,
                                                const std::vector<Known>& all) const;
   Result<std::set<std::int64_t>> unformed_steps(std::int64_t run_id) const;
@@ -92,7 +93,6 @@ class Averages {
   static bool must_wait(std::span<const Known> members, const std::set<std::int64_t>& open);
   Status take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
                           const std::set<std::int64_t>& open);
-  Result<bool> cadence_leaves_out(const state::Checkpoint& checkpoint) const;
   Status keep_window(const std::vector<Known>& known, const std::set<std::int64_t>& open);
   Status trim(Slice& slice);
   bool is_held(const Known& member) const;
@@ -112,6 +112,7 @@ class Averages {
   std::set<std::string> formed_;  ///< by the newest member's lease: looked at since it is due
   std::set<std::string> window_;  ///< names of leases
   std::map<std::int64_t, Refused> refused_;  ///< by evaluation
+  std::optional<MonotonicTime> keep_again_;  ///< a checkpoint of the window could not be linked
   std::set<std::int64_t> given_up_;          ///< evaluations that were refused too often
 };
 

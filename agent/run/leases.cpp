@@ -8,9 +8,12 @@ namespace evalcar::run {
 
 using state::EvaluationState;
 
+namespace {
+constexpr const char* kAverage = "average";
+}  // namespace
+
 Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
-               const DiskSpace& space, const Averages& averages, BestKept& best,
-               const DiskView& view)
+               const DiskSpace& space, Averages& averages, BestKept& best, const DiskView& view)
     : store_(store),
       stage_(stage),
       watcher_(watcher),
@@ -39,7 +42,7 @@ Result<std::optional<stage::Lease>> Leases::lease_of_another(const state::Evalua
 /// The lease of these weights that is there for another reason: as one of the best, for averages.
 Result<std::optional<stage::Lease>> Leases::lease_without_row(const state::Evaluation& row) const {
   const std::string dir = stage_.dir_of(lease_name_of(row.step, row.generation, row.kind));
-  if (row.kind == "average" || !stage_.holds(dir)) return std::optional<stage::Lease>();
+  if (row.kind == kAverage || !stage_.holds(dir)) return std::optional<stage::Lease>();
   EVALCAR_ASSIGN_OR_RETURN(const auto judged, store_.read().files_of(row.checkpoint_id, row.kind));
   if (judged.empty()) return std::optional<stage::Lease>();
   auto lease = stage_.reopen(dir, row.checkpoint_path, {}, judged);
@@ -160,6 +163,31 @@ Result<std::optional<stage::Lease>> Leases::take_up(const state::Evaluation& row
   return std::optional(std::move(lease));
 }
 
+/// A lease that a process before this one took, if it is still what that one leased.
+Result<stage::Lease> Leases::reopen(const state::Evaluation& row,
+                                    const std::vector<std::string>& in_place) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto judged, store_.read().files_of(row.checkpoint_id, row.kind));
+  EVALCAR_ASSIGN_OR_RETURN(auto lease,
+                           stage_.reopen(row.lease_path, row.checkpoint_path, in_place, judged));
+  if (row.kind == kAverage) {
+    EVALCAR_RETURN_IF_ERROR(check_number_of_members(stage_, lease.dir, row));
+  }
+  return lease;
+}
+
+/// An average whose lease cannot be used is formed again of what there is, as one that had none.
+Status Leases::form_again(const state::Evaluation& row, const std::string& why) {
+  if (row.state != EvaluationState::kComplete) {
+    if (row.state != EvaluationState::kFailed) {
+      EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kFailed, why));
+    }
+    EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kComplete, why));
+  }
+  release(row);  // not before: without a lease and not complete nobody would form it
+  averages_.look_again();
+  return {};
+}
+
 Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   const auto held = held_.find(row.id);
   if (held != held_.end()) {
@@ -177,9 +205,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
   }
   if (!row.lease_path.empty() && held == held_.end()) {  // taken by a process before this one
-    EVALCAR_ASSIGN_OR_RETURN(const auto judged,
-                             store_.read().files_of(row.checkpoint_id, row.kind));
-    auto lease = stage_.reopen(row.lease_path, row.checkpoint_path, in_place, judged);
+    auto lease = reopen(row, in_place);
     if (lease.has_value()) {
       held_[row.id] = *lease;
       return take_up(row, std::move(lease).value());
@@ -191,7 +217,10 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   if (!stage_.answers()) return std::optional<stage::Lease>();
   // One that had a lease of its own, and cannot use it, finds no better one.
   const bool had_none = held == held_.end() && row.lease_path.empty();
-  if (had_none && row.kind == "average") return std::optional<stage::Lease>();  // formed again
+  if (row.kind == kAverage && !is_partial(row)) {
+    if (!had_none) EVALCAR_RETURN_IF_ERROR(form_again(row, why_lost));
+    return std::optional<stage::Lease>();
+  }
   held_.erase(row.id);
   if (seen == view_.complete.end() && had_none) {
     EVALCAR_ASSIGN_OR_RETURN(auto found, lease_of_another(row));

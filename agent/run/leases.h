@@ -24,7 +24,7 @@ class Leases {
   using FolderId = std::pair<std::uint64_t, std::uint64_t>;  ///< device and inode
 
   Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher, const DiskSpace& space,
-         const Averages& averages, BestKept& best, const DiskView& view);
+         Averages& averages, BestKept& best, const DiskView& view);
 
   /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
   /// they are not what was seen, the watcher looks again and the row waits.
@@ -76,12 +76,15 @@ class Leases {
   Result<std::optional<stage::Lease>> lease_of_another(const state::Evaluation& row) const;
   Result<std::optional<stage::Lease>> lease_without_row(const state::Evaluation& row) const;
   Result<std::optional<stage::Lease>> take_up(const state::Evaluation& row, stage::Lease lease);
+  Result<stage::Lease> reopen(const state::Evaluation& row,
+                              const std::vector<std::string>& in_place) const;
+  Status form_again(const state::Evaluation& row, const std::string& why);
 
   state::Store& store_;
   stage::Stage& stage_;
   watch::Watcher& watcher_;
   const DiskSpace& space_;
-  const Averages& averages_;
+  Averages& averages_;
   BestKept& best_;
   const DiskView& view_;
   struct Unrecorded {

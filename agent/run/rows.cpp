@@ -103,6 +103,15 @@ Result<bool> needs_lease(const state::Reader& rows, const stage::Stage& stage,
   });
 }
 
+Status check_number_of_members(const stage::Stage& stage, const std::string& dir,
+                               const state::Evaluation& row) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::size_t members, stage.count_members(dir));
+  if (members == static_cast<std::size_t>(row.settings.average_last)) return {};
+  return make_error(ErrorCode::kCorruption, dir + ": is of " + std::to_string(members) +
+                                                " checkpoints, not of " +
+                                                std::to_string(row.settings.average_last));
+}
+
 bool revivable(const state::Evaluation& row) {
   if (row.state == EvaluationState::kSkipped) {
     return row.reason.starts_with(kNotWanted) ||

@@ -61,6 +61,10 @@ Result<std::set<std::string>> lease_names_of_rows(const state::Reader& rows,
 /// Whether one of them has the lease of this name (lease_name_of): of one, far less is read.
 Result<bool> needs_lease(const state::Reader& rows, const stage::Stage& stage,
                          const std::string& name);
+/// Whether the lease `dir` of an average is of as many checkpoints as the row says. Those of other
+/// configurations have the same name. kCorruption if it is not.
+Status check_number_of_members(const stage::Stage& stage, const std::string& dir,
+                               const state::Evaluation& row);
 /// An end that the configuration or the trainer caused, not a failure or a person: what causes it
 /// may be over.
 bool revivable(const state::Evaluation& row);

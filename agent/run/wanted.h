@@ -48,7 +48,9 @@ class Wanted {
   /// Another run: nothing that is remembered is of this one.
   void forget();
   /// Over how many checkpoints an average goes; 0: none is wanted.
-  std::int64_t average_last() const { return settings_.average_last; }
+  std::int64_t average_last() const {
+    return settings_.eval_strategy == config::EvalStrategy::kNo ? 0 : settings_.average_last;
+  }
 
  private:
   /// Tasks that are measured together.

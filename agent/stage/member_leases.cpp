@@ -81,15 +81,20 @@ Result<std::string> Stage::fingerprint_of_members(const std::string& dir) const 
   return state::content_fingerprint(std::move(found));
 }
 
-/// Nothing is said of a lease that an earlier version took.
+Result<std::size_t> Stage::count_members(const std::string& dir) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto names, checkpoint::read_members(files_, dir));
+  return names.size();
+}
+
+/// The fingerprint is written last: a lease without one was cut off while it was taken.
 Status Stage::check_members(const std::string& dir) const {
-  const auto leased = read_file(files_, join_path(dir, kFingerprintFile), kMostFingerprintBytes);
-  if (!leased.has_value()) {
-    if (leased.error().code == ErrorCode::kNotFound) return {};
-    return leased.error();
-  }
+  const auto members = files_.info_now(join_path(dir, checkpoint::kMembersFolder));
+  if (!members.has_value() && members.error().code == ErrorCode::kNotFound) return {};
+  EVALCAR_ASSIGN_OR_RETURN(
+      const std::string leased,
+      read_file(files_, join_path(dir, kFingerprintFile), kMostFingerprintBytes));
   EVALCAR_ASSIGN_OR_RETURN(const std::string now, fingerprint_of_members(dir));
-  if (*leased == now) return {};
+  if (leased == now) return {};
   return make_error(ErrorCode::kCorruption,
                     dir + ": one of its checkpoints was rewritten since they were leased");
 }

@@ -81,6 +81,8 @@ class Stage {
   /// last one's configuration is that of the average. Errors as acquire(), or why they cannot be
   /// linked.
   Result<Lease> acquire_members(const std::string& name, std::span<const Member> members);
+  /// Of how many checkpoints such a lease is.
+  Result<std::size_t> count_members(const std::string& dir) const;
   /// The lease of this name as it is there, if it links exactly these files, as they were judged.
   Result<Lease> holding(const std::string& name, std::span<const watch::WatchedFile> wanted) const;
   /// Whether it may be of them: links, or copies, which are younger than what they were made of.

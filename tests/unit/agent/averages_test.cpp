@@ -494,3 +494,145 @@ TEST_CASE("the tries of one average are not those of another") {
     CHECK(row.state == EvaluationState::kLeased);
   }
 }
+
+TEST_CASE("the newest checkpoint may be saved again when the one before is gone") {
+  const bool was_measured = GENERATE(false, true);
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) {
+    t.save(step);
+    t.turns(3);
+  }
+  if (was_measured) {
+    t.publish_all();
+    t.publish(t.averages().front(), 0.5);
+  }
+  t.remove(5);  // lmms-engine's rotation, between its two saves of the last step
+  t.turns(3);
+
+  must(t.files.remove_file("/out/checkpoint-10/model.safetensors"));
+  t.Trainer::save(10, 'n');
+  t.turns(40);
+
+  const auto rows = t.averages();
+  REQUIRE(rows.size() == 2);
+  INFO(rows.back().reason);
+  CHECK(rows.back().generation == 2);
+  REQUIRE(rows.back().state == EvaluationState::kLeased);
+  CHECK(t.members(rows.back()) == std::vector<std::string>{"5", "10"});
+}
+
+TEST_CASE("an average is never of another configuration's number of checkpoints") {
+  const bool was_taken = GENERATE(false, true);
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10, 15}) t.save(step);
+  t.turns(3);
+  t.settings.evaluate.average_last = 3;
+  // The process ends while it takes the lease of the same name, or just behind it.
+  int folders = 0;
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_average = call.path.find("15-1-average") != std::string::npos;
+    if (!was_taken && of_average && call.operation == "create") {
+      t.files.fail_operation("create", EIO);
+    }
+    if (of_average && call.operation == "make_directory") ++folders;
+  });
+  t.refuse("UPDATE OF state ON evaluation");
+  t.start();
+  for (int i = 0; i < 3; ++i) (void)t.turn();
+  REQUIRE(folders > 0);
+  t.files.on_call({});
+  t.settings.evaluate.average_last = 2;
+  t.start();
+  t.accept();
+  t.turns(3);
+
+  const auto rows = must(t.directory->store().read().evaluations({.step = 15, .kind = "average"}));
+  REQUIRE(rows.front().settings.average_last == 2);
+  for (int i = 0; i < 3; ++i) {
+    const auto row = must(t.directory->store().read().evaluation(rows.front().id));
+    if (must(t.directory->lease_of(row)).has_value()) break;
+    t.turns(2);
+  }
+  const auto row = must(t.directory->store().read().evaluation(rows.front().id));
+  INFO(row.reason);
+  REQUIRE(must(t.directory->lease_of(row)).has_value());
+  CHECK(t.members(row) == std::vector<std::string>{"10", "15"});
+}
+
+TEST_CASE("what a resumed training left behind is no member") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  for (const std::int64_t step : {15, 20}) t.remove(step);
+  t.turns(3);
+
+  for (const std::int64_t step : {12, 17}) {
+    t.save(step);
+    t.turns(3);
+    t.publish_all();
+  }
+  for (const std::int64_t step : {12, 17}) {
+    const auto rows =
+        must(t.directory->store().read().evaluations({.step = step, .kind = "average"}));
+    REQUIRE(rows.size() == 1);
+    INFO(rows.front().reason);
+    REQUIRE(rows.front().state == EvaluationState::kLeased);
+    CHECK(t.members(rows.front()) ==
+          std::vector{std::to_string(step == 12 ? 10 : 12), std::to_string(step)});
+  }
+}
+
+TEST_CASE("an average whose lease cannot be used is formed again of what is there") {
+  const bool rewritten = GENERATE(false, true);
+  const bool restarted = GENERATE(false, true);
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  const state::Evaluation before = t.averages().front();
+  REQUIRE(must(t.directory->lease_of(before)).has_value());
+  if (rewritten) {
+    t.Trainer::save(5, 'n');  // in place
+  } else {
+    must(remove_tree(t.files, "/out/_evalcar/leases/10-1-average"));
+  }
+  if (restarted) t.start();
+  t.turns(40);
+
+  for (int i = 0; i < 3; ++i) {
+    if (must(t.directory->lease_of(t.averages().front())).has_value()) break;
+    t.turns(3);
+  }
+
+  const state::Evaluation row = t.averages().front();
+  INFO(row.reason);
+  REQUIRE(must(t.directory->lease_of(row)).has_value());
+  CHECK(t.members(row) == std::vector<std::string>{"5", "10"});
+  const std::string member = row.lease_path + "/members/5/model.safetensors";
+  CHECK(must(read_file(t.files, member, 4096)).back() ==
+        (rewritten ? 'n' : static_cast<char>('a' + 5)));
+}
+
+TEST_CASE("a checkpoint that could not be kept for averages to come is kept later") {
+  Averaging t(2);
+  t.settings.evaluate.weights = {"ema"};  // the regular ones are kept for averages alone
+  t.start();
+  bool fails = true;
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_window = call.path.find("5-1-regular") != std::string::npos;
+    if (of_window && call.operation == "make_directory" && fails) {
+      t.files.fail_operation("make_directory", ENOSPC);
+    }
+  });
+  t.save(5);
+  t.turns(80);  // what else there is to see of it is over
+  REQUIRE(t.held_pattern("5-1-regular") == 0);
+  must(t.turn(seconds(0)));
+  t.directory->write_status({}, run::StatusTurn::kAtOnce);
+  CHECK(t.directory->until_due() > seconds(0));
+  fails = false;
+
+  t.turns(40);
+
+  CHECK(t.held_pattern("5-1-regular") != 0);
+}

@@ -68,7 +68,7 @@ def check_published_once(sidecar, expected):
     for line in lines:
         sha256 = expected[line["global_step"], line["checkpoint_type"]]
         assert line["weights_sha256"] == sha256
-        prefix = "eval_ema" if line["checkpoint_type"] == "ema" else "eval"
+        prefix = {"regular": "eval", "ema": "eval_ema", "average": "eval_avg"}[line["checkpoint_type"]]
         assert line["metrics"][f"{prefix}/docvqa_val/anls"] == pytest.approx(
             fake_evaluator.expected_value(sha256, "docvqa_val", 6))
     assert sidecar.published() == set(expected)

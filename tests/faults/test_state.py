@@ -32,30 +32,65 @@ def nothing_runs_on():
 # ---- kills
 
 
-def undisturbed(bin_dir, folder, write=None, calls=""):
+class OneCheckpoint:
+    """What a sweep has measured: `write(bench)` saves it and returns what is to be published."""
+
+    arguments = ()
+    kept = ()  # leases that stay
+
+    def write(self, bench):
+        return save(bench, 5)
+
+
+class ThreeOfWhichTwoAreAveraged(OneCheckpoint):
+    arguments = ("--set", "evaluate.average_last=2")
+    kept = ("10-1-regular", "15-1-regular")
+
+    def write(self, bench):
+        expected = save(bench, 5, 10, 15)
+        for before, step in ((5, 10), (10, 15)):
+            merged = bench.home / f"mean-{step}"
+            folders = ",".join(str(bench.run / f"checkpoint-{one}") for one in (before, step))
+            subprocess.run([bench.evalcar, "merge", "--input_dir", folders, "--merge", "--output_dir", merged], capture_output=True, timeout=60, check=True)
+            expected[step, "average"] = hash_of(bench.evalcar, merged, "regular")
+        return expected
+
+
+class Shards(OneCheckpoint):
+    """Regular weights and EMA, and the link in the checkpoint."""
+
+    def __init__(self, shards):
+        self.shards = shards
+
+    def write(self, bench):
+        folder = checkpoints.write_fsdp2(bench.run, 5, self.shards)
+        return {(5, kind): hash_of(bench.evalcar, folder, kind) for kind in ("regular", "ema")}
+
+
+def undisturbed(bin_dir, folder, what=OneCheckpoint(), calls=""):  # noqa: B008
     """(what a run leaves that nobody kills, its log of these system calls)"""
     bench = state_tools.another_bench(bin_dir, folder)
-    (write or (lambda one: save(one, 5)))(bench)
-    sidecar = bench.sidecar()
+    what.write(bench)
+    sidecar = bench.sidecar(*what.arguments)
     log = tools.strace(sidecar, calls) if calls else None
     assert sidecar.once() == 0
     return state_tools.outcome(sidecar), log
 
 
-def killed_then_run(bin_dir, folder, prepare, like, write=None, delay=0.0):
+def killed_then_run(bin_dir, folder, prepare, like, what=OneCheckpoint(), delay=0.0):  # noqa: B008
     """One step of a sweep: a run that `prepare(sidecar)` has killed, then one that is let finish, and leaves what is `like` an undisturbed
     one. `delay`: of each answer."""
     bench = state_tools.another_bench(bin_dir, folder)
     bench.tell(delay=delay)
-    expected = (write or (lambda one: save(one, 5)))(bench)
-    sidecar = bench.sidecar()
+    expected = what.write(bench)
+    sidecar = bench.sidecar(*what.arguments)
     prepare(sidecar)
     code = sidecar.once()
     tools.unbroken(sidecar)
     sidecar.environment.pop("EVALCAR_CRASH_AT", None)
     if code != 0:
         assert sidecar.once() == 0, sidecar.log()
-    check_whole(bench, sidecar, expected)
+    check_whole(bench, sidecar, expected, what.kept)
     assert state_tools.outcome(sidecar) == like
     return code, bench, sidecar
 
@@ -68,18 +103,19 @@ def sweep(step, cases):
 
 KILLED_AT = ("write", "pwrite64", "fsync", "fdatasync", "rename", "unlink", "ftruncate", "link", "mkdir")
 KILLED_AT_OF_SHARDS = ("link", "symlink", "utimensat", "rename", "rmdir", "fsync")
+KILLED_AT_OF_AVERAGES = ("link", "mkdir", "fsync", "rename", "unlink", "rmdir")
 
 
-def sweep_syscalls(bin_dir, folder, choose, calls=KILLED_AT, write=None):
+def sweep_syscalls(bin_dir, folder, choose, calls=KILLED_AT, what=OneCheckpoint()):  # noqa: B008
     tools.need("strace")
-    like, log = undisturbed(bin_dir, folder / "counted", write, ",".join(calls))
+    like, log = undisturbed(bin_dir, folder / "counted", what, ",".join(calls))
     count = {call: tools.calls_in(log, call) for call in calls}
     assert all(count.values()), count
     cases = [(call, k) for call in calls for k in choose(count[call])]
 
     def step(case):
         call, k = case
-        return killed_then_run(bin_dir, folder / f"{call}-{k}", lambda s: tools.strace(s, call, "signal=KILL", when=k), like, write)[0]
+        return killed_then_run(bin_dir, folder / f"{call}-{k}", lambda s: tools.strace(s, call, "signal=KILL", when=k), like, what)[0]
 
     codes = sweep(step, cases)
     killed = [case for case, code in codes.items() if code == -signal.SIGKILL]
@@ -92,25 +128,28 @@ def test_kill_any_syscall(bin_dir, bench, tmp_path):
     tools.check_canary(bench, bench.sidecar())
 
 
-def save_shards(shards):
-    """Regular weights and EMA, and the link in the checkpoint."""
-
-    def write(bench):
-        folder = checkpoints.write_fsdp2(bench.run, 5, shards)
-        return {(5, kind): hash_of(bench.evalcar, folder, kind) for kind in ("regular", "ema")}
-
-    return write
-
-
 def test_kill_any_syscall_of_shards(bin_dir, bench, tmp_path, shards):
     """The same with sharded regular weights and EMA, at the calls that lease and link."""
-    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: sorted({1 + count * 4 // 5} & set(range(1, count + 1))), KILLED_AT_OF_SHARDS, save_shards(shards))
+    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: sorted({1 + count * 4 // 5} & set(range(1, count + 1))), KILLED_AT_OF_SHARDS, Shards(shards))
+    tools.check_canary(bench, bench.sidecar())
+
+
+def test_kill_any_syscall_of_averages(bin_dir, bench, tmp_path):
+    """The same with averages, at the calls that lease them."""
+    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: sorted({1 + count // 2} & set(range(1, count + 1))), KILLED_AT_OF_AVERAGES,
+                   ThreeOfWhichTwoAreAveraged())  # fmt: skip
+    tools.check_canary(bench, bench.sidecar())
+
+
+@pytest.mark.full
+def test_kill_any_syscall_of_averages_at_every_call(bin_dir, bench, tmp_path):
+    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: range(1, count + 1), KILLED_AT_OF_AVERAGES, ThreeOfWhichTwoAreAveraged())
     tools.check_canary(bench, bench.sidecar())
 
 
 @pytest.mark.full
 def test_kill_any_syscall_of_shards_at_every_call(bin_dir, bench, tmp_path, shards):
-    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: range(1, count + 1), KILLED_AT_OF_SHARDS, save_shards(shards))
+    sweep_syscalls(bin_dir, tmp_path / "sweep", lambda count: range(1, count + 1), KILLED_AT_OF_SHARDS, Shards(shards))
     tools.check_canary(bench, bench.sidecar())
 
 

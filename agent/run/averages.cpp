@@ -35,29 +35,6 @@ bool lacked_members(const state::Evaluation& row) {
           row.reason.starts_with(kNotLinked));
 }
 
-/// Tells checkpoints that a training left behind when it was resumed from before them: they were
-/// removed, and one of a lower step came after that.
-class Abandoned {
- public:
-  explicit Abandoned(const std::vector<state::Checkpoint>& checkpoints) {
-    for (const state::Checkpoint& checkpoint : checkpoints) {
-      if (is_snapshot(checkpoint)) continue;
-      std::string& seen_at = seen_up_to_[checkpoint.step];
-      seen_at = std::max(seen_at, checkpoint.seen_at);
-    }
-    std::string latest;
-    for (auto& [step, seen_at] : seen_up_to_) latest = seen_at = std::max(latest, seen_at);
-  }
-  bool holds(const state::Checkpoint& checkpoint) const {
-    const auto here = seen_up_to_.lower_bound(checkpoint.step);
-    if (checkpoint.gone_at.empty() || here == seen_up_to_.begin()) return false;
-    return std::prev(here)->second > checkpoint.gone_at;
-  }
-
- private:
-  std::map<std::int64_t, std::string> seen_up_to_;  ///< by step: the latest of it and lower ones
-};
-
 }  // namespace
 
 Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
@@ -69,11 +46,8 @@ Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
       wanted_(wanted),
       space_(space),
       view_(view),
-      kept_(kept) {}
-
-std::string Averages::Known::lease_name() const {
-  return lease_name_of(checkpoint.step, checkpoint.generation, kRegular);
-}
+      kept_(kept),
+      members_(store, stage, view) {}
 
 bool Averages::keeps_name(const std::string& name) const {
   if (wanted_.average_last() == 0) return false;
@@ -89,38 +63,6 @@ void Averages::forget() {
   looked_ = false;
 }
 
-/// By step.
-Result<std::vector<Averages::Known>> Averages::known(std::int64_t run_id) const {
-  EVALCAR_ASSIGN_OR_RETURN(auto kinds, store_.read().known_kinds(run_id));
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
-  std::map<std::string, const state::Checkpoint*> newest;  // by name; generations ascend
-  for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
-  const Abandoned abandoned(checkpoints);
-  std::vector<Known> found;
-  for (state::KnownKind& kind : kinds) {
-    const state::Checkpoint& checkpoint = *newest.at(kind.name);
-    if (kind.kind != kRegular || is_snapshot(checkpoint)) continue;
-    // What is known is of an older save: the newest one's weights may still come.
-    if (kind.generation != checkpoint.generation) continue;
-    if (abandoned.holds(checkpoint)) continue;
-    found.push_back({checkpoint, std::move(kind.files)});
-  }
-  return found;
-}
-
-/// Whether its lease is there, and whole: a process may have ended while it was taken.
-bool Averages::is_held(const Known& member) const {
-  const std::string lease = stage_.dir_of(member.lease_name());
-  return stage_.holds(lease) && stage_.check_against(lease, member.files).has_value();
-}
-
-/// Where its files are now; "" if they are gone.
-std::string Averages::files_of(const Known& member) const {
-  if (is_held(member)) return stage_.dir_of(member.lease_name());
-  const bool there = view_.complete.contains({member.checkpoint.step, WeightsKind::kRegular});
-  return there ? member.checkpoint.path : "";
-}
-
 Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice) {
   for (auto& [row, refused] : refused_) {
     if (refused.again > clock_.monotonic_now()) continue;
@@ -133,8 +75,8 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
   }
   if (!due()) return {};
   if (due_) {
-    EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
-    const std::set<std::int64_t> open = open_steps(torn);
+    EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
+    const std::set<std::int64_t> open = members_.open_steps(torn);
     EVALCAR_RETURN_IF_ERROR(keep_window(all, open));
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
@@ -149,34 +91,23 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
   return trim(slice);
 }
 
-/// Those whose regular weights may still become complete, whether anybody wants them measured or
-/// not.
-std::set<std::int64_t> Averages::open_steps(const std::set<std::int64_t>& torn) const {
-  std::set<std::int64_t> open;
-  for (const auto& [key, told] : view_.told) {
-    const auto& [step, kind] = key;
-    const bool waits = kind == WeightsKind::kRegular && told.verdict == watch::Verdict::kWaiting;
-    if (waits && view_.present.contains(step) && !torn.contains(step)) open.insert(step);
-  }
-  return open;
-}
-
 /// For one of them that is being written anew, or one between them that may still become complete.
-bool Averages::must_wait(std::span<const Known> members, const std::set<std::int64_t>& open) {
+bool Averages::must_wait(std::span<const AverageMember> members,
+                         const std::set<std::int64_t>& open) {
   const auto waits = open.lower_bound(members.front().checkpoint.step);
   return waits != open.end() && *waits <= members.back().checkpoint.step;
 }
 
 /// Newest first; `open`: steps that may still become complete.
-Status Averages::form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open,
+Status Averages::form_all(const std::vector<AverageMember>& all, const std::set<std::int64_t>& open,
                           Slice& slice) {
   const auto last = static_cast<std::size_t>(wanted_.average_last());
   for (std::size_t end = all.size(); end >= last; --end) {
-    const std::span<const Known> members(&all[end - last], last);
+    const std::span<const AverageMember> members(&all[end - last], last);
     const std::string name = members.back().lease_name();
     if (formed_.contains(name)) continue;
     if (slice.was_cut()) return {};
-    if (!must_wait(members, open) && !files_of(members.back()).empty()) {
+    if (!must_wait(members, open) && !members_.files_of(members.back()).empty()) {
       EVALCAR_RETURN_IF_ERROR(form(members));
     }
     formed_.insert(name);
@@ -186,14 +117,14 @@ Status Averages::form_all(const std::vector<Known>& all, const std::set<std::int
 }
 
 /// `members`: oldest first; the files of the last one are there.
-Status Averages::form(std::span<const Known> members) {
+Status Averages::form(std::span<const AverageMember> members) {
   for (const auto& wanted : wanted_.evaluations_of(members.back().checkpoint.id, kAverage)) {
     EVALCAR_RETURN_IF_ERROR(form(members, wanted));
   }
   return {};
 }
 
-Status Averages::form(std::span<const Known> members, const state::NewEvaluation& wanted) {
+Status Averages::form(std::span<const AverageMember> members, const state::NewEvaluation& wanted) {
   const state::Checkpoint& newest = members.back().checkpoint;
   EVALCAR_ASSIGN_OR_RETURN(
       const std::string unwanted,
@@ -203,7 +134,7 @@ Status Averages::form(std::span<const Known> members, const state::NewEvaluation
   return lease(members, row);
 }
 
-Status Averages::lease(std::span<const Known> members, const state::Evaluation& row) {
+Status Averages::lease(std::span<const AverageMember> members, const state::Evaluation& row) {
   const state::Checkpoint& newest = members.back().checkpoint;
   // A configuration that did not want it, and one that does again; or a member that was gone, and
   // has come back whole.
@@ -215,8 +146,8 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
   if (row.state == EvaluationState::kComplete && stage_.holds(row.lease_path)) return {};
   if (waits_for_retry(row) || (revived && given_up_.contains(row.id))) return {};
   std::vector<stage::Member> parts;
-  for (const Known& member : members) {
-    const std::string dir = files_of(member);
+  for (const AverageMember& member : members) {
+    const std::string dir = members_.files_of(member);
     if (dir.empty() && (revived || !stage_.answers())) return {};
     if (dir.empty()) {
       return end_evaluation(store_, row.id, EvaluationState::kLost,
@@ -260,12 +191,12 @@ Status Averages::lease(std::span<const Known> members, const state::Evaluation& 
 
 /// The disk is full, a limit was reached: true, it is tried again later, and its members stay until
 /// then. Not for ever.
-bool Averages::note_refusal(std::span<const Known> members, const state::Evaluation& row) {
+bool Averages::note_refusal(std::span<const AverageMember> members, const state::Evaluation& row) {
   Refused& refused = refused_[row.id];
   if (++refused.tries >= kMostTries) return false;
   refused.again = clock_.monotonic_now() + kFirstPause * (1 << (refused.tries - 1));
   refused.members.clear();
-  for (const Known& member : members) refused.members.insert(member.lease_name());
+  for (const AverageMember& member : members) refused.members.insert(member.lease_name());
   window_.insert(refused.members.begin(), refused.members.end());
   return true;
 }
@@ -286,7 +217,7 @@ std::optional<MonotonicTime> Averages::retry_due() const {
 
 /// What was wanted, whatever the cadence says of it now: asked for again, or cut off before its
 /// lease was written down. Without files it ends.
-Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
+Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<AverageMember>& all,
                                   const std::set<std::int64_t>& open) {
   state::EvaluationFilter filter;
   filter.run_id = run_id;
@@ -296,12 +227,12 @@ Status Averages::take_up_unformed(std::int64_t run_id, const std::vector<Known>&
   for (const state::Evaluation& row : rows) {
     if (!row.lease_path.empty() || !wanted_.matches(row) || waits_for_retry(row)) continue;
     const auto newest = std::ranges::find_if(
-        all, [&row](const Known& one) { return one.checkpoint.id == row.checkpoint_id; });
+        all, [&row](const AverageMember& one) { return one.checkpoint.id == row.checkpoint_id; });
     const auto last = static_cast<std::size_t>(wanted_.average_last());
     const auto end = static_cast<std::size_t>(newest - all.begin()) + 1;
-    const bool can_be = newest != all.end() && end >= last && !files_of(*newest).empty();
+    const bool can_be = newest != all.end() && end >= last && !members_.files_of(*newest).empty();
     if (can_be) {
-      const std::span<const Known> members(&all[end - last], last);
+      const std::span<const AverageMember> members(&all[end - last], last);
       if (!must_wait(members, open)) EVALCAR_RETURN_IF_ERROR(lease(members, row));
       continue;
     }
@@ -330,12 +261,12 @@ Result<bool> Averages::another_holds(const state::Evaluation& row, const std::st
 }
 
 /// Those that averages to come may have as members. `open`: steps that may still become complete.
-std::vector<const Averages::Known*> Averages::to_come(const std::vector<Known>& all,
-                                                      const std::set<std::int64_t>& open) const {
+std::vector<const AverageMember*> Averages::to_come(const std::vector<AverageMember>& all,
+                                                    const std::set<std::int64_t>& open) const {
   std::vector<std::int64_t> steps;
-  for (const Known& one : all) steps.push_back(one.checkpoint.step);
+  for (const AverageMember& one : all) steps.push_back(one.checkpoint.step);
   const auto last = static_cast<std::size_t>(wanted_.average_last());
-  std::vector<const Known*> members;
+  std::vector<const AverageMember*> members;
   for (const std::size_t index : members_to_come(steps, open, last)) {
     members.push_back(&all[index]);
   }
@@ -343,15 +274,16 @@ std::vector<const Averages::Known*> Averages::to_come(const std::vector<Known>& 
 }
 
 /// Regular weights that nobody evaluates have no lease yet.
-Status Averages::keep_window(const std::vector<Known>& known, const std::set<std::int64_t>& open) {
+Status Averages::keep_window(const std::vector<AverageMember>& known,
+                             const std::set<std::int64_t>& open) {
   window_.clear();
   for (const auto& [row, refused] : refused_) {
     window_.insert(refused.members.begin(), refused.members.end());
   }
   keep_again_.reset();
-  for (const Known* const member : to_come(known, open)) {
+  for (const AverageMember* const member : to_come(known, open)) {
     window_.insert(member->lease_name());
-    if (is_held(*member)) continue;
+    if (members_.is_held(*member)) continue;
     const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
     if (seen == view_.complete.end()) continue;
     const auto lease = stage_.keep(member->lease_name(), seen->second.path, seen->second.files,
@@ -388,7 +320,7 @@ bool Averages::keeps(const state::Evaluation& row) const {
 Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const {
   std::vector<std::string> names;
   if (wanted_.average_last() == 0) return names;
-  EVALCAR_ASSIGN_OR_RETURN(const auto all, known(run_id));
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
   names.assign(window_.begin(), window_.end());
   std::set<std::int64_t> open;
   if (!looked_) {
@@ -398,20 +330,21 @@ Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const 
     EVALCAR_ASSIGN_OR_RETURN(const auto unfinished, store_.read().unfinished(run_id));
     for (const state::UnfinishedFolder& folder : unfinished) open.insert(folder.step);
   }
-  for (const Known* const member : to_come(all, open)) names.push_back(member->lease_name());
+  for (const AverageMember* const member : to_come(all, open))
+    names.push_back(member->lease_name());
   return names;
 }
 
 /// Of checkpoints that were not removed and whose regular weights were never whole, as the rows
 /// tell: before the first look anything that is not known to be over may still come.
-Result<std::set<std::int64_t>> Averages::unknown_steps(std::int64_t run_id,
-                                                       const std::vector<Known>& all) const {
+Result<std::set<std::int64_t>> Averages::unknown_steps(
+    std::int64_t run_id, const std::vector<AverageMember>& all) const {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
   std::set<std::int64_t> steps;
   for (const state::Checkpoint& checkpoint : checkpoints) {
     if (checkpoint.gone_at.empty() && !is_snapshot(checkpoint)) steps.insert(checkpoint.step);
   }
-  for (const Known& one : all) steps.erase(one.checkpoint.step);
+  for (const AverageMember& one : all) steps.erase(one.checkpoint.step);
   return steps;
 }
 

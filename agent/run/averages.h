@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/run/average_members.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/slice.h"
@@ -62,13 +63,6 @@ class Averages {
   void forget();
 
  private:
-  /// A checkpoint whose regular weights were complete, by its newest generation.
-  struct Known {
-    state::Checkpoint checkpoint;
-    std::vector<state::FileIdentity> files;
-    std::string lease_name() const;
-  };
-
   /// One whose members could not be linked.
   struct Refused {
     int tries = 0;
@@ -76,27 +70,24 @@ class Averages {
     std::set<std::string> members;  ///< names of leases
   };
 
-  Result<std::vector<Known>> known(std::int64_t run_id) const;
-  std::set<std::int64_t> open_steps(const std::set<std::int64_t>& torn) const;
-  std::vector<const Known*> to_come(const std::vector<Known>& all,
-                                    const std::set<std::int64_t>& open) const;
+  std::vector<const AverageMember*> to_come(const std::vector<AverageMember>& all,
+                                            const std::set<std::int64_t>& open) const;
   Result<std::set<std::int64_t>> unknown_steps(std::int64_t run_id,
-                                               const std::vector<Known>& all) const;
+                                               const std::vector<AverageMember>& all) const;
   Result<std::set<std::int64_t>> unformed_steps(std::int64_t run_id) const;
-  Status form_all(const std::vector<Known>& all, const std::set<std::int64_t>& open, Slice& slice);
-  Status form(std::span<const Known> members);
-  Status form(std::span<const Known> members, const state::NewEvaluation& wanted);
-  Status lease(std::span<const Known> members, const state::Evaluation& row);
+  Status form_all(const std::vector<AverageMember>& all, const std::set<std::int64_t>& open,
+                  Slice& slice);
+  Status form(std::span<const AverageMember> members);
+  Status form(std::span<const AverageMember> members, const state::NewEvaluation& wanted);
+  Status lease(std::span<const AverageMember> members, const state::Evaluation& row);
   bool waits_for_retry(const state::Evaluation& row) const;
-  bool note_refusal(std::span<const Known> members, const state::Evaluation& row);
+  bool note_refusal(std::span<const AverageMember> members, const state::Evaluation& row);
   Result<bool> another_holds(const state::Evaluation& row, const std::string& dir) const;
-  static bool must_wait(std::span<const Known> members, const std::set<std::int64_t>& open);
-  Status take_up_unformed(std::int64_t run_id, const std::vector<Known>& all,
+  static bool must_wait(std::span<const AverageMember> members, const std::set<std::int64_t>& open);
+  Status take_up_unformed(std::int64_t run_id, const std::vector<AverageMember>& all,
                           const std::set<std::int64_t>& open);
-  Status keep_window(const std::vector<Known>& known, const std::set<std::int64_t>& open);
+  Status keep_window(const std::vector<AverageMember>& known, const std::set<std::int64_t>& open);
   Status trim(Slice& slice);
-  bool is_held(const Known& member) const;
-  std::string files_of(const Known& member) const;
 
   const Clock& clock_;
   state::Store& store_;
@@ -105,6 +96,7 @@ class Averages {
   const DiskSpace& space_;
   const DiskView& view_;
   const KeptForBest& kept_;
+  const AverageMembers members_;
   bool due_ = true;
   bool trim_due_ = false;
   bool look_once_more_ = false;

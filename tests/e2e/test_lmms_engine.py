@@ -16,6 +16,7 @@ import small_models
 import yaml
 from http_server import Api, free_port
 
+from test_averages import LAST_2, average_lines, hash_of_merge
 from test_http_jobs import value_of
 from test_run_config import without_tasks
 
@@ -141,7 +142,7 @@ def test_every_score_arrives_where_one_checkpoint_is_kept(bench, train):
     bench.tell(delay=1.5)  # longer than five steps: the folder is gone before its score is there
     training = train(api.url, steps[-1], save_total_limit=1)
     training.wait_for((bench.run / "config.yaml").exists, "config.yaml")
-    sidecar = without_tasks(bench.sidecar("--set", f"server.listen=127.0.0.1:{api.port}")).start()
+    sidecar = without_tasks(bench.sidecar("--set", f"server.listen=127.0.0.1:{api.port}", *LAST_2)).start()
     for step in steps[:-1]:  # the last is saved a second time, and stays
         training.wait_for(lambda step=step: f"submitted for step {step}" in training.said(), f"the request of step {step}")
         shutil.copytree(bench.run / f"checkpoint-{step}", bench.home / "kept" / f"checkpoint-{step}", symlinks=True)
@@ -155,5 +156,12 @@ def test_every_score_arrives_where_one_checkpoint_is_kept(bench, train):
         folder = (bench.run if step == steps[-1] else bench.home / "kept") / f"checkpoint-{step}"
         for row in rows:  # the last is asked for twice
             assert row == {"eval/docvqa_val/anls": pytest.approx(value_of(bench, folder))}
-    assert sorted(line["global_step"] for line in sidecar.metrics_lines()) == list(steps)
+    # The rotation of the last step's first save took the older one of the two that the second one's average is of.
+    sidecar.wait_for(lambda s: s.published() >= {(step, "average") for step in steps[1:]}, what="the averages")
+    lines = sidecar.metrics_lines()
+    assert sorted(line["global_step"] for line in lines if line["checkpoint_type"] == "regular") == list(steps)
+    averages = average_lines(sidecar)
+    assert sorted(averages) == list(steps[1:])
+    members = [bench.home / "kept" / "checkpoint-15", bench.run / "checkpoint-20"]
+    assert averages[20]["weights_sha256"] == hash_of_merge(sidecar, members, bench.home / "mean")
     assert sidecar.stop() == 0

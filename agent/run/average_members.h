@@ -26,7 +26,7 @@ class AverageMembers {
   AverageMembers(const state::Store& store, const stage::Stage& stage, const DiskView& view)
       : store_(store), stage_(stage), view_(view) {}
 
-  /// By step. Without those that a training left behind when it was resumed from before them.
+  /// By step.
   Result<std::vector<AverageMember>> known(std::int64_t run_id) const;
   /// Steps whose regular weights may still become complete, whether anybody wants them measured or
   /// not; those in `torn` cannot.

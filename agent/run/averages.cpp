@@ -50,7 +50,7 @@ Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
       members_(store, stage, view) {}
 
 bool Averages::keeps_name(const std::string& name) const {
-  if (wanted_.average_last() == 0) return false;
+  if (wanted_.average_window() == 0) return false;
   return due_ || window_.contains(name);
 }
 
@@ -60,6 +60,7 @@ void Averages::forget() {
   refused_.clear();
   given_up_.clear();
   keep_again_.reset();
+  keep_tries_.clear();
   looked_ = false;
 }
 
@@ -206,6 +207,11 @@ bool Averages::waits_for_retry(const state::Evaluation& row) const {
   return found != refused_.end() && found->second.again != kInThisLook;
 }
 
+bool Averages::tries_again() const {
+  return std::ranges::any_of(refused_,
+                             [](const auto& one) { return one.second.again != kInThisLook; });
+}
+
 std::optional<MonotonicTime> Averages::retry_due() const {
   std::optional<MonotonicTime> due = keep_again_;
   for (const auto& [row, refused] : refused_) {
@@ -265,8 +271,9 @@ std::vector<const AverageMember*> Averages::to_come(const std::vector<AverageMem
                                                     const std::set<std::int64_t>& open) const {
   std::vector<std::int64_t> steps;
   for (const AverageMember& one : all) steps.push_back(one.checkpoint.step);
-  const auto last = static_cast<std::size_t>(wanted_.average_last());
+  const auto last = static_cast<std::size_t>(wanted_.average_window());
   std::vector<const AverageMember*> members;
+  if (last == 0) return members;
   for (const std::size_t index : members_to_come(steps, open, last)) {
     members.push_back(&all[index]);
   }
@@ -288,9 +295,12 @@ Status Averages::keep_window(const std::vector<AverageMember>& known,
     if (seen == view_.complete.end()) continue;
     const auto lease = stage_.keep(member->lease_name(), seen->second.path, seen->second.files,
                                    space_.copy_budget());
-    if (!lease.has_value()) {
-      spdlog::warn("{}: not kept for averages now, which is tried again: {}",
-                   member->checkpoint.name, lease.error().message);
+    if (lease.has_value()) {
+      keep_tries_.erase(member->lease_name());
+      continue;
+    }
+    spdlog::warn("{}: not kept for averages: {}", member->checkpoint.name, lease.error().message);
+    if (lease.error().retryable && ++keep_tries_[member->lease_name()] < kMostTries) {
       keep_again_ = clock_.monotonic_now() + kKeepPause;
     }
   }
@@ -319,7 +329,7 @@ bool Averages::keeps(const state::Evaluation& row) const {
 
 Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const {
   std::vector<std::string> names;
-  if (wanted_.average_last() == 0) return names;
+  if (wanted_.average_window() == 0) return names;
   EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
   names.assign(window_.begin(), window_.end());
   std::set<std::int64_t> open;

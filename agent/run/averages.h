@@ -45,8 +45,10 @@ class Averages {
   Status step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice);
   /// The next step() has something to do.
   bool due() const { return (due_ || trim_due_) && wanted_.average_last() > 0; }
-  /// When one is tried again whose members could not be linked, for a reason that may pass, or a
-  /// checkpoint that could not be kept for those to come; absent: there is none.
+  /// One is tried again whose members could not be linked, for a reason that may pass.
+  bool tries_again() const;
+  /// When that is, or when a checkpoint is that could not be kept for those to come; absent:
+  /// neither.
   std::optional<MonotonicTime> retry_due() const;
   /// Whether the lease of this row is needed by averages to come.
   bool keeps(const state::Evaluation& row) const;
@@ -105,6 +107,7 @@ class Averages {
   std::set<std::string> window_;  ///< names of leases
   std::map<std::int64_t, Refused> refused_;  ///< by evaluation
   std::optional<MonotonicTime> keep_again_;  ///< a checkpoint of the window could not be linked
+  std::map<std::string, int> keep_tries_;    ///< by the name of its lease
   std::set<std::int64_t> given_up_;          ///< evaluations that were refused too often
 };
 

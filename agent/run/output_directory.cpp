@@ -392,7 +392,7 @@ Result<bool> OutputDirectory::nothing_left() {
   if (silence_.lasts()) return false;
   const auto snapshots = snapshots_.due();
   if (snapshots.has_value() && *snapshots <= around_.clock.monotonic_now()) return false;
-  if (averages_.retry_due().has_value() && watcher_.trouble().empty()) return false;
+  if (averages_.tries_again() && watcher_.trouble().empty()) return false;
   const bool given_up = publishing_.failing();
   // None can be formed of what cannot be looked at, and nothing is trimmed before.
   const bool hopeless = averages_.due() && !watcher_.trouble().empty();

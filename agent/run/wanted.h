@@ -48,7 +48,10 @@ class Wanted {
   /// Another run: nothing that is remembered is of this one.
   void forget();
   /// Over how many checkpoints an average goes; 0: none is wanted.
-  std::int64_t average_last() const {
+  std::int64_t average_last() const { return settings_.average_last; }
+  /// How many of the newest checkpoints are kept for averages to come; none where only what a
+  /// person asks for is measured.
+  std::int64_t average_window() const {
     return settings_.eval_strategy == config::EvalStrategy::kNo ? 0 : settings_.average_last;
   }
 

@@ -59,19 +59,19 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
 
 /// Where the configuration of the model is: in the checkpoint, else in the model that training
 /// started from; absent where neither has one.
-std::optional<Folder> folder_of_config(const LayoutScene& scene) {
-  if (scene.folder.has(kConfig)) return scene.folder;
-  if (scene.options.base_model.empty()) return std::nullopt;
-  auto base = open_folder(scene.files, scene.options.base_model);
-  if (!base.has_value() || !base->has(kConfig)) return std::nullopt;
-  base->is_kept_model = true;
-  return std::move(*base);
+Result<std::optional<Folder>> folder_of_config(const LayoutScene& scene) {
+  if (scene.folder.has(kConfig)) return std::optional(scene.folder);
+  if (scene.options.base_model.empty()) return std::optional<Folder>();
+  EVALCAR_ASSIGN_OR_RETURN(Folder base, open_folder(scene.files, scene.options.base_model));
+  if (!base.has(kConfig)) return std::optional<Folder>();
+  base.is_kept_model = true;
+  return std::optional(std::move(base));
 }
 
 Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   EVALCAR_ASSIGN_OR_RETURN(Plan made, plan_dcp(scene.files, *folder_of(scene, kind), kind));
   if (!has_torchtitan_names(made)) return made;
-  const auto folder = folder_of_config(scene);
+  EVALCAR_ASSIGN_OR_RETURN(const auto folder, folder_of_config(scene));
   if (!folder) return made;
   EVALCAR_ASSIGN_OR_RETURN(std::string config,
                            read_inside(scene.files, *folder, kConfig, kMaxConfigBytes));

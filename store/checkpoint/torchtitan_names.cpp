@@ -42,6 +42,8 @@ constexpr std::array<NamePair, 2> kOfQwen3 = {
      {"attention.k_norm.weight", "self_attn.k_norm.weight"}}};
 /// Smaller heads no model has; each makes two pieces of the plan, whatever its size.
 constexpr std::int64_t kLeastHead = 8;
+/// What a piece takes in memory, and no piece of a model's head is smaller than.
+constexpr std::uint64_t kBytesOfPiece = 256;
 
 template <std::size_t N>
 std::optional<std::string_view> look_up(const std::array<NamePair, N>& names,
@@ -131,10 +133,27 @@ std::optional<std::uint64_t> heads_to_split(std::string_view name, const Family&
   return projection == kKey ? std::optional(family.key_value_heads) : std::nullopt;
 }
 
+/// Pieces that split_pairs_of_rows() makes, at most.
+std::uint64_t pieces_after_split(const TensorPlan& tensor, std::uint64_t heads) {
+  const std::int64_t head = tensor.shape[0] / static_cast<std::int64_t>(heads);
+  std::uint64_t pieces = 0;
+  for (const Piece& piece : tensor.pieces) {
+    const std::int64_t touched = (piece.size[0] + head - 1) / head + 1;
+    pieces += static_cast<std::uint64_t>(std::min(2 * touched, piece.size[0]));
+  }
+  return pieces;
+}
+
 Status check_heads(const TensorPlan& tensor, std::uint64_t heads, const std::string& where) {
   const bool fits = tensor.shape.size() == 2 && tensor.shape[0] > 0 && heads > 0 &&
                     heads <= static_cast<std::uint64_t>(tensor.shape[0] / kLeastHead) &&
                     tensor.shape[0] % static_cast<std::int64_t>(2 * heads) == 0;
+  if (fits && pieces_after_split(tensor, heads) >
+                  std::max(2 * tensor.pieces.size(), tensor.bytes() / kBytesOfPiece)) {
+    return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) + " " +
+                                                  shape_text(tensor.shape) + ": the heads that " +
+                                                  where + " says are too small for a model's");
+  }
   if (fits) return {};
   return make_error(ErrorCode::kCorruption,
                     "tensor " + quote_name(tensor.name) + " has the shape " +
@@ -190,7 +209,8 @@ void split_pairs_of_rows(TensorPlan& tensor, std::int64_t heads) {
                                                        piece.stride_elements[0] * row_bytes);
         part.start[0] = first + second * half + from;
         part.size[0] = to - from;
-        part.stride_elements[0] = 2 * piece.stride_elements[0];
+        // Of a single row a file may state any stride.
+        if (to - from > 1) part.stride_elements[0] = 2 * piece.stride_elements[0];
         pieces.push_back(std::move(part));
       }
     }

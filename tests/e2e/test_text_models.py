@@ -14,6 +14,7 @@ import titan_checkpoints
 import torch
 import torch.distributed.checkpoint as dcp
 from fixtures import data_sets
+from harness import hash_of
 from small_text_models import LLAMA3_ROPE, SmallTextModel
 
 TOKENS = 12
@@ -197,7 +198,11 @@ def test_the_sidecar_measures_every_step_of_torchtitan_and_knows_its_weights_aga
     lines = [json.loads(line) for line in (run / "_evalcar" / "metrics.jsonl").read_text().splitlines()]
     hashes = {(line["global_step"], line["checkpoint_type"]): line["weights_sha256"] for line in lines}
     assert sorted(hashes) == [(3, "regular"), (6, "average"), (6, "regular")]
-    for step in (3, 6):  # as the agent looks where a file's ctime changed
+    steps = ",".join(str(run / f"step-{step}") for step in (3, 6))
+    subprocess.run([str(bin_dir / "evalcar"), "merge", "--input_dir", steps, "--merge", "--model_name_or_class", str(base), "--output_dir",
+                    str(tmp_path / "mean")], capture_output=True, timeout=60, check=True)  # fmt: skip
+    assert hash_of(bin_dir / "evalcar", tmp_path / "mean", "regular") == hashes[6, "average"]
+    for step in (3, 6):  # as the agent looks again where it has to
         inspected = subprocess.run([str(bin_dir / "evalcar"), "inspect", str(run / f"step-{step}"), "--hash", "--json",
                                     "--model_name_or_class", str(base)], capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
         assert json.loads(inspected.stdout)["weights_sha256"] == hashes[step, "regular"]

@@ -559,30 +559,6 @@ TEST_CASE("an average is never of another configuration's number of checkpoints"
   CHECK(t.members(row) == std::vector<std::string>{"10", "15"});
 }
 
-TEST_CASE("what a resumed training left behind is no member") {
-  Averaging t(2);
-  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
-  t.turns(3);
-  t.publish_all();
-  for (const std::int64_t step : {15, 20}) t.remove(step);
-  t.turns(3);
-
-  for (const std::int64_t step : {12, 17}) {
-    t.save(step);
-    t.turns(3);
-    t.publish_all();
-  }
-  for (const std::int64_t step : {12, 17}) {
-    const auto rows =
-        must(t.directory->store().read().evaluations({.step = step, .kind = "average"}));
-    REQUIRE(rows.size() == 1);
-    INFO(rows.front().reason);
-    REQUIRE(rows.front().state == EvaluationState::kLeased);
-    CHECK(t.members(rows.front()) ==
-          std::vector{std::to_string(step == 12 ? 10 : 12), std::to_string(step)});
-  }
-}
-
 TEST_CASE("an average whose lease cannot be used is formed again of what is there") {
   const bool rewritten = GENERATE(false, true);
   const bool restarted = GENERATE(false, true);
@@ -635,4 +611,49 @@ TEST_CASE("a checkpoint that could not be kept for averages to come is kept late
   t.turns(40);
 
   CHECK(t.held_pattern("5-1-regular") != 0);
+}
+
+TEST_CASE("a checkpoint that can never be kept for averages keeps no agent from its end") {
+  Averaging t(2);
+  t.settings.evaluate.weights = {"ema"};  // the regular ones are kept for averages alone
+  t.start();
+  int tries = 0;
+  t.files.on_call([&](const test::Call& call) {
+    const bool of_window = call.path.find("-1-regular") != std::string::npos;
+    if (of_window && call.operation == "make_directory") {
+      ++tries;
+      t.files.fail_operation("make_directory", ENOSPC);
+    }
+  });
+  t.save(5);
+  t.turns(60);
+  CHECK(must(t.directory->quiet()));
+
+  t.turns(600);
+  const int tried = tries;
+  t.turns(300);
+  CHECK(tried > 1);
+  CHECK(tries == tried);
+}
+
+TEST_CASE("with eval_strategy = no an average that is asked for is formed, and none is kept for") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  const state::Evaluation row = t.averages().front();
+  must(t.directory->store().begin_attempt(row.id, "cpu"));
+  must(t.directory->store().fail_attempt(row.id, {"loading", "corruption", "no"}, "", true));
+  t.directory->release(row);
+  t.publish_all();
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kNo;
+  t.start();
+  t.turns(3);
+  CHECK(t.directory->stage().names().empty());
+
+  must(t.directory->store().ask_again(row.id, "retry"));
+  t.save(15);  // what comes is a reason to look at averages, as the request is
+  t.turns(3);
+
+  CHECK(t.averages().front().state == EvaluationState::kLeased);
+  CHECK(t.directory->stage().names() == std::vector<std::string>{"10-1-average"});
 }

@@ -1,6 +1,7 @@
 #include "store/checkpoint/torchtitan_names.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdint>
 #include <map>
 #include <random>
 
@@ -220,4 +221,30 @@ TEST_CASE("heads that the rows are not of are refused by tensor and configuratio
   }
   Plan plan = plan_of_layer();
   CHECK_FALSE(take_torchtitan_names(plan, "{", "config.json").has_value());
+}
+
+TEST_CASE("heads of a few bytes make no plan that is larger than the file") {
+  Plan plan = plan_of_layer();
+  for (TensorPlan& tensor : plan.tensors) {
+    if (tensor.name.ends_with("wq.weight")) tensor = whole_tensor(tensor.name, {1 << 20, 1});
+    if (tensor.name.ends_with("wk.weight")) tensor = whole_tensor(tensor.name, {1 << 20, 1});
+  }
+
+  const Status taken = take_torchtitan_names(
+      plan, R"({"model_type":"llama","num_attention_heads":131072})", "config.json");
+
+  REQUIRE_FALSE(taken.has_value());
+  CHECK(taken.error().message.find("too small") != std::string::npos);
+}
+
+TEST_CASE("a single row keeps whatever stride its file states") {
+  TensorPlan tensor{"t", DType::kFloat32, {16, 4}, {}, std::nullopt};
+  for (std::int64_t row = 0; row < 16; ++row) {
+    tensor.pieces.push_back({0, 0, {row, 0}, {1, 4}, {INT64_MAX, 1}});
+  }
+
+  split_pairs_of_rows(tensor, 2);
+
+  CHECK(tensor.pieces.size() == 16);
+  for (const Piece& piece : tensor.pieces) CHECK(piece.stride_elements[0] == INT64_MAX);
 }

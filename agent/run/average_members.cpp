@@ -1,5 +1,7 @@
 #include "agent/run/average_members.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -13,6 +15,29 @@ namespace {
 
 constexpr const char* kRegular = "regular";
 
+/// Tells what AverageMember::left_behind says.
+class LeftBehind {
+ public:
+  explicit LeftBehind(const std::vector<state::Checkpoint>& checkpoints) {
+    for (const state::Checkpoint& checkpoint : checkpoints) {
+      if (is_snapshot(checkpoint)) continue;
+      const auto known = seen_up_to_.emplace(checkpoint.step, checkpoint.seen_at).first;
+      known->second = std::min(known->second, checkpoint.seen_at);
+    }
+    std::string latest;
+    for (auto& [step, seen_at] : seen_up_to_) latest = seen_at = std::max(latest, seen_at);
+  }
+  bool holds(const state::Checkpoint& checkpoint) const {
+    const auto here = seen_up_to_.lower_bound(checkpoint.step);
+    if (checkpoint.gone_at.empty() || here == seen_up_to_.begin()) return false;
+    return std::prev(here)->second > checkpoint.gone_at;
+  }
+
+ private:
+  /// By step: when the last one of it and of lower steps was first seen.
+  std::map<std::int64_t, std::string> seen_up_to_;
+};
+
 }  // namespace
 
 std::string AverageMember::lease_name() const {
@@ -24,13 +49,14 @@ Result<std::vector<AverageMember>> AverageMembers::known(std::int64_t run_id) co
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
   std::map<std::string, const state::Checkpoint*> newest;  // by name; generations ascend
   for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
+  const LeftBehind left_behind(checkpoints);
   std::vector<AverageMember> found;
   for (state::KnownKind& kind : kinds) {
     const state::Checkpoint& checkpoint = *newest.at(kind.name);
     if (kind.kind != kRegular || is_snapshot(checkpoint)) continue;
     // What is known is of an older save: the newest one's weights may still come.
     if (kind.generation != checkpoint.generation) continue;
-    found.push_back({checkpoint, std::move(kind.files)});
+    found.push_back({checkpoint, std::move(kind.files), left_behind.holds(checkpoint)});
   }
   return found;
 }

@@ -26,6 +26,7 @@ constexpr int kMostTries = 6;
 constexpr std::chrono::seconds kFirstPause{5};
 /// Between two tries to keep a checkpoint for averages to come.
 constexpr std::chrono::seconds kKeepPause{30};
+constexpr std::chrono::seconds kLongestKeepPause{600};
 constexpr MonotonicTime kInThisLook = MonotonicTime::max();
 
 /// Ended because members were not there or could not be linked: they may be there again.
@@ -50,7 +51,7 @@ Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
       members_(store, stage, view) {}
 
 bool Averages::keeps_name(const std::string& name) const {
-  if (wanted_.average_window() == 0) return false;
+  if (wanted_.average_last() == 0) return false;
   return due_ || window_.contains(name);
 }
 
@@ -59,7 +60,6 @@ void Averages::forget() {
   window_.clear();
   refused_.clear();
   given_up_.clear();
-  keep_again_.reset();
   keep_tries_.clear();
   looked_ = false;
 }
@@ -70,15 +70,16 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
     refused.again = kInThisLook;
     look_again();
   }
-  if (keep_again_.has_value() && *keep_again_ <= clock_.monotonic_now()) {
-    keep_again_.reset();
+  if (wanted_.average_last() == 0) keep_tries_.clear();
+  const MonotonicTime now = clock_.monotonic_now();
+  if (std::ranges::any_of(keep_tries_, [now](const auto& one) { return one.second.next <= now; })) {
     look_again();
   }
   if (!due()) return {};
   if (due_) {
     EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
     const std::set<std::int64_t> open = members_.open_steps(torn);
-    EVALCAR_RETURN_IF_ERROR(keep_window(all, open));
+    EVALCAR_RETURN_IF_ERROR(keep_window(run_id, all, open));
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
     EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all, open));
@@ -148,6 +149,13 @@ Status Averages::lease(std::span<const AverageMember> members, const state::Eval
   if (waits_for_retry(row) || (revived && given_up_.contains(row.id))) return {};
   std::vector<stage::Member> parts;
   for (const AverageMember& member : members) {
+    if (member.left_behind && &member != &members.back()) {
+      if (revived) return {};
+      return end_evaluation(store_, row.id, EvaluationState::kSkipped,
+                            "the average of " + std::to_string(members.size()) +
+                                " checkpoints: " + member.checkpoint.name +
+                                " was left behind when training was resumed from before it");
+    }
     const std::string dir = members_.files_of(member);
     if (dir.empty() && (revived || !stage_.answers())) return {};
     if (dir.empty()) {
@@ -183,6 +191,9 @@ Status Averages::lease(std::span<const AverageMember> members, const state::Eval
     return end_evaluation(store_, row.id, EvaluationState::kLost,
                           kNotLinked + taken.error().message);
   }
+  // What was in the way of others may be over, too.
+  look_once_more_ |= !std::exchange(given_up_, {}).empty();
+  look_once_more_ |= wanted_.average_window() == 0;  // its members were kept for it alone
   EVALCAR_RETURN_IF_ERROR(make_complete());  // not before: whoever is complete may be measured
   log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
                         members.front().checkpoint.name),
@@ -213,10 +224,12 @@ bool Averages::tries_again() const {
 }
 
 std::optional<MonotonicTime> Averages::retry_due() const {
-  std::optional<MonotonicTime> due = keep_again_;
+  std::optional<MonotonicTime> due;
+  const auto at = [&due](MonotonicTime time) { due = std::min(due.value_or(time), time); };
+  for (const auto& [name, attempt] : keep_tries_) at(attempt.next);
   for (const auto& [row, refused] : refused_) {
     if (refused.again == kInThisLook) continue;
-    due = due.has_value() ? std::min(*due, refused.again) : refused.again;
+    at(refused.again);
   }
   return due;
 }
@@ -266,45 +279,62 @@ Result<bool> Averages::another_holds(const state::Evaluation& row, const std::st
   });
 }
 
-/// Those that averages to come may have as members. `open`: steps that may still become complete.
+/// Those that averages to come may have as members. `open`: steps that may still become complete,
+/// or whose average is yet to be formed.
 std::vector<const AverageMember*> Averages::to_come(const std::vector<AverageMember>& all,
                                                     const std::set<std::int64_t>& open) const {
-  std::vector<std::int64_t> steps;
-  for (const AverageMember& one : all) steps.push_back(one.checkpoint.step);
-  const auto last = static_cast<std::size_t>(wanted_.average_window());
-  std::vector<const AverageMember*> members;
-  if (last == 0) return members;
-  for (const std::size_t index : members_to_come(steps, open, last)) {
-    members.push_back(&all[index]);
+  const auto last = static_cast<std::size_t>(wanted_.average_last());
+  const auto newest = static_cast<std::size_t>(wanted_.average_window());
+  std::set<const AverageMember*> found;
+  for (const bool with_left_behind : {true, false}) {
+    std::vector<const AverageMember*> candidates;
+    std::vector<std::int64_t> steps;
+    for (const AverageMember& one : all) {
+      if (one.left_behind && !with_left_behind) continue;
+      candidates.push_back(&one);
+      steps.push_back(one.checkpoint.step);
+    }
+    for (const std::size_t index : members_to_come(steps, open, last, newest)) {
+      found.insert(candidates[index]);
+    }
   }
-  return members;
+  return {found.begin(), found.end()};
 }
 
 /// Regular weights that nobody evaluates have no lease yet.
-Status Averages::keep_window(const std::vector<AverageMember>& known,
-                             const std::set<std::int64_t>& open) {
+Status Averages::keep_window(std::int64_t run_id, const std::vector<AverageMember>& known,
+                             std::set<std::int64_t> open) {
+  EVALCAR_ASSIGN_OR_RETURN(auto unformed, unformed_steps(run_id));
+  if (wanted_.average_window() == 0) open.clear();  // of those that come none is wanted
+  open.merge(unformed);
   window_.clear();
   for (const auto& [row, refused] : refused_) {
     window_.insert(refused.members.begin(), refused.members.end());
   }
-  keep_again_.reset();
+  const auto before = std::exchange(keep_tries_, {});
   for (const AverageMember* const member : to_come(known, open)) {
     window_.insert(member->lease_name());
-    if (members_.is_held(*member)) continue;
-    const auto seen = view_.complete.find({member->checkpoint.step, WeightsKind::kRegular});
-    if (seen == view_.complete.end()) continue;
-    const auto lease = stage_.keep(member->lease_name(), seen->second.path, seen->second.files,
-                                   space_.copy_budget());
-    if (lease.has_value()) {
-      keep_tries_.erase(member->lease_name());
-      continue;
-    }
-    spdlog::warn("{}: not kept for averages: {}", member->checkpoint.name, lease.error().message);
-    if (lease.error().retryable && ++keep_tries_[member->lease_name()] < kMostTries) {
-      keep_again_ = clock_.monotonic_now() + kKeepPause;
-    }
+    const auto tried = before.find(member->lease_name());
+    keep(*member, tried == before.end() ? KeepTry{} : tried->second);
   }
   return {};
+}
+
+void Averages::keep(const AverageMember& member, KeepTry attempt) {
+  if (members_.is_held(member)) return;
+  const auto seen = view_.complete.find({member.checkpoint.step, WeightsKind::kRegular});
+  if (seen == view_.complete.end()) return;
+  const std::string name = member.lease_name();
+  if (attempt.next <= clock_.monotonic_now()) {
+    const auto lease =
+        stage_.keep(name, seen->second.path, seen->second.files, space_.copy_budget());
+    if (lease.has_value()) return;
+    spdlog::warn("{}: not kept for averages: {}", member.checkpoint.name, lease.error().message);
+    constexpr int kMostDoublings = 5;
+    const auto pause = kKeepPause * (1 << std::min(attempt.tries++, kMostDoublings));
+    attempt.next = clock_.monotonic_now() + std::min(pause, kLongestKeepPause);
+  }
+  keep_tries_[name] = attempt;
 }
 
 Status Averages::trim(Slice& slice) {
@@ -329,14 +359,16 @@ bool Averages::keeps(const state::Evaluation& row) const {
 
 Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const {
   std::vector<std::string> names;
-  if (wanted_.average_window() == 0) return names;
+  if (wanted_.average_last() == 0) return names;
   EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
   names.assign(window_.begin(), window_.end());
   std::set<std::int64_t> open;
   if (!looked_) {
-    EVALCAR_ASSIGN_OR_RETURN(open, unknown_steps(run_id, all));
-    EVALCAR_ASSIGN_OR_RETURN(const auto unformed, unformed_steps(run_id));
-    open.insert(unformed.begin(), unformed.end());
+    EVALCAR_ASSIGN_OR_RETURN(open, unformed_steps(run_id));
+  }
+  if (!looked_ && wanted_.average_window() > 0) {
+    EVALCAR_ASSIGN_OR_RETURN(auto unknown, unknown_steps(run_id, all));
+    open.merge(unknown);
     EVALCAR_ASSIGN_OR_RETURN(const auto unfinished, store_.read().unfinished(run_id));
     for (const state::UnfinishedFolder& folder : unfinished) open.insert(folder.step);
   }

@@ -65,6 +65,12 @@ class Averages {
   void forget();
 
  private:
+  /// A checkpoint of the window that could not be linked.
+  struct KeepTry {
+    int tries = 0;
+    MonotonicTime next{};
+  };
+
   /// One whose members could not be linked.
   struct Refused {
     int tries = 0;
@@ -88,7 +94,9 @@ class Averages {
   static bool must_wait(std::span<const AverageMember> members, const std::set<std::int64_t>& open);
   Status take_up_unformed(std::int64_t run_id, const std::vector<AverageMember>& all,
                           const std::set<std::int64_t>& open);
-  Status keep_window(const std::vector<AverageMember>& known, const std::set<std::int64_t>& open);
+  Status keep_window(std::int64_t run_id, const std::vector<AverageMember>& known,
+                     std::set<std::int64_t> open);
+  void keep(const AverageMember& member, KeepTry attempt);
   Status trim(Slice& slice);
 
   const Clock& clock_;
@@ -105,10 +113,9 @@ class Averages {
   bool looked_ = false;           ///< at this run
   std::set<std::string> formed_;  ///< by the newest member's lease: looked at since it is due
   std::set<std::string> window_;  ///< names of leases
-  std::map<std::int64_t, Refused> refused_;  ///< by evaluation
-  std::optional<MonotonicTime> keep_again_;  ///< a checkpoint of the window could not be linked
-  std::map<std::string, int> keep_tries_;    ///< by the name of its lease
-  std::set<std::int64_t> given_up_;          ///< evaluations that were refused too often
+  std::map<std::int64_t, Refused> refused_;    ///< by evaluation
+  std::map<std::string, KeepTry> keep_tries_;  ///< by the lease's name
+  std::set<std::int64_t> given_up_;            ///< evaluations that were refused too often
 };
 
 }  // namespace evalcar::run

@@ -11,7 +11,7 @@ using Steps = std::vector<std::int64_t>;
 /// The steps themselves.
 Steps of(const Steps& steps, const std::set<std::int64_t>& open, std::size_t last) {
   Steps found;
-  for (const std::size_t index : members_to_come(steps, open, last)) {
+  for (const std::size_t index : members_to_come(steps, open, last, last)) {
     found.push_back(steps[index]);
   }
   return found;
@@ -40,6 +40,11 @@ TEST_CASE("however many are late, and however long the run, few are members") {
     steps.push_back(step);
     open.insert(step + 1);
   }
-  CHECK(members_to_come(steps, open, 3).size() <= 3 + 4 * 5);
-  CHECK(members_to_come(steps, {1}, 3).size() <= 3 + 5);
+  CHECK(members_to_come(steps, open, 3, 3).size() <= 3 + 4 * 5);
+  CHECK(members_to_come(steps, {1}, 3, 3).size() <= 3 + 5);
+}
+
+TEST_CASE("where none is wanted of what comes, only those around a step are members") {
+  CHECK(members_to_come({5, 10, 15, 20, 25}, {}, 2, 0).empty());
+  CHECK(members_to_come({5, 10, 15, 20, 25}, {15}, 2, 0) == std::set<std::size_t>{1, 2, 3});
 }

@@ -15,28 +15,40 @@ namespace {
 
 constexpr const char* kRegular = "regular";
 
-/// Tells what AverageMember::left_behind says.
-class LeftBehind {
- public:
-  explicit LeftBehind(const std::vector<state::Checkpoint>& checkpoints) {
-    for (const state::Checkpoint& checkpoint : checkpoints) {
-      if (is_snapshot(checkpoint)) continue;
-      const auto known = seen_up_to_.emplace(checkpoint.step, checkpoint.seen_at).first;
-      known->second = std::min(known->second, checkpoint.seen_at);
-    }
-    std::string latest;
-    for (auto& [step, seen_at] : seen_up_to_) latest = seen_at = std::max(latest, seen_at);
-  }
-  bool holds(const state::Checkpoint& checkpoint) const {
-    const auto here = seen_up_to_.lower_bound(checkpoint.step);
-    if (checkpoint.gone_at.empty() || here == seen_up_to_.begin()) return false;
-    return std::prev(here)->second > checkpoint.gone_at;
-  }
+std::int64_t youngest(const std::vector<state::FileIdentity>& files) {
+  std::int64_t mtime_ns = 0;
+  for (const state::FileIdentity& file : files) mtime_ns = std::max(mtime_ns, file.mtime_ns);
+  return mtime_ns;
+}
 
- private:
-  /// By step: when the last one of it and of lower steps was first seen.
-  std::map<std::int64_t, std::string> seen_up_to_;
+/// When a checkpoint came, by all that tells it: rows are made anew where the database was lost and
+/// late where it took nothing, the wall clock is set back, and copies have times of their own.
+struct Arrival {
+  std::string seen_at;
+  std::int64_t row = 0;
+  std::int64_t mtime_ns = 0;
+
+  void take_later(const Arrival& other) {
+    seen_at = std::max(seen_at, other.seen_at);
+    row = std::max(row, other.row);
+    mtime_ns = std::max(mtime_ns, other.mtime_ns);
+  }
 };
+
+/// Sets AverageMember::left_behind; `members` by step. `first`: when their steps were first seen.
+void tell_left_behind(std::vector<AverageMember>& members,
+                      const std::map<std::int64_t, Arrival>& first) {
+  Arrival latest;  // of the steps below
+  for (AverageMember& member : members) {
+    const state::Checkpoint& checkpoint = member.checkpoint;
+    const std::int64_t mtime_ns = youngest(member.files);
+    member.left_behind = !checkpoint.gone_at.empty() && latest.seen_at > checkpoint.gone_at &&
+                         latest.row > checkpoint.id && latest.mtime_ns > mtime_ns;
+    Arrival own = first.at(checkpoint.step);
+    own.mtime_ns = mtime_ns;
+    latest.take_later(own);
+  }
+}
 
 }  // namespace
 
@@ -49,15 +61,20 @@ Result<std::vector<AverageMember>> AverageMembers::known(std::int64_t run_id) co
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
   std::map<std::string, const state::Checkpoint*> newest;  // by name; generations ascend
   for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
-  const LeftBehind left_behind(checkpoints);
+  std::map<std::int64_t, Arrival> first;  // by step
+  for (const state::Checkpoint& checkpoint : checkpoints) {
+    if (is_snapshot(checkpoint)) continue;
+    first.emplace(checkpoint.step, Arrival{checkpoint.seen_at, checkpoint.id, 0});
+  }
   std::vector<AverageMember> found;
   for (state::KnownKind& kind : kinds) {
     const state::Checkpoint& checkpoint = *newest.at(kind.name);
     if (kind.kind != kRegular || is_snapshot(checkpoint)) continue;
     // What is known is of an older save: the newest one's weights may still come.
     if (kind.generation != checkpoint.generation) continue;
-    found.push_back({checkpoint, std::move(kind.files), left_behind.holds(checkpoint)});
+    found.push_back({checkpoint, std::move(kind.files)});
   }
+  tell_left_behind(found, first);
   return found;
 }
 

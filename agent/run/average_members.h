@@ -18,8 +18,8 @@ struct AverageMember {
   state::Checkpoint checkpoint;
   std::vector<state::FileIdentity> files;
   /// Probably of a training that was resumed from before it: it was removed, and a step below it
-  /// that had never been there came after that. By the times of rows, which a lost database has
-  /// anew: reason enough to form no average of it, none to form another one.
+  /// that had never been there came after that, with younger files. Reason enough to form no
+  /// average of it, none to form another one.
   bool left_behind = false;
   std::string lease_name() const;
 };

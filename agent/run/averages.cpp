@@ -83,6 +83,9 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
     EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all, open));
+    // Members of one that is formed, or never will be, need not stay for it.
+    EVALCAR_ASSIGN_OR_RETURN(const auto unformed, unformed_steps(run_id));
+    look_once_more_ |= unformed != unformed_;
     look_once_more_ |= std::erase_if(refused_, [](const auto& one) {
                          return one.second.again == kInThisLook;
                        }) > 0;
@@ -193,7 +196,6 @@ Status Averages::lease(std::span<const AverageMember> members, const state::Eval
   }
   // What was in the way of others may be over, too.
   look_once_more_ |= !std::exchange(given_up_, {}).empty();
-  look_once_more_ |= wanted_.average_window() == 0;  // its members were kept for it alone
   EVALCAR_RETURN_IF_ERROR(make_complete());  // not before: whoever is complete may be measured
   log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
                         members.front().checkpoint.name),
@@ -304,9 +306,9 @@ std::vector<const AverageMember*> Averages::to_come(const std::vector<AverageMem
 /// Regular weights that nobody evaluates have no lease yet.
 Status Averages::keep_window(std::int64_t run_id, const std::vector<AverageMember>& known,
                              std::set<std::int64_t> open) {
-  EVALCAR_ASSIGN_OR_RETURN(auto unformed, unformed_steps(run_id));
+  EVALCAR_ASSIGN_OR_RETURN(unformed_, unformed_steps(run_id));
   if (wanted_.average_window() == 0) open.clear();  // of those that come none is wanted
-  open.merge(unformed);
+  open.insert(unformed_.begin(), unformed_.end());
   window_.clear();
   for (const auto& [row, refused] : refused_) {
     window_.insert(refused.members.begin(), refused.members.end());
@@ -325,14 +327,14 @@ void Averages::keep(const AverageMember& member, KeepTry attempt) {
   const auto seen = view_.complete.find({member.checkpoint.step, WeightsKind::kRegular});
   if (seen == view_.complete.end()) return;
   const std::string name = member.lease_name();
-  if (attempt.next <= clock_.monotonic_now()) {
-    const auto lease =
-        stage_.keep(name, seen->second.path, seen->second.files, space_.copy_budget());
-    if (lease.has_value()) return;
-    spdlog::warn("{}: not kept for averages: {}", member.checkpoint.name, lease.error().message);
+  const auto lease = stage_.keep(name, seen->second.path, seen->second.files, space_.copy_budget());
+  if (lease.has_value()) return;
+  spdlog::warn("{}: not kept for averages: {}", member.checkpoint.name, lease.error().message);
+  // Every look tries; where nothing is a reason to look, so does this.
+  if (const MonotonicTime now = clock_.monotonic_now(); attempt.next <= now) {
     constexpr int kMostDoublings = 5;
     const auto pause = kKeepPause * (1 << std::min(attempt.tries++, kMostDoublings));
-    attempt.next = clock_.monotonic_now() + std::min(pause, kLongestKeepPause);
+    attempt.next = now + std::min(pause, kLongestKeepPause);
   }
   keep_tries_[name] = attempt;
 }

@@ -115,7 +115,8 @@ class Averages {
   std::set<std::string> window_;  ///< names of leases
   std::map<std::int64_t, Refused> refused_;    ///< by evaluation
   std::map<std::string, KeepTry> keep_tries_;  ///< by the lease's name
-  std::set<std::int64_t> given_up_;            ///< evaluations that were refused too often
+  std::set<std::int64_t> unformed_;  ///< as the look that is under way began: unformed_steps()
+  std::set<std::int64_t> given_up_;  ///< evaluations that were refused too often
 };
 
 }  // namespace evalcar::run

@@ -707,3 +707,25 @@ TEST_CASE("an average that was given up is formed when another one shows that th
     CHECK(row.state == EvaluationState::kLeased);
   }
 }
+
+TEST_CASE("what is recorded late, newest first, was not left behind") {
+  Averaging t(2);
+  t.save(5);
+  t.turns(3);
+  t.refuse("INSERT ON checkpoint");
+  for (const std::int64_t step : {10, 15, 20}) {
+    t.save(step);
+    t.wait_until_held(std::to_string(step) + "-1-regular", static_cast<char>('a' + step));
+    if (step > 10) t.remove(step - 5);
+  }
+  for (int i = 0; i < 5; ++i) (void)t.turn();  // until they are seen to be gone
+  t.accept();
+
+  t.turns(20);
+
+  const auto rows = must(t.directory->store().read().evaluations({.step = 20, .kind = "average"}));
+  REQUIRE(rows.size() == 1);
+  INFO(rows.front().reason);
+  REQUIRE(rows.front().state == EvaluationState::kLeased);
+  CHECK(t.members(rows.front()) == std::vector<std::string>{"15", "20"});
+}

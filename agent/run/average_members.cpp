@@ -1,7 +1,6 @@
 #include "agent/run/average_members.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 

@@ -34,18 +34,16 @@ struct Arrival {
   }
 };
 
-/// Sets AverageMember::left_behind; `members` by step. `first`: when their steps were first seen.
-void tell_left_behind(std::vector<AverageMember>& members,
-                      const std::map<std::int64_t, Arrival>& first) {
+/// Sets AverageMember::left_behind; `members` by step.
+void tell_left_behind(std::vector<AverageMember>& members) {
   Arrival latest;  // of the steps below
   for (AverageMember& member : members) {
     const state::Checkpoint& checkpoint = member.checkpoint;
     const std::int64_t mtime_ns = youngest(member.files);
-    member.left_behind = !checkpoint.gone_at.empty() && latest.seen_at > checkpoint.gone_at &&
+    // At a start both are of one moment: what went before it is marked before what came.
+    member.left_behind = !checkpoint.gone_at.empty() && latest.seen_at >= checkpoint.gone_at &&
                          latest.row > checkpoint.id && latest.mtime_ns > mtime_ns;
-    Arrival own = first.at(checkpoint.step);
-    own.mtime_ns = mtime_ns;
-    latest.take_later(own);
+    latest.take_later({checkpoint.seen_at, checkpoint.id, mtime_ns});
   }
 }
 
@@ -60,11 +58,6 @@ Result<std::vector<AverageMember>> AverageMembers::known(std::int64_t run_id) co
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
   std::map<std::string, const state::Checkpoint*> newest;  // by name; generations ascend
   for (const state::Checkpoint& checkpoint : checkpoints) newest[checkpoint.name] = &checkpoint;
-  std::map<std::int64_t, Arrival> first;  // by step
-  for (const state::Checkpoint& checkpoint : checkpoints) {
-    if (is_snapshot(checkpoint)) continue;
-    first.emplace(checkpoint.step, Arrival{checkpoint.seen_at, checkpoint.id, 0});
-  }
   std::vector<AverageMember> found;
   for (state::KnownKind& kind : kinds) {
     const state::Checkpoint& checkpoint = *newest.at(kind.name);
@@ -73,8 +66,20 @@ Result<std::vector<AverageMember>> AverageMembers::known(std::int64_t run_id) co
     if (kind.generation != checkpoint.generation) continue;
     found.push_back({checkpoint, std::move(kind.files)});
   }
-  tell_left_behind(found, first);
+  tell_left_behind(found);
   return found;
+}
+
+std::string why_of_another_training(const AverageMember& member, const AverageMember& newest) {
+  const state::Checkpoint& checkpoint = member.checkpoint;
+  if (member.left_behind) {
+    return checkpoint.name + " was left behind when training was resumed from before it";
+  }
+  const bool anew = checkpoint.generation > 1 && checkpoint.id > newest.checkpoint.id &&
+                    youngest(member.files) > youngest(newest.files);
+  if (!anew) return "";
+  return checkpoint.name + " was written anew after " + newest.checkpoint.name +
+         ": training was resumed from before it";
 }
 
 bool AverageMembers::is_held(const AverageMember& member) const {

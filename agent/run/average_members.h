@@ -18,11 +18,16 @@ struct AverageMember {
   state::Checkpoint checkpoint;
   std::vector<state::FileIdentity> files;
   /// Probably of a training that was resumed from before it: it was removed, and a step below it
-  /// that had never been there came after that, with younger files. Reason enough to form no
-  /// average of it, none to form another one.
+  /// came after that, or came anew, with younger files. Reason enough to form no average of it,
+  /// none to form another one.
   bool left_behind = false;
   std::string lease_name() const;
 };
+
+/// Why an average at `newest`'s step has no place for `member` (which may be `newest` itself): it
+/// is probably of another training than the one that saved `newest`, since training was resumed
+/// from before it. "": no sign of that.
+std::string why_of_another_training(const AverageMember& member, const AverageMember& newest);
 
 /// Not thread-safe. All references must outlive it.
 class AverageMembers {

@@ -7,12 +7,10 @@
 #include <span>
 #include <utility>
 
-#include "agent/run/average_window.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
 
-using checkpoint::WeightsKind;
 using state::EvaluationState;
 
 namespace {
@@ -24,9 +22,6 @@ constexpr const char* kNotLinked = "its checkpoints cannot be leased: ";
 /// Of one whose members cannot be linked now: for two and a half minutes in all.
 constexpr int kMostTries = 6;
 constexpr std::chrono::seconds kFirstPause{5};
-/// Between two tries to keep a checkpoint for averages to come.
-constexpr std::chrono::seconds kKeepPause{30};
-constexpr std::chrono::seconds kLongestKeepPause{600};
 constexpr MonotonicTime kInThisLook = MonotonicTime::max();
 
 /// Ended because members were not there or could not be linked: they may be there again.
@@ -45,10 +40,8 @@ Averages::Averages(const Clock& clock, state::Store& store, stage::Stage& stage,
       store_(store),
       stage_(stage),
       wanted_(wanted),
-      space_(space),
-      view_(view),
-      kept_(kept),
-      members_(store, stage, view) {}
+      members_(store, stage, view),
+      window_(clock, store, stage, wanted, space, view, kept, members_) {}
 
 bool Averages::keeps_name(const std::string& name) const {
   if (wanted_.average_last() == 0) return false;
@@ -57,11 +50,9 @@ bool Averages::keeps_name(const std::string& name) const {
 
 void Averages::forget() {
   look_again();
-  window_.clear();
+  window_.forget();
   refused_.clear();
   given_up_.clear();
-  keep_tries_.clear();
-  looked_ = false;
 }
 
 Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice) {
@@ -70,30 +61,30 @@ Status Averages::step(std::int64_t run_id, const std::set<std::int64_t>& torn, S
     refused.again = kInThisLook;
     look_again();
   }
-  if (wanted_.average_last() == 0) keep_tries_.clear();
-  const MonotonicTime now = clock_.monotonic_now();
-  if (std::ranges::any_of(keep_tries_, [now](const auto& one) { return one.second.next <= now; })) {
-    look_again();
-  }
+  if (wanted_.average_last() == 0) window_.forget_tries();
+  const auto retry = window_.retry_due();
+  if (retry.has_value() && *retry <= clock_.monotonic_now()) look_again();
   if (!due()) return {};
   if (due_) {
     EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
     const std::set<std::int64_t> open = members_.open_steps(torn);
-    EVALCAR_RETURN_IF_ERROR(keep_window(run_id, all, open));
+    EVALCAR_ASSIGN_OR_RETURN(const auto unformed, window_.unformed_steps(run_id));
+    window_.renew(all, open, unformed);
+    for (const auto& [row, refused] : refused_) window_.add(refused.members);
     EVALCAR_RETURN_IF_ERROR(form_all(all, open, slice));
     if (slice.was_cut()) return {};
     EVALCAR_RETURN_IF_ERROR(take_up_unformed(run_id, all, open));
     // Members of one that is formed, or never will be, need not stay for it.
-    EVALCAR_ASSIGN_OR_RETURN(const auto unformed, unformed_steps(run_id));
-    look_once_more_ |= unformed != unformed_;
+    EVALCAR_ASSIGN_OR_RETURN(const auto still_unformed, window_.unformed_steps(run_id));
+    look_once_more_ |= still_unformed != unformed;
     look_once_more_ |= std::erase_if(refused_, [](const auto& one) {
                          return one.second.again == kInThisLook;
                        }) > 0;
     due_ = std::exchange(look_once_more_, false);
-    looked_ = trim_due_ = true;
+    window_.close_look();
     formed_.clear();
   }
-  return trim(slice);
+  return window_.trim(slice);
 }
 
 /// For one of them that is being written anew, or one between them that may still become complete.
@@ -152,12 +143,11 @@ Status Averages::lease(std::span<const AverageMember> members, const state::Eval
   if (waits_for_retry(row) || (revived && given_up_.contains(row.id))) return {};
   std::vector<stage::Member> parts;
   for (const AverageMember& member : members) {
-    if (member.left_behind && &member != &members.back()) {
+    if (const auto why = why_of_another_training(member, members.back()); !why.empty()) {
       if (revived) return {};
-      return end_evaluation(store_, row.id, EvaluationState::kSkipped,
-                            "the average of " + std::to_string(members.size()) +
-                                " checkpoints: " + member.checkpoint.name +
-                                " was left behind when training was resumed from before it");
+      return end_evaluation(
+          store_, row.id, EvaluationState::kSkipped,
+          "the average of " + std::to_string(members.size()) + " checkpoints: " + why);
     }
     const std::string dir = members_.files_of(member);
     if (dir.empty() && (revived || !stage_.answers())) return {};
@@ -197,8 +187,11 @@ Status Averages::lease(std::span<const AverageMember> members, const state::Eval
   // What was in the way of others may be over, too.
   look_once_more_ |= !std::exchange(given_up_, {}).empty();
   EVALCAR_RETURN_IF_ERROR(make_complete());  // not before: whoever is complete may be measured
-  log::info(fmt::format("{}: {} checkpoints from {} on", title(row), members.size(),
-                        members.front().checkpoint.name),
+  std::string names;
+  for (const AverageMember& member : members) {
+    names += (names.empty() ? "" : ", ") + member.checkpoint.name;
+  }
+  log::info(fmt::format("{}: the mean of {}", title(row), names),
             event_of("leased", row).with("method", stage::method_name(taken->method)));
   return store_.mark_leased(row.id, taken->dir);
 }
@@ -211,7 +204,7 @@ bool Averages::note_refusal(std::span<const AverageMember> members, const state:
   refused.again = clock_.monotonic_now() + kFirstPause * (1 << (refused.tries - 1));
   refused.members.clear();
   for (const AverageMember& member : members) refused.members.insert(member.lease_name());
-  window_.insert(refused.members.begin(), refused.members.end());
+  window_.add(refused.members);
   return true;
 }
 
@@ -226,12 +219,9 @@ bool Averages::tries_again() const {
 }
 
 std::optional<MonotonicTime> Averages::retry_due() const {
-  std::optional<MonotonicTime> due;
-  const auto at = [&due](MonotonicTime time) { due = std::min(due.value_or(time), time); };
-  for (const auto& [name, attempt] : keep_tries_) at(attempt.next);
+  std::optional<MonotonicTime> due = window_.retry_due();
   for (const auto& [row, refused] : refused_) {
-    if (refused.again == kInThisLook) continue;
-    at(refused.again);
+    if (refused.again != kInThisLook) due = std::min(due.value_or(refused.again), refused.again);
   }
   return due;
 }
@@ -281,149 +271,9 @@ Result<bool> Averages::another_holds(const state::Evaluation& row, const std::st
   });
 }
 
-/// Those that averages to come may have as members. `open`: steps that may still become complete,
-/// or whose average is yet to be formed.
-std::vector<const AverageMember*> Averages::to_come(const std::vector<AverageMember>& all,
-                                                    const std::set<std::int64_t>& open) const {
-  const auto last = static_cast<std::size_t>(wanted_.average_last());
-  const auto newest = static_cast<std::size_t>(wanted_.average_window());
-  std::set<const AverageMember*> found;
-  for (const bool with_left_behind : {true, false}) {
-    std::vector<const AverageMember*> candidates;
-    std::vector<std::int64_t> steps;
-    for (const AverageMember& one : all) {
-      if (one.left_behind && !with_left_behind) continue;
-      candidates.push_back(&one);
-      steps.push_back(one.checkpoint.step);
-    }
-    for (const std::size_t index : members_to_come(steps, open, last, newest)) {
-      found.insert(candidates[index]);
-    }
-  }
-  return {found.begin(), found.end()};
-}
-
-/// Regular weights that nobody evaluates have no lease yet.
-Status Averages::keep_window(std::int64_t run_id, const std::vector<AverageMember>& known,
-                             std::set<std::int64_t> open) {
-  EVALCAR_ASSIGN_OR_RETURN(unformed_, unformed_steps(run_id));
-  if (wanted_.average_window() == 0) open.clear();  // of those that come none is wanted
-  open.insert(unformed_.begin(), unformed_.end());
-  window_.clear();
-  for (const auto& [row, refused] : refused_) {
-    window_.insert(refused.members.begin(), refused.members.end());
-  }
-  const auto before = std::exchange(keep_tries_, {});
-  for (const AverageMember* const member : to_come(known, open)) {
-    window_.insert(member->lease_name());
-    const auto tried = before.find(member->lease_name());
-    keep(*member, tried == before.end() ? KeepTry{} : tried->second);
-  }
-  return {};
-}
-
-void Averages::keep(const AverageMember& member, KeepTry attempt) {
-  if (members_.is_held(member)) return;
-  const auto seen = view_.complete.find({member.checkpoint.step, WeightsKind::kRegular});
-  if (seen == view_.complete.end()) return;
-  const std::string name = member.lease_name();
-  const auto lease = stage_.keep(name, seen->second.path, seen->second.files, space_.copy_budget());
-  if (lease.has_value()) return;
-  spdlog::warn("{}: not kept for averages: {}", member.checkpoint.name, lease.error().message);
-  // Every look tries; where nothing is a reason to look, so does this.
-  if (const MonotonicTime now = clock_.monotonic_now(); attempt.next <= now) {
-    constexpr int kMostDoublings = 5;
-    const auto pause = kKeepPause * (1 << std::min(attempt.tries++, kMostDoublings));
-    attempt.next = now + std::min(pause, kLongestKeepPause);
-  }
-  keep_tries_[name] = attempt;
-}
-
-Status Averages::trim(Slice& slice) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
-  for (const std::string& name : stage_.names()) {
-    const bool of_window = name.ends_with("-" + std::string(kRegular));
-    if (!of_window || window_.contains(name) || needed.contains(name)) continue;
-    if (kept_.may_hold(name)) continue;
-    if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
-      spdlog::warn("{}", released.error().message);  // a leftover: removed later
-    }
-    if (slice.over()) return {};
-  }
-  trim_due_ = false;
-  return {};
-}
-
 bool Averages::keeps(const state::Evaluation& row) const {
   // Before step() looked, any of them may be a member of what comes; it lets go what is not.
   return row.kind == kRegular && keeps_name(lease_name_of(row.step, row.generation, row.kind));
-}
-
-Result<std::vector<std::string>> Averages::window_of(std::int64_t run_id) const {
-  std::vector<std::string> names;
-  if (wanted_.average_last() == 0) return names;
-  EVALCAR_ASSIGN_OR_RETURN(const auto all, members_.known(run_id));
-  names.assign(window_.begin(), window_.end());
-  std::set<std::int64_t> open;
-  if (!looked_) {
-    EVALCAR_ASSIGN_OR_RETURN(open, unformed_steps(run_id));
-  }
-  if (!looked_ && wanted_.average_window() > 0) {
-    EVALCAR_ASSIGN_OR_RETURN(auto unknown, unknown_steps(run_id, all));
-    open.merge(unknown);
-    EVALCAR_ASSIGN_OR_RETURN(const auto unfinished, store_.read().unfinished(run_id));
-    for (const state::UnfinishedFolder& folder : unfinished) open.insert(folder.step);
-  }
-  for (const AverageMember* const member : to_come(all, open))
-    names.push_back(member->lease_name());
-  return names;
-}
-
-/// Of checkpoints that were not removed and whose regular weights were never whole, as the rows
-/// tell: before the first look anything that is not known to be over may still come.
-Result<std::set<std::int64_t>> Averages::unknown_steps(
-    std::int64_t run_id, const std::vector<AverageMember>& all) const {
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_id));
-  std::set<std::int64_t> steps;
-  for (const state::Checkpoint& checkpoint : checkpoints) {
-    if (checkpoint.gone_at.empty() && !is_snapshot(checkpoint)) steps.insert(checkpoint.step);
-  }
-  for (const AverageMember& one : all) steps.erase(one.checkpoint.step);
-  return steps;
-}
-
-/// Of averages that were planned and have no lease: the steps that they are of.
-Result<std::set<std::int64_t>> Averages::unformed_steps(std::int64_t run_id) const {
-  state::EvaluationFilter filter;
-  filter.run_id = run_id;
-  filter.kind = kAverage;
-  filter.states = {EvaluationState::kFound, EvaluationState::kComplete};
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
-  std::set<std::int64_t> steps;
-  for (const state::Evaluation& row : rows) {
-    if (row.lease_path.empty()) steps.insert(row.step);
-  }
-  return steps;
-}
-
-Result<bool> Averages::give_up_window(std::int64_t run_id) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto needed, lease_names_of_rows(store_.read(), stage_));
-  EVALCAR_ASSIGN_OR_RETURN(const auto names, window_of(run_id));
-  const stage::Held held = stage_.held();
-  bool any = false;
-  for (const std::string& name : names) {
-    if (needed.contains(name) || kept_.may_hold(name)) continue;
-    if (held.bytes_of(name) == 0) continue;  // not there, or the trainer has the files itself
-    if (const Status released = stage_.release(stage_.dir_of(name)); !released.has_value()) {
-      spdlog::warn("{}", released.error().message);  // a leftover: removed later
-      continue;
-    }
-    any = true;
-  }
-  if (any) {
-    spdlog::warn("disk space is short: checkpoints kept for averages to come were given up");
-  }
-  return any;
 }
 
 }  // namespace evalcar::run

@@ -2,11 +2,8 @@
 // (evaluate.average_last).
 //
 // An average is an evaluation of kind "average" at the step of the newest of K checkpoints that
-// follow each other. Its lease links the files of all of them. So that the trainer's retention
-// cannot take the older ones before the next checkpoint comes, the regular weights of the newest
-// ones stay leased, whether they were evaluated or not: the window. It is K of them, one more than
-// the next average has of those that are there: the newest may be saved again (lmms-engine does so
-// with the last step) or be wanted although a cadence leaves it out, as the last of the training.
+// follow each other. Its lease links the files of all of them. What keeps the older ones until the
+// next checkpoint comes is the window (average_window.h).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +15,7 @@
 #include <vector>
 
 #include "agent/run/average_members.h"
+#include "agent/run/average_window.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
 #include "agent/run/slice.h"
@@ -33,6 +31,8 @@ class Averages {
  public:
   Averages(const Clock& clock, state::Store& store, stage::Stage& stage, const Wanted& wanted,
            const DiskSpace& space, const DiskView& view, const KeptForBest& kept);
+  Averages(const Averages&) = delete;
+  Averages& operator=(const Averages&) = delete;
 
   /// Something was recorded: the next step() looks again.
   void look_again() {
@@ -44,7 +44,7 @@ class Averages {
   /// error is of the moment: the next step() tries again, and goes on where the slice was cut.
   Status step(std::int64_t run_id, const std::set<std::int64_t>& torn, Slice& slice);
   /// The next step() has something to do.
-  bool due() const { return (due_ || trim_due_) && wanted_.average_last() > 0; }
+  bool due() const { return (due_ || window_.trim_due()) && wanted_.average_last() > 0; }
   /// One is tried again whose members could not be linked, for a reason that may pass.
   bool tries_again() const;
   /// When that is, or when a checkpoint is that could not be kept for those to come; absent:
@@ -57,20 +57,16 @@ class Averages {
   /// That is so since the last look, whether the next one is due or not.
   bool window_holds(const std::string& name) const { return window_.contains(name); }
   /// Names of the leases that an average of this run may need: at a start, before step().
-  Result<std::vector<std::string>> window_of(std::int64_t run_id) const;
+  Result<std::vector<std::string>> window_of(std::int64_t run_id) const {
+    return window_.names(run_id);
+  }
   /// Gives up the leases of the window that take room and that no evaluation waits for; false:
   /// there were none. Some averages to come are lost by that.
-  Result<bool> give_up_window(std::int64_t run_id);
+  Result<bool> give_up_window(std::int64_t run_id) { return window_.give_up(run_id); }
   /// Another run: nothing that is remembered is of this one.
   void forget();
 
  private:
-  /// A checkpoint of the window that could not be linked.
-  struct KeepTry {
-    int tries = 0;
-    MonotonicTime next{};
-  };
-
   /// One whose members could not be linked.
   struct Refused {
     int tries = 0;
@@ -78,11 +74,6 @@ class Averages {
     std::set<std::string> members;  ///< names of leases
   };
 
-  std::vector<const AverageMember*> to_come(const std::vector<AverageMember>& all,
-                                            const std::set<std::int64_t>& open) const;
-  Result<std::set<std::int64_t>> unknown_steps(std::int64_t run_id,
-                                               const std::vector<AverageMember>& all) const;
-  Result<std::set<std::int64_t>> unformed_steps(std::int64_t run_id) const;
   Status form_all(const std::vector<AverageMember>& all, const std::set<std::int64_t>& open,
                   Slice& slice);
   Status form(std::span<const AverageMember> members);
@@ -94,29 +85,18 @@ class Averages {
   static bool must_wait(std::span<const AverageMember> members, const std::set<std::int64_t>& open);
   Status take_up_unformed(std::int64_t run_id, const std::vector<AverageMember>& all,
                           const std::set<std::int64_t>& open);
-  Status keep_window(std::int64_t run_id, const std::vector<AverageMember>& known,
-                     std::set<std::int64_t> open);
-  void keep(const AverageMember& member, KeepTry attempt);
-  Status trim(Slice& slice);
 
   const Clock& clock_;
   state::Store& store_;
   stage::Stage& stage_;
   const Wanted& wanted_;
-  const DiskSpace& space_;
-  const DiskView& view_;
-  const KeptForBest& kept_;
   const AverageMembers members_;
+  AverageWindow window_;
   bool due_ = true;
-  bool trim_due_ = false;
   bool look_once_more_ = false;
-  bool looked_ = false;           ///< at this run
   std::set<std::string> formed_;  ///< by the newest member's lease: looked at since it is due
-  std::set<std::string> window_;  ///< names of leases
-  std::map<std::int64_t, Refused> refused_;    ///< by evaluation
-  std::map<std::string, KeepTry> keep_tries_;  ///< by the lease's name
-  std::set<std::int64_t> unformed_;  ///< as the look that is under way began: unformed_steps()
-  std::set<std::int64_t> given_up_;  ///< evaluations that were refused too often
+  std::map<std::int64_t, Refused> refused_;  ///< by evaluation
+  std::set<std::int64_t> given_up_;          ///< evaluations that were refused too often
 };
 
 }  // namespace evalcar::run

@@ -202,6 +202,11 @@ Status OutputDirectory::record_sightings() {
   // only where there are very many, which no retention takes.
   if (wanted_.counts() && watcher_.looks() && watcher_.trouble().empty()) return {};
   Slice slice(around_);
+  if (!vanished_marked_ && watcher_.trouble().empty()) {
+    EVALCAR_RETURN_IF_ERROR(recorder_.mark_vanished(slice));
+    if (slice.was_cut()) return {};
+    vanished_marked_ = true;
+  }
   EVALCAR_ASSIGN_OR_RETURN(const bool recorded, sightings_.record(slice));
   if (recorded) last_news_ = around_.clock.monotonic_now();
   if (recorded) guard_.look_again();
@@ -316,7 +321,7 @@ void OutputDirectory::forget_run() {
   best_.forget();
   wanted_.forget();
   take_up_.forget();
-  vanished_ended_ = false;
+  vanished_marked_ = vanished_ended_ = false;
   unwanted_.look_again();
 }
 

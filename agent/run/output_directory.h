@@ -170,9 +170,10 @@ class OutputDirectory : private DirectoryParts {
   bool is_cut_short() const;
 
   std::string snapshot_trouble_;
-  bool beginning_ = true;        ///< is_beginning(), after the last turn
-  bool vanished_ended_ = false;  ///< Recorder::end_vanished was done
-  std::string turn_trouble_;     ///< why the last turn could not do what it had to
+  bool beginning_ = true;         ///< is_beginning(), after the last turn
+  bool vanished_marked_ = false;  ///< Recorder::mark_vanished was done
+  bool vanished_ended_ = false;   ///< Recorder::end_vanished was done
+  std::string turn_trouble_;      ///< why the last turn could not do what it had to
   bool lost_database_ = false;
   MonotonicTime retry_at_{};
   MonotonicTime last_news_{};

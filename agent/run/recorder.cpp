@@ -329,13 +329,21 @@ bool Recorder::is_there(const std::string& folder) const {
   return info.has_value() || info.error().code != ErrorCode::kNotFound;
 }
 
-Status Recorder::end_vanished(Slice& slice) {
+Status Recorder::mark_vanished(Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_.id()));
   for (const state::Checkpoint& known : checkpoints) {
     if (!known.gone_at.empty() || is_there(known.name)) continue;
+    if (!run_.still_there())
+      return {};  // all of them went, and the next look tells what that means
     EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(known.id));
     if (slice.over()) return {};
   }
+  return {};
+}
+
+Status Recorder::end_vanished(Slice& slice) {
+  EVALCAR_RETURN_IF_ERROR(mark_vanished(slice));
+  if (slice.was_cut()) return {};
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
   filter.states = {EvaluationState::kFound};

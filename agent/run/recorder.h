@@ -44,8 +44,12 @@ class Recorder {
   /// Records what is complete of a step once more: more of it may be wanted now. True: an
   /// evaluation of it that is wanted waits.
   Result<bool> record_again(std::int64_t step);
-  /// What went while no agent was there to see it: nothing will ever tell of it again. Once after a
-  /// run was entered and everything that is there was recorded; again where the slice was cut.
+  /// Marks checkpoints that went while no agent was there to see it. Once after a run was entered,
+  /// before anything new of it is recorded: what was gone before that came has to be told; again
+  /// where the slice was cut.
+  Status mark_vanished(Slice& slice);
+  /// Ends what went with them, and what went since: nothing will ever tell of it again. Once
+  /// everything that is there was recorded; again where the slice was cut.
   Status end_vanished(Slice& slice);
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn();

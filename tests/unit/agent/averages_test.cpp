@@ -1,5 +1,6 @@
 // The third series while checkpoints are still being looked at, come and go, or are asked for
 // again.
+#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <map>
 #include <string>
@@ -11,6 +12,7 @@
 
 using namespace evalcar;
 using evalcar::test::must;
+using evalcar::testing::safetensors;
 using evalcar::testing::Trainer;
 using state::EvaluationState;
 using std::chrono::seconds;
@@ -329,17 +331,15 @@ TEST_CASE("an average whose member was gone is formed when that comes back whole
   for (const std::int64_t step : {5, 10}) t.save(step);
   t.turns(3);
   t.publish_all();
-  t.files.put_file("/out/checkpoint-10/model.safetensors",
-                   "half");  // in place, as its lease has it
-  must(t.files.remove_file("/out/checkpoint-10/trainer_state.json"));
-  t.turns(40);
+  must(t.files.rename("/out/checkpoint-10", "/away"));
+  must(remove_tree(t.files, "/out/_evalcar/leases/10-1-regular"));
+  t.turns(5);
   t.save(15);
   t.turns(40);
   REQUIRE(t.averages().back().step == 15);
   REQUIRE(t.averages().back().state == EvaluationState::kLost);
 
-  t.files.put_file("/out/checkpoint-10/model.safetensors", evalcar::testing::safetensors('n'));
-  t.files.put_file("/out/checkpoint-10/trainer_state.json", "{}");
+  must(t.files.rename("/away", "/out/checkpoint-10"));
   t.turns(60);
 
   const auto rows = t.averages();
@@ -401,7 +401,7 @@ TEST_CASE("the last checkpoint that could not be taken up is asked for again") {
   CHECK(rows.front().state == EvaluationState::kLeased);
 }
 
-TEST_CASE("an average waits for a member that is written anew, and is of its new weights") {
+TEST_CASE("an average waits for a member that is written anew, and is not of its new weights") {
   const bool in_place = GENERATE(false, true);
   Averaging t(2);
   for (const std::int64_t step : {5, 10}) t.save(step);
@@ -415,17 +415,16 @@ TEST_CASE("an average waits for a member that is written anew, and is of its new
   t.turns(3);
   CHECK(t.averages().size() == 1);
 
-  t.files.put_file("/out/checkpoint-10/model.safetensors", evalcar::testing::safetensors('n'));
+  t.files.put_file("/out/checkpoint-10/model.safetensors", safetensors('n'));
   t.files.put_file("/out/checkpoint-10/trainer_state.json", "{}");
   t.turns(60);
 
   const auto rows = t.averages();
   INFO(rows.back().step << ": " << rows.back().reason);
   REQUIRE(rows.back().step == 15);
-  REQUIRE(rows.back().state == EvaluationState::kLeased);
-  const auto weights =
-      read_file(t.files, rows.back().lease_path + "/members/10/model.safetensors", 4096);
-  CHECK(must(weights).back() == 'n');
+  CHECK(rows.back().state == EvaluationState::kSkipped);
+  CHECK(rows.back().reason.find("checkpoint-10 was written anew after checkpoint-15") !=
+        std::string::npos);
 }
 
 TEST_CASE("a torn checkpoint before a long run does not have all of it kept at a start") {
@@ -560,19 +559,14 @@ TEST_CASE("an average is never of another configuration's number of checkpoints"
   CHECK(t.members(row) == std::vector<std::string>{"10", "15"});
 }
 
-TEST_CASE("an average whose lease cannot be used is formed again of what is there") {
-  const bool rewritten = GENERATE(false, true);
+TEST_CASE("an average whose lease was removed is formed again of what is there") {
   const bool restarted = GENERATE(false, true);
   Averaging t(2);
   for (const std::int64_t step : {5, 10}) t.save(step);
   t.turns(3);
   const state::Evaluation before = t.averages().front();
   REQUIRE(must(t.directory->lease_of(before)).has_value());
-  if (rewritten) {
-    t.Trainer::save(5, 'n');  // in place
-  } else {
-    must(remove_tree(t.files, "/out/_evalcar/leases/10-1-average"));
-  }
+  must(remove_tree(t.files, "/out/_evalcar/leases/10-1-average"));
   if (restarted) t.start();
   t.turns(40);
 
@@ -585,9 +579,68 @@ TEST_CASE("an average whose lease cannot be used is formed again of what is ther
   INFO(row.reason);
   REQUIRE(must(t.directory->lease_of(row)).has_value());
   CHECK(t.members(row) == std::vector<std::string>{"5", "10"});
-  const std::string member = row.lease_path + "/members/5/model.safetensors";
-  CHECK(must(read_file(t.files, member, 4096)).back() ==
-        (rewritten ? 'n' : static_cast<char>('a' + 5)));
+}
+
+TEST_CASE("an average is not of a member that a resumed training wrote anew, nor of half of it") {
+  const bool restarted = GENERATE(false, true);
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10}) t.save(step);
+  t.turns(3);
+  t.Trainer::save(5, 'n');  // in place, and so in the lease
+  if (restarted) t.start();
+
+  for (int i = 0; i < 40; ++i) {
+    must(t.directory->lease_of(t.averages().front()));
+    t.turns(1);
+  }
+
+  const state::Evaluation row = t.averages().front();
+  INFO(row.reason);
+  CHECK(row.state == EvaluationState::kSkipped);
+  CHECK(row.reason.find("checkpoint-5 was written anew") != std::string::npos);
+}
+
+TEST_CASE("a copy for averages that fails is not begun again with everything that comes") {
+  Averaging t(20);
+  t.settings.evaluate.weights = {"ema"};  // the regular ones are kept for averages alone
+  t.start();
+  int copies = 0;
+  t.files.on_call([&](const test::Call& call) {
+    if (call.operation == "hard_link") t.files.fail_operation("hard_link", EPERM);
+    const bool of_first = call.path.find("leases/5-1-regular/model") != std::string::npos;
+    if (of_first && call.operation == "create") {
+      ++copies;
+      t.files.fail_operation("create", EDQUOT);
+    }
+  });
+  for (std::int64_t step = 5; step <= 50; step += 5) {
+    t.save(step);
+    t.turns(1);
+  }
+  CHECK(copies == 1);
+
+  t.turns(40);
+  CHECK(copies > 1);
+}
+
+TEST_CASE("copies for averages are not taken where the budget has no room for them") {
+  Averaging t(3);
+  t.settings.evaluate.weights = {"ema"};  // the regular ones are kept for averages alone
+  const std::uint64_t one = safetensors('a').size() + 60;  // and its small files
+  t.settings.limits.lease_budget = 2 * one + one / 2;
+  t.start();
+  t.files.on_call([&](const test::Call& call) {
+    if (call.operation == "hard_link") t.files.fail_operation("hard_link", EPERM);
+  });
+
+  for (const std::int64_t step : {5, 10, 15}) {
+    t.save(step);
+    t.turns(5);
+  }
+
+  CHECK(t.held_pattern("5-1-regular") != 0);
+  CHECK(t.held_pattern("10-1-regular") != 0);
+  CHECK(t.held_pattern("15-1-regular") == 0);
 }
 
 TEST_CASE("a checkpoint that could not be kept for averages to come is kept later") {
@@ -660,15 +713,21 @@ TEST_CASE("with eval_strategy = no an average that is asked for is formed, and n
 }
 
 TEST_CASE("no average is of a checkpoint that a resumed training left behind") {
+  const bool restarted = GENERATE(false, true);
   Averaging t(2);
   for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
   t.turns(3);
   t.publish_all();
+  if (restarted) t.directory.reset();
   for (const std::int64_t step : {15, 20}) t.remove(step);
+  if (restarted) {
+    t.save(12);
+    t.start();
+  }
   t.turns(3);
 
   for (const std::int64_t step : {12, 17, 25, 30}) {
-    t.save(step);
+    if (!restarted || step > 12) t.save(step);
     t.turns(3);
     t.publish_all();
   }
@@ -684,6 +743,64 @@ TEST_CASE("no average is of a checkpoint that a resumed training left behind") {
   }
   CHECK(found ==
         std::map<std::int64_t, std::string>{{12, "10"}, {17, "none"}, {25, "none"}, {30, "25"}});
+}
+
+TEST_CASE("a training that was resumed, with the same steps, has all of its averages") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  for (const std::int64_t step : {10, 15, 20}) t.remove(step);
+  t.turns(3);
+
+  for (std::int64_t step = 10; step <= 30; step += 5) {
+    t.Trainer::save(step, 'n');
+    if (step > 10) t.remove(step - 5);  // one is kept
+    t.turns(3);
+    t.publish_all();
+    t.turns(1);
+  }
+
+  const auto rows = t.averages();
+  for (auto row = rows.begin(); row != rows.end(); ++row) {
+    const bool of_new_line = row->step > 20 || row->generation == 2;
+    if (!of_new_line) continue;
+    INFO(row->step << ": " << row->reason);
+    REQUIRE(row->state == EvaluationState::kLeased);
+    const auto members = t.members(*row);
+    CHECK(members == std::vector{std::to_string(row->step - 5), std::to_string(row->step)});
+    for (const std::string& member : members) {
+      const std::string weights = row->lease_path + "/members/" + member + "/model.safetensors";
+      const char pattern = must(read_file(t.files, weights, 4096)).back();
+      CHECK(pattern == (member == "5" ? static_cast<char>('a' + 5) : 'n'));
+    }
+  }
+  CHECK(std::ranges::count_if(rows, [](const auto& row) { return row.step > 20; }) == 2);
+  CHECK(std::ranges::count_if(rows, [](const auto& row) { return row.generation == 2; }) == 3);
+}
+
+TEST_CASE("what a resumed training left behind has no average with what came in its place") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);
+  t.turns(3);
+  const state::Evaluation row = t.averages().back();
+  REQUIRE(row.step == 20);
+  must(t.directory->store().begin_attempt(row.id, "cpu"));
+  must(t.directory->store().fail_attempt(row.id, {"loading", "corruption", "no"}, "", true));
+  t.directory->release(row);
+  for (const std::int64_t step : {15, 20}) t.remove(step);
+  t.turns(3);
+  for (const std::int64_t step : {12, 17}) t.save(step);
+  t.turns(3);
+
+  must(t.directory->store().ask_again(row.id, "retry"));
+  t.save(30);
+  t.turns(3);
+
+  const auto now = must(t.directory->store().read().evaluation(row.id));
+  INFO(now.reason);
+  CHECK(now.state == EvaluationState::kSkipped);
+  CHECK(now.reason.find("left behind") != std::string::npos);
 }
 
 TEST_CASE("an average that was given up is formed when another one shows that there is room") {

@@ -1,10 +1,12 @@
 #include "agent/run/average_members.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <utility>
 
 #include "agent/run/rows.h"
+#include "store/base/clock.h"
 
 namespace evalcar::run {
 
@@ -34,16 +36,29 @@ struct Arrival {
   }
 };
 
-/// Sets AverageMember::left_behind; `members` by step.
+/// Whether files of `mtime_ns`, in a checkpoint of this row, were written when `other` was known.
+/// By its time on disk, too: where a whole run is copied, all of it is seen anew, in any order.
+bool came_after(std::int64_t row, std::int64_t mtime_ns, const AverageMember& other) {
+  const WallTime written{
+      std::chrono::floor<WallTime::duration>(std::chrono::nanoseconds(mtime_ns))};
+  return row > other.checkpoint.id && mtime_ns > youngest(other.files) &&
+         format_utc(written) > other.checkpoint.seen_at;
+}
+
+/// Sets AverageMember::left_behind and older_line; `members` by step.
 void tell_left_behind(std::vector<AverageMember>& members) {
   Arrival latest;  // of the steps below
+  Arrival anew;    // of those among them that were there before
   for (AverageMember& member : members) {
     const state::Checkpoint& checkpoint = member.checkpoint;
     const std::int64_t mtime_ns = youngest(member.files);
     // At a start both are of one moment: what went before it is marked before what came.
     member.left_behind = !checkpoint.gone_at.empty() && latest.seen_at >= checkpoint.gone_at &&
                          latest.row > checkpoint.id && latest.mtime_ns > mtime_ns;
-    latest.take_later({checkpoint.seen_at, checkpoint.id, mtime_ns});
+    member.older_line = member.left_behind || came_after(anew.row, anew.mtime_ns, member);
+    const Arrival own{checkpoint.seen_at, checkpoint.id, mtime_ns};
+    latest.take_later(own);
+    if (checkpoint.generation > 1) anew.take_later(own);
   }
 }
 
@@ -75,8 +90,8 @@ std::string why_of_another_training(const AverageMember& member, const AverageMe
   if (member.left_behind) {
     return checkpoint.name + " was left behind when training was resumed from before it";
   }
-  const bool anew = checkpoint.generation > 1 && checkpoint.id > newest.checkpoint.id &&
-                    youngest(member.files) > youngest(newest.files);
+  const bool anew =
+      checkpoint.generation > 1 && came_after(checkpoint.id, youngest(member.files), newest);
   if (!anew) return "";
   return checkpoint.name + " was written anew after " + newest.checkpoint.name +
          ": training was resumed from before it";

@@ -21,6 +21,9 @@ struct AverageMember {
   /// came after that, or came anew, with younger files. Reason enough to form no average of it,
   /// none to form another one.
   bool left_behind = false;
+  /// That, or a step below it was written anew after it: the training that goes on has not reached
+  /// it yet.
+  bool older_line = false;
   std::string lease_name() const;
 };
 

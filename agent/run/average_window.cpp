@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "agent/run/rows.h"
@@ -49,11 +50,11 @@ std::vector<const AverageMember*> AverageWindow::to_come(const std::vector<Avera
   const auto last = static_cast<std::size_t>(wanted_.average_last());
   const auto newest = static_cast<std::size_t>(wanted_.average_window());
   std::set<const AverageMember*> found;
-  for (const bool with_left_behind : {true, false}) {
+  for (const bool with_older_line : {true, false}) {
     std::vector<const AverageMember*> candidates;
     std::vector<std::int64_t> steps;
     for (const AverageMember& one : all) {
-      if (one.left_behind && !with_left_behind) continue;
+      if (one.older_line && !with_older_line) continue;
       candidates.push_back(&one);
       steps.push_back(one.checkpoint.step);
     }
@@ -107,6 +108,8 @@ void AverageWindow::renew(const std::vector<AverageMember>& known, std::set<std:
 /// only kept.
 std::uint64_t AverageWindow::room_for_copy() const {
   const std::uint64_t budget = space_.lease_budget();
+  // What is held is asked of every file.
+  if (budget == std::numeric_limits<std::uint64_t>::max()) return space_.copy_budget();
   return std::min(space_.copy_budget(), budget - std::min(budget, stage_.held().bytes()));
 }
 

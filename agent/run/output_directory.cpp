@@ -203,17 +203,15 @@ Status OutputDirectory::record_sightings() {
   if (wanted_.counts() && watcher_.looks() && watcher_.trouble().empty()) return {};
   Slice slice(around_);
   if (!vanished_marked_ && watcher_.trouble().empty()) {
-    EVALCAR_RETURN_IF_ERROR(recorder_.mark_vanished(slice));
+    EVALCAR_ASSIGN_OR_RETURN(vanished_marked_, recorder_.mark_vanished(slice));
     if (slice.was_cut()) return {};
-    vanished_marked_ = true;
   }
   EVALCAR_ASSIGN_OR_RETURN(const bool recorded, sightings_.record(slice));
   if (recorded) last_news_ = around_.clock.monotonic_now();
   if (recorded) guard_.look_again();
   if (!sightings_.empty()) return {};
   if (vanished_ended_ || !watcher_.looked() || !watcher_.trouble().empty()) return {};
-  EVALCAR_RETURN_IF_ERROR(recorder_.end_vanished(slice));
-  vanished_ended_ = !slice.was_cut();
+  EVALCAR_ASSIGN_OR_RETURN(vanished_ended_, recorder_.end_vanished(slice));
   return {};
 }
 

@@ -329,21 +329,21 @@ bool Recorder::is_there(const std::string& folder) const {
   return info.has_value() || info.error().code != ErrorCode::kNotFound;
 }
 
-Status Recorder::mark_vanished(Slice& slice) {
+Result<bool> Recorder::mark_vanished(Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, store_.read().checkpoints(run_.id()));
   for (const state::Checkpoint& known : checkpoints) {
     if (!known.gone_at.empty() || is_there(known.name)) continue;
-    if (!run_.still_there())
-      return {};  // all of them went, and the next look tells what that means
+    // All of them went at once: the next look tells what that means.
+    if (!files_.info_followed(run_.output_dir()).has_value()) return false;
     EVALCAR_RETURN_IF_ERROR(store_.mark_checkpoint_gone(known.id));
-    if (slice.over()) return {};
+    if (slice.over()) return false;
   }
-  return {};
+  return true;
 }
 
-Status Recorder::end_vanished(Slice& slice) {
-  EVALCAR_RETURN_IF_ERROR(mark_vanished(slice));
-  if (slice.was_cut()) return {};
+Result<bool> Recorder::end_vanished(Slice& slice) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool marked, mark_vanished(slice));
+  if (!marked) return false;
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
   filter.states = {EvaluationState::kFound};
@@ -352,9 +352,9 @@ Status Recorder::end_vanished(Slice& slice) {
     if (row.kind == "average" || is_there(row.checkpoint)) continue;
     EVALCAR_RETURN_IF_ERROR(
         lose(row, "removed before it was complete, while no agent ran: " + row.reason));
-    if (slice.over()) return {};
+    if (slice.over()) return false;
   }
-  return {};
+  return true;
 }
 
 Status Recorder::close_torn() {

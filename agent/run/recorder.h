@@ -45,12 +45,12 @@ class Recorder {
   /// evaluation of it that is wanted waits.
   Result<bool> record_again(std::int64_t step);
   /// Marks checkpoints that went while no agent was there to see it. Once after a run was entered,
-  /// before anything new of it is recorded: what was gone before that came has to be told; again
-  /// where the slice was cut.
-  Status mark_vanished(Slice& slice);
+  /// before anything new of it is recorded: what was gone before that came has to be told.
+  /// False: not all of it was done, since the slice was cut or the directory itself is gone.
+  Result<bool> mark_vanished(Slice& slice);
   /// Ends what went with them, and what went since: nothing will ever tell of it again. Once
-  /// everything that is there was recorded; again where the slice was cut.
-  Status end_vanished(Slice& slice);
+  /// everything that is there was recorded. False as in mark_vanished().
+  Result<bool> end_vanished(Slice& slice);
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn();
   /// The row of the checkpoint that this step was last recorded in; 0: of none yet.

@@ -779,6 +779,56 @@ TEST_CASE("a training that was resumed, with the same steps, has all of its aver
   CHECK(std::ranges::count_if(rows, [](const auto& row) { return row.generation == 2; }) == 3);
 }
 
+TEST_CASE("a training that was resumed over what is still there has all of its averages") {
+  Averaging t(2);
+  for (std::int64_t step = 5; step <= 40; step += 5) t.save(step);
+  t.turns(3);
+  t.publish_all();
+
+  for (std::int64_t step = 15; step <= 45; step += 5) {
+    t.Trainer::save(step, 'n');
+    if (step > 15) t.remove(step - 5);
+    t.turns(3);
+    t.publish_all();
+    t.turns(1);
+  }
+
+  std::size_t formed = 0;
+  for (const state::Evaluation& row : t.averages()) {
+    if (row.step <= 40 && row.generation == 1) continue;
+    INFO(row.step << ": " << row.reason);
+    REQUIRE(row.state == EvaluationState::kLeased);
+    CHECK(t.members(row) == std::vector{std::to_string(row.step - 5), std::to_string(row.step)});
+    ++formed;
+  }
+  CHECK(formed == 7);
+}
+
+TEST_CASE("a run that was copied to its place again was not resumed in the middle") {
+  Averaging t(2);
+  for (const std::int64_t step : {5, 10, 15}) t.save(step);
+  t.turns(3);
+  t.publish_all();
+  t.directory.reset();
+  for (const std::int64_t step : {10, 15, 5}) {  // by name
+    t.clock.advance(seconds(1));
+    t.remove(step);
+    t.Trainer::save(step, 'n');
+  }
+  t.start();
+
+  t.turns(5);
+
+  std::size_t formed = 0;
+  for (const state::Evaluation& row : t.averages()) {
+    if (row.generation == 1) continue;
+    INFO(row.step << ": " << row.reason);
+    CHECK(row.state == EvaluationState::kLeased);
+    ++formed;
+  }
+  CHECK(formed == 2);
+}
+
 TEST_CASE("what a resumed training left behind has no average with what came in its place") {
   Averaging t(2);
   for (const std::int64_t step : {5, 10, 15, 20}) t.save(step);

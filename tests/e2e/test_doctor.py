@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 import threading
 
 import checkpoints
@@ -20,10 +21,10 @@ GPU = {"device": "cuda:0", "name": "Tesla T4", "uuid": "GPU-1", "capability": 75
 def doctor(bench, tmp_path):
     """Runs it; gives (exit code, {check: [finding, …]})."""
 
-    def run(*arguments, **environment):
+    def run(*arguments, user=None, **environment):
         known = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "EVALCAR_EVALUATOR": str(FAKE), "FAKE_EVALUATOR": str(bench.script), **environment}
         known.pop("STATE_DIRECTORY", None)
-        done = subprocess.run([bench.evalcar, "doctor", "--json", *arguments], env=known, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([bench.evalcar, "doctor", "--json", *arguments], env=known, capture_output=True, text=True, timeout=60, check=False, user=user)
         found = {}
         for check in json.loads(done.stdout)["checks"]:
             found.setdefault(check["check"], []).append(check)
@@ -58,6 +59,31 @@ def test_the_disk_is_judged_by_what_the_agent_leaves_the_trainer(bench, doctor):
         file.truncate(facts.f_bavail * facts.f_frsize * 3 // 4)
     code, found = doctor("--set", f"watch.output_dir={bench.run}")
     assert found["disk"][0]["level"] == "warning" and "limits.min_free" in found["disk"][0]["mend"], found["disk"]
+
+
+def test_an_output_directory_of_another_user_is_told_with_whom_to_run_as(bench, doctor):
+    if os.geteuid() != 0:
+        pytest.skip("only root can run it as another user")
+    with tempfile.TemporaryDirectory(prefix="evalcar-doctor-") as folder:  # pytest's own are closed to others
+        os.chmod(folder, 0o755)
+        out, state = pathlib.Path(folder, "out"), pathlib.Path(folder, "state")
+        out.mkdir()
+        state.mkdir()
+        os.chown(state, 65534, 65534)
+
+        def permissions():
+            try:
+                return doctor("--set", f"watch.output_dir={out}", user=65534, XDG_STATE_HOME=str(state))[1]["permissions"][0]
+            except PermissionError:
+                pytest.skip("other users cannot reach the build folder")
+
+        os.chmod(out, 0o755)
+        found = permissions()
+        assert found["level"] == "problem" and "cannot be read and written by this user (uid 65534)" in found["text"], found
+        assert "User=" in found["mend"] and f"ReadWritePaths={out}" in found["mend"]
+        os.chmod(out, 0o777)
+        found = permissions()
+        assert found["level"] == "warning" and "belongs to uid 0, this is uid 65534" in found["text"], found
 
 
 def test_nothing_is_made_in_an_output_directory_without_checkpoints(bench, doctor):

@@ -4,6 +4,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "tests/unit/support/fake_clock.h"
+#include "tests/unit/support/memory_file_system.h"
+#include "tests/unit/support/temporary_directory.h"
+
 using namespace evalcar;
 using namespace evalcar::cli;
 using Catch::Matchers::ContainsSubstring;
@@ -23,7 +27,53 @@ GpuFacts good_gpu() {
           .lost = false};
 }
 
+/// What check_machine() finds under this name, with these limits of inotify and this time.
+Finding of_machine(const std::string& name, const std::string& most_watches,
+                   std::chrono::hours since_test_began = {}) {
+  test::FakeClock clock;
+  clock.advance(since_test_began);
+  test::MemoryFileSystem files(clock);
+  const test::TemporaryDirectory folder;
+  files.put_directory(folder.path());
+  if (!most_watches.empty()) {
+    files.put_file("/proc/sys/fs/inotify/max_user_watches", most_watches + "\n");
+  }
+  for (const Finding& found : check_machine(files, clock, {.path = folder / "run.db"})) {
+    if (found.name == name) return found;
+  }
+  FAIL("nothing is said of " << name);
+  return {};
+}
+
 }  // namespace
+
+TEST_CASE("too few watches of inotify are warned of, with what raises them") {
+  const Finding few = of_machine("inotify", "512");
+  CHECK(few.level == Level::kWarning);
+  CHECK_THAT(few.text, ContainsSubstring("max_user_watches 512") && ContainsSubstring("polling"));
+  CHECK_THAT(few.mend, ContainsSubstring("sysctl fs.inotify.max_user_watches="));
+  CHECK(of_machine("inotify", "65536").level == Level::kOk);
+  CHECK_THAT(of_machine("inotify", "").text, ContainsSubstring("max_user_watches not known"));
+}
+
+TEST_CASE("a clock that was never set is warned of") {
+  constexpr auto kTenYears = std::chrono::hours(24 * 365 * 10);
+  const Finding unset = of_machine("clock", "65536", -kTenYears);
+  CHECK(unset.level == Level::kWarning);
+  CHECK_THAT(unset.text, ContainsSubstring("is this the time?"));
+  CHECK_THAT(unset.mend, ContainsSubstring("chrony"));
+  CHECK_THAT(of_machine("clock", "65536").text, !ContainsSubstring("is this the time?"));
+}
+
+TEST_CASE("a state directory that is a file is a problem, with where to put it") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  files.put_file("/state", "");
+  const Finding found = check_machine(files, clock, {.path = "/state/run.db"}).front();
+  CHECK(found.name == "state directory");
+  CHECK(found.level == Level::kProblem);
+  CHECK_THAT(found.mend, ContainsSubstring("store.path"));
+}
 
 TEST_CASE("a GPU that is new, large and free is well") {
   const Findings findings = judge_gpu(good_gpu(), false);

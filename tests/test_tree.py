@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -42,6 +43,22 @@ def test_where_there_is_a_cuda_compiler_every_kernel_is_compiled_for_both_genera
     lacking = {kernel: [each for each in wanted if each not in commands.get(kernel, "")] for kernel in kernels}
 
     assert kernels and all(not each for each in lacking.values()), lacking
+
+
+def test_every_row_of_the_corpus_of_bad_files_names_tests_that_are_there(source_dir):
+    """corpus_tests.tsv: a row's name, and a test that makes such a file and knows what has to come of it."""
+    rows = [line.split("\t") for line in (source_dir / "tests/fixtures/corpus_tests.tsv").read_text().splitlines()]
+
+    missing = []
+    for name, file, title in rows:
+        text = (source_dir / file).read_text() if (source_dir / file).exists() else ""
+        text = re.sub(r'"\s*\n\s*"', "", text)  # a title over two lines
+        is_there = f"def {title}(" in text if file.endswith(".py") else re.search(r'TEST_CASE\(\s*"' + re.escape(title) + '"', text)
+        if not is_there:
+            missing.append((name, file, title))
+
+    assert missing == []
+    assert len({name for name, _, _ in rows}) == 125  # all but GGUF's, which is not read
 
 
 def test_every_fuzz_target_is_in_the_build(source_dir):

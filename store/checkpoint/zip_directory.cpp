@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <span>
 
 #include "store/checkpoint/numeric.h"
@@ -60,6 +61,16 @@ Error incomplete(const std::string& where, const std::string& why) {
                     where + ": " + why + " (still being written, or truncated)");
 }
 
+/// A POSIX or GNU tar archive: "ustar" behind the first name's fields.
+bool is_tar(const ReadableFile& file, std::uint64_t size) {
+  constexpr std::uint64_t kMagicAt = 257;
+  constexpr std::string_view kMagic = "ustar";
+  std::array<std::byte, kMagic.size()> found{};
+  if (size < kMagicAt + found.size()) return false;
+  if (!file.read_exactly_at(kMagicAt, found, "").has_value()) return false;
+  return std::memcmp(found.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
 Status check_beginning(const ReadableFile& file, std::uint64_t size, const std::string& where) {
   std::array<std::byte, 4> magic{};
   const std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(size, magic.size()));
@@ -67,12 +78,13 @@ Status check_beginning(const ReadableFile& file, std::uint64_t size, const std::
   constexpr std::array<std::uint8_t, 4> kMagic = {'P', 'K', 3, 4};
   for (std::size_t i = 0; i < n; ++i) {
     if (std::to_integer<std::uint8_t>(magic[i]) == kMagic[i]) continue;
-    const bool pickle = i == 0 && std::to_integer<std::uint8_t>(magic[0]) == 0x80;
+    const bool legacy = (i == 0 && std::to_integer<std::uint8_t>(magic[0]) == 0x80) ||
+                        is_tar(file, size);  // a stream of pickles, and what came before that
     const bool text = std::to_integer<std::uint8_t>(magic[0]) == 'v';
     return make_error(
         ErrorCode::kCorruption,
         where + ": is not a torch.save file (no ZIP record at byte 0)" +
-            (pickle ? ": it looks like the legacy format from before torch 1.6; save it again"
+            (legacy ? ": it looks like the legacy format from before torch 1.6; save it again"
                     : "") +
             (text ? ": is it a git-lfs pointer? Fetch the file itself" : ""));
   }

@@ -84,6 +84,18 @@ def lie_about_size(metadata):
     metadata.storage_data[MetadataIndex(TENSOR, [0, 0])] = unused
 
 
+def lie_about_one_chunk(metadata):
+    """2^40 elements, of which a chunk has four."""
+    tensor = metadata.state_dict_metadata["model.m2.3x2"]
+    tensor.size = torch.Size([2**40, 2])
+
+
+def range_past_the_end(metadata):
+    """Of the last item of its file, so that it overlaps no other."""
+    infos = [info for info in metadata.storage_data.values() if info.relative_path == "__1_0.distcp"]
+    max(infos, key=lambda info: info.offset).length = 2**40
+
+
 def rename_index(metadata):
     index, info = storage_of(metadata)
     del metadata.storage_data[index]
@@ -144,7 +156,7 @@ REFUSED = {
     "d-relpath-abs": (set_info(relative_path="/etc/passwd"), ".metadata", '"/etc/passwd" at byte'),
     "relpath-folder": (set_info(relative_path="sub/__0_0.distcp"), ".metadata", "plain name"),
     "relpath-nul": (set_info(relative_path="__0_0\0.distcp"), ".metadata", "plain name"),
-    "d-range-past-eof": (set_info(length=2**40), ".metadata", "do not follow each other"),
+    "range-over-others": (set_info(length=2**40), ".metadata", "do not follow each other"),
     "d-range-overflow": (set_info(offset=2**62, length=2**62), ".metadata", "overflows"),
     "range-beyond-64-bits": (set_info(length=2**64), ".metadata", "64 bits"),
     "range-negative": (set_info(offset=-1), ".metadata", "malformed"),
@@ -154,7 +166,8 @@ REFUSED = {
     "d-chunk-oob": (move_chunk(3, [12, 0], [2, 7]), ".metadata", "lies outside"),
     "chunk-of-other-dimensions": (move_chunk(3, [11], [2]), ".metadata", "lies outside"),
     "d-size-lie": (lie_about_size, "distcp", "expected float32 [1099511627776, 7]"),
-    "d-missing-file": (set_info(relative_path="__9_0.distcp"), ".metadata", "do not follow"),
+    "size-lie-of-one-chunk": (lie_about_one_chunk, ".metadata", "elements, expected 2199023255552"),
+    "ranges-of-another-file": (set_info(relative_path="__9_0.distcp"), ".metadata", "do not follow"),
     "d-index-mismatch": (rename_index, ".metadata", "no range in storage_data"),
     "chunk-without-range": (forget_range, ".metadata", "no range in storage_data"),
     "ranges-swapped": (swap_ranges, "distcp", "from the metadata"),
@@ -180,6 +193,15 @@ def test_what_contradicts_itself_is_refused_by_file_and_place(tool, folder, tmp_
 
     assert file in done.stderr and words in done.stderr, done.stderr
     assert not (tmp_path / "out").exists() and not list(pathlib.Path().glob("evalcar-*-called"))
+
+
+def test_a_range_past_the_end_is_never_read(tool, folder):  # noqa: F811
+    """d-range-past-eof: the file may still be growing, so that it is not complete, and nothing of it is merged."""
+    change(folder, range_past_the_end)
+
+    done = run(tool, "merge", "--input_dir", folder, "--output_dir", folder.parent / "out", code=3)
+
+    assert "__1_0.distcp" in done.stderr and "ends after" in done.stderr and not (folder.parent / "out").exists()
 
 
 def test_two_entries_of_one_name_are_refused(tool, folder):  # noqa: F811
@@ -235,15 +257,21 @@ def test_a_data_file_that_is_not_what_the_metadata_says_is_refused_by_name(tool,
     assert "__1_0.distcp" in done.stderr and words in done.stderr, done.stderr
 
 
-def test_nothing_outside_is_opened(tool, folder, tmp_path):  # noqa: F811
-    """d-relpath: a FIFO at the place would hang who opens it to read."""
-    import subprocess
+@pytest.mark.parametrize("absolute", [False, True])
+def test_nothing_outside_is_opened(tool, folder, tmp_path, absolute):  # noqa: F811
+    """d-relpath-dotdot, d-relpath-abs: as the kernel sees it."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    change(folder, set_info(relative_path=str(secret) if absolute else "../secret"))
 
-    os.mkfifo(tmp_path / "secret")
-    change(folder, set_info(relative_path="../secret"))
+    calls = tmp_path / "calls"
+    done = run("strace", "-f", "-e", "trace=open,openat,openat2", "-o", calls, tool, "inspect", folder, code=1)
 
-    subprocess.run([tool, "inspect", folder], capture_output=True, timeout=20, check=False)
-    os.close(os.open(tmp_path / "secret", os.O_RDONLY | os.O_NONBLOCK))
+    assert "secret" in done.stderr, done.stderr
+    opened = calls.read_text()
+    assert ".metadata" in opened and "secret" not in opened
 
 
 @pytest.mark.parametrize("names", [[], [".metadata.tmp"]])

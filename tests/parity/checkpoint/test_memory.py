@@ -278,6 +278,20 @@ def test_a_large_safetensors_header_takes_at_most_ten_times_its_size(bin_dir, tm
     check(bin_dir, tmp_path, "model.safetensors", code, 10, record_property)
 
 
+def test_a_compressed_record_is_never_unpacked(bin_dir, tmp_path, record_property):
+    """z-deflate-bomb: 256 KiB that would be 256 MiB."""
+    torch.save({"w": torch.zeros(64 * MIB)}, tmp_path / "large.bin")
+    with zipfile.ZipFile(tmp_path / "large.bin") as large, \
+            zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w", compression=zipfile.ZIP_DEFLATED) as bomb:
+        for name in large.namelist():
+            bomb.writestr(name, large.read(name), zipfile.ZIP_DEFLATED if name.endswith("/data/0") else zipfile.ZIP_STORED)
+    (tmp_path / "large.bin").unlink()
+
+    message = check(bin_dir, tmp_path, "pytorch_model.bin", 1, 10, record_property)
+
+    assert "data/0" in message and "is compressed" in message
+
+
 INDEXES = {
     "real-names": json.dumps({"weight_map": {f"model.layers.{i}.self_attn.q_proj.weight": "model-00001-of-00002.safetensors"
                                              for i in range(100_000)}}),

@@ -240,6 +240,17 @@ TEST_CASE("tensors that lie about their storage are refused") {
   CHECK(plan_of_one(TensorText{}.text()).has_value());
 }
 
+TEST_CASE("a number of elements that wraps round to the storage's bytes is refused") {
+  const TensorText lie{.numel = 0x4000000000000001, .size = {1}, .stride = {1}};  // × 4 = 4
+
+  const auto plan = plan_of_one(lie.text(), "four");
+
+  REQUIRE_FALSE(plan.has_value());
+  CHECK(plan.error().code == ErrorCode::kCorruption);
+  CHECK(plan.error().message.find("has a storage of 4611686018427387905") != std::string::npos);
+  CHECK(plan_of_one(TensorText{.numel = 1, .size = {1}, .stride = {1}}.text(), "four").has_value());
+}
+
 TEST_CASE("entries that are no tensors, and calls with wrong arguments, are refused") {
   const std::string rebuild = p_global("torch._utils", "_rebuild_tensor_v2");
   const std::string rebuild3 = p_global("torch._utils", "_rebuild_tensor_v3");
@@ -262,7 +273,14 @@ TEST_CASE("entries that are no tensors, and calls with wrong arguments, are refu
                                  p_dict({{"conj", "\x88"}})})),
         p_call(rebuild3, p_tuple({storage + "Q", p_int(0), p_ints({6}), p_ints({1}), "\x89", "}",
                                   p_text("float32")}))}) {
-    CHECK_FALSE(plan_of_one(entry).has_value());
+    const auto plan = plan_of_one(entry);
+    REQUIRE_FALSE(plan.has_value());
+    INFO(plan.error().message);
+    CHECK((plan.error().code == ErrorCode::kCorruption ||
+           plan.error().code == ErrorCode::kUnsupported));
+    CHECK(plan.error().message.find("model_world_size_1_rank_0.pt") != std::string::npos);
+    CHECK((plan.error().message.find("\"w\"") != std::string::npos ||
+           plan.error().message.find("at byte ") != std::string::npos));
   }
 }
 

@@ -200,6 +200,8 @@ TEST_CASE("an index that disagrees with its shards is damage") {
 
     CHECK(state.completeness == Completeness::kIncomplete);
     CHECK(state.damaged);
+    INFO(state.reason);
+    CHECK(state.reason.find(".safetensors") != std::string::npos);
   }
 }
 

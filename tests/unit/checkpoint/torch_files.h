@@ -30,8 +30,9 @@ struct ZipPart {
   std::uint64_t claimed_size = UINT64_MAX;  // in the central directory; UINT64_MAX: the true one
   std::uint32_t crc_xor = 0;
   std::uint64_t claimed_offset = UINT64_MAX;
-  std::uint16_t local_extra = 0;   // bytes of padding in the local header
-  bool in_directory_only = false;  // it lies at `claimed_offset`, in what others wrote
+  std::uint16_t local_extra = 0;    // bytes of padding in the local header
+  std::uint16_t claimed_extra = 0;  // so many are claimed; 0: as many as there are
+  bool in_directory_only = false;   // it lies at `claimed_offset`, in what others wrote
 };
 
 struct ZipEnd {
@@ -54,7 +55,8 @@ inline std::string make_zip(const std::vector<ZipPart>& parts, const ZipEnd& end
       file += "PK\x03\x04" + le(0, 2) + le(part.flags, 2) + le(part.method, 2) + le(0, 4) +
               le(deferred ? 0 : crc, 4) + le(deferred ? 0 : part.data.size(), 4) +
               le(deferred ? 0 : part.data.size(), 4) + le(local_name.size(), 2) +
-              le(part.local_extra, 2) + local_name + std::string(part.local_extra, 'Z') + part.data;
+              le(part.claimed_extra != 0 ? part.claimed_extra : part.local_extra, 2) + local_name +
+              std::string(part.local_extra, 'Z') + part.data;
       if (deferred) {
         file += "PK\x07\x08" + le(crc, 4) + le(part.data.size(), 4) + le(part.data.size(), 4);
       }

@@ -65,6 +65,8 @@ std::vector<BadZip> bad_zips() {
        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n", true},
       {"p-legacy-torch", "legacy format",
        std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15), true},
+      {"p-legacy-torch-tar", "legacy format",
+       "sys_info" + std::string(249, '\0') + "ustar" + std::string(250, '\0'), true},
       {"z-fake-eocd", "does not end at the end record",
        with(nothing, {.comment = std::string("PK\x05\x06") + std::string(18, '\0')})},
       {"z-two-eocd", "does not end at the end record", good + good.substr(good.size() - 22)},
@@ -93,6 +95,7 @@ std::vector<BadZip> bad_zips() {
          p[2].data += std::string(60000, 'x');
          p[2].claimed_size = 130000;
        })},
+      {"z-local-extra-lie", "runs past", with([](auto& p) { p[2].claimed_extra = 60000; })},
       {"z-zip64-size-lie", "runs past",
        with([](auto& p) { p[2].claimed_size = std::uint64_t{1} << 63U; })},
       {"z-zip64-offset-lie", "begins behind",

@@ -1,11 +1,10 @@
 """Pickles that are small and mean much (rows "p-…" of the corpus of malicious and broken files), where files have them: refused by file and
 place, at once, and in little memory. What the pickle machine itself refuses is in tests/unit/checkpoint/pickle_test.cpp."""
 
-import io
 import time
-import zipfile
 
 import pytest
+from hand_made_pickles import torch_file
 from test_memory import check
 
 DEEP = 1_000_000  # the row's depth
@@ -31,14 +30,6 @@ VALUES = {
     "p-self-reference, list": b"]q\x01h\x01a",
     "p-self-reference, dict": b"}q\x01X\x01\0\0\0kh\x01s",
 }
-
-
-def torch_file(pickle):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02" + pickle + b".")
-        archive.writestr("archive/version", b"3\n")
-    return content.getvalue()
 
 
 def files_with(value):

@@ -186,9 +186,12 @@ Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& 
 
 std::string shared_name(std::string_view name) {
   bool leading = true;
+  bool of_tower = false;
   return without_parts(name, [&](std::string_view part, bool) {
+    const bool nested = of_tower && part == "vision_model";
+    of_tower = part == "vision_tower";
     leading = leading && is_one_of(part, kHolders);
-    return leading;
+    return leading || nested;
   });
 }
 

@@ -34,7 +34,8 @@ Result<AdapterName> parse_adapter_name(std::string_view name);
 Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& dir);
 
 /// The part of a name that all generations share: without the modules that wrap a text model
-/// ("model.language_model.layers.0.q" and "model.layers.0.q" → "layers.0.q").
+/// ("model.language_model.layers.0.q" and "model.layers.0.q" → "layers.0.q") or a tower
+/// ("vision_tower.vision_model.head" → "vision_tower.head").
 std::string shared_name(std::string_view name);
 
 /// Finds tensors of a base model by the names of an adapter.

@@ -41,6 +41,33 @@ void move_extra_states(Plan& plan) {
                           plan.extra_states.end());
 }
 
+/// Inserts "vision_model." behind `prefix` ("model.vision_tower.") where what lies there is a tower
+/// of SigLIP or CLIP by its modules; other towers (InternVL's, Pixtral's) name theirs otherwise.
+void nest_tower(std::vector<std::string>& names, std::string_view prefix) {
+  constexpr std::string_view kNested = "vision_model.";
+  constexpr std::array<std::string_view, 5> kModules = {"embeddings.", "encoder.", "pre_layrnorm.",
+                                                        "post_layernorm.", "head."};
+  constexpr std::array<std::string_view, 2> kMarks = {"embeddings.patch_embedding.weight",
+                                                      "encoder.layers.0.layer_norm1.weight"};
+  const auto rest_of = [prefix](std::string_view name) {
+    return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
+  };
+  std::size_t marks = 0;
+  for (const std::string& name : names) {
+    const std::string_view rest = rest_of(name);
+    if (rest.starts_with(kNested)) return;
+    if (std::find(kMarks.begin(), kMarks.end(), rest) != kMarks.end()) ++marks;
+  }
+  if (marks < kMarks.size()) return;
+  for (std::string& name : names) {
+    const std::string_view rest = rest_of(name);
+    if (std::any_of(kModules.begin(), kModules.end(),
+                    [rest](std::string_view module) { return rest.starts_with(module); })) {
+      name.insert(prefix.size(), kNested);
+    }
+  }
+}
+
 }  // namespace
 
 std::string unwrapped_name(std::string_view name) {
@@ -81,6 +108,9 @@ Status settle_names(Plan& plan) {
   stored.reserve(plan.tensors.size());
   for (const TensorPlan& tensor : plan.tensors) stored.push_back(tensor.name);
   std::vector<std::string> names = unwrapped_names(stored);
+  for (const std::string_view prefix : {"vision_tower.", "model.vision_tower."}) {
+    nest_tower(names, prefix);
+  }
   std::vector<std::size_t> order(names.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(),

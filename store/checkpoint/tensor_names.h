@@ -27,9 +27,12 @@ std::vector<std::string> unwrapped_names(const std::vector<std::string_view>& na
 /// Whether a name is that of a module's get_extra_state(): whatever it holds, it is no weight.
 bool is_extra_state(std::string_view name);
 
-/// Gives a plan's tensors their unwrapped_names(), sorts them by these, and moves extra states from
-/// the tensors to `plan.extra_states`. kCorruption if two tensors get the same name: which of them
-/// the model's is cannot be told. Before find_ties(), whose indices it would break.
+/// Gives a plan's tensors their unwrapped_names(), and those of a SigLIP or CLIP tower the names
+/// that all releases of transformers load: 5.x stores the modules of `vision_tower` right below it,
+/// up to 4.57 and on the hub they lie in its `vision_model`, and 4.57 would draw the whole tower
+/// anew. Sorts them by these, and moves extra states from the tensors to `plan.extra_states`.
+/// kCorruption if two tensors get the same name: which of them the model's is cannot be told.
+/// Before find_ties(), whose indices it would break.
 Status settle_names(Plan& plan);
 
 }  // namespace evalcar::checkpoint

@@ -399,6 +399,8 @@ TEST_CASE("adapter names are split into module and part") {
   CHECK(shared_name("language_model.model.layers.0.q") == "layers.0.q");
   CHECK(shared_name("model.visual.blocks.0.model.q") == "visual.blocks.0.model.q");
   CHECK(shared_name("language_model.lm_head.weight") == "lm_head.weight");
+  CHECK(shared_name("vision_tower.vision_model.head.q") == "vision_tower.head.q");
+  CHECK(shared_name("model.vision_tower.head.q") == "vision_tower.head.q");
 }
 
 TEST_CASE("an update of a head goes to the tied embedding only where the model has such a head") {

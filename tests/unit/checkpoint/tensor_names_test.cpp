@@ -128,6 +128,29 @@ TEST_CASE("an index speaks of the names in its files, which are wrapped") {
   CHECK(names_in(plan_of(scratch)) == Names{"a", "b"});
 }
 
+TEST_CASE("a tower of SigLIP or CLIP has the names of all releases, another one its own") {
+  const std::string head = "lm_head.weight";
+  for (const std::string prefix : {"vision_tower.", "model.vision_tower."}) {
+    const Names of_5 = {prefix + "embeddings.patch_embedding.weight",
+                        prefix + "encoder.layers.0.layer_norm1.weight",
+                        prefix + "post_layernorm.weight"};
+    Names expected = {head};
+    for (const std::string& name : of_5) {
+      expected.push_back(prefix + "vision_model." + name.substr(prefix.size()));
+    }
+    std::sort(expected.begin(), expected.end());
+    Names stored = of_5;
+    stored.push_back("_orig_mod." + head);
+    CHECK(names_of_file("pytorch_model.bin", torch_file(stored)) == expected);
+    CHECK(names_of_file("model.safetensors", safetensors_file(expected)) == expected);
+  }
+  const Names of_internvl = {"vision_tower.embeddings.patch_embeddings.projection.weight",
+                             "vision_tower.encoder.layer.0.layernorm_before.weight"};
+  CHECK(names_of_file("model.safetensors", safetensors_file(of_internvl)) == of_internvl);
+  const Names half = {"vision_tower.embeddings.patch_embedding.weight"};
+  CHECK(names_of_file("model.safetensors", safetensors_file(half)) == half);
+}
+
 TEST_CASE("ties are between the names without wrappers") {
   const ScratchFolder scratch;
   scratch.write("checkpoint-5/pytorch_model.bin",

@@ -211,6 +211,8 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
       if (!document["diff"]["equal"].get<bool>()) code = kFailed;
     } else {
       err << "evalcar inspect: " << diff.error().message << "\n";
+      document["diff"] = {
+          {"other", options.diff}, {"equal", nullptr}, {"error", diff.error().message}};
       code = there.digests ? kFailed : exit_code(there);
     }
   }
@@ -219,7 +221,8 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
     return code;
   }
   if (code != kUsage) print_people(document, here, out);
-  if (document.contains("diff")) print_diff(document["diff"], out);
+  const bool compared = document.contains("diff") && !document["diff"].contains("error");
+  if (compared) print_diff(document["diff"], out);
   return code;
 }
 

@@ -291,6 +291,20 @@ def test_diff_names_the_tensors_that_differ_and_by_how_much(tool, small_model):
         assert entry["relative_l2"] == pytest.approx(((a - b).norm() / b.norm()).item(), rel=1e-9)
 
 
+def test_diff_with_what_cannot_be_read_says_so_in_the_document(tool, tmp_path):
+    (tmp_path / "checkpoint-1").mkdir()
+    save_file({"w": torch.ones(3)}, tmp_path / "checkpoint-1" / "model.safetensors")
+    (tmp_path / "checkpoint-2").mkdir()
+    (tmp_path / "checkpoint-2" / "model.safetensors").write_bytes(b"no tensors at all")
+
+    done = run(tool, "inspect", tmp_path / "checkpoint-1", "--diff", tmp_path / "checkpoint-2", "--json", code=1)
+
+    document = json.loads(done.stdout)
+    assert document["complete"] is True and document["diff"]["equal"] is None
+    assert "checkpoint-2" in document["diff"]["other"] and "model.safetensors" in document["diff"]["error"]
+    assert document["diff"]["error"] in done.stderr
+
+
 def test_diff_tells_added_and_removed_tensors_and_other_forms(tool, tmp_path):
     base = {"same": torch.ones(3), "shape": torch.ones(4), "dtype": torch.full((2,), 1.5), "gone": torch.ones(1)}
     other = {"same": torch.ones(3), "shape": torch.ones(2, 2), "dtype": torch.full((2,), 1.5).half(), "new": torch.ones(1)}

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "agent/run/rows.h"
@@ -104,15 +103,6 @@ void AverageWindow::renew(const std::vector<AverageMember>& known, std::set<std:
   }
 }
 
-/// As much as the disk guard would leave: whoever waits to be measured loses nothing for what is
-/// only kept.
-std::uint64_t AverageWindow::room_for_copy() const {
-  const std::uint64_t budget = space_.lease_budget();
-  // What is held is asked of every file.
-  if (budget == std::numeric_limits<std::uint64_t>::max()) return space_.copy_budget();
-  return std::min(space_.copy_budget(), budget - std::min(budget, stage_.held().bytes()));
-}
-
 void AverageWindow::keep(const AverageMember& member, Try attempt) {
   if (members_.is_held(member)) return;
   const auto seen = view_.complete.find({member.checkpoint.step, WeightsKind::kRegular});
@@ -121,8 +111,8 @@ void AverageWindow::keep(const AverageMember& member, Try attempt) {
   // A link is tried at every look; a copy takes the trainer's disk, and one that fails, or that the
   // guard gave up, is not begun again at once.
   const bool may_copy = attempt.next <= clock_.monotonic_now();
-  const auto lease =
-      stage_.keep(name, seen->second.path, seen->second.files, may_copy ? room_for_copy() : 0);
+  const auto lease = stage_.keep(name, seen->second.path, seen->second.files,
+                                 may_copy ? space_.spare_copy_budget(stage_) : 0);
   if (lease.has_value()) return;
   spdlog::warn("{}: not kept for averages: {}", member.checkpoint.name, lease.error().message);
   // Every look tries; where nothing is a reason to look, so does this.

@@ -79,7 +79,6 @@ class AverageWindow {
                                             const std::set<std::int64_t>& open) const;
   Result<std::set<std::int64_t>> unknown_steps(std::int64_t run_id,
                                                const std::vector<AverageMember>& all) const;
-  std::uint64_t room_for_copy() const;
   void keep(const AverageMember& member, Try attempt);
 
   const Clock& clock_;

@@ -86,13 +86,6 @@ Result<std::vector<state::Evaluation>> BestKept::bearers(const state::Evaluation
   return rows;
 }
 
-/// Whoever waits to be measured loses nothing for what is only kept: no more is taken for that than
-/// the disk guard would leave.
-std::uint64_t BestKept::room_for_copy() const {
-  const std::uint64_t budget = space_.lease_budget();
-  return std::min(space_.copy_budget(), budget - std::min(budget, stage_.held().bytes()));
-}
-
 /// A link costs nothing while the trainer has the files; a clone counts from the beginning.
 bool BestKept::fits(const stage::Lease& lease) const {
   return lease.method != stage::Method::kCloned || stage_.held().bytes() <= space_.lease_budget();
@@ -113,8 +106,8 @@ Result<std::string> BestKept::place_of(const state::Evaluation& row) {
     const bool there = seen != view_.complete.end() &&
                        seen->second.fingerprint == state::content_fingerprint(files);
     if (!there || refused_.contains(lease_name(bearer))) continue;
-    const auto lease =
-        stage_.keep(lease_name(bearer), seen->second.path, seen->second.files, room_for_copy());
+    const auto lease = stage_.keep(lease_name(bearer), seen->second.path, seen->second.files,
+                                   space_.spare_copy_budget(stage_));
     let_go_.insert(lease_name(bearer));  // should the ranking fail
     if (lease.has_value() && fits(*lease)) return dir;
     if (lease.has_value()) EVALCAR_RETURN_IF_ERROR(stage_.release(dir));

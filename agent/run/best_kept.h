@@ -85,7 +85,6 @@ class BestKept {
 
   Status read_kept(std::int64_t run_id);
   Result<std::vector<state::Evaluation>> bearers(const state::Evaluation& row) const;
-  std::uint64_t room_for_copy() const;
   bool fits(const stage::Lease& lease) const;
   Result<std::string> place_of(const state::Evaluation& row);
   Status trim(Slice& slice);

@@ -40,4 +40,11 @@ std::uint64_t DiskSpace::copy_budget() const {
   return std::min(*free - keep, lease_budget());
 }
 
+std::uint64_t DiskSpace::spare_copy_budget(const stage::Stage& stage) const {
+  // What is held is asked of every file.
+  if (!has_budget()) return copy_budget();
+  const std::uint64_t budget = lease_budget();
+  return std::min(copy_budget(), budget - std::min(budget, stage.held().bytes()));
+}
+
 }  // namespace evalcar::run

@@ -6,6 +6,7 @@
 
 #include "agent/config/settings.h"
 #include "agent/run/disk_view.h"
+#include "agent/stage/stage.h"
 #include "store/base/file_system.h"
 
 namespace evalcar::run {
@@ -27,6 +28,9 @@ class DiskSpace {
   bool has_budget() const { return limits_.lease_budget.has_value(); }
   /// Bytes that a lease may copy now.
   std::uint64_t copy_budget() const;
+  /// The same of one that no evaluation waits for: as much as the disk guard would leave. Whoever
+  /// waits to be measured loses nothing for what is only kept.
+  std::uint64_t spare_copy_budget(const stage::Stage& stage) const;
   /// Absent: it cannot be asked.
   Result<std::uint64_t> free_bytes() const { return files_.free_bytes(path_); }
 

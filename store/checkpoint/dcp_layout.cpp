@@ -2,7 +2,6 @@
 // `pytorch_model_fsdp_0/` of a checkpoint (FSDP, SHARDED_STATE_DICT); for everybody else,
 // torchtitan among them, the checkpoint is one itself. Neither has a configuration or a tokenizer.
 #include "store/checkpoint/dcp_folder.h"
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/torchtitan_names.h"
@@ -57,27 +56,12 @@ Result<JudgedKind> judge(const LayoutScene& scene, WeightsKind kind) {
   return judged;
 }
 
-/// Where the configuration of the model is: in the checkpoint, else in the model that training
-/// started from; absent where neither has one.
-Result<std::optional<Folder>> folder_of_config(const LayoutScene& scene) {
-  if (scene.folder.has(kConfig)) return std::optional(scene.folder);
-  if (scene.options.base_model.empty()) return std::optional<Folder>();
-  EVALCAR_ASSIGN_OR_RETURN(Folder base, open_folder(scene.files, scene.options.base_model));
-  if (!base.has(kConfig)) return std::optional<Folder>();
-  base.is_kept_model = true;
-  return std::optional(std::move(base));
-}
-
 Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   EVALCAR_ASSIGN_OR_RETURN(Plan made, plan_dcp(scene.files, *folder_of(scene, kind), kind));
   if (!has_torchtitan_names(made)) return made;
-  EVALCAR_ASSIGN_OR_RETURN(const auto folder, folder_of_config(scene));
-  if (!folder) return made;
-  EVALCAR_ASSIGN_OR_RETURN(std::string config,
-                           read_inside(scene.files, *folder, kConfig, kMaxConfigBytes));
-  replace_non_finite(config);
-  if (Status named = take_torchtitan_names(made, config, join_path(folder->path, kConfig));
-      !named.has_value()) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto config, config_of_model(scene));
+  if (!config) return made;
+  if (Status named = take_torchtitan_names(made, config->text, config->path); !named.has_value()) {
     return with_context(named.error(), scene.folder.path);
   }
   return made;

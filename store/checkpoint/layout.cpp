@@ -4,6 +4,8 @@
 #include <charconv>
 #include <span>
 
+#include "store/checkpoint/expert_names.h"
+#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/numeric.h"
@@ -146,6 +148,13 @@ ErrorCode error_code_of(const KindState& state) {
   return state.damaged ? ErrorCode::kCorruption : ErrorCode::kUnavailable;
 }
 
+/// Only a model's configuration says what its experts are called.
+Status name_experts(const LayoutScene& scene, Plan& plan) {
+  if (fused_experts_of(plan).empty()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto config, config_of_model(scene));
+  return config ? take_expert_names(plan, config->text, config->path) : Status();
+}
+
 Result<Plan> plan_of(const LayoutScene& scene, Inspection seen, WeightsKind kind) {
   for (std::size_t i = 0; i < seen.report.kinds.size(); ++i) {
     const KindState& state = seen.report.kinds[i];
@@ -155,8 +164,9 @@ Result<Plan> plan_of(const LayoutScene& scene, Inspection seen, WeightsKind kind
     }
     auto plan =
         seen.plans[i] ? Result<Plan>(*std::move(seen.plans[i])) : seen.entry->plan(scene, kind);
-    if (plan.has_value())
-      EVALCAR_RETURN_IF_ERROR(check_no_adapter(plan->tensors, scene.folder.path));
+    if (!plan.has_value()) return plan;
+    EVALCAR_RETURN_IF_ERROR(check_no_adapter(plan->tensors, scene.folder.path));
+    EVALCAR_RETURN_IF_ERROR(name_experts(scene, *plan));
     return plan;
   }
   return make_error(ErrorCode::kUnavailable,
@@ -171,6 +181,22 @@ Result<Folder> sub_folder(const FileSystem& files, const Folder& folder, const s
   EVALCAR_RETURN_IF_ERROR(check_folder_inside(files, folder.path, name));
   auto opened = open_folder(files, join_path(folder.path, name));
   return opened.has_value() ? std::move(opened).value() : Folder{};
+}
+
+Result<std::optional<ConfigText>> config_of_model(const LayoutScene& scene) {
+  const std::string name = "config.json";
+  Folder base;
+  if (!scene.folder.has(name)) {
+    if (scene.options.base_model.empty()) return std::optional<ConfigText>();
+    EVALCAR_ASSIGN_OR_RETURN(base, open_folder(scene.files, scene.options.base_model));
+    if (!base.has(name)) return std::optional<ConfigText>();
+    base.is_kept_model = true;
+  }
+  const Folder& folder = base.path.empty() ? scene.folder : base;
+  EVALCAR_ASSIGN_OR_RETURN(std::string text,
+                           read_inside(scene.files, folder, name, kMaxConfigBytes));
+  replace_non_finite(text);
+  return std::optional(ConfigText{join_path(folder.path, name), std::move(text)});
 }
 
 bool any_entry(const Folder& folder, bool (*predicate)(std::string_view)) {

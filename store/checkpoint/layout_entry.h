@@ -59,6 +59,15 @@ const LayoutEntry& averaged_layout();
 /// to a folder inside the checkpoint: kCorruption else.
 Result<Folder> sub_folder(const FileSystem& files, const Folder& folder, const std::string& name);
 
+struct ConfigText {
+  std::string path;
+  std::string text;  ///< of config.json, with numbers that JSON has (replace_non_finite)
+};
+
+/// The model's configuration: that in the checkpoint, else that of the model that training started
+/// from; absent where neither has one.
+Result<std::optional<ConfigText>> config_of_model(const LayoutScene& scene);
+
 /// make_plan() of a member of an average: of regular weights, and never an average itself, which
 /// would go as deep as its writer likes.
 Result<Plan> make_member_plan(const FileSystem& files, const std::string& dir,

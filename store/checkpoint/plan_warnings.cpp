@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "store/checkpoint/expert_names.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/save_times.h"
 #include "store/checkpoint/torchtitan_names.h"
@@ -37,13 +38,23 @@ std::string about_native_names(const Plan& plan) {
          "(evaluate.base_model, --model_name_or_class)";
 }
 
+std::string about_fused_experts(const Plan& plan) {
+  const std::string_view name = fused_experts_of(plan);
+  if (name.empty()) return {};
+  return quote_name(name) +
+         " holds all experts of a layer, as the modules of transformers 5 do, and is kept so: "
+         "transformers 4.57 loads no such tensor. Where config.json, in the checkpoint or in the "
+         "model that training started from (--model_name_or_class), names a family that is known "
+         "(Mixtral, Qwen's, DeepSeek's, …), experts get the names and shapes of the hub";
+}
+
 }  // namespace
 
 std::vector<std::string> warnings_of(const FileSystem& files, const Plan& plan) {
   std::vector<std::string> warnings;
   for (const std::string& text :
        {doubt_of_one_save(files, plan), about_extra_states(plan.extra_states),
-        about_left_out(plan.left_out), about_native_names(plan)}) {
+        about_left_out(plan.left_out), about_native_names(plan), about_fused_experts(plan)}) {
     if (!text.empty()) warnings.push_back(text);
   }
   return warnings;

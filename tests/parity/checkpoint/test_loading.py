@@ -17,6 +17,7 @@ import lora_adapters
 import make_saved_by_4x
 import pytest
 import small_llava
+import small_mixtures
 import small_models
 import torch
 from test_bin import write_bin
@@ -79,6 +80,16 @@ def write_llava(folder, cache_dir):
     """Of 4.57's configuration; 5.x has other names for the modules of its tower."""
     model, _ = small_llava.write_model(folder / "base", small_llava.SmallLlava(generation="4", names="hub"), cache_dir=cache_dir)
     tokens = torch.randint(10, 100, (1, 12), generator=torch.Generator().manual_seed(2))
+    torch.save({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}, folder / "inputs.pt")
+    return base_of(folder, model)
+
+
+def write_mixture(folder, family):
+    """Of 5.x, whose modules hold experts in other tensors than 4.57's."""
+    model = small_mixtures.write_model(folder / "base", family)
+    small_mixtures.spell_for_4(folder / "base")
+    vocabulary = small_mixtures.VOCABULARY - 20
+    tokens = torch.randint(10, vocabulary, (1, 12), generator=torch.Generator().manual_seed(2))
     torch.save({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}, folder / "inputs.pt")
     return base_of(folder, model)
 
@@ -211,6 +222,11 @@ LAYOUTS = {
     "llava-onevision-of-accelerate": Layout("llava", bin_files("pytorch_model_fsdp.bin"), quick=True),
     "llava-onevision-dcp": Layout("llava", plain_dcp),
     "llava-onevision-lora": Layout("llava", adapter(["q_proj", "v_proj", "fc1"])),
+    "mixtral-of-accelerate": Layout("mixtral", bin_files("pytorch_model_fsdp.bin"), quick=True),
+    "qwen3-moe-dcp": Layout("qwen3_moe", sharded_dcp("tree"), ("--max-shard-size", "30KB")),
+    "qwen3-moe-fsdp2-mean": Layout("qwen3_moe", mean_of_shards),
+    "qwen3-vl-moe-dcp": Layout("qwen3_vl_moe", plain_dcp),
+    "deepseek-v3-of-accelerate": Layout("deepseek_v3", bin_files("pytorch_model_fsdp.bin")),
     "llama-lora": Layout("llama", adapter(["q_proj", "down_proj"])),
 }
 # 4.57 reads no `rope_parameters`, which 5.x writes: it does not load what 5.x itself saves of this family.
@@ -239,6 +255,8 @@ def bases(request, tmp_path_factory, cache_dir):
         folder = tmp_path_factory.mktemp(name)
         if name in QWEN:
             return write_qwen(folder, cache_dir, **QWEN[name])
+        if name in small_mixtures.FAMILIES:
+            return write_mixture(folder, name)
         if name == "llava":
             return write_llava(folder, cache_dir)
         return write_llama(folder, tied=name == "llama-tied")

@@ -3,23 +3,23 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <set>
+#include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "store/checkpoint/folder.h"
 #include "store/checkpoint/json_scan.h"
+#include "store/checkpoint/numeric.h"
+#include "store/checkpoint/plan_budget.h"
 #include "store/checkpoint/tie_config.h"
 
 namespace evalcar::checkpoint {
 namespace {
 
+constexpr std::string_view kExperts = ".experts.";
 constexpr std::string_view kGateUp = ".experts.gate_up_proj";
 constexpr std::string_view kDown = ".experts.down_proj";
-/// Pieces of a plan that experts may make: several times what the largest model needs. A sparse
-/// file states any size.
-constexpr std::uint64_t kMostNewPieces = 200'000;
-
 /// How the hub has the experts of a family.
 enum class Form {
   kProjections,  ///< N.gate_proj.weight, N.up_proj.weight, N.down_proj.weight
@@ -37,15 +37,17 @@ struct NamePair {
 struct Family {
   std::string_view model_type;
   Form form;
-  std::string_view module = {};  ///< the hub's name of the module around the experts; empty: 5.x's
-  std::array<NamePair, 3> below = {};  ///< what else is called otherwise in it
+  std::string_view module = {};  ///< the hub's name of the module around the experts, `mlp` in 5.x
+  std::array<NamePair, 3> below = {};  ///< what else is called otherwise, or lies elsewhere by that
 };
 
 constexpr std::string_view kSparse = "block_sparse_moe";
+constexpr std::string_view kDenseModule = "mlp";
+constexpr std::array<NamePair, 3> kRouter = {{{"gate.weight", "gate.weight"}}};
 constexpr std::array<NamePair, 3> kOfGranite = {{{"router.weight", "router.layer.weight"},
                                                  {"experts.gate_up_proj", "input_linear.weight"},
                                                  {"experts.down_proj", "output_linear.weight"}}};
-constexpr std::array<Family, 24> kFamilies = {{
+constexpr std::array<Family, 23> kFamilies = {{
     {"deepseek_v2", Form::kProjections},
     {"deepseek_v3", Form::kProjections},
     {"dots1", Form::kProjections},
@@ -62,8 +64,8 @@ constexpr std::array<Family, 24> kFamilies = {{
     {"hunyuan_v1_moe", Form::kProjections},
     {"jamba", Form::kProjections},
     {"lfm2_moe", Form::kNumbers},
-    {"minimax", Form::kNumbers, kSparse},
-    {"mixtral", Form::kNumbers, kSparse},
+    {"minimax", Form::kNumbers, kSparse, kRouter},
+    {"mixtral", Form::kNumbers, kSparse, kRouter},
     {"olmoe", Form::kProjections},
     {"phimoe", Form::kNumbers, kSparse, {{{"router.weight", "gate.weight"}}}},
     {"qwen2_moe", Form::kProjections},
@@ -72,29 +74,36 @@ constexpr std::array<Family, 24> kFamilies = {{
     {"qwen3_omni_moe", Form::kProjections},
     {"qwen3_omni_moe_thinker", Form::kProjections},
     {"qwen3_vl_moe", Form::kTransposed},
-    {"qwen3_vl_moe_text", Form::kTransposed},
 }};
+
+/// Null: none of them.
+const Family* find_family(std::string_view model_type) {
+  const auto found = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const Family& each) {
+    return each.model_type == model_type;
+  });
+  return found == kFamilies.end() ? nullptr : &*found;
+}
 
 class ModelTypeScan final : public JsonVisitor {
  public:
+  /// The whole model's, else that of a text model that is a part of it. Null: none is known.
   const Family* family() const {
-    const auto found = std::find_if(kFamilies.begin(), kFamilies.end(), [this](const Family& each) {
-      return each.model_type == model_type_;
-    });
-    return found == kFamilies.end() ? nullptr : &*found;
+    const Family* const whole = find_family(whole_);
+    return whole != nullptr ? whole : find_family(text_);
   }
 
  private:
   std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.size() == 1 && path[0] == "model_type" && value.kind == JsonScalar::Kind::kString) {
-      model_type_ = value.text;
-    }
+    if (path.back() != "model_type" || value.kind != JsonScalar::Kind::kString) return {};
+    if (path.size() == 1) whole_ = value.text;
+    if (path.size() == 2 && path[0] == "text_config") text_ = value.text;
     return {};
   }
   std::string open(const JsonPath&, bool) override { return {}; }
   std::string close(const JsonPath&) override { return {}; }
 
-  std::string model_type_;
+  std::string whole_;
+  std::string text_;
 };
 
 /// The two tensors of a layer, and the module in which its `experts` lies.
@@ -131,32 +140,65 @@ std::vector<Fused> fused_of(const Plan& plan) {
   return found;
 }
 
-/// Adds to `parts` rows [first, end) of each expert as tensors of their own, with the names
-/// PREFIX.N.NAME.
-void split_rows(const TensorPlan& fused, std::int64_t first, std::int64_t end,
-                const std::string& prefix, std::string_view name, std::vector<TensorPlan>& parts) {
+/// Of an expert's three matrices.
+struct Matrix {
+  std::size_t tensor;  ///< index into Plan::tensors
+  std::int64_t first;  ///< of its rows there
+  std::int64_t end;
+  std::string_view name;
+};
+
+std::array<Matrix, 3> matrices_of(const Plan& plan, const Fused& fused, Form form) {
+  const bool numbered = form == Form::kNumbers;
+  const std::int64_t inner = plan.tensors[fused.down].shape[2];
+  const std::int64_t hidden = plan.tensors[fused.down].shape[1];
+  return {{{fused.gate_up, 0, inner, numbered ? "w1.weight" : "gate_proj.weight"},
+           {fused.gate_up, inner, 2 * inner, numbered ? "w3.weight" : "up_proj.weight"},
+           {fused.down, 0, hidden, numbered ? "w2.weight" : "down_proj.weight"}}};
+}
+
+TensorPlan part_of(const TensorPlan& fused, const Matrix& matrix, const std::string& prefix,
+                   std::int64_t expert) {
+  TensorPlan part;
+  part.name = prefix + std::to_string(expert) + "." + std::string(matrix.name);
+  part.dtype = fused.dtype;
+  part.stored_dtype = fused.stored_dtype;
+  part.shape = {matrix.end - matrix.first, fused.shape[2]};
+  return part;
+}
+
+/// Adds to `parts` each expert's matrix as a tensor of its own.
+void split(const TensorPlan& fused, const Matrix& matrix, const std::string& prefix,
+           std::vector<TensorPlan>& parts) {
   const std::size_t begin = parts.size();
   for (std::int64_t expert = 0; expert < fused.shape[0]; ++expert) {
-    TensorPlan& part = parts.emplace_back();
-    part.name = prefix + "." + std::to_string(expert) + "." + std::string(name);
-    part.dtype = fused.dtype;
-    part.shape = {end - first, fused.shape[2]};
+    parts.push_back(part_of(fused, matrix, prefix, expert));
   }
+  const std::uint64_t element = dtype_size(fused.stored_dtype.value_or(fused.dtype));
   for (const Piece& piece : fused.pieces) {
-    const std::int64_t from = std::max(first, piece.start[1]);
-    const std::int64_t to = std::min(end, piece.start[1] + piece.size[1]);
+    const std::int64_t from = std::max(matrix.first, piece.start[1]);
+    const std::int64_t to = std::min(matrix.end, piece.start[1] + piece.size[1]);
     if (from >= to) continue;
     for (std::int64_t i = 0; i < piece.size[0]; ++i) {
       const std::int64_t skipped =
           i * piece.stride_elements[0] + (from - piece.start[1]) * piece.stride_elements[1];
       parts[begin + static_cast<std::size_t>(piece.start[0] + i)].pieces.push_back(
           {.file = piece.file,
-           .file_offset =
-               piece.file_offset + static_cast<std::uint64_t>(skipped) * dtype_size(fused.dtype),
-           .start = {from - first, piece.start[2]},
+           .file_offset = piece.file_offset + static_cast<std::uint64_t>(skipped) * element,
+           .start = {from - matrix.first, piece.start[2]},
            .size = {to - from, piece.size[2]},
            .stride_elements = {piece.stride_elements[1], piece.stride_elements[2]}});
     }
+  }
+}
+
+/// Counts what split() makes.
+void take(const TensorPlan& fused, const Matrix& matrix, const std::string& prefix,
+          PlanBudget& budget) {
+  const TensorPlan part = part_of(fused, matrix, prefix, fused.shape[0] - 1);
+  for (std::int64_t i = 0; i < fused.shape[0] && !budget.is_spent(); ++i) budget.take(part);
+  for (const Piece& piece : fused.pieces) {
+    for (std::int64_t i = 0; i < piece.size[0] && !budget.is_spent(); ++i) budget.take(piece);
   }
 }
 
@@ -179,33 +221,6 @@ void exchange_last_two(TensorPlan& tensor) {
   }
 }
 
-/// The experts of one layer, one by one, added to `parts`.
-void split(const Plan& plan, const Fused& fused, const std::string& module, Form form,
-           std::vector<TensorPlan>& parts) {
-  const bool numbered = form == Form::kNumbers;
-  const TensorPlan& gate_up = plan.tensors[fused.gate_up];
-  const TensorPlan& down = plan.tensors[fused.down];
-  const std::int64_t inner = down.shape[2];
-  const std::string prefix = module + ".experts";
-  split_rows(gate_up, 0, inner, prefix, numbered ? "w1.weight" : "gate_proj.weight", parts);
-  split_rows(gate_up, inner, 2 * inner, prefix, numbered ? "w3.weight" : "up_proj.weight", parts);
-  split_rows(down, 0, down.shape[1], prefix, numbered ? "w2.weight" : "down_proj.weight", parts);
-}
-
-/// Whether split() makes more pieces than a model needs.
-bool makes_too_many(const std::vector<TensorPlan>& tensors, const std::vector<Fused>& fused) {
-  std::uint64_t pieces = 0;
-  for (const Fused& layer : fused) {
-    for (const std::size_t index : {layer.gate_up, layer.gate_up, layer.down}) {
-      for (const Piece& piece : tensors[index].pieces) {
-        pieces += static_cast<std::uint64_t>(piece.size[0]);
-        if (pieces > kMostNewPieces) return true;
-      }
-    }
-  }
-  return false;
-}
-
 /// "model.layers.0.mlp" with the hub's name for its last component.
 std::string module_on_hub(const std::string& module, const Family& family) {
   if (family.module.empty()) return module;
@@ -213,41 +228,60 @@ std::string module_on_hub(const std::string& module, const Family& family) {
   return module.substr(0, dot == std::string::npos ? 0 : dot + 1) + std::string(family.module);
 }
 
-/// The names of all tensors where those that lie in a module with experts have the hub's; they are
-/// sorted as they were, so that a module's come together.
-std::vector<std::string> names_on_hub(const Plan& plan, const std::vector<Fused>& fused,
-                                      const Family& family) {
-  std::vector<std::string> names;
-  names.reserve(plan.tensors.size());
-  for (const TensorPlan& tensor : plan.tensors) names.push_back(tensor.name);
+/// New names by the index of the tensor: of what has another one on the hub beside the experts.
+std::map<std::size_t, std::string> names_on_hub(const Plan& plan, const std::vector<Fused>& fused,
+                                                const Family& family) {
+  std::map<std::size_t, std::string> names;
   for (const Fused& layer : fused) {
-    const std::string prefix = layer.module + ".";
     const std::string module = module_on_hub(layer.module, family);
-    auto tensor = std::lower_bound(
-        plan.tensors.begin(), plan.tensors.end(), prefix,
-        [](const TensorPlan& each, const std::string& name) { return each.name < name; });
-    for (; tensor != plan.tensors.end() && tensor->name.starts_with(prefix); ++tensor) {
-      std::string_view rest = std::string_view(tensor->name).substr(prefix.size());
-      for (const NamePair& pair : family.below) {
-        if (rest == pair.theirs) rest = pair.ours;
-      }
-      names[static_cast<std::size_t>(tensor - plan.tensors.begin())] =
-          module + "." + std::string(rest);
+    for (const NamePair& pair : family.below) {
+      if (pair.theirs.empty()) continue;
+      const std::size_t found = index_of(plan, layer.module + "." + std::string(pair.theirs));
+      if (found != plan.tensors.size()) names[found] = module + "." + std::string(pair.ours);
     }
   }
   return names;
 }
 
-bool has_twins(const std::vector<std::string>& names, const std::vector<TensorPlan>& parts,
-               const std::set<std::size_t>& gone) {
-  std::set<std::string_view> seen;
-  for (const TensorPlan& part : parts) {
-    if (!seen.insert(part.name).second) return true;
+/// The tensors from the first on whose name does not come before `prefix`.
+std::span<const TensorPlan> tensors_from(const Plan& plan, const std::string& prefix) {
+  const auto first = std::lower_bound(
+      plan.tensors.begin(), plan.tensors.end(), prefix,
+      [](const TensorPlan& tensor, const std::string& name) { return tensor.name < name; });
+  return {first, plan.tensors.end()};
+}
+
+/// Where else something lies in the module of the experts (scales of a quantised type), what it is
+/// to be called cannot be told.
+bool has_more_below(const Plan& plan, const Fused& fused) {
+  const std::string prefix = fused.module + std::string(kExperts);
+  const auto tensors = tensors_from(plan, prefix);
+  return tensors.size() > 2 && tensors[2].name.starts_with(prefix);
+}
+
+/// Whether something has a name already that is to be given.
+bool is_taken(const Plan& plan, const Fused& fused, const Family& family) {
+  const std::string module = module_on_hub(fused.module, family) + ".";
+  if (!family.module.empty()) {
+    const auto tensors = tensors_from(plan, module);
+    return !tensors.empty() && tensors[0].name.starts_with(module);
   }
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (!gone.contains(i) && !seen.insert(names[i]).second) return true;
-  }
-  return false;
+  return std::any_of(family.below.begin(), family.below.end(), [&](const NamePair& pair) {
+    return !pair.ours.empty() && plan.find(module + std::string(pair.ours)) != nullptr;
+  });
+}
+
+/// Whether the names of the hub can be given to all of them.
+bool can_be_named(const Plan& plan, const std::vector<Fused>& fused, const Family& family) {
+  return std::all_of(fused.begin(), fused.end(), [&](const Fused& layer) {
+    const std::size_t dot = layer.module.rfind('.');
+    const std::string_view own = std::string_view(layer.module).substr(dot + 1);
+    if (!family.module.empty() && (dot == std::string::npos || own != kDenseModule)) return false;
+    if (plan.tensors[layer.gate_up].update != nullptr) return false;
+    if (plan.tensors[layer.down].update != nullptr) return false;
+    if (family.form == Form::kTransposed && !is_told_by_shape(plan, layer)) return false;
+    return !has_more_below(plan, layer) && !is_taken(plan, layer, family);
+  });
 }
 
 }  // namespace
@@ -264,37 +298,39 @@ Status take_expert_names(Plan& plan, std::string_view config_text, const std::st
   EVALCAR_RETURN_IF_ERROR(scan_json(config_text, where, kMaxConfigDepth, scan));
   const Family* const family = scan.family();
   if (family == nullptr) return {};
-  for (const Fused& layer : fused) {
-    if (!plan.tensors[layer.gate_up].is_stored_as_is() ||
-        !plan.tensors[layer.down].is_stored_as_is()) {
-      return {};
+  if (!can_be_named(plan, fused, *family)) return {};
+  std::map<std::size_t, std::string> names = names_on_hub(plan, fused, *family);
+  std::vector<TensorPlan> parts;
+  std::vector<bool> is_split(plan.tensors.size());
+  if (family->form == Form::kProjections || family->form == Form::kNumbers) {
+    PlanBudget budget;
+    for (const PlanFile& file : plan.files) budget.allow_parts(file.identity.size_bytes);
+    for (const Fused& layer : fused) {
+      const std::string prefix = module_on_hub(layer.module, *family) + std::string(kExperts);
+      const auto matrices = matrices_of(plan, layer, family->form);
+      for (const Matrix& matrix : matrices) {
+        take(plan.tensors[matrix.tensor], matrix, prefix, budget);
+        is_split[matrix.tensor] = true;
+      }
+      if (budget.is_spent()) {
+        const TensorPlan& tensor = plan.tensors[layer.gate_up];
+        return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) + " " +
+                                                      shape_text(tensor.shape) +
+                                                      ": an expert of it " + PlanBudget::kTooMuch);
+      }
+      for (const Matrix& matrix : matrices) {
+        split(plan.tensors[matrix.tensor], matrix, prefix, parts);
+      }
     }
   }
-  if (family->form == Form::kTransposed &&
-      !std::all_of(fused.begin(), fused.end(),
-                   [&plan](const Fused& layer) { return is_told_by_shape(plan, layer); })) {
-    return {};
-  }
-  const bool splits = family->form == Form::kProjections || family->form == Form::kNumbers;
-  if (splits && makes_too_many(plan.tensors, fused)) return {};
-  std::vector<std::string> names = names_on_hub(plan, fused, *family);
-  std::vector<TensorPlan> parts;
-  std::set<std::size_t> gone;
-  for (const Fused& layer : fused) {
-    if (!splits) continue;
-    split(plan, layer, module_on_hub(layer.module, *family), family->form, parts);
-    gone.insert({layer.gate_up, layer.down});
-  }
-  if (has_twins(names, parts, gone)) return {};
   for (const Fused& layer : fused) {
     if (family->form != Form::kTransposed) continue;
     exchange_last_two(plan.tensors[layer.gate_up]);
     exchange_last_two(plan.tensors[layer.down]);
   }
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (gone.contains(i)) continue;
-    plan.tensors[i].name = std::move(names[i]);
-    parts.push_back(std::move(plan.tensors[i]));
+  for (auto& [index, name] : names) plan.tensors[index].name = std::move(name);
+  for (std::size_t i = 0; i < is_split.size(); ++i) {
+    if (!is_split[i]) parts.push_back(std::move(plan.tensors[i]));
   }
   plan.tensors = std::move(parts);
   std::sort(plan.tensors.begin(), plan.tensors.end(),

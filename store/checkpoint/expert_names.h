@@ -20,12 +20,14 @@ namespace evalcar::checkpoint {
 /// have their last two dimensions the other way round.
 std::string_view fused_experts_of(const Plan& plan);
 
-/// Gives experts that are held together, and what lies in a module with them, the hub's names and
-/// shapes: rows of the stored tensors, or the same with two dimensions exchanged; no byte is
-/// touched. `config_text` is the model's configuration, `where` names it. Changes nothing where
-/// there are none, where the configuration is of another family, where an expert is not stored as
-/// it is, where the experts are more than a model has, or where 5.x could not tell that dimensions
-/// are exchanged, which it does by their sizes. kCorruption where the text is no JSON.
+/// Gives experts that are held together, and what lies around them, the hub's names and shapes:
+/// rows of the stored tensors, or the same with two dimensions exchanged; no byte is touched.
+/// `config_text` is the model's configuration, `where` names it. Changes nothing where there are
+/// none, where the configuration (of the model, or of the text model that is a part of it) is of
+/// another family, where an adapter changes an expert, where more lies below them (scales) or has
+/// one of their names, or where 5.x could not tell that dimensions are exchanged, which it does by
+/// their sizes. kCorruption where the text is no JSON, or where the files are too small for so
+/// many.
 Status take_expert_names(Plan& plan, std::string_view config_text, const std::string& where);
 
 }  // namespace evalcar::checkpoint

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <span>
 
+#include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/expert_names.h"
 #include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/layout_entry.h"
@@ -152,7 +153,9 @@ ErrorCode error_code_of(const KindState& state) {
 Status name_experts(const LayoutScene& scene, Plan& plan) {
   if (fused_experts_of(plan).empty()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto config, config_of_model(scene));
-  return config ? take_expert_names(plan, config->text, config->path) : Status();
+  if (!config) return {};
+  const Status named = take_expert_names(plan, config->text, config->path);
+  return named.has_value() ? named : with_context(named.error(), scene.folder.path);
 }
 
 Result<Plan> plan_of(const LayoutScene& scene, Inspection seen, WeightsKind kind) {
@@ -187,8 +190,12 @@ Result<std::optional<ConfigText>> config_of_model(const LayoutScene& scene) {
   const std::string name = "config.json";
   Folder base;
   if (!scene.folder.has(name)) {
-    if (scene.options.base_model.empty()) return std::optional<ConfigText>();
-    EVALCAR_ASSIGN_OR_RETURN(base, open_folder(scene.files, scene.options.base_model));
+    std::string dir = scene.options.base_model;
+    if (scene.folder.has("adapter_config.json")) {
+      EVALCAR_ASSIGN_OR_RETURN(dir, adapter_base(scene.files, scene.folder.path, dir));
+    }
+    if (dir.empty()) return std::optional<ConfigText>();
+    EVALCAR_ASSIGN_OR_RETURN(base, open_folder(scene.files, dir));
     if (!base.has(name)) return std::optional<ConfigText>();
     base.is_kept_model = true;
   }

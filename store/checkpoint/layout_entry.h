@@ -65,7 +65,7 @@ struct ConfigText {
 };
 
 /// The model's configuration: that in the checkpoint, else that of the model that training started
-/// from; absent where neither has one.
+/// from, or of an adapter's base; absent where neither has one.
 Result<std::optional<ConfigText>> config_of_model(const LayoutScene& scene);
 
 /// make_plan() of a member of an average: of regular weights, and never an average itself, which

@@ -187,12 +187,16 @@ Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& 
 std::string shared_name(std::string_view name) {
   bool leading = true;
   bool of_tower = false;
-  return without_parts(name, [&](std::string_view part, bool) {
+  std::string shared = without_parts(name, [&](std::string_view part, bool) {
     const bool nested = of_tower && part == "vision_model";
     of_tower = part == "vision_tower";
     leading = leading && is_one_of(part, kHolders);
     return leading || nested;
   });
+  constexpr std::string_view kSparse = ".block_sparse_moe.";
+  const std::size_t sparse = shared.find(kSparse);
+  if (sparse != std::string::npos) shared.replace(sparse, kSparse.size(), ".mlp.");
+  return shared;
 }
 
 BaseNames::BaseNames(const Plan& base) : base_(base) {

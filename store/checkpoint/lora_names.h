@@ -35,7 +35,8 @@ Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& 
 
 /// The part of a name that all generations share: without the modules that wrap a text model
 /// ("model.language_model.layers.0.q" and "model.layers.0.q" → "layers.0.q") or a tower
-/// ("vision_tower.vision_model.head" → "vision_tower.head").
+/// ("vision_tower.vision_model.head" → "vision_tower.head"), and with 5.x's name of the module
+/// around experts ("layers.0.block_sparse_moe.gate" → "layers.0.mlp.gate").
 std::string shared_name(std::string_view name);
 
 /// Finds tensors of a base model by the names of an adapter.

@@ -42,10 +42,11 @@ std::string about_fused_experts(const Plan& plan) {
   const std::string_view name = fused_experts_of(plan);
   if (name.empty()) return {};
   return quote_name(name) +
-         " holds all experts of a layer, as the modules of transformers 5 do, and is kept so: "
-         "transformers 4.57 loads no such tensor. Where config.json, in the checkpoint or in the "
-         "model that training started from (--model_name_or_class), names a family that is known "
-         "(Mixtral, Qwen's, DeepSeek's, …), experts get the names and shapes of the hub";
+         " holds all experts of a layer, as the modules of transformers 5 do, and is kept so; 4.57 "
+         "has them so of no model that it knows. They get the names and shapes of the hub where "
+         "config.json, in the checkpoint or in the model that training started from "
+         "(--model_name_or_class), is of a family of which these are known (Mixtral, Qwen's and "
+         "DeepSeek's mixtures, …), and no adapter or scale belongs to them";
 }
 
 }  // namespace

@@ -278,6 +278,22 @@ def test_a_large_safetensors_header_takes_at_most_ten_times_its_size(bin_dir, tm
     check(bin_dir, tmp_path, "model.safetensors", code, 10, record_property)
 
 
+@pytest.mark.parametrize("module, experts, code", [("m.mlp", 66_000, 1), ("m" * 4000, 66_000, 1), ("m.mlp", 8_000, 0)])
+def test_experts_of_a_byte_each_take_at_most_ten_times_their_file(bin_dir, tmp_path, module, experts, code, record_property):
+    """Each of them would be three tensors of a name of its own; as many as the plan of any file may have are made."""
+    inner = {f"{module}.experts.gate_up_proj": [experts, 2, 1], f"{module}.experts.down_proj": [experts, 1, 1]}
+    header, end = {}, 0
+    for name, shape in inner.items():
+        begin, end = end, end + shape[0] * shape[1] * 4
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    write_safetensors(tmp_path / "model.safetensors", json.dumps(header), end)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe"}')
+
+    message = check(bin_dir, tmp_path, "model.safetensors", code, 10, record_property)
+
+    assert code == 0 or "an expert of it is one too many" in message
+
+
 def test_a_compressed_record_is_never_unpacked(bin_dir, tmp_path, record_property):
     """z-deflate-bomb: 256 KiB that would be 256 MiB."""
     torch.save({"w": torch.zeros(64 * MIB)}, tmp_path / "large.bin")

@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
 #include <map>
+#include <memory>
 
 #include "tests/unit/checkpoint/support.h"
 
@@ -175,15 +176,22 @@ TEST_CASE("experts keep their names where the hub's cannot be told", "[expert_na
   Plan plan = plan_of_layer();
   std::string model_type = "qwen3_moe";
   SECTION("of another family") { model_type = "gpt_oss"; }
-  SECTION("where one is computed while it is read") {
-    plan.tensors[0].stored_dtype = DType::kFloat32;
+  SECTION("where an adapter changes one") {
+    plan.tensors[0].update = std::make_shared<const LowRankUpdate>();
   }
-  SECTION("where two would have one name") {
-    plan = plan_of_layer({kExperts + ".1.up_proj.weight"});
+  SECTION("where more lies below them") {
+    plan = plan_of_layer({kExperts + ".gate_up_proj_scale_inv"});
   }
-  SECTION("where they are more than a model has") {
-    plan.tensors[0] = tensor_at(kExperts + ".down_proj", {70'000, 5, 4});
-    plan.tensors[1] = tensor_at(kExperts + ".gate_up_proj", {70'000, 8, 5});
+  SECTION("where a new name is there already") {
+    model_type = "mixtral";
+    plan = plan_of_layer({"model.layers.0.block_sparse_moe.gate.weight"});
+  }
+  SECTION("where the module around them is not the family's") {
+    model_type = "mixtral";
+    for (TensorPlan& tensor : plan.tensors) {
+      const std::size_t at = tensor.name.find(".mlp.");
+      if (at != std::string::npos) tensor.name.replace(at, 5, ".moe.");
+    }
   }
   SECTION("where only one of the two tensors is there") {
     plan.tensors.erase(plan.tensors.begin());
@@ -203,6 +211,44 @@ TEST_CASE("experts keep their names where the hub's cannot be told", "[expert_na
 
   CHECK(names_in(plan) == names);
   CHECK(plan.tensors[0].pieces[0].stride_elements == strides);
+}
+
+TEST_CASE("experts of which the files have too few bytes are refused by name", "[expert_names]") {
+  Plan plan = plan_of_layer();
+  const std::string module = GENERATE(std::string("m"), std::string(4'000, 'm')) + ".experts.";
+  plan.tensors = {tensor_at(module + "down_proj", {66'000, 1, 1}),
+                  tensor_at(module + "gate_up_proj", {66'000, 2, 1})};
+  plan.files = {{"model.safetensors", {.size_bytes = 800'000}}};
+
+  const Status done = take_expert_names(plan, config_of("qwen3_moe"), "config.json");
+
+  REQUIRE_FALSE(done.has_value());
+  CHECK(done.error().code == ErrorCode::kCorruption);
+  CHECK(done.error().message.find("[66000, 2, 1]: an expert of it is one too many") !=
+        std::string::npos);
+}
+
+TEST_CASE("experts that are converted while they are read lie where the stored ones do",
+          "[expert_names]") {
+  Plan plan = plan_of_layer();
+  plan.tensors[1].stored_dtype = DType::kFloat32;
+
+  REQUIRE(take_expert_names(plan, config_of("qwen3_moe"), "config.json").has_value());
+
+  const TensorPlan* const up = plan.find(kExperts + ".2.up_proj.weight");
+  CHECK(up->stored_dtype == DType::kFloat32);
+  CHECK(up->dtype == DType::kBFloat16);
+  CHECK(up->pieces[0].file_offset == 100 + 4 * (2 * 40 + 20));
+}
+
+TEST_CASE("the text model of another family says what its experts are called", "[expert_names]") {
+  Plan plan = plan_of_layer();
+  const std::string config =
+      R"({"model_type":"internvl","text_config":{"model_type":"qwen3_moe"},"vision_config":{"model_type":"mixtral"}})";
+
+  REQUIRE(take_expert_names(plan, config, "config.json").has_value());
+
+  CHECK(plan.find(kExperts + ".2.up_proj.weight") != nullptr);
 }
 
 TEST_CASE("a configuration that is no JSON is named", "[expert_names]") {

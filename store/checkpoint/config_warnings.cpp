@@ -71,6 +71,9 @@ class TextTensors {
   const TensorPlan* embedding() const { return embedding_; }
   const TensorPlan* norm() const { return norm_; }
   bool has_head() const { return has_head_; }
+  /// Whether the text model was saved by itself, as models of embeddings are, whose configurations
+  /// name the class that they were made of.
+  bool is_bare() const { return embedding_ != nullptr && embedding_->name == kEmbedding; }
   bool has_in_tower(std::string_view name) const { return tower_.contains(name); }
   std::uint64_t layer_count() const { return layers_.empty() ? 0 : layers_.rbegin()->first + 1; }
   bool has(std::uint64_t layer, std::string_view name) const {
@@ -173,7 +176,9 @@ std::string about_missing(const TextTensors& tensors, const KnownTextModel& conf
   Missing missing;
   if (tensors.embedding() == nullptr) missing.add(std::string(kEmbedding));
   if (tensors.norm() == nullptr) missing.add(std::string(kNorm));
-  if (config.has_own_head && !tensors.has_head()) missing.add(std::string(kHead));
+  if (config.has_own_head && !tensors.has_head() && !tensors.is_bare()) {
+    missing.add(std::string(kHead));
+  }
   const std::uint64_t layers = config.layers.value_or(tensors.layer_count());
   for (std::uint64_t layer = 0; layer < layers && !missing.is_enough(); ++layer) {
     LayerLook look(tensors, config, layer, missing);

@@ -112,10 +112,14 @@ def test_a_part_that_is_not_there_is_told(tool, tmp_path, name, lost, said):  # 
 
 
 def test_a_model_without_a_head_of_its_own_needs_none(tool, tmp_path):  # noqa: F811
-    """The bare model; and one whose head an embedding ties, which is not stored."""
+    """The bare model, whatever class its configuration names; and one whose head an embedding ties, which is not stored."""
     from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Model
 
     Qwen2Model(Qwen2Config(**text())).save_pretrained(tmp_path / "model")
+    assert warnings_of(tool, tmp_path / "model") == []
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["tie_word_embeddings"] is False
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen2ForCausalLM"]}))
     assert warnings_of(tool, tmp_path / "model") == []
     Qwen2ForCausalLM(Qwen2Config(**text(tie_word_embeddings=True))).save_pretrained(tmp_path / "tied")
     assert "lm_head.weight" not in load_file(tmp_path / "tied" / "model.safetensors")

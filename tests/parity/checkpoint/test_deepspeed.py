@@ -66,6 +66,21 @@ def test_partitions_are_put_together_as_zero_to_fp32_does(tool, written, tmp_pat
     assert_same(load_folder(tmp_path / "out"), expected)
 
 
+@pytest.mark.parametrize("name", ["stage2", "stage3", pytest.param("stage3-groups", marks=pytest.mark.full)])
+def test_experts_that_lie_together_are_rows_of_the_partitions(tool, written, tmp_path, name):  # noqa: F811
+    folder = shutil.copytree(written[0] / name, tmp_path / "checkpoint-2")
+    (folder / "config.json").write_text('{"model_type": "qwen3_moe"}')
+    expected = with_rest(by_deepspeed(folder), folder)
+    gate_up, down = (expected.pop(f"mlp.experts.{part}_proj") for part in ("gate_up", "down"))
+    for expert in range(3):
+        for part, value in (("gate", gate_up[expert, :5]), ("up", gate_up[expert, 5:]), ("down", down[expert])):
+            expected[f"mlp.experts.{expert}.{part}_proj.weight"] = value
+
+    check_hashes(tool, folder, expected, "deepspeed_zero")
+    run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "out")
+    assert_same(load_folder(tmp_path / "out"), expected)
+
+
 def test_the_folder_of_a_tag_is_a_checkpoint_too(tool, written):  # noqa: F811
     folder = written[0] / "stage2"
     shutil.copy(folder / "config.json", folder / "global_step2")

@@ -28,6 +28,7 @@ class MembersVisitor : public JsonVisitor {
                        value.text.find('\0') == std::string_view::npos;
     if (!plain) return "a member's name is no plain name";
     if (names.size() == kMaxMembers) return "more members than anybody averages";
+    if (std::find(names.begin(), names.end(), value.text) != names.end()) return "a member twice";
     names.emplace_back(value.text);
     return {};
   }

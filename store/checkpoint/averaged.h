@@ -25,7 +25,7 @@ inline constexpr const char* kMembersFolder = "members";
 std::string members_json(std::span<const std::string> names);
 
 /// The names in the members' file of `folder`. kUnavailable if it is not there; kCorruption where
-/// it is not such a list, or a name could lead out of the folder.
+/// it is not such a list, a name comes twice, or it could lead out of the folder.
 Result<std::vector<std::string>> read_members(const FileSystem& files, const std::string& folder);
 
 /// The refusal to average a float8 tensor.

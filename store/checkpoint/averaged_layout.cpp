@@ -2,6 +2,7 @@
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/averaged.h"
 #include "store/checkpoint/layout_entry.h"
+#include "store/checkpoint/plan_budget.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -16,11 +17,20 @@ Result<Plan> plan(const LayoutScene& scene, WeightsKind kind) {
   EVALCAR_RETURN_IF_ERROR(check_folder_inside(scene.files, dir, kMembersFolder));
   const std::string members = join_path(dir, kMembersFolder);
   std::vector<Plan> plans;
+  PlanBudget budget;  // of all together: each has but one of its own
   for (const std::string& name : names) {
     EVALCAR_RETURN_IF_ERROR(check_folder_inside(scene.files, members, name));
     EVALCAR_ASSIGN_OR_RETURN(
         plans.emplace_back(),
         make_member_plan(scene.files, join_path(members, name), scene.options));
+    budget.begin_checkpoint();
+    for (const PlanFile& file : plans.back().files) budget.allow_parts(file.identity.size_bytes);
+    for (const TensorPlan& tensor : plans.back().tensors) budget.take_whole(tensor);
+    if (budget.is_spent()) {
+      return make_error(ErrorCode::kCorruption, join_path(members, name) + ": its plan, after " +
+                                                    std::to_string(plans.size() - 1) + " others, " +
+                                                    PlanBudget::kTooMuch);
+    }
   }
   EVALCAR_ASSIGN_OR_RETURN(Plan mean, mean_of(std::move(plans)));
   mean.layout = Layout::kAveraged;

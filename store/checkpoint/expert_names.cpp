@@ -94,7 +94,8 @@ class ModelTypeScan final : public JsonVisitor {
 
  private:
   std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.back() != "model_type" || value.kind != JsonScalar::Kind::kString) return {};
+    if (path.empty() || path.back() != "model_type" || value.kind != JsonScalar::Kind::kString)
+      return {};
     if (path.size() == 1) whole_ = value.text;
     if (path.size() == 2 && path[0] == "text_config") text_ = value.text;
     return {};
@@ -138,6 +139,13 @@ std::vector<Fused> fused_of(const Plan& plan) {
     found.push_back({std::move(module), i, down});
   }
   return found;
+}
+
+/// "model.layers.0.mlp" with the hub's name for its last component.
+std::string module_on_hub(const std::string& module, const Family& family) {
+  if (family.module.empty()) return module;
+  const std::size_t dot = module.rfind('.');
+  return module.substr(0, dot == std::string::npos ? 0 : dot + 1) + std::string(family.module);
 }
 
 /// Of an expert's three matrices.
@@ -196,10 +204,26 @@ void split(const TensorPlan& fused, const Matrix& matrix, const std::string& pre
 void take(const TensorPlan& fused, const Matrix& matrix, const std::string& prefix,
           PlanBudget& budget) {
   const TensorPlan part = part_of(fused, matrix, prefix, fused.shape[0] - 1);
+  Piece row;
+  row.size = part.shape;
   for (std::int64_t i = 0; i < fused.shape[0] && !budget.is_spent(); ++i) budget.take(part);
   for (const Piece& piece : fused.pieces) {
-    for (std::int64_t i = 0; i < piece.size[0] && !budget.is_spent(); ++i) budget.take(piece);
+    if (piece.start[1] >= matrix.end || piece.start[1] + piece.size[1] <= matrix.first) continue;
+    for (std::int64_t i = 0; i < piece.size[0] && !budget.is_spent(); ++i) budget.take(row);
   }
+}
+
+/// What the experts of all layers take; is_spent() where it is too much.
+PlanBudget budget_of(const Plan& plan, const std::vector<Fused>& fused, const Family& family) {
+  PlanBudget budget;
+  for (const PlanFile& file : plan.files) budget.allow_parts(file.identity.size_bytes);
+  for (const Fused& layer : fused) {
+    const std::string prefix = module_on_hub(layer.module, family) + std::string(kExperts);
+    for (const Matrix& matrix : matrices_of(plan, layer, family.form)) {
+      take(plan.tensors[matrix.tensor], matrix, prefix, budget);
+    }
+  }
+  return budget;
 }
 
 /// transformers 5 tells by each tensor's shape whether to exchange its dimensions: of equal ones it
@@ -219,13 +243,6 @@ void exchange_last_two(TensorPlan& tensor) {
       std::swap((*numbers)[1], (*numbers)[2]);
     }
   }
-}
-
-/// "model.layers.0.mlp" with the hub's name for its last component.
-std::string module_on_hub(const std::string& module, const Family& family) {
-  if (family.module.empty()) return module;
-  const std::size_t dot = module.rfind('.');
-  return module.substr(0, dot == std::string::npos ? 0 : dot + 1) + std::string(family.module);
 }
 
 /// New names by the index of the tensor: of what has another one on the hub beside the experts.
@@ -271,14 +288,19 @@ bool is_taken(const Plan& plan, const Fused& fused, const Family& family) {
   });
 }
 
+/// Whether the pieces say all of a tensor's values, but for a conversion.
+bool has_own_bytes(const TensorPlan& tensor) {
+  return tensor.update == nullptr && tensor.mean_of == nullptr;
+}
+
 /// Whether the names of the hub can be given to all of them.
 bool can_be_named(const Plan& plan, const std::vector<Fused>& fused, const Family& family) {
   return std::all_of(fused.begin(), fused.end(), [&](const Fused& layer) {
     const std::size_t dot = layer.module.rfind('.');
     const std::string_view own = std::string_view(layer.module).substr(dot + 1);
     if (!family.module.empty() && (dot == std::string::npos || own != kDenseModule)) return false;
-    if (plan.tensors[layer.gate_up].update != nullptr) return false;
-    if (plan.tensors[layer.down].update != nullptr) return false;
+    if (!has_own_bytes(plan.tensors[layer.gate_up])) return false;
+    if (!has_own_bytes(plan.tensors[layer.down])) return false;
     if (family.form == Form::kTransposed && !is_told_by_shape(plan, layer)) return false;
     return !has_more_below(plan, layer) && !is_taken(plan, layer, family);
   });
@@ -303,23 +325,19 @@ Status take_expert_names(Plan& plan, std::string_view config_text, const std::st
   std::vector<TensorPlan> parts;
   std::vector<bool> is_split(plan.tensors.size());
   if (family->form == Form::kProjections || family->form == Form::kNumbers) {
-    PlanBudget budget;
-    for (const PlanFile& file : plan.files) budget.allow_parts(file.identity.size_bytes);
+    const PlanBudget budget = budget_of(plan, fused, *family);
+    if (budget.is_spent() && budget.is_capped()) return {};
+    if (budget.is_spent()) {
+      const TensorPlan& tensor = plan.tensors[fused[0].gate_up];
+      return make_error(ErrorCode::kCorruption,
+                        "tensor " + quote_name(tensor.name) + " " + shape_text(tensor.shape) +
+                            ": an expert of its layer, or of another one, " + PlanBudget::kTooMuch);
+    }
     for (const Fused& layer : fused) {
       const std::string prefix = module_on_hub(layer.module, *family) + std::string(kExperts);
-      const auto matrices = matrices_of(plan, layer, family->form);
-      for (const Matrix& matrix : matrices) {
-        take(plan.tensors[matrix.tensor], matrix, prefix, budget);
-        is_split[matrix.tensor] = true;
-      }
-      if (budget.is_spent()) {
-        const TensorPlan& tensor = plan.tensors[layer.gate_up];
-        return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) + " " +
-                                                      shape_text(tensor.shape) +
-                                                      ": an expert of it " + PlanBudget::kTooMuch);
-      }
-      for (const Matrix& matrix : matrices) {
+      for (const Matrix& matrix : matrices_of(plan, layer, family->form)) {
         split(plan.tensors[matrix.tensor], matrix, prefix, parts);
+        is_split[matrix.tensor] = true;
       }
     }
   }

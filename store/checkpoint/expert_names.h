@@ -24,10 +24,10 @@ std::string_view fused_experts_of(const Plan& plan);
 /// rows of the stored tensors, or the same with two dimensions exchanged; no byte is touched.
 /// `config_text` is the model's configuration, `where` names it. Changes nothing where there are
 /// none, where the configuration (of the model, or of the text model that is a part of it) is of
-/// another family, where an adapter changes an expert, where more lies below them (scales) or has
-/// one of their names, or where 5.x could not tell that dimensions are exchanged, which it does by
-/// their sizes. kCorruption where the text is no JSON, or where the files are too small for so
-/// many.
+/// another family, where more lies below them (scales) or has one of their names, where 5.x could
+/// not tell that dimensions are exchanged, which it does by their sizes, or where so many ranks cut
+/// them along another dimension than the experts that the plan would take too much memory.
+/// kCorruption where the text is no JSON, or where the files are too small for so many experts.
 Status take_expert_names(Plan& plan, std::string_view config_text, const std::string& where);
 
 }  // namespace evalcar::checkpoint

@@ -203,7 +203,9 @@ Result<std::optional<ConfigText>> config_of_model(const LayoutScene& scene) {
   EVALCAR_ASSIGN_OR_RETURN(std::string text,
                            read_inside(scene.files, folder, name, kMaxConfigBytes));
   replace_non_finite(text);
-  return std::optional(ConfigText{join_path(folder.path, name), std::move(text)});
+  std::string path = join_path(folder.path, name);
+  EVALCAR_RETURN_IF_ERROR(check_json_object(text, path));
+  return std::optional(ConfigText{std::move(path), std::move(text)});
 }
 
 bool any_entry(const Folder& folder, bool (*predicate)(std::string_view)) {

@@ -48,6 +48,11 @@ class BaseNames {
   Result<std::optional<std::size_t>> find(const std::string& name) const;
   /// Whether a tensor has this shared name.
   bool has_shared(const std::string& name) const { return by_shared_name_.contains(name); }
+  /// Whether a tensor has a shared name that begins so.
+  bool has_shared_prefix(const std::string& prefix) const {
+    const auto first = by_shared_name_.lower_bound(prefix);
+    return first != by_shared_name_.end() && first->first.starts_with(prefix);
+  }
 
  private:
   const Plan& base_;

@@ -251,6 +251,18 @@ class Overlay {
     });
   }
 
+  /// Whether the base has other tensors of the layer ("layers.3.") that the tensor lies in.
+  bool is_in_layer_of_base(const std::string& target) const {
+    const std::string name = shared_name(target);
+    for (std::size_t begin = 0, dot = name.find('.'); dot != std::string::npos;
+         begin = dot + 1, dot = name.find('.', begin)) {
+      const std::string_view part = std::string_view(name).substr(begin, dot - begin);
+      if (part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos) continue;
+      if (names_.has_shared_prefix(name.substr(0, dot + 1))) return true;
+    }
+    return false;
+  }
+
   /// A bias that the base's files have under its other name. True: it was one, and is replaced.
   Result<bool> replace_shared_bias(const std::string& target, const TensorPlan& tensor) {
     const std::string other = shared_bias_of(target);
@@ -278,6 +290,13 @@ class Overlay {
                      "replaces " + quote_name(target) +
                          ", all experts of a layer in one tensor; the base model's files hold each "
                          "expert by itself, and it is not taken apart here: merge it with peft "
+                         "(merge_and_unload)");
+      }
+      if (is_in_layer_of_base(target)) {
+        return error(ErrorCode::kUnsupported,
+                     "replaces tensor " + quote_name(target) +
+                         ", which the base model's layer does not have by that name: releases of "
+                         "transformers call it otherwise (a mixture's router?); merge it with peft "
                          "(merge_and_unload)");
       }
       if (!is_saved(target) && !new_head) {

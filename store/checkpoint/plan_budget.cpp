@@ -27,6 +27,8 @@ void PlanBudget::allow_parts(std::uint64_t file_bytes) {
   allowed_ += more;
 }
 
+bool PlanBudget::is_capped() const { return parts_ == kMostForParts; }
+
 void PlanBudget::take(const TensorPlan& tensor) {
   taken_ += kTensor + kCopiesOfName * tensor.name.size() + kVector + kNumber * tensor.shape.size();
 }

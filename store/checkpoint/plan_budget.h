@@ -33,6 +33,10 @@ class PlanBudget {
   /// Counts a tensor of a file that is looked at before it is planned.
   void take_found(std::size_t dimensions);
   bool is_spent() const { return taken_ > allowed_; }
+  /// The files are larger than counts: what is_spent() may be the plan of a real model.
+  bool is_capped() const;
+  /// The next files are those of another checkpoint, which may be as large.
+  void begin_checkpoint() { parts_ = 0; }
 
  private:
   std::uint64_t allowed_ = std::uint64_t{24} << 20U;

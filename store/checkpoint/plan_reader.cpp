@@ -1,7 +1,8 @@
 // Reads boxes of tensors out of their pieces. A piece may lie in its file in any stride order (a
 // transposed tensor is stored transposed), so a region is first brought into the file's own order;
 // then what is contiguous on both sides is read straight into place, and the rest goes through a
-// small buffer. Every byte of the file is read at most once, in large reads.
+// small buffer. Every byte of the file is read at most once, in large reads but where a box takes a
+// part of every run (dimensions that are exchanged).
 #include <algorithm>
 #include <cassert>
 #include <cstring>

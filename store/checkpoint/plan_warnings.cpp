@@ -46,7 +46,7 @@ std::string about_fused_experts(const Plan& plan) {
          "has them so of no model that it knows. They get the names and shapes of the hub where "
          "config.json, in the checkpoint or in the model that training started from "
          "(--model_name_or_class), is of a family of which these are known (Mixtral, Qwen's and "
-         "DeepSeek's mixtures, …), and no adapter or scale belongs to them";
+         "DeepSeek's mixtures, …), and no scales lie beside them";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from test_bin import write_bin
 from test_checkpoints import assert_same, check_hashes, inspect, load_folder, run, tool  # noqa: F401  (tool: a fixture)
 from test_dcp_runs import save
-from transformers import MixtralForCausalLM, Qwen3VLMoeForConditionalGeneration
+from transformers import AutoModelForCausalLM, MixtralForCausalLM, Qwen3VLMoeForConditionalGeneration
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,29 @@ def test_a_router_that_was_trained_beside_an_adapter_takes_the_place_of_the_hubs
         own = trained[f"base_model.model.model.layers.{layer}.mlp.gate.weight"]
         assert torch.equal(merged[f"model.layers.{layer}.block_sparse_moe.gate.weight"], own)
         assert not torch.equal(own, state[f"model.layers.{layer}.mlp.gate.weight"])
+
+
+@pytest.mark.parametrize("family, saved, named", [("phimoe", "router", "mlp.router.weight"), ("granitemoe", "router", "block_sparse_moe.router.weight"),
+                                                  ("granitemoe", "block_sparse_moe", "block_sparse_moe.experts.")])  # fmt: skip
+def test_what_was_trained_under_a_name_that_the_bases_layer_has_not_is_refused(tool, mixture, tmp_path, family, saved, named):  # noqa: F811
+    """Beside the base's own it would be a tensor too much, and the base's untrained one would be loaded."""
+    base, _ = mixture(family)
+    folder = lora_adapters.write(tmp_path / "checkpoint-5", base, AutoModelForCausalLM, r=4, lora_alpha=6, target_modules=["q_proj"], modules_to_save=[saved])
+
+    done = run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "out", code=1)
+    assert named in done.stderr and "merge it with peft" in done.stderr, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["5", '"x"', "null"])
+def test_a_base_whose_configuration_is_no_object_is_named(tool, mixture, tmp_path, text):  # noqa: F811
+    _, state = mixture("mixtral")
+    save(state, tmp_path / "checkpoint-5")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text(text)
+
+    done = run(tool, "inspect", tmp_path / "checkpoint-5", "--model_name_or_class", tmp_path / "base", code=1)
+    assert "base/config.json" in done.stderr, done.stderr
 
 
 def test_experts_of_an_average_are_the_means_of_the_hubs(tool, mixture, tmp_path):  # noqa: F811

@@ -72,6 +72,14 @@ TEST_CASE("an average is the mean of floats, and the newest one's of anything el
   CHECK(floats(column) == std::vector<float>{3, 6.5F});
 }
 
+TEST_CASE("a member that is named twice is refused") {
+  const Members members;
+  members.list(R"({"members":["a","a"]})");
+  const auto plan = members.plan();
+  REQUIRE_FALSE(plan.has_value());
+  CHECK(plan.error().message.find("a member twice") != std::string::npos);
+}
+
 TEST_CASE("a folder of members is complete when each of them is, and lists every file") {
   const Members members;
 

@@ -8,11 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "store/checkpoint/expert_families.h"
 #include "store/checkpoint/folder.h"
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/plan_budget.h"
-#include "store/checkpoint/tie_config.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -20,92 +19,7 @@ namespace {
 constexpr std::string_view kExperts = ".experts.";
 constexpr std::string_view kGateUp = ".experts.gate_up_proj";
 constexpr std::string_view kDown = ".experts.down_proj";
-/// How the hub has the experts of a family.
-enum class Form {
-  kProjections,  ///< N.gate_proj.weight, N.up_proj.weight, N.down_proj.weight
-  kNumbers,      ///< the same as N.w1.weight, N.w3.weight, N.w2.weight
-  kTransposed,   ///< stacked, [experts, hidden, 2 · inner] and [experts, inner, hidden]
-  kStacked,      ///< as 5.x has them, by other names
-};
-
-/// A name below the experts' module.
-struct NamePair {
-  std::string_view theirs;
-  std::string_view ours;
-};
-
-struct Family {
-  std::string_view model_type;
-  Form form;
-  std::string_view module = {};  ///< the hub's name of the module around the experts, `mlp` in 5.x
-  std::array<NamePair, 3> below = {};  ///< what else is called otherwise, or lies elsewhere by that
-};
-
-constexpr std::string_view kSparse = "block_sparse_moe";
 constexpr std::string_view kDenseModule = "mlp";
-constexpr std::array<NamePair, 3> kRouter = {{{"gate.weight", "gate.weight"}}};
-constexpr std::array<NamePair, 3> kOfGranite = {{{"router.weight", "router.layer.weight"},
-                                                 {"experts.gate_up_proj", "input_linear.weight"},
-                                                 {"experts.down_proj", "output_linear.weight"}}};
-constexpr std::array<Family, 23> kFamilies = {{
-    {"deepseek_v2", Form::kProjections},
-    {"deepseek_v3", Form::kProjections},
-    {"dots1", Form::kProjections},
-    {"ernie4_5_moe",
-     Form::kProjections,
-     {},
-     {{{"gate.moe_statics.e_score_correction_bias", "moe_statics.e_score_correction_bias"}}}},
-    {"flex_olmo", Form::kProjections},
-    {"glm4_moe", Form::kProjections},
-    {"glm4v_moe", Form::kProjections},
-    {"granitemoe", Form::kStacked, {}, kOfGranite},
-    {"granitemoehybrid", Form::kStacked, {}, kOfGranite},
-    {"granitemoeshared", Form::kStacked, {}, kOfGranite},
-    {"hunyuan_v1_moe", Form::kProjections},
-    {"jamba", Form::kProjections},
-    {"lfm2_moe", Form::kNumbers},
-    {"minimax", Form::kNumbers, kSparse, kRouter},
-    {"mixtral", Form::kNumbers, kSparse, kRouter},
-    {"olmoe", Form::kProjections},
-    {"phimoe", Form::kNumbers, kSparse, {{{"router.weight", "gate.weight"}}}},
-    {"qwen2_moe", Form::kProjections},
-    {"qwen3_moe", Form::kProjections},
-    {"qwen3_next", Form::kProjections},
-    {"qwen3_omni_moe", Form::kProjections},
-    {"qwen3_omni_moe_thinker", Form::kProjections},
-    {"qwen3_vl_moe", Form::kTransposed},
-}};
-
-/// Null: none of them.
-const Family* find_family(std::string_view model_type) {
-  const auto found = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const Family& each) {
-    return each.model_type == model_type;
-  });
-  return found == kFamilies.end() ? nullptr : &*found;
-}
-
-class ModelTypeScan final : public JsonVisitor {
- public:
-  /// The whole model's, else that of a text model that is a part of it. Null: none is known.
-  const Family* family() const {
-    const Family* const whole = find_family(whole_);
-    return whole != nullptr ? whole : find_family(text_);
-  }
-
- private:
-  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.empty() || path.back() != "model_type" || value.kind != JsonScalar::Kind::kString)
-      return {};
-    if (path.size() == 1) whole_ = value.text;
-    if (path.size() == 2 && path[0] == "text_config") text_ = value.text;
-    return {};
-  }
-  std::string open(const JsonPath&, bool) override { return {}; }
-  std::string close(const JsonPath&) override { return {}; }
-
-  std::string whole_;
-  std::string text_;
-};
 
 /// The two tensors of a layer, and the module in which its `experts` lies.
 struct Fused {
@@ -142,7 +56,7 @@ std::vector<Fused> fused_of(const Plan& plan) {
 }
 
 /// "model.layers.0.mlp" with the hub's name for its last component.
-std::string module_on_hub(const std::string& module, const Family& family) {
+std::string module_on_hub(const std::string& module, const ExpertFamily& family) {
   if (family.module.empty()) return module;
   const std::size_t dot = module.rfind('.');
   return module.substr(0, dot == std::string::npos ? 0 : dot + 1) + std::string(family.module);
@@ -156,8 +70,8 @@ struct Matrix {
   std::string_view name;
 };
 
-std::array<Matrix, 3> matrices_of(const Plan& plan, const Fused& fused, Form form) {
-  const bool numbered = form == Form::kNumbers;
+std::array<Matrix, 3> matrices_of(const Plan& plan, const Fused& fused, ExpertForm form) {
+  const bool numbered = form == ExpertForm::kNumbers;
   const std::int64_t inner = plan.tensors[fused.down].shape[2];
   const std::int64_t hidden = plan.tensors[fused.down].shape[1];
   return {{{fused.gate_up, 0, inner, numbered ? "w1.weight" : "gate_proj.weight"},
@@ -214,7 +128,8 @@ void take(const TensorPlan& fused, const Matrix& matrix, const std::string& pref
 }
 
 /// What the experts of all layers take; is_spent() where it is too much.
-PlanBudget budget_of(const Plan& plan, const std::vector<Fused>& fused, const Family& family) {
+PlanBudget budget_of(const Plan& plan, const std::vector<Fused>& fused,
+                     const ExpertFamily& family) {
   PlanBudget budget;
   for (const PlanFile& file : plan.files) budget.allow_parts(file.identity.size_bytes);
   for (const Fused& layer : fused) {
@@ -247,11 +162,11 @@ void exchange_last_two(TensorPlan& tensor) {
 
 /// New names by the index of the tensor: of what has another one on the hub beside the experts.
 std::map<std::size_t, std::string> names_on_hub(const Plan& plan, const std::vector<Fused>& fused,
-                                                const Family& family) {
+                                                const ExpertFamily& family) {
   std::map<std::size_t, std::string> names;
   for (const Fused& layer : fused) {
     const std::string module = module_on_hub(layer.module, family);
-    for (const NamePair& pair : family.below) {
+    for (const ExpertNamePair& pair : family.below) {
       if (pair.theirs.empty()) continue;
       const std::size_t found = index_of(plan, layer.module + "." + std::string(pair.theirs));
       if (found != plan.tensors.size()) names[found] = module + "." + std::string(pair.ours);
@@ -277,13 +192,13 @@ bool has_more_below(const Plan& plan, const Fused& fused) {
 }
 
 /// Whether something has a name already that is to be given.
-bool is_taken(const Plan& plan, const Fused& fused, const Family& family) {
+bool is_taken(const Plan& plan, const Fused& fused, const ExpertFamily& family) {
   const std::string module = module_on_hub(fused.module, family) + ".";
   if (!family.module.empty()) {
     const auto tensors = tensors_from(plan, module);
     return !tensors.empty() && tensors[0].name.starts_with(module);
   }
-  return std::any_of(family.below.begin(), family.below.end(), [&](const NamePair& pair) {
+  return std::any_of(family.below.begin(), family.below.end(), [&](const ExpertNamePair& pair) {
     return !pair.ours.empty() && plan.find(module + std::string(pair.ours)) != nullptr;
   });
 }
@@ -294,14 +209,14 @@ bool has_own_bytes(const TensorPlan& tensor) {
 }
 
 /// Whether the names of the hub can be given to all of them.
-bool can_be_named(const Plan& plan, const std::vector<Fused>& fused, const Family& family) {
+bool can_be_named(const Plan& plan, const std::vector<Fused>& fused, const ExpertFamily& family) {
   return std::all_of(fused.begin(), fused.end(), [&](const Fused& layer) {
     const std::size_t dot = layer.module.rfind('.');
     const std::string_view own = std::string_view(layer.module).substr(dot + 1);
     if (!family.module.empty() && (dot == std::string::npos || own != kDenseModule)) return false;
     if (!has_own_bytes(plan.tensors[layer.gate_up])) return false;
     if (!has_own_bytes(plan.tensors[layer.down])) return false;
-    if (family.form == Form::kTransposed && !is_told_by_shape(plan, layer)) return false;
+    if (family.form == ExpertForm::kTransposed && !is_told_by_shape(plan, layer)) return false;
     return !has_more_below(plan, layer) && !is_taken(plan, layer, family);
   });
 }
@@ -316,15 +231,14 @@ std::string_view fused_experts_of(const Plan& plan) {
 Status take_expert_names(Plan& plan, std::string_view config_text, const std::string& where) {
   const std::vector<Fused> fused = fused_of(plan);
   if (fused.empty()) return {};
-  ModelTypeScan scan;
-  EVALCAR_RETURN_IF_ERROR(scan_json(config_text, where, kMaxConfigDepth, scan));
-  const Family* const family = scan.family();
+  EVALCAR_ASSIGN_OR_RETURN(const ExpertFamily* const family,
+                           find_expert_family(config_text, where));
   if (family == nullptr) return {};
   if (!can_be_named(plan, fused, *family)) return {};
   std::map<std::size_t, std::string> names = names_on_hub(plan, fused, *family);
   std::vector<TensorPlan> parts;
   std::vector<bool> is_split(plan.tensors.size());
-  if (family->form == Form::kProjections || family->form == Form::kNumbers) {
+  if (family->form == ExpertForm::kProjections || family->form == ExpertForm::kNumbers) {
     const PlanBudget budget = budget_of(plan, fused, *family);
     if (budget.is_spent() && budget.is_capped()) return {};
     if (budget.is_spent()) {
@@ -342,7 +256,7 @@ Status take_expert_names(Plan& plan, std::string_view config_text, const std::st
     }
   }
   for (const Fused& layer : fused) {
-    if (family->form != Form::kTransposed) continue;
+    if (family->form != ExpertForm::kTransposed) continue;
     exchange_last_two(plan.tensors[layer.gate_up]);
     exchange_last_two(plan.tensors[layer.down]);
   }

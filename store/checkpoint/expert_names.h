@@ -3,7 +3,7 @@
 // The modules of transformers 5 hold all experts of a layer in two tensors, `experts.gate_up_proj`
 // and `experts.down_proj`; its save_pretrained() writes them as the hub has them, but a state_dict
 // that is saved as it is (by FSDP, DCP, DeepSpeed) keeps them. 5.x itself loads both, 4.57 only the
-// hub's. Reference: conversion_mapping.py of transformers 5.17, and the modules of 4.57.
+// hub's.
 #pragma once
 
 #include <string>

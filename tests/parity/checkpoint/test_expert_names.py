@@ -43,8 +43,8 @@ older names."""
 
 
 def test_every_family_of_the_table_is_compared():
-    table = (pathlib.Path(__file__).parents[3] / "store" / "checkpoint" / "expert_names.cpp").read_text()
-    known = re.findall(r'\{"(\w+)",\s+Form::', table)
+    table = (pathlib.Path(__file__).parents[3] / "store" / "checkpoint" / "expert_families.cpp").read_text()
+    known = re.findall(r'\{"(\w+)",\s+ExpertForm::', table)
     assert len(known) > 20
     assert sorted(known) == sorted({*small_mixtures.FAMILIES, *small_mixtures.OMNI})
 

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "store/checkpoint/json_scan.h"
-#include "store/checkpoint/tie_config.h"
+#include "store/checkpoint/model_config.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -51,36 +50,13 @@ const ExpertFamily* find_family(std::string_view model_type) {
   return found == kFamilies.end() ? nullptr : &*found;
 }
 
-class ModelTypeScan final : public JsonVisitor {
- public:
-  /// The whole model's, else that of a text model that is a part of it. Null: none is known.
-  const ExpertFamily* family() const {
-    const ExpertFamily* const whole = find_family(whole_);
-    return whole != nullptr ? whole : find_family(text_);
-  }
-
- private:
-  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.empty() || path.back() != "model_type" || value.kind != JsonScalar::Kind::kString)
-      return {};
-    if (path.size() == 1) whole_ = value.text;
-    if (path.size() == 2 && path[0] == "text_config") text_ = value.text;
-    return {};
-  }
-  std::string open(const JsonPath&, bool) override { return {}; }
-  std::string close(const JsonPath&) override { return {}; }
-
-  std::string whole_;
-  std::string text_;
-};
-
 }  // namespace
 
 Result<const ExpertFamily*> find_expert_family(std::string_view config_text,
                                                const std::string& where) {
-  ModelTypeScan scan;
-  EVALCAR_RETURN_IF_ERROR(scan_json(config_text, where, kMaxConfigDepth, scan));
-  return scan.family();
+  EVALCAR_ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(config_text, where));
+  const ExpertFamily* const whole = find_family(config.whole.model_type);
+  return whole != nullptr ? whole : find_family(config.text.model_type);
 }
 
 }  // namespace evalcar::checkpoint

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "store/checkpoint/convert.h"
 #include "store/checkpoint/lora_names.h"
 #include "store/checkpoint/lora_orientation.h"
+#include "store/checkpoint/lora_replacement.h"
 #include "store/checkpoint/low_rank.h"
 #include "store/checkpoint/numeric.h"
 #include "store/checkpoint/tensor_names.h"
@@ -61,6 +61,11 @@ class Overlay {
     return make_error(code, where_ + ": " + what);
   }
   Error corrupt(const std::string& what) const { return error(ErrorCode::kCorruption, what); }
+  /// What is wrong with it, told as of the adapter.
+  Status of_adapter(Status status) const {
+    if (status.has_value()) return status;
+    return error(status.error().code, status.error().message);
+  }
 
   Status sort_out(std::vector<TensorPlan> tensors) {
     for (TensorPlan& tensor : tensors) {
@@ -166,8 +171,8 @@ class Overlay {
     head_is_own_ = head != replacements_.end() && is_saved(head->first);
     // What is one in PEFT's model has to be one in the files, too.
     if (tied_->head && !both && !head_is_own_ && !embedding_is_own_) {
-      const Status equal = check_equal(files_, plan_, tied_->embedding, *tied_->head);
-      if (!equal.has_value()) return error(equal.error().code, equal.error().message);
+      EVALCAR_RETURN_IF_ERROR(
+          of_adapter(check_equal(files_, plan_, tied_->embedding, *tied_->head)));
     }
     if (!replaced || both || head_is_own_) return {};
     if (embedding_is_own_) return keep_head(ties.architecture);
@@ -240,29 +245,6 @@ class Overlay {
     return dot != std::string::npos && config_.saves(weight.substr(0, dot));
   }
 
-  /// Whether the base has the experts one by one ("….experts.0.…") that the tensor
-  /// ("….experts.gate_up_proj") has together, as modules of transformers 5 do.
-  bool has_experts_apart(const std::string& target) const {
-    const std::size_t dot = target.rfind('.');
-    if (dot == std::string::npos || !target.substr(0, dot).ends_with(".experts")) return false;
-    const std::string first = shared_name(target.substr(0, dot) + ".0.");
-    return std::ranges::any_of(plan_.tensors, [&](const TensorPlan& tensor) {
-      return shared_name(tensor.name).starts_with(first);
-    });
-  }
-
-  /// Whether the base has other tensors of the layer ("layers.3.") that the tensor lies in.
-  bool is_in_layer_of_base(const std::string& target) const {
-    const std::string name = shared_name(target);
-    for (std::size_t begin = 0, dot = name.find('.'); dot != std::string::npos;
-         begin = dot + 1, dot = name.find('.', begin)) {
-      const std::string_view part = std::string_view(name).substr(begin, dot - begin);
-      if (part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos) continue;
-      if (names_.has_shared_prefix(name.substr(0, dot + 1))) return true;
-    }
-    return false;
-  }
-
   /// A bias that the base's files have under its other name. True: it was one, and is replaced.
   Result<bool> replace_shared_bias(const std::string& target, const TensorPlan& tensor) {
     const std::string other = shared_bias_of(target);
@@ -271,9 +253,9 @@ class Overlay {
     if (!found) return false;
     TensorPlan& stored = plan_.tensors[*found];
     TensorPlan bias = stored;
-    EVALCAR_RETURN_IF_ERROR(put_in_place(bias, target, tensor));
+    EVALCAR_RETURN_IF_ERROR(of_adapter(put_in_place(bias, target, tensor)));
     if (!is_saved(target) && !replacements_.contains(other)) {
-      EVALCAR_RETURN_IF_ERROR(put_in_place(stored, target, tensor));
+      EVALCAR_RETURN_IF_ERROR(of_adapter(put_in_place(stored, target, tensor)));
     }
     add_copy(std::move(bias), target);
     return true;
@@ -285,20 +267,7 @@ class Overlay {
       EVALCAR_ASSIGN_OR_RETURN(const bool is_bias, replace_shared_bias(target, tensor));
       if (is_bias) return {};
       const bool new_head = tied_ && is_output_head(target);
-      if (has_experts_apart(target)) {
-        return error(ErrorCode::kUnsupported,
-                     "replaces " + quote_name(target) +
-                         ", all experts of a layer in one tensor; the base model's files hold each "
-                         "expert by itself, and it is not taken apart here: merge it with peft "
-                         "(merge_and_unload)");
-      }
-      if (is_in_layer_of_base(target)) {
-        return error(ErrorCode::kUnsupported,
-                     "replaces tensor " + quote_name(target) +
-                         ", which the base model's layer does not have by that name: releases of "
-                         "transformers call it otherwise (a mixture's router?); merge it with peft "
-                         "(merge_and_unload)");
-      }
+      EVALCAR_RETURN_IF_ERROR(of_adapter(check_is_new(names_, target)));
       if (!is_saved(target) && !new_head) {
         return error(ErrorCode::kInvalidArgument,
                      "replaces tensor " + quote_name(target) +
@@ -306,7 +275,7 @@ class Overlay {
       }
       if (new_head) {
         TensorPlan head = plan_.tensors[tied_->embedding];
-        EVALCAR_RETURN_IF_ERROR(put_in_place(head, target, std::move(tensor)));
+        EVALCAR_RETURN_IF_ERROR(of_adapter(put_in_place(head, target, std::move(tensor))));
         tensor = std::move(head);
         tensor.tied_to.reset();
       }
@@ -317,30 +286,7 @@ class Overlay {
     if (!touched_.insert(*found).second) {
       return corrupt("tensor " + quote_name(plan_.tensors[*found].name) + " is replaced twice");
     }
-    return put_in_place(plan_.tensors[*found], target, std::move(tensor));
-  }
-
-  /// Gives a tensor of the base the values of the adapter's.
-  Status put_in_place(TensorPlan& old, const std::string& target, TensorPlan tensor) const {
-    if (tensor.shape != old.shape) {
-      return error(ErrorCode::kInvalidArgument,
-                   "replaces tensor " + quote_name(target) + " by one of shape " +
-                       shape_text(tensor.shape) + ", the base model's is " + shape_text(old.shape) +
-                       " (a resized vocabulary? give the base model that was trained)");
-    }
-    if (tensor.dtype != old.dtype) {
-      if (!is_convertible(tensor.dtype) || !is_convertible(old.dtype)) {
-        return error(ErrorCode::kUnsupported, "replaces tensor " + quote_name(target) + " of " +
-                                                  std::string(dtype_name(old.dtype)) +
-                                                  " by one of " +
-                                                  std::string(dtype_name(tensor.dtype)));
-      }
-      old.stored_dtype = tensor.dtype;
-    } else {
-      old.stored_dtype.reset();
-    }
-    old.pieces = std::move(tensor.pieces);
-    return {};
+    return of_adapter(put_in_place(plan_.tensors[*found], target, std::move(tensor)));
   }
 
   /// The tensors that are the parameter which an update of this module changes.

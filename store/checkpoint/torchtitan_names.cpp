@@ -5,10 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "store/checkpoint/json_scan.h"
 #include "store/checkpoint/lora_names.h"
+#include "store/checkpoint/model_config.h"
 #include "store/checkpoint/numeric.h"
-#include "store/checkpoint/tie_config.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -90,30 +89,11 @@ struct Family {
   bool has_norms() const { return !is_llama(); }
 };
 
-class FamilyScan final : public JsonVisitor {
- public:
-  Family family() const {
-    Family family = family_;
-    if (family.key_value_heads == 0) family.key_value_heads = family.heads;
-    return family;
-  }
-
- private:
-  std::string scalar(const JsonPath& path, const JsonScalar& value) override {
-    if (path.size() != 1) return {};
-    if (path[0] == "model_type" && value.kind == JsonScalar::Kind::kString) {
-      family_.model_type = value.text;
-    }
-    if (value.kind != JsonScalar::Kind::kUnsigned) return {};
-    if (path[0] == "num_attention_heads") family_.heads = value.number;
-    if (path[0] == "num_key_value_heads") family_.key_value_heads = value.number;
-    return {};
-  }
-  std::string open(const JsonPath&, bool) override { return {}; }
-  std::string close(const JsonPath&) override { return {}; }
-
-  Family family_;
-};
+Family family_of(const ConfigPart& config) {
+  const std::uint64_t heads = config.number("num_attention_heads").value_or(0);
+  const std::uint64_t key_value_heads = config.number("num_key_value_heads").value_or(0);
+  return {config.model_type, heads, key_value_heads == 0 ? heads : key_value_heads};
+}
 
 std::optional<std::string> name_in_transformers(std::string_view name, const Family& family) {
   if (const auto found = look_up(kAtTop, name)) return std::string(*found);
@@ -214,9 +194,8 @@ void split_pairs_of_rows(TensorPlan& tensor, std::int64_t heads) {
 
 Status take_torchtitan_names(Plan& plan, std::string_view config_text, const std::string& where) {
   if (!has_torchtitan_names(plan)) return {};
-  FamilyScan scan;
-  EVALCAR_RETURN_IF_ERROR(scan_json(config_text, where, kMaxConfigDepth, scan));
-  const Family family = scan.family();
+  EVALCAR_ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(config_text, where));
+  const Family family = family_of(config.whole);
   if (!family.is_known()) return {};
   auto names = new_names(plan, family);
   if (!names) return {};

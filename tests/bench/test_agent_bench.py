@@ -11,7 +11,7 @@ def test_waiting_beside_lmms_evals_server(bin_dir, figures_printed_by):
 
 @pytest.mark.full
 def test_watching_1000_old_checkpoints_beside_lmms_evals_server(bin_dir, figures_printed_by):
-    figures_printed_by(agent_bench.watch_old, bin_dir, 1000, 60)
+    figures_printed_by(agent_bench.watch_old, bin_dir, 1000, 240)
 
 
 @pytest.mark.full

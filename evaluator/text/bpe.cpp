@@ -7,12 +7,13 @@
 
 #include "evaluator/text/byte_letters.h"
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/unicode.h"
 
 namespace evalcar::text {
 namespace {
 
 constexpr std::int64_t kMaxId = 4'000'000;  // the largest vocabularies have 260,000
-constexpr std::size_t kMaxTokenBytes = 64 * 1024;
+constexpr std::size_t kMaxTokenBytes = std::size_t{64} << 10U;
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32U) |
@@ -24,7 +25,7 @@ bool absent_or(const nlohmann::json& object, const char* name, const nlohmann::j
   return it == object.end() || it->is_null() || *it == value;
 }
 
-Status check_options(const nlohmann::json& model) {
+Status check_options(const nlohmann::json& model, Spelling spelling) {
   const auto refuse = [](const char* what) {
     return make_error(ErrorCode::kUnsupported,
                       std::string("model: BPE with ") + what + " is not supported");
@@ -33,7 +34,8 @@ Status check_options(const nlohmann::json& model) {
   if (!absent_or(model, "continuing_subword_prefix", ""))
     return refuse("continuing_subword_prefix");
   if (!absent_or(model, "end_of_word_suffix", "")) return refuse("end_of_word_suffix");
-  if (!absent_or(model, "byte_fallback", false)) return refuse("byte_fallback");
+  if (spelling == Spelling::kByteLetters && !absent_or(model, "byte_fallback", false))
+    return refuse("byte_fallback beside ByteLevel");
   return {};
 }
 
@@ -54,6 +56,12 @@ Result<std::pair<std::string, std::string>> merge_parts(const nlohmann::json& me
   return std::pair(text.substr(0, space), text.substr(space + 1));
 }
 
+/// As byte_fallback looks for it: "<0x0A>".
+std::string byte_token(unsigned char byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  return {'<', '0', 'x', kDigits[byte >> 4U], kDigits[byte & 15U], '>'};
+}
+
 }  // namespace
 
 // A node of the linked list over a piece; id −1 once it has been merged into its left neighbour.
@@ -63,13 +71,13 @@ struct BpeModel::Symbol {
   std::int32_t next = -1;
 };
 
-Result<BpeModel> BpeModel::parse(const nlohmann::json& model) {
+Result<BpeModel> BpeModel::parse(const nlohmann::json& model, Spelling spelling) {
   if (!model.is_object()) return make_error(ErrorCode::kCorruption, "no \"model\" object");
   const std::string type = string_field(model, "type").value_or("BPE");
   if (type != "BPE")
     return make_error(ErrorCode::kUnsupported,
                       "model type \"" + type + "\" is not supported (BPE is)");
-  EVALCAR_RETURN_IF_ERROR(check_options(model));
+  EVALCAR_RETURN_IF_ERROR(check_options(model, spelling));
   const auto vocabulary = model.find("vocab"), merges = model.find("merges");
   if (vocabulary == model.end() || !vocabulary->is_object())
     return make_error(ErrorCode::kCorruption, "model.vocab is not an object");
@@ -77,6 +85,8 @@ Result<BpeModel> BpeModel::parse(const nlohmann::json& model) {
     return make_error(ErrorCode::kCorruption, "model.merges is not a list");
 
   BpeModel result;
+  result.spelling_ = spelling;
+  result.byte_fallback_ = bool_field(model, "byte_fallback").value_or(false);
   EVALCAR_RETURN_IF_ERROR(result.read_vocabulary(*vocabulary));
   EVALCAR_RETURN_IF_ERROR(result.read_merges(*merges));
   if (const auto unknown = string_field(model, "unk_token")) {
@@ -112,9 +122,13 @@ Status BpeModel::read_vocabulary(const nlohmann::json& vocabulary) {
     ids_.emplace(token, number);
   }
   byte_ids_.resize(256);
-  for (int byte = 0; byte < 256; ++byte)
-    byte_ids_[static_cast<std::size_t>(byte)] =
-        id_of(bytes_to_letters(std::string(1, static_cast<char>(byte)))).value_or(-1);
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto value = static_cast<unsigned char>(byte);
+    byte_ids_[value] = id_of(spelling_ == Spelling::kByteLetters
+                                 ? bytes_to_letters(std::string(1, static_cast<char>(value)))
+                                 : byte_token(value))
+                           .value_or(-1);
+  }
   return {};
 }
 
@@ -149,19 +163,44 @@ const BpeModel::Merge* BpeModel::merge_of(std::int32_t left, std::int32_t right)
   return it == merges_.end() ? nullptr : &it->second;
 }
 
+std::int32_t BpeModel::id_of_unit(std::string_view unit) const {
+  if (spelling_ == Spelling::kByteLetters) return byte_ids_[static_cast<unsigned char>(unit[0])];
+  return id_of(unit).value_or(-1);
+}
+
+bool BpeModel::has_bytes(std::string_view unit) const {
+  return std::ranges::all_of(
+      unit, [&](const char c) { return byte_ids_[static_cast<unsigned char>(c)] >= 0; });
+}
+
 std::vector<BpeModel::Symbol> BpeModel::first_symbols(std::string_view piece) const {
   std::vector<Symbol> symbols;
   symbols.reserve(piece.size());
-  bool after_unknown = false;
-  for (const char c : piece) {
-    std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
-    const bool unknown = id < 0;
-    if (unknown && (!unknown_ || (after_unknown && fuse_unknown_))) continue;
-    if (unknown) id = *unknown_;
-    after_unknown = unknown;
+  const auto push = [&](std::int32_t id) {
     const auto index = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, index - 1, index + 1});
+  };
+  // As in tokenizers, what is unknown comes behind the bytes that follow it.
+  bool is_unknown_due = false;
+  const auto settle_unknown = [&] {
+    if (std::exchange(is_unknown_due, false)) push(*unknown_);
+  };
+  for (std::size_t at = 0; at < piece.size();) {
+    const std::size_t length =
+        spelling_ == Spelling::kByteLetters ? 1 : decode_utf8(piece, at).length_bytes;
+    const std::string_view unit = piece.substr(at, length);
+    at += length;
+    if (const std::int32_t id = id_of_unit(unit); id >= 0) {
+      settle_unknown();
+      push(id);
+    } else if (byte_fallback_ && has_bytes(unit)) {
+      for (const char c : unit) push(byte_ids_[static_cast<unsigned char>(c)]);
+    } else if (unknown_) {
+      if (!fuse_unknown_) settle_unknown();
+      is_unknown_due = true;
+    }
   }
+  settle_unknown();
   if (!symbols.empty()) symbols.back().next = -1;
   return symbols;
 }
@@ -200,9 +239,13 @@ void BpeModel::merge_all(std::vector<Symbol>& symbols) const {
   }
 }
 
+std::string BpeModel::spelled(std::string_view piece) const {
+  return spelling_ == Spelling::kByteLetters ? bytes_to_letters(piece) : std::string(piece);
+}
+
 void BpeModel::encode(std::string_view piece, std::vector<std::int32_t>& out) const {
   if (ignore_merges_) {
-    if (const auto whole = id_of(bytes_to_letters(piece))) {
+    if (const auto whole = id_of(spelled(piece))) {
       out.push_back(*whole);
       return;
     }

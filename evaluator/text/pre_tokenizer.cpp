@@ -34,14 +34,27 @@ Result<std::vector<Span>> spans_of(const Regex& regex, std::string_view piece) {
   return spans;
 }
 
+std::string with_visible_spaces(std::string_view piece, const Metaspace& metaspace, bool is_begin) {
+  std::string out;
+  for (const char c : piece) {
+    if (c == ' ') {
+      out += metaspace.replacement;
+    } else {
+      out += c;
+    }
+  }
+  using Prepend = Metaspace::Prepend;
+  const bool prepends =
+      metaspace.prepend == Prepend::kAlways || (metaspace.prepend == Prepend::kFirst && is_begin);
+  if (prepends && !out.starts_with(metaspace.replacement)) out.insert(0, metaspace.replacement);
+  return out;
+}
+
 }  // namespace
 
 Result<PreTokenizer> PreTokenizer::parse(const nlohmann::json& description) {
   PreTokenizer result;
   if (!description.is_null()) EVALCAR_RETURN_IF_ERROR(result.add(description, 0));
-  if (!result.byte_level_)
-    return make_error(ErrorCode::kUnsupported,
-                      "pre_tokenizer has no ByteLevel: only byte-level BPE is supported");
   return result;
 }
 
@@ -71,9 +84,28 @@ Status PreTokenizer::add(const nlohmann::json& description, int depth) {
       steps_.emplace_back(Scan{KnownPattern::kGpt2});
     return {};
   }
-  return make_error(ErrorCode::kUnsupported,
-                    "pre_tokenizer type \"" + type +
-                        "\" is not supported (Sequence, Split, Digits and ByteLevel are)");
+  if (type == "Metaspace") return add_metaspace(description);
+  return make_error(
+      ErrorCode::kUnsupported,
+      "pre_tokenizer type \"" + type +
+          "\" is not supported (Sequence, Split, Digits, ByteLevel and Metaspace are)");
+}
+
+Status PreTokenizer::add_metaspace(const nlohmann::json& description) {
+  auto metaspace = parse_metaspace(description);
+  if (!metaspace) return with_context(std::move(metaspace).error(), "pre_tokenizer");
+  steps_.emplace_back(*metaspace);
+  if (!metaspace->splits) return {};
+  EVALCAR_ASSIGN_OR_RETURN(Regex space, Regex::compile_literal(metaspace->replacement));
+  steps_.emplace_back(Cut{std::move(space), Behavior::kMergedWithNext, false});
+  return {};
+}
+
+bool PreTokenizer::asks_for_begin() const {
+  return std::ranges::any_of(steps_, [](const Step& step) {
+    const auto* metaspace = std::get_if<Metaspace>(&step);
+    return metaspace != nullptr && metaspace->prepend == Metaspace::Prepend::kFirst;
+  });
 }
 
 Status PreTokenizer::add_split(const nlohmann::json& description) {
@@ -111,7 +143,7 @@ Status PreTokenizer::add_split(const nlohmann::json& description) {
   return {};
 }
 
-Status PreTokenizer::apply_cut(const Cut& cut, std::string_view piece,
+Status PreTokenizer::apply_cut(const Cut& cut, std::string_view piece, bool& is_begin,
                                std::vector<std::string>& out) {
   EVALCAR_ASSIGN_OR_RETURN(std::vector<Span> spans, spans_of(cut.regex, piece));
   if (cut.invert)
@@ -153,12 +185,14 @@ Status PreTokenizer::apply_cut(const Cut& cut, std::string_view piece,
       std::reverse(kept.begin(), kept.end());
       break;
   }
-  for (const Span& span : kept)
-    if (span.end > span.begin) out.emplace_back(piece.substr(span.begin, span.end - span.begin));
+  std::erase_if(kept, [](const Span& span) { return span.end == span.begin; });
+  is_begin = is_begin && !kept.empty() && kept.front().begin == 0;
+  for (const Span& span : kept) out.emplace_back(piece.substr(span.begin, span.end - span.begin));
   return {};
 }
 
-Status PreTokenizer::apply(const Step& step, std::string piece, std::vector<std::string>& out) {
+Status PreTokenizer::apply(const Step& step, std::string piece, bool& is_begin,
+                           std::vector<std::string>& out) {
   if (const auto* scan = std::get_if<Scan>(&step)) {
     for (std::size_t at = 0; at < piece.size();) {
       const std::size_t end = scan_piece(scan->pattern, piece, at);
@@ -166,7 +200,7 @@ Status PreTokenizer::apply(const Step& step, std::string piece, std::vector<std:
       at = end;
     }
   } else if (const auto* cut = std::get_if<Cut>(&step)) {
-    return apply_cut(*cut, piece, out);
+    return apply_cut(*cut, piece, is_begin, out);
   } else if (const auto* digits = std::get_if<Digits>(&step)) {
     bool joins = false;  // with the piece before: both numbers, or neither
     for (std::size_t at = 0; at < piece.size();) {
@@ -182,6 +216,8 @@ Status PreTokenizer::apply(const Step& step, std::string piece, std::vector<std:
       joins = number;
       at += next.length_bytes;
     }
+  } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
+    out.push_back(with_visible_spaces(piece, *metaspace, is_begin));
   } else {
     if (!piece.starts_with(' ')) piece.insert(piece.begin(), ' ');
     out.push_back(std::move(piece));
@@ -189,13 +225,17 @@ Status PreTokenizer::apply(const Step& step, std::string piece, std::vector<std:
   return {};
 }
 
-Result<std::vector<std::string>> PreTokenizer::split(std::string_view text) const {
+Result<std::vector<std::string>> PreTokenizer::split(std::string_view text, bool is_begin) const {
   std::vector<std::string> pieces;
   if (text.empty()) return pieces;
   pieces.emplace_back(text);
   for (const Step& step : steps_) {
     std::vector<std::string> next;
-    for (std::string& piece : pieces) EVALCAR_RETURN_IF_ERROR(apply(step, std::move(piece), next));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      bool is_later = false;
+      EVALCAR_RETURN_IF_ERROR(
+          apply(step, std::move(pieces[i]), i == 0 ? is_begin : is_later, next));
+    }
     pieces = std::move(next);
   }
   return pieces;

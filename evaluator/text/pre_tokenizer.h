@@ -1,5 +1,5 @@
 // Cutting normalised text into the pieces within which byte-pair merging happens: tokenizer.json's
-// "pre_tokenizer" (Sequence, Split, ByteLevel, Digits).
+// "pre_tokenizer" (Sequence, Split, ByteLevel, Digits, Metaspace).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "evaluator/text/metaspace.h"
 #include "evaluator/text/regex.h"
 #include "store/base/result.h"
 
@@ -28,12 +29,17 @@ std::size_t scan_piece(KnownPattern pattern, std::string_view text, std::size_t 
 /// Immutable after parse; thread-safe.
 class PreTokenizer {
  public:
-  /// From tokenizer.json's "pre_tokenizer". kUnsupported names the type that is not known, or says
-  /// that ByteLevel is missing.
+  /// From tokenizer.json's "pre_tokenizer". kUnsupported names the type that is not known.
   static Result<PreTokenizer> parse(const nlohmann::json& description);
 
-  /// The pieces of `text` (valid UTF-8, without added tokens), none of them empty.
-  Result<std::vector<std::string>> split(std::string_view text) const;
+  /// The pieces of `text` (valid UTF-8, without added tokens), none of them empty. `is_begin`:
+  /// nothing stands before it in the whole text.
+  Result<std::vector<std::string>> split(std::string_view text, bool is_begin) const;
+
+  /// Whether the model spells the pieces in GPT-2's letters for bytes.
+  bool is_byte_level() const { return byte_level_; }
+  /// Whether split() makes something of `is_begin`.
+  bool asks_for_begin() const;
 
  private:
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -49,12 +55,17 @@ class PreTokenizer {
     bool individual;
   };
   struct PrefixSpace {};
-  using Step = std::variant<Scan, Cut, Digits, PrefixSpace>;
+  using Step = std::variant<Scan, Cut, Digits, PrefixSpace, Metaspace>;
 
   Status add(const nlohmann::json& description, int depth);
   Status add_split(const nlohmann::json& description);
-  static Status apply(const Step& step, std::string piece, std::vector<std::string>& out);
-  static Status apply_cut(const Cut& cut, std::string_view piece, std::vector<std::string>& out);
+  Status add_metaspace(const nlohmann::json& description);
+  /// `is_begin`: whether the piece begins the whole text; in the end, whether what was added first
+  /// does.
+  static Status apply(const Step& step, std::string piece, bool& is_begin,
+                      std::vector<std::string>& out);
+  static Status apply_cut(const Cut& cut, std::string_view piece, bool& is_begin,
+                          std::vector<std::string>& out);
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

@@ -8,10 +8,11 @@
 
 #include "evaluator/text/added_tokens.h"
 #include "evaluator/text/bpe.h"
-#include "evaluator/text/byte_letters.h"
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/normalizer.h"
 #include "evaluator/text/post_processor.h"
 #include "evaluator/text/pre_tokenizer.h"
+#include "evaluator/text/token_decoder.h"
 #include "evaluator/text/tokenizer_config.h"
 #include "evaluator/text/unicode.h"
 
@@ -19,50 +20,32 @@ namespace evalcar::text {
 namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 256ULL * 1024 * 1024;
-constexpr std::size_t kMaxTextBytes = 64 * 1024 * 1024;
+constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20U;
 constexpr std::size_t kMaxCachedPieces = 20'000;
 constexpr std::size_t kMaxCachedPieceBytes = 64;
-constexpr int kMaxNormalizerDepth = 8;
 
-// The normal forms that the file's "normalizer" applies, in order.
-Status read_normalizer(const nlohmann::json& description, std::vector<NormalForm>& forms,
-                       int depth) {
-  if (description.is_null()) return {};
-  const std::string type = string_field(description, "type").value_or("");
-  if (type == "NFC" || type == "NFD") {
-    forms.push_back(type == "NFC" ? NormalForm::kNfc : NormalForm::kNfd);
-    return {};
-  }
-  const auto list = type == "Sequence" ? description.find("normalizers") : description.end();
-  if (type != "Sequence" || list == description.end() || !list->is_array() ||
-      depth > kMaxNormalizerDepth)
-    return make_error(
-        ErrorCode::kUnsupported,
-        "normalizer type \"" + type + "\" is not supported (NFC, NFD and Sequence are)");
-  for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(read_normalizer(item, forms, depth + 1));
+Status check_together(const Normalizer& normalizer, const PreTokenizer& cutter,
+                      const TokenDecoder& decoder) {
+  if (cutter.is_byte_level() != decoder.is_byte_level())
+    return make_error(ErrorCode::kUnsupported,
+                      std::string("ByteLevel is in the ") +
+                          (decoder.is_byte_level() ? "decoder" : "pre_tokenizer") +
+                          " alone, not in the " +
+                          (decoder.is_byte_level() ? "pre_tokenizer" : "decoder"));
+  if (normalizer.removes() && cutter.asks_for_begin())
+    return make_error(ErrorCode::kUnsupported,
+                      "pre_tokenizer Metaspace with prepend_scheme \"first\" after a normalizer "
+                      "that removes characters is not supported");
   return {};
-}
-
-Status check_decoder(const nlohmann::json& file) {
-  const auto it = file.find("decoder");
-  const auto is_byte_level = [](const nlohmann::json& decoder) {
-    return string_field(decoder, "type") == "ByteLevel";
-  };
-  if (it != file.end() && is_byte_level(*it)) return {};
-  if (it != file.end() && string_field(*it, "type") == "Sequence") {
-    const auto list = it->find("decoders");
-    if (list != it->end() && list->is_array() && list->size() == 1 && is_byte_level(list->front()))
-      return {};
-  }
-  return make_error(ErrorCode::kUnsupported, "decoder is not ByteLevel");
 }
 
 }  // namespace
 
 struct Tokenizer::State {
   BpeModel model;
+  Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  std::vector<NormalForm> forms;
+  TokenDecoder decoder;
   AddedTokens added;
   bool split_special_tokens = false;
   std::optional<std::int32_t> bos, eos, pad;
@@ -72,19 +55,14 @@ struct Tokenizer::State {
   mutable std::mutex cache_mutex;
   mutable std::unordered_map<std::string, std::vector<std::int32_t>> cache;
 
-  State(BpeModel bpe, PreTokenizer cutter)
-      : model(std::move(bpe)), pre_tokenizer(std::move(cutter)) {}
-
-  Result<std::string> normalized(std::string_view text) const {
-    std::string result(text);
-    for (const NormalForm form : forms) {
-      EVALCAR_ASSIGN_OR_RETURN(result, normalize(result, form));
-    }
-    return result;
-  }
+  State(BpeModel bpe, Normalizer before, PreTokenizer cutter, TokenDecoder after)
+      : model(std::move(bpe)),
+        normalizer(std::move(before)),
+        pre_tokenizer(std::move(cutter)),
+        decoder(std::move(after)) {}
 
   Status add(AddedToken token) {
-    EVALCAR_ASSIGN_OR_RETURN(std::string content, normalized(token.content));
+    EVALCAR_ASSIGN_OR_RETURN(std::string content, normalizer.apply(token.content));
     return added.add(std::move(token), model, std::move(content));
   }
 
@@ -130,15 +108,18 @@ struct Tokenizer::State {
     out.insert(out.end(), it->second.begin(), it->second.end());
   }
 
-  Status encode_text(std::string_view text, bool use_cache, std::vector<std::int32_t>& out) const {
-    EVALCAR_ASSIGN_OR_RETURN(const std::string normal, normalized(text));
+  /// `is_begin`: nothing stands before this part of the text.
+  Status encode_text(std::string_view text, bool is_begin, bool use_cache,
+                     std::vector<std::int32_t>& out) const {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string normal, normalizer.apply(text));
     for (const Section& section : added.cut(normal, true, split_special_tokens)) {
       if (section.id >= 0) {
         out.push_back(section.id);
         continue;
       }
       const auto part = std::string_view(normal).substr(section.begin, section.end - section.begin);
-      EVALCAR_ASSIGN_OR_RETURN(const auto pieces, pre_tokenizer.split(part));
+      EVALCAR_ASSIGN_OR_RETURN(const auto pieces,
+                               pre_tokenizer.split(part, is_begin && section.begin == 0));
       for (const std::string& piece : pieces) encode_piece(piece, use_cache, out);
     }
     return {};
@@ -175,11 +156,16 @@ Result<Tokenizer> Tokenizer::parse(const std::string& tokenizer_json,
     return it == file.end() ? none : *it;
   };
   if (!file.contains("model")) return make_error(ErrorCode::kCorruption, "no \"model\"");
-  EVALCAR_ASSIGN_OR_RETURN(BpeModel model, BpeModel::parse(file["model"]));
+  EVALCAR_ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::parse(field("normalizer")));
   EVALCAR_ASSIGN_OR_RETURN(PreTokenizer cutter, PreTokenizer::parse(field("pre_tokenizer")));
-  auto state = std::make_unique<State>(std::move(model), std::move(cutter));
-  EVALCAR_RETURN_IF_ERROR(read_normalizer(field("normalizer"), state->forms, 0));
-  EVALCAR_RETURN_IF_ERROR(check_decoder(file));
+  EVALCAR_ASSIGN_OR_RETURN(TokenDecoder decoder, TokenDecoder::parse(field("decoder")));
+  EVALCAR_RETURN_IF_ERROR(check_together(normalizer, cutter, decoder));
+  EVALCAR_ASSIGN_OR_RETURN(
+      BpeModel model,
+      BpeModel::parse(file["model"],
+                      cutter.is_byte_level() ? Spelling::kByteLetters : Spelling::kCharacters));
+  auto state = std::make_unique<State>(std::move(model), std::move(normalizer), std::move(cutter),
+                                       std::move(decoder));
   EVALCAR_RETURN_IF_ERROR(state->add_all(file, config));
 
   state->split_special_tokens = config.split_special_tokens;
@@ -225,8 +211,9 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
     if (section.id >= 0) {
       ids.push_back(section.id);
     } else {
-      EVALCAR_RETURN_IF_ERROR(state_->encode_text(
-          text.substr(section.begin, section.end - section.begin), lock.owns_lock(), ids));
+      EVALCAR_RETURN_IF_ERROR(
+          state_->encode_text(text.substr(section.begin, section.end - section.begin),
+                              section.begin == 0, lock.owns_lock(), ids));
     }
   }
   if (add_special_tokens)
@@ -235,18 +222,20 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
-  std::string bytes;
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
   for (const std::int32_t id : ids) {
     const AddedToken* added = state_->added.by_id(id);
     const std::string_view token =
         added != nullptr ? state_->added.shown_content(*added) : state_->model.token_of(id);
+    if (token.empty()) continue;
     if (skip_special && added != nullptr) {  // told by the text that is shown, as in tokenizers
       const auto shown = state_->added.id_of(token);
       if (shown && is_special(*shown)) continue;
     }
-    bytes += token_bytes(token);
+    tokens.emplace_back(token);
   }
-  return replace_invalid_utf8(bytes);
+  return state_->decoder.decode(std::move(tokens));
 }
 
 std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {

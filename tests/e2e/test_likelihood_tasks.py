@@ -21,6 +21,10 @@ from test_text_models import evaluate
 SPECS = {
     "qwen3": SmallTextModel("qwen3", seed=21, tied=True, head_dim=32),
     "llama": SmallTextModel("llama", seed=22, generation="4", rope=LLAMA3_ROPE),
+    "llama-2": SmallTextModel("llama", seed=25, generation="4"),
+}
+TOKENIZERS = {  # of SentencePiece's kind, with ChatML's marks
+    "llama-2": {"sentencepiece": {"eos_token": "<|im_end|>", "extra_special_tokens": ["<|im_start|>"]}},
 }
 QUESTIONS = [
     {"q": "Which sea is the deepest?", "options": ["red", "the Black Sea", "the Pacific Ocean, of course"], "right": 2, "letter": "C"},
@@ -155,10 +159,15 @@ def check_loss(entry, samples, losses, counts):
         assert sum(part["output_tokens"] for part in sample["token_counts"]) == count
 
 
-@pytest.fixture(params=["qwen3", "llama"])
+def write_model(checkpoint, name, cache_dir):
+    tokenizer = TOKENIZERS.get(name, {"tokenizer_merges": 300})
+    return small_text_models.write_model(checkpoint, SPECS[name], cache_dir=cache_dir, **tokenizer)[0]
+
+
+@pytest.fixture(params=["qwen3", "llama", "llama-2"])
 def text_model(request, tmp_path, cache_dir):
     checkpoint = tmp_path / "run" / "checkpoint-7"
-    model, _ = small_text_models.write_model(checkpoint, SPECS[request.param], tokenizer_merges=300, cache_dir=cache_dir)
+    model = write_model(checkpoint, request.param, cache_dir)
     write_tasks(tmp_path)
     # Parts and texts alike, as the conversations hold them.
     template = small_text_models.CHAT_TEMPLATE.replace(
@@ -235,9 +244,10 @@ MARKED = """\
 """
 
 
-def test_a_template_that_marks_answers_gives_the_mask_of_transformers(bin_dir, cache_dir, tmp_path):
+@pytest.mark.parametrize("name", ["qwen3", "llama-2"])
+def test_a_template_that_marks_answers_gives_the_mask_of_transformers(bin_dir, cache_dir, tmp_path, name):
     checkpoint = tmp_path / "run" / "checkpoint-7"
-    model, _ = small_text_models.write_model(checkpoint, SPECS["qwen3"], tokenizer_merges=300, cache_dir=cache_dir)
+    model = write_model(checkpoint, name, cache_dir)
     write_tasks(tmp_path)
     conversations = CONVERSATIONS[:2] + [[{"role": "user", "content": "x"}, {"role": "assistant", "content": "\n\nnewlines first"}]]
     (tmp_path / "tasks" / "chats.jsonl").write_text("".join(json.dumps({"messages": m}) + "\n" for m in conversations))

@@ -38,12 +38,14 @@ SPECS = {
     "llama": SmallTextModel("llama", seed=22, generation="4", rope=LLAMA3_ROPE),
     "mistral": SmallTextModel("mistral", seed=23, extra={"sliding_window": 20}),
     "qwen2": SmallTextModel("qwen2", seed=24, generation="4"),
+    "llama-2": SmallTextModel("llama", seed=25, generation="4"),  # with a tokenizer of SentencePiece's kind
 }
 
 
 def write_base(folder, name, cache_dir):
     """A model's folder with tokenizer and template, and without any processor."""
-    model, _ = small_text_models.write_model(folder, SPECS[name], tokenizer_merges=300, cache_dir=cache_dir)
+    own = {"sentencepiece": {}} if name == "llama-2" else {"tokenizer_merges": 300}
+    model, _ = small_text_models.write_model(folder, SPECS[name], cache_dir=cache_dir, **own)
     path = folder / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "repetition_penalty": PENALTY, "do_sample": True, "top_k": 20}))
     return model
@@ -89,7 +91,7 @@ def by_transformers(model, folder, penalty=PENALTY, before=""):
     return found
 
 
-@pytest.mark.parametrize("name", ["qwen3", *(pytest.param(name, marks=pytest.mark.full) for name in ("llama", "mistral", "qwen2"))])
+@pytest.mark.parametrize("name", ["qwen3", "llama-2", *(pytest.param(name, marks=pytest.mark.full) for name in ("llama", "mistral", "qwen2"))])
 def test_every_answer_is_that_of_transformers(bin_dir, cache_dir, tmp_path, name):
     checkpoint = tmp_path / "run" / "checkpoint-7"
     model = write_base(checkpoint, name, cache_dir)

@@ -89,8 +89,8 @@ TEST_CASE("components of other tokenizers are refused by name") {
   parts.normalizer = R"({"type":"Precompiled"})";
   check_refused(parts, ErrorCode::kUnsupported, "\"Precompiled\"");
   parts = {};
-  parts.pre_tokenizer = R"({"type":"Metaspace"})";
-  check_refused(parts, ErrorCode::kUnsupported, "\"Metaspace\"");
+  parts.pre_tokenizer = R"({"type":"BertPreTokenizer"})";
+  check_refused(parts, ErrorCode::kUnsupported, "\"BertPreTokenizer\"");
   parts = {};
   parts.pre_tokenizer = "null";
   check_refused(parts, ErrorCode::kUnsupported, "ByteLevel");
@@ -256,4 +256,99 @@ TEST_CASE("ids that no token has are left out of the text") {
   const auto tokenizer = parse({});
   REQUIRE(tokenizer.has_value());
   CHECK(tokenizer->decode(std::vector<std::int32_t>{0, -1, 77, 1}, false) == "ab");
+}
+
+namespace {
+
+/// Of SentencePiece's kind: the space is a character, and some bytes have names.
+Parts characters() {
+  Parts parts;
+  parts.vocabulary = R"({"<unk>":0,"a":1,"▁":2,"▁a":3,"<0xC3>":4,"<0xA9>":5,"<0x0A>":6})";
+  parts.merges = R"([["▁","a"]])";
+  parts.model_options = R"("byte_fallback":true,"unk_token":"<unk>",)";
+  parts.normalizer = R"({"type":"Replace","pattern":{"String":" "},"content":"▁"})";
+  parts.pre_tokenizer = "null";
+  parts.decoder =
+      R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},)"
+      R"({"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]})";
+  parts.added = "[]";
+  return parts;
+}
+
+}  // namespace
+
+TEST_CASE("characters that a vocabulary of SentencePiece lacks are bytes, or unknown") {
+  const auto tokenizer = parse(characters());
+  REQUIRE(tokenizer.has_value());
+  CHECK(tokenizer->encode(" a é\n").value() == std::vector<std::int32_t>{3, 2, 4, 5, 6});
+  CHECK(tokenizer->encode("éb").value() == std::vector<std::int32_t>{4, 5, 0});
+  CHECK(tokenizer->decode(std::vector<std::int32_t>{3, 2, 4, 5, 6}, false) == "a é\n");
+  CHECK(tokenizer->decode(std::vector<std::int32_t>{4, 1, 5}, false) == "\uFFFDa\uFFFD");
+}
+
+TEST_CASE("what a tokenizer of SentencePiece's kind says wrongly is refused by name") {
+  Parts parts = characters();
+  parts.decoder = R"({"type":"ByteLevel"})";
+  check_refused(parts, ErrorCode::kUnsupported, "ByteLevel is in the decoder alone");
+  parts = characters();
+  parts.pre_tokenizer = kByteLevel;
+  check_refused(parts, ErrorCode::kUnsupported, "ByteLevel is in the pre_tokenizer alone");
+  parts.decoder = R"({"type":"ByteLevel"})";
+  check_refused(parts, ErrorCode::kUnsupported, "byte_fallback beside ByteLevel");
+
+  parts = characters();
+  for (const char* said :
+       {R"("pattern":{"String":""},"content":"")", R"("pattern":{"Regex":""},"content":"")",
+        R"("pattern":{"Regex":"[[:alpha:]]"},"content":"")"}) {
+    parts.normalizer = std::string(R"({"type":"Replace",)") + said + "}";
+    check_refused(parts, ErrorCode::kUnsupported, "Replace");
+  }
+  for (const char* said :
+       {R"("content":"x")", R"("pattern":{"String":"x"})", R"("pattern":{"Glob":"x"},"content":"")",
+        R"("pattern":7,"content":"")"}) {
+    parts.normalizer = std::string(R"({"type":"Replace",)") + said + "}";
+    check_refused(parts, ErrorCode::kCorruption, "Replace");
+  }
+  parts.normalizer = R"({"type":"Prepend"})";
+  check_refused(parts, ErrorCode::kCorruption, "Prepend");
+  parts.normalizer = R"({"type":"Prepend","prepend":")" + std::string(5000, 'x') + "\"}";
+  check_refused(parts, ErrorCode::kCorruption, "Prepend");
+
+  parts = characters();
+  for (const char* said :
+       {R"("replacement":"")", R"("replacement":"ab")", R"("prepend_scheme":"first")",
+        R"("replacement":"▁","prepend_scheme":"last")",
+        R"("replacement":"▁","prepend_scheme":"first","add_prefix_space":false)"}) {
+    parts.pre_tokenizer = std::string(R"({"type":"Metaspace",)") + said + "}";
+    check_refused(parts, ErrorCode::kCorruption, "Metaspace");
+  }
+  parts.pre_tokenizer = R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"first"})";
+  parts.normalizer = R"({"type":"Replace","pattern":{"String":"x"},"content":""})";
+  check_refused(parts, ErrorCode::kUnsupported, "removes characters");
+
+  parts = characters();
+  parts.decoder = R"({"type":"Replace","pattern":{"Regex":"x"},"content":""})";
+  check_refused(parts, ErrorCode::kUnsupported, "regular expression");
+  parts.decoder = R"({"type":"Strip","content":"ab","start":1,"stop":0})";
+  check_refused(parts, ErrorCode::kCorruption, "Strip");
+  parts.decoder = R"({"type":"Sequence"})";
+  check_refused(parts, ErrorCode::kCorruption, "decoders");
+  parts.decoder = R"({"type":"Fuse"})";
+  for (int i = 0; i < 12; ++i)
+    parts.decoder = R"({"type":"Sequence","decoders":[)" + parts.decoder + "]}";
+  check_refused(parts, ErrorCode::kCorruption, "nested too deep");
+}
+
+TEST_CASE("a normalizer that makes a text grow without end is stopped") {
+  Parts parts = characters();
+  std::string steps = R"({"type":"Prepend","prepend":"a"})";
+  for (int i = 0; i < 40; ++i)
+    steps += R"(,{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaa"})";
+  parts.normalizer = R"({"type":"Sequence","normalizers":[)" + steps + "]}";
+  const auto tokenizer = parse(parts);
+  REQUIRE(tokenizer.has_value());
+  const auto ids = tokenizer->encode("a");
+  REQUIRE_FALSE(ids.has_value());
+  CHECK(ids.error().code == ErrorCode::kInvalidArgument);
+  CHECK_THAT(ids.error().message, ContainsSubstring("Replace"));
 }

@@ -1,0 +1,79 @@
+#include "evaluator/text/normalizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "evaluator/text/json_fields.h"
+
+namespace evalcar::text {
+namespace {
+
+constexpr int kMaxDepth = 8;
+constexpr std::size_t kMaxSteps = 64;
+constexpr std::size_t kMaxPrefixBytes = 1024;
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20U;  // four times the longest text
+
+}  // namespace
+
+Result<Normalizer> Normalizer::parse(const nlohmann::json& description) {
+  Normalizer result;
+  if (!description.is_null()) EVALCAR_RETURN_IF_ERROR(result.add(description, 0));
+  return result;
+}
+
+Status Normalizer::add(const nlohmann::json& description, int depth) {
+  const std::string type = string_field(description, "type").value_or("");
+  if (depth > kMaxDepth || steps_.size() > kMaxSteps)
+    return make_error(ErrorCode::kCorruption, "normalizer is nested too deep or too long");
+  if (type == "Sequence") {
+    const auto list = description.find("normalizers");
+    if (list == description.end() || !list->is_array())
+      return make_error(ErrorCode::kCorruption, "normalizer Sequence without \"normalizers\"");
+    for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(add(item, depth + 1));
+    return {};
+  }
+  if (type == "NFC" || type == "NFD") {
+    steps_.emplace_back(type == "NFC" ? NormalForm::kNfc : NormalForm::kNfd);
+    return {};
+  }
+  if (type == "Prepend") {
+    auto prefix = string_field(description, "prepend");
+    if (!prefix || prefix->size() > kMaxPrefixBytes)
+      return make_error(ErrorCode::kCorruption, "normalizer Prepend without a short \"prepend\"");
+    steps_.emplace_back(Prefix{std::move(*prefix)});
+    return {};
+  }
+  if (type == "Replace") {
+    auto replacement = Replacement::parse(description);
+    if (!replacement) return with_context(std::move(replacement).error(), "normalizer");
+    steps_.emplace_back(std::move(replacement).value());
+    return {};
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    "normalizer type \"" + type +
+                        "\" is not supported (Sequence, NFC, NFD, Prepend and Replace are)");
+}
+
+bool Normalizer::removes() const {
+  return std::ranges::any_of(steps_, [](const Step& step) {
+    const auto* replacement = std::get_if<Replacement>(&step);
+    return replacement != nullptr && replacement->removes();
+  });
+}
+
+Result<std::string> Normalizer::apply(std::string_view text) const {
+  std::string result(text);
+  for (const Step& step : steps_) {
+    if (const auto* form = std::get_if<NormalForm>(&step)) {
+      EVALCAR_ASSIGN_OR_RETURN(result, normalize(result, *form));
+    } else if (const auto* prefix = std::get_if<Prefix>(&step)) {
+      if (!result.empty()) result.insert(0, prefix->text);
+    } else {
+      EVALCAR_ASSIGN_OR_RETURN(result, std::get<Replacement>(step).apply(result, kMaxBytes));
+    }
+  }
+  return result;
+}
+
+}  // namespace evalcar::text

@@ -40,6 +40,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve()
 SOURCE = HERE.parents[2]
@@ -99,9 +100,25 @@ def sweep(peer, batches, notes, **how):
     return best, answers[best]
 
 
-def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False, llama_cpp_aim=None):
+def seconds_of_reading(folder, threads):
+    """What it takes to read a model's stored weights once a token, for all tokens that are asked for: the least of 20 sums over as
+    many bytes. No decoding of one request is faster, unless it skips tokens."""
+    import torch
+
+    size = sum(file.stat().st_size for file in (folder / "checkpoint").glob("*.safetensors"))
+    tokens = sum(request["max_new_tokens"] for request in json.loads((folder / "scene.json").read_text())["requests"])
+    torch.set_num_threads(threads)
+    numbers, seconds = torch.ones(size // 4), []
+    for _ in range(20):
+        begin = time.perf_counter()
+        numbers.sum()
+        seconds.append(time.perf_counter() - begin)
+    return tokens * min(seconds)
+
+
+def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False, llama_cpp_aim=None, reads_weights=False):
     """The cells of one scene: the engine against transformers, with `once` also against one row a context, and with an aim for it
-    against llama.cpp."""
+    against llama.cpp. `reads_weights`: what reading the weights takes is told, too."""
     with tempfile.TemporaryDirectory(prefix="engine-bench-") as made, contextlib.ExitStack() as peers:
         folder = pathlib.Path(made)
         work = write(folder, *parameters)
@@ -131,6 +148,10 @@ def compare(args, name, aim, write, *parameters, timed=TOKENS, once=False, llama
             for cell, peer, how, _ in sides:
                 cell.ours.append(seconds)
                 cell.theirs.append(peer.run(**how)[1])
+        if reads_weights:
+            cell, reading = sides[0][0], seconds_of_reading(folder, args.threads)
+            cell.notes.append(f"reading the weights once a token takes {reading:.3f} s: {100 * reading / statistics.median(cell.ours):.0f} % of "
+                              f"evalcar's time, and so no one is more than {statistics.median(cell.theirs) / reading:.2f} times as fast as transformers")  # fmt: skip
     return [cell for cell, *_ in sides]
 
 
@@ -145,7 +166,7 @@ def g1(args):
         works = [("G1 0.05 B", 3, "0.05B", 3, 64), ("G1 0.2 B", 1.5, "0.2B", 2, 32)]
     return [cell for name, aim, size, prompts, steps in works for stored in STORED
             for cell in compare(args, f"{name}, {stored}", aim, engine_scenes.one_at_a_time, size, prompts, steps, args.seed, stored,
-                                llama_cpp_aim=1.1)]  # fmt: skip
+                                llama_cpp_aim=1.1, reads_weights=True)]  # fmt: skip
 
 
 def g2(args):

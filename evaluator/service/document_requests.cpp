@@ -283,6 +283,25 @@ std::vector<engine::Request> rolling_windows(const Ids& tokens, std::int32_t pre
   return windows;
 }
 
+namespace {
+
+/// `behind`, less the tokens that are nothing but further bytes of the text's last character.
+std::size_t behind_last_character(const text::Tokenizer& tokenizer, std::string_view text,
+                                  const Ids& ids, std::size_t first, std::size_t behind) {
+  std::size_t at = text.size();
+  while (at > 0 && (static_cast<unsigned char>(text[at - 1]) >> 6U) == 2U) --at;
+  if (at == 0 || at == text.size()) return behind;  // of one byte
+  const std::string_view character = text.substr(at - 1);
+  for (std::size_t k = 1; k <= character.size() && first + k <= behind; ++k) {
+    const auto tokens = std::span(ids).subspan(behind - k, k);
+    if (tokenizer.decode(tokens, /*skip_special=*/false).ends_with(character))
+      return behind - k + 1;
+  }
+  return behind;
+}
+
+}  // namespace
+
 Result<std::pair<std::size_t, std::size_t>> tokens_of_bytes(const text::Tokenizer& tokenizer,
                                                             std::string_view text, const Ids& ids,
                                                             std::size_t begin, std::size_t end) {
@@ -294,7 +313,9 @@ Result<std::pair<std::size_t, std::size_t>> tokens_of_bytes(const text::Tokenize
   };
   EVALCAR_ASSIGN_OR_RETURN(const auto first, before(begin));
   EVALCAR_ASSIGN_OR_RETURN(const auto last, before(end));
-  return std::pair(first.first, std::min(ids.size(), last.first + (last.second ? 1 : 0)));
+  const std::size_t behind = std::min(ids.size(), last.first + (last.second ? 1 : 0));
+  return std::pair(first.first, behind_last_character(tokenizer, text.substr(begin, end - begin),
+                                                      ids, first.first, behind));
 }
 
 }  // namespace evalcar::service

@@ -49,8 +49,8 @@ std::vector<engine::Request> rolling_windows(const std::vector<std::int32_t>& to
                                              std::int32_t prefix, std::int64_t max_length);
 
 /// Tokens of `text` that stand for its bytes [begin, end), given as (first, behind the last): one
-/// that reaches over an end is among them, as transformers' char_to_token has it. `ids`: of the
-/// whole text.
+/// that reaches over an end is among them; of a last character that is several tokens, its first
+/// alone, as transformers' char_to_token has it. `ids`: of the whole text.
 Result<std::pair<std::size_t, std::size_t>> tokens_of_bytes(const text::Tokenizer& tokenizer,
                                                             std::string_view text,
                                                             const std::vector<std::int32_t>& ids,

@@ -16,7 +16,7 @@ bool is_cut_off(const TaskJob& job, const tasks::Response& response,
                 const text::Tokenizer& tokenizer) {
   if (response.cut_off.has_value()) return *response.cut_off;
   if (response.output_tokens < job.generation.max_new_tokens) return false;
-  const auto tokens = tokenizer.encode(response.text);
+  const auto tokens = tokenizer.encode(response.text, /*add_special_tokens=*/false);
   return tokens.has_value() &&
          static_cast<std::int64_t>(tokens->size()) >= job.generation.max_new_tokens;
 }

@@ -6,8 +6,8 @@
 namespace evalcar::service {
 namespace {
 
-/// Tokens without a text that may stand within a stop string.
-constexpr std::size_t kSilentTokens = 8;
+/// Tokens without a text that may stand within a stop string, and one whose blank is stripped.
+constexpr std::size_t kSilentTokens = 9;
 
 }  // namespace
 
@@ -28,10 +28,12 @@ void StopStrings::cut(std::string& text) const {
 
 // Each token but silent ones adds a byte at least, and the last of a stop string is the last
 // token's. Where what is looked at begins within a character, no more than that is read wrongly.
+// SentencePiece's bytes by name are another matter: a row of them is a text only as a whole.
 bool StopStrings::end(std::span<const std::int32_t> tokens,
                       const text::Tokenizer& tokenizer) const {
   if (strings_.empty()) return false;
-  const auto last = tokens.last(std::min(tokens.size(), longest_ + kSilentTokens));
+  const std::size_t count = std::min(tokens.size(), longest_ + kSilentTokens);
+  const auto last = tokens.subspan(tokenizer.begin_of_bytes(tokens, tokens.size() - count));
   return first_in(tokenizer.decode(last, /*skip_special=*/true)) != std::string::npos;
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxTokens = 100'000;
 constexpr std::size_t kMaxContentBytes = 4096;
+constexpr std::size_t kMaxAllContentBytes = std::size_t{4} << 20U;  // the tries take 64 times that
 
 // The code point that ends at `end` (> 0).
 char32_t last_code_point(std::string_view text, std::size_t end, std::size_t& begin) {
@@ -94,12 +95,18 @@ std::optional<std::pair<std::int32_t, std::size_t>> PatternTrie::longest_at(
   return best;
 }
 
+Status AddedTokens::check(const AddedToken& token) const {
+  if (tokens_.size() < kMaxTokens && token.content.size() <= kMaxContentBytes &&
+      content_bytes_ <= kMaxAllContentBytes)
+    return {};
+  return make_error(ErrorCode::kCorruption,
+                    "added tokens: more than " + std::to_string(kMaxTokens) + ", one longer than " +
+                        std::to_string(kMaxContentBytes) + " bytes, or all of more than " +
+                        std::to_string(kMaxAllContentBytes));
+}
+
 Status AddedTokens::add(AddedToken token, const BpeModel& model, std::string normalized_content) {
   if (token.content.empty()) return {};
-  if (tokens_.size() >= kMaxTokens || token.content.size() > kMaxContentBytes)
-    return make_error(ErrorCode::kCorruption,
-                      "added tokens: more than " + std::to_string(kMaxTokens) +
-                          ", or one longer than " + std::to_string(kMaxContentBytes) + " bytes");
   if (const auto it = by_content_.find(token.content); it != by_content_.end()) {
     token.id = tokens_[it->second].id;
     token.special = token.special || tokens_[it->second].special;
@@ -108,6 +115,7 @@ Status AddedTokens::add(AddedToken token, const BpeModel& model, std::string nor
   }
   token.id = model.id_of(token.content).value_or(std::max(largest_id_ + 1, model.token_count()));
   largest_id_ = std::max(largest_id_, token.id);
+  content_bytes_ += std::max(token.content.size(), normalized_content.size());
   by_content_.emplace(token.content, tokens_.size());
   by_id_.emplace(token.id, tokens_.size());
   tokens_.push_back(std::move(token));
@@ -115,14 +123,24 @@ Status AddedTokens::add(AddedToken token, const BpeModel& model, std::string nor
   return {};
 }
 
-void AddedTokens::finish() {
+Status AddedTokens::finish() {
+  std::unordered_map<std::string_view, std::int32_t> ids;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (tokens_[i].normalized) {
-      normalized_trie_.insert(normalized_contents_[i], static_cast<std::int32_t>(i));
-    } else {
-      raw_trie_.insert(tokens_[i].content, static_cast<std::int32_t>(i));
+    const AddedToken& token = tokens_[i];
+    if (!token.normalized) {
+      raw_trie_.insert(token.content, static_cast<std::int32_t>(i));
+      continue;
     }
+    const std::string& content = normalized_contents_[i];
+    const auto [other, is_new] = ids.emplace(content, token.id);
+    if (content.empty() || (!is_new && other->second != token.id))
+      return make_error(ErrorCode::kUnsupported,
+                        "added token \"" + token.content +
+                            "\" is looked for in normalized text as \"" + content +
+                            "\", as another one is or as nothing would be");
+    normalized_trie_.insert(content, static_cast<std::int32_t>(i));
   }
+  return {};
 }
 
 std::vector<Section> AddedTokens::cut(std::string_view text, bool normalized,
@@ -144,6 +162,7 @@ std::vector<Section> AddedTokens::cut(std::string_view text, bool normalized,
     if (token.single_word && touches_word(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(blanks_before(text, begin), covered);
     if (token.rstrip) end = blanks_behind(text, end);
+    if (begin >= end) continue;  // blanks that the one before took along
     if (covered < begin) sections.push_back({-1, covered, begin});
     sections.push_back({token.id, begin, end});
     covered = end;

@@ -59,12 +59,15 @@ class PatternTrie {
 /// Not thread-safe while tokens are added, thread-safe after.
 class AddedTokens {
  public:
-  /// Adds a token, or changes the flags of one that is there. Its id is the model's, if the model
-  /// has it, else the next free one, as in tokenizers. `normalized_content`: the content as the
-  /// normaliser gives it.
+  /// kCorruption where there are too many of them already, or the content is too long.
+  Status check(const AddedToken& token) const;
+  /// Adds a token (check() was good), or changes the flags of one that is there. Its id is the
+  /// model's, if the model has it, else the next free one, as in tokenizers. `normalized_content`:
+  /// the content as the normaliser gives it.
   Status add(AddedToken token, const BpeModel& model, std::string normalized_content);
-  /// Builds the tries; to be called after the last add().
-  void finish();
+  /// Builds the tries; to be called after the last add(). kUnsupported where two tokens are looked
+  /// for by one normalised content, or one by none: tokenizers' choice is not defined.
+  Status finish();
 
   /// Cuts the text at the tokens that are looked for before (or after) normalising.
   std::vector<Section> cut(std::string_view text, bool normalized, bool keep_special_text) const;
@@ -80,6 +83,7 @@ class AddedTokens {
   std::unordered_map<std::string, std::size_t> by_content_;
   std::unordered_map<std::int32_t, std::size_t> by_id_;
   std::int32_t largest_id_ = -1;
+  std::size_t content_bytes_ = 0;
   PatternTrie raw_trie_, normalized_trie_;
 };
 

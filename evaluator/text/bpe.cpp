@@ -86,18 +86,20 @@ Result<BpeModel> BpeModel::parse(const nlohmann::json& model, Spelling spelling)
 
   BpeModel result;
   result.spelling_ = spelling;
-  result.byte_fallback_ = bool_field(model, "byte_fallback").value_or(false);
+  EVALCAR_ASSIGN_OR_RETURN(result.byte_fallback_, checked_bool(model, "byte_fallback", false));
+  EVALCAR_ASSIGN_OR_RETURN(result.fuse_unknown_, checked_bool(model, "fuse_unk", false));
+  EVALCAR_ASSIGN_OR_RETURN(result.ignore_merges_, checked_bool(model, "ignore_merges", false));
   EVALCAR_RETURN_IF_ERROR(result.read_vocabulary(*vocabulary));
   EVALCAR_RETURN_IF_ERROR(result.read_merges(*merges));
   if (const auto unknown = string_field(model, "unk_token")) {
     result.unknown_ = result.id_of(*unknown);
     const auto& bytes = result.byte_ids_;
-    if (!result.unknown_ && std::find(bytes.begin(), bytes.end(), -1) != bytes.end())
+    const bool has_all = (spelling == Spelling::kByteLetters || result.byte_fallback_) &&
+                         std::find(bytes.begin(), bytes.end(), -1) == bytes.end();
+    if (!result.unknown_ && !has_all)
       return make_error(ErrorCode::kCorruption,
                         "model.unk_token is not in the vocabulary: " + *unknown);
   }
-  result.fuse_unknown_ = bool_field(model, "fuse_unk").value_or(false);
-  result.ignore_merges_ = bool_field(model, "ignore_merges").value_or(false);
   return result;
 }
 
@@ -153,8 +155,8 @@ std::optional<std::int32_t> BpeModel::id_of(std::string_view token) const {
   return it == ids_.end() ? std::nullopt : std::optional(it->second);
 }
 
-std::string_view BpeModel::token_of(std::int32_t id) const {
-  if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size()) return {};
+std::optional<std::string_view> BpeModel::token_of(std::int32_t id) const {
+  if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size()) return std::nullopt;
   return tokens_[static_cast<std::size_t>(id)];
 }
 

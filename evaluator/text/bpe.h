@@ -35,8 +35,8 @@ class BpeModel {
   void encode(std::string_view piece, std::vector<std::int32_t>& out) const;
 
   std::optional<std::int32_t> id_of(std::string_view token) const;
-  /// Empty if no token has the id.
-  std::string_view token_of(std::int32_t id) const;
+  /// Nothing if no token has the id.
+  std::optional<std::string_view> token_of(std::int32_t id) const;
   /// How many tokens there are: tokens that are added get ids from here on.
   std::int32_t token_count() const { return static_cast<std::int32_t>(ids_.size()); }
   std::int32_t largest_id() const { return static_cast<std::int32_t>(tokens_.size()) - 1; }
@@ -56,7 +56,7 @@ class BpeModel {
   std::vector<Symbol> first_symbols(std::string_view piece) const;
   void merge_all(std::vector<Symbol>& symbols) const;
 
-  std::vector<std::string> tokens_;  // by id
+  std::vector<std::optional<std::string>> tokens_;  // by id
   std::unordered_map<std::string, std::int32_t> ids_;
   std::unordered_map<std::uint64_t, Merge> merges_;  // by the pair of ids
   Spelling spelling_ = Spelling::kByteLetters;

@@ -11,13 +11,15 @@ namespace evalcar::text {
 Result<Metaspace> parse_metaspace(const nlohmann::json& description) {
   Metaspace result;
   const auto replacement = string_field(description, "replacement");
-  if (!replacement || replacement->empty() ||
-      decode_utf8(*replacement, 0).length_bytes != replacement->size())
+  if (!replacement || !is_one_character(*replacement))
     return make_error(ErrorCode::kCorruption, "Metaspace: \"replacement\" is no single character");
   result.replacement = *replacement;
   // Absent, and in files of tokenizers before 0.14, where add_prefix_space stood alone.
-  const std::string scheme = string_field(description, "prepend_scheme").value_or("always");
-  const bool prefixes = bool_field(description, "add_prefix_space").value_or(true);
+  const std::string scheme = description.contains("prepend_scheme")
+                                 ? string_field(description, "prepend_scheme").value_or("")
+                                 : "always";
+  EVALCAR_ASSIGN_OR_RETURN(const bool prefixes,
+                           checked_bool(description, "add_prefix_space", true));
   if (scheme == "first") {
     result.prepend = Metaspace::Prepend::kFirst;
   } else if (scheme == "never") {
@@ -30,7 +32,7 @@ Result<Metaspace> parse_metaspace(const nlohmann::json& description) {
     return make_error(
         ErrorCode::kCorruption,
         "Metaspace: add_prefix_space is false beside prepend_scheme \"" + scheme + "\"");
-  result.splits = bool_field(description, "split").value_or(true);
+  EVALCAR_ASSIGN_OR_RETURN(result.splits, checked_bool(description, "split", true));
   return result;
 }
 

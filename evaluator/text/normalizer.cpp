@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kMaxDepth = 8;
 constexpr std::size_t kMaxSteps = 64;
-constexpr std::size_t kMaxPrefixBytes = 1024;
-constexpr std::size_t kMaxBytes = std::size_t{256} << 20U;  // four times the longest text
+// Of all prefixes together: each stretch of a text between special tokens gets them.
+constexpr std::size_t kMaxPrefixBytes = 16;
 
 }  // namespace
 
@@ -26,40 +26,39 @@ Status Normalizer::add(const nlohmann::json& description, int depth) {
   const std::string type = string_field(description, "type").value_or("");
   if (depth > kMaxDepth || steps_.size() > kMaxSteps)
     return make_error(ErrorCode::kCorruption, "normalizer is nested too deep or too long");
-  if (type == "Sequence") {
-    const auto list = description.find("normalizers");
-    if (list == description.end() || !list->is_array())
-      return make_error(ErrorCode::kCorruption, "normalizer Sequence without \"normalizers\"");
-    for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(add(item, depth + 1));
-    return {};
-  }
+  if (type == "Sequence")
+    return for_each_item(description, "normalizer", "normalizers",
+                         [&](const auto& item) { return add(item, depth + 1); });
   if (type == "NFC" || type == "NFD") {
     steps_.emplace_back(type == "NFC" ? NormalForm::kNfc : NormalForm::kNfd);
     return {};
   }
   if (type == "Prepend") {
     auto prefix = string_field(description, "prepend");
-    if (!prefix || prefix->size() > kMaxPrefixBytes)
-      return make_error(ErrorCode::kCorruption, "normalizer Prepend without a short \"prepend\"");
+    if (!prefix)
+      return make_error(ErrorCode::kCorruption, "normalizer Prepend without \"prepend\"");
+    prefix_bytes_ += prefix->size();
+    if (prefix->empty() || prefix_bytes_ > kMaxPrefixBytes)
+      return make_error(ErrorCode::kUnsupported, "normalizer Prepend of nothing, or of more than " +
+                                                     std::to_string(kMaxPrefixBytes) +
+                                                     " bytes, is not supported");
     steps_.emplace_back(Prefix{std::move(*prefix)});
     return {};
   }
   if (type == "Replace") {
     auto replacement = Replacement::parse(description);
     if (!replacement) return with_context(std::move(replacement).error(), "normalizer");
+    growth_ *= std::min(replacement->growth(), kMostGrowth + 1);
+    if (growth_ > kMostGrowth)
+      return make_error(ErrorCode::kUnsupported, "normalizer Replace makes a text more than " +
+                                                     std::to_string(kMostGrowth) +
+                                                     " times as long, which is not supported");
     steps_.emplace_back(std::move(replacement).value());
     return {};
   }
   return make_error(ErrorCode::kUnsupported,
                     "normalizer type \"" + type +
                         "\" is not supported (Sequence, NFC, NFD, Prepend and Replace are)");
-}
-
-bool Normalizer::removes() const {
-  return std::ranges::any_of(steps_, [](const Step& step) {
-    const auto* replacement = std::get_if<Replacement>(&step);
-    return replacement != nullptr && replacement->removes();
-  });
 }
 
 Result<std::string> Normalizer::apply(std::string_view text) const {
@@ -70,7 +69,7 @@ Result<std::string> Normalizer::apply(std::string_view text) const {
     } else if (const auto* prefix = std::get_if<Prefix>(&step)) {
       if (!result.empty()) result.insert(0, prefix->text);
     } else {
-      EVALCAR_ASSIGN_OR_RETURN(result, std::get<Replacement>(step).apply(result, kMaxBytes));
+      EVALCAR_ASSIGN_OR_RETURN(result, std::get<Replacement>(step).apply(result));
     }
   }
   return result;

@@ -17,14 +17,13 @@ namespace evalcar::text {
 /// Immutable after parse; thread-safe.
 class Normalizer {
  public:
-  /// kUnsupported names the type that is not known.
+  /// kUnsupported names the type that is not known, or says that a text would grow by too much.
   static Result<Normalizer> parse(const nlohmann::json& description);
 
-  /// Of valid UTF-8. kInvalidArgument for what would grow beyond all bounds.
+  /// Of valid UTF-8; at most kMostGrowth times as long, and some bytes. Errors as Replacement's.
   Result<std::string> apply(std::string_view text) const;
 
-  /// Whether what a text begins with may vanish.
-  bool removes() const;
+  bool is_empty() const { return steps_.empty(); }
 
  private:
   struct Prefix {
@@ -35,6 +34,8 @@ class Normalizer {
   Status add(const nlohmann::json& description, int depth);
 
   std::vector<Step> steps_;
+  std::size_t growth_ = 1;
+  std::size_t prefix_bytes_ = 0;  ///< before they grow
 };
 
 }  // namespace evalcar::text

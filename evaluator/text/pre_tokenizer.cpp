@@ -62,13 +62,9 @@ Status PreTokenizer::add(const nlohmann::json& description, int depth) {
   const std::string type = string_field(description, "type").value_or("");
   if (depth > kMaxDepth || steps_.size() > kMaxSteps)
     return make_error(ErrorCode::kCorruption, "pre_tokenizer is nested too deep or too long");
-  if (type == "Sequence") {
-    const auto list = description.find("pretokenizers");
-    if (list == description.end() || !list->is_array())
-      return make_error(ErrorCode::kCorruption, "pre_tokenizer Sequence without \"pretokenizers\"");
-    for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(add(item, depth + 1));
-    return {};
-  }
+  if (type == "Sequence")
+    return for_each_item(description, "pre_tokenizer", "pretokenizers",
+                         [&](const auto& item) { return add(item, depth + 1); });
   if (byte_level_)
     return make_error(ErrorCode::kUnsupported, "pre_tokenizer " + type + " after ByteLevel");
   if (type == "Split") return add_split(description);
@@ -94,6 +90,11 @@ Status PreTokenizer::add(const nlohmann::json& description, int depth) {
 Status PreTokenizer::add_metaspace(const nlohmann::json& description) {
   auto metaspace = parse_metaspace(description);
   if (!metaspace) return with_context(std::move(metaspace).error(), "pre_tokenizer");
+  // Each makes pieces longer, so that with splits between them a text would double and double.
+  const bool is_second = std::ranges::any_of(
+      steps_, [](const Step& step) { return std::holds_alternative<Metaspace>(step); });
+  if (is_second)
+    return make_error(ErrorCode::kUnsupported, "pre_tokenizer: two Metaspace are not supported");
   steps_.emplace_back(*metaspace);
   if (!metaspace->splits) return {};
   EVALCAR_ASSIGN_OR_RETURN(Regex space, Regex::compile_literal(metaspace->replacement));
@@ -122,22 +123,18 @@ Status PreTokenizer::add_split(const nlohmann::json& description) {
     return make_error(ErrorCode::kUnsupported, "Split behavior \"" + name + "\" is not known");
   const bool invert = bool_field(description, "invert").value_or(false);
 
-  const auto pattern = description.find("pattern");
-  if (pattern == description.end() || !pattern->is_object())
-    return make_error(ErrorCode::kCorruption, "Split without a \"pattern\"");
-  const auto regex = string_field(*pattern, "Regex");
-  const auto literal = string_field(*pattern, "String");
-  if (!regex && !literal)
-    return make_error(ErrorCode::kCorruption, "Split's pattern is neither Regex nor String");
+  EVALCAR_ASSIGN_OR_RETURN(const PatternText pattern, pattern_field(description, "Split"));
   for (const auto known : {KnownPattern::kGpt2, KnownPattern::kQwen2, KnownPattern::kLlama3}) {
     // Every character is in a match, so inverted and removed leave nothing of a match: only the
     // common form has the scanner.
-    if (regex && *regex == known_pattern_text(known) && behavior->second == Behavior::kIsolated) {
+    if (pattern.is_regex && pattern.text == known_pattern_text(known) &&
+        behavior->second == Behavior::kIsolated) {
       steps_.emplace_back(Scan{known});
       return {};
     }
   }
-  auto compiled = regex ? Regex::compile(*regex) : Regex::compile_literal(*literal);
+  auto compiled =
+      pattern.is_regex ? Regex::compile(pattern.text) : Regex::compile_literal(pattern.text);
   if (!compiled) return with_context(std::move(compiled).error(), "pre_tokenizer Split");
   steps_.emplace_back(Cut{std::move(compiled).value(), behavior->second, invert});
   return {};

@@ -139,8 +139,8 @@ class Rewriter {
     }
     const bool alphanumeric =
         is_letter(static_cast<unsigned char>(c)) || is_number(static_cast<unsigned char>(c));
-    constexpr std::string_view kSame = "rntfvax0bAz";  // mean the same in both engines
-    if (alphanumeric && (kSame.find(c) == std::string_view::npos || (in_class_ && c == 'b')))
+    constexpr std::string_view kSame = "rntfvax0Az";  // mean the same in both engines
+    if (alphanumeric && kSame.find(c) == std::string_view::npos)
       return unsupported(std::string("\\") + c, pattern_);
     out_ += '\\';
     out_ += c;
@@ -238,6 +238,12 @@ Result<Regex> Regex::compile_literal(std::string_view literal) {
     pattern += c;
   }
   return compile(pattern);
+}
+
+bool Regex::may_match_nothing() const {
+  std::uint32_t may = 1;
+  (void)pcre2_pattern_info(code_->code, PCRE2_INFO_MATCHEMPTY, &may);
+  return may != 0;
 }
 
 Status Regex::for_each_match(std::string_view text,

@@ -29,6 +29,9 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
+  /// Whether a match of no character is possible.
+  bool may_match_nothing() const;
+
   /// Calls `found(begin, end)` for each match from left to right, in bytes; `text` is valid UTF-8.
   /// kInvalidArgument if a match takes more than the step limit, or all of them more than the time
   /// limit.

@@ -2,9 +2,12 @@
 // text.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "evaluator/text/regex.h"
@@ -12,23 +15,27 @@
 
 namespace evalcar::text {
 
+/// Several steps together may make a text so many times as long: more is refused where a file is
+/// read, as a few bytes of it could ask for all memory.
+inline constexpr std::size_t kMostGrowth = 16;
+
 /// Immutable after parse; thread-safe.
 class Replacement {
  public:
   /// From {"pattern": {"String" or "Regex": …}, "content": …}. kCorruption where one of them is
-  /// missing, kUnsupported for an empty pattern, and for a pattern that PCRE2 would read
-  /// differently.
+  /// missing, kUnsupported for a pattern that may match no character, and for one that PCRE2 would
+  /// read differently.
   static Result<Replacement> parse(const nlohmann::json& description);
 
-  /// `text` (valid UTF-8) with its matches replaced, from left to right. kInvalidArgument where
-  /// that makes more than `most_bytes`, or the pattern takes too many steps.
-  Result<std::string> apply(std::string_view text, std::size_t most_bytes) const;
-
-  /// Whether something may vanish.
-  bool removes() const { return content_.empty(); }
-  bool is_literal() const { return std::holds_alternative<std::string>(pattern_); }
+  /// `text` (valid UTF-8) with its matches replaced, from left to right. Errors as
+  /// Regex::for_each_match().
+  Result<std::string> apply(std::string_view text) const;
   /// As apply(), of a literal pattern, which cannot fail.
   std::string apply_literal(std::string_view text) const;
+  bool is_literal() const { return std::holds_alternative<std::string>(pattern_); }
+
+  /// How many times as long a text may become, at most; at least 1.
+  std::size_t growth() const;
 
  private:
   using Pattern = std::variant<std::string, Regex>;

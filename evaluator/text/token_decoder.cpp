@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -22,13 +23,15 @@ std::string joined(const std::vector<std::string>& tokens) {
   return text;
 }
 
-/// The byte of "<0x0A>".
+/// The byte of "<0x0A>"; of "<0x+A>", too, as Rust reads numbers.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
+  std::string_view digits = token.substr(3, 2);
+  if (digits.starts_with('+')) digits.remove_prefix(1);
   unsigned value = 0;
-  const char* const begin = token.data() + 3;
-  const auto read = std::from_chars(begin, begin + 2, value, 16);
-  if (read.ec != std::errc() || read.ptr != begin + 2) return std::nullopt;
+  const char* const end = std::to_address(digits.end());
+  const auto read = std::from_chars(std::to_address(digits.begin()), end, value, 16);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
   return static_cast<char>(value);
 }
 
@@ -57,9 +60,10 @@ std::vector<std::string> with_bytes_joined(const std::vector<std::string>& token
   return out;
 }
 
-std::size_t number_field(const nlohmann::json& description, const char* name) {
+std::optional<std::size_t> number_field(const nlohmann::json& description, const char* name) {
   const auto it = description.find(name);
-  return it != description.end() && it->is_number_unsigned() ? it->get<std::size_t>() : 0;
+  if (it == description.end() || !it->is_number_unsigned()) return std::nullopt;
+  return it->get<std::size_t>();
 }
 
 std::string stripped(std::string_view token, std::string_view content, std::size_t start,
@@ -96,13 +100,9 @@ Status TokenDecoder::add(const nlohmann::json& description, int depth) {
   const std::string type = string_field(description, "type").value_or("");
   if (depth > kMaxDepth || steps_.size() > kMaxSteps)
     return make_error(ErrorCode::kCorruption, "decoder is nested too deep or too long");
-  if (type == "Sequence") {
-    const auto list = description.find("decoders");
-    if (list == description.end() || !list->is_array())
-      return make_error(ErrorCode::kCorruption, "decoder Sequence without \"decoders\"");
-    for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(add(item, depth + 1));
-    return {};
-  }
+  if (type == "Sequence")
+    return for_each_item(description, "decoder", "decoders",
+                         [&](const auto& item) { return add(item, depth + 1); });
   if (type == "ByteLevel") {
     steps_.emplace_back(ByteLetters{});
   } else if (type == "ByteFallback") {
@@ -115,17 +115,23 @@ Status TokenDecoder::add(const nlohmann::json& description, int depth) {
     steps_.emplace_back(std::move(metaspace).value());
   } else if (type == "Strip") {
     const auto content = string_field(description, "content");
-    if (!content || content->empty() || decode_utf8(*content, 0).length_bytes != content->size())
+    const auto start = number_field(description, "start"), stop = number_field(description, "stop");
+    if (!content || !is_one_character(*content) || !start || !stop)
       return make_error(ErrorCode::kCorruption,
-                        "decoder Strip: \"content\" is no single character");
-    steps_.emplace_back(
-        Strip{*content, number_field(description, "start"), number_field(description, "stop")});
+                        "decoder Strip: \"content\" is no single character, or \"start\" or "
+                        "\"stop\" no number");
+    steps_.emplace_back(Strip{*content, *start, *stop});
   } else if (type == "Replace") {
     auto replacement = Replacement::parse(description);
     if (!replacement) return with_context(std::move(replacement).error(), "decoder");
     if (!replacement->is_literal())
       return make_error(ErrorCode::kUnsupported,
                         "decoder Replace with a regular expression is not supported");
+    growth_ *= std::min(replacement->growth(), kMostGrowth + 1);
+    if (growth_ > kMostGrowth)
+      return make_error(ErrorCode::kUnsupported, "decoder Replace makes a text more than " +
+                                                     std::to_string(kMostGrowth) +
+                                                     " times as long, which is not supported");
     steps_.emplace_back(std::move(replacement).value());
   } else {
     return make_error(ErrorCode::kUnsupported,
@@ -139,6 +145,12 @@ Status TokenDecoder::add(const nlohmann::json& description, int depth) {
 bool TokenDecoder::is_byte_level() const {
   return std::ranges::any_of(
       steps_, [](const Step& step) { return std::holds_alternative<ByteLetters>(step); });
+}
+
+bool TokenDecoder::is_named_byte(std::string_view token) const {
+  return byte_of(token).has_value() && std::ranges::any_of(steps_, [](const Step& step) {
+           return std::holds_alternative<ByteFallback>(step);
+         });
 }
 
 std::vector<std::string> TokenDecoder::apply(const Step& step, std::vector<std::string> tokens) {

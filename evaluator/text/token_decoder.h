@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace evalcar::text {
 /// Immutable after parse; thread-safe.
 class TokenDecoder {
  public:
-  /// kUnsupported names the type that is not known.
+  /// kUnsupported names the type that is not known, or says that a text would grow by too much.
   static Result<TokenDecoder> parse(const nlohmann::json& description);
 
   /// The text of tokens as the vocabulary spells them.
@@ -24,6 +25,8 @@ class TokenDecoder {
 
   /// Whether the tokens are spelled in GPT-2's letters for bytes.
   bool is_byte_level() const;
+  /// Whether the token is a byte by name, which becomes a text together with those beside it.
+  bool is_named_byte(std::string_view token) const;
 
  private:
   struct ByteLetters {};
@@ -40,6 +43,7 @@ class TokenDecoder {
   static std::vector<std::string> apply(const Step& step, std::vector<std::string> tokens);
 
   std::vector<Step> steps_;
+  std::size_t growth_ = 1;
 };
 
 }  // namespace evalcar::text

@@ -20,7 +20,7 @@ namespace evalcar::text {
 namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 256ULL * 1024 * 1024;
-constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20U;
+constexpr std::size_t kMaxTextBytes = std::size_t{16} << 20U;  // four million tokens
 constexpr std::size_t kMaxCachedPieces = 20'000;
 constexpr std::size_t kMaxCachedPieceBytes = 64;
 
@@ -32,10 +32,11 @@ Status check_together(const Normalizer& normalizer, const PreTokenizer& cutter,
                           (decoder.is_byte_level() ? "decoder" : "pre_tokenizer") +
                           " alone, not in the " +
                           (decoder.is_byte_level() ? "pre_tokenizer" : "decoder"));
-  if (normalizer.removes() && cutter.asks_for_begin())
+  // tokenizers asks where a piece comes from, which what is inserted or taken together blurs.
+  if (!normalizer.is_empty() && cutter.asks_for_begin())
     return make_error(ErrorCode::kUnsupported,
-                      "pre_tokenizer Metaspace with prepend_scheme \"first\" after a normalizer "
-                      "that removes characters is not supported");
+                      "pre_tokenizer Metaspace with prepend_scheme \"first\" after a normalizer is "
+                      "not supported");
   return {};
 }
 
@@ -61,7 +62,22 @@ struct Tokenizer::State {
         pre_tokenizer(std::move(cutter)),
         decoder(std::move(after)) {}
 
+  /// As decode() spells it; nothing of an id that is no token's.
+  std::optional<std::string_view> spelled(std::int32_t id) const {
+    const AddedToken* const token = added.by_id(id);
+    return token == nullptr ? model.token_of(id) : added.shown_content(*token);
+  }
+
+  /// Whether decode() leaves it out with the special ones: told by the text that is shown, as in
+  /// tokenizers.
+  bool is_skipped(std::int32_t id, std::string_view token) const {
+    if (added.by_id(id) == nullptr) return false;
+    const auto shown = added.id_of(token);
+    return shown && added.by_id(*shown)->special;
+  }
+
   Status add(AddedToken token) {
+    EVALCAR_RETURN_IF_ERROR(added.check(token));
     EVALCAR_ASSIGN_OR_RETURN(std::string content, normalizer.apply(token.content));
     return added.add(std::move(token), model, std::move(content));
   }
@@ -88,8 +104,7 @@ struct Tokenizer::State {
       EVALCAR_RETURN_IF_ERROR(add_special(content));
     for (const std::string& content : config.additional_tokens)
       EVALCAR_RETURN_IF_ERROR(add_special(content));
-    added.finish();
-    return {};
+    return added.finish();
   }
 
   void encode_piece(const std::string& piece, bool use_cache,
@@ -108,10 +123,16 @@ struct Tokenizer::State {
     out.insert(out.end(), it->second.begin(), it->second.end());
   }
 
-  /// `is_begin`: nothing stands before this part of the text.
-  Status encode_text(std::string_view text, bool is_begin, bool use_cache,
+  /// `is_begin`: nothing stands before this part of the text. `room`: bytes that may still come of
+  /// the whole text.
+  Status encode_text(std::string_view text, bool is_begin, bool use_cache, std::size_t& room,
                      std::vector<std::int32_t>& out) const {
     EVALCAR_ASSIGN_OR_RETURN(const std::string normal, normalizer.apply(text));
+    if (normal.size() > room)
+      return make_error(ErrorCode::kInvalidArgument, "the normalizer makes a text of more than " +
+                                                         std::to_string(kMaxTextBytes) +
+                                                         " bytes, which are encoded at once");
+    room -= normal.size();
     for (const Section& section : added.cut(normal, true, split_special_tokens)) {
       if (section.id >= 0) {
         out.push_back(section.id);
@@ -206,6 +227,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
   }
   const std::unique_lock lock(state_->cache_mutex, std::try_to_lock);
   std::vector<std::int32_t> ids;
+  std::size_t room = kMaxTextBytes;
   if (add_special_tokens) ids = state_->around.before;
   for (const Section& section : state_->added.cut(text, false, state_->split_special_tokens)) {
     if (section.id >= 0) {
@@ -213,7 +235,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
     } else {
       EVALCAR_RETURN_IF_ERROR(
           state_->encode_text(text.substr(section.begin, section.end - section.begin),
-                              section.begin == 0, lock.owns_lock(), ids));
+                              section.begin == 0, lock.owns_lock(), room, ids));
     }
   }
   if (add_special_tokens)
@@ -225,17 +247,19 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (const std::int32_t id : ids) {
-    const AddedToken* added = state_->added.by_id(id);
-    const std::string_view token =
-        added != nullptr ? state_->added.shown_content(*added) : state_->model.token_of(id);
-    if (token.empty()) continue;
-    if (skip_special && added != nullptr) {  // told by the text that is shown, as in tokenizers
-      const auto shown = state_->added.id_of(token);
-      if (shown && is_special(*shown)) continue;
-    }
-    tokens.emplace_back(token);
+    const auto token = state_->spelled(id);
+    if (token && !(skip_special && state_->is_skipped(id, *token))) tokens.emplace_back(*token);
   }
   return state_->decoder.decode(std::move(tokens));
+}
+
+std::size_t Tokenizer::begin_of_bytes(std::span<const std::int32_t> ids, std::size_t at) const {
+  const auto joins = [&](std::int32_t id) {
+    const auto token = state_->spelled(id);
+    return token && (state_->decoder.is_named_byte(*token) || state_->is_skipped(id, *token));
+  };
+  while (at > 0 && at < ids.size() && joins(ids[at]) && joins(ids[at - 1])) --at;
+  return at;
 }
 
 std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {

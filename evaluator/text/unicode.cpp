@@ -124,6 +124,10 @@ void append_utf8(std::string& out, char32_t code_point) {
   put(0x80U | (code_point & 0x3FU));
 }
 
+bool is_one_character(std::string_view text) {
+  return !text.empty() && decode_utf8(text, 0).length_bytes == text.size();
+}
+
 bool is_ascii(std::string_view text) {
   return std::none_of(text.begin(), text.end(),
                       [](char c) { return static_cast<signed char>(c) < 0; });

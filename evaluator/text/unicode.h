@@ -25,6 +25,8 @@ void append_utf8(std::string& out, char32_t code_point);
 /// from_utf8_lossy).
 std::string replace_invalid_utf8(std::string_view text);
 bool is_valid_utf8(std::string_view text);
+/// Whether a valid text is one code point.
+bool is_one_character(std::string_view text);
 bool is_ascii(std::string_view text);
 
 bool is_letter(char32_t code_point);         ///< \p{L}

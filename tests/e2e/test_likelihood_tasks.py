@@ -244,14 +244,19 @@ MARKED = """\
 """
 
 
+@pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize("name", ["qwen3", "llama-2"])
-def test_a_template_that_marks_answers_gives_the_mask_of_transformers(bin_dir, cache_dir, tmp_path, name):
+def test_a_template_that_marks_answers_gives_the_mask_of_transformers(bin_dir, cache_dir, tmp_path, name, ends):
+    """`ends`: the end of the turn is marked, too. Of a last character that is several tokens transformers marks the first."""
     checkpoint = tmp_path / "run" / "checkpoint-7"
     model = write_model(checkpoint, name, cache_dir)
     write_tasks(tmp_path)
-    conversations = CONVERSATIONS[:2] + [[{"role": "user", "content": "x"}, {"role": "assistant", "content": "\n\nnewlines first"}]]
+    answers = ["\n\nnewlines first", "thumbs up \U0001f44d", "\u9452\u9452", "caf\u00e9", "\u00e9"]
+    conversations = CONVERSATIONS[:2] + [[{"role": "user", "content": "x"}, {"role": "assistant", "content": each}] for each in answers]
     (tmp_path / "tasks" / "chats.jsonl").write_text("".join(json.dumps({"messages": m}) + "\n" for m in conversations))
-    (checkpoint / "chat_template.jinja").write_text(MARKED)
+    template = MARKED if ends else MARKED.replace("+ '<|im_end|>' -}}{%- endgeneration -%}", "-}}{%- endgeneration -%}{{- '<|im_end|>' -}}")
+    assert ends == (template == MARKED)
+    (checkpoint / "chat_template.jinja").write_text(template)
 
     results, samples, *_ = results_of(bin_dir, checkpoint, tmp_path, ["taught"])
 

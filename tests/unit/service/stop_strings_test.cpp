@@ -25,8 +25,8 @@ Tokenizer tokenizer() {
 }
 
 /// After how many tokens an answer of these ends; -1: it does not.
-int ends_after(const StopStrings& stop, const std::vector<std::int32_t>& tokens) {
-  static const Tokenizer words = tokenizer();
+int ends_after(const StopStrings& stop, const std::vector<std::int32_t>& tokens,
+               const Tokenizer& words = tokenizer()) {
   for (std::size_t count = 1; count <= tokens.size(); ++count) {
     if (stop.end(std::span(tokens).first(count), words)) return static_cast<int>(count);
   }
@@ -69,4 +69,32 @@ TEST_CASE("an answer of any length ends there, also behind a character of severa
   tokens.insert(tokens.end(), {kFirstOfE, kSecondOfE, kB, kA});
   CHECK(ends_after(StopStrings({"éb"}), tokens) == static_cast<int>(tokens.size()) - 1);
   CHECK(ends_after(StopStrings({"é"}), tokens) == 2);
+}
+
+TEST_CASE("bytes by name are read as a whole, however many they are") {
+  enum Byte : std::int32_t { kLetter, kFirst, kSecond, kThird, kNewline, kMark };
+  const Tokenizer words =
+      Tokenizer::parse(
+          R"({"added_tokens":[{"content":"<mark>","special":true}],"normalizer":null,)"
+          R"("pre_tokenizer":null,"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},)"
+          R"({"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},"model":)"
+          R"({"type":"BPE","byte_fallback":true,"vocab":{"a":0,"<0xE9>":1,"<0x91>":2,"<0xAB>":3,)"
+          R"("<0x0A>":4},"merges":[]}})",
+          {})
+          .value();
+  std::vector<std::int32_t> tokens = {kLetter};
+  for (int i = 0; i < 20; ++i) tokens.insert(tokens.end(), {kFirst, kSecond, kThird});
+  const StopStrings stop({"\n"});
+  CHECK(ends_after(stop, tokens, words) == -1);
+  tokens.insert(tokens.end(), {kNewline, kFirst, kSecond});
+  CHECK(ends_after(stop, tokens, words) == 62);
+
+  // A row that is no text has no newline in it, for whoever reads all of it.
+  tokens = {kLetter, kSecond, kNewline};
+  tokens.insert(tokens.end(), 30, kLetter);
+  CHECK(ends_after(stop, tokens, words) == -1);
+  tokens = {kSecond};
+  tokens.insert(tokens.end(), 20, kMark);  // which leave no trace between the bytes
+  tokens.insert(tokens.end(), {kNewline, kLetter});
+  CHECK(ends_after(stop, tokens, words) == -1);
 }

@@ -299,38 +299,50 @@ TEST_CASE("what a tokenizer of SentencePiece's kind says wrongly is refused by n
   parts = characters();
   for (const char* said :
        {R"("pattern":{"String":""},"content":"")", R"("pattern":{"Regex":""},"content":"")",
+        R"("pattern":{"Regex":"$"},"content":"x")",
+        R"("pattern":{"Regex":"(?=a)|ab*?"},"content":"x")",
+        R"("pattern":{"Regex":"\\bx"},"content":"")",
         R"("pattern":{"Regex":"[[:alpha:]]"},"content":"")"}) {
     parts.normalizer = std::string(R"({"type":"Replace",)") + said + "}";
     check_refused(parts, ErrorCode::kUnsupported, "Replace");
   }
   for (const char* said :
        {R"("content":"x")", R"("pattern":{"String":"x"})", R"("pattern":{"Glob":"x"},"content":"")",
-        R"("pattern":7,"content":"")"}) {
+        R"("pattern":7,"content":"")", R"("pattern":{"String":"x","Regex":"x"},"content":"")"}) {
     parts.normalizer = std::string(R"({"type":"Replace",)") + said + "}";
     check_refused(parts, ErrorCode::kCorruption, "Replace");
   }
   parts.normalizer = R"({"type":"Prepend"})";
   check_refused(parts, ErrorCode::kCorruption, "Prepend");
-  parts.normalizer = R"({"type":"Prepend","prepend":")" + std::string(5000, 'x') + "\"}";
-  check_refused(parts, ErrorCode::kCorruption, "Prepend");
+  parts.normalizer = R"({"type":"Prepend","prepend":""})";
+  check_refused(parts, ErrorCode::kUnsupported, "Prepend");
 
   parts = characters();
   for (const char* said :
        {R"("replacement":"")", R"("replacement":"ab")", R"("prepend_scheme":"first")",
         R"("replacement":"▁","prepend_scheme":"last")",
-        R"("replacement":"▁","prepend_scheme":"first","add_prefix_space":false)"}) {
+        R"("replacement":"▁","prepend_scheme":"first","add_prefix_space":false)",
+        R"("replacement":"▁","prepend_scheme":null)", R"("replacement":"▁","split":"x")",
+        R"("replacement":"▁","add_prefix_space":0)"}) {
     parts.pre_tokenizer = std::string(R"({"type":"Metaspace",)") + said + "}";
-    check_refused(parts, ErrorCode::kCorruption, "Metaspace");
+    check_refused(parts, ErrorCode::kCorruption, "pre_tokenizer");
   }
   parts.pre_tokenizer = R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"first"})";
-  parts.normalizer = R"({"type":"Replace","pattern":{"String":"x"},"content":""})";
-  check_refused(parts, ErrorCode::kUnsupported, "removes characters");
+  check_refused(parts, ErrorCode::kUnsupported, "\"first\" after a normalizer");
+  const std::string metaspace = R"({"type":"Metaspace","replacement":"▁"})";
+  parts.pre_tokenizer =
+      R"({"type":"Sequence","pretokenizers":[)" + metaspace + "," + metaspace + "]}";
+  check_refused(parts, ErrorCode::kUnsupported, "two Metaspace");
 
   parts = characters();
   parts.decoder = R"({"type":"Replace","pattern":{"Regex":"x"},"content":""})";
   check_refused(parts, ErrorCode::kUnsupported, "regular expression");
-  parts.decoder = R"({"type":"Strip","content":"ab","start":1,"stop":0})";
-  check_refused(parts, ErrorCode::kCorruption, "Strip");
+  for (const char* said :
+       {R"("content":"ab","start":1,"stop":0)", R"("content":" ","stop":0)",
+        R"("content":" ","start":-1,"stop":0)", R"("content":" ","start":1,"stop":"1")"}) {
+    parts.decoder = std::string(R"({"type":"Strip",)") + said + "}";
+    check_refused(parts, ErrorCode::kCorruption, "Strip");
+  }
   parts.decoder = R"({"type":"Sequence"})";
   check_refused(parts, ErrorCode::kCorruption, "decoders");
   parts.decoder = R"({"type":"Fuse"})";
@@ -339,16 +351,55 @@ TEST_CASE("what a tokenizer of SentencePiece's kind says wrongly is refused by n
   check_refused(parts, ErrorCode::kCorruption, "nested too deep");
 }
 
-TEST_CASE("a normalizer that makes a text grow without end is stopped") {
+TEST_CASE("what would make a short text very long is refused where the file is read") {
+  const auto repeated = [](const std::string& step, int times) {
+    std::string list = step;
+    for (int i = 1; i < times; ++i) list += "," + step;
+    return list;
+  };
+  const std::string twice = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
   Parts parts = characters();
-  std::string steps = R"({"type":"Prepend","prepend":"a"})";
-  for (int i = 0; i < 40; ++i)
-    steps += R"(,{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaa"})";
-  parts.normalizer = R"({"type":"Sequence","normalizers":[)" + steps + "]}";
-  const auto tokenizer = parse(parts);
-  REQUIRE(tokenizer.has_value());
-  const auto ids = tokenizer->encode("a");
-  REQUIRE_FALSE(ids.has_value());
-  CHECK(ids.error().code == ErrorCode::kInvalidArgument);
-  CHECK_THAT(ids.error().message, ContainsSubstring("Replace"));
+  parts.normalizer = R"({"type":"Sequence","normalizers":[)" + repeated(twice, 4) + "]}";
+  const auto most = parse(parts);
+  REQUIRE(most.has_value());
+  CHECK(most->encode("a")->size() == 16);
+  const auto longest = most->encode(std::string((std::size_t{1} << 20U) + 1, 'a'));
+  REQUIRE_FALSE(longest.has_value());
+  CHECK(longest.error().code == ErrorCode::kInvalidArgument);
+
+  parts.normalizer = R"({"type":"Sequence","normalizers":[)" + repeated(twice, 5) + "]}";
+  check_refused(parts, ErrorCode::kUnsupported, "16 times as long");
+  parts.normalizer =
+      R"({"type":"Replace","pattern":{"Regex":"a"},"content":")" + std::string(17, 'a') + "\"}";
+  check_refused(parts, ErrorCode::kUnsupported, "16 times as long");
+  const std::string prefix = R"({"type":"Prepend","prepend":"abcd"})";
+  parts.normalizer = R"({"type":"Sequence","normalizers":[)" + repeated(prefix, 5) + "]}";
+  check_refused(parts, ErrorCode::kUnsupported, "Prepend");
+
+  parts = characters();
+  parts.decoder = R"({"type":"Sequence","decoders":[)" + repeated(twice, 5) + "]}";
+  check_refused(parts, ErrorCode::kUnsupported, "16 times as long");
+}
+
+TEST_CASE("added tokens that normalized text cannot tell apart are refused") {
+  Parts parts = characters();
+  const auto added = [](const std::string& content) {
+    return R"({"content":")" + content + R"(","normalized":true})";
+  };
+  parts.normalizer = R"({"type":"Replace","pattern":{"String":"x"},"content":"y"})";
+  parts.added = "[" + added("ax") + "," + added("ay") + "]";
+  check_refused(parts, ErrorCode::kUnsupported, "\"ay\"");
+  parts.normalizer = R"({"type":"Replace","pattern":{"String":"ax"},"content":""})";
+  parts.added = "[" + added("ax") + "]";
+  check_refused(parts, ErrorCode::kUnsupported, "as nothing would");
+  parts.added = "[" + added(std::string(5000, 'x')) + "]";
+  check_refused(parts, ErrorCode::kCorruption, "longer than 4096");
+}
+
+TEST_CASE("what is unknown without a token for it is corrupt, unless bytes stand for all") {
+  Parts parts = characters();
+  parts.model_options = R"("byte_fallback":true,"unk_token":"<none>",)";
+  check_refused(parts, ErrorCode::kCorruption, "<none>");  // some bytes are missing
+  parts.model_options = R"("byte_fallback":"true","unk_token":"<unk>",)";
+  check_refused(parts, ErrorCode::kCorruption, "byte_fallback");
 }

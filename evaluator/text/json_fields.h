@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "store/base/result.h"
 
@@ -30,37 +29,6 @@ inline Result<bool> checked_bool(const nlohmann::json& object, const char* name,
   if (it->is_boolean()) return it->get<bool>();
   return make_error(ErrorCode::kCorruption,
                     std::string("\"") + name + "\" is " + it->type_name() + ", no true or false");
-}
-
-/// Calls `add` for each item of the list `name` of `what`'s Sequence. kCorruption where there is
-/// none.
-template <typename Add>
-Status for_each_item(const nlohmann::json& sequence, const char* what, const char* name, Add add) {
-  const auto list = sequence.find(name);
-  if (list == sequence.end() || !list->is_array())
-    return make_error(ErrorCode::kCorruption,
-                      std::string(what) + " Sequence without \"" + name + "\"");
-  for (const auto& item : *list) EVALCAR_RETURN_IF_ERROR(add(item));
-  return {};
-}
-
-/// A {"String": …} or {"Regex": …} of a Split or a Replace.
-struct PatternText {
-  std::string text;
-  bool is_regex = false;
-};
-
-/// `what` names whose it is. kCorruption where it is neither, or both.
-inline Result<PatternText> pattern_field(const nlohmann::json& object, const char* what) {
-  const auto pattern = object.find("pattern");
-  if (pattern == object.end() || !pattern->is_object())
-    return make_error(ErrorCode::kCorruption, std::string(what) + " without a \"pattern\"");
-  auto regex = string_field(*pattern, "Regex");
-  auto literal = string_field(*pattern, "String");
-  if (pattern->size() != 1 || (!regex && !literal))
-    return make_error(ErrorCode::kCorruption,
-                      std::string(what) + "'s pattern is neither Regex nor String");
-  return PatternText{std::move(regex ? *regex : *literal), regex.has_value()};
 }
 
 /// The deepest nesting that is read; the deepest of the files known here is 7. The parser and the

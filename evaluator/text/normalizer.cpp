@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/tokenizer_parts.h"
 
 namespace evalcar::text {
 namespace {
 
-constexpr int kMaxDepth = 8;
-constexpr std::size_t kMaxSteps = 64;
 // Of all prefixes together: each stretch of a text between special tokens gets them.
 constexpr std::size_t kMaxPrefixBytes = 16;
 
@@ -18,17 +17,14 @@ constexpr std::size_t kMaxPrefixBytes = 16;
 
 Result<Normalizer> Normalizer::parse(const nlohmann::json& description) {
   Normalizer result;
-  if (!description.is_null()) EVALCAR_RETURN_IF_ERROR(result.add(description, 0));
+  if (description.is_null()) return result;
+  EVALCAR_ASSIGN_OR_RETURN(const auto steps, steps_of(description, "normalizer", "normalizers"));
+  for (const nlohmann::json* const step : steps) EVALCAR_RETURN_IF_ERROR(result.add(*step));
   return result;
 }
 
-Status Normalizer::add(const nlohmann::json& description, int depth) {
+Status Normalizer::add(const nlohmann::json& description) {
   const std::string type = string_field(description, "type").value_or("");
-  if (depth > kMaxDepth || steps_.size() > kMaxSteps)
-    return make_error(ErrorCode::kCorruption, "normalizer is nested too deep or too long");
-  if (type == "Sequence")
-    return for_each_item(description, "normalizer", "normalizers",
-                         [&](const auto& item) { return add(item, depth + 1); });
   if (type == "NFC" || type == "NFD") {
     steps_.emplace_back(type == "NFC" ? NormalForm::kNfc : NormalForm::kNfd);
     return {};

@@ -31,7 +31,7 @@ class Normalizer {
   };
   using Step = std::variant<NormalForm, Prefix, Replacement>;
 
-  Status add(const nlohmann::json& description, int depth);
+  Status add(const nlohmann::json& description);
 
   std::vector<Step> steps_;
   std::size_t growth_ = 1;

@@ -7,13 +7,11 @@
 #include <utility>
 
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/tokenizer_parts.h"
 #include "evaluator/text/unicode.h"
 
 namespace evalcar::text {
 namespace {
-
-constexpr int kMaxDepth = 8;
-constexpr std::size_t kMaxSteps = 64;
 
 struct Span {
   std::size_t begin = 0;
@@ -54,17 +52,15 @@ std::string with_visible_spaces(std::string_view piece, const Metaspace& metaspa
 
 Result<PreTokenizer> PreTokenizer::parse(const nlohmann::json& description) {
   PreTokenizer result;
-  if (!description.is_null()) EVALCAR_RETURN_IF_ERROR(result.add(description, 0));
+  if (description.is_null()) return result;
+  EVALCAR_ASSIGN_OR_RETURN(const auto steps,
+                           steps_of(description, "pre_tokenizer", "pretokenizers"));
+  for (const nlohmann::json* const step : steps) EVALCAR_RETURN_IF_ERROR(result.add(*step));
   return result;
 }
 
-Status PreTokenizer::add(const nlohmann::json& description, int depth) {
+Status PreTokenizer::add(const nlohmann::json& description) {
   const std::string type = string_field(description, "type").value_or("");
-  if (depth > kMaxDepth || steps_.size() > kMaxSteps)
-    return make_error(ErrorCode::kCorruption, "pre_tokenizer is nested too deep or too long");
-  if (type == "Sequence")
-    return for_each_item(description, "pre_tokenizer", "pretokenizers",
-                         [&](const auto& item) { return add(item, depth + 1); });
   if (byte_level_)
     return make_error(ErrorCode::kUnsupported, "pre_tokenizer " + type + " after ByteLevel");
   if (type == "Split") return add_split(description);
@@ -123,7 +119,7 @@ Status PreTokenizer::add_split(const nlohmann::json& description) {
     return make_error(ErrorCode::kUnsupported, "Split behavior \"" + name + "\" is not known");
   const bool invert = bool_field(description, "invert").value_or(false);
 
-  EVALCAR_ASSIGN_OR_RETURN(const PatternText pattern, pattern_field(description, "Split"));
+  EVALCAR_ASSIGN_OR_RETURN(const PatternText pattern, pattern_of(description, "Split"));
   for (const auto known : {KnownPattern::kGpt2, KnownPattern::kQwen2, KnownPattern::kLlama3}) {
     // Every character is in a match, so inverted and removed leave nothing of a match: only the
     // common form has the scanner.

@@ -57,7 +57,7 @@ class PreTokenizer {
   struct PrefixSpace {};
   using Step = std::variant<Scan, Cut, Digits, PrefixSpace, Metaspace>;
 
-  Status add(const nlohmann::json& description, int depth);
+  Status add(const nlohmann::json& description);
   Status add_split(const nlohmann::json& description);
   Status add_metaspace(const nlohmann::json& description);
   /// `is_begin`: whether the piece begins the whole text; in the end, whether what was added first

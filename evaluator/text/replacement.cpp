@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/tokenizer_parts.h"
 
 namespace evalcar::text {
 namespace {
@@ -28,7 +29,7 @@ class Replaced {
 }  // namespace
 
 Result<Replacement> Replacement::parse(const nlohmann::json& description) {
-  EVALCAR_ASSIGN_OR_RETURN(PatternText pattern, pattern_field(description, "Replace"));
+  EVALCAR_ASSIGN_OR_RETURN(PatternText pattern, pattern_of(description, "Replace"));
   auto content = string_field(description, "content");
   if (!content) return make_error(ErrorCode::kCorruption, "Replace without \"content\"");
   const auto matches_nothing = [] {

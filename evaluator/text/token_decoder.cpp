@@ -9,13 +9,11 @@
 
 #include "evaluator/text/byte_letters.h"
 #include "evaluator/text/json_fields.h"
+#include "evaluator/text/tokenizer_parts.h"
 #include "evaluator/text/unicode.h"
 
 namespace evalcar::text {
 namespace {
-
-constexpr int kMaxDepth = 8;
-constexpr std::size_t kMaxSteps = 64;
 
 std::string joined(const std::vector<std::string>& tokens) {
   std::string text;
@@ -92,17 +90,13 @@ std::string with_spaces(std::string_view token, const Metaspace& metaspace, bool
 
 Result<TokenDecoder> TokenDecoder::parse(const nlohmann::json& description) {
   TokenDecoder result;
-  EVALCAR_RETURN_IF_ERROR(result.add(description, 0));
+  EVALCAR_ASSIGN_OR_RETURN(const auto steps, steps_of(description, "decoder", "decoders"));
+  for (const nlohmann::json* const step : steps) EVALCAR_RETURN_IF_ERROR(result.add(*step));
   return result;
 }
 
-Status TokenDecoder::add(const nlohmann::json& description, int depth) {
+Status TokenDecoder::add(const nlohmann::json& description) {
   const std::string type = string_field(description, "type").value_or("");
-  if (depth > kMaxDepth || steps_.size() > kMaxSteps)
-    return make_error(ErrorCode::kCorruption, "decoder is nested too deep or too long");
-  if (type == "Sequence")
-    return for_each_item(description, "decoder", "decoders",
-                         [&](const auto& item) { return add(item, depth + 1); });
   if (type == "ByteLevel") {
     steps_.emplace_back(ByteLetters{});
   } else if (type == "ByteFallback") {

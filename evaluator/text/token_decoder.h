@@ -39,7 +39,7 @@ class TokenDecoder {
   };
   using Step = std::variant<ByteLetters, ByteFallback, Fuse, Strip, Metaspace, Replacement>;
 
-  Status add(const nlohmann::json& description, int depth);
+  Status add(const nlohmann::json& description);
   static std::vector<std::string> apply(const Step& step, std::vector<std::string> tokens);
 
   std::vector<Step> steps_;

@@ -11,8 +11,8 @@
 namespace evalcar::engine {
 namespace {
 
-// More would be in the way of those who compute; one hashes about as fast as a disk reads.
-constexpr int kThreads = 2;
+// On the CPU more would be in the way of those who compute.
+int threads_beside(c10::Device device) { return device.is_cpu() ? 2 : 6; }
 
 std::string gib(std::uint64_t bytes) {
   const std::uint64_t tenths = (bytes * 10) >> 30U;
@@ -48,8 +48,9 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
     }
     before.reset();
     EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan));
-    EVALCAR_ASSIGN_OR_RETURN(auto read, weights::read_shadow(files, plan, layout, dtype, device_,
-                                                             kThreads, own.get_token()));
+    EVALCAR_ASSIGN_OR_RETURN(auto read,
+                             weights::read_shadow(files, plan, layout, dtype, device_,
+                                                  threads_beside(device_), own.get_token()));
     if (device_.is_cpu()) {  // as Engine::load() does
       EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
       read.arena.make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
@@ -107,10 +108,7 @@ bool Prefetch::drop(std::chrono::milliseconds patience) {
 Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
                             const checkpoint::Plan& plan) const {
   const auto arena = static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype));
-  std::uint64_t largest =
-      0;  // read through memory of the host, where it is not stored as it is held
-  for (const auto& tensor : plan.tensors) largest = std::max(largest, tensor.bytes());
-  const std::uint64_t staging = kThreads * largest;
+  const std::uint64_t staging = weights::staging_bytes(plan, device_, threads_beside(device_));
   const std::uint64_t host = free_host_memory() / 2;
   const std::uint64_t halves = dtype == at::kFloat ? arena / 2 : 0;  // Arena::make_halves()
   const std::uint64_t of_host = staging + (device_.is_cpu() ? arena + halves : 0);

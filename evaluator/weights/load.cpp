@@ -11,12 +11,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "evaluator/weights/finite.h"
+#include "evaluator/weights/staging.h"
 #include "evaluator/weights/torch_error.h"
 
 namespace evalcar::weights {
@@ -26,6 +28,10 @@ constexpr std::size_t kNamesInMessage = 8;
 // Read in one go: small enough that a stop and the progress need not wait for a table of gigabytes,
 // large enough that a tensor stored transposed is still read in long runs.
 constexpr std::uint64_t kPartBytes = std::uint64_t{64} << 20U;
+constexpr std::uint64_t kStagedPartBytes = kPartBytes / 2;  // of which a thread may hold two
+// A tensor of more than this share of all bytes, divided by the threads, is read first: begun last,
+// it would be waited for by all.
+constexpr std::uint64_t kLargeShare = 4;
 constexpr std::chrono::milliseconds kProgressPause{100};
 
 std::string listed(const std::vector<std::string>& names) {
@@ -88,7 +94,8 @@ class Loading {
         assignment_(assignment),
         reader_(reader),
         arena_(arena),
-        digests_(plan.tensors.size()) {
+        digests_(plan.tensors.size()),
+        order_(plan.tensors.size()) {
     const at::Device device = arena.device();
     if (!device.is_cpu()) {
       stream_ = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -97,9 +104,10 @@ class Loading {
 
   Status run(int threads, const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
              const std::stop_token& stop) {
+    running_ = std::clamp<int>(threads, 1, 16);
+    set_order(static_cast<std::uint64_t>(running_));
     {
       std::vector<std::jthread> workers;
-      running_ = std::clamp<int>(threads, 1, 16);
       for (int i = running_; i > 0; --i) workers.emplace_back([this] { work(); });
       watch(on_progress, stop);
     }
@@ -111,19 +119,34 @@ class Loading {
   std::vector<checkpoint::TensorDigest>& digests() { return digests_; }
 
  private:
+  // As the plan has them, which is the files' order, but for those that are to be begun with.
+  void set_order(std::uint64_t threads) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    const std::uint64_t large = plan_.bytes() / (kLargeShare * threads);
+    std::stable_partition(order_.begin(), order_.end(),
+                          [&](std::size_t index) { return plan_.tensors[index].bytes() > large; });
+  }
+
   void work() {
     const c10::InferenceMode inference;
     const c10::OptionalStreamGuard stream(stream_);
-    std::vector<std::byte> staging;
+    Staging staging(arena_.device());
     while (!failed_.load()) {
-      const std::size_t index = next_.fetch_add(1);
-      if (index >= plan_.tensors.size()) break;
-      const Status status = load_caught(index, staging);
+      const std::size_t turn = next_.fetch_add(1);
+      if (turn >= order_.size()) break;
+      const std::size_t index = order_[turn];
+      const Status status = caught("copying " + plan_.tensors[index].name + " to the device",
+                                   [&] { return load_one(index, staging); });
       if (!status) {
         fail(status.error());
         break;
       }
     }
+    const Status status = caught("copying weights to the device", [&]() -> Status {
+      staging.finish();
+      return {};
+    });
+    if (!status) fail(status.error());
     const std::scoped_lock lock(mutex_);
     --running_;
     changed_.notify_all();
@@ -148,52 +171,46 @@ class Loading {
     failed_.store(true);
   }
 
-  Status load_caught(std::size_t index, std::vector<std::byte>& staging) {
+  static Status caught(const std::string& doing, const auto& work) {
     try {
-      return load_one(index, staging);
+      return work();
     } catch (const c10::Error& error) {
-      return torch_error("copying " + plan_.tensors[index].name + " to the device",
-                         error.what_without_backtrace());
+      return torch_error(doing, error.what_without_backtrace());
     } catch (const std::bad_alloc&) {
-      return make_error(ErrorCode::kUnavailable,
-                        "out of memory while loading " + plan_.tensors[index].name);
+      return make_error(ErrorCode::kUnavailable, "out of memory while " + doing);
     }
   }
 
-  Status load_one(std::size_t index, std::vector<std::byte>& staging) {
+  // Reads, hashes and checks a tensor part by part. Where the arena holds the stored dtype in host
+  // memory, the file is read straight into it.
+  Status load_one(std::size_t index, Staging& staging) {
     const checkpoint::TensorPlan& tensor = plan_.tensors[index];
     const auto& target = assignment_.targets[index];
-    at::Tensor place = target.tie ? at::Tensor() : place_of(layout_.sources[target.index]);
-    // Where the arena holds the stored dtype in host memory, the file is read straight into it.
-    const bool in_place =
-        place.defined() && place.is_cpu() && place.scalar_type() == scalar_type(tensor.dtype);
-    if (!in_place) staging.resize(tensor.bytes());
-    const std::span<std::byte> bytes =
-        in_place ? std::span(static_cast<std::byte*>(place.data_ptr()), tensor.bytes())
-                 : std::span(staging);
-    EVALCAR_RETURN_IF_ERROR(read_parts(index, bytes));
-    if (!in_place && place.defined())
-      place.copy_(at::from_blob(staging.data(), {place.numel()},
-                                at::TensorOptions().dtype(scalar_type(tensor.dtype))));
-    return {};
-  }
-
-  // Reads, hashes and checks a tensor part by part.
-  Status read_parts(std::size_t index, std::span<std::byte> bytes) {
-    const checkpoint::TensorPlan& tensor = plan_.tensors[index];
+    const at::ScalarType dtype = scalar_type(tensor.dtype);
+    const at::Tensor place = target.tie ? at::Tensor() : place_of(layout_.sources[target.index]);
+    const bool in_place = place.defined() && place.is_cpu() && place.scalar_type() == dtype;
     const std::size_t element = checkpoint::dtype_size(tensor.dtype);
     Sha256 hash;
-    std::size_t done = 0;
-    for (const checkpoint::Box& box : checkpoint::row_major_boxes(tensor, kPartBytes)) {
+    std::uint64_t done = 0;  // elements
+    for (const checkpoint::Box& box :
+         checkpoint::row_major_boxes(tensor, in_place ? kPartBytes : kStagedPartBytes)) {
       if (failed_.load()) return {};  // what failed, or the stop, is told by who saw it
-      const std::span<std::byte> part = bytes.subspan(done, box.elements() * element);
+      const std::uint64_t count = box.elements();
+      const std::span<std::byte> part =
+          in_place ? std::span(static_cast<std::byte*>(place.data_ptr()) + done * element,
+                               count * element)
+                   : staging.next(count * element);
       EVALCAR_RETURN_IF_ERROR(reader_.read_box(index, box, part));
       hash.update(part);
       if (const auto bad = first_not_finite(part, tensor.dtype))
         return make_error(ErrorCode::kCorruption,
-                          tensor.name + ": element " + std::to_string(done / element + *bad) +
+                          tensor.name + ": element " + std::to_string(done + *bad) +
                               " is NaN or infinite: the weights are broken (a diverged training?)");
-      done += part.size();
+      if (!in_place && place.defined())
+        staging.copy_to(
+            place.narrow(0, static_cast<std::int64_t>(done), static_cast<std::int64_t>(count)),
+            dtype);
+      done += count;
       done_bytes_.fetch_add(part.size());
     }
     digests_[index] = {tensor.name, tensor.dtype, tensor.shape, to_hex(hash.finish())};
@@ -213,7 +230,8 @@ class Loading {
   Arena& arena_;
   std::optional<c10::Stream> stream_;              // of the calling thread; threads copy on it, too
   std::vector<checkpoint::TensorDigest> digests_;  // each element written by one worker
-  std::atomic<std::size_t> next_ = 0;
+  std::vector<std::size_t> order_;                 // indices into the plan's tensors
+  std::atomic<std::size_t> next_ = 0;              // into order_
   std::atomic<std::uint64_t> done_bytes_ = 0;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;  // guards running_ and error_
@@ -310,6 +328,13 @@ std::vector<bool> stored_as_bfloat16(const checkpoint::Plan& plan, const WeightL
       narrow[layout.sources[target.index].resident] = false;
   }
   return narrow;
+}
+
+std::uint64_t staging_bytes(const checkpoint::Plan& plan, at::Device device, int threads) {
+  std::uint64_t largest = 0;
+  for (const auto& tensor : plan.tensors) largest = std::max(largest, tensor.bytes());
+  return static_cast<std::uint64_t>(threads) *
+         Staging::most_bytes(device, std::min(largest, kStagedPartBytes));
 }
 
 Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,

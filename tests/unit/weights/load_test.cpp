@@ -1,5 +1,8 @@
 #include "evaluator/weights/load.h"
 
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
@@ -51,15 +54,14 @@ struct Scene {
     files.reset_calls();
   }
 
-  Result<LoadReport> load(std::stop_token stop = {}) {
-    Arena arena(layout, at::kFloat, at::kCPU);
+  Result<LoadReport> load(std::stop_token stop = {}, at::ScalarType dtype = at::kFloat) {
+    Arena arena(layout, dtype, at::kCPU);
     auto report = weights::load(
         files, plan, layout, assign(plan, layout).value(), arena, 2,
         [&](std::uint64_t done, std::uint64_t total) { told.emplace_back(done, total); },
         std::move(stop));
-    if (report.has_value())
-      same = std::memcmp(arena.tensor("w").const_data_ptr(), values.data(),
-                         kElements * sizeof(float)) == 0;
+    const auto stored = at::from_blob(values.data(), {kRows, kColumns}, at::kFloat);
+    if (report.has_value()) same = at::equal(arena.tensor("w"), stored.to(dtype));
     return report;
   }
 
@@ -91,6 +93,57 @@ TEST_CASE("a tensor read in parts is whole, has one hash, and the progress count
   CHECK(scene.told.back() == std::pair(all, all));
   for (std::size_t i = 1; i < scene.told.size(); ++i)
     CHECK(scene.told[i - 1].first <= scene.told[i].first);
+}
+
+TEST_CASE(
+    "a tensor that is cast on its way is read in parts, too, with the hash of what is stored") {
+  Scene scene;
+  const auto as_stored = scene.load();
+  scene.files.reset_calls();
+
+  const auto report = scene.load({}, at::kBFloat16);
+
+  REQUIRE(report.has_value());
+  CHECK(scene.same);
+  CHECK(report->weights_sha256 == as_stored->weights_sha256);
+  const std::uint64_t part = std::uint64_t{32} << 20U;
+  CHECK(staging_bytes(scene.plan, at::kCPU, 3) == 3 * part);
+  CHECK(staging_bytes(scene.plan, at::Device(at::kCUDA, 0), 3) == 6 * part);
+}
+
+TEST_CASE("large tensors are read before the many small ones, which keep the files' order") {
+  WeightLayout layout;
+  layout.canonical_name = [](std::string_view stored) { return std::string(stored); };
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  checkpoint::Plan plan;
+  const std::vector<std::int64_t> sizes{1, 2, 3, 100, 1, 200};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::string name(1, static_cast<char>('a' + i)), path = "/" + name;
+    files.put_file(path, std::string(static_cast<std::size_t>(sizes[i]) * sizeof(float), '\0'));
+    plan.files.push_back({path, files.info(path).value()});
+    plan.tensors.push_back({.name = name,
+                            .dtype = checkpoint::DType::kFloat32,
+                            .shape = {sizes[i]},
+                            .pieces = {{.file = i,
+                                        .file_offset = 0,
+                                        .start = {0},
+                                        .size = {sizes[i]},
+                                        .stride_elements = {1}}},
+                            .tied_to = {}});
+    layout.add(name, {sizes[i]});
+  }
+  files.reset_calls();
+  Arena arena(layout, at::kBFloat16, at::kCPU);
+
+  REQUIRE(
+      load(files, plan, layout, assign(plan, layout).value(), arena, 1, nullptr, {}).has_value());
+
+  std::string order;
+  for (const auto& call : files.calls()) {
+    if (call.operation == "read_at") order += call.path;
+  }
+  CHECK(order == "/d/f/a/b/c/e");
 }
 
 TEST_CASE("a NaN in a later part of a tensor is named by its place in the whole tensor") {

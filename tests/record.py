@@ -73,6 +73,7 @@ EVIDENCE = (
     ("tests.e2e", "Agent and commands: kills, retention, rewrites, restarts"),
     ("tests.bench.test_merge_bench", "Figures: merging and hashing"),
     ("tests.bench.test_engine_gpu_bench", "GPU: the inputs of its tests and benchmark, prepared beforehand"),
+    ("tests.bench.test_service_gpu_bench", "GPU: the inputs of its tests and benchmark, prepared beforehand"),
     ("tests.bench.test_engine_bench", "Figures: the engine beside transformers and lmms-eval"),
     ("tests.bench.test_generate", "Figures: answers"),
     ("tests.bench.test_picture_queue", "Figures: preparing pictures"),

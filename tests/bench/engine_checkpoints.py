@@ -1,7 +1,7 @@
 """C1 and C2 of engine_bench.py: checkpoints in a training's output directory, beside processes started for each.
 
 The data are docvqa's shape (four questions on a page), the checkpoints an lmms-engine run's FSDP2 shards with drifting weights. The peers get
-each checkpoint merged to a folder beforehand; that merge is not in their times. As a program (`engine_checkpoints.py FOLDER DATA BATCH`)
+each checkpoint merged to a folder beforehand; that merge is not in their times. As a program (`engine_checkpoints.py FOLDER DATA BATCH DEVICE DTYPE`)
 this is C2's peer: one process with transformers alone, which asks docvqa_val in the words and with the pictures of lmms-eval's wrapper.
 """
 
@@ -96,12 +96,13 @@ def lmms_eval(training, step, batch, folder):
     return [sample["filtered_resps"] for sample in sorted(told.samples[TASK], key=lambda sample: sample["doc_id"])], seconds
 
 
-def transformers(training, step, batch):
+def transformers(training, step, batch, device="cpu", dtype="float32"):
     """(answers, seconds of the whole process)"""
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, str(HERE), str(training.merged_folder(step)), str(training.data), str(batch)],
-                          capture_output=True, text=True, check=True, env=dict(os.environ, TRANSFORMERS_OFFLINE="1"))  # fmt: skip
+    done = subprocess.run([sys.executable, str(HERE), str(training.merged_folder(step)), str(training.data), str(batch), device, dtype],
+                          capture_output=True, text=True, env=dict(os.environ, TRANSFORMERS_OFFLINE="1"))  # fmt: skip
     seconds = time.perf_counter() - start
+    assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1]), seconds
 
 
@@ -121,14 +122,14 @@ def all_at_once(training, home):
 # ---- from here on: C2's peer ----
 
 
-def answer_all(checkpoint, data, batch):
+def answer_all(checkpoint, data, batch, device, dtype):
     import torch
     from PIL import Image
     from pyarrow import parquet
     from qwen_vl_utils import process_vision_info
     from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(checkpoint, dtype=getattr(torch, dtype), device_map=device).eval()
     processor = AutoProcessor.from_pretrained(checkpoint, **LIMITS)
     rows = [row for file in sorted((data / "lmms-lab" / "DocVQA").rglob("*.parquet")) for row in parquet.read_table(file).to_pylist()]
     answers = []
@@ -139,7 +140,8 @@ def answer_all(checkpoint, data, batch):
             text = {"type": "text", "text": row["question"] + "\nAnswer the question using a single word or phrase."}
             turns.append([{"role": "user", "content": [image, text]}])
         texts = processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        inputs = processor(text=texts, images=process_vision_info(turns)[0], padding=True, padding_side="left", return_tensors="pt")
+        inputs = processor(text=texts, images=process_vision_info(turns)[0], padding=True, padding_side="left", return_tensors="pt",
+                           **({} if device == "cpu" else {"device": device})).to(device)
         with torch.inference_mode():
             out = model.generate(**inputs, do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=processor.tokenizer.eos_token_id,
                                  pad_token_id=processor.tokenizer.pad_token_id)  # fmt: skip
@@ -149,4 +151,4 @@ def answer_all(checkpoint, data, batch):
 
 
 if __name__ == "__main__":
-    answer_all(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]))
+    answer_all(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -1,4 +1,4 @@
-"""The engine beside transformers on a GPU, in bfloat16: the works of engine_bench.py with models of 1.7 B and 3 B parameters.
+"""The engine beside transformers on a GPU, in bfloat16: the works of engine_bench.py with models of 1.7 B (or 8 B) and 3 B parameters.
 
     python3 tests/bench/engine_gpu_bench.py --bin-dir BIN [--work G1,L2] [--repeat 5] [--record tests/bench/RESULTS.md]
 
@@ -42,6 +42,7 @@ import torch  # noqa: E402
 
 TITLE = "# Results of engine_gpu_bench.py"
 TEXT = dict(vocab=151936, hidden=2048, intermediate=6144, layers=28, heads=16, kv_heads=8, head_dim=128, tied=True, rope_theta=1e6)
+LARGE_TEXT = {**TEXT, "hidden": 4096, "intermediate": 12288, "layers": 36, "heads": 32, "tied": False}
 PICTURES = dict(hidden=2048, intermediate=11008, layers=36, heads=16, kv_heads=2, mrope_section=(16, 24, 24), vision_depth=32,
                 vision_hidden=1280, vision_intermediate=3420, vision_heads=16, window=112, full_attention=(7, 15, 23, 31), gain=1.2)  # fmt: skip
 SMALL_TEXT = {**TEXT, "vocab": 500, "hidden": 128, "intermediate": 224, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 64}
@@ -261,7 +262,7 @@ def card_gives():
 
 
 def works(args, ids):
-    text, picture = (SMALL_TEXT, SMALL_PICTURES) if args.small else (TEXT, PICTURES)
+    text, picture = (SMALL_TEXT, SMALL_PICTURES) if args.small else (LARGE_TEXT if args.large else TEXT, PICTURES)
     vocab, count = text["vocab"], 6 if args.small else args.requests
     steps = 12 if args.small else args.steps
     questions = 4 if args.small else 48
@@ -287,7 +288,8 @@ def main(arguments=None):
     parser.add_argument("--work", default="G1,G2,L1,L2,G3,G4")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="tiny models: only whether both sides say the same")
-    parser.add_argument("--folder", type=pathlib.Path, help="for the checkpoints, some 10 GB; the fastest there is")
+    parser.add_argument("--large", action="store_true", help="the model of G1, G2, L1 and L2 has 8 B parameters, as Qwen3's has")
+    parser.add_argument("--folder", type=pathlib.Path, help="for the checkpoints, some 10 GB (20 with --large); the fastest there is")
     parser.add_argument("--profile", action="store_true", help="which kernels evalcar's time goes to")
     parser.add_argument("--steps", type=int, default=128, help="of G1 and G2: new tokens")
     parser.add_argument("--layers", type=int, help="of the model with pictures, where time is short")

@@ -161,11 +161,11 @@ void bench_score_tokens(std::int64_t rows) {
 }  // namespace
 
 void bench_kernels() {
-  for (const std::int64_t rows : {1, 64, 4096}) bench_rms_norm(rows);
-  for (const std::int64_t rows : {64, 8192}) bench_rotate_heads(rows);
+  for (const std::int64_t rows : {1, 64, 4096, 32768}) bench_rms_norm(rows);
+  for (const std::int64_t rows : {64, 8192, 65536}) bench_rotate_heads(rows);
   // What is read more than once would come from the L2 cache: 64 rows of 4096 keys are 537 MB.
   for (const std::int64_t rows : {1, 16, 64}) bench_decode_attention(rows, 4096);
-  for (const std::int64_t rows : {1, 64, 4096}) bench_place_heads(rows);
+  for (const std::int64_t rows : {1, 64, 4096, 32768}) bench_place_heads(rows);
   for (const std::int64_t rows : {1, 64, 4096}) bench_swiglu(rows);
   for (const std::int64_t rows : {1, 2, 4}) {
     bench_few_rows(rows, 2 * kInner, kWidth);

@@ -59,6 +59,7 @@ class Work:
     batches: list
     write: object  # (folder, batches): what is done, in words
     least_bytes: bool = False  # whether reading the weights for each token bounds it
+    share: float = 0  # of the card's matrix products that reading the prompts is to reach
 
 
 # ---- models, drawn on the GPU ----
@@ -94,6 +95,26 @@ def picture_model(folder, spec):
     model = made(transformers.Qwen2_5_VLForConditionalGeneration, config, 3, spec["gain"])
     model.save_pretrained(folder)
     return model
+
+
+def operations_of(model, scene, of_causal=0.5):
+    """Multiplications and additions of reading the prompts of a model with pictures: the products of the tower, once a picture, of the
+    layers, once a token, and of attention, of which the layers' mask leaves the share `of_causal`. What decoding takes is left out."""
+    tower, text = model.model.visual, model.model.language_model
+    vision, config = model.config.vision_config, model.config.text_config
+    matrices = lambda module: sum(p.numel() for p in module.parameters() if p.dim() > 1)  # noqa: E731
+    patches_of = [e["height"] * e["width"] // vision.patch_size**2 for e in scene["pictures"]]
+    window = (vision.window_size // vision.patch_size) ** 2
+    full = len(vision.fullatt_block_indexes)
+    total = 0
+    for patches in patches_of:
+        total += 2 * patches * (matrices(tower.patch_embed) + matrices(tower.blocks) + matrices(tower.merger) / vision.spatial_merge_size**2)
+        total += 4 * patches * vision.hidden_size * (full * patches + (vision.depth - full) * min(window, patches))
+    heads = config.num_attention_heads * (config.hidden_size // config.num_attention_heads)
+    for request in scene["requests"]:
+        tokens = len(request["tokens"])
+        total += 2 * tokens * matrices(text.layers) + of_causal * 4 * tokens**2 * heads * config.num_hidden_layers
+    return total
 
 
 # ---- scenes ----
@@ -231,6 +252,11 @@ def measure(args, work, checkpoint, model, card):
         tokens = sum(map(len, answers)) if work.id == "G1" else max(map(len, answers))
         least = tokens * millions * 1e6 * 2 / card["bytes"]
         lines.append(f"- reading the weights once a token takes {least:.4f} s at what the card gives: {100 * least / statistics.median(ours):.0f} % of the time")
+    if work.share and card:
+        least = operations_of(model, scene) / card["operations"]
+        share = least / statistics.median(ours)
+        lines.append(f"- {work.id} {'holds' if share >= work.share else 'FALLS SHORT'}: the prompts' products take {least:.4f} s at what the card gives, "
+                     f"{100 * share:.0f} % of the time (aim: {100 * work.share:.0f} %)")  # fmt: skip
     if profile:
         lines += [f"- the device is busy for {profile['busy']:.4f} s of {profile['span']:.4f} (profiled)", "",
                   "| kernel | calls | ms | us each |", "|---|---|---|---|",
@@ -273,7 +299,7 @@ def works(args, ids):
         "G2": Work("G2", 6, [2, 6] if args.small else [64, 128], many(vocab, count, steps), least_bytes=True),
         "L1": Work("L1", 8, [4] if args.small else [16, 64], choices(vocab, questions, 1)),
         "L2": Work("L2", 4, [4] if args.small else [16, 64], choices(vocab, questions, 20)),
-        "G3": Work("G3", 4, [1, 2] if args.small else [1, 4, 8], pages(ids, page_vocab, [1] * (2 if args.small else 16), grid, 8)),
+        "G3": Work("G3", 4, [1, 2] if args.small else [1, 4, 8], pages(ids, page_vocab, [1] * (2 if args.small else 16), grid, 8), share=0.6),
         "G4": Work("G4", 8, [2] if args.small else [4, 8, 16],
                    pages(ids, page_vocab, [2, 3] if args.small else [4, 4, 4, 4, 5] * 2, (6, 8) if args.small else (22, 24), 8)),
     }, text, picture  # fmt: skip

@@ -30,3 +30,21 @@ def test_likelihoods_are_the_same_but_for_float32s_rounding():
     assert not engine_gpu_bench.same([[-99.66, 1, False]], [[-99.6687, 1, False]])
     assert not engine_gpu_bench.same([[-1.0, 1, False], [-1.00001, 1, False]], [[-1.00001, 1, False], [-1.0, 1, False]])
     assert not engine_gpu_bench.same([5, 6], [5, 7])
+
+
+def test_a_page_s_operations_are_those_that_torch_counts(tmp_path, cache_dir):
+    import engine_cases as cases
+    import small_models
+    import torch
+    from torch.utils import flop_counter
+
+    model, ids = small_models.write_model(tmp_path, small_models.SmallModel(**engine_gpu_bench.SMALL_PICTURES, window=112, full_attention=(1,)),
+                                          cache_dir=cache_dir)  # fmt: skip
+    size = (16 * cases.GRID, 12 * cases.GRID)  # whole windows
+    prompt = cases.prompt(ids, model.config.text_config.vocab_size, 3, [size], before=20)
+    inputs = cases.batch_inputs(ids, [prompt], [[cases.picture(3, *size)]], model.device)
+    model.set_attn_implementation("eager")
+    with torch.inference_mode(), flop_counter.FlopCounterMode(display=False) as counter:
+        model.model(**inputs)
+    scene = {"pictures": [{"height": size[1], "width": size[0]}], "requests": [{"tokens": prompt}]}
+    assert engine_gpu_bench.operations_of(model, scene, of_causal=1) == pytest.approx(counter.get_total_flops(), rel=0.01)

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Version.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <sched.h>
 #include <torch/headeronly/version.h>
@@ -19,6 +20,7 @@
 #include <string_view>
 #include <thread>
 
+#include "evaluator/engine/control_group.h"
 #include "evaluator/engine/memory_group.h"
 #include "evaluator/weights/device_errors.h"
 
@@ -242,6 +244,15 @@ void release_unused_memory(c10::Device device) {
 #endif
 }
 
+void release_page_locked_memory(c10::Device device) {
+  if (!device.is_cuda()) return;
+  try {
+    at::getHostAllocator(at::kCUDA)->empty_cache();
+  } catch (const c10::Error&) {
+    // As above.
+  }
+}
+
 std::uint64_t free_host_memory() { return host_memory().available; }
 
 std::uint64_t free_device_memory(c10::Device device, double utilization) {
@@ -294,8 +305,10 @@ void settle_gpu_numbers() {
 
 int usable_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
+                        ? CPU_COUNT(&set)
+                        : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(cores, group_cores().value_or(cores)));
 }
 
 }  // namespace evalcar::engine

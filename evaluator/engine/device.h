@@ -19,6 +19,8 @@ Result<ResolvedDevice> resolve_device(const std::string& name);
 /// Gives what libtorch keeps for later allocations on a GPU back to the driver, so that others (and
 /// cache_budget()) see it as free. Never throws; nothing happens on the CPU.
 void release_unused_memory(c10::Device device);
+/// The same of the host's memory that libtorch keeps page-locked for copies to a GPU.
+void release_page_locked_memory(c10::Device device);
 
 /// Bytes that caches may take: now, and if no other process used anything of the device.
 struct CacheBudget {
@@ -41,7 +43,7 @@ std::uint64_t free_device_memory(c10::Device device, double utilization);
 /// cuDNN's. Before the first run; any number of times.
 void settle_gpu_numbers();
 
-/// Cores that this process may run on.
+/// Cores that this process may run on, no more than the quota of its control groups comes to.
 int usable_cores();
 
 }  // namespace evalcar::engine

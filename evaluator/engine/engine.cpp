@@ -40,7 +40,8 @@ class TorchEngine final : public Engine {
         device_(std::move(device)),
         attention_(std::move(attention)),
         encoded_(options_.encoded_pictures_bytes, &free_host_memory),
-        resident_(device_.device, options_.gpu_memory_utilization, encoded_) {}
+        resident_(device_.device, options_.gpu_memory_utilization, at::get_num_threads(),
+                  encoded_) {}
 
   Result<LoadedWeights> load(const FileSystem& files, const checkpoint::Plan& plan,
                              const std::string& config_dir, const std::string& dtype,
@@ -91,6 +92,7 @@ class TorchEngine final : public Engine {
   void unload() override {
     resident_.unload();
     release_unused_memory(device_.device);
+    release_page_locked_memory(device_.device);
   }
 
  private:

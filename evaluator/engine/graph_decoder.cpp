@@ -139,12 +139,14 @@ void GraphDecoder::follow(const models::KvCache& cache) {
   const auto longs = at::TensorOptions().dtype(at::kLong);
   numbers_ = at::arange(cache.slots(), longs.device(device_));
   inputs_ = at::empty({kNumbersOfRow * cache.slots()}, longs.device(device_));
-  host_ = at::empty({kNumbersOfRow * cache.slots()}, longs.pinned_memory(true));
+  host_ = weights::PageLocked(
+      kNumbersOfRow * cache.slots() * static_cast<std::int64_t>(sizeof(std::int64_t)), device_);
 }
 
 // Kind by kind, each of shape.rows numbers or ranges.
 void GraphDecoder::upload(std::span<const NextRow> rows, const Shape& shape) {
-  std::int64_t* const to = host_.mutable_data_ptr<std::int64_t>();
+  const at::Tensor host = host_.bytes().view(at::kLong);
+  std::int64_t* const to = host.mutable_data_ptr<std::int64_t>();
   const auto count = static_cast<std::int64_t>(rows.size());
   const std::int64_t window = model_.info().window;
   for (std::int64_t i = 0; i < shape.rows; ++i) {
@@ -159,7 +161,7 @@ void GraphDecoder::upload(std::span<const NextRow> rows, const Shape& shape) {
     to[5 * shape.rows + 2 * i + 1] = end;
   }
   const std::int64_t all = kNumbersOfRow * shape.rows;
-  inputs_.narrow(0, 0, all).copy_(host_.narrow(0, 0, all), /*non_blocking=*/true);
+  inputs_.narrow(0, 0, all).copy_(host.narrow(0, 0, all), /*non_blocking=*/true);
 }
 
 at::Tensor GraphDecoder::compute(const Shape& shape, models::KvCache& cache,

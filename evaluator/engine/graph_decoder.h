@@ -13,6 +13,7 @@
 
 #include "evaluator/models/attention.h"
 #include "evaluator/models/model.h"
+#include "evaluator/weights/page_locked.h"
 
 namespace evalcar::engine {
 
@@ -79,7 +80,8 @@ class GraphDecoder {
   std::vector<std::int64_t> sizes_;
   std::pair<unsigned long long, unsigned long long> pool_;  // … and where their memory is
   at::Tensor numbers_;                                      // (slots) int64: 0, 1, …
-  at::Tensor host_, inputs_;  // int64, of as many rows as there are slots
+  weights::PageLocked host_;  // int64, of as many rows as there are slots; goes to …
+  at::Tensor inputs_;
   std::map<Shape, Known> known_;
   std::int64_t replayed_ = 0;
 };

@@ -5,23 +5,20 @@
 #include <string_view>
 #include <vector>
 
+#include "evaluator/engine/control_group.h"
+
 namespace evalcar::engine {
 namespace {
 
 // How one version of control groups calls what is asked of it.
 struct Version {
-  std::string_view mount;
   std::vector<std::string_view> limits;  // the least counts; "max" is none
   std::string_view used;
   std::string_view cached;  // of memory.stat
 };
 
-const Version kSecond{
-    "/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
-const Version kFirst{"/sys/fs/cgroup/memory",
-                     {"memory.limit_in_bytes"},
-                     "memory.usage_in_bytes",
-                     "total_inactive_file"};
+const Version kSecond{{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+const Version kFirst{{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
 
 // Version 1 says so where there is no limit: the largest whole number of pages.
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62U;
@@ -54,42 +51,16 @@ std::optional<GroupMemory> memory_of(const std::string& folder, const Version& v
   return GroupMemory{*limit - std::min(*limit, *used - cached), *limit};
 }
 
-// The group `path` and all above it.
-void add_groups(const std::string& mount, std::string path, const Version& version,
-                std::optional<GroupMemory>& least) {
-  while (true) {
-    const std::string folder = path == "/" ? mount : mount + path;
-    if (const auto group = memory_of(folder, version)) {
-      if (!least.has_value()) least = group;
-      least->available = std::min(least->available, group->available);
-      least->total = std::min(least->total, group->total);
-    }
-    if (path.empty() || path == "/") return;
-    path.erase(path.rfind('/'));
-    if (path.empty()) path = "/";
-  }
-}
-
-// "memory" among the controllers "cpu,memory".
-bool has_memory(std::string_view controllers) {
-  return ("," + std::string(controllers) + ",").find(",memory,") != std::string::npos;
-}
-
 }  // namespace
 
-// A line is "<hierarchy>:<controllers>:<path>"; version 2's has hierarchy 0 and no controllers.
 std::optional<GroupMemory> group_memory(const std::string& root) {
   std::optional<GroupMemory> least;
-  std::ifstream lines(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos || line.substr(second + 1).rfind('/', 0) != 0) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool is_second = controllers.empty() && line.compare(0, first, "0") == 0;
-    if (!is_second && !has_memory(controllers)) continue;
-    const Version& version = is_second ? kSecond : kFirst;
-    add_groups(root + std::string(version.mount), line.substr(second + 1), version, least);
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const auto memory = memory_of(group.folder, group.is_second ? kSecond : kFirst);
+    if (!memory.has_value()) continue;
+    if (!least.has_value()) least = memory;
+    least->available = std::min(least->available, memory->available);
+    least->total = std::min(least->total, memory->total);
   }
   return least;
 }

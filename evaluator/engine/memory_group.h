@@ -13,8 +13,8 @@ struct GroupMemory {
   std::uint64_t total = 0;      ///< the least limit
 };
 
-/// Of the group that this process is in and all groups above it, the least: a service's limits are
-/// its own group's, a container's or a Slurm job's may be further up. Version 2 (memory.max,
+/// Of the group that this process is in and all groups above it (control_groups()), the least.
+/// Version 2 (memory.max,
 /// memory.high) and version 1 (memory.limit_in_bytes); files that are only cached count as free.
 /// Absent: no group limits memory. `root` is put before /proc and /sys (tests). Never throws. Any
 /// thread.

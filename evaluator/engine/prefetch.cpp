@@ -12,7 +12,7 @@ namespace evalcar::engine {
 namespace {
 
 // On the CPU more would be in the way of those who compute.
-int threads_beside(c10::Device device) { return device.is_cpu() ? 2 : 6; }
+int threads_beside(c10::Device device, int most) { return std::min(device.is_cpu() ? 2 : 6, most); }
 
 std::string gib(std::uint64_t bytes) {
   const std::uint64_t tenths = (bytes * 10) >> 30U;
@@ -26,6 +26,9 @@ Error no_room(std::uint64_t needed, const char* where, std::uint64_t free) {
 }
 
 }  // namespace
+
+Prefetch::Prefetch(c10::Device device, double utilization, int most_threads)
+    : device_(device), utilization_(utilization), threads_(threads_beside(device, most_threads)) {}
 
 Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
                       const std::string& config_dir, at::ScalarType dtype,
@@ -48,9 +51,8 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
     }
     before.reset();
     EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan));
-    EVALCAR_ASSIGN_OR_RETURN(auto read,
-                             weights::read_shadow(files, plan, layout, dtype, device_,
-                                                  threads_beside(device_), own.get_token()));
+    EVALCAR_ASSIGN_OR_RETURN(auto read, weights::read_shadow(files, plan, layout, dtype, device_,
+                                                             threads_, own.get_token()));
     if (device_.is_cpu()) {  // as Engine::load() does
       EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
       read.arena.make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
@@ -108,14 +110,15 @@ bool Prefetch::drop(std::chrono::milliseconds patience) {
 Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
                             const checkpoint::Plan& plan) const {
   const auto arena = static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype));
-  const std::uint64_t staging = weights::staging_bytes(plan, device_, threads_beside(device_));
+  const std::uint64_t staging = weights::staging_bytes(plan, device_, threads_);
   const std::uint64_t host = free_host_memory() / 2;
   const std::uint64_t halves = dtype == at::kFloat ? arena / 2 : 0;  // Arena::make_halves()
   const std::uint64_t of_host = staging + (device_.is_cpu() ? arena + halves : 0);
   if (of_host > host) return no_room(of_host, "machine", host);
   if (device_.is_cpu()) return {};
   const std::uint64_t device = free_device_memory(device_, utilization_);
-  return arena > device ? no_room(arena, "GPU", device) : Status();
+  const std::uint64_t needed = arena + weights::casting_bytes(plan, dtype, device_, threads_);
+  return needed > device ? no_room(needed, "GPU", device) : Status();
 }
 
 }  // namespace evalcar::engine

@@ -25,8 +25,9 @@ namespace evalcar::engine {
 /// Thread-safe. Holds one checkpoint at most.
 class Prefetch {
  public:
-  /// `utilization`: the share of a GPU's memory that this process may use.
-  Prefetch(c10::Device device, double utilization) : device_(device), utilization_(utilization) {}
+  /// `utilization`: the share of a GPU's memory that this process may use. `most_threads`: no more
+  /// than so many read.
+  Prefetch(c10::Device device, double utilization, int most_threads);
 
   /// Reads, with a few threads that inherit the caller's priority, and keeps what it read; what was
   /// kept before goes first, unless it is just that. The errors are those of Engine::load();
@@ -49,6 +50,7 @@ class Prefetch {
 
   const c10::Device device_;
   const double utilization_;
+  const int threads_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable ended_;
   bool reading_ = false;

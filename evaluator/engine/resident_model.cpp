@@ -1,7 +1,5 @@
 #include "evaluator/engine/resident_model.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -60,7 +58,7 @@ Result<weights::LoadReport> ResidentModel::read(
     arena_.emplace(layout, dtype_, device_);
   }
   const int threads =
-      std::min(device_.is_cpu() ? kReadingThreads : kReadingThreadsForGpu, at::get_num_threads());
+      std::min(device_.is_cpu() ? kReadingThreads : kReadingThreadsForGpu, threads_);
   EVALCAR_ASSIGN_OR_RETURN(auto report, weights::load(files, plan, layout, assignment, *arena_,
                                                       threads, on_progress, stop));
   if (device_.is_cpu())

@@ -27,10 +27,14 @@ namespace evalcar::engine {
 /// prefetch() and drop_prefetched() may be called by any thread, all else by one at a time.
 class ResidentModel {
  public:
-  /// `utilization`: the share of a GPU's memory that this process may use. `encoded` is told of
-  /// each tower that is loaded, gives way to weights on the CPU, and must outlive this.
-  ResidentModel(c10::Device device, double utilization, EncodedPictures& encoded)
-      : device_(device), encoded_(encoded), prefetch_(device, utilization) {}
+  /// `utilization`: the share of a GPU's memory that this process may use. `threads`: no more than
+  /// so many read. `encoded` is told of each tower that is loaded, gives way to weights on the CPU,
+  /// and must outlive this.
+  ResidentModel(c10::Device device, double utilization, int threads, EncodedPictures& encoded)
+      : device_(device),
+        threads_(threads),
+        encoded_(encoded),
+        prefetch_(device, utilization, threads) {}
 
   struct Loaded {
     weights::LoadReport report;
@@ -69,6 +73,7 @@ class ResidentModel {
       const std::stop_token& stop);
 
   const c10::Device device_;
+  const int threads_;
   EncodedPictures& encoded_;
   at::ScalarType dtype_ = at::kFloat;
   std::optional<weights::Arena> arena_;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,13 @@ constexpr std::uint64_t kStagedPartBytes = kPartBytes / 2;  // of which a thread
 // it would be waited for by all.
 constexpr std::uint64_t kLargeShare = 4;
 constexpr std::chrono::milliseconds kProgressPause{100};
+
+// What a thread reads at once of a tensor that is not read into its place.
+std::uint64_t staged_part(const checkpoint::Plan& plan) {
+  std::uint64_t largest = 0;
+  for (const auto& tensor : plan.tensors) largest = std::max(largest, tensor.bytes());
+  return std::min(largest, kStagedPartBytes);
+}
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -108,7 +116,9 @@ class Loading {
     set_order(static_cast<std::uint64_t>(running_));
     {
       std::vector<std::jthread> workers;
-      for (int i = running_; i > 0; --i) workers.emplace_back([this] { work(); });
+      start(workers, running_);
+      if (workers.empty())
+        return make_error(ErrorCode::kUnavailable, "no thread could be started to read weights");
       watch(on_progress, stop);
     }
     if (error_) return *error_;
@@ -119,6 +129,16 @@ class Loading {
   std::vector<checkpoint::TensorDigest>& digests() { return digests_; }
 
  private:
+  // As many as a limit on threads allows.
+  void start(std::vector<std::jthread>& workers, int count) {
+    try {
+      for (int i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      const std::scoped_lock lock(mutex_);
+      running_ -= count - static_cast<int>(workers.size());
+    }
+  }
+
   // As the plan has them, which is the files' order, but for those that are to be begun with.
   void set_order(std::uint64_t threads) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -130,7 +150,7 @@ class Loading {
   void work() {
     const c10::InferenceMode inference;
     const c10::OptionalStreamGuard stream(stream_);
-    Staging staging(arena_.device());
+    Staging staging(arena_.device(), staged_part(plan_));
     while (!failed_.load()) {
       const std::size_t turn = next_.fetch_add(1);
       if (turn >= order_.size()) break;
@@ -331,10 +351,15 @@ std::vector<bool> stored_as_bfloat16(const checkpoint::Plan& plan, const WeightL
 }
 
 std::uint64_t staging_bytes(const checkpoint::Plan& plan, at::Device device, int threads) {
-  std::uint64_t largest = 0;
-  for (const auto& tensor : plan.tensors) largest = std::max(largest, tensor.bytes());
-  return static_cast<std::uint64_t>(threads) *
-         Staging::most_bytes(device, std::min(largest, kStagedPartBytes));
+  return static_cast<std::uint64_t>(threads) * Staging::bytes(device, staged_part(plan));
+}
+
+std::uint64_t casting_bytes(const checkpoint::Plan& plan, at::ScalarType dtype, at::Device device,
+                            int threads) {
+  if (device.is_cpu()) return 0;
+  const bool casts = std::ranges::any_of(
+      plan.tensors, [&](const auto& tensor) { return scalar_type(tensor.dtype) != dtype; });
+  return casts ? static_cast<std::uint64_t>(threads) * staged_part(plan) : 0;
 }
 
 Result<LoadReport> load(const FileSystem& files, const checkpoint::Plan& plan,

@@ -47,6 +47,10 @@ std::vector<bool> stored_as_bfloat16(const checkpoint::Plan& plan, const WeightL
 /// What load() takes of the host's memory at most, beside the arena.
 std::uint64_t staging_bytes(const checkpoint::Plan& plan, at::Device device, int threads);
 
+/// And of a GPU's: what is stored in another dtype is cast there, part by part.
+std::uint64_t casting_bytes(const checkpoint::Plan& plan, at::ScalarType dtype, at::Device device,
+                            int threads);
+
 /// Fills `arena`, with up to `threads` reading threads. After an error its contents are undefined.
 /// kCorruption: a value that is not finite, or a tied tensor that is not equal; kUnavailable: a
 /// file changed meanwhile; kCancelled, soon after `stop`. `on_progress(done, total)`, in bytes read

@@ -4,22 +4,24 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
-#include <c10/core/Stream.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
+#include "evaluator/weights/page_locked.h"
+
 namespace evalcar::weights {
 
-/// One reading thread's. On the way to a GPU there are two buffers, page-locked where the driver
-/// grants that, so that one is filled while the other is copied; to the host's own memory, one.
-/// Copies are enqueued on the stream that is current on the calling thread, which must be the same
-/// all the time. Throws what libtorch throws.
+/// One reading thread's. On the way to a GPU there are two buffers, so that one is filled while the
+/// other is copied; to the host's own memory, one. Copies are enqueued on the stream that is
+/// current on the calling thread, which must be the same all the time. Throws what libtorch throws.
 class Staging {
  public:
-  explicit Staging(at::Device device) : device_(device) {}
+  /// For parts of at most `most` bytes. Memory is taken with the first one.
+  Staging(at::Device device, std::size_t most) : device_(device), most_(most) {}
 
   /// Memory of the next part, for copy_to(): waits until what was last copied out of it is through.
   std::span<std::byte> next(std::size_t bytes);
@@ -32,20 +34,19 @@ class Staging {
   /// or not the reading went well.
   void finish();
 
-  /// What the buffers of one thread take at most where no part is larger than `part` bytes.
-  static std::size_t most_bytes(at::Device device, std::size_t part);
+  /// What one takes of the host's memory. Page-locked memory comes in powers of two.
+  static std::uint64_t bytes(at::Device device, std::size_t most);
 
  private:
   struct Buffer {
-    at::Tensor memory;  // (bytes) uint8
+    PageLocked memory;
     std::optional<c10::Event> copied;
   };
 
   std::size_t buffers() const { return device_.is_cpu() ? 1 : 2; }
-  at::Tensor allocate(std::size_t bytes);
 
   at::Device device_;
-  bool page_locked_ = true;  // until the driver refuses
+  std::size_t most_;
   std::array<Buffer, 2> buffers_;
   std::size_t now_ = 0;
 };

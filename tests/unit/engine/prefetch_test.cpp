@@ -36,7 +36,7 @@ TEST_CASE("a read that hangs is waited for once, keeps others out, and ends when
   test::FakeClock clock;
   test::MemoryFileSystem memory(clock);
   HangingFiles files(memory);
-  Prefetch prefetch(c10::kCPU, 0.8);
+  Prefetch prefetch(c10::kCPU, 0.8, 2);
   std::optional<Status> ended;
   std::thread reading([&] { ended = prefetch.read(files, {}, "/c", c10::kFloat, {}); });
   files.opened.acquire();
@@ -60,7 +60,7 @@ TEST_CASE("when what is being read gave way, its thread is through with it") {
   test::FakeClock clock;
   test::MemoryFileSystem memory(clock);
   HangingFiles files(memory);
-  Prefetch prefetch(c10::kCPU, 0.8);
+  Prefetch prefetch(c10::kCPU, 0.8, 2);
   std::thread reading([&] { (void)prefetch.read(files, {}, "/c", c10::kFloat, {}); });
   files.opened.acquire();
   std::thread letting_go([&] { files.goes_on.release(); });

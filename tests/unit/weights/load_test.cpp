@@ -106,9 +106,14 @@ TEST_CASE(
   REQUIRE(report.has_value());
   CHECK(scene.same);
   CHECK(report->weights_sha256 == as_stored->weights_sha256);
+  CHECK(scene.files.count("read_at") == 3 + 20);  // parts of 32 MiB; the padding takes 20 more
   const std::uint64_t part = std::uint64_t{32} << 20U;
+  const at::Device gpu(at::kCUDA, 0);
   CHECK(staging_bytes(scene.plan, at::kCPU, 3) == 3 * part);
-  CHECK(staging_bytes(scene.plan, at::Device(at::kCUDA, 0), 3) == 6 * part);
+  CHECK(staging_bytes(scene.plan, gpu, 3) == 6 * part);
+  CHECK(casting_bytes(scene.plan, at::kBFloat16, gpu, 3) == 3 * part);
+  CHECK(casting_bytes(scene.plan, at::kFloat, gpu, 3) == 0);
+  CHECK(casting_bytes(scene.plan, at::kBFloat16, at::kCPU, 3) == 0);
 }
 
 TEST_CASE("large tensors are read before the many small ones, which keep the files' order") {

@@ -7,6 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 using namespace evalcar::weights;
@@ -25,7 +26,7 @@ void put(Staging& staging, const std::vector<float>& values, const at::Tensor& p
 
 TEST_CASE("parts of any size come out of staging in their order, cast to the place's type") {
   const c10::InferenceMode inference;
-  Staging staging(kHost);
+  Staging staging(kHost, 3 * sizeof(float));
   const at::Tensor place = at::zeros({6}, at::kBFloat16);
 
   put(staging, {1.5F, -2.0F}, place.narrow(0, 0, 2));
@@ -38,7 +39,18 @@ TEST_CASE("parts of any size come out of staging in their order, cast to the pla
     CHECK(place[i].item<float>() == expected[static_cast<std::size_t>(i)]);
 }
 
-TEST_CASE("the host's own memory needs one buffer, a GPU's two") {
-  CHECK(Staging::most_bytes(kHost, 1000) == 1000);
-  CHECK(Staging::most_bytes(at::Device(at::kCUDA, 0), 1000) == 2000);
+TEST_CASE("the host's own memory needs one buffer, a GPU's two, in powers of two") {
+  CHECK(Staging::bytes(kHost, 1000) == 1000);
+  CHECK(Staging::bytes(at::Device(at::kCUDA, 0), 1000) == 2048);
+}
+
+TEST_CASE("page-locked memory can be moved, and what it held before is gone") {
+  PageLocked one(64, kHost);
+  const void* const address = one.bytes().const_data_ptr();
+  PageLocked other(32, kHost);
+  other = std::move(one);
+  CHECK(other.bytes().const_data_ptr() == address);
+  CHECK(other.bytes().numel() == 64);
+  CHECK_FALSE(one.bytes().defined());  // NOLINT(bugprone-use-after-move): that is asked
+  CHECK_FALSE(PageLocked().bytes().defined());
 }

@@ -129,7 +129,8 @@ def answer_all(checkpoint, data, batch, device, dtype):
     from qwen_vl_utils import process_vision_info
     from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(checkpoint, dtype=getattr(torch, dtype), device_map=device).eval()
+    onto = {} if device == "cpu" else {"device_map": device}  # straight onto it; by accelerate
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(checkpoint, dtype=getattr(torch, dtype), **onto).eval()
     processor = AutoProcessor.from_pretrained(checkpoint, **LIMITS)
     rows = [row for file in sorted((data / "lmms-lab" / "DocVQA").rglob("*.parquet")) for row in parquet.read_table(file).to_pylist()]
     answers = []

@@ -11,7 +11,8 @@ Random weights in Hugging Face's shards, whose trainer_state.json comes last: fr
 agent logs of the evaluator: reading, hashing, checking and copying to the device. In C2 everything counts: starting, reading the data,
 tokenizing, loading, scoring. First both sides of C2 answer one checkpoint in float32, and these answers have to be equal; in bfloat16 the
 best token of a random model is ahead by less than rounding, so there only the share of equal answers is told.
-`prepare` leaves the data and the tokenizer; `measure` needs no more than torch, torchvision, transformers, pyarrow and qwen_vl_utils.
+`prepare` leaves the data and the tokenizer; `measure` needs no more than torch, torchvision, transformers, accelerate, pyarrow and
+qwen_vl_utils.
 """
 
 import argparse
@@ -166,7 +167,8 @@ def c1(args, prepared, folder):
     lines = [f"{millions:.4g} M parameters, {size / 1e9:.3g} GB, questions of docvqa_val: "
              f"{questions(prepared / 'C1')} on {questions(prepared / 'C1') // 4} pages, up to {engine_checkpoints.NEW_TOKENS} new tokens", ""]  # fmt: skip
     rows = []
-    one = agent(args, folder / "home", prepared / "C1", "bfloat16")
+    pictures_anew = ["--set", "limits.encoded_pictures=0B"]  # each tower counts as one that is trained
+    one = agent(args, folder / "home", prepared / "C1", "bfloat16", *pictures_anew)
     begun = time.perf_counter()
     one.start()
     try:
@@ -189,9 +191,17 @@ def c1(args, prepared, folder):
     for name, step, first, full in rows:
         seconds, ahead = loaded(log, step)
         lines.append(f"| {name} | {first:.3f} | {full:.3f} | {seconds:.3f}{' (was read ahead)' if ahead else ''} |")
+    assert "same vision tower" not in log, log[-3000:]
+    fresh = agent(args, folder / "fresh", prepared / "C1", "bfloat16", *pictures_anew)
+    save(stock[last], fresh.run, last)
+    assert fresh.once() == 0, fresh.log()[-3000:]
+    answers = engine_checkpoints.answers_of(one.run, last)
+    equal = equal_answers(answers, engine_checkpoints.answers_of(fresh.run, last))
+    lines += ["", f"- {equal} of {len(answers)} answers of the last checkpoint are those of an agent that has seen no other"
+                  + ("" if equal == len(answers) else ": NOT EQUAL")]  # fmt: skip
     if args.log:
         lines += ["", "~~~", *log.splitlines(), "~~~"]
-    return lines, True
+    return lines, equal == len(answers)
 
 
 def wait_for_result(one, step):

@@ -1,27 +1,16 @@
 #include "evaluator/engine/control_group.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <string>
 
-#include "tests/unit/support/temporary_directory.h"
+#include "tests/unit/engine/group_files.h"
 
 using namespace evalcar;
 
 namespace {
 
-// A machine's /proc and /sys, as far as they are asked.
-struct Machine {
-  test::TemporaryDirectory directory;
-
-  void put(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = directory.path() + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  std::optional<int> cores() const { return engine::group_cores(directory.path()); }
+struct Machine : test::GroupFiles {
+  std::optional<int> cores() const { return engine::group_cores(root()); }
 };
 
 }  // namespace

@@ -1,27 +1,16 @@
 #include "evaluator/engine/memory_group.h"
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
-#include <fstream>
-#include <string>
 
-#include "tests/unit/support/temporary_directory.h"
+#include "tests/unit/engine/group_files.h"
 
 using namespace evalcar;
 using engine::group_memory;
 
 namespace {
 
-// A machine's /proc and /sys, as far as they are asked.
-struct Machine {
-  test::TemporaryDirectory directory;
-
-  void put(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = directory.path() + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  auto memory() const { return group_memory(directory.path()); }
+struct Machine : test::GroupFiles {
+  auto memory() const { return group_memory(root()); }
 };
 
 }  // namespace

@@ -17,17 +17,18 @@ bool has_controller(std::string_view controllers, std::string_view name) {
   return false;
 }
 
+// The group `path`, which begins with "/", and all above it.
 void add_groups(const std::string& mount, std::string path, bool is_second,
                 std::vector<ControlGroup>& groups) {
   while (true) {
     groups.push_back({path == "/" ? mount : mount + path, is_second});
-    if (path.empty() || path == "/") return;
+    if (path == "/") return;
     path.erase(path.rfind('/'));
     if (path.empty()) path.assign(1, '/');
   }
 }
 
-// Microseconds; absent where the files hold words or a negative number, which is no quota.
+// Absent where the files hold words, or a number that is not above 0: no quota.
 std::optional<double> cores_of(const ControlGroup& group) {
   double quota = 0, period = 0;
   if (group.is_second) {

@@ -239,7 +239,7 @@ TEST_CASE("decoding by CUDA graphs gives the bits of decoding without") {
       const Answers by_graphs = answer(inputs, requests, options);
       // A number of sequences is met by a pass without a graph first, and two passes later one has
       // ended: of a pack of all of them half the passes are firsts.
-      if (device != "cpu") CHECK(replayed > passes / 3);
+      if (device != "cpu") CHECK(replayed >= passes / 2);
       options.decode_graphs = false;
       passes = replayed = 0;
       const Answers without = answer(inputs, requests, options);

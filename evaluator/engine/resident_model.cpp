@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "evaluator/engine/device.h"
+#include "evaluator/kernels/tile_unit.h"
 #include "evaluator/models/registry.h"
 #include "evaluator/models/tower_hash.h"
 
@@ -63,7 +64,7 @@ Result<weights::LoadReport> ResidentModel::read(
                                                       threads, on_progress, stop));
   if (device_.is_cpu())
     arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
-                        cache_budget(device_, 0, encoded_.bytes()).now);
+                        kernels::has_tile_unit(), cache_budget(device_, 0, encoded_.bytes()).now);
   return report;
 }
 

@@ -9,6 +9,7 @@
 
 #include "evaluator/kernels/tile_terms.h"
 #include "evaluator/kernels/tile_unit.h"
+#include "evaluator/kernels/tile_weighing.h"
 
 namespace evalcar::kernels {
 
@@ -40,9 +41,9 @@ struct TileAttender::Memory {
         key_bytes(tile_blocks(kKeys) * steps * kBlockBytes),
         bytes(static_cast<std::size_t>(query_bytes + 2 * key_bytes +
                                        2 * tile_steps(kKeys) * kBlockBytes + 64)),
-        numbers(static_cast<std::size_t>(queries_at_once(dim) * (padded(dim) + 17) +
-                                         kTileBlock * (2 * kKeys + padded(dim) + kTileBlock + 16) +
-                                         16)) {
+        numbers(static_cast<std::size_t>(
+            queries_at_once(dim) * (padded(dim) + 17) +
+            kTileBlock * (2 * kKeys + padded(dim) + 2 * kTileBlock + 16) + 16)) {
     const auto aligned = [](auto* pointer) {
       const auto place = reinterpret_cast<std::uintptr_t>(pointer);
       return pointer + (64 - place % 64) % 64 / sizeof(*pointer);
@@ -54,8 +55,9 @@ struct TileAttender::Memory {
     float* const first_scores = aligned(numbers.data());
     scores = {first_scores, first_scores + kTileBlock * kKeys};
     parts = first_scores + 2 * kTileBlock * kKeys;
-    product = parts + kTileBlock * 16;
-    scaled = product + kTileBlock * kTileBlock;
+    float* const first_product = parts + kTileBlock * 16;
+    products = {first_product, first_product + kTileBlock * kTileBlock};
+    scaled = first_product + 2 * kTileBlock * kTileBlock;
     sums = scaled + kTileBlock * padded(dim);
     totals = sums + queries_at_once(dim) * padded(dim);
     largest = totals + 16 * queries_at_once(dim);
@@ -64,17 +66,17 @@ struct TileAttender::Memory {
   std::int64_t steps, query_bytes, key_bytes;
   std::vector<char> bytes;
   std::vector<float> numbers;
-  char* queries;                 // packed rows: (blocks of queries, steps)
-  char* keys;                    // packed columns: (blocks of keys, steps)
-  char* values;                  // packed columns: (blocks of dimensions, steps of keys)
-  std::array<char*, 2> weights;  // packed rows: (steps of keys), of two turns
-  std::array<float*, 2> scores;  // (32, kKeys), of two turns
-  float* parts;                  // (32, 16): of the sums of a turn's weights
-  float* product;                // (32, 32)
-  float* scaled;                 // (32, padded dim)
-  float* sums;                   // (queries, padded dim): weights times values so far
-  float* largest;                // (queries): score so far, times log2(e)
-  float* totals;                 // (queries, 16): of the weights so far, in 16 parts
+  char* queries;                   // packed rows: (blocks of queries, steps)
+  char* keys;                      // packed columns: (blocks of keys, steps)
+  char* values;                    // packed columns: (blocks of dimensions, steps of keys)
+  std::array<char*, 2> weights;    // packed rows: (steps of keys), of two turns
+  std::array<float*, 2> scores;    // (32, kKeys), of two turns
+  float* parts;                    // (32, 16): of the sums of a turn's weights
+  std::array<float*, 2> products;  // (32, 32): of 32 dimensions and the 32 before
+  float* scaled;                   // (32, padded dim)
+  float* sums;                     // (queries, padded dim): weights times values so far
+  float* largest;                  // (queries): score so far, times log2(e)
+  float* totals;                   // (queries, 16): of the weights so far, in 16 parts
 };
 
 TileAttender::TileAttender(std::int64_t dim) : memory_(std::make_unique<Memory>(dim)) {}
@@ -121,23 +123,6 @@ EVALCAR_TILES void hide(const SeenKeys& seen, std::int64_t key, std::int64_t wid
                                  lanes_between(seen.begin - from, seen.end - from)));
     _mm512_mask_store_ps(scores + at, hidden, _mm512_set1_ps(kHidden));
   }
-}
-
-EVALCAR_TILES float largest_of(const float* scores, std::int64_t width, float so_far) {
-  __m512 low = _mm512_set1_ps(so_far);
-  __m512 high = low;
-  for (std::int64_t at = 0; at < width; at += kTileStep) {
-    low = _mm512_max_ps(low, _mm512_load_ps(scores + at));
-    high = _mm512_max_ps(high, _mm512_load_ps(scores + at + 16));
-  }
-  return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
-}
-
-/// What sums up to `before` have to be multiplied by when `base` is the new base.
-EVALCAR_TILES void rebase(const float* before, const float* base, float* factors) {
-  for (std::int64_t i = 0; i < kTileBlock; i += 16)
-    _mm512_storeu_ps(factors + i, power_of_two(_mm512_sub_ps(_mm512_loadu_ps(before + i),
-                                                             _mm512_loadu_ps(base + i))));
 }
 
 /// The queries of a block, in a call for [first, first + count).
@@ -208,51 +193,13 @@ struct TileAttender::Turn {
 
 namespace {
 
-/// A turn's weights, packed: 2^(score - base), and each row's sum of them in 16 parts. 32 numbers
-/// of one row after those of another: what is added to one row's sum has to wait for each other.
-class Weighing {
- public:
-  /// By little and little, in so many calls.
-  Weighing(const float* scores, const float* base, std::int64_t rows, std::int64_t width,
-           std::int64_t calls, char* weights, float* sums)
-      : scores_(scores),
-        base_(base),
-        rows_(rows),
-        width_(width),
-        calls_(calls),
-        weights_(weights),
-        sums_(sums) {}
-
-  EVALCAR_TILES void operator()() {
-    for (due_ += rows_ * (width_ / kTileStep); due_ >= calls_; due_ -= calls_) {
-      if (at_ < width_) weigh();
-    }
-  }
-  EVALCAR_TILES void finish() {
-    while (at_ < width_) weigh();
-  }
-
- private:
-  EVALCAR_TILES void weigh() {
-    const float* const scores = scores_ + row_ * kKeys + at_;
-    const __m512 base = _mm512_set1_ps(base_[row_]);
-    const __m512 low = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores), base));
-    const __m512 high = power_of_two(_mm512_sub_ps(_mm512_load_ps(scores + 16), base));
-    store_terms(terms_in_turn(low, high), weights_ + at_ / kTileStep * kBlockBytes + row_ * 64);
-    float* const sum = sums_ + row_ * 16;
-    const __m512 so_far = at_ == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sum);
-    _mm512_store_ps(sum, _mm512_add_ps(so_far, _mm512_add_ps(low, high)));
-    if (++row_ < rows_) return;
-    row_ = 0;
-    at_ += kTileStep;
-  }
-
-  const float* scores_;
-  const float* base_;
-  std::int64_t rows_, width_, calls_;
-  char* weights_;
-  float* sums_;
-  std::int64_t due_ = 0, row_ = 0, at_ = 0;
+/// A product of blocks, and where it goes.
+struct BlockProduct {
+  const char* rows;
+  const char* columns;
+  std::int64_t steps;
+  float* out;
+  std::int64_t stride;
 };
 
 }  // namespace
@@ -265,27 +212,25 @@ EVALCAR_TILES void TileAttender::advance(const TileAttention& a, Turn& scored, c
   Memory& m = *memory_;
   const std::int64_t columns = scored.count == 0 ? 0 : scored.width / kTileBlock;
   const std::int64_t steps = tile_steps(mixed.count == 0 ? 0 : mixed.width);
+  const std::int64_t products = columns + (steps == 0 ? 0 : m.steps);
+  const auto product = [&](std::int64_t i) -> BlockProduct {
+    if (i < columns) {
+      return {m.queries + scored.at / kTileBlock * m.steps * kBlockBytes,
+              m.keys + i * m.steps * kBlockBytes, m.steps, scored.scores + i * kTileBlock, kKeys};
+    }
+    const std::int64_t d = i - columns;
+    return {mixed.weights, m.values + d * mixed.packed_steps * kBlockBytes, steps,
+            m.products[static_cast<std::size_t>(d % 2)], kTileBlock};
+  };
   const std::int64_t calls = turns_beside<kTerms>(columns * m.steps + m.steps * steps);
-  Weighing weighing(weighed.scores, weighed.base.data(), weighed.count,
+  std::fill_n(m.parts, kTileBlock * 16, 0.0F);
+  Weighing weighing(weighed.scores, kKeys, weighed.base.data(), weighed.count,
                     weighed.count == 0 ? 0 : weighed.width, std::max<std::int64_t>(1, calls),
                     weighed.weights, m.parts);
-  for (std::int64_t column = 0; column < columns; ++column) {
-    multiply_blocks<kTerms>(m.queries + scored.at / kTileBlock * m.steps * kBlockBytes,
-                            m.keys + column * m.steps * kBlockBytes, m.steps,
-                            scored.scores + column * kTileBlock, kKeys, weighing);
-  }
-  for (std::int64_t d = 0; d < (steps == 0 ? 0 : m.steps); ++d) {
-    multiply_blocks<kTerms>(mixed.weights, m.values + d * mixed.packed_steps * kBlockBytes, steps,
-                            m.product, kTileBlock, weighing);
-    for (std::int64_t i = 0; i < mixed.count; ++i) {
-      float* const sums = m.sums + ((mixed.at + i) * m.steps + d) * kTileBlock;
-      const __m512 kept = _mm512_set1_ps(mixed.kept[static_cast<std::size_t>(i)]);
-      for (std::int64_t half = 0; half < kTileBlock; half += 16) {
-        _mm512_store_ps(sums + half,
-                        _mm512_fmadd_ps(_mm512_load_ps(sums + half), kept,
-                                        _mm512_load_ps(m.product + i * kTileBlock + half)));
-      }
-    }
+  for (std::int64_t i = 0; i < products; ++i) {
+    const BlockProduct p = product(i);
+    multiply_blocks<kTerms>(p.rows, p.columns, p.steps, p.out, p.stride, weighing);
+    if (i > columns) add_product(mixed, i - columns - 1);  // the one before: it is there by now
   }
   weighing.finish();
   for (std::int64_t i = 0; i < weighed.count; ++i) {
@@ -295,25 +240,64 @@ EVALCAR_TILES void TileAttender::advance(const TileAttention& a, Turn& scored, c
                     _mm512_fmadd_ps(_mm512_load_ps(total), kept, _mm512_load_ps(m.parts + i * 16)));
   }
   if (scored.count > 0) rank(a, scored);
+  if (products > columns) add_product(mixed, products - columns - 1);
 }
 
-/// Hides what is not seen, and tells the turn the largest scores. All rows' largest scores before
-/// all rows' weights: what is asked of one row has to wait for each other, what is asked of several
-/// does not.
+/// 32 dimensions of what a turn's weights add to the sums, which are brought to its base.
+EVALCAR_TILES void TileAttender::add_product(const Turn& mixed, std::int64_t d) {
+  Memory& m = *memory_;
+  const float* const product = m.products[static_cast<std::size_t>(d % 2)];
+  for (std::int64_t i = 0; i < mixed.count; ++i) {
+    float* const sums = m.sums + ((mixed.at + i) * m.steps + d) * kTileBlock;
+    const __m512 kept = _mm512_set1_ps(mixed.kept[static_cast<std::size_t>(i)]);
+    for (std::int64_t half = 0; half < kTileBlock; half += 16) {
+      _mm512_store_ps(sums + half,
+                      _mm512_fmadd_ps(_mm512_load_ps(sums + half), kept,
+                                      _mm512_load_ps(product + i * kTileBlock + half)));
+    }
+  }
+}
+
+/// -inf where a query does not see the key: of each row's `group` queries the same.
+EVALCAR_TILES void TileAttender::hide_unseen(const TileAttention& a, const Turn& turn) {
+  const SeenKeys all{.begin = 0, .end = a.keys};
+  std::int64_t row = turn.first / a.group;
+  for (std::int64_t i = 0; i < turn.count; ++row) {
+    const std::int64_t end = std::min(turn.count, (row + 1) * a.group - turn.first);
+    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[row];
+    if (seen.all_of(turn.key, turn.key + turn.width)) {
+      i = end;
+      if (a.seen == nullptr) return;
+    }
+    for (; i < end; ++i) hide(seen, turn.key, turn.width, turn.scores + i * kKeys);
+  }
+}
+
+/// Tells the turn the largest scores so far, and what sums have to be multiplied by when those
+/// become the base.
 EVALCAR_TILES void TileAttender::rank(const TileAttention& a, Turn& turn) {
   Memory& m = *memory_;
-  std::array<float, kTileBlock> before{};
-  for (std::int64_t i = 0; i < turn.count; ++i) {
-    float* const scores = turn.scores + i * kKeys;
-    const SeenKeys all{.begin = 0, .end = a.keys};
-    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(turn.first + i) / a.group];
-    if (!seen.all_of(turn.key, turn.key + turn.width)) hide(seen, turn.key, turn.width, scores);
-    const auto row = static_cast<std::size_t>(i);
-    before[row] = m.largest[turn.at + i];
-    m.largest[turn.at + i] = largest_of(scores, turn.width, before[row]);
-    turn.base[row] = m.largest[turn.at + i] == kHidden ? 0 : m.largest[turn.at + i];
+  hide_unseen(a, turn);
+  for (std::int64_t from = 0; from < turn.count; from += 16) {
+    __m512 largest[16];
+#pragma GCC unroll 16
+    for (std::int64_t i = 0; i < 16; ++i) {
+      const float* const scores = turn.scores + (from + i) * kKeys;
+      largest[i] = _mm512_max_ps(_mm512_load_ps(scores), _mm512_load_ps(scores + 16));
+      for (std::int64_t at = kTileStep; at < turn.width; at += kTileStep) {
+        largest[i] = _mm512_max_ps(largest[i], _mm512_max_ps(_mm512_load_ps(scores + at),
+                                                             _mm512_load_ps(scores + at + 16)));
+      }
+    }
+    float* const so_far = m.largest + turn.at + from;
+    const __m512 before = _mm512_load_ps(so_far);
+    const __m512 now = _mm512_max_ps(before, largest_of_each(largest));
+    const __mmask16 seen = _mm512_cmp_ps_mask(now, _mm512_set1_ps(kHidden), _CMP_NEQ_UQ);
+    const __m512 base = _mm512_maskz_mov_ps(seen, now);
+    _mm512_store_ps(so_far, now);
+    _mm512_storeu_ps(turn.base.data() + from, base);
+    _mm512_storeu_ps(turn.kept.data() + from, power_of_two(_mm512_sub_ps(before, base)));
   }
-  rebase(before.data(), turn.base.data(), turn.kept.data());
 }
 
 EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t first,
@@ -323,7 +307,7 @@ EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t fir
   const std::int64_t wide = m.steps * kTileStep;
   const std::vector<QueryBlock> blocks = blocks_of(a, first, count);
   std::fill_n(m.sums, count * wide, 0.0f);
-  std::fill_n(m.largest, count, kHidden);
+  std::fill_n(m.largest, tile_blocks(count) * kTileBlock, kHidden);
   std::fill_n(m.totals, count * 16, 0.0f);
   std::int64_t first_key = a.keys, last_key = 0;
   for (const QueryBlock& block : blocks) {

@@ -49,6 +49,8 @@ class TileAttender {
   struct Memory;
   struct Turn;
   void advance(const TileAttention& a, Turn& scored, const Turn& weighed, const Turn& mixed);
+  void add_product(const Turn& mixed, std::int64_t d);
+  void hide_unseen(const TileAttention& a, const Turn& turn);
   void rank(const TileAttention& a, Turn& turn);
   std::unique_ptr<Memory> memory_;
 };

@@ -14,7 +14,11 @@
 
 #include "evaluator/kernels/tile_unit.h"
 
-#define EVALCAR_TILES [[gnu::target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")]]
+#define EVALCAR_TILES \
+  [[gnu::target("amx-tile,amx-bf16,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16")]]
+/// For what runs beside products: inlined, its numbers stay in registers. Called, with them in
+/// memory, nothing of it goes beside the products.
+#define EVALCAR_INLINE [[gnu::always_inline]]
 
 namespace evalcar::kernels {
 
@@ -93,6 +97,23 @@ EVALCAR_TILES inline TileTerms terms_in_turn(__m512 first, __m512 second) {
   return terms;
 }
 
+/// The same of numbers that are not below 0, which is less work still: what one term cuts off is
+/// the next.
+EVALCAR_TILES inline TileTerms positive_terms_in_turn(__m512 first, __m512 second) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+  TileTerms terms;
+#pragma GCC unroll 2
+  for (int i = 0; i + 1 < kTerms; ++i) {
+    const __m512i a = _mm512_castps_si512(first);
+    const __m512i b = _mm512_castps_si512(second);
+    terms.of[i] = in_turn(a, b);
+    first = _mm512_sub_ps(first, _mm512_castsi512_ps(_mm512_and_si512(a, upper)));
+    second = _mm512_sub_ps(second, _mm512_castsi512_ps(_mm512_and_si512(b, upper)));
+  }
+  terms.of[kTerms - 1] = in_turn(_mm512_castps_si512(first), _mm512_castps_si512(second));
+  return terms;
+}
+
 /// Lanes below `count`.
 EVALCAR_TILES inline __mmask16 lanes_below(std::int64_t count) {
   return static_cast<__mmask16>((1U << std::clamp<std::int64_t>(count, 0, 16)) - 1U);
@@ -112,20 +133,40 @@ EVALCAR_TILES inline TileTerms terms_at(const float* x, std::int64_t count) {
       count > 16 ? _mm512_maskz_loadu_ps(lanes_below(count - 16), x + 16) : _mm512_setzero_ps());
 }
 
-/// 2^x; 0 below 2^-149. The best polynomial of degree 6 for 2^x on [-0.5, 0.5]: off by
-/// 2^-28.9 at most, before its own rounding.
+/// 2^x; 0 below 2^-149. What x is above the next whole number below goes into a polynomial for 2^x
+/// on [0, 1]: the best of degree 6, each factor rounded before the next was chosen. It is off by
+/// 2^-28.8 at most, with its own rounding by 1.03 units of 2^-24.
 EVALCAR_TILES inline __m512 power_of_two(__m512 x) {
-  const __m512 within = _mm512_max_ps(_mm512_set1_ps(-200), x);  // a NaN stays one
-  const __m512 whole = _mm512_roundscale_ps(within, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m512 rest = _mm512_sub_ps(within, whole);
-  __m512 y = _mm512_set1_ps(0.00015337577497120947f);
-  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.0013399859890341759f));
-  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.009618519805371761f));
-  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.05550329014658928f));
-  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.24022646248340607f));
-  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.6931471824645996f));
+  constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  const __m512 rest = _mm512_reduce_ps(x, kDown);  // of -inf it is 0
+  __m512 y = _mm512_set1_ps(0.000215659718378447F);
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.0012482289457693696F));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.0096737751737236977F));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.055486183613538742F));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.24022908508777618F));
+  y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(0.69314706325531006F));
   y = _mm512_fmadd_ps(y, rest, _mm512_set1_ps(1));
-  return _mm512_scalef_ps(y, whole);
+  return _mm512_scalef_ps(y, x);  // by the whole number below x
+}
+
+/// Each lane the largest of a vector: of x[i] lane i.
+EVALCAR_TILES inline __m512 largest_of_each(const __m512 (&x)[16]) {
+  __m512 t[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {  // halves: of i and of i + 8
+    t[i] = _mm512_max_ps(_mm512_shuffle_f32x4(x[i], x[i + 8], 0x44),
+                         _mm512_shuffle_f32x4(x[i], x[i + 8], 0xee));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // quarters: of i, i + 8, i + 4, i + 12
+    t[i] = _mm512_max_ps(_mm512_shuffle_f32x4(t[i], t[i + 4], 0x88),
+                         _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+    t[i] = _mm512_max_ps(_mm512_unpacklo_ps(t[i], t[i + 2]), _mm512_unpackhi_ps(t[i], t[i + 2]));
+  const __m512 all = _mm512_max_ps(_mm512_unpacklo_ps(t[0], t[1]), _mm512_unpackhi_ps(t[0], t[1]));
+  return _mm512_shuffle_f32x4(all, all, 0xd8);
 }
 
 /// Rows become columns: 16 x 16 values of 32 bits.
@@ -188,11 +229,12 @@ constexpr std::int64_t turns_beside(std::int64_t steps) {
 
 /// sums[m · stride + n] of a block of rows and a block of columns, over `steps`; columns of three
 /// terms, or of one. The small products of a step go first; each change but one loads one side
-/// only. `beside()` is called behind each four products, which take the unit 64 cycles: vector
-/// instructions for something else have room there.
+/// only. `beside()` is called behind each four products, which take the unit 64 cycles: some 48
+/// instructions on whole vectors have room there, as the unit takes one of their two ports.
 template <std::int64_t kColumnTerms, typename Beside>
-EVALCAR_TILES inline void multiply_blocks(const char* rows, const char* columns, std::int64_t steps,
-                                          float* sums, std::int64_t stride, Beside& beside) {
+EVALCAR_TILES EVALCAR_INLINE inline void multiply_blocks(const char* rows, const char* columns,
+                                                         std::int64_t steps, float* sums,
+                                                         std::int64_t stride, Beside& beside) {
   settle_memory(rows);
   settle_memory(columns);
   _tile_zero(0);

@@ -17,8 +17,8 @@ bool cpu_has_tiles() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
   if ((d & (1U << 22U)) == 0 || (d & (1U << 24U)) == 0) return false;
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & (1U << 5U)) == 0) return false;
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
 // Linux gives a process the tiles' registers only when it asks (Documentation/arch/x86/xstate.rst).

@@ -46,9 +46,12 @@ at::Tensor Arena::half(const std::string& name) const {
   return halves_.empty() ? at::Tensor() : halves_[found->second];
 }
 
-void Arena::make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes) {
+void Arena::make_halves(const std::vector<bool>& exact, bool of_many, std::uint64_t most_bytes) {
   if (!memory_.is_cpu() || tensors_.empty() || tensors_.front().scalar_type() != at::kFloat) return;
-  const auto is_wanted = [&](std::size_t i) { return residents_[i].few_rows && exact[i]; };
+  const auto is_wanted = [&](std::size_t i) {
+    const Rows rows = residents_[i].rows;
+    return exact[i] && (rows == Rows::kFew || (of_many && rows == Rows::kMany));
+  };
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < residents_.size(); ++i) {
     if (is_wanted(i)) bytes += aligned(residents_[i].elements() * kHalfBytes);

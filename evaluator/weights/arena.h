@@ -27,10 +27,11 @@ class Arena {
   const at::Tensor& tensor(const std::string& name) const;
   /// The same in bfloat16, where make_halves() made that; else undefined.
   at::Tensor half(const std::string& name) const;
-  /// To be called when the tensors are filled: copies those that are marked few_rows and whose
-  /// values are bfloat16 numbers (`exact`, per resident tensor), if that takes at most `most_bytes`
-  /// in all; of a float32 arena in host memory alone. Copies made before are overwritten or gone.
-  void make_halves(const std::vector<bool>& exact, std::uint64_t most_bytes);
+  /// To be called when the tensors are filled: copies the matrices that are multiplied by few rows,
+  /// and with `of_many` those by many, too, whose values are bfloat16 numbers (`exact`, per
+  /// resident tensor), if that takes at most `most_bytes` in all; of a float32 arena in host memory
+  /// alone. Copies made before are overwritten or gone.
+  void make_halves(const std::vector<bool>& exact, bool of_many, std::uint64_t most_bytes);
   /// Whether a model of this layout, dtype and device fits in place.
   bool fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const;
   at::Device device() const { return memory_.device(); }

@@ -51,10 +51,10 @@ void WeightLayout::add_linears(const std::string& prefix, const std::string& nam
   if (bias) add_stacked(prefix + name + ".bias", biases);
 }
 
-void WeightLayout::mark_few_rows(std::string_view name) {
+void WeightLayout::mark(std::string_view name, Rows rows) {
   const auto found = std::ranges::find(residents, name, &ResidentTensor::name);
   assert(found != residents.end());
-  found->few_rows = true;
+  found->rows = rows;
 }
 
 }  // namespace evalcar::weights

@@ -14,10 +14,17 @@
 
 namespace evalcar::weights {
 
+/// How many rows a matrix is multiplied by at a time.
+enum class Rows {
+  kUnknown,  ///< or it is no matrix of a product
+  kFew,      ///< decoding, and more
+  kMany,     ///< pictures
+};
+
 struct ResidentTensor {
   std::string name;
   std::vector<std::int64_t> shape;
-  bool few_rows = false;  ///< a matrix that is read for a few rows at a time: decoding
+  Rows rows = Rows::kUnknown;
 
   std::int64_t elements() const;
   bool operator==(const ResidentTensor&) const = default;
@@ -60,8 +67,8 @@ struct WeightLayout {
   /// (rows, width), so that one product computes all; and their biases alike, where there are any.
   void add_linears(const std::string& prefix, const std::string& name,
                    std::initializer_list<LinearPart> parts, std::int64_t width, bool bias);
-  /// Sets ResidentTensor::few_rows of a resident tensor, which must exist.
-  void mark_few_rows(std::string_view name);
+  /// Sets ResidentTensor::rows of a resident tensor, which must exist.
+  void mark(std::string_view name, Rows rows);
   /// Adds a resident tensor that holds one source under another shape with as many elements.
   void add_reshaped(const std::string& name, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& stored_shape);

@@ -25,7 +25,7 @@ void add_layer(WeightLayout& layout, const Config& c, const std::string& layer) 
   layout.add_linears(mlp, "down_proj", {{"down_proj", c.hidden}}, c.intermediate, c.mlp_bias);
   for (const std::string& matrix :
        {attention + "qkv_proj", attention + "o_proj", mlp + "gate_up_proj", mlp + "down_proj"})
-    layout.mark_few_rows(matrix + ".weight");
+    layout.mark(matrix + ".weight", weights::Rows::kFew);
 }
 
 }  // namespace
@@ -37,10 +37,10 @@ void add_tensors(WeightLayout& layout, const Config& config) {
   layout.add("model.norm.weight", {config.hidden});
   if (config.tied_head) {
     layout.ties.push_back({"lm_head.weight", "model.embed_tokens.weight"});
-    layout.mark_few_rows("model.embed_tokens.weight");
+    layout.mark("model.embed_tokens.weight", weights::Rows::kFew);
   } else {
     layout.add("lm_head.weight", {config.vocab, config.hidden});
-    layout.mark_few_rows("lm_head.weight");
+    layout.mark("lm_head.weight", weights::Rows::kFew);
   }
 }
 

@@ -15,6 +15,13 @@ void add_linear(WeightLayout& layout, const std::string& name, std::int64_t rows
   if (bias) layout.add(name + ".bias", {rows});
 }
 
+/// One that is computed with.
+void add_used_linear(WeightLayout& layout, const std::string& name, std::int64_t rows,
+                     std::int64_t width, bool bias = true) {
+  add_linear(layout, name, rows, width, bias);
+  layout.mark(name + ".weight", weights::Rows::kMany);
+}
+
 void add_norm(WeightLayout& layout, const std::string& name, std::int64_t width) {
   layout.add(name + ".weight", {width});
   layout.add(name + ".bias", {width});
@@ -25,10 +32,11 @@ void add_block(WeightLayout& layout, const VisionConfig& c, const std::string& b
   layout.add_linears(block + "self_attn.", "qkv_proj",
                      {{"q_proj", c.hidden}, {"k_proj", c.hidden}, {"v_proj", c.hidden}}, c.hidden,
                      true);
-  add_linear(layout, block + "self_attn.out_proj", c.hidden, c.hidden);
+  layout.mark(block + "self_attn.qkv_proj.weight", weights::Rows::kMany);
+  add_used_linear(layout, block + "self_attn.out_proj", c.hidden, c.hidden);
   add_norm(layout, block + "layer_norm2", c.hidden);
-  add_linear(layout, block + "mlp.fc1", c.intermediate, c.hidden);
-  add_linear(layout, block + "mlp.fc2", c.hidden, c.intermediate);
+  add_used_linear(layout, block + "mlp.fc1", c.intermediate, c.hidden);
+  add_used_linear(layout, block + "mlp.fc2", c.hidden, c.intermediate);
 }
 
 void add_pooling_head(WeightLayout& layout, const VisionConfig& c, const std::string& head) {
@@ -80,9 +88,10 @@ WeightLayout make_layout(const Config& c) {
   decoder::add_tensors(layout, c.text);
   add_tower(layout, c.vision);
   const auto features = c.vision.hidden * static_cast<std::int64_t>(c.feature_layers.size());
-  add_linear(layout, "multi_modal_projector.linear_1", c.text.hidden, features, c.projector_bias);
-  add_linear(layout, "multi_modal_projector.linear_2", c.text.hidden, c.text.hidden,
-             c.projector_bias);
+  add_used_linear(layout, "multi_modal_projector.linear_1", c.text.hidden, features,
+                  c.projector_bias);
+  add_used_linear(layout, "multi_modal_projector.linear_2", c.text.hidden, c.text.hidden,
+                  c.projector_bias);
   layout.add("image_newline", {c.text.hidden});
   return layout;
 }

@@ -2,29 +2,24 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/upsample_bilinear2d.h>
 
-#include <optional>
 #include <string>
 
 namespace evalcar::models::llava_onevision {
 
 Projector::Projector(const Config& config, const weights::Arena& arena) {
-  const std::string name = "multi_modal_projector.";
-  weight_1_ = arena.tensor(name + "linear_1.weight");
-  weight_2_ = arena.tensor(name + "linear_2.weight");
-  if (!config.projector_bias) return;
-  bias_1_ = arena.tensor(name + "linear_1.bias");
-  bias_2_ = arena.tensor(name + "linear_2.bias");
+  const auto linear = [&](const std::string& name) -> kernels::LinearWeights {
+    return {arena.tensor(name + ".weight"),
+            config.projector_bias ? arena.tensor(name + ".bias") : at::Tensor(),
+            arena.half(name + ".weight")};
+  };
+  first_ = linear("multi_modal_projector.linear_1");
+  second_ = linear("multi_modal_projector.linear_2");
 }
 
 at::Tensor Projector::operator()(const at::Tensor& features) const {
-  const auto given = [](const at::Tensor& bias) {
-    return bias.defined() ? std::optional(bias) : std::nullopt;
-  };
-  return at::linear(at::gelu(at::linear(features, weight_1_, given(bias_1_))), weight_2_,
-                    given(bias_2_));
+  return kernels::linear(at::gelu(kernels::linear(features, first_)), second_);
 }
 
 at::Tensor pack_features(const at::Tensor& features, const at::Tensor& newline,

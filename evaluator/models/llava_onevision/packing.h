@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "evaluator/kernels/linear.h"
 #include "evaluator/models/llava_onevision/config.h"
 #include "evaluator/weights/arena.h"
 
@@ -18,7 +19,7 @@ class Projector {
   at::Tensor operator()(const at::Tensor& features) const;
 
  private:
-  at::Tensor weight_1_, bias_1_, weight_2_, bias_2_;
+  kernels::LinearWeights first_, second_;
 };
 
 /// features: (grid.tiles() · side², hidden) of one picture, projected: the whole picture's square,

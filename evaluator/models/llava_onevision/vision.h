@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "evaluator/kernels/linear.h"
 #include "evaluator/models/attention.h"
 #include "evaluator/models/llava_onevision/config.h"
 #include "evaluator/models/model.h"
@@ -24,19 +25,23 @@ class VisionTower {
   at::Tensor encode(const at::Tensor& patches, const OnLayer& on_layer) const;
 
  private:
-  struct Pair {  // of a linear map or a norm
+  using Linear = kernels::LinearWeights;
+  struct Norm {
     at::Tensor weight, bias;
   };
   struct Block {
-    Pair norm1, qkv, out, norm2, fc1, fc2;
+    Norm norm1;
+    Linear qkv, out;
+    Norm norm2;
+    Linear fc1, fc2;
   };
-  at::Tensor norm(const Pair& pair, const at::Tensor& x) const;
+  at::Tensor normed(const Norm& norm, const at::Tensor& x) const;
   at::Tensor attend(const Block& block, const at::Tensor& x) const;
 
   VisionConfig config_;
   std::vector<std::int64_t> feature_layers_;
   AttentionKind attention_;
-  Pair patch_embed_;      // weight: (hidden, patch_elements)
+  Linear patch_embed_;    // weight: (hidden, patch_elements)
   at::Tensor positions_;  // (side², hidden)
   std::vector<Block> blocks_;
 };

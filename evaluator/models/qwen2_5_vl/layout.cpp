@@ -7,17 +7,22 @@ namespace {
 
 using weights::WeightLayout;
 
+void add_linear(WeightLayout& layout, const std::string& name, std::int64_t rows,
+                std::int64_t width) {
+  layout.add(name + ".weight", {rows, width});
+  layout.mark(name + ".weight", weights::Rows::kMany);
+  layout.add(name + ".bias", {rows});
+}
+
 void add_vision_block(WeightLayout& layout, const VisionConfig& c, const std::string& block) {
   layout.add(block + "norm1.weight", {c.hidden});
-  layout.add(block + "attn.qkv.weight", {3 * c.hidden, c.hidden});
-  layout.add(block + "attn.qkv.bias", {3 * c.hidden});
-  layout.add(block + "attn.proj.weight", {c.hidden, c.hidden});
-  layout.add(block + "attn.proj.bias", {c.hidden});
+  add_linear(layout, block + "attn.qkv", 3 * c.hidden, c.hidden);
+  add_linear(layout, block + "attn.proj", c.hidden, c.hidden);
   layout.add(block + "norm2.weight", {c.hidden});
   layout.add_linears(block + "mlp.", "gate_up_proj",
                      {{"gate_proj", c.intermediate}, {"up_proj", c.intermediate}}, c.hidden, true);
-  layout.add(block + "mlp.down_proj.weight", {c.hidden, c.intermediate});
-  layout.add(block + "mlp.down_proj.bias", {c.hidden});
+  layout.mark(block + "mlp.gate_up_proj.weight", weights::Rows::kMany);
+  add_linear(layout, block + "mlp.down_proj", c.hidden, c.intermediate);
 }
 
 }  // namespace
@@ -29,10 +34,8 @@ void add_tensors(WeightLayout& layout, const VisionConfig& c) {
     add_vision_block(layout, c, "visual.blocks." + std::to_string(i) + ".");
   const std::int64_t merged = c.hidden * c.merge * c.merge;
   layout.add("visual.merger.ln_q.weight", {c.hidden});
-  layout.add("visual.merger.mlp.0.weight", {merged, merged});
-  layout.add("visual.merger.mlp.0.bias", {merged});
-  layout.add("visual.merger.mlp.2.weight", {c.out_hidden, merged});
-  layout.add("visual.merger.mlp.2.bias", {c.out_hidden});
+  add_linear(layout, "visual.merger.mlp.0", merged, merged);
+  add_linear(layout, "visual.merger.mlp.2", c.out_hidden, merged);
 }
 
 }  // namespace evalcar::models::qwen2_5_vl

@@ -27,7 +27,8 @@ at::Tensor int64_tensor(const std::vector<std::int64_t>& values, at::Device devi
 }
 
 kernels::LinearWeights linear_of(const weights::Arena& arena, const std::string& name) {
-  return {arena.tensor(name + ".weight"), arena.tensor(name + ".bias"), {}};
+  return {arena.tensor(name + ".weight"), arena.tensor(name + ".bias"),
+          arena.half(name + ".weight")};
 }
 
 }  // namespace

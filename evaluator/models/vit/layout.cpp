@@ -10,6 +10,7 @@ using weights::WeightLayout;
 void add_linear(WeightLayout& layout, const std::string& name, std::int64_t rows,
                 std::int64_t width) {
   layout.add(name + ".weight", {rows, width});
+  layout.mark(name + ".weight", weights::Rows::kMany);
   layout.add(name + ".bias", {rows});
 }
 

@@ -39,7 +39,8 @@ Tower::Tower(const Config& config, const weights::Arena& arena, AttentionKind at
     : config_(config), attention_(attention) {
   const auto tensor = [&](const std::string& name) { return arena.tensor("visual." + name); };
   const auto linear = [&](const std::string& name) {
-    return Linear{tensor(name + ".weight"), tensor(name + ".bias"), {}};
+    return Linear{tensor(name + ".weight"), tensor(name + ".bias"),
+                  arena.half("visual." + name + ".weight")};
   };
   const auto norm = [&](const std::string& name) {
     return Norm{tensor(name + ".weight"), tensor(name + ".bias")};

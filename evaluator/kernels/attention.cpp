@@ -15,8 +15,8 @@ namespace {
 
 // Products for one thread, at least: below, waking another costs more than it brings.
 constexpr std::int64_t kGrain = std::int64_t{1} << 22;
-// The same of a row's, which waits for memory.
-constexpr std::int64_t kSlotGrain = std::int64_t{1} << 16;
+// The same of a row's, which waits for memory: 1.4 ns each were measured.
+constexpr std::int64_t kSlotGrain = std::int64_t{1} << 14;
 
 /// Queries [first, first + count) of one key head.
 struct Task {

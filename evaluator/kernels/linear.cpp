@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "evaluator/kernels/few_rows.h"
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/row_kernels.h"
+#include "evaluator/kernels/row_passes.h"
 #include "evaluator/kernels/swiglu.h"
 #include "evaluator/kernels/tile_product.h"
 #include "evaluator/kernels/tile_unit.h"
@@ -29,6 +31,8 @@ constexpr std::int64_t kPackedBytes = std::int64_t{1} << 24;
 // (a Xeon with the unit): packing the matrix takes as long as some 20 rows and as 5.
 constexpr std::int64_t kBeforeTiles = 24;
 constexpr std::int64_t kBeforeTilesOfHalf = 11;
+
+enum class Result { kStored, kAdded, kGated };
 
 bool is_for_own_kernels(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 2;
@@ -59,6 +63,28 @@ void multiply(const RowProduct<Weight>& whole, void (*kernel)(const RowProduct<W
     const std::int64_t first = panel * kPanel;
     kernel(outputs_of(whole, first, std::min(whole.outputs - first, count * kPanel)));
   });
+}
+
+// The gate is the first half of the outputs; y is (rows, half of them).
+template <typename Weight>
+void multiply_gated(const RowProduct<Weight>& whole, void (*kernel)(const RowProduct<Weight>&)) {
+  const std::int64_t inner = whole.outputs / 2, panels = (inner + kPanel - 1) / kPanel;
+  in_parallel(panels, kGrain / (2 * kPanel * whole.width),
+              [&](std::int64_t panel, std::int64_t count) {
+                std::vector<float> gates(static_cast<std::size_t>(whole.rows * kPanel));
+                for (std::int64_t n = panel * kPanel; n < std::min(inner, (panel + count) * kPanel);
+                     n += kPanel) {
+                  RowProduct<Weight> gate = outputs_of(whole, n, std::min(kPanel, inner - n));
+                  RowProduct<Weight> up = outputs_of(whole, inner + n, gate.outputs);
+                  up.y = gate.y;
+                  gate.y = gates.data();
+                  gate.stride = kPanel;
+                  kernel(gate);
+                  kernel(up);
+                  for (std::int64_t m = 0; m < whole.rows; ++m)
+                    gate_numbers(gate.y + m * gate.stride, up.y + m * up.stride, gate.outputs);
+                }
+              });
 }
 
 // Few enough rows to be packed by each task: the tasks are panels of the matrix. Else they are
@@ -107,8 +133,6 @@ TileProduct<Weight> tile_product(const at::Tensor& x, const at::Tensor& matrix,
           .y_stride = y.stride(0)};
 }
 
-enum class Result { kStored, kAdded, kGated };
-
 template <typename Weight>
 void multiply_tiles(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias,
                     Result result, const at::Tensor& y) {
@@ -148,29 +172,32 @@ bool is_for_tiles(const at::Tensor& x, const LinearWeights& weights) {
   return is_for_own_kernels(x) && !is_for_row_kernels(x, weights) && has_tile_unit();
 }
 
-at::Tensor linear_by_rows(const at::Tensor& x, const LinearWeights& weights) {
-  const std::int64_t rows = x.size(0), width = x.size(1), outputs = weights.weight.size(0);
-  at::Tensor y = at::empty({rows, outputs}, x.options());
-  if (y.numel() == 0) return y;
-  const at::Tensor values = weights.half.defined() ? arranged(x.contiguous()) : x.contiguous();
-  const auto product = [&]<typename Weight>(const at::Tensor& matrix, Weight) {
-    return RowProduct<Weight>{
-        .x = values.const_data_ptr<float>(),
-        .rows = rows,
-        .w = static_cast<const Weight*>(matrix.const_data_ptr()),
-        .outputs = outputs,
-        .width = width,
-        .bias = weights.bias.defined() ? weights.bias.const_data_ptr<float>() : nullptr,
-        .y = y.mutable_data_ptr<float>(),
-        .stride = outputs};
-  };
+// y: (rows, outputs), or gated (rows, outputs / 2); contiguous.
+template <typename Weight>
+void multiply_rows(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias,
+                   Result result, const at::Tensor& y, void (*kernel)(const RowProduct<Weight>&)) {
+  const RowProduct<Weight> product{.x = x.const_data_ptr<float>(),
+                                   .rows = x.size(0),
+                                   .w = static_cast<const Weight*>(matrix.const_data_ptr()),
+                                   .outputs = matrix.size(0),
+                                   .width = matrix.size(1),
+                                   .bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+                                   .adds = result == Result::kAdded,
+                                   .y = y.mutable_data_ptr<float>(),
+                                   .stride = y.size(1)};
+  result == Result::kGated ? multiply_gated(product, kernel) : multiply(product, kernel);
+}
+
+void multiply_rows(const at::Tensor& x, const LinearWeights& weights, Result result,
+                   const at::Tensor& y) {
+  if (y.numel() == 0) return;
   const RowKernels& kernels = row_kernels().front();
   if (weights.half.defined()) {
-    multiply(product(weights.half, std::uint16_t{}), kernels.multiply_bf16);
+    multiply_rows(arranged(x.contiguous()), weights.half, weights.bias, result, y,
+                  kernels.multiply_bf16);
   } else {
-    multiply(product(weights.weight, float{}), kernels.multiply);
+    multiply_rows(x.contiguous(), weights.weight, weights.bias, result, y, kernels.multiply);
   }
-  return y;
 }
 
 }  // namespace
@@ -190,16 +217,19 @@ at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
     multiply_few_rows(x, weights, RowsResult::kStored, y);
     return y;
   }
-  if (is_for_row_kernels(x, weights)) return linear_by_rows(x, weights);
-  if (!is_for_tiles(x, weights)) return linear_reference(x, weights);
-  at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
-  multiply_tiles(x, weights, Result::kStored, y);
+  const bool by_rows = is_for_row_kernels(x, weights);
+  if (!by_rows && !is_for_tiles(x, weights)) return linear_reference(x, weights);
+  const at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
+  by_rows ? multiply_rows(x, weights, Result::kStored, y)
+          : multiply_tiles(x, weights, Result::kStored, y);
   return y;
 }
 
 void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights) {
   if (is_for_tiles(x, weights)) {
     multiply_tiles(x, weights, Result::kAdded, y);
+  } else if (is_for_row_kernels(x, weights) && y.is_contiguous()) {
+    multiply_rows(x, weights, Result::kAdded, y);
   } else if (has_few_rows_kernel(x, weights) && y.is_contiguous()) {
     multiply_few_rows(x, weights, RowsResult::kAdded, y);
   } else if (x.is_cuda() && x.dim() == 2 && !weights.bias.defined()) {
@@ -215,9 +245,11 @@ at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights) {
     multiply_few_rows(x, weights, RowsResult::kGated, y);
     return y;
   }
-  if (!is_for_tiles(x, weights)) return swiglu(linear(x, weights));
-  at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
-  multiply_tiles(x, weights, Result::kGated, y);
+  const bool by_rows = is_for_row_kernels(x, weights);
+  if (!by_rows && !is_for_tiles(x, weights)) return swiglu(linear(x, weights));
+  const at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
+  by_rows ? multiply_rows(x, weights, Result::kGated, y)
+          : multiply_tiles(x, weights, Result::kGated, y);
   return y;
 }
 

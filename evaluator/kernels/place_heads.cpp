@@ -5,7 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_put.h>
 
+#include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/rms_norm.h"
+#include "evaluator/kernels/row_passes.h"
 
 #ifdef EVALCAR_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -29,13 +31,68 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return at::cat({first * cos - second * sin, second * cos + first * sin}, 2);
 }
 
+// On the device, of the dtype, contiguous; or not there at all.
+bool is_plain(const at::Tensor& x, const at::Tensor& like) {
+  return !x.defined() || (x.device() == like.device() && x.scalar_type() == like.scalar_type() &&
+                          x.is_contiguous());
+}
+
+// In float32 on the CPU. Of a cache the slots may lie apart.
+bool is_one_pass(const PackedHeads& heads, const CachePlace& place) {
+  const at::Tensor& qkv = heads.qkv;
+  if (!qkv.is_cpu() || qkv.scalar_type() != at::kFloat || qkv.dim() != 3) return false;
+  for (const at::Tensor& x : {qkv, heads.q_norm, heads.k_norm, heads.cos, heads.sin,
+                              place.keys.select(0, 0), place.values.select(0, 0)}) {
+    if (!is_plain(x, qkv)) return false;
+  }
+  return qkv.size(2) % 2 == 0 && place.keys.strides() == place.values.strides() &&
+         place.slots.is_contiguous() && place.places.is_contiguous();
+}
+
+void check(const PackedHeads& heads, const CachePlace& place) {
+  const std::int64_t rows = heads.qkv.size(0), dim = heads.qkv.size(2);
+  TORCH_CHECK(has_place_kernel(heads, place) &&
+                  heads.qkv.size(1) == heads.heads + 2 * place.keys.size(2) &&
+                  place.keys.size(3) == dim && heads.cos.numel() == rows * dim / 2 &&
+                  heads.sin.numel() == rows * dim / 2 && place.slots.numel() == rows &&
+                  place.places.numel() == rows,
+              "place_heads: rows and cache do not belong together");
+}
+
+const float* floats_of(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr<float>() : nullptr;
+}
+
+at::Tensor place_in_one_pass(const PackedHeads& heads, const CachePlace& place) {
+  const at::Tensor& qkv = heads.qkv;
+  const at::Tensor q = at::empty({qkv.size(0), heads.heads, qkv.size(2)}, qkv.options());
+  const PlaceRows rows{.qkv = floats_of(qkv),
+                       .q_norm = floats_of(heads.q_norm),
+                       .k_norm = floats_of(heads.k_norm),
+                       .eps = static_cast<float>(heads.eps),
+                       .cos = floats_of(heads.cos),
+                       .sin = floats_of(heads.sin),
+                       .slots = place.slots.const_data_ptr<std::int64_t>(),
+                       .places = place.places.const_data_ptr<std::int64_t>(),
+                       .heads = heads.heads,
+                       .kv_heads = place.keys.size(2),
+                       .half = qkv.size(2) / 2,
+                       .q = q.mutable_data_ptr<float>(),
+                       .keys = place.keys.mutable_data_ptr<float>(),
+                       .values = place.values.mutable_data_ptr<float>(),
+                       .slot_stride = place.keys.stride(0),
+                       .position_stride = place.keys.stride(1),
+                       .head_stride = place.keys.stride(2)};
+  in_parallel(qkv.size(0), kPassGrain / (qkv.size(1) * qkv.size(2)),
+              [&](std::int64_t first, std::int64_t count) { place_rows(rows, first, count); });
+  return q;
+}
+
 #ifdef EVALCAR_CUDA
 
-// On the device, of the dtype, contiguous, at a 16-byte boundary; or not there at all.
+// The same at a 16-byte boundary.
 bool is_readable(const at::Tensor& x, const at::Tensor& like) {
-  if (!x.defined()) return true;
-  return x.device() == like.device() && x.scalar_type() == like.scalar_type() &&
-         x.is_contiguous() && is_at_boundary(x.const_data_ptr());
+  return is_plain(x, like) && (!x.defined() || is_at_boundary(x.const_data_ptr()));
 }
 
 // Of a cache the slots may lie apart.
@@ -54,6 +111,7 @@ const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_dat
 
 bool has_place_kernel(const PackedHeads& heads, const CachePlace& place) {
   const at::Tensor& qkv = heads.qkv;
+  if (is_one_pass(heads, place)) return true;
   const bool type = qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16;
   if (!qkv.is_cuda() || !type || qkv.dim() != 3 || qkv.size(2) % 2 != 0) return false;
   for (const at::Tensor& x : {qkv, heads.q_norm, heads.k_norm, heads.cos, heads.sin}) {
@@ -67,12 +125,9 @@ bool has_place_kernel(const PackedHeads& heads, const CachePlace& place) {
 
 at::Tensor place_heads(const PackedHeads& heads, const CachePlace& place) {
   const at::Tensor& qkv = heads.qkv;
+  check(heads, place);
+  if (qkv.is_cpu()) return place_in_one_pass(heads, place);
   const std::int64_t rows = qkv.size(0), dim = qkv.size(2), kv_heads = place.keys.size(2);
-  TORCH_CHECK(has_place_kernel(heads, place) && qkv.size(1) == heads.heads + 2 * kv_heads &&
-                  place.keys.size(3) == dim && heads.cos.numel() == rows * dim / 2 &&
-                  heads.sin.numel() == rows * dim / 2 && place.slots.numel() == rows &&
-                  place.places.numel() == rows,
-              "place_heads: rows and cache do not belong together");
   const c10::cuda::CUDAGuard guard(qkv.device());  // a launch goes to the current device
   const at::Tensor q = at::empty({rows, heads.heads, dim}, qkv.options());
   const PlaceLaunch launch{
@@ -101,10 +156,13 @@ at::Tensor place_heads(const PackedHeads& heads, const CachePlace& place) {
 
 #else
 
-bool has_place_kernel(const PackedHeads&, const CachePlace&) { return false; }
+bool has_place_kernel(const PackedHeads& heads, const CachePlace& place) {
+  return is_one_pass(heads, place);
+}
 
-at::Tensor place_heads(const PackedHeads&, const CachePlace&) {
-  TORCH_CHECK(false, "place_heads: built without CUDA");
+at::Tensor place_heads(const PackedHeads& heads, const CachePlace& place) {
+  check(heads, place);
+  return place_in_one_pass(heads, place);
 }
 
 #endif

@@ -1,6 +1,6 @@
-// What stands between a decoder's fused projection and its attention, on a GPU in one pass: the
-// norm over each query and key head, the rotary turn (Su et al. 2021, in the half-split form), and
-// the writing of keys and values to the slot cache.
+// What stands between a decoder's fused projection and its attention, in one pass: the norm over
+// each query and key head, the rotary turn (Su et al. 2021, in the half-split form), and the
+// writing of keys and values to the slot cache.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,13 +28,15 @@ struct CachePlace {
   at::Tensor values;
 };
 
-/// Whether the kernel can do it: all float32 or all bfloat16, on a GPU of compute capability 8.0 or
-/// newer, halves of heads in whole vectors of 16 bytes at their boundaries.
+/// Whether a kernel can do it: all float32 on the CPU; or all float32 or all bfloat16 on a GPU of
+/// compute capability 8.0 or newer, halves of heads in whole vectors of 16 bytes at their
+/// boundaries.
 bool has_place_kernel(const PackedHeads& heads, const CachePlace& place);
 
 /// Writes the keys, normed and turned, and the values to the cache; returns the queries, normed and
-/// turned: (rows, heads, dim). Where has_place_kernel(). Each operation is rounded to the dtype as
-/// ATen's are, so without norms the bits are the reference's. May throw c10::Error.
+/// turned: (rows, heads, dim). Where has_place_kernel(). On a GPU each operation is rounded to the
+/// dtype as ATen's are, so without norms the bits are the reference's; on the CPU products and sums
+/// may be fused. Of no row do they depend on the others. May throw c10::Error.
 at::Tensor place_heads(const PackedHeads& heads, const CachePlace& place);
 
 /// The same by ATen operations, on every device.

@@ -7,7 +7,8 @@
 
 namespace evalcar::kernels {
 
-/// y[m · stride + n] = Σ x[m][k] · w[n][k] (+ bias[n]) for all m < rows and n < outputs.
+/// s[m][n] = Σ x[m][k] · w[n][k] (+ bias[n]) for all m < rows and n < outputs is y[m · stride + n],
+/// or, with `adds`, added to it.
 template <typename Weight>
 struct RowProduct {
   const float* x = nullptr;  ///< (rows, width), for bfloat16 weights as arrange() puts them
@@ -16,6 +17,7 @@ struct RowProduct {
   std::int64_t outputs = 0;
   std::int64_t width = 0;
   const float* bias = nullptr;  ///< (outputs), or null
+  bool adds = false;
   float* y = nullptr;
   std::int64_t stride = 0;
 };

@@ -1,64 +1,106 @@
 #include "evaluator/kernels/row_passes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "evaluator/kernels/lanes.h"
 
 namespace evalcar::kernels {
+namespace {
+
+/// `y` may be `x`.
+EVALCAR_IN_LANES void norm_one(const float* x, const float* weight, float eps, std::int64_t width,
+                               float* y) {
+  const std::int64_t whole = width / kLanes * kLanes;
+  Lanes squares{};
+  for (std::int64_t k = 0; k < whole; k += kLanes) {
+    Lanes values;
+    load(x + k, values);
+    squares += values * values;
+  }
+  float sum = sum_of(squares);
+  for (std::int64_t k = whole; k < width; ++k) sum += x[k] * x[k];
+  const float scale = 1 / std::sqrt(sum / static_cast<float>(width) + eps);
+  for (std::int64_t k = 0; k < whole; k += kLanes) {
+    Lanes values, weights;
+    load(x + k, values);
+    load(weight + k, weights);
+    store(values * scale * weights, y + k);
+  }
+  for (std::int64_t k = whole; k < width; ++k) y[k] = x[k] * scale * weight[k];
+}
+
+/// One head. `y` may be `x`.
+EVALCAR_IN_LANES void rotate_one(const float* x, const float* cos, const float* sin,
+                                 std::int64_t half, float* y) {
+  const std::int64_t whole = half / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    Lanes a, b, c, s;
+    load(x + i, a);
+    load(x + half + i, b);
+    load(cos + i, c);
+    load(sin + i, s);
+    store(a * c - b * s, y + i);
+    store(b * c + a * s, y + half + i);
+  }
+  for (std::int64_t i = whole; i < half; ++i) {
+    const float a = x[i], b = x[half + i];
+    y[i] = a * cos[i] - b * sin[i];
+    y[half + i] = b * cos[i] + a * sin[i];
+  }
+}
+
+}  // namespace
 
 EVALCAR_FOR_EACH_CPU
 void norm_rows(const NormRows& n, std::int64_t first, std::int64_t count) {
-  const std::int64_t whole = n.width / kLanes * kLanes;
-  for (std::int64_t m = first; m < first + count; ++m) {
-    const float* const x = n.x + m * n.width;
-    float* const y = n.y + m * n.width;
-    Lanes squares{};
-    for (std::int64_t k = 0; k < whole; k += kLanes) {
-      Lanes values;
-      std::memcpy(&values, x + k, sizeof(values));
-      squares += values * values;
-    }
-    float sum = 0;
-    for (std::int64_t i = 0; i < kLanes; ++i) sum += squares[i];
-    for (std::int64_t k = whole; k < n.width; ++k) sum += x[k] * x[k];
-    const float scale = 1 / std::sqrt(sum / static_cast<float>(n.width) + n.eps);
-    for (std::int64_t k = 0; k < whole; k += kLanes) {
-      Lanes values, weights;
-      std::memcpy(&values, x + k, sizeof(values));
-      std::memcpy(&weights, n.weight + k, sizeof(weights));
-      values = values * scale * weights;
-      std::memcpy(y + k, &values, sizeof(values));
-    }
-    for (std::int64_t k = whole; k < n.width; ++k) y[k] = x[k] * scale * n.weight[k];
-  }
+  for (std::int64_t m = first; m < first + count; ++m)
+    norm_one(n.x + m * n.width, n.weight, n.eps, n.width, n.y + m * n.width);
 }
 
 EVALCAR_FOR_EACH_CPU
 void rotate_rows(const RotateRows& r, std::int64_t first, std::int64_t count) {
-  const std::int64_t whole = r.half / kLanes * kLanes;
   for (std::int64_t m = first; m < first + count; ++m) {
-    const float* const cos = r.cos + m * r.half;
-    const float* const sin = r.sin + m * r.half;
     for (std::int64_t h = 0; h < r.heads; ++h) {
-      const float* const x = r.x + m * r.row_stride + h * r.head_stride;
-      float* const y = r.y + (m * r.heads + h) * 2 * r.half;
-      for (std::int64_t i = 0; i < whole; i += kLanes) {
-        Lanes a, b, c, s;
-        std::memcpy(&a, x + i, sizeof(a));
-        std::memcpy(&b, x + r.half + i, sizeof(b));
-        std::memcpy(&c, cos + i, sizeof(c));
-        std::memcpy(&s, sin + i, sizeof(s));
-        const Lanes turned = a * c - b * s;
-        const Lanes other = b * c + a * s;
-        std::memcpy(y + i, &turned, sizeof(turned));
-        std::memcpy(y + r.half + i, &other, sizeof(other));
-      }
-      for (std::int64_t i = whole; i < r.half; ++i) {
-        y[i] = x[i] * cos[i] - x[r.half + i] * sin[i];
-        y[r.half + i] = x[r.half + i] * cos[i] + x[i] * sin[i];
-      }
+      rotate_one(r.x + m * r.row_stride + h * r.head_stride, r.cos + m * r.half, r.sin + m * r.half,
+                 r.half, r.y + (m * r.heads + h) * 2 * r.half);
     }
+  }
+}
+
+EVALCAR_FOR_EACH_CPU
+void place_rows(const PlaceRows& p, std::int64_t first, std::int64_t count) {
+  const std::int64_t dim = 2 * p.half;
+  for (std::int64_t m = first; m < first + count; ++m) {
+    const float* x = p.qkv + m * (p.heads + 2 * p.kv_heads) * dim;
+    const std::int64_t place = p.slots[m] * p.slot_stride + p.places[m] * p.position_stride;
+    for (std::int64_t h = 0; h < p.heads + p.kv_heads; ++h, x += dim) {
+      const bool is_query = h < p.heads;
+      float* const to =
+          is_query ? p.q + (m * p.heads + h) * dim : p.keys + place + (h - p.heads) * p.head_stride;
+      const float* const norm = is_query ? p.q_norm : p.k_norm;
+      if (norm != nullptr) norm_one(x, norm, p.eps, dim, to);
+      rotate_one(norm != nullptr ? to : x, p.cos + m * p.half, p.sin + m * p.half, p.half, to);
+    }
+    for (std::int64_t h = 0; h < p.kv_heads; ++h, x += dim)
+      std::copy(x, x + dim, p.values + place + h * p.head_stride);
+  }
+}
+
+EVALCAR_FOR_EACH_CPU
+void gate_numbers(const float* gate, float* up, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    const std::int64_t there = std::min(kLanes, count - i);
+    Lanes g{}, u{};
+    const auto bytes = static_cast<std::size_t>(there) * sizeof(float);
+    std::memcpy(&g, gate + i, bytes);
+    std::memcpy(&u, up + i, bytes);
+    Lanes shrunk = g * static_cast<float>(-std::numbers::log2e);
+    to_power_of_two(shrunk);
+    u *= g / (1.0F + shrunk);
+    std::memcpy(up + i, &u, bytes);
   }
 }
 

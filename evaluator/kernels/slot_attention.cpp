@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numbers>
 #include <vector>
@@ -14,7 +13,8 @@
 namespace evalcar::kernels {
 namespace {
 
-using WholeLanes [[gnu::vector_size(sizeof(std::int32_t) * kLanes)]] = std::int32_t;
+// Keys whose values are mixed before the next: they stay in the first cache for all heads.
+constexpr std::int64_t kKeysAtOnce = 64;
 
 /// One query head group over the keys of its slot.
 struct Group {
@@ -36,67 +36,74 @@ void score(const Group& g, float scale, float* scores, std::int64_t row) {
       Lanes sums{};
       for (std::int64_t d = 0; d < whole; d += kLanes) {
         Lanes a, b;
-        std::memcpy(&a, q + d, sizeof(a));
-        std::memcpy(&b, key + d, sizeof(b));
+        load(q + d, a);
+        load(key + d, b);
         sums += a * b;
       }
-      float sum = 0;
-      for (std::int64_t i = 0; i < kLanes; ++i) sum += sums[i];
+      float sum = sum_of(sums);
       for (std::int64_t d = whole; d < g.dim; ++d) sum += q[d] * key[d];
       scores[h * row + p] = sum * scale;
     }
   }
 }
 
-/// 2^(scores - largest) in place, `row` of them, of which those from `keys` on are -inf; returns
-/// their sum. 2^x on [-0.5, 0.5] is the polynomial of tile_terms.h; below 2^-126 it is that.
+/// 2^(scores - largest) in place, `row` of them, of which those behind the keys are -inf; returns
+/// their sum.
 EVALCAR_FOR_EACH_CPU
-float weigh(float* scores, std::int64_t row, float largest) {
-  constexpr float kRounder = 12582912;  // 1.5 · 2^23: adding it leaves whole numbers
+float weigh(float* scores, std::int64_t row) {
+  Lanes most = Lanes{} - std::numeric_limits<float>::infinity();
+  for (std::int64_t at = 0; at < row; at += kLanes) {
+    Lanes x;
+    load(scores + at, x);
+    most = most < x ? x : most;
+  }
+  float largest = most[0];
+  for (std::int64_t i = 1; i < kLanes; ++i) largest = std::max(largest, most[i]);
   Lanes sums{};
   for (std::int64_t at = 0; at < row; at += kLanes) {
     Lanes x;
-    std::memcpy(&x, scores + at, sizeof(x));
+    load(scores + at, x);
     x -= largest;
-    x = x < -126.0F ? Lanes{} - 126.0F : x;  // a NaN stays one
-    const Lanes whole = (x + kRounder) - kRounder;
-    const Lanes rest = x - whole;
-    Lanes y = Lanes{} + 0.00015337577497120947F;
-    y = y * rest + 0.0013399859890341759F;
-    y = y * rest + 0.009618519805371761F;
-    y = y * rest + 0.05550329014658928F;
-    y = y * rest + 0.24022646248340607F;
-    y = y * rest + 0.6931471824645996F;
-    y = y * rest + 1.0F;
-    const WholeLanes power = (__builtin_convertvector(whole, WholeLanes) + 127) << 23;
-    Lanes scale;
-    std::memcpy(&scale, &power, sizeof(scale));
-    y *= scale;
-    std::memcpy(scores + at, &y, sizeof(y));
-    sums += y;
+    to_power_of_two(x);
+    store(x, scores + at);
+    sums += x;
   }
-  float sum = 0;
-  for (std::int64_t i = 0; i < kLanes; ++i) sum += sums[i];
-  return sum;
+  return sum_of(sums);
+}
+
+/// Adds to kCount vectors of a head's result what `keys` weights make of the values.
+template <int kCount>
+EVALCAR_IN_LANES void mix_lanes(const float* weights, const float* values, std::int64_t stride,
+                                std::int64_t keys, float* out) {
+  Lanes sums[kCount];
+  for (int i = 0; i < kCount; ++i) load(out + i * kLanes, sums[i]);
+  for (std::int64_t p = 0; p < keys; ++p) {
+    for (int i = 0; i < kCount; ++i) {
+      Lanes value;
+      load(values + p * stride + i * kLanes, value);
+      sums[i] += value * weights[p];
+    }
+  }
+  for (int i = 0; i < kCount; ++i) store(sums[i], out + i * kLanes);
 }
 
 EVALCAR_FOR_EACH_CPU
 void mix(const Group& g, const float* weights, std::int64_t row) {
   std::fill_n(g.out, g.heads * g.dim, 0.0F);
   const std::int64_t whole = g.dim / kLanes * kLanes;
-  for (std::int64_t p = 0; p < g.keys; ++p) {
-    const float* const value = g.v + p * g.stride;
+  for (std::int64_t p = 0; p < g.keys; p += kKeysAtOnce) {
+    const std::int64_t keys = std::min(kKeysAtOnce, g.keys - p);
+    const float* const values = g.v + p * g.stride;
     for (std::int64_t h = 0; h < g.heads; ++h) {
       float* const out = g.out + h * g.dim;
-      const float weight = weights[h * row + p];
-      for (std::int64_t d = 0; d < whole; d += kLanes) {
-        Lanes sum, of_value;
-        std::memcpy(&sum, out + d, sizeof(sum));
-        std::memcpy(&of_value, value + d, sizeof(of_value));
-        sum += of_value * weight;
-        std::memcpy(out + d, &sum, sizeof(sum));
+      const float* const of_head = weights + h * row + p;
+      std::int64_t d = 0;
+      for (; d + 4 * kLanes <= whole; d += 4 * kLanes)
+        mix_lanes<4>(of_head, values + d, g.stride, keys, out + d);
+      for (; d < whole; d += kLanes) mix_lanes<1>(of_head, values + d, g.stride, keys, out + d);
+      for (; d < g.dim; ++d) {
+        for (std::int64_t i = 0; i < keys; ++i) out[d] += of_head[i] * values[i * g.stride + d];
       }
-      for (std::int64_t d = whole; d < g.dim; ++d) out[d] += weight * value[d];
     }
   }
 }
@@ -109,10 +116,7 @@ void attend_group(const Group& g, std::vector<float>& scores) {
   score(g, scale, scores.data(), row);
   std::vector<float> totals(static_cast<std::size_t>(g.heads));
   for (std::int64_t h = 0; h < g.heads; ++h) {
-    float* const of_head = scores.data() + h * row;
-    float largest = of_head[0];
-    for (std::int64_t p = 1; p < g.keys; ++p) largest = std::max(largest, of_head[p]);
-    totals[static_cast<std::size_t>(h)] = weigh(of_head, row, largest);
+    totals[static_cast<std::size_t>(h)] = weigh(scores.data() + h * row, row);
   }
   mix(g, scores.data(), row);
   for (std::int64_t h = 0; h < g.heads; ++h) {

@@ -101,14 +101,43 @@ TEST_CASE("a gate far from 0 passes or shuts") {
   weights.weight.select(0, 1).fill_(1);
   const at::Tensor x = at::linspace(-500, 500, 101).view({101, 1});
 
-  const at::Tensor y = gated_linear(x, weights);
+  for (const std::int64_t rows : {101, 1}) {  // all at once, and one by one
+    at::Tensor y = at::ones({101, 1});
+    for (std::int64_t first = 0; first < 101; first += rows)
+      y.narrow(0, first, rows).copy_(gated_linear(x.narrow(0, first, rows), weights));
+    CAPTURE(rows);
+    CHECK(at::equal(y.narrow(0, 0, 30), at::zeros({30, 1})));
+    CHECK(at::allclose(y.narrow(0, 70, 31), x.narrow(0, 70, 31).square(), 1e-6));
+  }
+}
 
-  CHECK(at::equal(y.narrow(0, 0, 30), at::zeros({30, 1})));
-  CHECK(at::allclose(y.narrow(0, 70, 31), x.narrow(0, 70, 31).square(), 1e-6));
+TEST_CASE("a layer added or gated for few rows gives the same bits on any threads") {
+  if (row_kernels().size() == 1) SKIP("no vector kernels for this CPU");
+  const int threads = at::get_num_threads();
+  for (const bool half : {false, true}) {
+    const LinearWeights weights = weights_of(2 * 1501, 257, true, half);
+    const at::Tensor x = at::randn({9, 257});
+    const auto added = [&](const at::Tensor& rows) {
+      at::Tensor y = at::ones({rows.size(0), 2 * 1501});
+      add_linear(y, rows, weights);
+      return y;
+    };
+    at::set_num_threads(1);
+    const at::Tensor sums = added(x), gated = gated_linear(x, weights);
+    CHECK(at::equal(sums, linear(x, weights) + 1));
+    at::set_num_threads(2);
+    CHECK(at::equal(added(x), sums));
+    CHECK(at::equal(gated_linear(x, weights), gated));
+    for (std::int64_t m = 0; m < 9; ++m) {
+      CHECK(at::equal(added(x.narrow(0, m, 1)), sums.narrow(0, m, 1)));
+      CHECK(at::equal(gated_linear(x.narrow(0, m, 1), weights), gated.narrow(0, m, 1)));
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("a layer is added to what is there, for few rows and for many") {
-  for (const std::int64_t rows : {3, 70, 500}) {
+  for (const std::int64_t rows : {0, 1, 3, 70, 500}) {
     const LinearWeights weights = weights_of(77, 90, true, false);
     const at::Tensor x = at::randn({rows, 90});
     at::Tensor y = at::ones({rows, 77});
@@ -116,7 +145,7 @@ TEST_CASE("a layer is added to what is there, for few rows and for many") {
     add_linear(y, x, weights);
 
     CAPTURE(rows);
-    CHECK(difference(y, linear_reference(x, weights) + 1) < 1e-4);
+    if (rows > 0) CHECK(difference(y, linear_reference(x, weights) + 1) < 1e-4);
   }
 }
 

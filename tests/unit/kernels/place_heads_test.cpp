@@ -1,5 +1,6 @@
 #include "evaluator/kernels/place_heads.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cos.h>
@@ -170,4 +171,59 @@ TEST_CASE("a head that holds a NaN is placed as one, and no other") {
   CHECK(got.q.isnan().sum().item<std::int64_t>() == 64);
   CHECK(got.q.select(0, 3).select(0, 1).isnan().all().item<bool>());
   CHECK_FALSE(got.keys.isnan().any().item<bool>());
+}
+
+// ---- on the CPU ----
+
+namespace {
+
+Placed placed(const Case& c) { return with_cache(c, place_heads); }
+
+}  // namespace
+
+TEST_CASE("on the CPU heads are placed in one pass, to the cache's rows alone") {
+  for (const bool norms : {false, true}) {
+    for (const std::int64_t dim : {2, 16, 30, 64, 80, 128}) {
+      for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {14, 2}, {3, 3}}) {
+        CAPTURE(norms, dim, heads, kv_heads);
+        const Case c = case_of(heads, kv_heads, dim, at::kFloat, norms);
+        REQUIRE(has_place_kernel(c.heads, c.place));
+        const Placed got = placed(c), wanted = expected(c);
+        CHECK(difference(got.q, wanted.q) < 5e-7);
+        CHECK(difference(got.keys, wanted.keys) < 5e-7);
+        CHECK(at::equal(got.keys == kUntouched, wanted.keys == kUntouched));
+        CHECK(at::equal(got.values, wanted.values));  // what no row goes to, too
+      }
+    }
+  }
+}
+
+TEST_CASE("on the CPU a row is placed with the same bits alone and among others, on any threads") {
+  const int threads = at::get_num_threads();
+  const Case c = case_of(600, 100, 64, at::kFloat, true);  // enough for several threads
+  at::set_num_threads(3);
+  const Placed all = placed(c);
+  at::set_num_threads(1);
+  for (std::int64_t row = 0; row < c.heads.qkv.size(0); ++row) {
+    Case one = c;
+    for (at::Tensor* x :
+         {&one.heads.qkv, &one.heads.cos, &one.heads.sin, &one.place.slots, &one.place.places})
+      *x = x->narrow(0, row, 1);
+    const Placed alone = placed(one);
+    CHECK(at::equal(alone.q, all.q.narrow(0, row, 1)));
+    const auto key = [&](const Placed& of) {
+      return of.keys.select(0, one.place.slots.item<std::int64_t>())
+          .select(0, one.place.places.item<std::int64_t>());
+    };
+    CHECK(at::equal(key(alone), key(all)));
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_CASE("what is not float32 or does not lie plainly is not placed on the CPU") {
+  const Case half = case_of(4, 2, 64, at::kBFloat16, true);
+  CHECK_FALSE(has_place_kernel(half.heads, half.place));
+  Case apart = case_of(4, 2, 64, at::kFloat, false);
+  apart.heads.qkv = apart.heads.qkv.transpose(1, 2).contiguous().transpose(1, 2);
+  CHECK_FALSE(has_place_kernel(apart.heads, apart.place));
 }

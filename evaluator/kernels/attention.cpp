@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "evaluator/kernels/parallel.h"
@@ -47,6 +48,17 @@ TileAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
           .out_head = rows.out.stride(1)};
 }
 
+/// This thread's, for heads of one dimension.
+TileAttender& kept_attender(std::int64_t dim) {
+  thread_local std::int64_t of = 0;
+  thread_local std::optional<TileAttender> kept;
+  if (!kept || of != dim) {
+    kept.emplace(dim);
+    of = dim;
+  }
+  return *kept;
+}
+
 }  // namespace
 
 bool has_attention_kernel(const at::Tensor& like) {
@@ -69,7 +81,7 @@ void attend(std::span<const AttentionRows> sequences) {
   if (products == 0) return;
   const auto all = static_cast<std::int64_t>(tasks.size());
   in_parallel(all, all * kGrain / products, [&](std::int64_t first, std::int64_t count) {
-    TileAttender attender(dim);
+    TileAttender& attender = kept_attender(dim);
     for (std::int64_t i = first; i < first + count; ++i) {
       const Task& task = tasks[static_cast<std::size_t>(i)];
       attender.attend(task.heads, task.first, task.count);

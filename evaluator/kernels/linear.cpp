@@ -87,17 +87,23 @@ void multiply_gated(const RowProduct<Weight>& whole, void (*kernel)(const RowPro
               });
 }
 
-// Few enough rows to be packed by each task: the tasks are panels of the matrix. Else they are
-// rows, and the matrix is packed before, a slab of it after the other.
+// Few enough rows for one thread's cache: they are packed before, and the tasks are panels of the
+// matrix. Else they are rows, and the matrix is packed before, a slab of it after the other.
 template <typename Weight>
 void multiply_tiles(const TileProduct<Weight>& whole) {
   const auto outputs_of = [](const TileProduct<Weight>& p, std::int64_t panel, std::int64_t count) {
     return std::min(p.outputs - panel * kTileBlock, count * kTileBlock);
   };
   if (whole.rows <= tile_rows_at_once(whole.width)) {
+    const at::Tensor memory = at::empty({packed_row_bytes(whole)}, at::kByte);
+    char* const rows = static_cast<char*>(memory.mutable_data_ptr());
+    in_parallel(tile_blocks(whole.rows), 4, [&](std::int64_t block, std::int64_t count) {
+      pack_product_rows(whole, block * kTileBlock,
+                        std::min(whole.rows - block * kTileBlock, count * kTileBlock), rows);
+    });
     in_parallel(tile_blocks(whole.outputs), 4, [&](std::int64_t panel, std::int64_t count) {
       multiply_by_tiles(whole.outputs_from(panel * kTileBlock, outputs_of(whole, panel, count)),
-                        nullptr);
+                        nullptr, rows);
     });
     return;
   }

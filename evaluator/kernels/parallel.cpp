@@ -1,82 +1,56 @@
 #include "evaluator/kernels/parallel.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/arange.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <optional>
 
 namespace evalcar::kernels {
 namespace {
 
-/// A tensor's elements, whose numbers they hold.
-struct Elements {
-  std::int64_t count = 0;
-  std::optional<at::TensorIterator> each;
-};
+// Parts for each thread, where there are enough: a core that others use, too, does fewer of them.
+constexpr std::int64_t kPartsOfThread = 4;
 
-Elements elements_of(std::int64_t count) {
-  at::Tensor numbers = at::arange(count, at::TensorOptions().dtype(at::kLong));
-  return {count, at::TensorIterator::nullary_op(numbers)};
-}
-
-/// Some of them: making them takes longer than many a part, and a model asks for the same few
-/// counts again and again.
-struct KeptElements {
-  static constexpr std::int64_t kLargest = 4096;
-  static constexpr std::size_t kKept = 16;
-
-  at::TensorIterator& of(std::int64_t count) {
-    auto found = std::ranges::find(places, count, &Elements::count);
-    if (found == places.end()) {
-      found = places.begin() + static_cast<std::ptrdiff_t>(oldest);
-      oldest = (oldest + 1) % kKept;
-      *found = elements_of(count);
-    }
-    return *found->each;
+/// Calls `work` on as many threads at a time, where it is not on one of several already: then as
+/// often at most, one call after the other. libtorch's loop over the elements of a tensor does it:
+/// its header for loops of one's own would need its OpenMP at compile time.
+class Threads {
+ public:
+  explicit Threads(std::int64_t count) : count_(count) {
+    at::Tensor numbers = at::arange(count, at::TensorOptions().dtype(at::kLong));
+    elements_.emplace(at::TensorIterator::nullary_op(numbers));
+  }
+  std::int64_t count() const { return count_; }
+  void run(const std::function<void()>& work) {
+    elements_->for_each([&](char**, const std::int64_t*, std::int64_t) { work(); }, 1);
   }
 
-  std::array<Elements, kKept> places;
-  std::size_t oldest = 0;
-  bool in_use = false;
-};
-
-/// Work that asks for parts itself gets others: a place may be another count's by then.
-class Use {
- public:
-  explicit Use(KeptElements& kept) : kept_(kept) { kept_.in_use = true; }
-  ~Use() { kept_.in_use = false; }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
  private:
-  KeptElements& kept_;
+  std::int64_t count_;
+  std::optional<at::TensorIterator> elements_;
 };
 
 }  // namespace
 
-// The parts are the elements of a tensor: libtorch's header for loops of one's own would need its
-// OpenMP at compile time.
 void in_parallel(std::int64_t count, std::int64_t least,
                  const std::function<void(std::int64_t first, std::int64_t count)>& work) {
   if (count == 0) return;
-  if (count == 1) return work(0, 1);
-  const auto share = [&](at::TensorIterator& each) {
-    each.for_each(
-        [&](char** data, const std::int64_t*, std::int64_t part) {
-          work(*reinterpret_cast<const std::int64_t*>(data[0]), part);
-        },
-        std::max<std::int64_t>(1, least));
-  };
-  thread_local KeptElements kept;
-  if (count > KeptElements::kLargest || kept.in_use) {
-    Elements own = elements_of(count);
-    share(*own.each);
-  } else {
-    const Use use(kept);
-    share(kept.of(count));
-  }
+  least = std::clamp<std::int64_t>(least, 1, count);
+  const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), count / least);
+  if (threads <= 1 || at::in_parallel_region()) return work(0, count);
+  const std::int64_t part =
+      std::max(least, (count + threads * kPartsOfThread - 1) / (threads * kPartsOfThread));
+  std::atomic<std::int64_t> next = 0;
+  // Making it takes longer than many a part, and a model asks for the same number again and again.
+  thread_local std::optional<Threads> kept;
+  if (!kept || kept->count() != threads) kept.emplace(threads);
+  kept->run([&] {
+    for (std::int64_t first = next.fetch_add(part); first < count; first = next.fetch_add(part))
+      work(first, std::min(part, count - first));
+  });
 }
 
 }  // namespace evalcar::kernels

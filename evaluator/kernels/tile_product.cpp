@@ -29,6 +29,11 @@ std::int64_t packed_bytes(const TileProduct<Weight>& p) {
   return (p.gate == nullptr ? 1 : 2) * tile_blocks(p.outputs) * block_bytes<Weight>(p.width);
 }
 
+template <typename Weight>
+std::int64_t packed_row_bytes(const TileProduct<Weight>& p) {
+  return tile_blocks(p.rows) * tile_steps(p.width) * kTerms * kTermBytes;
+}
+
 std::int64_t tile_rows_at_once(std::int64_t width) {
   const std::int64_t blocks = kRowBytes / (tile_steps(width) * kTerms * kTermBytes);
   return std::max<std::int64_t>(2, blocks) * kTileBlock;
@@ -125,19 +130,28 @@ EVALCAR_TILES void pack_matrix(const TileProduct<Weight>& p, std::int64_t first,
 }
 
 template <typename Weight>
-EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed) {
+EVALCAR_TILES void pack_product_rows(const TileProduct<Weight>& p, std::int64_t first,
+                                     std::int64_t count, char* packed) {
+  const std::int64_t bytes = tile_steps(p.width) * kTerms * kTermBytes;
+  for (std::int64_t m = first; m < first + count; m += kTileBlock) {
+    pack_rows(p.x + m * p.x_stride, p.x_stride, std::min(kTileBlock, p.rows - m), p.width,
+              packed + m / kTileBlock * bytes);
+  }
+}
+
+template <typename Weight>
+EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed,
+                                     const char* rows) {
   const TileSession session;
-  const std::int64_t at_once = tile_rows_at_once(p.width);
-  const std::int64_t row_bytes = tile_steps(p.width) * kTerms * kTermBytes;
+  const std::int64_t at_once = rows == nullptr ? tile_rows_at_once(p.width) : p.rows;
   const std::int64_t bytes = block_bytes<Weight>(p.width);
-  const Buffer rows = buffer_of(tile_blocks(std::min(at_once, p.rows)) * row_bytes);
+  const Buffer own_rows =
+      rows == nullptr ? buffer_of(packed_row_bytes(p.rows_from(0, std::min(at_once, p.rows))))
+                      : Buffer();
   const Buffer own = packed == nullptr ? buffer_of(2 * bytes) : Buffer();
   for (std::int64_t m = 0; m < p.rows; m += at_once) {
     const TileProduct<Weight> part = p.rows_from(m, std::min(at_once, p.rows - m));
-    for (std::int64_t row = 0; row < part.rows; row += kTileBlock) {
-      pack_rows(part.x + row * p.x_stride, p.x_stride, std::min(kTileBlock, part.rows - row),
-                p.width, rows.get() + row / kTileBlock * row_bytes);
-    }
+    if (rows == nullptr) pack_product_rows(part, 0, part.rows, own_rows.get());
     for (std::int64_t n = 0; n < p.outputs; n += kTileBlock) {
       const TileProduct<Weight> block = part.outputs_from(n, std::min(kTileBlock, p.outputs - n));
       const char* column = own.get();
@@ -149,7 +163,8 @@ EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* p
         column = packed + n / kTileBlock * bytes;
         gate = column + tile_blocks(p.outputs) * bytes;
       }
-      multiply_column(block, rows.get(), column, p.gate == nullptr ? nullptr : gate);
+      multiply_column(block, rows == nullptr ? own_rows.get() : rows, column,
+                      p.gate == nullptr ? nullptr : gate);
     }
   }
 }
@@ -159,7 +174,9 @@ EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* p
 template <typename Weight>
 void pack_matrix(const TileProduct<Weight>&, std::int64_t, std::int64_t, char*) {}
 template <typename Weight>
-void multiply_by_tiles(const TileProduct<Weight>&, const char*) {}
+void pack_product_rows(const TileProduct<Weight>&, std::int64_t, std::int64_t, char*) {}
+template <typename Weight>
+void multiply_by_tiles(const TileProduct<Weight>&, const char*, const char*) {}
 
 #endif
 
@@ -167,7 +184,12 @@ template std::int64_t packed_bytes(const TileProduct<float>&);
 template std::int64_t packed_bytes(const TileProduct<std::uint16_t>&);
 template void pack_matrix(const TileProduct<float>&, std::int64_t, std::int64_t, char*);
 template void pack_matrix(const TileProduct<std::uint16_t>&, std::int64_t, std::int64_t, char*);
-template void multiply_by_tiles(const TileProduct<float>&, const char*);
-template void multiply_by_tiles(const TileProduct<std::uint16_t>&, const char*);
+template std::int64_t packed_row_bytes(const TileProduct<float>&);
+template std::int64_t packed_row_bytes(const TileProduct<std::uint16_t>&);
+template void pack_product_rows(const TileProduct<float>&, std::int64_t, std::int64_t, char*);
+template void pack_product_rows(const TileProduct<std::uint16_t>&, std::int64_t, std::int64_t,
+                                char*);
+template void multiply_by_tiles(const TileProduct<float>&, const char*, const char*);
+template void multiply_by_tiles(const TileProduct<std::uint16_t>&, const char*, const char*);
 
 }  // namespace evalcar::kernels

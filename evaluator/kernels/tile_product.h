@@ -59,10 +59,22 @@ template <typename Weight>
 void pack_matrix(const TileProduct<Weight>& p, std::int64_t first, std::int64_t count,
                  char* packed);
 
-/// The whole product on this thread. `packed`: by pack_matrix(), or null, and each block of outputs
-/// is packed on the way, which is better where the rows go at once. An element's bits depend on its
-/// row and its output alone. Only where has_tile_unit().
+/// Bytes of a product's rows as the unit reads them.
 template <typename Weight>
-void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed);
+std::int64_t packed_row_bytes(const TileProduct<Weight>& p);
+
+/// Packs rows [first, first + count) to their place in `packed`: 64-byte aligned,
+/// packed_row_bytes(). `first` is a multiple of kTileBlock.
+template <typename Weight>
+void pack_product_rows(const TileProduct<Weight>& p, std::int64_t first, std::int64_t count,
+                       char* packed);
+
+/// The whole product on this thread. `packed`: by pack_matrix(), or null, and each block of outputs
+/// is packed on the way, which is better where the rows go at once. `rows`: by pack_product_rows(),
+/// or null, and they are packed here. An element's bits depend on its row and its output alone.
+/// Only where has_tile_unit().
+template <typename Weight>
+void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed,
+                       const char* rows = nullptr);
 
 }  // namespace evalcar::kernels

@@ -35,7 +35,7 @@ EVALCAR_IN_LANES float sum_of(const Lanes& x) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-/// 2^x in place; below 2^-126 it is that, from 2^128 on infinite. Right to 2 units of float32's
+/// 2^x in place; below 2^-126 it is that, from 2^127.5 on infinite. Right to 2 units of float32's
 /// last place: the best polynomial of degree 6 for 2^x on [-0.5, 0.5], and its own rounding.
 EVALCAR_IN_LANES void to_power_of_two(Lanes& x) {
   constexpr float kRounder = 12582912;     // 1.5 · 2^23: adding it leaves whole numbers

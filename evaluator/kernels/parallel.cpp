@@ -14,9 +14,9 @@ namespace {
 // Parts for each thread, where there are enough: a core that others use, too, does fewer of them.
 constexpr std::int64_t kPartsOfThread = 4;
 
-/// Calls `work` on as many threads at a time, where it is not on one of several already: then as
-/// often at most, one call after the other. libtorch's loop over the elements of a tensor does it:
-/// its header for loops of one's own would need its OpenMP at compile time.
+/// Calls `work` once on each of as many threads, or, where the calling one is of several already,
+/// as often on that. libtorch's loop over the elements of a tensor does it: its header for loops of
+/// one's own would need its OpenMP at compile time.
 class Threads {
  public:
   explicit Threads(std::int64_t count) : count_(count) {
@@ -33,21 +33,41 @@ class Threads {
   std::optional<at::TensorIterator> elements_;
 };
 
+/// This thread's: making them takes longer than many a part.
+struct Kept {
+  std::optional<Threads> threads;
+  bool running = false;
+};
+
+/// Marks the kept ones as running while it lives.
+class Running {
+ public:
+  explicit Running(Kept& kept) : kept_(kept) { kept_.running = true; }
+  ~Running() { kept_.running = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  Kept& kept_;
+};
+
 }  // namespace
 
 void in_parallel(std::int64_t count, std::int64_t least,
                  const std::function<void(std::int64_t first, std::int64_t count)>& work) {
   if (count == 0) return;
+  thread_local Kept kept;
+  const std::int64_t all = at::get_num_threads();
   least = std::clamp<std::int64_t>(least, 1, count);
-  const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), count / least);
-  if (threads <= 1 || at::in_parallel_region()) return work(0, count);
+  const std::int64_t threads = std::min(all, count / least);
+  if (threads <= 1 || kept.running || at::in_parallel_region()) return work(0, count);
   const std::int64_t part =
       std::max(least, (count + threads * kPartsOfThread - 1) / (threads * kPartsOfThread));
-  std::atomic<std::int64_t> next = 0;
-  // Making it takes longer than many a part, and a model asks for the same number again and again.
-  thread_local std::optional<Threads> kept;
-  if (!kept || kept->count() != threads) kept.emplace(threads);
-  kept->run([&] {
+  std::atomic<std::int64_t> next = 0, at_work = 0;
+  const Running running(kept);
+  if (!kept.threads || kept.threads->count() != all) kept.threads.emplace(all);
+  kept.threads->run([&] {
+    if (at_work.fetch_add(1) >= threads) return;
     for (std::int64_t first = next.fetch_add(part); first < count; first = next.fetch_add(part))
       work(first, std::min(part, count - first));
   });

@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_put.h>
 
+#include <algorithm>
+
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/rms_norm.h"
 #include "evaluator/kernels/row_passes.h"
@@ -55,8 +57,16 @@ void check(const PackedHeads& heads, const CachePlace& place) {
                   heads.qkv.size(1) == heads.heads + 2 * place.keys.size(2) &&
                   place.keys.size(3) == dim && heads.cos.numel() == rows * dim / 2 &&
                   heads.sin.numel() == rows * dim / 2 && place.slots.numel() == rows &&
-                  place.places.numel() == rows,
+                  place.places.numel() == rows &&
+                  (!heads.q_norm.defined() || heads.q_norm.numel() == dim) &&
+                  (!heads.k_norm.defined() || heads.k_norm.numel() == dim),
               "place_heads: rows and cache do not belong together");
+}
+
+bool all_below(const at::Tensor& numbers, std::int64_t end) {
+  const std::int64_t* const first = numbers.const_data_ptr<std::int64_t>();
+  return std::all_of(first, first + numbers.numel(),
+                     [end](std::int64_t each) { return each >= 0 && each < end; });
 }
 
 const float* floats_of(const at::Tensor& x) {
@@ -65,6 +75,9 @@ const float* floats_of(const at::Tensor& x) {
 
 at::Tensor place_in_one_pass(const PackedHeads& heads, const CachePlace& place) {
   const at::Tensor& qkv = heads.qkv;
+  TORCH_CHECK(
+      all_below(place.slots, place.keys.size(0)) && all_below(place.places, place.keys.size(1)),
+      "place_heads: a row's place is not in the cache");
   const at::Tensor q = at::empty({qkv.size(0), heads.heads, qkv.size(2)}, qkv.options());
   const PlaceRows rows{.qkv = floats_of(qkv),
                        .q_norm = floats_of(heads.q_norm),

@@ -21,12 +21,14 @@ float wide(std::uint16_t value) {
 /// order.
 /// Compiled into each kernel: called, its instructions would be those of any x86-64, which wait for
 /// whole vectors' upper halves (1.25 times the time of a token).
-template <typename Weight>
+/// `kFused`: by fused multiply-adds, whatever the compiler would make of each copy.
+template <bool kFused, typename Weight>
 [[gnu::always_inline]] inline void finish(const RowProduct<Weight>& p, std::int64_t m,
                                           std::int64_t n, float sum, std::int64_t from) {
   const float* const x = p.x + m * p.width;
   const Weight* const w = p.w + n * p.width;
-  for (std::int64_t k = from; k < p.width; ++k) sum += x[k] * wide(w[k]);
+  for (std::int64_t k = from; k < p.width; ++k)
+    sum = kFused ? __builtin_fmaf(x[k], wide(w[k]), sum) : sum + x[k] * wide(w[k]);
   if (p.bias != nullptr) sum += p.bias[n];
   float* const y = p.y + m * p.stride + n;
   if (p.adds) sum += *y;  // read only where it counts: another core may have written it last
@@ -52,7 +54,7 @@ void multiply_portable(const RowProduct<Weight>& p) {
       }
       float sum = 0;
       for (const float lane : lanes) sum += lane;
-      finish(p, m, n, sum, k);
+      finish<false>(p, m, n, sum, k);
     }
   }
 }
@@ -146,7 +148,7 @@ EVALCAR_AVX2 void block_avx2(const RowProduct<Weight>& p, std::int64_t m, std::i
 #pragma GCC unroll 8
   for (int i = 0; i < kOutputs; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kRows; ++j) finish(p, m + j, n + i, sum_of(sums[i][j]), whole);
+    for (int j = 0; j < kRows; ++j) finish<true>(p, m + j, n + i, sum_of(sums[i][j]), whole);
   }
 }
 
@@ -204,7 +206,7 @@ EVALCAR_AVX512 void block_avx512(const RowProduct<Weight>& p, std::int64_t m, st
 #pragma GCC unroll 8
   for (int i = 0; i < kOutputs; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kRows; ++j) finish(p, m + j, n + i, sum_of(sums[i][j]), whole);
+    for (int j = 0; j < kRows; ++j) finish<true>(p, m + j, n + i, sum_of(sums[i][j]), whole);
   }
 }
 

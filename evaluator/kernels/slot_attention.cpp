@@ -76,14 +76,17 @@ template <int kCount>
 EVALCAR_IN_LANES void mix_lanes(const float* weights, const float* values, std::int64_t stride,
                                 std::int64_t keys, float* out) {
   Lanes sums[kCount];
+#pragma GCC unroll 4
   for (int i = 0; i < kCount; ++i) load(out + i * kLanes, sums[i]);
   for (std::int64_t p = 0; p < keys; ++p) {
+#pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
       Lanes value;
       load(values + p * stride + i * kLanes, value);
       sums[i] += value * weights[p];
     }
   }
+#pragma GCC unroll 4
   for (int i = 0; i < kCount; ++i) store(sums[i], out + i * kLanes);
 }
 

@@ -33,7 +33,9 @@ std::int64_t TileAttender::queries_at_once(std::int64_t dim) {
 
 #if defined(__x86_64__)
 
-// Zeros: what no query or key is there for is multiplied, too, and must be no NaN.
+// Zeros at first, which are kept from call to call: what no query, key or dimension is there for is
+// multiplied, too. It is packed as zeros, or what an earlier call left there, NaN it may be, stays
+// in rows or columns that nobody reads.
 struct TileAttender::Memory {
   explicit Memory(std::int64_t dim)
       : steps(tile_steps(dim)),

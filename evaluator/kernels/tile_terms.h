@@ -97,8 +97,8 @@ EVALCAR_TILES inline TileTerms terms_in_turn(__m512 first, __m512 second) {
   return terms;
 }
 
-/// The same of numbers that are not below 0, which is less work still: what one term cuts off is
-/// the next.
+/// The same with less work still: what one term cuts off is the next. Of numbers that are not below
+/// 0: what products leave out is twice as much so.
 EVALCAR_TILES inline TileTerms positive_terms_in_turn(__m512 first, __m512 second) {
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
   TileTerms terms;
@@ -228,9 +228,10 @@ constexpr std::int64_t turns_beside(std::int64_t steps) {
 }
 
 /// sums[m · stride + n] of a block of rows and a block of columns, over `steps`; columns of three
-/// terms, or of one. The small products of a step go first; each change but one loads one side
-/// only. `beside()` is called behind each four products, which take the unit 64 cycles: some 48
-/// instructions on whole vectors have room there, as the unit takes one of their two ports.
+/// terms, or of one, which gives the bits of three of which two are 0. The small products of a step
+/// go first; each change but one loads one side only. `beside()` is called behind each four
+/// products, which take the unit 64 cycles: some 48 instructions on whole vectors have room there,
+/// as the unit takes one of their two ports.
 template <std::int64_t kColumnTerms, typename Beside>
 EVALCAR_TILES EVALCAR_INLINE inline void multiply_blocks(const char* rows, const char* columns,
                                                          std::int64_t steps, float* sums,
@@ -244,9 +245,9 @@ EVALCAR_TILES EVALCAR_INLINE inline void multiply_blocks(const char* rows, const
   for (std::int64_t step = 0; step < steps; ++step) {
     if constexpr (kColumnTerms == 1) {
       EVALCAR_LOAD_COLUMNS(0);
-      EVALCAR_LOAD_ROWS(2);
-      EVALCAR_ADD_PRODUCTS;
       EVALCAR_LOAD_ROWS(1);
+      EVALCAR_ADD_PRODUCTS;
+      EVALCAR_LOAD_ROWS(2);
       EVALCAR_ADD_PRODUCTS;
     } else {
       EVALCAR_LOAD_ROWS(0);

@@ -2,8 +2,9 @@
 //
 // A float32 number is a sum of three bfloat16 numbers: the number rounded to bfloat16, what is left
 // of it rounded again, and the rest: 24 bits in three times 8. A product of two numbers is then the
-// sum of nine products, each of which float32 holds exactly; the three least of them are below half
-// of the last bit of the product, and left out. Six products on the unit still take less than half
+// sum of nine products, each of which float32 holds exactly; the three least of them, each
+// some 2^-24 of the product or less (2^-23 of the weights of attention, whose terms are cut and not
+// rounded), are left out. Six products on the unit still take less than half
 // of the time of one by the vector instructions, and the sums are as near to the true ones as a
 // BLAS's (tile_product_test.cpp). A number that bfloat16 holds, as most weights are stored, is its
 // own first term.

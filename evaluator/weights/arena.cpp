@@ -46,18 +46,29 @@ at::Tensor Arena::half(const std::string& name) const {
   return halves_.empty() ? at::Tensor() : halves_[found->second];
 }
 
+std::int64_t Arena::half_bytes(const std::vector<bool>& wanted) const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i]) bytes += aligned(residents_[i].elements() * kHalfBytes);
+  }
+  return bytes;
+}
+
 void Arena::make_halves(const std::vector<bool>& exact, bool of_many, std::uint64_t most_bytes) {
   if (!memory_.is_cpu() || tensors_.empty() || tensors_.front().scalar_type() != at::kFloat) return;
-  const auto is_wanted = [&](std::size_t i) {
-    const Rows rows = residents_[i].rows;
-    return exact[i] && (rows == Rows::kFew || (of_many && rows == Rows::kMany));
-  };
+  std::vector<bool> wanted(residents_.size());
   std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < residents_.size(); ++i) {
-    if (is_wanted(i)) bytes += aligned(residents_[i].elements() * kHalfBytes);
+  for (const bool many : {true, false}) {
+    if (many && !of_many) continue;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const Rows rows = residents_[i].rows;
+      wanted[i] = exact[i] && (rows == Rows::kFew || (many && rows == Rows::kMany));
+    }
+    bytes = half_bytes(wanted);
+    if (static_cast<std::uint64_t>(bytes) <= most_bytes) break;
+    bytes = 0;
   }
   halves_.clear();
-  if (static_cast<std::uint64_t>(bytes) > most_bytes) bytes = 0;
   if (bytes != (half_memory_.defined() ? half_memory_.numel() : 0)) {
     half_memory_ = at::Tensor();  // given back before the other is asked for
     if (bytes > 0) half_memory_ = at::empty({bytes}, memory_.options());
@@ -67,7 +78,7 @@ void Arena::make_halves(const std::vector<bool>& exact, bool of_many, std::uint6
   halves_.resize(residents_.size());
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < halves_.size(); ++i) {
-    if (!is_wanted(i)) continue;
+    if (!wanted[i]) continue;
     const std::int64_t length = residents_[i].elements() * kHalfBytes;
     halves_[i] =
         half_memory_.narrow(0, offset, length).view(at::kBFloat16).view(residents_[i].shape);

@@ -29,8 +29,8 @@ class Arena {
   at::Tensor half(const std::string& name) const;
   /// To be called when the tensors are filled: copies the matrices that are multiplied by few rows,
   /// and with `of_many` those by many, too, whose values are bfloat16 numbers (`exact`, per
-  /// resident tensor), if that takes at most `most_bytes` in all; of a float32 arena in host memory
-  /// alone. Copies made before are overwritten or gone.
+  /// resident tensor). Where that takes more than `most_bytes` in all, those by few rows alone, or
+  /// none; of a float32 arena in host memory alone. Copies made before are overwritten or gone.
   void make_halves(const std::vector<bool>& exact, bool of_many, std::uint64_t most_bytes);
   /// Whether a model of this layout, dtype and device fits in place.
   bool fits(const WeightLayout& layout, at::ScalarType dtype, at::Device device) const;
@@ -40,6 +40,8 @@ class Arena {
   static std::int64_t bytes_of(const WeightLayout& layout, at::ScalarType dtype);
 
  private:
+  std::int64_t half_bytes(const std::vector<bool>& wanted) const;
+
   at::Tensor memory_;  // (bytes) uint8
   std::vector<ResidentTensor> residents_;
   std::vector<at::Tensor> tensors_;

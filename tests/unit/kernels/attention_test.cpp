@@ -174,6 +174,24 @@ TEST_CASE("a key that is no number reaches the rows that see it, and no others")
   CHECK(none.narrow(0, 60, 40).sum().item<std::int64_t>() == 40 * 64);
 }
 
+TEST_CASE("a sequence of no numbers leaves nothing behind for the next, whatever its dimension") {
+  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);  // the memory of one thread
+  for (const std::int64_t dim : {64, 72, 80}) {
+    Sequence none = sequence_of(1100, 300, 1, 1, dim);
+    for (const at::Tensor& x : {none.q, none.k, none.v})
+      x.fill_(std::numeric_limits<float>::quiet_NaN());
+    const Sequence next = sequence_of(37, 45, 1, 1, dim);
+    const at::Tensor expected = ours(next);
+    ours(none);
+    CAPTURE(dim);
+    CHECK(at::equal(ours(next), expected));
+    CHECK(difference(expected, reference(next)) < 1e-5);
+  }
+  at::set_num_threads(threads);
+}
+
 namespace {
 
 struct Slots {

@@ -162,3 +162,16 @@ TEST_CASE("many rows give the same bits whatever the threads, and a row whatever
   CHECK(at::equal(linear(x.narrow(0, 50, 40), weights), y.narrow(0, 50, 40)));
   at::set_num_threads(threads);
 }
+
+TEST_CASE("on the tile unit a matrix gives the same bits with a bfloat16 copy and without") {
+  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  for (const std::int64_t rows : {40, 700}) {
+    LinearWeights weights = weights_of(300, 500, true, true);
+    const at::Tensor x = at::randn({rows, 500});
+    const at::Tensor y = linear(x, weights), gated = gated_linear(x, weights);
+    weights.half.reset();
+    CAPTURE(rows);
+    CHECK(at::equal(linear(x, weights), y));
+    CHECK(at::equal(gated_linear(x, weights), gated));
+  }
+}

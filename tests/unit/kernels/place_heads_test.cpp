@@ -211,11 +211,12 @@ TEST_CASE("on the CPU a row is placed with the same bits alone and among others,
       *x = x->narrow(0, row, 1);
     const Placed alone = placed(one);
     CHECK(at::equal(alone.q, all.q.narrow(0, row, 1)));
-    const auto key = [&](const Placed& of) {
-      return of.keys.select(0, one.place.slots.item<std::int64_t>())
+    const auto at_place = [&](const at::Tensor& cache) {
+      return cache.select(0, one.place.slots.item<std::int64_t>())
           .select(0, one.place.places.item<std::int64_t>());
     };
-    CHECK(at::equal(key(alone), key(all)));
+    CHECK(at::equal(at_place(alone.keys), at_place(all.keys)));
+    CHECK(at::equal(at_place(alone.values), at_place(all.values)));
   }
   at::set_num_threads(threads);
 }
@@ -226,4 +227,17 @@ TEST_CASE("what is not float32 or does not lie plainly is not placed on the CPU"
   Case apart = case_of(4, 2, 64, at::kFloat, false);
   apart.heads.qkv = apart.heads.qkv.transpose(1, 2).contiguous().transpose(1, 2);
   CHECK_FALSE(has_place_kernel(apart.heads, apart.place));
+}
+
+TEST_CASE("on the CPU no row is placed where the cache has no place") {
+  for (const std::int64_t wrong : {-1, 9}) {
+    Case c = case_of(4, 2, 64, at::kFloat, false);
+    c.place.places = c.place.places.clone();
+    c.place.places.select(0, 3).fill_(wrong);
+    CHECK_THROWS_AS(place_heads(c.heads, c.place), c10::Error);
+    c.place.places.select(0, 3).fill_(0);
+    c.place.slots = c.place.slots.clone();
+    c.place.slots.select(0, 2).fill_(wrong);
+    CHECK_THROWS_AS(place_heads(c.heads, c.place), c10::Error);
+  }
 }

@@ -136,6 +136,25 @@ TEST_CASE("the pooling head is expected where the configuration does not say tha
   CHECK(names(config).contains("vision_tower.head.probe"));
 }
 
+TEST_CASE(
+    "the matrices of the tower that are computed with are marked, what nothing reads is not") {
+  json config = small_config();
+  config["vision_feature_layer"] = -2;  // the last block is of no use
+  config["vision_config"].erase("vision_use_head");
+
+  std::set<std::string> marked;
+  for (const auto& tensor : llava_onevision::make_layout(*parse(config)).residents)
+    if (tensor.rows == weights::Rows::kMany) marked.insert(tensor.name);
+
+  std::set<std::string> used = {"multi_modal_projector.linear_1.weight",
+                                "multi_modal_projector.linear_2.weight"};
+  for (const char* block : {"0.", "1."}) {
+    for (const char* part : {"self_attn.qkv_proj", "self_attn.out_proj", "mlp.fc1", "mlp.fc2"})
+      used.insert("vision_tower.encoder.layers." + std::string(block) + part + ".weight");
+  }
+  CHECK(marked == used);
+}
+
 TEST_CASE("a picture that was not cut as the model asks is refused") {
   const auto model = llava_onevision::make_model(small_config(), "config.json");
   REQUIRE(model.has_value());

@@ -55,6 +55,21 @@ TEST_CASE("matrices for many rows get a copy only where that is of use") {
   CHECK(at::equal(arena.half("b"), arena.tensor("b").to(at::kBFloat16)));
 }
 
+TEST_CASE("what matrices for many rows would take costs those for few rows no copy") {
+  Scene scene;
+  scene.layout.mark("b", Rows::kMany);
+  Arena arena(scene.layout, at::kFloat, at::kCPU);
+  arena.tensor("a").fill_(1.5);
+  arena.tensor("b").fill_(-2);
+
+  arena.make_halves({true, true, true}, /*of_many=*/true, 256);  // room for one of the two
+
+  CHECK(at::equal(arena.half("a"), arena.tensor("a").to(at::kBFloat16)));
+  CHECK_FALSE(arena.half("b").defined());
+  arena.make_halves({true, true, true}, /*of_many=*/true, 255);
+  CHECK_FALSE(arena.half("a").defined());
+}
+
 TEST_CASE("the copies follow what is loaded next") {
   const Scene scene;
   Arena arena(scene.layout, at::kFloat, at::kCPU);

@@ -75,8 +75,9 @@ void multiply_gated(const RowProduct<Weight>& whole, void (*kernel)(const RowPro
                 for (std::int64_t n = panel * kPanel; n < std::min(inner, (panel + count) * kPanel);
                      n += kPanel) {
                   RowProduct<Weight> gate = outputs_of(whole, n, std::min(kPanel, inner - n));
-                  RowProduct<Weight> up = outputs_of(whole, inner + n, gate.outputs);
-                  up.y = gate.y;
+                  RowProduct<Weight> up = gate;
+                  up.w += inner * up.width;
+                  if (up.bias != nullptr) up.bias += inner;
                   gate.y = gates.data();
                   gate.stride = kPanel;
                   kernel(gate);

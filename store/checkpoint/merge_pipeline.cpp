@@ -8,6 +8,7 @@
 
 #include "store/base/helper_threads.h"
 #include "store/checkpoint/convert.h"
+#include "store/checkpoint/hint_window.h"
 
 namespace evalcar::checkpoint {
 namespace {
@@ -104,7 +105,10 @@ class ChunkReader {
 class Ring {
  public:
   Ring(const MergeSource& source, const std::vector<MergeChunk>& chunks, std::size_t slots)
-      : source_(source), chunks_(chunks), slots_(slots) {}
+      : source_(source),
+        chunks_(chunks),
+        slots_(slots),
+        hints_(chunks.size(), kHintBytes, [this](std::size_t i) { return stored_bytes(i); }) {}
 
   void read_chunks() {
     ChunkReader reader(source_);
@@ -114,7 +118,7 @@ class Ring {
         std::unique_lock lock(mutex_);
         if (stopped_ || next_ == chunks_.size()) return;
         turn = next_++;
-        const auto [first, last] = take_hints(turn);
+        const auto [first, last] = hints_.advance(turn);
         lock.unlock();  // a hint takes the time of making room for what it asks for
         for (std::size_t i = first; i < last; ++i) hint(chunks_[i]);
         lock.lock();
@@ -167,18 +171,9 @@ class Ring {
     bool filled = false;
   };
 
-  /// The chunks after `turn`, from the first to behind the last, of which the disk is to be told
-  /// now. Under mutex_.
-  std::pair<std::size_t, std::size_t> take_hints(std::size_t turn) {
-    std::uint64_t ahead = 0;
-    std::size_t last = turn + 1;
-    for (; last < chunks_.size() && ahead < kHintBytes; ++last) {
-      const MergeChunk& chunk = chunks_[last];
-      ahead += chunk.box.elements() * dtype_size(source_.plan->tensors[chunk.tensor].dtype);
-    }
-    const std::size_t first = std::max(hinted_, turn + 1);
-    hinted_ = std::max(hinted_, last);
-    return {first, last};
+  std::uint64_t stored_bytes(std::size_t chunk) const {
+    const MergeChunk& of = chunks_[chunk];
+    return of.box.elements() * dtype_size(source_.plan->tensors[of.tensor].dtype);
   }
 
   void hint(const MergeChunk& chunk) const {
@@ -204,7 +199,7 @@ class Ring {
   std::vector<Slot> slots_;  // status and filled under mutex_, bytes by whose turn it is
   std::size_t next_ = 0;     // the rest under mutex_
   std::size_t taken_ = 0;
-  std::size_t hinted_ = 0;
+  HintWindow hints_;
   std::uint64_t memory_ = 0;
   bool stopped_ = false;
 };

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 
 import pytest
 import torch
@@ -158,7 +157,7 @@ def test_a_tensor_that_was_left_over_unties_nothing(tool, tmp_path, name, module
 def table():
     """Of the written file: {class: (model_type, {(kind, name, name), …}, whether layers are tied)}."""
     text = (pathlib.Path(__file__).parents[3] / "store/checkpoint/known_ties.cpp").read_text()
-    ties = {number: set(re.findall(r'\{k(Head|More), "(.+?)", "(.+?)"\}', rows)) for number, rows in re.findall(r"(kTies\d+) = \{\{(.+?)\}\};", text, re.S)}
+    ties = {number: set(re.findall(r'\{k(Head|More), "(.+?)", "(.+?)"\}', rows)) for number, rows in re.findall(r"(kTies\d+) = \{\{(.+?)\}\};", text, re.DOTALL)}
     return {name: (kind, ties[number], layers == "true") for kind, name, number, layers in re.findall(r'\{"(.+?)", "(\w+)", (kTies\d+), (\w+)\}', text)}
 
 
@@ -187,21 +186,18 @@ def test_a_model_that_nobody_knows_keeps_its_names_and_its_configuration(tool, t
 
 
 def test_a_long_configuration_is_edited_in_its_length(tool, tmp_path):  # noqa: F811
-    """Eight times the keys and heads take about eight times as long, not sixty-four times: half of that, on a machine with other work."""
-    def seconds(count):
-        folder = tmp_path / f"{count}" / "checkpoint-1"
-        folder.mkdir(parents=True)
-        heads = {f"part{number}.lm_head.weight": torch.ones(1) for number in range(count // 10)}
-        save_file({"lm_head.weight": torch.ones(2), "model.embed_tokens.weight": torch.zeros(2), **heads}, folder / "model.safetensors")
-        (folder / "config.json").write_text(json.dumps({f"key{number}": number for number in range(count)} | {"dtype": "float32", "model_type": "llama"}))
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / f"{count}" / "out", "--dtype", "bfloat16")
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-        after = json.loads((tmp_path / f"{count}" / "out" / "config.json").read_text())
-        assert after["dtype"] == "bfloat16" and after["tie_word_embeddings"] is False and len(after) == count + 3
-        return spent
+    """A look at 400,000 keys for each of 40,000 heads would take half an hour, more than run() waits; in its length it is seconds."""
+    count = 400_000
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    heads = {f"part{number}.lm_head.weight": torch.ones(1) for number in range(count // 10)}
+    save_file({"lm_head.weight": torch.ones(2), "model.embed_tokens.weight": torch.zeros(2), **heads}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({f"key{number}": number for number in range(count)} | {"dtype": "float32", "model_type": "llama"}))
 
-    assert seconds(200_000) < 32 * max(seconds(25_000), 0.05)
+    run(tool, "merge", "--input_dir", folder, "--output_dir", tmp_path / "out", "--dtype", "bfloat16")
+
+    after = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert after["dtype"] == "bfloat16" and after["tie_word_embeddings"] is False and len(after) == count + 3
 
 
 def test_only_the_flag_that_ties_the_head_is_changed(tool, tmp_path):  # noqa: F811

@@ -1,15 +1,16 @@
 // Vectors of 16 numbers, whatever registers there are: one text for every CPU. A function marked
-// with EVALCAR_FOR_EACH_CPU is compiled for each kind of x86-64, and chosen when the program
-// starts. What it calls of the functions below is compiled into it; they take references, as how a
-// vector is handed over differs between those kinds.
+// with EVALCAR_FOR_EACH_CPU is compiled for each level of x86-64 (AVX-512; AVX2 with FMA; any), and
+// chosen when the program starts: by what the CPU can do, as the name of an architecture would mean
+// those very CPUs. Such a file is compiled without fused products (CMakeLists.txt), so that all
+// give the same bits. What it calls of the functions below is compiled into it; they take
+// references, as how a vector is handed over differs between those kinds.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #if defined(__x86_64__)
-#define EVALCAR_FOR_EACH_CPU \
-  [[gnu::target_clones("arch=skylake-avx512", "arch=haswell", "default")]]
+#define EVALCAR_FOR_EACH_CPU [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
 #else
 #define EVALCAR_FOR_EACH_CPU
 #endif

@@ -15,6 +15,8 @@ namespace {
 
 // Keys whose values are mixed before the next: they stay in the first cache for all heads.
 constexpr std::int64_t kKeysAtOnce = 64;
+// How many keys ahead memory is asked for, which comes in pieces of one head.
+constexpr std::int64_t kKeysAhead = 16;
 
 /// One query head group over the keys of its slot.
 struct Group {
@@ -25,12 +27,17 @@ struct Group {
   std::int64_t heads, dim, stride, keys;
 };
 
+EVALCAR_IN_LANES void ask_for(const float* vector, std::int64_t dim) {
+  for (std::int64_t d = 0; d < dim; d += kLanes) __builtin_prefetch(vector + d);
+}
+
 /// scores: (heads, keys), scaled and times log2(e).
 EVALCAR_FOR_EACH_CPU
 void score(const Group& g, float scale, float* scores, std::int64_t row) {
   const std::int64_t whole = g.dim / kLanes * kLanes;
   for (std::int64_t p = 0; p < g.keys; ++p) {
     const float* const key = g.k + p * g.stride;
+    if (p + kKeysAhead < g.keys) ask_for(key + kKeysAhead * g.stride, g.dim);
     for (std::int64_t h = 0; h < g.heads; ++h) {
       const float* const q = g.q + h * g.dim;
       Lanes sums{};
@@ -97,6 +104,8 @@ void mix(const Group& g, const float* weights, std::int64_t row) {
   for (std::int64_t p = 0; p < g.keys; p += kKeysAtOnce) {
     const std::int64_t keys = std::min(kKeysAtOnce, g.keys - p);
     const float* const values = g.v + p * g.stride;
+    const std::int64_t next = std::min(kKeysAtOnce, g.keys - p - keys);
+    for (std::int64_t i = 0; i < next; ++i) ask_for(values + (keys + i) * g.stride, g.dim);
     for (std::int64_t h = 0; h < g.heads; ++h) {
       float* const out = g.out + h * g.dim;
       const float* const of_head = weights + h * row + p;

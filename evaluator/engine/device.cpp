@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "evaluator/engine/control_group.h"
+#include "evaluator/engine/host_pages.h"
 #include "evaluator/engine/memory_group.h"
 #include "evaluator/weights/device_errors.h"
 
@@ -231,16 +232,14 @@ DeviceReport describe_devices() {
 }
 
 void release_unused_memory(c10::Device device) {
+  if (device.is_cpu()) return give_back_freed_pages();
 #ifdef EVALCAR_CUDA
-  if (!device.is_cuda()) return;
   try {
     const c10::cuda::CUDAGuard guard(device);
     c10::cuda::CUDACachingAllocator::emptyCache();
   } catch (const c10::Error&) {
     // A lost device has nothing to give back; the next call to it says what happened.
   }
-#else
-  static_cast<void>(device);
 #endif
 }
 

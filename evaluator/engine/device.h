@@ -16,8 +16,8 @@ struct ResolvedDevice {
 };
 Result<ResolvedDevice> resolve_device(const std::string& name);
 
-/// Gives what libtorch keeps for later allocations on a GPU back to the driver, so that others (and
-/// cache_budget()) see it as free. Never throws; nothing happens on the CPU.
+/// Gives what is kept for later allocations back, on a GPU to the driver, on the CPU to the system,
+/// so that others (and cache_budget()) see it as free. Never throws.
 void release_unused_memory(c10::Device device);
 /// The same of the host's memory that libtorch keeps page-locked for copies to a GPU.
 void release_page_locked_memory(c10::Device device);

@@ -12,6 +12,7 @@
 #include "evaluator/engine/device.h"
 #include "evaluator/engine/encoded_pictures.h"
 #include "evaluator/engine/generator.h"
+#include "evaluator/engine/host_pages.h"
 #include "evaluator/engine/likelihood_scorer.h"
 #include "evaluator/engine/outstanding.h"
 #include "evaluator/engine/picture_plan.h"
@@ -85,6 +86,7 @@ class TorchEngine final : public Engine {
       return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
     Status done = caught("generating", device_.device,
                          [&] { return run(requests, images, processor, events, stop); });
+    if (device_.device.is_cpu()) give_back_freed_pages();  // a GPU's stay libtorch's between runs
     if (!done.has_value()) done = looked_into(std::move(done).error(), device_.description.uuid);
     return done;
   }
@@ -366,7 +368,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
       return dtype ? Status() : Status(dtype.error());
     }());
     at::set_num_threads(options.threads > 0 ? options.threads : usable_cores());
-    if (device.device.is_cuda()) settle_gpu_numbers();
+    device.device.is_cuda() ? settle_gpu_numbers() : keep_freed_pages();
     return std::unique_ptr<Engine>(
         std::make_unique<TorchEngine>(options, std::move(device), std::move(attention)));
   });

@@ -48,6 +48,12 @@ TileAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
           .out_head = rows.out.stride(1)};
 }
 
+/// Of as many parts as there have to be, in whole blocks.
+std::int64_t even_part(std::int64_t queries, std::int64_t most) {
+  const std::int64_t parts = std::max<std::int64_t>(1, (queries + most - 1) / most);
+  return std::max(kTileBlock, tile_blocks((queries + parts - 1) / parts) * kTileBlock);
+}
+
 /// This thread's, for heads of one dimension.
 TileAttender& kept_attender(std::int64_t dim) {
   thread_local std::int64_t of = 0;
@@ -70,10 +76,10 @@ void attend(std::span<const AttentionRows> sequences) {
   std::int64_t products = 0, dim = 0;
   for (const AttentionRows& rows : sequences) {
     dim = rows.q.size(2);
-    const std::int64_t at_once = TileAttender::queries_at_once(dim);
     for (std::int64_t head = 0; head < rows.k.size(1); ++head) {
       const TileAttention heads = heads_of(rows, head);
       products += heads.queries() * heads.keys * dim;
+      const std::int64_t at_once = even_part(heads.queries(), TileAttender::queries_at_once(dim));
       for (std::int64_t first = 0; first < heads.queries(); first += at_once)
         tasks.push_back({heads, first, std::min(at_once, heads.queries() - first)});
     }

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kKeys =
     128;  // that go together: the first cache holds their scores and weights
-constexpr std::int64_t kMostQueries = 1024;  // that go over the same packed keys
-constexpr std::int64_t kQueryNumbers = 65536;
+constexpr std::int64_t kMostQueries = 2048;  // that go over the same packed keys
+constexpr std::int64_t kQueryNumbers = 131072;
 constexpr std::int64_t kBlockBytes = kTerms * kTermBytes;  // of 32 rows or columns, one step
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 

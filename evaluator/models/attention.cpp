@@ -348,25 +348,24 @@ at::Tensor CachedAttention::prefill_by_kernel(std::int64_t layer, const at::Tens
   return out.view({q.size(0), -1});
 }
 
-at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           std::int64_t count, std::int64_t length, AttentionKind kind) {
-  const std::int64_t heads = q.size(1), dim = q.size(2);
+void block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     std::int64_t count, std::int64_t length, AttentionKind kind,
+                     const at::Tensor& out) {
   if (kind == AttentionKind::kSdpa && kernels::has_attention_kernel(q)) {
-    const at::Tensor out = at::empty(q.sizes(), q.options());
+    const at::Tensor to = out.view(q.sizes());
     std::vector<kernels::AttentionRows> sequences;
     for (std::int64_t first = 0; first < count * length; first += length) {
       const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, length); };
-      sequences.push_back({.q = part(q), .k = part(k), .v = part(v), .out = part(out)});
+      sequences.push_back({.q = part(q), .k = part(k), .v = part(v), .out = part(to)});
     }
     kernels::attend(sequences);
-    return out.view({count * length, heads * dim});
+    return;
   }
   const auto blocks = [&](const at::Tensor& rows) {  // (count, heads, length, dim)
     return rows.unflatten(0, {count, length}).transpose(1, 2);
   };
-  return attention(blocks(q), blocks(k), blocks(v), at::Tensor(), false, kind)
-      .transpose(1, 2)
-      .reshape({count * length, heads * dim});
+  blocks(out.view(q.sizes()))
+      .copy_(attention(blocks(q), blocks(k), blocks(v), at::Tensor(), false, kind));
 }
 
 }  // namespace evalcar::models

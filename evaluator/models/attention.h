@@ -99,8 +99,10 @@ class CachedAttention {
 };
 
 /// Attention inside equal blocks of rows, everything with everything. q, k, v: (count · length,
-/// heads, dim), contiguous in that order of rows. Returns (count · length, heads · dim).
-at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           std::int64_t count, std::int64_t length, AttentionKind kind);
+/// heads, dim), contiguous in that order of rows. `out`, (count · length, heads · dim), contiguous,
+/// is written.
+void block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     std::int64_t count, std::int64_t length, AttentionKind kind,
+                     const at::Tensor& out);
 
 }  // namespace evalcar::models

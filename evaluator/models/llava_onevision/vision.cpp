@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 
@@ -65,8 +66,9 @@ at::Tensor VisionTower::attend(const Block& block, const at::Tensor& x) const {
   const at::Tensor qkv =
       kernels::linear(x, block.qkv).view({x.size(0), 3, config_.heads, head_dim});
   const std::int64_t squares = x.size(0) / config_.patches();
-  const at::Tensor seen = block_attention(qkv.select(1, 0), qkv.select(1, 1), qkv.select(1, 2),
-                                          squares, config_.patches(), attention_);
+  const at::Tensor seen = at::empty_like(x);
+  block_attention(qkv.select(1, 0), qkv.select(1, 1), qkv.select(1, 2), squares, config_.patches(),
+                  attention_, seen);
   return kernels::linear(seen, block.out);
 }
 

@@ -7,7 +7,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/tensor.h>
 
 #include <string>
@@ -65,7 +64,7 @@ at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageG
   const std::int64_t unit = config_.merge * config_.merge;
 
   // A convolution whose kernel is its stride is a product: (P, elements) · (elements, C).
-  at::Tensor x = at::linear(patches.to(patch_embed_.scalar_type()), patch_embed_);  // (P, C)
+  at::Tensor x = kernels::linear(patches.to(patch_embed_.scalar_type()), {patch_embed_});  // (P, C)
   x = x.view({-1, unit * config_.hidden})
           .index_select(0, int64_tensor(order.unit_order, device))
           .view({-1, config_.hidden});
@@ -102,7 +101,7 @@ at::Tensor VisionTower::attend(const Block& block, const at::Tensor& x, const Ro
   for (const BlockRun& run : runs) {
     const std::int64_t rows = run.count * run.length;
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, run.first, rows); };
-    part(out).copy_(block_attention(part(q), part(k), part(v), run.count, run.length, attention_));
+    block_attention(part(q), part(k), part(v), run.count, run.length, attention_, part(out));
   }
   return out;
 }

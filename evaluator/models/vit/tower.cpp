@@ -122,7 +122,7 @@ at::Tensor Tower::attend(const Block& block, const at::Tensor& x, const RotaryAn
   for (const BlockRun& run : frames) {
     const std::int64_t rows = run.count * run.length;
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, run.first, rows); };
-    part(out).copy_(block_attention(part(q), part(k), part(v), run.count, run.length, attention_));
+    block_attention(part(q), part(k), part(v), run.count, run.length, attention_, part(out));
   }
   return out;
 }

@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::int64_t kRowBytes = std::int64_t{1} << 19;  // of packed rows: half of a small cache
 
+// What a block of outputs takes, at most, to stay where the next block of rows finds it at once.
+// Wider ones are asked for ahead.
+constexpr std::int64_t kFirstCache = std::int64_t{48} << 10U;
+
 template <typename Weight>
 constexpr std::int64_t kColumnTerms = std::is_same_v<Weight, float> ? kTerms : 1;
 
@@ -52,59 +56,152 @@ Buffer buffer_of(std::int64_t bytes) {
   return Buffer(new (std::align_val_t{64}) char[static_cast<std::size_t>(bytes)]);
 }
 
-/// A block of sums, 16 outputs of it, of which those in `there` exist; with their bias.
-struct Sums {
-  const float* at;
-  __m512 bias;
-
-  EVALCAR_TILES __m512 of(std::int64_t row) const {
-    return _mm512_add_ps(_mm512_load_ps(at + row * kTileBlock), bias);
-  }
-};
-
-EVALCAR_TILES Sums sums_of(const float* block, const float* bias, std::int64_t at,
-                           __mmask16 there) {
-  return {block + at,
-          bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(there, bias + at)};
-}
-
 EVALCAR_TILES inline __m512 silu(__m512 x) {
   constexpr auto kLog2OfE = static_cast<float>(std::numbers::log2e);
   const __m512 shrunk = power_of_two(_mm512_mul_ps(x, _mm512_set1_ps(-kLog2OfE)));
   return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1), shrunk));
 }
 
-/// One block of results. p: from the block's first row and output on.
+/// Makes results of a block of sums, row by row. To be compiled into a kernel, where it runs beside
+/// the products of the next block: y lies far apart, and is waited for longer than a block of few
+/// steps takes the unit.
 template <typename Weight>
-EVALCAR_TILES void store_block(const TileProduct<Weight>& p, const float* block,
-                               const float* gates) {
-  for (std::int64_t at = 0; at < kTileBlock; at += 16) {
-    const __mmask16 there = lanes_below(p.outputs - at);
-    if (there == 0) return;
-    const Sums sums = sums_of(block, p.bias, at, there);
-    const Sums gate = sums_of(gates, p.gate_bias, at, there);
-    for (std::int64_t m = 0; m < p.rows; ++m) {
-      float* const y = p.y + m * p.y_stride + at;
-      __m512 sum = sums.of(m);
-      if (p.adds) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there, y), sum);
-      if (p.gate != nullptr) sum = _mm512_mul_ps(silu(gate.of(m)), sum);
-      _mm512_mask_storeu_ps(y, there, sum);
+class Storing {
+ public:
+  /// Nothing to store.
+  EVALCAR_TILES EVALCAR_INLINE Storing() = default;
+  /// p: of the block alone, at most kTileBlock rows and outputs. sums, gates: (kTileBlock,
+  /// kTileBlock), which stay until finish(); gates only where p has a gate.
+  EVALCAR_TILES EVALCAR_INLINE Storing(const TileProduct<Weight>& p, const float* sums,
+                                       const float* gates)
+      : sums_(sums),
+        gates_(p.gate == nullptr ? nullptr : gates),
+        y_(p.y),
+        stride_(p.y_stride),
+        rows_(p.rows),
+        left_(p.rows),
+        adds_(p.adds) {
+    for (int half = 0; half < 2; ++half) {
+      there_[half] = lanes_below(p.outputs - 16 * half);
+      bias_[half] = numbers_of(p.bias, half);
+      gate_bias_[half] = numbers_of(p.gate_bias, half);
     }
   }
-}
 
-/// One block of outputs. rows, columns, gates: packed, of p's.
+  /// In so many calls from now on.
+  EVALCAR_TILES EVALCAR_INLINE void spread(std::int64_t calls) {
+    calls_ = std::max<std::int64_t>(1, calls);
+    due_ = 0;
+  }
+  EVALCAR_TILES EVALCAR_INLINE void operator()() {
+    for (due_ += rows_; due_ >= calls_; due_ -= calls_) {
+      if (left_ > 0) store();
+    }
+  }
+  EVALCAR_TILES EVALCAR_INLINE void finish() {
+    while (left_ > 0) store();
+  }
+
+ private:
+  EVALCAR_TILES EVALCAR_INLINE __m512 numbers_of(const float* all, int half) const {
+    return all == nullptr ? _mm512_setzero_ps()
+                          : _mm512_maskz_loadu_ps(there_[half], all + 16 * half);
+  }
+  EVALCAR_TILES EVALCAR_INLINE void store() {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      float* const y = y_ + 16 * half;
+      __m512 sum = _mm512_add_ps(_mm512_load_ps(sums_ + 16 * half), bias_[half]);
+      if (adds_) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there_[half], y), sum);
+      if (gates_ != nullptr) {
+        const __m512 gate = _mm512_add_ps(_mm512_load_ps(gates_ + 16 * half), gate_bias_[half]);
+        sum = _mm512_mul_ps(silu(gate), sum);
+      }
+      _mm512_mask_storeu_ps(y, there_[half], sum);
+    }
+    sums_ += kTileBlock;
+    if (gates_ != nullptr) gates_ += kTileBlock;
+    --left_;
+    if (left_ > 0) y_ += stride_;
+  }
+
+  const float* sums_ = nullptr;
+  const float* gates_ = nullptr;
+  float* y_ = nullptr;  // of the row that is next
+  std::int64_t stride_ = 0, rows_ = 0, left_ = 0;
+  std::int64_t calls_ = 1, due_ = 0;
+  bool adds_ = false;
+  __mmask16 there_[2] = {};  // outputs, by halves
+  __m512 bias_[2] = {}, gate_bias_[2] = {};
+};
+
+/// What goes beside the products of a block: results of the block before are stored, and, where
+/// `asks`, the next step's rows and columns are asked for.
 template <typename Weight>
-EVALCAR_TILES void multiply_column(const TileProduct<Weight>& p, const char* rows,
-                                   const char* column, const char* gate) {
-  alignas(64) float sums[kTileBlock * kTileBlock];
-  alignas(64) float gates[kTileBlock * kTileBlock];
+class Beside {
+ public:
+  EVALCAR_TILES EVALCAR_INLINE Beside(Storing<Weight>& storing, const char* rows,
+                                      const char* columns, bool asks)
+      : storing_(storing),
+        rows_(reinterpret_cast<std::uintptr_t>(rows) + kTerms * kTermBytes),
+        columns_(reinterpret_cast<std::uintptr_t>(columns) + kColumnTerms<Weight> * kTermBytes),
+        asks_(asks) {}
+
+  EVALCAR_TILES EVALCAR_INLINE void operator()() {
+    storing_();
+    if (!asks_) return;
+    ask<kTerms * kTermBytes>(rows_);
+    ask<kColumnTerms<Weight> * kTermBytes>(columns_);
+  }
+
+ private:
+  /// A call's share of what a step reads, from there on.
+  template <std::int64_t kBytes>
+  EVALCAR_TILES EVALCAR_INLINE static void ask(std::uintptr_t& from) {
+    constexpr std::int64_t kCalls = turns_beside<kColumnTerms<Weight>>(1);
+    constexpr std::int64_t kLines = (kBytes / 64 + kCalls - 1) / kCalls;
+#pragma GCC unroll 32
+    for (std::int64_t i = 0; i < kLines; ++i)
+      _mm_prefetch(reinterpret_cast<const char*>(from + static_cast<std::uintptr_t>(64 * i)),
+                   _MM_HINT_T0);
+    from += static_cast<std::uintptr_t>(64 * kLines);
+  }
+
+  Storing<Weight>& storing_;
+  std::uintptr_t rows_, columns_;  // what is behind the last of them is asked for, and never read
+  bool asks_;
+};
+
+/// The sums of two blocks: of the one that is multiplied, and of the one before.
+struct BlockSums {
+  alignas(64) float sums[2][kTileBlock * kTileBlock];
+  alignas(64) float gates[2][kTileBlock * kTileBlock];
+  int next = 0;
+};
+
+/// One block of outputs. rows, columns, gates: packed, of p's. What is stored last is so beside
+/// what is multiplied next, or by finish().
+template <typename Weight>
+EVALCAR_TILES EVALCAR_INLINE inline void multiply_column(const TileProduct<Weight>& p,
+                                                         const char* rows, const char* column,
+                                                         const char* gate, BlockSums& blocks,
+                                                         Storing<Weight>& storing) {
+  constexpr std::int64_t kColumns = kColumnTerms<Weight>;
   const std::int64_t steps = tile_steps(p.width);
+  const bool asks = block_bytes<Weight>(p.width) > kFirstCache;
   for (std::int64_t m = 0; m < p.rows; m += kTileBlock, rows += steps * kTerms * kTermBytes) {
-    multiply_blocks<kColumnTerms<Weight>>(rows, column, steps, sums, kTileBlock);
-    if (gate != nullptr)
-      multiply_blocks<kColumnTerms<Weight>>(rows, gate, steps, gates, kTileBlock);
-    store_block(p.rows_from(m, std::min(kTileBlock, p.rows - m)), sums, gates);
+    float* const sums = blocks.sums[blocks.next];
+    float* const gates = blocks.gates[blocks.next];
+    blocks.next = 1 - blocks.next;
+    storing.spread(turns_beside<kColumns>(gate == nullptr ? steps : 2 * steps));
+    Beside<Weight> beside(storing, rows, column, asks);
+    multiply_blocks<kColumns>(rows, column, steps, sums, kTileBlock, beside);
+    if (gate != nullptr) {
+      Beside<Weight> beside_gates(storing, rows, gate, asks);
+      multiply_blocks<kColumns>(rows, gate, steps, gates, kTileBlock, beside_gates);
+    }
+    storing.finish();
+    storing = Storing<Weight>(p.rows_from(m, std::min(kTileBlock, p.rows - m)), sums, gates);
   }
 }
 
@@ -139,9 +236,13 @@ EVALCAR_TILES void pack_product_rows(const TileProduct<Weight>& p, std::int64_t 
   }
 }
 
+namespace {
+
+// The definition of a template that is declared elsewhere is not compiled for the unit, and nothing
+// can be compiled into it.
 template <typename Weight>
-EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed,
-                                     const char* rows) {
+EVALCAR_TILES void multiply_parts(const TileProduct<Weight>& p, const char* packed,
+                                  const char* rows) {
   const TileSession session;
   const std::int64_t at_once = rows == nullptr ? tile_rows_at_once(p.width) : p.rows;
   const std::int64_t bytes = block_bytes<Weight>(p.width);
@@ -149,6 +250,8 @@ EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* p
       rows == nullptr ? buffer_of(packed_row_bytes(p.rows_from(0, std::min(at_once, p.rows))))
                       : Buffer();
   const Buffer own = packed == nullptr ? buffer_of(2 * bytes) : Buffer();
+  BlockSums blocks;
+  Storing<Weight> storing;
   for (std::int64_t m = 0; m < p.rows; m += at_once) {
     const TileProduct<Weight> part = p.rows_from(m, std::min(at_once, p.rows - m));
     if (rows == nullptr) pack_product_rows(part, 0, part.rows, own_rows.get());
@@ -164,9 +267,17 @@ EVALCAR_TILES void multiply_by_tiles(const TileProduct<Weight>& p, const char* p
         gate = column + tile_blocks(p.outputs) * bytes;
       }
       multiply_column(block, rows == nullptr ? own_rows.get() : rows, column,
-                      p.gate == nullptr ? nullptr : gate);
+                      p.gate == nullptr ? nullptr : gate, blocks, storing);
     }
   }
+  storing.finish();
+}
+
+}  // namespace
+
+template <typename Weight>
+void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed, const char* rows) {
+  multiply_parts(p, packed, rows);
 }
 
 #else

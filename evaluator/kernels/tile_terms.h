@@ -10,6 +10,7 @@
 #pragma GCC diagnostic pop
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "evaluator/kernels/tile_unit.h"
@@ -52,34 +53,19 @@ class TileSession {
   };
 };
 
-/// 32 numbers as bfloat16: their terms, in order of size.
+/// 32 numbers as bfloat16: their terms, in order of size. In which order the numbers of a step go
+/// is of no matter as long as rows and columns have the same.
 struct TileTerms {
   __m512i of[kTerms];
 };
-
-EVALCAR_TILES inline __m512 widened(__m256i half) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-EVALCAR_TILES inline TileTerms terms_of(__m512 low, __m512 high) {
-  TileTerms terms;
-#pragma GCC unroll 3
-  for (int i = 0; i < kTerms; ++i) {
-    const __m512i both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-    low = _mm512_sub_ps(low, widened(_mm512_castsi512_si256(both)));
-    high = _mm512_sub_ps(high, widened(_mm512_extracti64x4_epi64(both, 1)));
-    terms.of[i] = both;
-  }
-  return terms;
-}
 
 /// The upper halves of one of `first` and one of `second` in turn.
 EVALCAR_TILES inline __m512i in_turn(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(first, 16), second);
 }
 
-/// The same, of one of `first` and one of `second` in turn, which is less work. Here a number half
-/// way between two of bfloat16 becomes the one further from 0.
+/// Of one of `first` and one of `second` in turn. A number half way between two of bfloat16 becomes
+/// the one further from 0.
 EVALCAR_TILES inline TileTerms terms_in_turn(__m512 first, __m512 second) {
   const __m512i half = _mm512_set1_epi32(0x8000);
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
@@ -125,12 +111,31 @@ EVALCAR_TILES inline void store_terms(const TileTerms& terms, char* out) {
   for (int i = 0; i < kTerms; ++i) _mm512_store_si512(out + i * kTermBytes, terms.of[i]);
 }
 
-/// Of 32 numbers from `x` on, of which those from `count` on are 0.
+/// Of 32 numbers from `x` on, of which those from `count` on are 0: the first with the 17th, the
+/// second with the 18th and so on.
 EVALCAR_TILES inline TileTerms terms_at(const float* x, std::int64_t count) {
-  if (count >= 32) return terms_of(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16));
-  return terms_of(
+  if (count >= 32) return terms_in_turn(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16));
+  return terms_in_turn(
       _mm512_maskz_loadu_ps(lanes_below(count), x),
       count > 16 ? _mm512_maskz_loadu_ps(lanes_below(count - 16), x + 16) : _mm512_setzero_ps());
+}
+
+EVALCAR_TILES inline TileTerms no_terms() {
+  TileTerms terms;
+#pragma GCC unroll 3
+  for (int i = 0; i < kTerms; ++i) terms.of[i] = _mm512_setzero_si512();
+  return terms;
+}
+
+/// 32 numbers of bfloat16 in the order of terms_at().
+EVALCAR_TILES inline __m512i halves_in_turn(__m512i numbers) {
+  alignas(64) static constexpr auto kPlaces = [] {
+    std::array<std::uint16_t, 32> places{};
+    for (std::uint16_t i = 0; i < 32; ++i)
+      places[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 16);
+    return places;
+  }();
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.data()), numbers);
 }
 
 /// 2^x; 0 below 2^-149. What x is above the next whole number below goes into a polynomial for 2^x
@@ -200,8 +205,9 @@ EVALCAR_TILES inline void transpose(__m512i (&r)[16]) {
 }
 
 // A block of rows for one step is, for each term, two tiles: 16 rows of 32 numbers, and the
-// next 16. A block of columns likewise; a tile of theirs holds in row i the numbers 2i and 2i + 1
-// of each of 16 columns. Sums: tiles 0 to 3, by rows first; rows: tiles 4 and 5; columns: 6 and 7.
+// next 16, in the order of terms_at(). A block of columns likewise; a tile of theirs holds in row i
+// the numbers that are 2i and 2i + 1 in that order, of each of 16 columns. Sums: tiles 0 to 3, by
+// rows first; rows: tiles 4 and 5; columns: 6 and 7.
 
 #define EVALCAR_LOAD_ROWS(term)                   \
   _tile_loadd(4, rows + (term) * kTermBytes, 64); \
@@ -291,8 +297,7 @@ EVALCAR_TILES inline void pack_rows(const float* x, std::int64_t stride, std::in
   for (std::int64_t m = 0; m < kTileBlock; ++m) {
     for (std::int64_t step = 0; step < tile_steps(width); ++step) {
       const std::int64_t from = step * kTileStep;
-      const TileTerms terms = m < rows ? terms_at(x + m * stride + from, width - from)
-                                       : terms_of(_mm512_setzero_ps(), _mm512_setzero_ps());
+      const TileTerms terms = m < rows ? terms_at(x + m * stride + from, width - from) : no_terms();
       store_terms(terms, out + step * kTerms * kTermBytes + m * 64);
     }
   }
@@ -307,9 +312,8 @@ EVALCAR_TILES inline void pack_columns(const float* w, std::int64_t stride, std:
       __m512i values[kTerms][16];
       for (int n = 0; n < 16; ++n) {
         const std::int64_t column = half * 16 + n;
-        const TileTerms terms = column < columns
-                                    ? terms_at(w + column * stride + from, width - from)
-                                    : terms_of(_mm512_setzero_ps(), _mm512_setzero_ps());
+        const TileTerms terms =
+            column < columns ? terms_at(w + column * stride + from, width - from) : no_terms();
         for (int i = 0; i < kTerms; ++i) values[i][n] = terms.of[i];
       }
       for (int i = 0; i < kTerms; ++i) {
@@ -332,8 +336,10 @@ EVALCAR_TILES inline void pack_columns(const std::uint16_t* w, std::int64_t stri
       __m512i values[16];
       for (int n = 0; n < 16; ++n) {
         const std::int64_t column = half * 16 + n;
-        values[n] = column < columns ? _mm512_maskz_loadu_epi16(there, w + column * stride + from)
-                                     : _mm512_setzero_si512();
+        values[n] =
+            column < columns
+                ? halves_in_turn(_mm512_maskz_loadu_epi16(there, w + column * stride + from))
+                : _mm512_setzero_si512();
       }
       transpose(values);
       char* const to = out + step * kTermBytes + half * kTermBytes / 2;

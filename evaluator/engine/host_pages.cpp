@@ -12,10 +12,8 @@ namespace evalcar::engine {
 
 void keep_freed_pages() {
   constexpr int kNever = -1;
-  constexpr int kGrowth = 64 << 20;  // of the heap at once, at least
-  mallopt(M_MMAP_MAX, 0);            // no mapping of its own for a large block
+  mallopt(M_MMAP_MAX, 0);  // no mapping of its own for a large block
   mallopt(M_TRIM_THRESHOLD, kNever);
-  mallopt(M_TOP_PAD, kGrowth);
 }
 
 void give_back_freed_pages() { malloc_trim(0); }

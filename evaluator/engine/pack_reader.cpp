@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "evaluator/weights/huge_pages.h"
+#include "evaluator/weights/lasting_memory.h"
 
 namespace evalcar::engine {
 
@@ -97,9 +97,8 @@ void PackReader::allocate_cache(const Pack& pack) {
   if (!cache_memory_.defined() || cache_memory_.numel() < 2 * half) {
     cache_ = {};                   // its views own the memory, too
     cache_memory_ = at::Tensor();  // given back before the larger one is asked for
-    cache_memory_ =
-        at::empty({2 * half}, at::TensorOptions().dtype(options_.dtype).device(options_.device));
-    weights::ask_for_huge_pages(cache_memory_);
+    const auto bytes = 2 * half * static_cast<std::int64_t>(c10::elementSize(options_.dtype));
+    cache_memory_ = weights::lasting_memory(bytes, options_.device).view(options_.dtype);
   }
   const auto part = [&](std::int64_t start) {
     return cache_memory_.narrow(0, start, half)

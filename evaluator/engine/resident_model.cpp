@@ -55,7 +55,10 @@ Result<weights::LoadReport> ResidentModel::read(
   if (arena_ && !arena_->fits(layout, dtype_, device_)) arena_.reset();
   if (!arena_) {
     prefetch_.drop(std::chrono::milliseconds(0));  // more than was counted on
-    if (device_.is_cpu()) encoded_.clear();
+    if (device_.is_cpu()) {
+      encoded_.clear();
+      release_unused_memory(device_);
+    }
     arena_.emplace(layout, dtype_, device_);
   }
   const int threads =

@@ -1,5 +1,6 @@
 #include "evaluator/kernels/attention.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -18,6 +19,10 @@ namespace {
 constexpr std::int64_t kGrain = std::int64_t{1} << 22;
 // The same of a row's, which waits for memory: 1.4 ns each were measured.
 constexpr std::int64_t kSlotGrain = std::int64_t{1} << 14;
+// As many queries go over the same packed keys, at least, where there are threads for fewer: to
+// pack a key takes as long as some ten queries over it.
+constexpr std::int64_t kLeastQueries = 256;
+constexpr std::int64_t kTasksOfThread = 4;
 
 /// Queries [first, first + count) of one key head.
 struct Task {
@@ -48,8 +53,9 @@ TileAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
           .out_head = rows.out.stride(1)};
 }
 
-/// Of as many parts as there have to be, in whole blocks.
+/// Of as many parts as there have to be, in whole blocks. `most` is at least a block.
 std::int64_t even_part(std::int64_t queries, std::int64_t most) {
+  most = most / kTileBlock * kTileBlock;
   const std::int64_t parts = std::max<std::int64_t>(1, (queries + most - 1) / most);
   return std::max(kTileBlock, tile_blocks((queries + parts - 1) / parts) * kTileBlock);
 }
@@ -73,13 +79,17 @@ bool has_attention_kernel(const at::Tensor& like) {
 
 void attend(std::span<const AttentionRows> sequences) {
   std::vector<Task> tasks;
-  std::int64_t products = 0, dim = 0;
+  std::int64_t products = 0, dim = 0, queries = 0;
+  for (const AttentionRows& rows : sequences) queries += rows.q.size(0) * rows.q.size(1);
+  const std::int64_t share =
+      std::max(kLeastQueries, queries / (kTasksOfThread * at::get_num_threads()));
   for (const AttentionRows& rows : sequences) {
     dim = rows.q.size(2);
+    const std::int64_t most = std::min(share, TileAttender::queries_at_once(dim));
     for (std::int64_t head = 0; head < rows.k.size(1); ++head) {
       const TileAttention heads = heads_of(rows, head);
       products += heads.queries() * heads.keys * dim;
-      const std::int64_t at_once = even_part(heads.queries(), TileAttender::queries_at_once(dim));
+      const std::int64_t at_once = even_part(heads.queries(), most);
       for (std::int64_t first = 0; first < heads.queries(); first += at_once)
         tasks.push_back({heads, first, std::min(at_once, heads.queries() - first)});
     }

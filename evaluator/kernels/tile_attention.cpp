@@ -318,7 +318,8 @@ EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t fir
     pack_queries(a, first + block.at, block.count, m.scaled, wide,
                  m.queries + block.at / kTileBlock * m.steps * kBlockBytes);
   }
-  for (std::int64_t key = first_key / kTileBlock * kTileBlock; key < last_key; key += kKeys) {
+  // From a multiple of kKeys on, so that no row's bits depend on which others are in the call.
+  for (std::int64_t key = first_key / kKeys * kKeys; key < last_key; key += kKeys) {
     const std::int64_t there = std::min(kKeys, last_key - key);
     const std::int64_t steps = tile_steps(there);
     for (std::int64_t k = 0; k < there; k += kTileBlock)

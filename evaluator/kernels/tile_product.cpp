@@ -104,12 +104,14 @@ class Storing {
 
  private:
   EVALCAR_TILES EVALCAR_INLINE __m512 numbers_of(const float* all, int half) const {
-    return all == nullptr ? _mm512_setzero_ps()
-                          : _mm512_maskz_loadu_ps(there_[half], all + 16 * half);
+    return all == nullptr || there_[half] == 0
+               ? _mm512_setzero_ps()
+               : _mm512_maskz_loadu_ps(there_[half], all + 16 * half);
   }
   EVALCAR_TILES EVALCAR_INLINE void store() {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
+      if (there_[half] == 0) break;
       float* const y = y_ + 16 * half;
       __m512 sum = _mm512_add_ps(_mm512_load_ps(sums_ + 16 * half), bias_[half]);
       if (adds_) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there_[half], y), sum);
@@ -152,23 +154,25 @@ class Beside {
     if (!asks_) return;
     ask<kTerms * kTermBytes>(rows_);
     ask<kColumnTerms<Weight> * kTermBytes>(columns_);
+    ++calls_;
   }
 
  private:
-  /// A call's share of what a step reads, from there on.
+  /// A call's share of the `kBytes` of a step, which lie one after the other from there on.
   template <std::int64_t kBytes>
-  EVALCAR_TILES EVALCAR_INLINE static void ask(std::uintptr_t& from) {
+  EVALCAR_TILES EVALCAR_INLINE void ask(std::uintptr_t begin) const {
     constexpr std::int64_t kCalls = turns_beside<kColumnTerms<Weight>>(1);
     constexpr std::int64_t kLines = (kBytes / 64 + kCalls - 1) / kCalls;
+    const auto from = begin + static_cast<std::uintptr_t>(calls_ * kBytes / kCalls);
 #pragma GCC unroll 32
     for (std::int64_t i = 0; i < kLines; ++i)
       _mm_prefetch(reinterpret_cast<const char*>(from + static_cast<std::uintptr_t>(64 * i)),
                    _MM_HINT_T0);
-    from += static_cast<std::uintptr_t>(64 * kLines);
   }
 
   Storing<Weight>& storing_;
   std::uintptr_t rows_, columns_;  // what is behind the last of them is asked for, and never read
+  std::int64_t calls_ = 0;
   bool asks_;
 };
 

@@ -9,8 +9,8 @@
 // BLAS's (tile_product_test.cpp). A number that bfloat16 holds, as most weights are stored, is its
 // own first term.
 //
-// What differs from a BLAS: numbers below 2^-126 count as 0, and of infinite or huge (3.39e38) ones
-// come NaN.
+// What differs from a BLAS: numbers below some 2^-126 count as 0, and of infinite or huge (3.39e38)
+// ones come NaN.
 #pragma once
 
 #include <cstdint>

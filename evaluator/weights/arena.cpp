@@ -1,11 +1,10 @@
 #include "evaluator/weights/arena.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 
 #include <cassert>
 
-#include "evaluator/weights/huge_pages.h"
+#include "evaluator/weights/lasting_memory.h"
 
 namespace evalcar::weights {
 namespace {
@@ -22,9 +21,7 @@ std::int64_t aligned(std::int64_t bytes) {
 Arena::Arena(const WeightLayout& layout, at::ScalarType dtype, at::Device device)
     : residents_(layout.residents) {
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
-  memory_ =
-      at::empty({bytes_of(layout, dtype)}, at::TensorOptions().dtype(at::kByte).device(device));
-  ask_for_huge_pages(memory_);
+  memory_ = lasting_memory(bytes_of(layout, dtype), device);
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < residents_.size(); ++i) {
     const std::int64_t bytes = residents_[i].elements() * element_bytes;
@@ -71,8 +68,7 @@ void Arena::make_halves(const std::vector<bool>& exact, bool of_many, std::uint6
   halves_.clear();
   if (bytes != (half_memory_.defined() ? half_memory_.numel() : 0)) {
     half_memory_ = at::Tensor();  // given back before the other is asked for
-    if (bytes > 0) half_memory_ = at::empty({bytes}, memory_.options());
-    ask_for_huge_pages(half_memory_);
+    if (bytes > 0) half_memory_ = lasting_memory(bytes, memory_.device());
   }
   if (bytes == 0) return;
   halves_.resize(residents_.size());

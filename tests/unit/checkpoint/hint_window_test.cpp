@@ -3,6 +3,8 @@
 #include "store/checkpoint/hint_window.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -33,7 +35,7 @@ TEST_CASE("a window of nothing tells of nothing") {
   CHECK(hints_of({1, 1, 1}, 0) == Hints{{1, 1}, {2, 2}, {3, 3}});
 }
 
-TEST_CASE("no chunks, and chunks of no bytes") {
+TEST_CASE("of no chunks nothing is told, and of chunks of no bytes all at once") {
   CHECK(hints_of({}, 4).empty());
   CHECK(hints_of({0, 0, 0}, 4) == Hints{{1, 3}, {3, 3}, {3, 3}});
 }

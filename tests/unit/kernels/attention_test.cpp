@@ -146,14 +146,16 @@ TEST_CASE("keys and values may lie among others in memory, and so may the result
 TEST_CASE("a sequence attends with the same bits alone, beside others and on any threads") {
   if (!has_tile_unit()) SKIP("this CPU has no tile unit");
   const int threads = at::get_num_threads();
-  const std::vector<Sequence> sequences = {sequence_of(130, 400, 4, 2, 64),
-                                           sequence_of(40, 40, 4, 2, 64),
-                                           sequence_of(1300, 600, 4, 2, 64)};
+  std::vector<Sequence> sequences = {sequence_of(130, 400, 4, 2, 64), sequence_of(40, 40, 4, 2, 64),
+                                     sequence_of(1300, 600, 4, 2, 64),
+                                     sequence_of(1300, 1400, 4, 2, 64)};
+  sequences.back().seen = causal(1300, 1400, 301);
   for (const int count : {1, 3}) {
     at::set_num_threads(count);
     std::vector<AttentionRows> together;
     for (const Sequence& s : sequences)
-      together.push_back({.q = s.q, .k = s.k, .v = s.v, .out = at::zeros(s.q.sizes())});
+      together.push_back(
+          {.q = s.q, .k = s.k, .v = s.v, .out = at::zeros(s.q.sizes()), .seen = s.seen});
     attend(together);
     at::set_num_threads(1);
     for (std::size_t i = 0; i < sequences.size(); ++i)

@@ -8,9 +8,8 @@
 // sum of its powers, and the values mixed by them. A second pass brings the splits of a row
 // together in their order (merge_splits).
 //
-// Four neighbouring threads share a key: each multiplies every fourth vector of it. Then each
-// thread has one vector of every value and goes over a stripe of the keys; the stripes are added up
-// at the end. Both read rows of the cache in whole 32-byte sectors, straight into registers.
+// How a block multiplies is said for float32 in decode_attention_threads.h, for bfloat16 in
+// decode_attention_tiles.h; here is what both share.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@
 
 namespace evalcar::kernels {
 
-constexpr int kDecodeThreads = 128;
-constexpr int kSplitKeys = 128;
+constexpr int kDecodeThreads = 256;
+constexpr int kSplitKeys = 256;
 constexpr int kMostGroup = 8;
 
 /// Positions [begin, end) of a slot: what its row sees, at least one.
@@ -71,195 +70,67 @@ EVALCAR_ON_BOTH HeadShare head_share(std::int64_t heads, std::int64_t kv_heads, 
   const std::int64_t left = group - begin;
   return {kv_head, kv_head * group + begin, static_cast<int>(left < most ? left : most)};
 }
-/// How many heads a block takes, of a group of so many: 1, 2, 4 or kMostGroup.
-constexpr int heads_of_block(std::int64_t group) {
-  return group <= 1 ? 1 : group <= 2 ? 2 : group <= 4 ? 4 : kMostGroup;
-}
-
 /// DecodeAttention::scale: the powers are of two.
 inline float decode_scale(std::int64_t dim) {
   constexpr double kLog2OfE = 1.4426950408889634;
   return static_cast<float>(kLog2OfE / std::sqrt(static_cast<double>(dim)));
 }
 
-/// How a block's threads share the work.
-template <typename T, int kDim, int kGroup>
-struct DecodeShape {
-  static constexpr int kVectors = kDim / kVector<T>;  // of a key
-  static constexpr int kLanes = 4;                    // threads that share a key
-  static constexpr int kVectorsOfLane = (kVectors + kLanes - 1) / kLanes;
-  static constexpr int kKeysAtOnce = kDecodeThreads / kLanes;
-  static constexpr int kKeysOfThread = kSplitKeys / kKeysAtOnce;
-  static constexpr int kStripes = kDecodeThreads / kVectors;
-  static constexpr int kKeysOfLane = kSplitKeys / kWarp;
-  static constexpr int kWarps = kDecodeThreads / kWarp;
-  // Shared memory: queries and scores; when they have served, the stripes' sums in their place.
-  static constexpr int kScores = kGroup * kDim;
-  static constexpr int kBefore = kScores + kSplitKeys * kGroup;
-  static constexpr int kAfter = kStripes * kGroup * kDim;
-  static constexpr int kTotals = kBefore > kAfter ? kBefore : kAfter;
-  static constexpr int kShared = kTotals + 2 * kGroup;
-
-  /// A thread's registers.
-  struct Own {
-    float scores[kKeysOfThread][kGroup];
-    float powers[kKeysOfLane];
-    float largest;
-    float sum;
-    float mixed[kGroup][kVector<T>];
-  };
+/// kKeys scores of a head in the registers of one lane, and what it finds in them.
+struct LanePowers {
+  float powers[kSplitKeys / kWarp];
+  float largest;
+  float sum;
 };
 
-/// One split of a row for some of its heads, at most kGroup. shared: (DecodeShape::kShared), at a
-/// 16-byte boundary.
-template <typename T, int kDim, int kGroup, typename Block>
-EVALCAR_DEVICE void attend_split(const DecodeAttention<T>& a, std::int64_t row,
-                                 const HeadShare& heads, std::int64_t split, Block& block,
-                                 float* shared) {
-  using Shape = DecodeShape<T, kDim, kGroup>;
-  using Own = typename Shape::Own;
-  const KeyRange seen = a.seen[row];
-  const std::int64_t from = seen.begin + split * kSplitKeys;
-  if (from >= seen.end) return;  // this row has fewer splits than another
-  const int count = static_cast<int>(seen.end - from < kSplitKeys ? seen.end - from : kSplitKeys);
-  const std::int64_t place =
-      row * a.slot_stride + from * a.position_stride + heads.kv_head * a.head_stride;
-  const T* const k = a.k + place;
-  const T* const v = a.v + place;
-  const std::int64_t query = row * a.heads + heads.first;
-  float* const scores = shared + Shape::kScores;  // (kSplitKeys, kGroup)
-  float* const largest = shared + Shape::kTotals;
-  float* const sums = largest + kGroup;
-
-  block.each_thread([&](int thread, Own&) {
-    for (int i = thread; i < kGroup * kDim; i += kDecodeThreads)
-      shared[i] = i < heads.count * kDim ? widen(a.q[query * kDim + i]) : 0.0F;
-  });
-
-  block.each_thread([&](int thread, Own& own) {
-    const int lane = thread % Shape::kLanes, first = thread / Shape::kLanes;
-    EVALCAR_UNROLL
-    for (int r = 0; r < Shape::kKeysOfThread; ++r) {
-      EVALCAR_UNROLL
-      for (int h = 0; h < kGroup; ++h) own.scores[r][h] = 0;
-    }
-    EVALCAR_UNROLL
-    for (int i = 0; i < Shape::kVectorsOfLane; ++i) {
-      const int vector = lane + i * Shape::kLanes;
-      if (Shape::kVectors % Shape::kLanes != 0 && vector >= Shape::kVectors) continue;
-      float keys[Shape::kKeysOfThread][kVector<T>] = {};
-      EVALCAR_UNROLL
-      for (int r = 0; r < Shape::kKeysOfThread; ++r) {
-        const int key = first + r * Shape::kKeysAtOnce;
-        if (key < count) load_vector(k + key * a.position_stride + vector * kVector<T>, keys[r]);
-      }
-      EVALCAR_UNROLL
-      for (int h = 0; h < kGroup; ++h) {
-        float q[kVector<T>];
-        load_shared(shared + h * kDim + vector * kVector<T>, q);
-        EVALCAR_UNROLL
-        for (int r = 0; r < Shape::kKeysOfThread; ++r) {
-          EVALCAR_UNROLL
-          for (int e = 0; e < kVector<T>; ++e) own.scores[r][h] += q[e] * keys[r][e];
-        }
-      }
-    }
-  });
-  EVALCAR_UNROLL
-  for (int r = 0; r < Shape::kKeysOfThread; ++r) {
-    EVALCAR_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
-      block.template sum_lanes<Shape::kLanes>(
-          [r, h](Own& own) -> float& { return own.scores[r][h]; });
-    }
-  }
-  block.each_thread([&](int thread, Own& own) {
-    const int lane = thread % Shape::kLanes, first = thread / Shape::kLanes;
-    EVALCAR_UNROLL
-    for (int r = 0; r < Shape::kKeysOfThread; ++r) {
-      const int key = first + r * Shape::kKeysAtOnce;
-      EVALCAR_UNROLL
-      for (int h = 0; h < kGroup; ++h) {
-        if (h % Shape::kLanes == lane)
-          scores[key * kGroup + h] = key < count ? own.scores[r][h] * a.scale : -INFINITY;
-      }
-    }
-  });
-
-  // Scores to powers, a warp for each head.
-  for (int first_of_warps = 0; first_of_warps < kGroup; first_of_warps += Shape::kWarps) {
+/// Scores (kSplitKeys, kGroup) in shared memory become powers of two, for the first `heads` heads;
+/// largest, sums: (kGroup). A warp takes a head. Own has a LanePowers `lane`.
+template <int kGroup, typename Own, typename Block>
+EVALCAR_DEVICE void scores_to_powers(int heads, Block& block, float* scores, float* largest,
+                                     float* sums) {
+  constexpr int kWarps = kDecodeThreads / kWarp, kKeysOfLane = kSplitKeys / kWarp;
+  for (int first_of_warps = 0; first_of_warps < heads; first_of_warps += kWarps) {
     const auto head_of = [&](int thread) { return first_of_warps + thread / kWarp; };
     block.each_thread([&](int thread, Own& own) {
-      own.largest = -INFINITY;
-      if (head_of(thread) >= kGroup) return;
+      own.lane.largest = -INFINITY;
+      if (head_of(thread) >= heads) return;
       EVALCAR_UNROLL
-      for (int i = 0; i < Shape::kKeysOfLane; ++i) {
-        own.powers[i] = scores[(thread % kWarp + i * kWarp) * kGroup + head_of(thread)];
-        own.largest = larger(own.largest, own.powers[i]);
+      for (int i = 0; i < kKeysOfLane; ++i) {
+        own.lane.powers[i] = scores[(thread % kWarp + i * kWarp) * kGroup + head_of(thread)];
+        own.lane.largest = larger(own.lane.largest, own.lane.powers[i]);
       }
     });
-    block.template max_lanes<kWarp>([](Own& own) -> float& { return own.largest; });
+    block.template max_lanes<kWarp>([](Own& own) -> float& { return own.lane.largest; });
     block.each_thread([&](int thread, Own& own) {
-      own.sum = 0;
-      if (head_of(thread) >= kGroup) return;
+      own.lane.sum = 0;
+      if (head_of(thread) >= heads) return;
       EVALCAR_UNROLL
-      for (int i = 0; i < Shape::kKeysOfLane; ++i) {
-        const float power = power_of_two(own.powers[i] - base_of(own.largest));
+      for (int i = 0; i < kKeysOfLane; ++i) {
+        const float power = power_of_two(own.lane.powers[i] - base_of(own.lane.largest));
         scores[(thread % kWarp + i * kWarp) * kGroup + head_of(thread)] = power;
-        own.sum += power;
+        own.lane.sum += power;
       }
     });
-    block.template sum_lanes<kWarp>([](Own& own) -> float& { return own.sum; });
+    block.template sum_lanes<kWarp>([](Own& own) -> float& { return own.lane.sum; });
     block.each_thread([&](int thread, Own& own) {
-      if (thread % kWarp != 0 || head_of(thread) >= kGroup) return;
-      largest[head_of(thread)] = own.largest;
-      sums[head_of(thread)] = own.sum;
+      if (thread % kWarp != 0 || head_of(thread) >= heads) return;
+      largest[head_of(thread)] = own.lane.largest;
+      sums[head_of(thread)] = own.lane.sum;
     });
   }
+}
 
-  block.each_thread([&](int thread, Own& own) {
-    const int stripe = thread / Shape::kVectors, vector = thread % Shape::kVectors;
-    EVALCAR_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
-      EVALCAR_UNROLL
-      for (int e = 0; e < kVector<T>; ++e) own.mixed[h][e] = 0;
-    }
-    if (stripe >= Shape::kStripes) return;
-    EVALCAR_UNROLL_BY_4
-    for (int key = stripe; key < count; key += Shape::kStripes) {
-      float value[kVector<T>], powers[kGroup];
-      load_vector(v + key * a.position_stride + vector * kVector<T>, value);
-      load_shared(scores + key * kGroup, powers);
-      EVALCAR_UNROLL
-      for (int h = 0; h < kGroup; ++h) {
-        EVALCAR_UNROLL
-        for (int e = 0; e < kVector<T>; ++e) own.mixed[h][e] += powers[h] * value[e];
-      }
-    }
-  });
-  block.each_thread([&](int thread, Own& own) {
-    const int stripe = thread / Shape::kVectors, vector = thread % Shape::kVectors;
-    if (stripe >= Shape::kStripes) return;
-    EVALCAR_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
-      float* const to = shared + (stripe * kGroup + h) * kDim + vector * kVector<T>;
-      EVALCAR_UNROLL
-      for (int e = 0; e < kVector<T>; e += 4) {
-        const float four[4] = {own.mixed[h][e], own.mixed[h][e + 1], own.mixed[h][e + 2],
-                               own.mixed[h][e + 3]};
-        store_vector(four, to + e);
-      }
-    }
-  });
-
-  const bool is_whole = splits_of(seen.end - seen.begin) == 1;
+/// What a split leaves: `mixed_of(h, d)` is number d of head h of the block's, not yet divided.
+template <int kDim, typename T, typename Own, typename Block, typename Mixed>
+EVALCAR_DEVICE void leave_split(const DecodeAttention<T>& a, std::int64_t row,
+                                const HeadShare& heads, std::int64_t split, const float* largest,
+                                const float* sums, Block& block, Mixed mixed_of) {
+  const std::int64_t query = row * a.heads + heads.first;
+  const bool is_whole = splits_of(a.seen[row].end - a.seen[row].begin) == 1;
   block.each_thread([&](int thread, Own&) {
     for (int i = thread; i < heads.count * kDim; i += kDecodeThreads) {
-      float sum = 0;
-      EVALCAR_UNROLL
-      for (int stripe = 0; stripe < Shape::kStripes; ++stripe)
-        sum += shared[stripe * kGroup * kDim + i];
       const int h = i / kDim;
+      const float sum = mixed_of(h, i % kDim);
       const std::int64_t part = (query + h) * a.splits + split;
       if (is_whole) {
         a.out[query * kDim + i] = narrow<T>(sum / sums[h]);

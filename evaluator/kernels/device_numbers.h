@@ -56,6 +56,19 @@ EVALCAR_ON_BOTH BFloat16 narrow<BFloat16>(float value) {
 #endif
 }
 
+/// Two of them in a word, the first in its lower half.
+EVALCAR_ON_BOTH std::uint32_t narrow_pair(float first, float second) {
+#ifdef __CUDA_ARCH__
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);  // one instruction
+  std::uint32_t word;
+  memcpy(&word, &pair, sizeof(word));
+  return word;
+#else
+  return std::uint32_t{narrow<BFloat16>(first).bits} |
+         (std::uint32_t{narrow<BFloat16>(second).bits} << 16);
+#endif
+}
+
 /// What `value` is once it was stored as a T.
 template <typename T>
 EVALCAR_ON_BOTH float rounded(float value) {
@@ -93,19 +106,27 @@ EVALCAR_ON_BOTH void store_words(const Words& words, void* to) {
 #endif
 }
 
-/// kVector<T> numbers at a 16-byte boundary.
-EVALCAR_ON_BOTH void load_vector(const float* from, float (&to)[4]) {
-  const Words words = load_words(from);
+/// The kVector<T> numbers that four words are.
+template <typename T>
+EVALCAR_ON_BOTH void widen_words(const Words& words, float (&to)[kVector<T>]);
+template <>
+EVALCAR_ON_BOTH void widen_words<float>(const Words& words, float (&to)[4]) {
   EVALCAR_UNROLL
   for (int i = 0; i < 4; ++i) to[i] = float_of_bits(words.at[i]);
 }
-EVALCAR_ON_BOTH void load_vector(const BFloat16* from, float (&to)[8]) {
-  const Words words = load_words(from);
+template <>
+EVALCAR_ON_BOTH void widen_words<BFloat16>(const Words& words, float (&to)[8]) {
   EVALCAR_UNROLL
   for (int i = 0; i < 4; ++i) {
     to[2 * i] = float_of_bits(words.at[i] << 16);
     to[2 * i + 1] = float_of_bits(words.at[i] & 0xffff0000U);
   }
+}
+
+/// kVector<T> numbers at a 16-byte boundary.
+template <typename T>
+EVALCAR_ON_BOTH void load_vector(const T* from, float (&to)[kVector<T>]) {
+  widen_words<T>(load_words(from), to);
 }
 EVALCAR_ON_BOTH void store_vector(const float (&from)[4], float* to) {
 #ifdef __CUDA_ARCH__
@@ -117,11 +138,7 @@ EVALCAR_ON_BOTH void store_vector(const float (&from)[4], float* to) {
 EVALCAR_ON_BOTH void store_vector(const float (&from)[8], BFloat16* to) {
   Words words{};
   EVALCAR_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const std::uint32_t low = narrow<BFloat16>(from[2 * i]).bits;
-    const std::uint32_t high = narrow<BFloat16>(from[2 * i + 1]).bits;
-    words.at[i] = low | (high << 16);
-  }
+  for (int i = 0; i < 4; ++i) words.at[i] = narrow_pair(from[2 * i], from[2 * i + 1]);
   store_words(words, to);
 }
 

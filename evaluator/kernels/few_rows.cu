@@ -1,11 +1,30 @@
 // A block of few_rows_block.h for each four rows of the matrix.
 #include "evaluator/kernels/few_rows_cuda.h"
+#include "evaluator/kernels/kernel_launch.h"
 
 namespace evalcar::kernels {
 namespace {
 
+// Asks for the beginnings of the block's rows of the matrix, so much of each that those of all
+// blocks that run at once fit into the L2 cache.
+template <typename T>
+__device__ void ask_for_weights(const FewRows<T>& p) {
+  constexpr std::int64_t kBytes = 4096, kLine = 128, kLines = kBytes / kLine;
+  const std::int64_t width = p.width * static_cast<std::int64_t>(sizeof(T));
+  for (int i = static_cast<int>(threadIdx.x); i < kOutputsOfBlock * kLines; i += kFewRowsThreads) {
+    const std::int64_t output = output_of(p, blockIdx.x, static_cast<int>(i / kLines));
+    const std::int64_t at = i % kLines * kLine;
+    if (output >= p.outputs || at >= width) continue;
+    const char* const row = reinterpret_cast<const char*>(p.w + output * p.width);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
+  }
+}
+
 template <int kRows, typename T>
 __global__ void __launch_bounds__(kFewRowsThreads) few_rows_kernel(const FewRows<T> p) {
+  let_next_kernel_begin();
+  ask_for_weights(p);  // into a cache that sees later writes, so that it is no read
+  wait_for_earlier_kernels();
   __shared__ float shared[FewRowsShape<kRows>::kShared];
   DeviceBlock<typename FewRowsShape<kRows>::Own> block;
   multiply_few_rows<kRows>(p, blockIdx.x, block, shared);
@@ -27,21 +46,16 @@ cudaError_t launch_type(const FewRowsLaunch& l, cudaStream_t stream) {
   const auto grid = static_cast<unsigned>(blocks);
   switch (p.rows) {
     case 1:
-      few_rows_kernel<1><<<grid, kFewRowsThreads, 0, stream>>>(p);
-      break;
+      return launch(few_rows_kernel<1, T>, grid, kFewRowsThreads, stream, p);
     case 2:
-      few_rows_kernel<2><<<grid, kFewRowsThreads, 0, stream>>>(p);
-      break;
+      return launch(few_rows_kernel<2, T>, grid, kFewRowsThreads, stream, p);
     case 3:
-      few_rows_kernel<3><<<grid, kFewRowsThreads, 0, stream>>>(p);
-      break;
+      return launch(few_rows_kernel<3, T>, grid, kFewRowsThreads, stream, p);
     case kMostFewRows:
-      few_rows_kernel<kMostFewRows><<<grid, kFewRowsThreads, 0, stream>>>(p);
-      break;
+      return launch(few_rows_kernel<kMostFewRows, T>, grid, kFewRowsThreads, stream, p);
     default:
       return cudaErrorInvalidValue;
   }
-  return cudaGetLastError();
 }
 
 }  // namespace

@@ -133,6 +133,7 @@ bool has_place_kernel(const PackedHeads& heads, const CachePlace& place) {
   return is_cache(place.keys, qkv) && is_cache(place.values, qkv) &&
          place.keys.strides() == place.values.strides() && place.slots.is_contiguous() &&
          place.places.is_contiguous() && qkv.size(2) / 2 * qkv.element_size() % 16 == 0 &&
+         qkv.size(2) / 2 * qkv.element_size() <= kMostHalfOfHead &&
          at::cuda::getDeviceProperties(qkv.get_device())->major >= 8;
 }
 

@@ -1,14 +1,19 @@
 // The grid of place_heads_block.h: a line of blocks over the heads of all rows.
+#include "evaluator/kernels/kernel_launch.h"
 #include "evaluator/kernels/place_heads_block.h"
 #include "evaluator/kernels/place_heads_cuda.h"
 
 namespace evalcar::kernels {
 namespace {
 
-template <typename T>
+static_assert(kMostHalfOfHead == 16 * kLanesOfHead * kMostPlaceVectors);
+
+template <int kVectors, typename T>
 __global__ void __launch_bounds__(kPlaceThreads) place_kernel(const PlaceHeads<T> p) {
-  DeviceBlock<PlaceOwn> block;
-  place_heads_of_block(p, blockIdx.x, block);
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
+  DeviceBlock<PlaceOwn<T, kVectors>> block;
+  place_heads_of_block<kVectors>(p, blockIdx.x, block);
 }
 
 template <typename T>
@@ -39,8 +44,18 @@ cudaError_t launch_type(const PlaceLaunch& l, cudaStream_t stream) {
                         l.head_stride};
   const std::int64_t blocks = (p.tasks() + kHeadsOfBlock - 1) / kHeadsOfBlock;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  place_kernel<T><<<static_cast<unsigned>(blocks), kPlaceThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  const auto grid = static_cast<unsigned>(blocks);
+  switch (place_vectors<T>(p.half)) {
+    case 1:
+      return launch(place_kernel<1, T>, grid, kPlaceThreads, stream, p);
+    case 2:
+      return launch(place_kernel<2, T>, grid, kPlaceThreads, stream, p);
+    case 3:
+    case kMostPlaceVectors:
+      return launch(place_kernel<kMostPlaceVectors, T>, grid, kPlaceThreads, stream, p);
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // From a row's fused projection to queries that are ready and keys and values in the slot cache:
 // what a block of threads does, for the GPU and for a test without one. C++17, for nvcc.
 //
-// kLanesOfHead neighbouring threads take one head of one row: they read it once for the sum of its
-// squares (where it has a norm), and once more, from the nearest cache, to write it where it
-// belongs. Between two operations that ATen would round to the stored type it is rounded here, too:
+// kLanesOfHead neighbouring threads take one head of one row: each asks for all that it needs of it
+// at once, and keeps it in registers until the sum of the squares is known (where the head has a
+// norm). Between two operations that ATen would round to the stored type it is rounded here, too:
 // without a norm the bits are ATen's, with one up to the order of the squares' sum.
 #pragma once
 
@@ -62,58 +62,100 @@ EVALCAR_ON_BOTH PlaceTask<T> place_task(const PlaceHeads<T>& p, std::int64_t num
   return {from, nullptr, false, row, p.values + place};
 }
 
-/// A thread's register.
+/// Vectors of half a head that a lane takes at most: the kernel is there for 1, 2 and 4.
+template <typename T>
+EVALCAR_ON_BOTH std::int64_t place_vectors(std::int64_t half) {
+  constexpr std::int64_t kOfLanes = std::int64_t{kLanesOfHead} * kVector<T>;
+  return (half + kOfLanes - 1) / kOfLanes;
+}
+constexpr int kMostPlaceVectors = 4;
+
+/// A thread's registers: of either half of the head numbers, weights and turns.
+template <typename T, int kVectors>
 struct PlaceOwn {
+  PlaceTask<T> task;
+  Words x[2][kVectors];
+  Words norm[2][kVectors];
+  Words cos[kVectors];
+  Words sin[kVectors];
   float squares;
 };
 
-/// The kHeadsOfBlock tasks of block `number`.
-template <typename T, typename Block>
+/// The kHeadsOfBlock tasks of block `number`; place_vectors() is at most kVectors.
+template <int kVectors, typename T, typename Block>
 EVALCAR_DEVICE void place_heads_of_block(const PlaceHeads<T>& p, std::int64_t number,
                                          Block& block) {
-  const auto task_of = [number](int thread) {
-    return number * kHeadsOfBlock + thread / kLanesOfHead;
+  using Own = PlaceOwn<T, kVectors>;
+  const auto has_task = [&](int thread) {
+    return number * kHeadsOfBlock + thread / kLanesOfHead < p.tasks();
   };
-  const std::int64_t half = p.half;
-  block.each_thread([&](int thread, PlaceOwn& own) {
+  // Where vector `i` of a lane begins, in either half.
+  const auto begin_of = [](int thread, int i) {
+    return std::int64_t{thread % kLanesOfHead + i * kLanesOfHead} * kVector<T>;
+  };
+  block.each_thread([&](int thread, Own& own) {
     own.squares = 0;
-    if (task_of(thread) >= p.tasks()) return;
-    const PlaceTask<T> task = place_task(p, task_of(thread));
-    if (task.norm == nullptr) return;
-    for (std::int64_t at = thread % kLanesOfHead * kVector<T>; at < 2 * half;
-         at += kLanesOfHead * kVector<T>) {
-      float x[kVector<T>];
-      load_vector(task.from + at, x);
+    if (!has_task(thread)) return;
+    own.task = place_task(p, number * kHeadsOfBlock + thread / kLanesOfHead);
+    const std::int64_t turn = own.task.row * p.half;
+    EVALCAR_UNROLL
+    for (int i = 0; i < kVectors; ++i) {
+      const std::int64_t at = begin_of(thread, i);
+      if (at >= p.half) continue;
       EVALCAR_UNROLL
-      for (int e = 0; e < kVector<T>; ++e) own.squares += x[e] * x[e];
+      for (int side = 0; side < 2; ++side) {
+        own.x[side][i] = load_words(own.task.from + side * p.half + at);
+        if (own.task.norm != nullptr)
+          own.norm[side][i] = load_words(own.task.norm + side * p.half + at);
+      }
+      if (own.task.turns) {
+        own.cos[i] = load_words(p.cos + turn + at);
+        own.sin[i] = load_words(p.sin + turn + at);
+      }
+    }
+    if (own.task.norm == nullptr) return;
+    EVALCAR_UNROLL
+    for (int i = 0; i < kVectors; ++i) {
+      if (begin_of(thread, i) >= p.half) continue;
+      EVALCAR_UNROLL
+      for (int side = 0; side < 2; ++side) {
+        float x[kVector<T>];
+        widen_words<T>(own.x[side][i], x);
+        EVALCAR_UNROLL
+        for (int e = 0; e < kVector<T>; ++e) own.squares += x[e] * x[e];
+      }
     }
   });
-  block.template sum_lanes<kLanesOfHead>([](PlaceOwn& own) -> float& { return own.squares; });
-  block.each_thread([&](int thread, PlaceOwn& own) {
-    if (task_of(thread) >= p.tasks()) return;
-    const PlaceTask<T> task = place_task(p, task_of(thread));
-    const float scale = inverse_root(own.squares / static_cast<float>(2 * half) + p.eps);
-    for (std::int64_t at = thread % kLanesOfHead * kVector<T>; at < half;
-         at += kLanesOfHead * kVector<T>) {
-      float first[kVector<T>], second[kVector<T>], cos[kVector<T>], sin[kVector<T>];
-      load_vector(task.from + at, first);
-      load_vector(task.from + half + at, second);
-      if (task.norm != nullptr) {
-        norm_numbers(first, task.norm + at, scale);
-        norm_numbers(second, task.norm + half + at, scale);
+  block.template sum_lanes<kLanesOfHead>([](Own& own) -> float& { return own.squares; });
+  block.each_thread([&](int thread, Own& own) {
+    if (!has_task(thread)) return;
+    const float scale = inverse_root(own.squares / static_cast<float>(2 * p.half) + p.eps);
+    EVALCAR_UNROLL
+    for (int i = 0; i < kVectors; ++i) {
+      const std::int64_t at = begin_of(thread, i);
+      if (at >= p.half) continue;
+      float x[2][kVector<T>];
+      EVALCAR_UNROLL
+      for (int side = 0; side < 2; ++side) {
+        widen_words<T>(own.x[side][i], x[side]);
+        if (own.task.norm == nullptr) continue;
+        float weights[kVector<T>];
+        widen_words<T>(own.norm[side][i], weights);
+        norm_by<T>(x[side], weights, scale);
       }
-      if (task.turns) {
-        load_vector(p.cos + task.row * half + at, cos);
-        load_vector(p.sin + task.row * half + at, sin);
+      if (own.task.turns) {
+        float cos[kVector<T>], sin[kVector<T>];
+        widen_words<T>(own.cos[i], cos);
+        widen_words<T>(own.sin[i], sin);
         EVALCAR_UNROLL
         for (int e = 0; e < kVector<T>; ++e) {
-          const float a = first[e], b = second[e];
-          first[e] = total(rounded<T>(product(a, cos[e])), -rounded<T>(product(b, sin[e])));
-          second[e] = total(rounded<T>(product(b, cos[e])), rounded<T>(product(a, sin[e])));
+          const float a = x[0][e], b = x[1][e];
+          x[0][e] = total(rounded<T>(product(a, cos[e])), -rounded<T>(product(b, sin[e])));
+          x[1][e] = total(rounded<T>(product(b, cos[e])), rounded<T>(product(a, sin[e])));
         }
       }
-      store_vector(first, task.to + at);
-      store_vector(second, task.to + half + at);
+      store_vector(x[0], own.task.to + at);
+      store_vector(x[1], own.task.to + p.half + at);
     }
   });
 }

@@ -25,9 +25,11 @@ struct PlaceLaunch {
   std::int64_t slot_stride = 0, position_stride = 0, head_stride = 0;
 };
 
-/// Returns at once. Pointers, strides and half a head are at 16-byte boundaries, else
-/// cudaErrorInvalidValue; what does not fit a grid is cudaErrorInvalidConfiguration. Compute
-/// capability 8.0 or newer.
+constexpr std::int64_t kMostHalfOfHead = 512;  ///< bytes
+
+/// Returns at once. Pointers, strides and half a head, of at most kMostHalfOfHead, are at 16-byte
+/// boundaries, else cudaErrorInvalidValue; what does not fit a grid is
+/// cudaErrorInvalidConfiguration. Compute capability 8.0 or newer.
 cudaError_t launch_place_heads(const PlaceLaunch& launch, cudaStream_t stream);
 
 }  // namespace evalcar::kernels

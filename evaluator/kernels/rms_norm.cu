@@ -1,4 +1,5 @@
 // A block of rms_norm_block.h for each row.
+#include "evaluator/kernels/kernel_launch.h"
 #include "evaluator/kernels/rms_norm_block.h"
 #include "evaluator/kernels/rms_norm_cuda.h"
 
@@ -7,6 +8,8 @@ namespace {
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kNormThreads) norm_kernel(const RmsNorm<T> n) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   __shared__ float shared[kNormWarps];
   DeviceBlock<NormOwn> block;
   norm_row<kCount>(n, blockIdx.x, block, shared);
@@ -18,12 +21,8 @@ cudaError_t launch_type(const RmsNorm<T>& n, cudaStream_t stream) {
   const bool whole = n.width % kVector<T> == 0 && is_at_boundary(n.x) && is_at_boundary(n.weight) &&
                      is_at_boundary(n.y);
   const auto blocks = static_cast<unsigned>(n.rows);
-  if (whole) {
-    norm_kernel<kVector<T>><<<blocks, kNormThreads, 0, stream>>>(n);
-  } else {
-    norm_kernel<1><<<blocks, kNormThreads, 0, stream>>>(n);
-  }
-  return cudaGetLastError();
+  return launch(whole ? norm_kernel<kVector<T>, T> : norm_kernel<1, T>, blocks, kNormThreads,
+                stream, n);
 }
 
 }  // namespace

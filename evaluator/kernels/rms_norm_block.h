@@ -39,13 +39,17 @@ EVALCAR_ON_BOTH float inverse_root(float x) {
 }
 
 /// x normalised and weighted, rounded after either as ATen's operations do.
+template <typename T, int kCount>
+EVALCAR_ON_BOTH void norm_by(float (&x)[kCount], const float (&weights)[kCount], float scale) {
+  EVALCAR_UNROLL
+  for (int e = 0; e < kCount; ++e)
+    x[e] = rounded<T>(product(rounded<T>(product(x[e], scale)), weights[e]));
+}
 template <int kCount, typename T>
 EVALCAR_ON_BOTH void norm_numbers(float (&x)[kCount], const T* weight, float scale) {
   float weights[kCount];
   load_numbers(weight, weights);
-  EVALCAR_UNROLL
-  for (int e = 0; e < kCount; ++e)
-    x[e] = rounded<T>(product(rounded<T>(product(x[e], scale)), weights[e]));
+  norm_by<T>(x, weights, scale);
 }
 
 /// Row `number`, in whole vectors or one by one (kCount); the width is a multiple of kCount.

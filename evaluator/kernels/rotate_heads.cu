@@ -1,4 +1,5 @@
 // A thread for each vector of the heads' first halves.
+#include "evaluator/kernels/kernel_launch.h"
 #include "evaluator/kernels/rotate_heads_block.h"
 #include "evaluator/kernels/rotate_heads_cuda.h"
 
@@ -9,6 +10,8 @@ constexpr int kThreads = 256;
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) rotate_kernel(const RotateHeads<T> r) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   const std::int64_t task =
       static_cast<std::int64_t>(blockIdx.x) * kThreads + static_cast<std::int64_t>(threadIdx.x);
   if (task < r.tasks()) turn_vector(r, static_cast<std::uint32_t>(task));
@@ -21,8 +24,7 @@ cudaError_t launch_type(const RotateLaunch& l, cudaStream_t stream) {
   if (r.tasks() == 0) return cudaSuccess;
   if (r.tasks() > INT32_MAX) return cudaErrorInvalidConfiguration;
   const auto blocks = static_cast<unsigned>((r.tasks() + kThreads - 1) / kThreads);
-  rotate_kernel<T><<<blocks, kThreads, 0, stream>>>(r);
-  return cudaGetLastError();
+  return launch(rotate_kernel<T>, blocks, kThreads, stream, r);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // A thread for each vector of the result.
+#include "evaluator/kernels/kernel_launch.h"
 #include "evaluator/kernels/swiglu_block.h"
 #include "evaluator/kernels/swiglu_cuda.h"
 
@@ -9,6 +10,8 @@ constexpr int kThreads = 256;
 
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kThreads) swiglu_kernel(const Swiglu<T> s) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   const std::int64_t number =
       static_cast<std::int64_t>(blockIdx.x) * kThreads + static_cast<std::int64_t>(threadIdx.x);
   if (number < s.rows * (s.width / kCount)) gate_numbers<kCount>(s, number);
@@ -18,8 +21,7 @@ template <int kCount, typename T>
 cudaError_t launch_numbers(const Swiglu<T>& s, cudaStream_t stream) {
   const std::int64_t blocks = (s.rows * (s.width / kCount) + kThreads - 1) / kThreads;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  swiglu_kernel<kCount><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(s);
-  return cudaGetLastError();
+  return launch(swiglu_kernel<kCount, T>, static_cast<unsigned>(blocks), kThreads, stream, s);
 }
 
 template <typename T>

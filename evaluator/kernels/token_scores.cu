@@ -1,5 +1,6 @@
 // The grids of token_scores_block.h: a block for each part of each row, a block for each row, and a
 // thread for each token that is asked for.
+#include "evaluator/kernels/kernel_launch.h"
 #include "evaluator/kernels/token_scores_block.h"
 #include "evaluator/kernels/token_scores_cuda.h"
 
@@ -20,6 +21,8 @@ __device__ std::int64_t thread_of_grid() {
 template <typename T>
 __global__ void __launch_bounds__(kTokenThreads)
     reduce_kernel(const ScoreBlock<T> s, TokenState* parts, std::int64_t parts_of_row) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   __shared__ TokenState shared[kTokenThreads];
   DeviceBlock<TokenOwn> block;
   const std::int64_t row = blockIdx.x, part = blockIdx.y;
@@ -30,6 +33,8 @@ __global__ void __launch_bounds__(kTokenThreads)
 template <typename T>
 __global__ void __launch_bounds__(kTokenThreads)
     pick_kernel(const ScoreBlock<T> s, const AskedLaunch asked) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   const std::int64_t i = thread_of_grid();
   if (i < asked.count) pick_score(s, asked.rows[i], asked.tokens[i], asked.scores + i);
 }
@@ -37,6 +42,8 @@ __global__ void __launch_bounds__(kTokenThreads)
 __global__ void __launch_bounds__(kTokenThreads)
     join_kernel(const TokenState* parts, std::int64_t parts_of_row, TokenState* states,
                 std::int64_t* best, float* best_score) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   __shared__ TokenState shared[kTokenThreads];
   DeviceBlock<TokenOwn> block;
   const std::int64_t row = blockIdx.x;
@@ -48,6 +55,8 @@ __global__ void __launch_bounds__(kTokenThreads)
 
 __global__ void __launch_bounds__(kTokenThreads)
     likelihood_kernel(const TokenState* states, const AskedLaunch asked) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
   const std::int64_t i = thread_of_grid();
   if (i < asked.count) asked.scores[i] = log_likelihood(states[asked.rows[i]], asked.scores[i]);
 }
@@ -67,13 +76,11 @@ cudaError_t launch_reduce_parts(const ScoreLaunch& l, TokenState* parts, std::in
   if (l.rows > INT32_MAX || parts_of(l.tokens) > kMostOfGrid || l.first + l.tokens > INT32_MAX)
     return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(l.rows), static_cast<unsigned>(parts_of(l.tokens)));
-  if (l.type == StoredType::kFloat32) {
-    reduce_kernel<<<grid, kTokenThreads, 0, stream>>>(score_block<float>(l), parts, parts_of_row);
-  } else {
-    reduce_kernel<<<grid, kTokenThreads, 0, stream>>>(score_block<BFloat16>(l), parts,
-                                                      parts_of_row);
-  }
-  return cudaGetLastError();
+  if (l.type == StoredType::kFloat32)
+    return launch(reduce_kernel<float>, grid, kTokenThreads, stream, score_block<float>(l), parts,
+                  parts_of_row);
+  return launch(reduce_kernel<BFloat16>, grid, kTokenThreads, stream, score_block<BFloat16>(l),
+                parts, parts_of_row);
 }
 
 cudaError_t launch_pick_scores(const ScoreLaunch& l, const AskedLaunch& asked,
@@ -81,12 +88,10 @@ cudaError_t launch_pick_scores(const ScoreLaunch& l, const AskedLaunch& asked,
   if (asked.count == 0) return cudaSuccess;
   if (blocks_of(asked.count) > INT32_MAX) return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(blocks_of(asked.count)));
-  if (l.type == StoredType::kFloat32) {
-    pick_kernel<<<grid, kTokenThreads, 0, stream>>>(score_block<float>(l), asked);
-  } else {
-    pick_kernel<<<grid, kTokenThreads, 0, stream>>>(score_block<BFloat16>(l), asked);
-  }
-  return cudaGetLastError();
+  if (l.type == StoredType::kFloat32)
+    return launch(pick_kernel<float>, grid, kTokenThreads, stream, score_block<float>(l), asked);
+  return launch(pick_kernel<BFloat16>, grid, kTokenThreads, stream, score_block<BFloat16>(l),
+                asked);
 }
 
 cudaError_t launch_join_parts(const TokenState* parts, std::int64_t parts_of_row, std::int64_t rows,
@@ -94,18 +99,16 @@ cudaError_t launch_join_parts(const TokenState* parts, std::int64_t parts_of_row
                               cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-  join_kernel<<<static_cast<unsigned>(rows), kTokenThreads, 0, stream>>>(parts, parts_of_row,
-                                                                         states, best, best_score);
-  return cudaGetLastError();
+  return launch(join_kernel, static_cast<unsigned>(rows), kTokenThreads, stream, parts,
+                parts_of_row, states, best, best_score);
 }
 
 cudaError_t launch_log_likelihoods(const TokenState* states, const AskedLaunch& asked,
                                    cudaStream_t stream) {
   if (asked.count == 0) return cudaSuccess;
   if (blocks_of(asked.count) > INT32_MAX) return cudaErrorInvalidConfiguration;
-  likelihood_kernel<<<static_cast<unsigned>(blocks_of(asked.count)), kTokenThreads, 0, stream>>>(
-      states, asked);
-  return cudaGetLastError();
+  return launch(likelihood_kernel, static_cast<unsigned>(blocks_of(asked.count)), kTokenThreads,
+                stream, states, asked);
 }
 
 }  // namespace evalcar::kernels

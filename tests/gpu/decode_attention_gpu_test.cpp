@@ -21,7 +21,7 @@ namespace {
 
 // Around the borders of splits, some in a window, one long.
 const std::vector<SeenKeys> kLengths = {{.begin = 0, .end = 1},    {.begin = 0, .end = 127},
-                                        {.begin = 0, .end = 128},  {.begin = 0, .end = 129},
+                                        {.begin = 0, .end = 256},  {.begin = 0, .end = 257},
                                         {.begin = 77, .end = 700}, {.begin = 699, .end = 700},
                                         {.begin = 0, .end = 9001}};
 

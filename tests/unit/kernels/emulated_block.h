@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <vector>
+
+#include "evaluator/kernels/thread_block.h"
 
 namespace evalcar::testing {
 
@@ -37,8 +40,33 @@ class EmulatedBlock {
   void max_lanes(Register register_of) {
     exchange<kLanes>(register_of, [](float a, float b) { return std::fmax(a, b); });
   }
+  template <typename Share, typename Sums>
+  void multiply_tiles(Share share_of, Sums sums_of) {
+    for (std::size_t first = 0; first < own_.size(); first += kernels::kWarp) {
+      float a[16][16], b[16][8];
+      for (std::size_t lane = 0; lane < kernels::kWarp; ++lane) {
+        const kernels::TileShare share = share_of(own_[first + lane]);
+        const std::size_t group = lane / 4, pair = lane % 4 * 2;
+        for (std::size_t i = 0; i < 4; ++i)
+          widen_pair(share.a[i], &a[group + i % 2 * 8][pair + i / 2 * 8], 1);
+        for (std::size_t i = 0; i < 2; ++i) widen_pair(share.b[i], &b[pair + i * 8][group], 8);
+      }
+      for (std::size_t lane = 0; lane < kernels::kWarp; ++lane) {
+        float (&c)[4] = sums_of(own_[first + lane]);
+        for (std::size_t i = 0; i < 4; ++i) {
+          const std::size_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+          for (std::size_t k = 0; k < 16; ++k) c[i] += a[row][k] * b[k][column];
+        }
+      }
+    }
+  }
 
  private:
+  static void widen_pair(std::uint32_t pair, float* to, std::size_t apart) {
+    const std::uint32_t bits[] = {pair << 16, pair & 0xffff0000U};
+    std::memcpy(to, &bits[0], sizeof(float));
+    std::memcpy(to + apart, &bits[1], sizeof(float));
+  }
   // As shuffles do it: all read before any writes.
   template <int kLanes, typename Register, typename Join>
   void exchange(Register register_of, Join join) {

@@ -6,42 +6,63 @@
 #include <vector>
 
 #include "evaluator/kernels/decode_attention.h"
-#include "evaluator/kernels/decode_attention_block.h"
+#include "evaluator/kernels/decode_attention_threads.h"
+#include "evaluator/kernels/decode_attention_tiles.h"
 
 namespace evalcar::testing {
 namespace {
 
 using namespace evalcar::kernels;
 
-template <typename T, int kDim, int kGroup>
-void run_group(const DecodeAttention<T>& a, ThreadOrder order) {
-  using Shape = DecodeShape<T, kDim, kGroup>;
-  const std::int64_t shares = head_shares(a.heads, a.kv_heads, kGroup);
+template <int kDim, int kGroup>
+struct Threads {
+  using Shape = ThreadShape<kDim, kGroup>;
+  static constexpr int kHeads = kGroup;
+  static constexpr auto kAttend =
+      attend_by_threads<kDim, kGroup, EmulatedBlock<typename Shape::Own>>;
+};
+
+template <int kDim>
+struct Tiles {
+  using Shape = TileShape<kDim>;
+  static constexpr int kHeads = kMostGroup;
+  static constexpr auto kAttend = attend_by_tiles<kDim, EmulatedBlock<typename Shape::Own>>;
+};
+
+template <typename Way, typename T>
+void run_blocks(const DecodeAttention<T>& a, ThreadOrder order) {
+  using Shape = typename Way::Shape;
+  const std::int64_t shares = head_shares(a.heads, a.kv_heads, Way::kHeads);
   for (std::int64_t row = 0; row < a.rows; ++row) {
     for (std::int64_t share = 0; share < shares; ++share) {
       for (std::int64_t split = 0; split < a.splits; ++split) {
         alignas(16) float shared[Shape::kShared];
         std::fill(std::begin(shared), std::end(shared), std::numeric_limits<float>::quiet_NaN());
         EmulatedBlock<typename Shape::Own> block(kDecodeThreads, order);
-        attend_split<T, kDim, kGroup>(a, row, head_share(a.heads, a.kv_heads, kGroup, share), split,
-                                      block, shared);
+        Way::kAttend(a, row, head_share(a.heads, a.kv_heads, Way::kHeads, share), split, block,
+                     shared);
       }
     }
   }
   for (std::int64_t i = 0; i < a.rows * a.heads * a.dim; ++i) merge_splits(a, i);
 }
 
-template <typename T, int kDim>
-void run_dim(const DecodeAttention<T>& a, ThreadOrder order) {
+template <int kDim>
+void run_dim(const DecodeAttention<BFloat16>& a, ThreadOrder order) {
+  run_blocks<Tiles<kDim>>(a, order);
+}
+
+template <int kDim>
+void run_dim(const DecodeAttention<float>& a, ThreadOrder order) {
   switch (heads_of_block(a.heads / a.kv_heads)) {
     case 1:
-      return run_group<T, kDim, 1>(a, order);
+      return run_blocks<Threads<kDim, 1>>(a, order);
     case 2:
-      return run_group<T, kDim, 2>(a, order);
+      return run_blocks<Threads<kDim, 2>>(a, order);
     case 4:
-      return run_group<T, kDim, 4>(a, order);
+      return run_blocks<Threads<kDim, 4>>(a, order);
     default:
-      return run_group<T, kDim, kMostGroup>(a, order);
+      return run_blocks<Threads<kDim, kMostGroup>>(a, order);
   }
 }
 
@@ -73,13 +94,13 @@ void run_type(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& val
                              .sums = sums.data()};
   switch (a.dim) {
     case 64:
-      return run_dim<T, 64>(a, order);
+      return run_dim<64>(a, order);
     case 80:
-      return run_dim<T, 80>(a, order);
+      return run_dim<80>(a, order);
     case 96:
-      return run_dim<T, 96>(a, order);
+      return run_dim<96>(a, order);
     default:
-      return run_dim<T, 128>(a, order);
+      return run_dim<128>(a, order);
   }
 }
 

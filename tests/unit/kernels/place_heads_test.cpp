@@ -69,6 +69,14 @@ Placed with_cache(const Case& c, const auto& place) {
   return {place(c.heads, own), own.keys, own.values};
 }
 
+template <int kVectors, typename T>
+void run_grid(const PlaceHeads<T>& p, ThreadOrder order) {
+  for (std::int64_t number = 0; number * kHeadsOfBlock < p.tasks(); ++number) {
+    EmulatedBlock<PlaceOwn<T, kVectors>> block(kPlaceThreads, order);
+    place_heads_of_block<kVectors>(p, number, block);
+  }
+}
+
 template <typename T>
 void run_blocks(const PackedHeads& heads, const CachePlace& place, const at::Tensor& q,
                 ThreadOrder order) {
@@ -93,10 +101,11 @@ void run_blocks(const PackedHeads& heads, const CachePlace& place, const at::Ten
                         .slot_stride = place.keys.stride(0),
                         .position_stride = place.keys.stride(1),
                         .head_stride = place.keys.stride(2)};
-  for (std::int64_t number = 0; number * kHeadsOfBlock < p.tasks(); ++number) {
-    EmulatedBlock<PlaceOwn> block(kPlaceThreads, order);
-    place_heads_of_block(p, number, block);
-  }
+  const std::int64_t vectors = place_vectors<T>(p.half);
+  if (vectors == 1) return run_grid<1>(p, order);
+  if (vectors == 2) return run_grid<2>(p, order);
+  REQUIRE(vectors <= kMostPlaceVectors);
+  run_grid<kMostPlaceVectors>(p, order);
 }
 
 Placed emulated(const Case& c, ThreadOrder order = ThreadOrder::kForwards) {

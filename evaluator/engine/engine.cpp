@@ -15,6 +15,7 @@
 #include "evaluator/engine/host_pages.h"
 #include "evaluator/engine/likelihood_scorer.h"
 #include "evaluator/engine/outstanding.h"
+#include "evaluator/engine/picture_pages.h"
 #include "evaluator/engine/picture_plan.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/engine/planner.h"
@@ -30,6 +31,7 @@ namespace evalcar::engine {
 namespace {
 
 constexpr int kMostPictureThreads = 8;
+constexpr std::uint64_t kPageLockedBytes = std::uint64_t{512} << 20U;  // for pictures, on a GPU
 // Up to about so many rows a matrix is read at the speed of the memory (kernels/linear.h); more of
 // them take longer, and a few cores gain nothing by them even where all guesses are right.
 constexpr std::int64_t kDraftRows = 16;
@@ -247,13 +249,16 @@ class TorchEngine final : public Engine {
     const RunInput& input = run.input;
     const Sha256Digest encoder = encoder_of(run.processor);
     const PicturePlan plan(packs, input.requests, input.images, width().patches);
+    std::optional<PicturePages> pages;
+    if (device_.device.is_cuda()) pages.emplace(device_.device, kPageLockedBytes);
     PictureQueue pictures(
         input.images, run.processor,
         plan.pictures_to_make(
             [&](std::size_t number) { return run.outstanding.any_of(packs[number]); }, input.images,
             encoder, [&](const Sha256Digest& batch) { return encoded_.mark(batch); }),
-        picture_options(input.events));
-    Runner runner(*resident_.model(), input, {plan, pictures, encoded_, encoder},
+        picture_options(input.events, pages));
+    Runner runner(*resident_.model(), input,
+                  {plan, pictures, encoded_, encoder, pages ? &*pages : nullptr},
                   std::move(options));
     for (std::size_t number = 0; number < packs.size(); ++number) {
       if (input.stop.stop_requested()) return cancelled_run();
@@ -309,13 +314,16 @@ class TorchEngine final : public Engine {
 
   // Beside a GPU the host has little else to do. On the CPU one thread fills the gaps between the
   // kernels, and what is held ready counts: memory is what the model is measured by there, too.
-  PictureQueueOptions picture_options(const RunEvents& events) const {
+  PictureQueueOptions picture_options(const RunEvents& events,
+                                      std::optional<PicturePages>& pages) const {
     const bool gpu = device_.device.is_cuda();
     const int by_default = gpu ? std::clamp(usable_cores() / 2, 1, kMostPictureThreads)
                                : std::min(usable_cores() - 1, 1);
     return {.threads = options_.picture_threads.value_or(by_default),
             .bytes = std::uint64_t{gpu ? 512U : 64U} << 20U,
-            .prepared = events.advanced};
+            .prepared = events.advanced,
+            .memory =
+                pages ? [&pages](std::size_t count) { return pages->take(count); } : PatchMemory()};
   }
 
   // Only where rounding is far below what a token is the best by (kClearMargin), and where what

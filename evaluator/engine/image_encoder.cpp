@@ -1,6 +1,6 @@
 #include "evaluator/engine/image_encoder.h"
 
-#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <set>
@@ -12,11 +12,9 @@ namespace evalcar::engine {
 namespace {
 
 // (patches, elements) float32, over the rows' own memory.
-at::Tensor as_tensor(PatchRows rows) {
-  float* const values = rows.values.release();
+at::Tensor as_tensor(const PatchRows& rows) {
   return at::from_blob(
-      values, {rows.patches, rows.elements},
-      [](void* memory) { delete[] static_cast<float*>(memory); },
+      rows.values.get(), {rows.patches, rows.elements}, [values = rows.values](void*) {},
       at::TensorOptions().dtype(at::kFloat));
 }
 
@@ -80,7 +78,7 @@ Status ImageEncoder::ready(std::size_t pack, std::size_t number, const Shown& sh
     return {};
   }
   PictureBatch readable;
-  std::vector<at::Tensor> patches;
+  std::vector<PatchRows> patches;
   for (const std::size_t index : batch) {
     if (stop.stop_requested()) return stopped();  // a pack may hold minutes of pictures
     auto rows = supply_.queue.take({pack, index}, stop);
@@ -90,7 +88,7 @@ Status ImageEncoder::ready(std::size_t pack, std::size_t number, const Shown& sh
       continue;
     }
     readable.push_back(index);
-    patches.push_back(as_tensor(std::move(rows).value()));
+    patches.push_back(std::move(rows).value());
   }
   if (readable.empty()) return {};
   const at::Tensor features = encode(readable, patches);
@@ -104,11 +102,27 @@ Status ImageEncoder::ready(std::size_t pack, std::size_t number, const Shown& sh
 
 // (tokens, columns) of all of them, one below the other.
 at::Tensor ImageEncoder::encode(std::span<const std::size_t> batch,
-                                const std::vector<at::Tensor>& patches) const {
+                                const std::vector<PatchRows>& patches) const {
   std::vector<models::ImageGrid> grids;
   for (const std::size_t index : batch) grids.push_back(*grid_of(images_, index));
-  const at::Tensor all = patches.size() == 1 ? patches.front() : at::cat(patches, 0);
-  return model_.encode_images(all.to(device_), grids, on_layer_);
+  return model_.encode_images(on_device(patches), grids, on_layer_);
+}
+
+// (patches, elements) of all of them. Each goes straight to its place: one below the other on the
+// host they would be written and read once more.
+at::Tensor ImageEncoder::on_device(const std::vector<PatchRows>& patches) const {
+  if (device_.is_cpu() && patches.size() == 1) return as_tensor(patches.front());
+  std::int64_t rows = 0;
+  for (const PatchRows& each : patches) rows += each.patches;
+  const at::Tensor all = at::empty({rows, patches.front().elements},
+                                   at::TensorOptions().dtype(at::kFloat).device(device_));
+  std::int64_t row = 0;
+  for (const PatchRows& each : patches) {
+    all.narrow(0, row, each.patches).copy_(as_tensor(each), /*non_blocking=*/true);
+    if (supply_.pages != nullptr) supply_.pages->sent(each.values.get());
+    row += each.patches;
+  }
+  return all;
 }
 
 void ImageEncoder::split(std::size_t number, std::span<const std::size_t> batch, const Shown& shown,

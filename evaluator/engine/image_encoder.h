@@ -13,6 +13,7 @@
 #include "evaluator/engine/encoded_pictures.h"
 #include "evaluator/engine/engine.h"
 #include "evaluator/engine/picture_batches.h"
+#include "evaluator/engine/picture_pages.h"
 #include "evaluator/engine/picture_plan.h"
 #include "evaluator/engine/picture_queue.h"
 #include "evaluator/models/model.h"
@@ -26,8 +27,9 @@ using PictureErrors = std::unordered_map<std::uint64_t, Error>;
 struct PictureSupply {
   const PicturePlan& plan;
   PictureQueue& queue;
-  EncodedPictures& encoded;    ///< what earlier runs left
-  const Sha256Digest encoder;  ///< of batch_key()
+  EncodedPictures& encoded;       ///< what earlier runs left
+  const Sha256Digest encoder;     ///< of batch_key()
+  PicturePages* pages = nullptr;  ///< that the queue's pictures lie in; null: in the heap
 };
 
 /// Keeps the embeddings of the pictures of the current pack, and what is wrong with others of it.
@@ -62,7 +64,8 @@ class ImageEncoder {
   Status ready(std::size_t pack, std::size_t number, const Shown& shown,
                const std::stop_token& stop);
   at::Tensor encode(std::span<const std::size_t> batch,
-                    const std::vector<at::Tensor>& patches) const;
+                    const std::vector<PatchRows>& patches) const;
+  at::Tensor on_device(const std::vector<PatchRows>& patches) const;
   void split(std::size_t number, std::span<const std::size_t> batch, const Shown& shown,
              const at::Tensor& features);
 

@@ -20,7 +20,8 @@ std::int64_t patches_of(const vision::PreparedSize& size) {
 }
 
 Result<PatchRows> load_patches(const ImageSource& images,
-                               const vision::ProcessorSettings& processor, std::size_t index) {
+                               const vision::ProcessorSettings& processor, std::size_t index,
+                               const PatchMemory& memory) {
   EVALCAR_ASSIGN_OR_RETURN(const vision::PreparedImage image, images.load(index));
   const vision::PreparedSize size = images.size_of(index);
   const vision::ImageSize pixels = vision::pixels_of(size, processor);
@@ -32,8 +33,8 @@ Result<PatchRows> load_patches(const ImageSource& images,
                       "picture " + std::to_string(index) + " is not of the promised size");
   PatchRows rows{
       .values = nullptr, .patches = patches_of(size), .elements = elements_of(processor)};
-  rows.values = std::make_unique_for_overwrite<float[]>(
-      static_cast<std::size_t>(rows.patches * rows.elements));
+  const auto count = static_cast<std::size_t>(rows.patches * rows.elements);
+  rows.values = memory ? memory(count) : std::make_shared_for_overwrite<float[]>(count);
   vision::write_patches(image, processor, rows.values.get());
   return rows;
 }
@@ -68,7 +69,7 @@ bool PictureQueue::may_start() const {
 
 Result<PatchRows> PictureQueue::make(std::size_t index) const {
   try {
-    return load_patches(images_, processor_, index);
+    return load_patches(images_, processor_, index, options_.memory);
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::kUnavailable,
                       "out of memory while preparing picture " + std::to_string(index));

@@ -23,7 +23,7 @@ namespace evalcar::engine {
 
 /// A picture as the tower reads it: (patches, elements) float32, row-major.
 struct PatchRows {
-  std::unique_ptr<float[]> values;
+  std::shared_ptr<float[]> values;
   std::int64_t patches = 0;
   std::int64_t elements = 0;  ///< of a patch: 3 · side²
 };
@@ -31,10 +31,14 @@ struct PatchRows {
 /// Rows that a picture has there.
 std::int64_t patches_of(const vision::PreparedSize& size);
 
-/// Loads picture `index` and cuts it into patches. kInternal if it is not of the promised size.
-/// Thread-safe.
+/// Memory for so many float32, with any content. Called from any thread; may throw std::bad_alloc.
+using PatchMemory = std::function<std::shared_ptr<float[]>(std::size_t)>;
+
+/// Loads picture `index` and cuts it into patches, in memory of `memory` or, where that is empty,
+/// of the heap. kInternal if it is not of the promised size. Thread-safe.
 Result<PatchRows> load_patches(const ImageSource& images,
-                               const vision::ProcessorSettings& processor, std::size_t index);
+                               const vision::ProcessorSettings& processor, std::size_t index,
+                               const PatchMemory& memory);
 
 /// A picture that is made for a pack.
 struct PicturePlace {
@@ -47,6 +51,7 @@ struct PictureQueueOptions {
   int threads = 0;                                 ///< 0: each is made when it is asked for
   std::uint64_t bytes = std::uint64_t{64} << 20U;  ///< held ready; one picture may exceed it
   std::function<void()> prepared;                  ///< after each, from any thread; may be empty
+  PatchMemory memory;                              ///< outlives the pictures; empty: the heap
 };
 
 /// take() is for one thread.

@@ -44,15 +44,6 @@ struct TileShape {
   };
 };
 
-/// The lower halves of two words, or the upper ones; a's is the lower one of the result.
-EVALCAR_ON_BOTH std::uint32_t halves_of(std::uint32_t a, std::uint32_t b, bool upper) {
-#ifdef __CUDA_ARCH__
-  return __byte_perm(a, b, upper ? 0x7632 : 0x5410);
-#else
-  return upper ? (a >> 16) | (b & 0xffff0000U) : (a & 0xffffU) | (b << 16);
-#endif
-}
-
 /// Words of zeros where there is nothing to load.
 EVALCAR_ON_BOTH Words load_words_if(bool is_there, const BFloat16* from) {
   return is_there ? load_words(from) : Words{};

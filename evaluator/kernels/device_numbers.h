@@ -106,6 +106,33 @@ EVALCAR_ON_BOTH void store_words(const Words& words, void* to) {
 #endif
 }
 
+/// The lower halves of two words, or the upper ones; a's is the lower one of the result.
+EVALCAR_ON_BOTH std::uint32_t halves_of(std::uint32_t a, std::uint32_t b, bool upper) {
+#ifdef __CUDA_ARCH__
+  return __byte_perm(a, b, upper ? 0x7632 : 0x5410);
+#else
+  return upper ? (a >> 16) | (b & 0xffff0000U) : (a & 0xffffU) | (b << 16);
+#endif
+}
+
+/// One word, two bfloat16, at its boundary.
+EVALCAR_ON_BOTH std::uint32_t load_word(const BFloat16* from) {
+#ifdef __CUDA_ARCH__
+  return *reinterpret_cast<const std::uint32_t*>(from);
+#else
+  std::uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+#endif
+}
+EVALCAR_ON_BOTH void store_word(std::uint32_t word, BFloat16* to) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<std::uint32_t*>(to) = word;
+#else
+  std::memcpy(to, &word, sizeof(word));
+#endif
+}
+
 /// The kVector<T> numbers that four words are.
 template <typename T>
 EVALCAR_ON_BOTH void widen_words(const Words& words, float (&to)[kVector<T>]);

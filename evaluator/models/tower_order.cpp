@@ -48,6 +48,15 @@ void append_unit(const Window& window, std::int64_t unit, std::int64_t frame_uni
 
 }  // namespace
 
+std::vector<std::int64_t> block_begins(std::span<const BlockRun> runs) {
+  std::vector<std::int64_t> begins;
+  for (const BlockRun& run : runs) {
+    for (std::int64_t i = 0; i < run.count; ++i) begins.push_back(run.first + i * run.length);
+  }
+  if (!runs.empty()) begins.push_back(runs.back().first + runs.back().count * runs.back().length);
+  return begins;
+}
+
 TowerOrder tower_order(std::span<const ImageGrid> grids, std::int64_t merge,
                        std::int64_t window_tokens) {
   TowerOrder order;

@@ -18,6 +18,9 @@ struct BlockRun {
   std::int64_t length = 0;  ///< patches in a block
 };
 
+/// The first row of each block of `runs`, which follow one another, and where the last one ends.
+std::vector<std::int64_t> block_begins(std::span<const BlockRun> runs);
+
 /// How the tower orders a batch of pictures.
 struct TowerOrder {
   std::vector<std::int64_t> unit_order;    ///< (tokens): source unit (merge² patches) of each place

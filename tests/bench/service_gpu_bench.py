@@ -280,7 +280,8 @@ def c2(args, prepared, folder):
         answers, seconds = all_at_once(args, stored, folder / f"home-{turn}", "bfloat16", steps)
         mine.append(seconds)
         if turn == 0 or not args.one_peer_turn:
-            told = {step: engine_checkpoints.transformers(stored, step, best, **fast) for step in steps}
+            known = {1: tried[best]} if args.one_peer_turn else {}  # the same process on the same checkpoint
+            told = {step: known.get(step) or engine_checkpoints.transformers(stored, step, best, **fast) for step in steps}
             peer.append(sum(each for _, each in told.values()))
     same = sum(equal_answers(answers[step], told[step][0]) for step in steps)
     ratio = statistics.median(peer) / statistics.median(mine)
@@ -330,7 +331,7 @@ def main(arguments=None):
     parser.add_argument("--bin-dir", type=pathlib.Path, help="where evalcar and evalcar-evaluator are")
     parser.add_argument("--work", default="C1,C2")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--one-peer-turn", action="store_true", help="C2's processes with transformers once, where time is short")
+    parser.add_argument("--one-peer-turn", action="store_true", help="C2's processes with transformers once each, where time is short")
     parser.add_argument("--folder", type=pathlib.Path, help="for the checkpoints, some 35 GB; the fastest there is")
     parser.add_argument("--log", action="store_true", help="what the agent logged in C1")
     parser.add_argument("--small", action="store_true", help="tiny models: only whether both sides say the same")

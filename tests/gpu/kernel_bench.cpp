@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "evaluator/kernels/rotate_heads.h"
 #include "evaluator/kernels/swiglu.h"
 #include "evaluator/kernels/token_scores.h"
+#include "evaluator/kernels/window_attention.h"
 
 namespace evalcar::testing {
 namespace {
@@ -79,6 +81,28 @@ void bench_rotate_heads(std::int64_t rows) {
       2 * x.numel() * kItem + 2 * angles.numel() * 4,
       [&] { return rotate_heads(x, angles, angles); },
       [&] { return rotate_heads_reference(x, angles, angles); });
+}
+
+// Of a vision tower: 16 heads of 80, values among queries and keys; libtorch's flash attention over
+// windows that are all of one size.
+void bench_window_attention(std::int64_t rows, std::int64_t length) {
+  const at::Tensor qkv = at::randn({rows, 3, 16, 80}, options());
+  const at::Tensor q = qkv.select(1, 0).contiguous(), k = qkv.select(1, 1).contiguous();
+  const at::Tensor v = qkv.select(1, 2), out = at::empty({rows, 16 * 80}, options());
+  std::vector<std::int64_t> begins;
+  for (std::int64_t row = 0; row <= rows; row += length) begins.push_back(row);
+  const Windows windows = windows_at(begins, q.device());
+  const auto blocks = [&](const at::Tensor& x) {
+    return x.unflatten(0, {rows / length, length}).transpose(1, 2);
+  };
+  bench(
+      "window_attention, " + std::to_string(rows) + " rows in windows of " + std::to_string(length),
+      4 * q.numel() * kItem,
+      [&] {
+        window_attention(q, k, v, windows, out);
+        return out;
+      },
+      [&] { return at::scaled_dot_product_attention(blocks(q), blocks(k), blocks(v)); });
 }
 
 void bench_decode_attention(std::int64_t rows, std::int64_t keys) {
@@ -163,6 +187,7 @@ void bench_score_tokens(std::int64_t rows) {
 void bench_kernels() {
   for (const std::int64_t rows : {1, 64, 4096, 32768}) bench_rms_norm(rows);
   for (const std::int64_t rows : {64, 8192, 65536}) bench_rotate_heads(rows);
+  for (const std::int64_t length : {64, 32}) bench_window_attention(32768, length);
   // What is read more than once would come from the L2 cache: 64 rows of 4096 keys are 537 MB.
   for (const std::int64_t rows : {1, 16, 64}) bench_decode_attention(rows, 4096);
   for (const std::int64_t rows : {1, 64, 4096, 32768}) bench_place_heads(rows);

@@ -70,9 +70,10 @@ at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageG
           .view({-1, config_.hidden});
 
   const RotaryAngles turn = angles(order);
+  const Places windows = places_of(order.windows, device), frames{.runs = order.frames};
   for (const Block& block : blocks_) {
-    const auto& runs = block.full_attention ? order.frames : order.windows;
-    kernels::add_linear(x, attend(block, kernels::rms_norm(x, block.norm1, kNormEps), turn, runs),
+    const Places& places = block.full_attention ? frames : windows;
+    kernels::add_linear(x, attend(block, kernels::rms_norm(x, block.norm1, kNormEps), turn, places),
                         block.proj);
     kernels::add_linear(
         x, kernels::gated_linear(kernels::rms_norm(x, block.norm2, kNormEps), block.gate_up),
@@ -80,6 +81,11 @@ at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageG
     if (on_layer && !on_layer()) break;
   }
   return merge(x).index_select(0, int64_tensor(order.unit_restore, device));  // (U, out_hidden)
+}
+
+VisionTower::Places VisionTower::places_of(std::span<const BlockRun> runs, at::Device device) {
+  if (!device.is_cuda()) return {.runs = runs, .at_once = {}};
+  return {.runs = runs, .at_once = kernels::windows_at(block_begins(runs), device)};
 }
 
 // The first half of a head's frequencies turns with the patch's row, the second with its column.
@@ -91,14 +97,18 @@ RotaryAngles VisionTower::angles(const TowerOrder& order) const {
 }
 
 at::Tensor VisionTower::attend(const Block& block, const at::Tensor& x, const RotaryAngles& turn,
-                               std::span<const BlockRun> runs) const {
+                               const Places& places) const {
   const at::Tensor qkv =
       kernels::linear(x, block.qkv).view({x.size(0), 3, config_.heads, config_.head_dim()});
   const at::Tensor q = rotate(qkv.select(1, 0), turn);  // (P, H, D)
   const at::Tensor k = rotate(qkv.select(1, 1), turn);
   const at::Tensor v = qkv.select(1, 2);
   at::Tensor out = at::empty_like(x);  // (P, C)
-  for (const BlockRun& run : runs) {
+  if (attention_ == AttentionKind::kSdpa && kernels::has_window_kernel(q, k, v, places.at_once)) {
+    kernels::window_attention(q, k, v, places.at_once, out);
+    return out;
+  }
+  for (const BlockRun& run : places.runs) {
     const std::int64_t rows = run.count * run.length;
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, run.first, rows); };
     block_attention(part(q), part(k), part(v), run.count, run.length, attention_, part(out));

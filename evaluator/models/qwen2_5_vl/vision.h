@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evaluator/kernels/linear.h"
+#include "evaluator/kernels/window_attention.h"
 #include "evaluator/models/attention.h"
 #include "evaluator/models/model.h"
 #include "evaluator/models/qwen2_5_vl/config.h"
@@ -35,9 +36,15 @@ class VisionTower {
     kernels::LinearWeights qkv, proj, gate_up, down;
     bool full_attention = false;
   };
+  /// Where rows attend to one another: `at_once` where one kernel may take all of it.
+  struct Places {
+    std::span<const BlockRun> runs;
+    kernels::Windows at_once;
+  };
+  static Places places_of(std::span<const BlockRun> runs, at::Device device);
   /// Without the projection of the heads.
   at::Tensor attend(const Block& block, const at::Tensor& x, const RotaryAngles& angles,
-                    std::span<const BlockRun> runs) const;
+                    const Places& places) const;
   at::Tensor merge(const at::Tensor& x) const;
   RotaryAngles angles(const TowerOrder& order) const;
 

@@ -25,6 +25,17 @@ TEST_CASE("windows of equal size stand together and every unit is restored") {
   }
 }
 
+TEST_CASE("each block of a batch begins where the one before ends, in all runs of them") {
+  const std::vector<ImageGrid> grids = {{1, 10, 6}, {1, 4, 4}};
+
+  const TowerOrder order = tower_order(grids, 2, 2);
+
+  using Begins = std::vector<std::int64_t>;
+  CHECK(block_begins(order.windows) == Begins{0, 16, 32, 40, 48, 56, 60, 76});
+  CHECK(block_begins(order.frames) == Begins{0, 60, 76});
+  CHECK(block_begins({}).empty());
+}
+
 TEST_CASE("pictures of a batch never share a window or a frame") {
   const std::vector<ImageGrid> grids = {{1, 4, 4}, {1, 4, 8}};
 

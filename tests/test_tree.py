@@ -90,3 +90,18 @@ def test_every_case_belongs_to_a_line_of_the_record_that_has_a_name(source_dir):
 
     assert len(modules) > 30 and unnamed == []
     assert record.evidence_of(pathlib.Path("full-unit_checkpoint.xml"), "") == "unit, at full size: checkpoint"
+
+
+def test_every_kernel_waits_for_the_ones_before_it(source_dir):
+    """launch() lets a kernel begin before the one ahead of it has ended (evaluator/kernels/kernel_launch.h)."""
+    waits = {}
+    for name in tracked(source_dir):
+        if name.endswith(".cu"):
+            text = (source_dir / name).read_text()
+            assert "<<<" not in text, f"{name}: not by launch()"
+            for body in re.split(r"^__global__", text, flags=re.MULTILINE)[1:]:
+                kernel = re.search(r"__launch_bounds__\([^)]*\)\s+(\w+)\(", body)[1]
+                waits[name, kernel, len(waits)] = "\n  wait_for_earlier_kernels();\n" in body.partition("\n}\n")[0]
+
+    assert len(waits) >= 12
+    assert [kernel for kernel, does in waits.items() if not does] == []

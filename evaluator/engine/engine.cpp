@@ -95,6 +95,7 @@ class TorchEngine final : public Engine {
 
   void unload() override {
     resident_.unload();
+    pages_.reset();
     release_unused_memory(device_.device);
     release_page_locked_memory(device_.device);
   }
@@ -249,16 +250,16 @@ class TorchEngine final : public Engine {
     const RunInput& input = run.input;
     const Sha256Digest encoder = encoder_of(run.processor);
     const PicturePlan plan(packs, input.requests, input.images, width().patches);
-    std::optional<PicturePages> pages;
-    if (device_.device.is_cuda()) pages.emplace(device_.device, kPageLockedBytes);
+    if (device_.device.is_cuda() && !pages_)
+      pages_.emplace(device_.device, kPageLockedBytes, &free_host_memory);
     PictureQueue pictures(
         input.images, run.processor,
         plan.pictures_to_make(
             [&](std::size_t number) { return run.outstanding.any_of(packs[number]); }, input.images,
             encoder, [&](const Sha256Digest& batch) { return encoded_.mark(batch); }),
-        picture_options(input.events, pages));
+        picture_options(input.events));
     Runner runner(*resident_.model(), input,
-                  {plan, pictures, encoded_, encoder, pages ? &*pages : nullptr},
+                  {plan, pictures, encoded_, encoder, pages_ ? &*pages_ : nullptr},
                   std::move(options));
     for (std::size_t number = 0; number < packs.size(); ++number) {
       if (input.stop.stop_requested()) return cancelled_run();
@@ -314,8 +315,7 @@ class TorchEngine final : public Engine {
 
   // Beside a GPU the host has little else to do. On the CPU one thread fills the gaps between the
   // kernels, and what is held ready counts: memory is what the model is measured by there, too.
-  PictureQueueOptions picture_options(const RunEvents& events,
-                                      std::optional<PicturePages>& pages) const {
+  PictureQueueOptions picture_options(const RunEvents& events) {
     const bool gpu = device_.device.is_cuda();
     const int by_default = gpu ? std::clamp(usable_cores() / 2, 1, kMostPictureThreads)
                                : std::min(usable_cores() - 1, 1);
@@ -323,7 +323,7 @@ class TorchEngine final : public Engine {
             .bytes = std::uint64_t{gpu ? 512U : 64U} << 20U,
             .prepared = events.advanced,
             .memory =
-                pages ? [&pages](std::size_t count) { return pages->take(count); } : PatchMemory()};
+                pages_ ? [this](std::size_t count) { return pages_->take(count); } : PatchMemory()};
   }
 
   // Only where rounding is far below what a token is the best by (kClearMargin), and where what
@@ -349,6 +349,7 @@ class TorchEngine final : public Engine {
   std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
   FittingWidth fitting_;         // what memory allowed, where that was less than asked for
   EncodedPictures encoded_;
+  std::optional<PicturePages> pages_;  // of a GPU, from the first run on
   ResidentModel resident_;
 };
 

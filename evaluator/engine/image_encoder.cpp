@@ -91,7 +91,7 @@ Status ImageEncoder::ready(std::size_t pack, std::size_t number, const Shown& sh
     patches.push_back(std::move(rows).value());
   }
   if (readable.empty()) return {};
-  const at::Tensor features = encode(readable, patches);
+  const at::Tensor features = encode(readable, std::move(patches));
   if (stop.stop_requested()) return stopped();  // what the tower left is of no use
   split(number, readable, shown, features);
   // Under this key a batch is whole.
@@ -102,15 +102,15 @@ Status ImageEncoder::ready(std::size_t pack, std::size_t number, const Shown& sh
 
 // (tokens, columns) of all of them, one below the other.
 at::Tensor ImageEncoder::encode(std::span<const std::size_t> batch,
-                                const std::vector<PatchRows>& patches) const {
+                                std::vector<PatchRows> patches) const {
   std::vector<models::ImageGrid> grids;
   for (const std::size_t index : batch) grids.push_back(*grid_of(images_, index));
-  return model_.encode_images(on_device(patches), grids, on_layer_);
+  return model_.encode_images(on_device(std::move(patches)), grids, on_layer_);
 }
 
 // (patches, elements) of all of them. Each goes straight to its place: one below the other on the
-// host they would be written and read once more.
-at::Tensor ImageEncoder::on_device(const std::vector<PatchRows>& patches) const {
+// host they would be written and read once more. What they lay in is given back.
+at::Tensor ImageEncoder::on_device(std::vector<PatchRows> patches) const {
   if (device_.is_cpu() && patches.size() == 1) return as_tensor(patches.front());
   std::int64_t rows = 0;
   for (const PatchRows& each : patches) rows += each.patches;
@@ -118,8 +118,9 @@ at::Tensor ImageEncoder::on_device(const std::vector<PatchRows>& patches) const 
                                    at::TensorOptions().dtype(at::kFloat).device(device_));
   std::int64_t row = 0;
   for (const PatchRows& each : patches) {
-    all.narrow(0, row, each.patches).copy_(as_tensor(each), /*non_blocking=*/true);
-    if (supply_.pages != nullptr) supply_.pages->sent(each.values.get());
+    const bool is_kept = supply_.pages != nullptr && supply_.pages->holds(each.values.get());
+    all.narrow(0, row, each.patches).copy_(as_tensor(each), /*non_blocking=*/is_kept);
+    if (is_kept) supply_.pages->sent(each.values.get());
     row += each.patches;
   }
   return all;

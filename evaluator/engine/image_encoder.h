@@ -63,9 +63,8 @@ class ImageEncoder {
 
   Status ready(std::size_t pack, std::size_t number, const Shown& shown,
                const std::stop_token& stop);
-  at::Tensor encode(std::span<const std::size_t> batch,
-                    const std::vector<PatchRows>& patches) const;
-  at::Tensor on_device(const std::vector<PatchRows>& patches) const;
+  at::Tensor encode(std::span<const std::size_t> batch, std::vector<PatchRows> patches) const;
+  at::Tensor on_device(std::vector<PatchRows> patches) const;
   void split(std::size_t number, std::span<const std::size_t> batch, const Shown& shown,
              const at::Tensor& features);
 

@@ -1,74 +1,119 @@
 #include "evaluator/engine/picture_pages.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <bit>
+#include <iterator>
+#include <utility>
 
 namespace evalcar::engine {
+namespace {
 
-// The smallest that is large enough. What is still copied from is passed over: there is other
-// memory, and waiting for the device is what this class is there to avoid.
-PicturePages::Page* PicturePages::free_page(std::uint64_t bytes) {
-  Page* best = nullptr;
-  for (Page& page : pages_) {
-    if (page.in_use || page.bytes < bytes || (best != nullptr && best->bytes <= page.bytes))
-      continue;
-    if (!page.sent || page.sent->query()) best = &page;
-  }
-  if (best != nullptr) best->in_use = true;
-  return best;
+constexpr std::uint64_t kBoundary = 256;  // of parts
+
+}  // namespace
+
+// What is still copied from is passed over: there is other memory, and waiting for the device is
+// what this class is there to avoid.
+bool PicturePages::is_free(const Part& part) {
+  return !part.in_use && (!part.sent || part.sent->query());
 }
 
-PicturePages::Page* PicturePages::new_page(std::uint64_t bytes,
-                                           std::unique_lock<std::mutex>& lock) {
-  const std::uint64_t size = std::bit_ceil(std::max(bytes, std::uint64_t{4096}));
-  if (bytes_ > most_bytes_ || size > most_bytes_ - bytes_) return nullptr;
-  bytes_ += size;
+void PicturePages::join_free_parts() {
+  for (auto part = parts_.begin(); part != parts_.end(); ++part) {
+    if (!is_free(*part)) continue;
+    part->sent.reset();
+    for (auto next = std::next(part);
+         next != parts_.end() && next->slab == part->slab && is_free(*next);
+         next = parts_.erase(next)) {
+      part->bytes += next->bytes;
+    }
+  }
+}
+
+// The first that is large enough, cut to what is asked for: parts are given in about the order in
+// which they come back, so that the rest of a slab stays in one piece.
+PicturePages::Parts::iterator PicturePages::free_part(std::uint64_t bytes) {
+  join_free_parts();
+  const auto part = std::ranges::find_if(
+      parts_, [&](const Part& each) { return is_free(each) && each.bytes >= bytes; });
+  if (part == parts_.end()) return part;
+  if (part->bytes > bytes) {
+    parts_.insert(std::next(part), Part{.slab = part->slab,
+                                        .begin = part->begin + bytes,
+                                        .bytes = part->bytes - bytes,
+                                        .in_use = false,
+                                        .sent = {}});
+    part->bytes = bytes;
+  }
+  part->in_use = true;
+  return part;
+}
+
+bool PicturePages::add_slab(std::unique_lock<std::mutex>& lock) {
+  if (bytes_ + kSlab > most_bytes_ || kSlab > free_bytes_() / 4) return false;
+  bytes_ += kSlab;
   lock.unlock();  // the driver takes its time
   std::optional<weights::PageLocked> memory;
   try {
-    memory.emplace(static_cast<std::int64_t>(size), device_);
+    memory.emplace(static_cast<std::int64_t>(kSlab), device_);
   } catch (const c10::Error&) {  // no memory at all, or a lost device: whoever copies is told
   }
   lock.lock();
   if (!memory) {
-    bytes_ -= size;
-    return nullptr;
+    bytes_ -= kSlab;
+    return false;
   }
-  pages_.push_back({.memory = *std::move(memory), .bytes = size, .in_use = true, .sent = {}});
-  return &pages_.back();
+  slabs_.push_back({*std::move(memory)});
+  parts_.push_back(
+      {.slab = &slabs_.back(), .begin = 0, .bytes = kSlab, .in_use = false, .sent = {}});
+  return true;
 }
 
 std::shared_ptr<float[]> PicturePages::take(std::size_t count) {
-  const std::uint64_t bytes = std::uint64_t{count} * sizeof(float);
+  // A thread of its own has no device yet, and to ask for an event's state would give it the first
+  // one, with a context there.
+  c10::OptionalDeviceGuard guard;
+  if (!device_.is_cpu()) guard.reset_device(device_);
+  const std::uint64_t numbers = std::max<std::uint64_t>(std::uint64_t{count} * sizeof(float), 1);
+  const std::uint64_t bytes = (numbers + kBoundary - 1) / kBoundary * kBoundary;
+  if (bytes > kSlab) return std::make_shared_for_overwrite<float[]>(count);
   std::unique_lock lock(mutex_);
-  Page* page = nullptr;
+  auto part = parts_.end();
   try {
-    page = free_page(bytes);
-    if (page == nullptr) page = new_page(bytes, lock);
+    part = free_part(bytes);
+    if (part == parts_.end() && add_slab(lock)) part = free_part(bytes);
   } catch (const c10::Error&) {  // a lost device: whoever copies is told
+    part = parts_.end();
   }
+  const bool found = part != parts_.end();
   lock.unlock();
-  if (page == nullptr) return std::make_shared_for_overwrite<float[]>(count);
-  return {page->values(), [this, page](float*) {
-            const std::lock_guard guard(mutex_);
-            page->in_use = false;
+  if (!found) return std::make_shared_for_overwrite<float[]>(count);
+  return {part->values(), [this, part](float*) {
+            const std::lock_guard held(mutex_);
+            part->in_use = false;
           }};
+}
+
+bool PicturePages::holds(const float* values) const {
+  const std::lock_guard held(mutex_);
+  return std::ranges::any_of(parts_, [&](const Part& part) { return part.is_at(values); });
 }
 
 void PicturePages::sent(const float* values) {
   if (device_.is_cpu()) return;  // copies are through when they return
-  const std::lock_guard guard(mutex_);
-  const auto page = std::ranges::find(pages_, values, &Page::values);
-  if (page == pages_.end()) return;  // the driver has copied it into memory of its own
-  if (!page->sent) page->sent.emplace(device_.type());
-  page->sent->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  const std::lock_guard held(mutex_);
+  const auto part =
+      std::ranges::find_if(parts_, [&](const Part& each) { return each.is_at(values); });
+  if (part == parts_.end()) return;
+  part->sent.emplace(device_.type());
+  part->sent->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
 }
 
 std::uint64_t PicturePages::bytes() const {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard held(mutex_);
   return bytes_;
 }
 

@@ -1,5 +1,5 @@
 // Memory of the host for pictures on their way to a GPU: written by the threads that make them
-// ready, copied from while the host goes on, and used again.
+// ready, copied from by the device itself, and used again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,51 +8,77 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "evaluator/weights/page_locked.h"
 
 namespace evalcar::engine {
 
-/// Page-locked where the driver grants it, at most so many bytes of it; beyond that any memory.
-/// Outlives all that it gave. Ends on the thread that calls sent(), when all copies are through.
+/// Page-locked where the driver grants it: slabs of kSlab, taken as they are needed and kept, at
+/// most so many bytes and never more than a quarter of what the host has free. What has no place in
+/// them is of the heap. Outlives all that it gave, and every run. Ends on the thread that calls
+/// sent(), when all copies are through.
 class PicturePages {
  public:
-  PicturePages(at::Device device, std::uint64_t most_bytes)
-      : device_(device), most_bytes_(most_bytes) {}
+  static constexpr std::uint64_t kSlab = std::uint64_t{64} << 20U;
+
+  /// `free_bytes`: what the host has free.
+  PicturePages(at::Device device, std::uint64_t most_bytes,
+               std::function<std::uint64_t()> free_bytes)
+      : device_(device), most_bytes_(most_bytes), free_bytes_(std::move(free_bytes)) {}
   PicturePages(const PicturePages&) = delete;
   PicturePages& operator=(const PicturePages&) = delete;
 
   /// For so many float32, with any content. Thread-safe; throws std::bad_alloc.
   std::shared_ptr<float[]> take(std::size_t count);
 
-  /// Copies out of what take() gave were enqueued on the calling thread's current stream: nobody is
-  /// given that memory before they are through. Throws what libtorch throws.
+  /// Whether take() gave it of a slab.
+  bool holds(const float* values) const;
+
+  /// Copies out of what lies in a slab were enqueued on the calling thread's current stream: nobody
+  /// is given that memory before they are through. Throws what libtorch throws.
   void sent(const float* values);
 
-  /// Page-locked bytes that were taken, in use or not. Thread-safe.
+  /// Bytes of the slabs, in use or not. Thread-safe.
   std::uint64_t bytes() const;
 
  private:
-  struct Page {
+  struct Slab {
     weights::PageLocked memory;
-    std::uint64_t bytes = 0;
-    bool in_use = true;
-    std::optional<c10::Event> sent;  ///< once anything was
-
-    float* values() const { return static_cast<float*>(memory.bytes().data_ptr()); }
   };
-  Page* free_page(std::uint64_t bytes);
-  Page* new_page(std::uint64_t bytes, std::unique_lock<std::mutex>& lock);
+  /// A part of a slab; those of a slab follow one another, in their order.
+  struct Part {
+    const Slab* slab = nullptr;
+    std::uint64_t begin = 0;
+    std::uint64_t bytes = 0;
+    bool in_use = false;
+    std::optional<c10::Event> sent;  ///< copies that may still read it
+
+    float* values() const {
+      return reinterpret_cast<float*>(static_cast<std::byte*>(slab->memory.bytes().data_ptr()) +
+                                      begin);
+    }
+    bool is_at(const float* given) const { return in_use && values() == given; }
+  };
+  using Parts = std::list<Part>;  // where they are they stay
+
+  static bool is_free(const Part& part);
+  void join_free_parts();
+  Parts::iterator free_part(std::uint64_t bytes);
+  bool add_slab(std::unique_lock<std::mutex>& lock);
 
   const at::Device device_;
   const std::uint64_t most_bytes_;
+  const std::function<std::uint64_t()> free_bytes_;
   mutable std::mutex mutex_;  // guards what follows
   std::uint64_t bytes_ = 0;
-  std::list<Page> pages_;  // where they are they stay
+  std::list<Slab> slabs_;
+  Parts parts_;
 };
 
 }  // namespace evalcar::engine

@@ -26,8 +26,9 @@ bool has_decode_kernel(const at::Tensor& keys);
 
 /// softmax(q kᵀ / sqrt(dim)) v, row i over slot i, where has_decode_kernel(). q: (rows, heads,
 /// dim), of the cache's dtype; keys, values: (slots, capacity, kv_heads, dim), of the same strides.
-/// Products are added up in float32, the powers not rounded between. Of no row do the bits depend
-/// on the other rows. Returns (rows, heads, dim) at once. May throw c10::Error.
+/// Products are added up in float32. In bfloat16 a power counts with 16 bits, and of a key that
+/// counts with fewer an infinite value gives NaN. Of no row do the bits depend on the other rows.
+/// Returns (rows, heads, dim) at once. May throw c10::Error.
 at::Tensor decode_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                             const DecodeSight& sight);
 

@@ -44,11 +44,6 @@ struct TileShape {
   };
 };
 
-/// Words of zeros where there is nothing to load.
-EVALCAR_ON_BOTH Words load_words_if(bool is_there, const BFloat16* from) {
-  return is_there ? load_words(from) : Words{};
-}
-
 /// One split of a row for some of its heads, at most kMostGroup. shared: (TileShape::kShared), at a
 /// 16-byte boundary.
 template <int kDim, typename Block>

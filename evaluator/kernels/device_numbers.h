@@ -133,6 +133,11 @@ EVALCAR_ON_BOTH void store_word(std::uint32_t word, BFloat16* to) {
 #endif
 }
 
+/// Words of zeros where there is nothing to load.
+EVALCAR_ON_BOTH Words load_words_if(bool is_there, const BFloat16* from) {
+  return is_there ? load_words(from) : Words{};
+}
+
 /// The kVector<T> numbers that four words are.
 template <typename T>
 EVALCAR_ON_BOTH void widen_words(const Words& words, float (&to)[kVector<T>]);

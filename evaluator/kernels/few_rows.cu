@@ -5,10 +5,13 @@
 namespace evalcar::kernels {
 namespace {
 
-// Asks for the beginnings of the block's rows of the matrix, so much of each that those of all
-// blocks that run at once fit into the L2 cache.
+// Of the blocks that may have to wait: asks for the beginnings of the block's rows of the matrix,
+// so much of each that all of that fits into the L2 cache. Later blocks have nothing to wait for.
 template <typename T>
 __device__ void ask_for_weights(const FewRows<T>& p) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr unsigned kFirstBlocks = 1056;  // eight on each multiprocessor of an H100
+  if (blockIdx.x >= kFirstBlocks) return;
   constexpr std::int64_t kBytes = 4096, kLine = 128, kLines = kBytes / kLine;
   const std::int64_t width = p.width * static_cast<std::int64_t>(sizeof(T));
   for (int i = static_cast<int>(threadIdx.x); i < kOutputsOfBlock * kLines; i += kFewRowsThreads) {
@@ -18,6 +21,7 @@ __device__ void ask_for_weights(const FewRows<T>& p) {
     const char* const row = reinterpret_cast<const char*>(p.w + output * p.width);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
   }
+#endif
 }
 
 template <int kRows, typename T>

@@ -6,6 +6,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+
 namespace evalcar::kernels {
 
 /// Each kernel that launch() starts calls this first, in every thread, before it reads what an
@@ -26,24 +28,41 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 #endif
 }
 
+/// Whether `device` lets a kernel begin early; asked of the driver once.
+inline cudaError_t begins_early(int device, bool& early) {
+  static std::atomic<signed char> known[64] = {};  // 0: not asked yet
+  const bool is_kept = device < 64;
+  signed char answer = is_kept ? known[device].load(std::memory_order_relaxed) : 0;
+  if (answer == 0) {
+    int major = 0;
+    const cudaError_t status =
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status != cudaSuccess) return status;
+    answer = major >= 9 ? 1 : -1;
+    if (is_kept) known[device].store(answer, std::memory_order_relaxed);
+  }
+  early = answer > 0;
+  return cudaSuccess;
+}
+
 /// Starts `kernel` and returns at once, also into a graph that the stream records.
 template <typename... Parameters>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
                    Parameters... arguments) {
-  int device = 0, major = 0;
+  int device = 0;
+  bool early = false;
   cudaError_t status = cudaGetDevice(&device);
-  if (status == cudaSuccess)
-    status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (status == cudaSuccess) status = begins_early(device, early);
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

@@ -30,7 +30,7 @@ struct CachePlace {
 
 /// Whether a kernel can do it: all float32 on the CPU; or all float32 or all bfloat16 on a GPU of
 /// compute capability 8.0 or newer, halves of heads in whole vectors of 16 bytes at their
-/// boundaries.
+/// boundaries, at most 512 bytes.
 bool has_place_kernel(const PackedHeads& heads, const CachePlace& place);
 
 /// Writes the keys, normed and turned, and the values to the cache; returns the queries, normed and

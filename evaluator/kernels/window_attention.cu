@@ -34,7 +34,6 @@ cudaError_t launch_window_attention(const WindowLaunch& l, cudaStream_t stream) 
                           l.k_stride,
                           l.v_stride,
                           l.begins,
-                          l.windows,
                           l.heads,
                           l.scale,
                           static_cast<BFloat16*>(l.out)};

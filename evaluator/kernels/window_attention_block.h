@@ -28,7 +28,7 @@ struct WindowAttention {
   const BFloat16* v;
   std::int64_t q_stride, k_stride, v_stride;  ///< of a row
   const std::int32_t* begins;  ///< (windows + 1): a window ends where the next one begins
-  std::int64_t windows, heads;
+  std::int64_t heads;
   float scale;    ///< of the scores, times log2(e)
   BFloat16* out;  ///< (rows, heads · dim), contiguous
 };
@@ -79,7 +79,7 @@ EVALCAR_DEVICE void attend_window(const WindowAttention& a, std::int64_t window,
                                  std::uint32_t (&rest)[2]) {
       EVALCAR_UNROLL
       for (int i = 0; i < Shape::kFours; ++i)
-        to[i] = is_there ? load_words(row + (i * 4 + lane) * 8) : Words{};
+        to[i] = load_words_if(is_there, row + (i * 4 + lane) * 8);
       if constexpr (Shape::kHasRest) {
         rest[0] = is_there ? load_word(row + Shape::kRest + lane * 4) : 0;
         rest[1] = is_there ? load_word(row + Shape::kRest + lane * 4 + 2) : 0;
@@ -135,7 +135,7 @@ EVALCAR_DEVICE void attend_window(const WindowAttention& a, std::int64_t window,
         const BFloat16* const row = v + key * a.v_stride;
         EVALCAR_UNROLL
         for (int e = 0; e < Shape::kEights; ++e)
-          own.values[step][i][e] = key < count ? load_words(row + (e * 8 + group) * 8) : Words{};
+          own.values[step][i][e] = load_words_if(key < count, row + (e * 8 + group) * 8);
         if constexpr (Shape::kHasRest)
           own.values_rest[step][i] = key < count ? load_word(row + Shape::kRest + group * 2) : 0;
       }

@@ -12,75 +12,98 @@ using namespace evalcar::engine;
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
-constexpr std::size_t kQuarter = 65536;  // float32 of a quarter of a MiB
+constexpr std::uint64_t kMost = 2 * PicturePages::kSlab;
+constexpr std::size_t kSlabNumbers = PicturePages::kSlab / sizeof(float);
+
+std::uint64_t much_free() { return 1024 * kMiB; }
+
+bool holds(const std::shared_ptr<float[]>& values, std::size_t count, float number) {
+  return std::all_of(values.get(), values.get() + count,
+                     [number](float each) { return each == number; });
+}
 
 }  // namespace
 
 TEST_CASE("memory for pictures is used again once nobody has it") {
-  PicturePages pages(at::kCPU, 8 * kMiB);
+  PicturePages pages(at::kCPU, kMost, &much_free);
+  CHECK(pages.bytes() == 0);
   const float* first = nullptr;
   {
-    const auto values = pages.take(kQuarter);
-    std::fill_n(values.get(), kQuarter, 1.0F);
+    const auto values = pages.take(kSlabNumbers);
     first = values.get();
     const auto same = values;  // has it, too
-    CHECK(pages.take(kQuarter).get() != first);
+    CHECK(pages.holds(first));
+    CHECK(pages.take(kSlabNumbers).get() != first);
   }
-  CHECK(pages.bytes() == kMiB / 2);
-  CHECK(pages.take(kQuarter).get() != nullptr);
-  const auto again = pages.take(kQuarter), other = pages.take(kQuarter);
+  CHECK(pages.bytes() == kMost);
+  CHECK_FALSE(pages.holds(first));
+  const auto again = pages.take(kSlabNumbers), other = pages.take(kSlabNumbers);
   CHECK((again.get() == first || other.get() == first));
   CHECK(again.get() != other.get());
-  CHECK(pages.bytes() == kMiB / 2);
+  CHECK(pages.bytes() == kMost);
 }
 
-TEST_CASE("a picture takes the smallest memory that holds it") {
-  PicturePages pages(at::kCPU, 8 * kMiB);
-  auto small = pages.take(kQuarter - 5), large = pages.take(8 * kQuarter),
-       middle = pages.take(kQuarter + 1);
-  const float* const smallest = small.get();
-  const float* const next = middle.get();
-  large.reset();
-  small.reset();
-  middle.reset();
-  CHECK(pages.take(kQuarter).get() == smallest);  // a whole quarter of a MiB is there
-  CHECK(pages.take(2 * kQuarter).get() == next);
-  CHECK(pages.bytes() == 2 * kMiB + kMiB / 2 + kMiB / 4);
+TEST_CASE("pictures of other sizes lie where earlier ones have lain") {
+  PicturePages pages(at::kCPU, PicturePages::kSlab, &much_free);
+  std::vector<std::shared_ptr<float[]>> held;
+  for (std::size_t i = 0; i < 64; ++i) {
+    held.push_back(pages.take(kSlabNumbers / 64));
+    CHECK(pages.holds(held.back().get()));
+    std::fill_n(held.back().get(), kSlabNumbers / 64, static_cast<float>(i));
+  }
+  CHECK_FALSE(pages.holds(pages.take(1).get()));  // full
+  for (std::size_t i = 0; i < 64; ++i)
+    CHECK(holds(held[i], kSlabNumbers / 64, static_cast<float>(i)));
+  held.erase(held.begin() + 16, held.begin() + 48);  // a half in the middle
+  const auto half = pages.take(kSlabNumbers / 2);
+  CHECK(pages.holds(half.get()));
+  std::fill_n(half.get(), kSlabNumbers / 2, -1.0F);
+  for (std::size_t i = 0; i < held.size(); ++i)
+    CHECK(holds(held[i], kSlabNumbers / 64, static_cast<float>(i < 16 ? i : i + 32)));
+  held.clear();
+  CHECK_FALSE(pages.holds(pages.take(kSlabNumbers).get()));
 }
 
 TEST_CASE("no more memory than allowed is kept for pictures, and every picture has some") {
-  PicturePages pages(at::kCPU, kMiB);
+  PicturePages pages(at::kCPU, kMost + kMiB, &much_free);
+  const std::size_t third = kSlabNumbers / 3 - 100;
   std::vector<std::shared_ptr<float[]>> held;
   for (std::size_t i = 0; i < 9; ++i) {
-    held.push_back(pages.take(kQuarter));
-    std::fill_n(held.back().get(), kQuarter, static_cast<float>(i));
+    held.push_back(pages.take(third));
+    std::fill_n(held.back().get(), third, static_cast<float>(i));
+    CHECK(pages.holds(held.back().get()) == (i < 6));
   }
-  CHECK(pages.bytes() == kMiB);
-  for (std::size_t i = 0; i < 9; ++i)
-    CHECK(std::all_of(held[i].get(), held[i].get() + kQuarter,
-                      [i](float each) { return each == static_cast<float>(i); }));
+  CHECK(pages.bytes() == kMost);
+  for (std::size_t i = 0; i < 9; ++i) CHECK(holds(held[i], third, static_cast<float>(i)));
   held.clear();
-  CHECK(pages.take(4 * kQuarter + 1) != nullptr);  // larger than all that is allowed
-  CHECK(pages.bytes() == kMiB);
+  const auto large = pages.take(kSlabNumbers + 1);
+  std::fill_n(large.get(), kSlabNumbers + 1, 1.0F);
+  CHECK_FALSE(pages.holds(large.get()));
+  CHECK(pages.bytes() == kMost);
+}
 
-  PicturePages none(at::kCPU, 0);
-  CHECK(none.take(1) != nullptr);
-  CHECK(none.bytes() == 0);
+TEST_CASE("memory that the host has little of is not locked") {
+  std::uint64_t free = 4 * PicturePages::kSlab - 1;
+  PicturePages pages(at::kCPU, kMost, [&free] { return free; });
+  CHECK_FALSE(pages.holds(pages.take(100).get()));
+  CHECK(pages.bytes() == 0);
+  ++free;
+  CHECK(pages.holds(pages.take(100).get()));
+  CHECK(pages.bytes() == PicturePages::kSlab);
 }
 
 TEST_CASE("threads never share the memory of a picture") {
-  PicturePages pages(at::kCPU, 2 * kMiB);
-  std::atomic<int> mixed = 0;
+  PicturePages pages(at::kCPU, PicturePages::kSlab, &much_free);
+  std::atomic<int> mixed = 0, kept = 0;
   const auto work = [&](int thread) {
     for (int i = 0; i < 300; ++i) {
-      const std::size_t count = kQuarter >> static_cast<unsigned>(i % 4);
+      const std::size_t count = std::size_t{200'000} >> static_cast<unsigned>(i % 4);
       const auto values = pages.take(count);
       const auto mine = static_cast<float>(1000 * thread + i);
       std::fill_n(values.get(), count, mine);
       std::this_thread::yield();
-      if (!std::all_of(values.get(), values.get() + count,
-                       [mine](float each) { return each == mine; }))
-        ++mixed;
+      if (!holds(values, count, mine)) ++mixed;
+      if (pages.holds(values.get())) ++kept;
     }
   };
   {
@@ -88,5 +111,6 @@ TEST_CASE("threads never share the memory of a picture") {
     for (int thread = 0; thread < 4; ++thread) threads.emplace_back(work, thread);
   }
   CHECK(mixed == 0);
-  CHECK(pages.bytes() <= 2 * kMiB);
+  CHECK(kept > 300);
+  CHECK(pages.bytes() == PicturePages::kSlab);
 }

@@ -146,3 +146,33 @@ TEST_CASE("a stop ends the wait for a picture that does not come") {
   }
   CHECK(images.begun <= 2);
 }
+
+TEST_CASE("pictures lie in the memory that the queue was given, and one without any is an error") {
+  const int threads = GENERATE(0, 2);
+  const Colours images(12);
+  const vision::ProcessorSettings processor;
+  std::atomic<int> given = 0, returned = 0;
+  const PatchMemory memory = [&](std::size_t count) -> std::shared_ptr<float[]> {
+    REQUIRE(count * sizeof(float) == kPictureBytes);
+    if (++given == 5) throw std::bad_alloc();
+    return {new float[count], [&](const float* values) {
+              delete[] values;
+              ++returned;
+            }};
+  };
+  {
+    PictureQueue queue(images, processor, one_pack(12), {.threads = threads, .memory = memory});
+    int failed = 0;
+    for (std::size_t i = 0; i < 10; ++i) {
+      const auto rows = queue.take({0, i}, {});
+      if (rows) {
+        CHECK(colour_of(*rows) == static_cast<int>(i));
+      } else {
+        CHECK(rows.error().code == ErrorCode::kUnavailable);
+        ++failed;
+      }
+    }
+    CHECK(failed == 1);
+  }
+  CHECK(returned == given - 1);  // those that nobody took, too
+}

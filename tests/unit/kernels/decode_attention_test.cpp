@@ -5,12 +5,9 @@
 #include <ATen/ops/all.h>
 #include <ATen/ops/any.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/randn.h>
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -20,8 +17,10 @@
 #include "evaluator/kernels/attention.h"
 #include "evaluator/kernels/decode_attention_threads.h"
 #include "tests/unit/kernels/emulated_decode_attention.h"
+#include "tests/unit/kernels/fenced_tensor.h"
 
 using namespace evalcar::kernels;
+using evalcar::testing::before_a_fence;
 using evalcar::testing::emulated_decode_attention;
 using evalcar::testing::ThreadOrder;
 
@@ -177,28 +176,14 @@ TEST_CASE("a key or value that is no number spoils its own row of decode attenti
 }
 
 TEST_CASE("decode attention reads nothing behind its queries and a cache that its row fills") {
-  constexpr std::size_t kPage = 4096;
-  // A copy that ends where a page begins that may not be read.
-  const auto fenced = [](const at::Tensor& x) {
-    const auto bytes = static_cast<std::size_t>(x.numel()) * x.element_size();
-    const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
-    void* const pages =
-        ::mmap(nullptr, whole + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(pages != MAP_FAILED);
-    char* const end = static_cast<char*>(pages) + whole;
-    REQUIRE(::mprotect(end, kPage, PROT_NONE) == 0);
-    const at::Tensor copy = at::from_blob(
-        end - bytes, x.sizes(), [=](void*) { ::munmap(pages, whole + kPage); }, x.scalar_type());
-    copy.copy_(x);
-    return copy;
-  };
   for (const at::ScalarType type : kTypes) {
     for (const std::int64_t length : {1, 100, 129, 300}) {
       const Slots slots = slots_of({8, 2, 80}, {{.begin = 0, .end = length}}, type);
       const auto filled = [&](const at::Tensor& half) {
-        return fenced(half.narrow(0, 0, 1).narrow(1, 0, length));
+        return before_a_fence(half.narrow(0, 0, 1).narrow(1, 0, length));
       };
-      const Slots full{fenced(slots.q), filled(slots.keys), filled(slots.values), slots.seen};
+      const Slots full{before_a_fence(slots.q), filled(slots.keys), filled(slots.values),
+                       slots.seen};
       CHECK(at::equal(full.by_kernel(), slots.by_kernel()));
     }
   }

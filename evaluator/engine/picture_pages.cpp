@@ -66,7 +66,7 @@ bool PicturePages::add_slab(std::unique_lock<std::mutex>& lock) {
     bytes_ -= kSlab;
     return false;
   }
-  slabs_.push_back({*std::move(memory)});
+  slabs_.push_back(*std::move(memory));
   parts_.push_back(
       {.slab = &slabs_.back(), .begin = 0, .bytes = kSlab, .in_use = false, .sent = {}});
   return true;

@@ -48,20 +48,16 @@ class PicturePages {
   std::uint64_t bytes() const;
 
  private:
-  struct Slab {
-    weights::PageLocked memory;
-  };
   /// A part of a slab; those of a slab follow one another, in their order.
   struct Part {
-    const Slab* slab = nullptr;
+    const weights::PageLocked* slab = nullptr;
     std::uint64_t begin = 0;
     std::uint64_t bytes = 0;
     bool in_use = false;
     std::optional<c10::Event> sent;  ///< copies that may still read it
 
     float* values() const {
-      return reinterpret_cast<float*>(static_cast<std::byte*>(slab->memory.bytes().data_ptr()) +
-                                      begin);
+      return reinterpret_cast<float*>(static_cast<std::byte*>(slab->bytes().data_ptr()) + begin);
     }
     bool is_at(const float* given) const { return in_use && values() == given; }
   };
@@ -77,7 +73,7 @@ class PicturePages {
   const std::function<std::uint64_t()> free_bytes_;
   mutable std::mutex mutex_;  // guards what follows
   std::uint64_t bytes_ = 0;
-  std::list<Slab> slabs_;
+  std::list<weights::PageLocked> slabs_;
   Parts parts_;
 };
 

@@ -76,7 +76,22 @@ inline float decode_scale(std::int64_t dim) {
   return static_cast<float>(kLog2OfE / std::sqrt(static_cast<double>(dim)));
 }
 
-/// kKeys scores of a head in the registers of one lane, and what it finds in them.
+/// What a split of a row sees of one key head.
+struct SplitKeys {
+  std::int64_t place;  ///< of its first key, counted from slot 0, position 0
+  int count;           ///< 0: the row has fewer splits
+};
+template <typename T>
+EVALCAR_ON_BOTH SplitKeys split_keys(const DecodeAttention<T>& a, std::int64_t row,
+                                     std::int64_t kv_head, std::int64_t split) {
+  const KeyRange seen = a.seen[row];
+  const std::int64_t from = seen.begin + split * kSplitKeys, left = seen.end - from;
+  const std::int64_t count = left <= 0 ? 0 : left < kSplitKeys ? left : kSplitKeys;
+  return {row * a.slot_stride + from * a.position_stride + kv_head * a.head_stride,
+          static_cast<int>(count)};
+}
+
+/// Scores of a head in the registers of one lane, and what it finds in them.
 struct LanePowers {
   float powers[kSplitKeys / kWarp];
   float largest;

@@ -49,14 +49,11 @@ EVALCAR_DEVICE void attend_by_threads(const DecodeAttention<float>& a, std::int6
                                       float* shared) {
   using Shape = ThreadShape<kDim, kGroup>;
   using Own = typename Shape::Own;
-  const KeyRange seen = a.seen[row];
-  const std::int64_t from = seen.begin + split * kSplitKeys;
-  if (from >= seen.end) return;  // this row has fewer splits than another
-  const int count = static_cast<int>(seen.end - from < kSplitKeys ? seen.end - from : kSplitKeys);
-  const std::int64_t place =
-      row * a.slot_stride + from * a.position_stride + heads.kv_head * a.head_stride;
-  const float* const k = a.k + place;
-  const float* const v = a.v + place;
+  const SplitKeys present = split_keys(a, row, heads.kv_head, split);
+  const int count = present.count;
+  if (count == 0) return;  // this row has fewer splits than another
+  const float* const k = a.k + present.place;
+  const float* const v = a.v + present.place;
   const std::int64_t query = row * a.heads + heads.first;
   float* const scores = shared + Shape::kScores;  // (kSplitKeys, kGroup)
   float* const largest = shared + Shape::kTotals;

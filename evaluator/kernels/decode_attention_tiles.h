@@ -52,15 +52,12 @@ EVALCAR_DEVICE void attend_by_tiles(const DecodeAttention<BFloat16>& a, std::int
                                     float* shared) {
   using Shape = TileShape<kDim>;
   using Own = typename Shape::Own;
-  const KeyRange seen = a.seen[row];
-  const std::int64_t from = seen.begin + split * kSplitKeys;
-  if (from >= seen.end) return;  // this row has fewer splits than another
-  const int count = static_cast<int>(seen.end - from < kSplitKeys ? seen.end - from : kSplitKeys);
-  const std::int64_t place =
-      row * a.slot_stride + from * a.position_stride + heads.kv_head * a.head_stride;
+  const SplitKeys present = split_keys(a, row, heads.kv_head, split);
+  const int count = present.count;
+  if (count == 0) return;  // this row has fewer splits than another
   const BFloat16* const q = a.q + (row * a.heads + heads.first) * kDim;
-  const BFloat16* const k = a.k + place;
-  const BFloat16* const v = a.v + place;
+  const BFloat16* const k = a.k + present.place;
+  const BFloat16* const v = a.v + present.place;
   float* const largest = shared + Shape::kTotals;
   float* const sums = largest + kMostGroup;
   const auto first_key = [](int thread, int tile) {

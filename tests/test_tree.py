@@ -105,3 +105,29 @@ def test_every_kernel_waits_for_the_ones_before_it(source_dir):
 
     assert len(waits) >= 12
     assert [kernel for kernel, does in waits.items() if not does] == []
+
+
+def own_names(file):
+    """{(namespace, name): line} of the functions that a file defines for itself."""
+    namespace, inside, names = "", False, {}
+    for line in file.read_text().splitlines():
+        if found := re.match(r"namespace ([\w:]+) \{", line):
+            namespace = found[1]
+        inside = (inside or line == "namespace {") and line != "}  // namespace"
+        found = re.match(r"(?:template <.*> )?[A-Za-z_](?:[\w:<>,&*\[\] ]*?[ &*>])?(\w+)\(", line)
+        if inside and found:
+            names[namespace, found[1]] = line
+    return names
+
+
+def test_files_that_are_compiled_together_have_no_function_of_one_name(source_dir, build_dir):
+    """The compiler refuses two of the same arguments; two of others it takes for overloads, and may call the neighbour's."""
+    batches = sorted(build_dir.rglob("Unity/unity_*_cxx.cxx"))
+    places = {}
+    for batch in batches:
+        for file in re.findall(r'#include "(.*)"', batch.read_text()):
+            for name in own_names(pathlib.Path(file)) if (source_dir / file).exists() else []:
+                places.setdefault((batch, *name), set()).add(file)
+
+    assert len(places) > 1000, "batches or names are no longer where they are looked for"
+    assert [(name, files) for (_, *name), files in places.items() if len(files) > 1] == []

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "agent/cli/usage_error.h"
 #include "store/base/text.h"
 #include "store/checkpoint/home_place.h"
 #include "store/checkpoint/output_place.h"
@@ -19,10 +20,6 @@ constexpr std::string_view kStepPlace = "{step}";
 /// DeepSpeed's folder within a checkpoint, and HuggingFaceStorageWriter's.
 constexpr std::string_view kPartitions = "global_step{step}";
 constexpr std::string_view kSharded = "sharded";
-
-Error usage(std::string message) {
-  return make_error(ErrorCode::kInvalidArgument, std::move(message));
-}
 
 /// The path without slashes at its end.
 std::string trimmed(std::string path) {
@@ -118,7 +115,7 @@ Result<NamedFolder> find_input(const FileSystem& files, const std::string& path,
 Status select_shard_folder(const std::string& name, LayoutOptions& layout, WeightsKind& weights) {
   const bool is_ema = name == layout.ema_shard_folder;
   if (name == layout.shard_folder && !is_ema && weights == WeightsKind::kEma) {
-    return usage(name + ": has the regular weights, not those of --weights ema");
+    return usage_error(name + ": has the regular weights, not those of --weights ema");
   }
   layout.shard_folders_only = true;
   if (is_ema) {
@@ -166,15 +163,15 @@ Status check_pattern(const std::string& pattern) {
       pattern.find('/') == std::string::npos) {
     return {};
   }
-  return usage("--pattern " + pattern +
-               ": expected a folder's name with one {step}, such as checkpoint-{step}");
+  return usage_error("--pattern " + pattern +
+                     ": expected a folder's name with one {step}, such as checkpoint-{step}");
 }
 
 Status check_dirname(std::string& name) {
   name = trimmed(std::move(name));
   if (name.find('/') == std::string::npos && name != "." && name != "..") return {};
-  return usage("--state_dict_dirname " + name +
-               ": expected the name of a folder within the checkpoint");
+  return usage_error("--state_dict_dirname " + name +
+                     ": expected the name of a folder within the checkpoint");
 }
 
 std::string StepsOfRun::name(std::int64_t step) const {
@@ -219,9 +216,9 @@ Error explain_missing(const FileSystem& files, const std::string& folder, Error 
       report->layout == Layout::kDcp) {
     return error;
   }
-  return usage("--state_dict_dirname: " + error.message + "; it is of the layout " +
-               std::string(checkpoint::layout_name(report->layout)) +
-               ", whose weights lie in no such folder");
+  return usage_error("--state_dict_dirname: " + error.message + "; it is of the layout " +
+                     std::string(checkpoint::layout_name(report->layout)) +
+                     ", whose weights lie in no such folder");
 }
 
 CompleteCheckpoints complete_checkpoints(const FileSystem& files, const std::string& run,

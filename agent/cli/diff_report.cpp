@@ -16,11 +16,11 @@ namespace evalcar::cli {
 namespace {
 
 using checkpoint::TensorDigest;
-using nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 using Pair = std::pair<std::size_t, std::size_t>;
 
-ordered_json form_of(const TensorDigest& tensor) {
+OrderedJson form_of(const TensorDigest& tensor) {
   return {{"dtype", checkpoint::dtype_name(tensor.dtype)}, {"shape", tensor.shape}};
 }
 
@@ -33,13 +33,13 @@ bool values_comparable(const TensorDigest& a, const TensorDigest& b) {
          checkpoint::is_comparable(b.dtype) && is_complex(a.dtype) == is_complex(b.dtype);
 }
 
-ordered_json number_or_null(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
+OrderedJson number_or_null(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 /// Fills in by how much the values of `pairs` differ, which are entries[where[i]] of the report.
 Status add_values(const DiffInput& input, const std::vector<Pair>& pairs,
-                  const std::vector<std::size_t>& where, ordered_json& entries) {
+                  const std::vector<std::size_t>& where, OrderedJson& entries) {
   std::uint64_t bytes = 0;
   for (const auto& [a, b] : pairs) {
     bytes += input.here.tensors[a].bytes() + input.there.tensors[b].bytes();
@@ -50,7 +50,7 @@ Status add_values(const DiffInput& input, const std::vector<Pair>& pairs,
       checkpoint::diff_values(input.files, input.here, input.there, pairs, input.threads,
                               [&](std::uint64_t done) { bar.show(done); }));
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    ordered_json& entry = entries[where[i]];
+    OrderedJson& entry = entries[where[i]];
     entry["elements_changed"] = differences[i].elements;
     entry["max_abs"] = number_or_null(differences[i].max_abs);
     entry["relative_l2"] = number_or_null(differences[i].relative_l2);
@@ -58,26 +58,26 @@ Status add_values(const DiffInput& input, const std::vector<Pair>& pairs,
   return {};
 }
 
-std::string printed(const ordered_json& value) {
+std::string printed(const OrderedJson& value) {
   if (!value.is_number()) return "-";
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g", value.get<double>());
   return text.data();
 }
 
-std::string printed_form(const ordered_json& form) {
+std::string printed_form(const OrderedJson& form) {
   return form["dtype"].get<std::string>() + " " + form["shape"].dump();
 }
 
 }  // namespace
 
-Result<ordered_json> diff_json(const DiffInput& input) {
+Result<OrderedJson> diff_json(const DiffInput& input) {
   std::map<std::string, std::size_t> rest;
   for (std::size_t i = 0; i < input.there_digests.size(); ++i) {
     rest.emplace(input.there_digests[i].name, i);
   }
-  ordered_json different = ordered_json::array();
-  ordered_json only_here = ordered_json::array();
+  OrderedJson different = OrderedJson::array();
+  OrderedJson only_here = OrderedJson::array();
   std::vector<Pair> pairs;
   std::vector<std::size_t> where;
   for (std::size_t i = 0; i < input.here_digests.size(); ++i) {
@@ -107,33 +107,33 @@ Result<ordered_json> diff_json(const DiffInput& input) {
                          {"relative_l2", nullptr}});
   }
   EVALCAR_RETURN_IF_ERROR(add_values(input, pairs, where, different));
-  ordered_json only_there = ordered_json::array();
+  OrderedJson only_there = OrderedJson::array();
   for (const auto& [name, index] : rest) only_there.push_back(name);
   const bool equal = different.empty() && only_here.empty() && only_there.empty();
-  return ordered_json{{"other", input.other},
-                      {"equal", equal},
-                      {"different", std::move(different)},
-                      {"only_here", std::move(only_here)},
-                      {"only_there", std::move(only_there)}};
+  return OrderedJson{{"other", input.other},
+                     {"equal", equal},
+                     {"different", std::move(different)},
+                     {"only_here", std::move(only_here)},
+                     {"only_there", std::move(only_there)}};
 }
 
-void print_diff(const ordered_json& diff, std::ostream& out) {
-  const auto name_of = [](const ordered_json& name) {
-    return printable(name.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+void print_diff(const OrderedJson& diff, std::ostream& out) {
+  const auto name_of = [](const OrderedJson& name) {
+    return printable(name.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
   };
   out << "compared with " << printable(diff["other"].get<std::string>()) << ": "
       << (diff["equal"].get<bool>() ? "equal" : "different") << "\n";
-  std::vector<const ordered_json*> entries;
-  for (const ordered_json& entry : diff["different"]) entries.push_back(&entry);
-  const auto relative = [](const ordered_json& entry) {
+  std::vector<const OrderedJson*> entries;
+  for (const OrderedJson& entry : diff["different"]) entries.push_back(&entry);
+  const auto relative = [](const OrderedJson& entry) {
     return entry["relative_l2"].is_number() ? entry["relative_l2"].get<double>() : -1.0;
   };
-  std::stable_sort(
-      entries.begin(), entries.end(),
-      [&](const ordered_json* a, const ordered_json* b) { return relative(*a) > relative(*b); });
+  std::stable_sort(entries.begin(), entries.end(), [&](const OrderedJson* a, const OrderedJson* b) {
+    return relative(*a) > relative(*b);
+  });
   if (!entries.empty()) out << "  relative L2     max |a-b|   elements  tensor\n";
-  for (const ordered_json* const entry : entries) {
-    const ordered_json& changed = (*entry)["elements_changed"];
+  for (const OrderedJson* const entry : entries) {
+    const OrderedJson& changed = (*entry)["elements_changed"];
     std::array<char, 96> numbers{};
     std::snprintf(numbers.data(), numbers.size(), "  %-11s  %12s  %9s  ",
                   printed((*entry)["relative_l2"]).c_str(), printed((*entry)["max_abs"]).c_str(),
@@ -145,8 +145,8 @@ void print_diff(const ordered_json& diff, std::ostream& out) {
     }
     out << "\n";
   }
-  for (const ordered_json& name : diff["only_here"]) out << "  " << name_of(name) << " only here\n";
-  for (const ordered_json& name : diff["only_there"]) {
+  for (const OrderedJson& name : diff["only_here"]) out << "  " << name_of(name) << " only here\n";
+  for (const OrderedJson& name : diff["only_there"]) {
     out << "  " << name_of(name) << " only there\n";
   }
 }

@@ -26,7 +26,7 @@
 namespace evalcar::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Watched {
   std::string path;
@@ -139,15 +139,15 @@ std::variant<Outcome, Refusal> evaluate(supervise::Supervisor& supervisor, super
 }
 
 std::string json_of(const Outcome& outcome, const std::string& output) {
-  Json results = Json::object();
-  Json samples = Json::object();
-  Json missing = Json::object();
-  Json flags = Json::object();
+  OrderedJson results = OrderedJson::object();
+  OrderedJson samples = OrderedJson::object();
+  OrderedJson missing = OrderedJson::object();
+  OrderedJson flags = OrderedJson::object();
   for (const protocol::TaskResult& task : outcome.result.tasks) {
     samples[task.task] = task.n;
     if (const auto doubts = publish::flags_of(task); !doubts.empty()) flags[task.task] = doubts;
     if (!task.error.empty()) missing[task.task] = task.error;
-    Json& metrics = results[task.task] = Json::object();
+    OrderedJson& metrics = results[task.task] = OrderedJson::object();
     for (const protocol::Metric& metric : task.metrics) {
       if (metric.value.has_value() && std::isfinite(*metric.value)) {
         metrics[metric.name] = *metric.value;
@@ -158,14 +158,14 @@ std::string json_of(const Outcome& outcome, const std::string& output) {
       }
     }
   }
-  Json document = {{"results", results},
-                   {"samples", samples},
-                   {"weights_sha256", outcome.result.weights_sha256},
-                   {"output", output},
-                   {"seconds", outcome.result.seconds}};
+  OrderedJson document = {{"results", results},
+                          {"samples", samples},
+                          {"weights_sha256", outcome.result.weights_sha256},
+                          {"output", output},
+                          {"seconds", outcome.result.seconds}};
   if (!missing.empty()) document["missing"] = missing;
   if (!flags.empty()) document["flags"] = flags;
-  return document.dump(2, ' ', false, Json::error_handler_t::replace);
+  return document.dump(2, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace

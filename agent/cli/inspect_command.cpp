@@ -9,6 +9,7 @@
 
 #include "agent/cli/checkpoint_choice.h"
 #include "agent/cli/diff_report.h"
+#include "agent/cli/exit_code.h"
 #include "agent/cli/inspect_report.h"
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
@@ -21,24 +22,19 @@
 namespace evalcar::cli {
 namespace {
 
-using nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kDone = 0;
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
-constexpr int kNotReady = 3;
-
-int exit_code(const Findings& findings) {
-  if (!findings.error) return kDone;
+int exit_code_of_findings(const Findings& findings) {
+  if (!findings.error) return kExitDone;
   switch (findings.error->code) {
     case ErrorCode::kUnavailable:
-      return kNotReady;
+      return kExitNotReady;
     case ErrorCode::kNotFound:
-      return findings.report ? kNotReady : kUsage;
+      return findings.report ? kExitNotReady : kExitUsage;
     case ErrorCode::kInvalidArgument:
-      return findings.report ? kFailed : kUsage;
+      return findings.report ? kExitFailed : kExitUsage;
     default:
-      return kFailed;
+      return kExitFailed;
   }
 }
 
@@ -49,9 +45,10 @@ int hash_threads(const InspectOptions& options) {
 
 /// What is looked at: the folder that was named or, where that is a run's, its newest checkpoint
 /// with complete weights, or the newest one if there is none. Who gives a --pattern asks for those.
-Result<std::string> choose_from_run(const FileSystem& files, const NamedFolder& named,
-                                    const InspectOptions& options,
-                                    const checkpoint::LayoutOptions& layout, Findings& findings) {
+Result<std::string> choose_one_from_run(const FileSystem& files, const NamedFolder& named,
+                                        const InspectOptions& options,
+                                        const checkpoint::LayoutOptions& layout,
+                                        Findings& findings) {
   const std::vector<std::string> patterns = checkpoint_patterns(options.pattern);
   const auto found = steps_of_run(files, named.path, patterns);
   if (!found.has_value() || found->steps.empty()) {
@@ -111,7 +108,7 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
     return findings;
   }
   layout.base_model = *model;
-  const auto chosen = choose_from_run(files, *named, options, layout, findings);
+  const auto chosen = choose_one_from_run(files, *named, options, layout, findings);
   if (!chosen.has_value()) {
     findings.error = chosen.error();
     return findings;
@@ -158,8 +155,8 @@ Findings look_at(const std::string& folder, InspectOptions& options, bool hash,
   return findings;
 }
 
-Result<ordered_json> compare(const FileSystem& files, const Findings& here, const Findings& there,
-                             const InspectOptions& options) {
+Result<OrderedJson> compare(const FileSystem& files, const Findings& here, const Findings& there,
+                            const InspectOptions& options) {
   return diff_json({files, *here.plan, *here.digests, *there.plan, *there.digests, options.diff,
                     hash_threads(options)});
 }
@@ -192,8 +189,8 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
   const bool hash = options.hash || !options.diff.empty();
   const Findings here = look_at(options.checkpoint, options, hash, files, Choice::kAsked);
   tell_choice(files, here, err);
-  ordered_json document = findings_json(here, options.weights);
-  int code = exit_code(here);
+  OrderedJson document = findings_json(here, options.weights);
+  int code = exit_code_of_findings(here);
   if (here.error) err << "evalcar inspect: " << here.error->message << "\n";
   for (const std::string& warning : here.warnings) {
     err << "evalcar inspect: warning: " << printable(warning) << "\n";
@@ -205,22 +202,22 @@ int run_inspect(const InspectOptions& given, FileSystem& files, std::ostream& ou
     const Findings there = look_at(options.diff, other, true, files, Choice::kOnlyOne);
     tell_choice(files, there, err);
     const auto diff =
-        there.digests ? compare(files, here, there, options) : Result<ordered_json>(*there.error);
+        there.digests ? compare(files, here, there, options) : Result<OrderedJson>(*there.error);
     if (diff.has_value()) {
       document["diff"] = *diff;
-      if (!document["diff"]["equal"].get<bool>()) code = kFailed;
+      if (!document["diff"]["equal"].get<bool>()) code = kExitFailed;
     } else {
       err << "evalcar inspect: " << diff.error().message << "\n";
       document["diff"] = {
           {"other", options.diff}, {"equal", nullptr}, {"error", diff.error().message}};
-      code = there.digests ? kFailed : exit_code(there);
+      code = there.digests ? kExitFailed : exit_code_of_findings(there);
     }
   }
   if (options.json) {
     print_json(document, here, out);
     return code;
   }
-  if (code != kUsage) print_people(document, here, out);
+  if (code != kExitUsage) print_people(document, here, out);
   const bool compared = document.contains("diff") && !document["diff"].contains("error");
   if (compared) print_diff(document["diff"], out);
   return code;

@@ -9,7 +9,7 @@
 namespace evalcar::cli {
 namespace {
 
-using nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string_view completeness_name(checkpoint::Completeness completeness) {
   switch (completeness) {
@@ -25,21 +25,21 @@ std::string_view completeness_name(checkpoint::Completeness completeness) {
   return "complete";
 }
 
-std::string dump(const ordered_json& document, int indent = -1) {
+std::string dump(const OrderedJson& document, int indent = -1) {
   // Names out of a file need not be UTF-8; they must not stop the report.
-  return document.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+  return document.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::size_t tensors_of(const Findings& findings) {
   return findings.plan ? findings.plan->tensors.size() : 0;
 }
 
-ordered_json tensor_json(const Findings& findings, std::size_t i) {
+OrderedJson tensor_json(const Findings& findings, std::size_t i) {
   const checkpoint::TensorPlan& tensor = findings.plan->tensors[i];
-  ordered_json entry = {{"name", tensor.name},
-                        {"dtype", checkpoint::dtype_name(tensor.dtype)},
-                        {"shape", tensor.shape},
-                        {"sha256", nullptr}};
+  OrderedJson entry = {{"name", tensor.name},
+                       {"dtype", checkpoint::dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"sha256", nullptr}};
   if (findings.digests) entry["sha256"] = (*findings.digests)[i].sha256;
   if (tensor.tied_to) entry["tied_to"] = findings.plan->tensors[*tensor.tied_to].name;
   return entry;
@@ -47,21 +47,21 @@ ordered_json tensor_json(const Findings& findings, std::size_t i) {
 
 }  // namespace
 
-ordered_json findings_json(const Findings& findings, checkpoint::WeightsKind kind) {
-  ordered_json document = {{"layout", nullptr},
-                           {"complete", !findings.error.has_value()},
-                           {"reason", nullptr},
-                           {"step", nullptr},
-                           {"world_size", nullptr},
-                           {"weights_sha256", nullptr},
-                           {"warnings", ordered_json::array()},
-                           {"tensors", ordered_json::array()}};
+OrderedJson findings_json(const Findings& findings, checkpoint::WeightsKind kind) {
+  OrderedJson document = {{"layout", nullptr},
+                          {"complete", !findings.error.has_value()},
+                          {"reason", nullptr},
+                          {"step", nullptr},
+                          {"world_size", nullptr},
+                          {"weights_sha256", nullptr},
+                          {"warnings", OrderedJson::array()},
+                          {"tensors", OrderedJson::array()}};
   document["checkpoint"] = findings.folder;
-  document["run"] = findings.run ? ordered_json(*findings.run) : ordered_json(nullptr);
+  document["run"] = findings.run ? OrderedJson(*findings.run) : OrderedJson(nullptr);
   document["steps"] = findings.steps;
   document["checkpoint_type"] = checkpoint::weights_kind_name(kind);
   document["has_config"] = findings.has_config;
-  document["kinds"] = ordered_json::array();
+  document["kinds"] = OrderedJson::array();
   if (findings.error) document["reason"] = findings.error->message;
   for (const std::string& warning : findings.warnings) document["warnings"].push_back(warning);
   if (findings.report) {
@@ -71,7 +71,7 @@ ordered_json findings_json(const Findings& findings, checkpoint::WeightsKind kin
       document["kinds"].push_back(
           {{"checkpoint_type", checkpoint::weights_kind_name(state.kind)},
            {"state", completeness_name(state.completeness)},
-           {"reason", state.reason.empty() ? ordered_json(nullptr) : ordered_json(state.reason)}});
+           {"reason", state.reason.empty() ? OrderedJson(nullptr) : OrderedJson(state.reason)}});
       if (state.kind == kind && state.world_size > 0) {
         document["world_size"] = state.world_size;
       }
@@ -81,7 +81,7 @@ ordered_json findings_json(const Findings& findings, checkpoint::WeightsKind kin
   return document;
 }
 
-void print_json(const ordered_json& document, const Findings& findings, std::ostream& out) {
+void print_json(const OrderedJson& document, const Findings& findings, std::ostream& out) {
   char separator = '{';
   for (const auto& [key, value] : document.items()) {
     out << std::exchange(separator, ',') << dump(key) << ':';
@@ -98,8 +98,8 @@ void print_json(const ordered_json& document, const Findings& findings, std::ost
   out << "}\n";
 }
 
-void print_people(const ordered_json& document, const Findings& findings, std::ostream& out) {
-  const auto text = [](const ordered_json& value) -> std::string {
+void print_people(const OrderedJson& document, const Findings& findings, std::ostream& out) {
+  const auto text = [](const OrderedJson& value) -> std::string {
     if (value.is_string()) return printable(value.get<std::string>());
     return value.is_null() ? "-" : dump(value);
   };
@@ -113,7 +113,7 @@ void print_people(const ordered_json& document, const Findings& findings, std::o
   if (!document["world_size"].is_null()) {
     out << "world size  " << text(document["world_size"]) << "\n";
   }
-  for (const ordered_json& kind : document["kinds"]) {
+  for (const OrderedJson& kind : document["kinds"]) {
     out << "weights     " << text(kind["checkpoint_type"]) << ": " << text(kind["state"]);
     if (!kind["reason"].is_null()) out << " (" << text(kind["reason"]) << ")";
     out << "\n";
@@ -130,7 +130,7 @@ void print_people(const ordered_json& document, const Findings& findings, std::o
   }
   if (tensors_of(findings) > 0) out << tensors_of(findings) << " tensors:\n";
   for (std::size_t i = 0; i < tensors_of(findings); ++i) {
-    const ordered_json tensor = tensor_json(findings, i);
+    const OrderedJson tensor = tensor_json(findings, i);
     out << "  " << printable(dump(tensor["name"])) << "  " << text(tensor["dtype"]) << "  "
         << dump(tensor["shape"]);
     if (!tensor["sha256"].is_null()) out << "  " << text(tensor["sha256"]);

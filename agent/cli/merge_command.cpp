@@ -11,8 +11,10 @@
 #include <thread>
 #include <utility>
 
+#include "agent/cli/exit_code.h"
 #include "agent/cli/merge_sources.h"
 #include "agent/cli/transfer_progress.h"
+#include "agent/cli/usage_error.h"
 #include "store/base/text.h"
 #include "store/checkpoint/convert.h"
 #include "store/checkpoint/merge.h"
@@ -22,11 +24,6 @@ namespace {
 
 using checkpoint::DType;
 using checkpoint::MergeRequest;
-
-constexpr int kDone = 0;
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
-constexpr int kNotReady = 3;
 
 std::atomic<bool> stop_requested{false};
 
@@ -64,20 +61,16 @@ class StopSignals {
   std::array<struct sigaction, 2> old_errors_ = {};
 };
 
-int exit_code(const Error& error) {
+int exit_code_of_merge(const Error& error) {
   switch (error.code) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kNotFound:
-      return kUsage;
+      return kExitUsage;
     case ErrorCode::kUnavailable:
-      return kNotReady;
+      return kExitNotReady;
     default:
-      return kFailed;
+      return kExitFailed;
   }
-}
-
-Error usage(std::string message) {
-  return make_error(ErrorCode::kInvalidArgument, std::move(message));
 }
 
 /// "5GB", "500MiB", "1.5GB", "1000": as in transformers, GB is 10^9 bytes and GiB is 2^30.
@@ -107,7 +100,7 @@ Result<std::uint64_t> parse_size(const std::string& text) {
     const double bytes = number * known.bytes;
     if (bytes >= 1 && bytes < 1e18) return static_cast<std::uint64_t>(bytes);
   }
-  return usage("--max-shard-size " + text + ": expected a size such as 5GB or 500MiB");
+  return usage_error("--max-shard-size " + text + ": expected a size such as 5GB or 500MiB");
 }
 
 Result<std::optional<DType>> parse_dtype(const std::string& name) {
@@ -115,7 +108,7 @@ Result<std::optional<DType>> parse_dtype(const std::string& name) {
   if (name == "bfloat16" || name == "bf16") return std::optional(DType::kBFloat16);
   if (name == "float32" || name == "fp32") return std::optional(DType::kFloat32);
   if (name == "float16" || name == "fp16") return std::optional(DType::kFloat16);
-  return usage("--dtype " + name + ": expected bfloat16, float16, float32 or keep");
+  return usage_error("--dtype " + name + ": expected bfloat16, float16, float32 or keep");
 }
 
 Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem& files,
@@ -124,7 +117,7 @@ Result<MergeRequest> make_request(const MergeOptions& options, const FileSystem&
   EVALCAR_ASSIGN_OR_RETURN(request.dtype, parse_dtype(options.dtype));
   EVALCAR_ASSIGN_OR_RETURN(request.max_shard_bytes, parse_size(options.max_shard_size));
   if (!options.average && !options.average_weights.empty()) {
-    return usage("--merge-weights: needs --merge");
+    return usage_error("--merge-weights: needs --merge");
   }
   EVALCAR_ASSIGN_OR_RETURN(MergeSources sources, find_merge_sources(options, files, err));
   request.plans = std::move(sources.plans);
@@ -178,7 +171,7 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
               std::ostream& err) {
   const auto fail = [&](const Error& error) {
     err << "evalcar merge: " << error.message << "\n";
-    return exit_code(error);
+    return exit_code_of_merge(error);
   };
   auto request = make_request(options, files, err);
   if (!request.has_value()) return fail(request.error());
@@ -208,7 +201,7 @@ int run_merge(const MergeOptions& options, FileSystem& files, std::ostream& out,
   tell_kept(*request, err);
   print_report(*request, *report, options.dry_run, out);
   if (options.on_written && !options.dry_run) options.on_written(request->output_dir);
-  return kDone;
+  return kExitDone;
 }
 
 }  // namespace evalcar::cli

@@ -12,7 +12,7 @@
 namespace evalcar::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kChannel = 3;
 constexpr std::size_t kMostRequest = std::size_t{64} * 1024;
@@ -28,15 +28,15 @@ std::string read_line() {
   return line;
 }
 
-void answer(const Json& json) {
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+void answer(const OrderedJson& json) {
+  const std::string line = json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   (void)!::write(kChannel, line.data(), line.size());
 }
 
 }  // namespace
 
 int run_merge_request(FileSystem& files) {
-  const Json request = Json::parse(read_line(), nullptr, false);
+  const OrderedJson request = OrderedJson::parse(read_line(), nullptr, false);
   for (const char* const key : {"checkpoint", "output_dir", "kind"}) {
     if (!request.is_object() || !request.contains(key) || !request[key].is_string()) {
       return kExitUsage;

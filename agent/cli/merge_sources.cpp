@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "agent/cli/checkpoint_choice.h"
+#include "agent/cli/usage_error.h"
 #include "store/base/text.h"
 #include "store/checkpoint/adapter_base.h"
 #include "store/checkpoint/config_warnings.h"
@@ -23,10 +24,6 @@ using checkpoint::Plan;
 using checkpoint::WeightsKind;
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20U;
-
-Error usage(std::string message) {
-  return make_error(ErrorCode::kInvalidArgument, std::move(message));
-}
 
 bool has_config(const FileSystem& files, const std::string& folder) {
   return files.info_followed(join_path(folder, "config.json")).has_value();
@@ -79,15 +76,15 @@ Status check_step(const FileSystem& files, const MergeOptions& options, const st
   auto step = step_of_checkpoint(files, folder, checkpoint_patterns(options.pattern));
   if (!step && report.has_value()) step = report->step;
   if (step == options.step) return {};
-  return usage("--step " + std::to_string(*options.step) + ": " + folder +
-               " is a checkpoint itself, " +
-               (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
+  return usage_error(
+      "--step " + std::to_string(*options.step) + ": " + folder + " is a checkpoint itself, " +
+      (step ? "of step " + std::to_string(*step) : "of a step that it does not tell"));
 }
 
 /// The folders that --input_dir names. Where those of shards are named, these are what is merged.
 Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptions& options,
                                              LayoutOptions& layout) {
-  if (options.inputs.empty()) return usage("--input_dir: give a run folder or checkpoints");
+  if (options.inputs.empty()) return usage_error("--input_dir: give a run folder or checkpoints");
   std::vector<std::string> folders;
   std::optional<std::string> shards;
   for (const std::string& input : options.inputs) {
@@ -96,15 +93,16 @@ Result<std::vector<std::string>> find_inputs(const FileSystem& files, MergeOptio
                    layout, "a checkpoint, such as RUN/checkpoint-500, or the run folder around it");
     if (!named.has_value()) return with_context(named.error(), "--input_dir");
     if (shards.value_or(named->shard_folder) != named->shard_folder) {
-      return usage("--input_dir: " + input + " is not of the same folder of shards as the others");
+      return usage_error("--input_dir: " + input +
+                         " is not of the same folder of shards as the others");
     }
     shards = named->shard_folder;
     folders.push_back(std::move(named->path));
   }
   if (shards->empty() || options.state_dict_dirname == *shards) return folders;
   if (!options.state_dict_dirname.empty()) {
-    return usage("--state_dict_dirname " + options.state_dict_dirname + ": --input_dir names " +
-                 *shards);
+    return usage_error("--state_dict_dirname " + options.state_dict_dirname +
+                       ": --input_dir names " + *shards);
   }
   options.state_dict_dirname = *shards;
   return folders;
@@ -147,9 +145,10 @@ Result<std::vector<std::string>> choose_checkpoints(const FileSystem& files,
     return choose_from_run(files, folders[0], found, options, layout, err);
   }
   if (!options.average) {
-    return usage("--input_dir: several checkpoints are given; --merge averages them");
+    return usage_error("--input_dir: several checkpoints are given; --merge averages them");
   }
-  if (options.step) return usage("--step: names a checkpoint of one run folder, not of several");
+  if (options.step)
+    return usage_error("--step: names a checkpoint of one run folder, not of several");
   return folders;
 }
 
@@ -180,8 +179,8 @@ Status check_type(const MergeOptions& options, Layout layout, const std::string&
   // lmms-engine's "hf" is what its Hugging Face trainer writes: under FSDP a DCP folder, under
   // DeepSpeed ZeRO's partitions, with PEFT an adapter.
   if (options.type == "hf" && layout != Layout::kLmmsEngineFsdp2) return {};
-  return usage("--type " + options.type + ": " + folder + " is of the layout " +
-               std::string(checkpoint::layout_name(layout)));
+  return usage_error("--type " + options.type + ": " + folder + " is of the layout " +
+                     std::string(checkpoint::layout_name(layout)));
 }
 
 /// "Qwen2_5_VLForConditionalGeneration", "Qwen2Model": what transformers calls a class. An id of
@@ -254,10 +253,10 @@ Result<std::string> choose_model(const FileSystem& files, const MergeOptions& op
   }
   if (given->empty() && !name.empty()) {  // a class
     if (!complete) {
-      return usage("--model_name_or_class " + name + ": a class holds no configuration, and " +
-                   folder +
-                   " has no config.json; give the folder or the hub id of the model that training "
-                   "started from (or nothing, to merge the weights alone)");
+      return usage_error(
+          "--model_name_or_class " + name + ": a class holds no configuration, and " + folder +
+          " has no config.json; give the folder or the hub id of the model that training "
+          "started from (or nothing, to merge the weights alone)");
     }
     if (!is_architecture(files, folder, name)) {
       err << "evalcar merge: " << printable(join_path(folder, "config.json"))
@@ -296,16 +295,17 @@ Result<std::string> find_given_model(const FileSystem& files, const std::string&
   if (found.has_value() && has_config(files, *found)) return files.real_path(*found);
   if (is_class_name(name)) return std::string();
   if (!found.has_value()) return with_context(found.error(), "--model_name_or_class");
-  return usage("--model_name_or_class " + name +
-               ": holds no config.json; expected the folder of a model as save_pretrained() or a "
-               "download leaves it");
+  return usage_error(
+      "--model_name_or_class " + name +
+      ": holds no config.json; expected the folder of a model as save_pretrained() or a "
+      "download leaves it");
 }
 
 Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const FileSystem& files,
                                         std::ostream& err) {
   MergeOptions options = given_options;
   if (!is_type(options.type)) {
-    return usage("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
+    return usage_error("--type " + options.type + ": expected hf, fsdp2, dcp or auto");
   }
   EVALCAR_RETURN_IF_ERROR(check_pattern(options.pattern));
   EVALCAR_RETURN_IF_ERROR(check_dirname(options.state_dict_dirname));
@@ -343,7 +343,7 @@ Result<MergeSources> find_merge_sources(const MergeOptions& given_options, const
   }
   if (!options.output_dir.empty()) return sources;
   auto place = merged_place(files, last, checkpoint_patterns(options.pattern), kind);
-  if (!place.has_value()) return usage(place.error().message + "; or give --output_dir");
+  if (!place.has_value()) return usage_error(place.error().message + "; or give --output_dir");
   sources.default_output = std::move(place).value();
   return sources;
 }

@@ -18,7 +18,7 @@
 namespace evalcar::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::MetricRow;
 
 /// Task, metric, filter, kind: what a series over steps is made of.
@@ -37,12 +37,12 @@ std::string value_cell(const std::optional<double>& value, const std::optional<d
   return text;
 }
 
-Json number_json(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
+OrderedJson number_json(const std::optional<double>& value) {
+  return value.has_value() ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 /// RFC 4180: quoted where needed, quotes doubled.
-std::string csv_cell(const Json& value) {
+std::string csv_cell(const OrderedJson& value) {
   if (value.is_null()) return "";
   std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -52,9 +52,9 @@ std::string csv_cell(const Json& value) {
 }
 
 /// A list of objects with the same keys.
-std::string to_csv(const Json& list) {
+std::string to_csv(const OrderedJson& list) {
   std::string text;
-  for (const Json& object : list) {
+  for (const OrderedJson& object : list) {
     if (text.empty()) {
       for (const auto& [key, value] : object.items()) text += (text.empty() ? "" : ",") + key;
       text += "\r\n";
@@ -69,12 +69,12 @@ std::string to_csv(const Json& list) {
   return text;
 }
 
-std::string dump(const Json& value) {
-  return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string dump(const OrderedJson& value) {
+  return value.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-Json row_json(const MetricRow& row) {
-  Json json = Json::object();
+OrderedJson row_json(const MetricRow& row) {
+  OrderedJson json = OrderedJson::object();
   json["run"] = row.run;
   json["step"] = row.step;
   json["checkpoint_type"] = row.checkpoint_type;
@@ -292,7 +292,7 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
   if (options.best) rows = best_of(rows);
   if (options.format == "table") EVALCAR_RETURN_IF_ERROR(tell_missing(reader, run, options, err));
 
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   std::string table;
   if (options.compare.has_value()) {
     const auto [step_a, step_b] = *options.compare;
@@ -326,7 +326,7 @@ int run_results(const ResultsOptions& options, FileSystem& files, const Clock& c
   if (printed.has_value()) return 0;
   // One document in any case, also where there is nothing yet.
   const bool nothing = printed.error().code == ErrorCode::kNotFound;
-  if (nothing && options.format == "json") out << dump(Json::array());
+  if (nothing && options.format == "json") out << dump(OrderedJson::array());
   err << "evalcar results: " << printed.error().message << "\n";
   return exit_code_of(printed.error());
 }

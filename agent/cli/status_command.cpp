@@ -16,29 +16,29 @@
 namespace evalcar::cli {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// Values of a file that anybody may have written: the default where the type is another.
-std::string text_of(const json& object, const char* key) {
+std::string text_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
-double number_of(const json& object, const char* key) {
+double number_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
 }
 
-std::optional<double> optional_number(const json& object, const char* key) {
+std::optional<double> optional_number(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return std::nullopt;
   return found->get<double>();
 }
-std::int64_t integer_of(const json& object, const char* key) {
+std::int64_t integer_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-publish::CurrentFacts current_of(const json& current) {
+publish::CurrentFacts current_of(const Json& current) {
   publish::CurrentFacts facts;
   facts.evaluation_id = integer_of(current, "evaluation_id");
   facts.step = integer_of(current, "step");
@@ -69,16 +69,16 @@ std::optional<publish::AgentFacts> running_agent(const FileSystem& files, const 
   for (const std::string& place : places) {
     const auto text = read_file(files, place, std::uint64_t{64} << 20U);
     if (!text.has_value()) continue;
-    const json status = json::parse(*text, nullptr, false);
+    const Json status = Json::parse(*text, nullptr, false);
     if (!status.is_object() || !status.contains("agent") || !status["agent"].is_object()) continue;
-    const json& agent = status["agent"];
+    const Json& agent = status["agent"];
     if (number_of(agent, "pid") != static_cast<double>(*pid)) continue;  // of an agent that is gone
     facts.version = text_of(agent, "version");
     facts.uptime_s = number_of(agent, "uptime_s");
     facts.device = text_of(agent, "device");
     facts.warning = text_of(agent, "warning");
     if (agent.contains("watching") && agent["watching"].is_object()) {
-      const json& watching = agent["watching"];
+      const Json& watching = agent["watching"];
       facts.watching = {text_of(watching, "file_system"), text_of(watching, "mode"),
                         number_of(watching, "poll_interval_s"), text_of(watching, "trouble")};
     }
@@ -96,13 +96,13 @@ std::string percent(double progress) {
   return text.data();
 }
 
-std::string joined(const json& texts) {
+std::string joined(const Json& texts) {
   std::string text;
-  for (const json& item : texts) text += (text.empty() ? "" : ",") + item.get<std::string>();
+  for (const Json& item : texts) text += (text.empty() ? "" : ",") + item.get<std::string>();
   return text;
 }
 
-void print_agent(const json& agent, const std::string& db, std::ostream& out) {
+void print_agent(const Json& agent, const std::string& db, std::ostream& out) {
   if (agent.is_null()) {
     out << "agent: not running (database " << db << ")\n";
     return;
@@ -118,7 +118,7 @@ void print_agent(const json& agent, const std::string& db, std::ostream& out) {
   }
 }
 
-void print_current(const json& agent, bool bars, std::ostream& out) {
+void print_current(const Json& agent, bool bars, std::ostream& out) {
   if (agent.is_null() || !agent.contains("current")) return;
   const publish::CurrentFacts current = current_of(agent["current"]);
   out << "now: step " << current.step << " " << printable(current.checkpoint_type) << ": "
@@ -126,10 +126,10 @@ void print_current(const json& agent, bool bars, std::ostream& out) {
 }
 
 /// "lag: 40 steps, 3 min 5 s".
-void print_lag(const json& status, std::ostream& out) {
+void print_lag(const Json& status, std::ostream& out) {
   if (!status["lag_steps"].is_number()) return;
   out << "lag: " << status["lag_steps"] << " steps";
-  const json& seconds = status["lag_seconds"];
+  const Json& seconds = status["lag_seconds"];
   if (seconds.is_number() && seconds.get<double>() >= 1) {
     out << ", " << report::duration_text(seconds.get<double>());
   }
@@ -140,7 +140,7 @@ void print_lag(const json& status, std::ostream& out) {
 enum class Part { kOpen, kFailed, kEnded };
 constexpr std::size_t kShownEnded = 20;
 
-Part part_of(const json& evaluation) {
+Part part_of(const Json& evaluation) {
   const auto state = state::state_from_name(evaluation["state"].get<std::string>());
   if (state == state::EvaluationState::kFailed || state == state::EvaluationState::kQuarantined) {
     return Part::kFailed;
@@ -148,9 +148,9 @@ Part part_of(const json& evaluation) {
   return state.has_value() && state::is_end_state(*state) ? Part::kEnded : Part::kOpen;
 }
 
-void print_part(const json& evaluations, Part part, const char* title, std::ostream& out) {
+void print_part(const Json& evaluations, Part part, const char* title, std::ostream& out) {
   std::vector<std::vector<std::string>> rows;
-  for (const json& evaluation : evaluations) {
+  for (const Json& evaluation : evaluations) {
     if (part_of(evaluation) != part) continue;
     std::string reason = text_of(evaluation, "reason");
     if (const std::string next = text_of(evaluation, "next_try_at"); !next.empty()) {
@@ -174,11 +174,11 @@ void print_part(const json& evaluations, Part part, const char* title, std::ostr
 
 void print_for_people(const std::string& document, const std::string& db, bool bars,
                       std::ostream& out) {
-  const json status = json::parse(document);
+  const Json status = Json::parse(document);
   print_agent(status["agent"], db, out);
   print_current(status["agent"], bars, out);
   print_lag(status, out);
-  const json& evaluations = status["evaluations"];
+  const Json& evaluations = status["evaluations"];
   if (evaluations.empty()) out << "no evaluations yet\n";
   print_part(evaluations, Part::kOpen, "queue", out);
   print_part(evaluations, Part::kFailed, "failed", out);

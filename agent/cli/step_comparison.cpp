@@ -15,7 +15,7 @@
 namespace evalcar::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::MetricRow;
 
 constexpr std::size_t kShownFlips = 20;
@@ -24,7 +24,7 @@ constexpr std::size_t kShownBytes = 48;  ///< of an answer in the table
 /// Task, metric, kind.
 using Series = std::tuple<std::string, std::string, std::string>;
 
-void add_flips(Json& list, const std::vector<report::Flip>& flips, bool right) {
+void add_flips(OrderedJson& list, const std::vector<report::Flip>& flips, bool right) {
   for (const report::Flip& flip : flips) {
     list.push_back({{"doc_id", flip.doc_id},
                     {"became", right ? "right" : "wrong"},
@@ -36,8 +36,8 @@ void add_flips(Json& list, const std::vector<report::Flip>& flips, bool right) {
   }
 }
 
-Json numbers_of(const MetricRow& a, const MetricRow& b) {
-  Json json = Json::object();
+OrderedJson numbers_of(const MetricRow& a, const MetricRow& b) {
+  OrderedJson json = OrderedJson::object();
   json["run"] = a.run;
   json["checkpoint_type"] = a.checkpoint_type;
   json["task"] = a.task;
@@ -48,17 +48,18 @@ Json numbers_of(const MetricRow& a, const MetricRow& b) {
   json["value_b"] = *b.value;
   json["difference"] = *b.value - *a.value;
   const bool both = a.stderr_value.has_value() && b.stderr_value.has_value();
-  json["stderr"] = both ? Json(std::hypot(*a.stderr_value, *b.stderr_value)) : Json(nullptr);
-  json["better"] =
-      *b.value == *a.value ? Json(nullptr) : Json((*b.value > *a.value) == a.higher_is_better);
-  json["stderr_of"] = both ? Json("independent") : Json(nullptr);
+  json["stderr"] =
+      both ? OrderedJson(std::hypot(*a.stderr_value, *b.stderr_value)) : OrderedJson(nullptr);
+  json["better"] = *b.value == *a.value ? OrderedJson(nullptr)
+                                        : OrderedJson((*b.value > *a.value) == a.higher_is_better);
+  json["stderr_of"] = both ? OrderedJson("independent") : OrderedJson(nullptr);
   return json;
 }
 
-void add_samples(Json& json, const report::Comparison& samples, std::int64_t all) {
+void add_samples(OrderedJson& json, const report::Comparison& samples, std::int64_t all) {
   const auto& test = samples.test;
-  json["test"] = test.has_value() ? Json(test->name) : Json(nullptr);
-  json["p"] = test.has_value() ? Json(test->p) : Json(nullptr);
+  json["test"] = test.has_value() ? OrderedJson(test->name) : OrderedJson(nullptr);
+  json["p"] = test.has_value() ? OrderedJson(test->p) : OrderedJson(nullptr);
   json["pairs"] = test.has_value() ? test->n : std::size_t{0};
   if (test.has_value() && test->stderr_value.has_value() &&
       test->n == static_cast<std::size_t>(all)) {
@@ -67,13 +68,13 @@ void add_samples(Json& json, const report::Comparison& samples, std::int64_t all
   }
   json["became_right"] = samples.became_right.size();
   json["became_wrong"] = samples.became_wrong.size();
-  json["flipped"] = Json::array();
+  json["flipped"] = OrderedJson::array();
   add_flips(json["flipped"], samples.became_right, true);
   add_flips(json["flipped"], samples.became_wrong, false);
   json["note"] = samples.note;
 }
 
-std::string p_text(const Json& p) {
+std::string p_text(const OrderedJson& p) {
   if (!p.is_number()) return "";
   std::array<char, 32> text{};
   const auto value = p.get<double>();
@@ -81,13 +82,13 @@ std::string p_text(const Json& p) {
   return text.data();
 }
 
-std::string step_title(const Json& list, const char* key) {
+std::string step_title(const OrderedJson& list, const char* key) {
   return "step " + std::to_string(list[0][key].get<std::int64_t>());
 }
 
-std::string series_table(const Json& list) {
+std::string series_table(const OrderedJson& list) {
   std::vector<std::vector<std::string>> cells;
-  for (const Json& json : list) {
+  for (const OrderedJson& json : list) {
     std::string difference = publish::format_value(json["difference"].get<double>());
     if (json["difference"].get<double>() > 0) difference = "+" + difference;
     if (json["stderr"].is_number()) {
@@ -112,17 +113,17 @@ std::string series_table(const Json& list) {
                                  {false, false, false, true, true, true, false, true, false});
 }
 
-std::string flips_table(const Json& list) {
+std::string flips_table(const OrderedJson& list) {
   std::vector<std::vector<std::string>> cells;
   std::string below;
-  const auto shortened = [](const Json& text) {
+  const auto shortened = [](const OrderedJson& text) {
     return report::answer_text(nlohmann::json(text.get<std::string>()), kShownBytes);
   };
-  for (const Json& json : list) {
+  for (const OrderedJson& json : list) {
     const std::string task = json["task"].get<std::string>();
     const std::string kind = json["checkpoint_type"].get<std::string>();
     std::size_t shown = 0;
-    for (const Json& flip : json["flipped"]) {
+    for (const OrderedJson& flip : json["flipped"]) {
       if (shown++ == kShownFlips) break;
       cells.push_back({task, kind, flip["doc_id"].dump(), flip["became"].get<std::string>(),
                        shortened(flip["answer_a"]), shortened(flip["answer_b"]),
@@ -167,16 +168,16 @@ std::string metric_name(const MetricRow& row) {
   return row.filter == "none" ? row.metric : row.metric + "," + row.filter;
 }
 
-Result<Json> compare_steps(const state::Reader& reader, const std::vector<MetricRow>& rows,
-                           std::int64_t step_a, std::int64_t step_b) {
-  Json list = Json::array();
+Result<OrderedJson> compare_steps(const state::Reader& reader, const std::vector<MetricRow>& rows,
+                                  std::int64_t step_a, std::int64_t step_b) {
+  OrderedJson list = OrderedJson::array();
   for (const auto& [series, pair] : pairs_of(rows, step_a, step_b)) {
     const auto& [a, b] = pair;
     if (!is_alike(*a, *b)) continue;
     EVALCAR_ASSIGN_OR_RETURN(
         const report::Comparison samples,
         report::compare_samples(reader, a->evaluation_id, b->evaluation_id, a->task, a->metric));
-    Json json = numbers_of(*a, *b);
+    OrderedJson json = numbers_of(*a, *b);
     add_samples(json, samples, std::max(a->n, b->n));
     list.push_back(std::move(json));
   }
@@ -195,12 +196,12 @@ std::vector<std::string> not_comparable(const std::vector<MetricRow>& rows, std:
   return names;
 }
 
-std::string comparison_tables(const Json& list) {
+std::string comparison_tables(const OrderedJson& list) {
   return list.empty() ? "" : series_table(list) + flips_table(list);
 }
 
-void drop_lists(Json& list) {
-  for (Json& json : list) json.erase("flipped");
+void drop_lists(OrderedJson& list) {
+  for (OrderedJson& json : list) json.erase("flipped");
 }
 
 }  // namespace evalcar::cli

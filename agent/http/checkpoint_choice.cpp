@@ -8,7 +8,7 @@
 namespace evalcar::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kMostAsked = 4;  ///< folders of one request that a database is asked about
 constexpr std::string_view kCheckpointKeys[] = {"pretrained", "model", "model_path"};
@@ -21,12 +21,12 @@ class CheckpointChoice {
       : places_(places), knows_(knows), kind_(kind) {}
 
   /// What the trainer itself says that it saved: it may lie nowhere else.
-  void consider_saved(const Json& value) {
+  void consider_saved(const OrderedJson& value) {
     consider(value);
     saved_refused_ = refused_.has_value();
   }
   /// A text that may name it. Names of models on a hub name no folder, and say nothing.
-  void consider(const Json& value) {
+  void consider(const OrderedJson& value) {
     if (!value.is_string() || !is_path(value.get_ref<const std::string&>())) return;
     const auto folder = folder_of(value.get_ref<const std::string&>());
     if (folder.has_value()) {
@@ -97,8 +97,8 @@ bool leads_to(const CheckpointPlaces& places, std::string_view text,
 }
 
 Result<std::string> choose_checkpoint(const CheckpointPlaces& places, const KnowsCheckpoint& knows,
-                                      const std::string& kind, const Json& model_args,
-                                      const Json& engine_kwargs) {
+                                      const std::string& kind, const OrderedJson& model_args,
+                                      const OrderedJson& engine_kwargs) {
   CheckpointChoice choice(places, knows, kind);
   if (engine_kwargs.contains("model_path")) choice.consider_saved(engine_kwargs["model_path"]);
   for (const std::string_view key : kCheckpointKeys) {

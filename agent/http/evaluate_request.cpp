@@ -16,7 +16,7 @@
 namespace evalcar::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxTasks = 200;
 constexpr std::size_t kMaxWord = 1'000;
@@ -43,18 +43,18 @@ class Arguments {
   Arguments(Fields& fields, const EvaluateRules& rules, Wish& wish)
       : fields_(fields), rules_(rules), wish_(wish) {}
 
-  void take_all(const Json& arguments) {
+  void take_all(const OrderedJson& arguments) {
     for (const auto& [key, value] : arguments.items()) take(key, value);
   }
   /// A field of the request that lmms-eval does not have.
-  void take_beside(const std::string& key, const Json& value) {
+  void take_beside(const std::string& key, const OrderedJson& value) {
     if (!names_a_checkpoint(key)) {
       take(key, value);
     } else {
       note(key, value, "belongs in model_args");
     }
   }
-  void take_engine_kwargs(const Json& arguments) {
+  void take_engine_kwargs(const OrderedJson& arguments) {
     for (const auto& [key, value] : arguments.items()) {
       const std::string name = "lmms_engine_kwargs." + key;
       if (key == "checkpoint_type" || value.is_null()) continue;
@@ -67,7 +67,7 @@ class Arguments {
       }
     }
   }
-  void take(const std::string& key, const Json& value) {
+  void take(const std::string& key, const OrderedJson& value) {
     protocol::EvaluationSettings& settings = wish_.plan.settings;
     if (names_a_checkpoint(key)) {
       if (names_something_else(value)) note(key, value, "names no checkpoint of this agent");
@@ -97,18 +97,18 @@ class Arguments {
 
  private:
   /// Such as the folder of the model that a training began with.
-  bool names_something_else(const Json& value) const {
+  bool names_something_else(const OrderedJson& value) const {
     return value.is_string() && is_path(value.get_ref<const std::string&>()) &&
            !leads_to(rules_.checkpoints, value.get_ref<const std::string&>(),
                      wish_.plan.checkpoint);
   }
-  bool holds_checkpoint(const Json& value) const {
+  bool holds_checkpoint(const OrderedJson& value) const {
     if (!value.is_string() || !value.get_ref<const std::string&>().starts_with('/')) return false;
     const auto& text = value.get_ref<const std::string&>();
     return leads_to(rules_.checkpoints, text, wish_.plan.checkpoint);
   }
-  void pixels(const std::string& key, const Json& value, std::int64_t& place, std::int64_t& is_set,
-              std::int64_t by_default) {
+  void pixels(const std::string& key, const OrderedJson& value, std::int64_t& place,
+              std::int64_t& is_set, std::int64_t by_default) {
     if (value.is_number_integer() && value > 0 && value < 1'000'000'000'000) {
       place = value.get<std::int64_t>();
       is_set = place == by_default ? 1 : 0;
@@ -116,7 +116,7 @@ class Arguments {
       fields_.refuse("model_args", key + ": expected a positive whole number");
     }
   }
-  void batch_size(const Json& value) {
+  void batch_size(const OrderedJson& value) {
     std::int64_t& bound = wish_.plan.settings.batch_size;
     if (value.is_null()) return;
     std::int64_t asked = 0;
@@ -134,8 +134,8 @@ class Arguments {
     }
     bound = bound == 0 ? asked : std::min(bound, asked);
   }
-  void word(const std::string& key, const Json& value, std::initializer_list<const char*> words,
-            std::string& place) {
+  void word(const std::string& key, const OrderedJson& value,
+            std::initializer_list<const char*> words, std::string& place) {
     if (value.is_null()) return;
     for (const char* const known : words) {
       if (value == known) place = known;
@@ -143,7 +143,7 @@ class Arguments {
     if (value != place) note(key, value, "not one that is known here");
   }
   /// Refused, not noted: lmms-eval's job ends with these words.
-  void attention(const Json& value) {
+  void attention(const OrderedJson& value) {
     static constexpr std::array<std::string_view, 3> kKnown = {"flash_attention_2", "sdpa",
                                                                "eager"};
     if (value.is_null()) return;
@@ -156,10 +156,10 @@ class Arguments {
       wish_.plan.settings.attn_implementation = *known;
     }
   }
-  void note(const std::string& key, const Json& value, const char* why) {
+  void note(const std::string& key, const OrderedJson& value, const char* why) {
     if (wish_.notes.size() == kMostNotes) wish_.notes.emplace_back("more arguments are not listed");
     if (wish_.notes.size() > kMostNotes) return;
-    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string text = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     wish_.notes.push_back(printable(key.substr(0, 80)) + "=" + printable(text.substr(0, 80)) +
                           ": " + why);
   }
@@ -197,7 +197,7 @@ void take_shots(Fields& fields, const EvaluateRules& rules, std::optional<std::i
 }
 
 /// 0 is all documents, as in lmms-eval's server.
-void take_limit(Fields& fields, const Json& limit, protocol::EvaluationSettings& settings) {
+void take_limit(Fields& fields, const OrderedJson& limit, protocol::EvaluationSettings& settings) {
   settings.limit.reset();
   if (limit.is_null() || limit == 0) return;
   const double value = limit.get<double>();
@@ -240,9 +240,9 @@ std::string family_note(const FileSystem& files, const std::string& model,
     if (model.starts_with(engine)) return "";
   }
   const auto text = read_file(files, join_path(checkpoint, "config.json"), kMaxConfig);
-  const Json config = Json::parse(text.value_or(""), nullptr, false);
+  const OrderedJson config = OrderedJson::parse(text.value_or(""), nullptr, false);
   if (!config.is_object() || !config.contains("model_type")) return "";
-  const Json& family = config["model_type"];
+  const OrderedJson& family = config["model_type"];
   if (!family.is_string() || family == model || family.get<std::string>() + "_chat" == model) {
     return "";
   }
@@ -252,7 +252,8 @@ std::string family_note(const FileSystem& files, const std::string& model,
 
 }  // namespace
 
-std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, const Json& body) {
+std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules,
+                                                   const OrderedJson& body) {
   Fields fields(body);
   Wish wish;
   wish.plan.settings = rules.configured;
@@ -262,17 +263,17 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
 
   const std::string model = fields.text("model");
   settings.tasks = fields.text_list("tasks");
-  const Json model_args = fields.optional_object("model_args");
+  const OrderedJson model_args = fields.optional_object("model_args");
   const auto num_fewshot = fields.optional_integer("num_fewshot");
-  const Json batch_size = fields.optional_integer_or_text("batch_size");
+  const OrderedJson batch_size = fields.optional_integer_or_text("batch_size");
   const auto device = fields.optional_text("device");
-  const Json limit = fields.optional_number("limit");
+  const OrderedJson limit = fields.optional_number("limit");
   const auto gen_kwargs = fields.optional_text("gen_kwargs");
   wish.plan.log_samples = fields.boolean("log_samples", true);
   const bool predict_only = fields.boolean("predict_only", false);
   const std::int64_t num_gpus = fields.integer("num_gpus", 1);
   const auto output_dir = fields.optional_text("output_dir");
-  const Json engine_kwargs = fields.optional_object("lmms_engine_kwargs");
+  const OrderedJson engine_kwargs = fields.optional_object("lmms_engine_kwargs");
   if (!fields.good()) return fields.response();
 
   check_tasks(fields, rules, settings.tasks);
@@ -281,7 +282,7 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   settings.gen_kwargs = gen_kwargs.value_or("");
   take_shots(fields, rules, num_fewshot, settings);
   if (engine_kwargs.contains("checkpoint_type")) {
-    const Json& kind = engine_kwargs["checkpoint_type"];
+    const OrderedJson& kind = engine_kwargs["checkpoint_type"];
     if (kind != "regular" && kind != "ema") {
       fields.refuse("lmms_engine_kwargs", "checkpoint_type: expected \"regular\" or \"ema\"");
     } else {
@@ -317,19 +318,21 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules, c
   if (predict_only) wish.notes.push_back("predict_only=true: the answers are scored all the same");
   if (!fields.good()) return fields.response();
 
-  wish.request = Json{{"model", model},
-                      {"tasks", settings.tasks},
-                      {"model_args", body.contains("model_args") ? body["model_args"] : Json()},
-                      {"num_fewshot", num_fewshot.has_value() ? Json(*num_fewshot) : Json()},
-                      {"batch_size", batch_size},
-                      {"device", device.has_value() ? Json(*device) : Json()},
-                      {"limit", limit},
-                      {"gen_kwargs", gen_kwargs.has_value() ? Json(*gen_kwargs) : Json()},
-                      {"log_samples", wish.plan.log_samples},
-                      {"predict_only", predict_only},
-                      {"num_gpus", num_gpus},
-                      {"output_dir", output_dir.has_value() ? Json(*output_dir) : Json()}}
-                     .dump(-1, ' ', false, Json::error_handler_t::replace);
+  wish.request =
+      OrderedJson{
+          {"model", model},
+          {"tasks", settings.tasks},
+          {"model_args", body.contains("model_args") ? body["model_args"] : OrderedJson()},
+          {"num_fewshot", num_fewshot.has_value() ? OrderedJson(*num_fewshot) : OrderedJson()},
+          {"batch_size", batch_size},
+          {"device", device.has_value() ? OrderedJson(*device) : OrderedJson()},
+          {"limit", limit},
+          {"gen_kwargs", gen_kwargs.has_value() ? OrderedJson(*gen_kwargs) : OrderedJson()},
+          {"log_samples", wish.plan.log_samples},
+          {"predict_only", predict_only},
+          {"num_gpus", num_gpus},
+          {"output_dir", output_dir.has_value() ? OrderedJson(*output_dir) : OrderedJson()}}
+          .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return wish;
 }
 

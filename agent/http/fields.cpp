@@ -6,49 +6,50 @@
 namespace evalcar::http {
 namespace {
 
-using Json = Fields::Json;
+using OrderedJson = Fields::Json;
 
 constexpr std::size_t kMaxEcho = 200;  ///< of what was sent, in the answer
 
 /// What was sent, in bounds.
-Json echo(const Json& input) {
+OrderedJson echo(const OrderedJson& input) {
   if (input.is_string() && input.get_ref<const std::string&>().size() > kMaxEcho) {
     return input.get_ref<const std::string&>().substr(0, kMaxEcho) + "…";
   }
   if (!input.is_structured()) return input;
-  const std::size_t size = input.dump(-1, ' ', false, Json::error_handler_t::replace).size();
-  return size > 4 * kMaxEcho ? Json("…") : input;
+  const std::size_t size = input.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).size();
+  return size > 4 * kMaxEcho ? OrderedJson("…") : input;
 }
 
-Response list_response(const Json& list) {
+Response list_response(const OrderedJson& list) {
   Response response;
   response.status = 422;
-  response.body = Json{{"detail", list}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  response.body =
+      OrderedJson{{"detail", list}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return response;
 }
 
 }  // namespace
 
-Fields::Fields(const Json& body) : body_(body) {
+Fields::Fields(const OrderedJson& body) : body_(body) {
   if (body.is_object()) return;
   wrong("model_attributes_type", {"body"},
         "Input should be a valid dictionary or object to extract fields from", body);
 }
 
-void Fields::wrong(const char* type, std::vector<Json> place, const std::string& message,
-                   const Json& input) {
+void Fields::wrong(const char* type, std::vector<OrderedJson> place, const std::string& message,
+                   const OrderedJson& input) {
   errors_.push_back({{"type", type}, {"loc", place}, {"msg", message}, {"input", echo(input)}});
 }
 
-const Json* Fields::find(const char* name) {
+const OrderedJson* Fields::find(const char* name) {
   if (!body_.is_object()) return nullptr;
   const auto found = body_.find(name);
   return found == body_.end() || found->is_null() ? nullptr : &*found;
 }
 
 void Fields::refuse(const char* name, const std::string& message) {
-  const Json* const value = find(name);
-  wrong("value_error", {"body", name}, message, value == nullptr ? Json() : *value);
+  const OrderedJson* const value = find(name);
+  wrong("value_error", {"body", name}, message, value == nullptr ? OrderedJson() : *value);
 }
 
 std::string Fields::text(const char* name) {
@@ -78,7 +79,7 @@ std::vector<std::string> Fields::text_list(const char* name) {
     return texts;
   }
   for (std::size_t i = 0; i < found->size(); ++i) {
-    const Json& item = (*found)[i];
+    const OrderedJson& item = (*found)[i];
     if (item.is_string()) {
       texts.push_back(item.get<std::string>());
     } else {
@@ -89,14 +90,14 @@ std::vector<std::string> Fields::text_list(const char* name) {
 }
 
 std::optional<std::string> Fields::optional_text(const char* name) {
-  const Json* const value = find(name);
+  const OrderedJson* const value = find(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) return value->get<std::string>();
   wrong("string_type", {"body", name}, "Input should be a valid string", *value);
   return std::nullopt;
 }
 
-std::optional<std::int64_t> Fields::as_integer(const char* name, const Json& value) {
+std::optional<std::int64_t> Fields::as_integer(const char* name, const OrderedJson& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
     if (number <= static_cast<std::uint64_t>(INT64_MAX)) return static_cast<std::int64_t>(number);
@@ -126,7 +127,7 @@ std::optional<std::int64_t> Fields::as_integer(const char* name, const Json& val
 }
 
 std::optional<std::int64_t> Fields::optional_integer(const char* name) {
-  const Json* const value = find(name);
+  const OrderedJson* const value = find(name);
   return value == nullptr ? std::nullopt : as_integer(name, *value);
 }
 
@@ -156,37 +157,37 @@ bool Fields::boolean(const char* name, bool otherwise) {
   return otherwise;
 }
 
-Json Fields::optional_number(const char* name) {
-  const Json* const value = find(name);
-  if (value == nullptr || value->is_number()) return value == nullptr ? Json() : *value;
+OrderedJson Fields::optional_number(const char* name) {
+  const OrderedJson* const value = find(name);
+  if (value == nullptr || value->is_number()) return value == nullptr ? OrderedJson() : *value;
   const auto number = as_integer(name, *value);
-  return number.has_value() ? Json(*number) : Json();
+  return number.has_value() ? OrderedJson(*number) : OrderedJson();
 }
 
-Json Fields::optional_integer_or_text(const char* name) {
-  const Json* const value = find(name);
-  if (value == nullptr || value->is_string()) return value == nullptr ? Json() : *value;
+OrderedJson Fields::optional_integer_or_text(const char* name) {
+  const OrderedJson* const value = find(name);
+  if (value == nullptr || value->is_string()) return value == nullptr ? OrderedJson() : *value;
   const auto number = as_integer(name, *value);
-  return number.has_value() ? Json(*number) : Json();
+  return number.has_value() ? OrderedJson(*number) : OrderedJson();
 }
 
-Json Fields::optional_object(const char* name) {
-  const Json* const value = find(name);
-  if (value == nullptr) return Json::object();
+OrderedJson Fields::optional_object(const char* name) {
+  const OrderedJson* const value = find(name);
+  if (value == nullptr) return OrderedJson::object();
   if (value->is_object()) return *value;
   wrong("dict_type", {"body", name}, "Input should be a valid dictionary", *value);
-  return Json::object();
+  return OrderedJson::object();
 }
 
 Response Fields::response() const { return list_response(errors_); }
 
 Response not_json(const Error& error) {
   if (error.code == ErrorCode::kUnsupported) return error_response(400, error.message);
-  return list_response(Json::array({{{"type", "json_invalid"},
-                                     {"loc", {"body", 0}},
-                                     {"msg", "JSON decode error"},
-                                     {"input", Json::object()},
-                                     {"ctx", {{"error", error.message}}}}}));
+  return list_response(OrderedJson::array({{{"type", "json_invalid"},
+                                            {"loc", {"body", 0}},
+                                            {"msg", "JSON decode error"},
+                                            {"input", OrderedJson::object()},
+                                            {"ctx", {{"error", error.message}}}}}));
 }
 
 }  // namespace evalcar::http

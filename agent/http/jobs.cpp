@@ -14,46 +14,46 @@
 namespace evalcar::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kProgressPause{60};
 constexpr std::int64_t kTrimEvery = 100;
 
-Response json_response(const Json& value, unsigned status = 200) {
+Response json_response(const OrderedJson& value, unsigned status = 200) {
   Response response;
   response.status = status;
-  response.body = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  response.body = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return response;
 }
 
-Json local_time(const std::string& utc) {
-  return utc.empty() ? Json() : Json(naive_local_time(publish::parse_utc(utc)));
+OrderedJson local_time(const std::string& utc) {
+  return utc.empty() ? OrderedJson() : OrderedJson(naive_local_time(publish::parse_utc(utc)));
 }
 
-Json parsed(const std::string& text) {
-  Json value = text.empty() ? Json() : Json::parse(text, nullptr, false);
-  return value.is_discarded() ? Json() : value;
+OrderedJson parsed(const std::string& text) {
+  OrderedJson value = text.empty() ? OrderedJson() : OrderedJson::parse(text, nullptr, false);
+  return value.is_discarded() ? OrderedJson() : value;
 }
 
 Response not_found(const std::string& id) {
   return error_response(404, "Job " + printable(id.substr(0, 80)) + " not found");
 }
 
-Json progress_of(const request::JobNews& news) {
-  Json progress = {
+OrderedJson progress_of(const request::JobNews& news) {
+  OrderedJson progress = {
       {"stage", news.stage},
       {"task", news.task},
       {"done", news.done},
       {"total", news.total},
       {"fraction",
        news.total > 0 ? static_cast<double>(news.done) / static_cast<double>(news.total) : 0.0}};
-  progress["eta_s"] = news.eta_s >= 0 ? Json(news.eta_s) : Json();
+  progress["eta_s"] = news.eta_s >= 0 ? OrderedJson(news.eta_s) : OrderedJson();
   return progress;
 }
 
 /// "docvqa_val/anls 0.7120": for the log.
 std::string scores_of(const std::string& details) {
-  const Json json = parsed(details);
+  const OrderedJson json = parsed(details);
   std::string text;
   if (!json.is_object() || !json.contains("metrics")) return text;
   for (const auto& [task, metrics] : json["metrics"].items()) {
@@ -152,7 +152,8 @@ Response Jobs::submit(Wish wish, const Peer& client) {
   row.request = wish.request;
   row.plan = request::encode(wish.plan);
   if (!wish.notes.empty()) {
-    row.details = Json{{"notes", wish.notes}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+    row.details = OrderedJson{{"notes", wish.notes}}.dump(-1, ' ', false,
+                                                          OrderedJson::error_handler_t::replace);
   }
   if (const Status added = book_->add(row); !added.has_value()) {
     spdlog::error("a job could not be remembered: {}", added.error().message);
@@ -186,16 +187,16 @@ Response Jobs::info(const std::string& id) {
   if (row.status == "queued") {
     position = std::distance(queued_.begin(), queued_.lower_bound(row.number));
   }
-  Json info = {{"job_id", row.id},
-               {"status", row.status},
-               {"created_at", local_time(row.created_at)},
-               {"started_at", local_time(row.started_at)},
-               {"completed_at", local_time(row.completed_at)},
-               {"request", parsed(row.request)},
-               {"result", parsed(row.result)},
-               {"error", row.error.empty() ? Json() : Json(row.error)},
-               {"position_in_queue", position}};
-  const Json details = parsed(row.details);
+  OrderedJson info = {{"job_id", row.id},
+                      {"status", row.status},
+                      {"created_at", local_time(row.created_at)},
+                      {"started_at", local_time(row.started_at)},
+                      {"completed_at", local_time(row.completed_at)},
+                      {"request", parsed(row.request)},
+                      {"result", parsed(row.result)},
+                      {"error", row.error.empty() ? OrderedJson() : OrderedJson(row.error)},
+                      {"position_in_queue", position}};
+  const OrderedJson details = parsed(row.details);
   if (details.is_object()) info.update(details);
   if (const auto latest = latest_.find(id); latest != latest_.end()) {
     if (!latest->second.stage.empty()) info["progress"] = progress_of(latest->second);
@@ -224,13 +225,14 @@ Response Jobs::cancel(const std::string& id) {
 }
 
 Response Jobs::queue() const {
-  Json ids = Json::array();
+  OrderedJson ids = OrderedJson::array();
   for (const auto& [number, id] : queued_) ids.push_back(id);
-  return json_response({{"queue_size", queued()},
-                        {"running_job", running_.empty() ? Json() : Json(running_.begin()->second)},
-                        {"queued_jobs", std::move(ids)},
-                        {"completed_jobs", completed_},
-                        {"failed_jobs", failed_}});
+  return json_response(
+      {{"queue_size", queued()},
+       {"running_job", running_.empty() ? OrderedJson() : OrderedJson(running_.begin()->second)},
+       {"queued_jobs", std::move(ids)},
+       {"completed_jobs", completed_},
+       {"failed_jobs", failed_}});
 }
 
 void Jobs::take_news() {
@@ -262,10 +264,10 @@ void Jobs::take(const request::JobNews& news) {
     row.completed_at = now;
     row.result = news.result;
     if (news.status == "failed") row.error = news.reason;
-    Json details = parsed(row.details);
-    if (!details.is_object()) details = Json::object();
-    if (const Json more = parsed(news.details); more.is_object()) details.update(more);
-    row.details = details.dump(-1, ' ', false, Json::error_handler_t::replace);
+    OrderedJson details = parsed(row.details);
+    if (!details.is_object()) details = OrderedJson::object();
+    if (const OrderedJson more = parsed(news.details); more.is_object()) details.update(more);
+    row.details = details.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }
   if (const Status written = book_->update(row); !written.has_value()) {
     spdlog::error("job {}: {}", news.id, written.error().message);

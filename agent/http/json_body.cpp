@@ -9,7 +9,7 @@
 namespace evalcar::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kDepth = 32;
 constexpr std::size_t kValues = 10'000;
@@ -45,11 +45,11 @@ class Bounded {
 /// A SAX handler that only judges; what it lets through is parsed a second time.
 struct Judge {
   Bounded bounds;
-  using number_integer_t = Json::number_integer_t;
-  using number_unsigned_t = Json::number_unsigned_t;
-  using number_float_t = Json::number_float_t;
-  using string_t = Json::string_t;
-  using binary_t = Json::binary_t;
+  using number_integer_t = OrderedJson::number_integer_t;
+  using number_unsigned_t = OrderedJson::number_unsigned_t;
+  using number_float_t = OrderedJson::number_float_t;
+  using string_t = OrderedJson::string_t;
+  using binary_t = OrderedJson::binary_t;
   bool null() { return bounds.value(); }
   bool boolean(bool) { return bounds.value(); }
   bool number_integer(number_integer_t) { return bounds.value(); }
@@ -72,14 +72,14 @@ struct Judge {
 
 }  // namespace
 
-Result<Json> parse_body(std::string_view text) {
+Result<OrderedJson> parse_body(std::string_view text) {
   Judge judge;
-  if (!Json::sax_parse(text.begin(), text.end(), &judge)) {
+  if (!OrderedJson::sax_parse(text.begin(), text.end(), &judge)) {
     Error error = *judge.bounds.error();
     if (judge.at > 0) error.message += " (at byte " + std::to_string(judge.at) + ")";
     return error;
   }
-  Json value = Json::parse(text.begin(), text.end(), nullptr, false);
+  OrderedJson value = OrderedJson::parse(text.begin(), text.end(), nullptr, false);
   if (value.is_discarded()) return make_error(ErrorCode::kInvalidArgument, "not JSON");
   return value;
 }

@@ -19,7 +19,7 @@
 namespace evalcar::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using supervise::OwnedFd;
 
 constexpr std::size_t kMostWaiting = 4;
@@ -65,7 +65,8 @@ bool listen_to(supervise::ChildProcess& child, int channel, int stop_event, std:
 
 }  // namespace
 
-std::variant<MergePlan, Response> read_merge_request(const Places& places, const Json& body) {
+std::variant<MergePlan, Response> read_merge_request(const Places& places,
+                                                     const OrderedJson& body) {
   Fields fields(body);
   MergePlan plan;
   const std::string checkpoint = fields.text("checkpoint_path");
@@ -143,8 +144,9 @@ Response Merges::run(const MergePlan& plan) {
   const OwnedFd ours(ends[0]);
   OwnedFd theirs(ends[1]);
   const std::string line =
-      Json{{"checkpoint", plan.checkpoint}, {"output_dir", plan.output_dir}, {"kind", plan.kind}}
-          .dump(-1, ' ', false, Json::error_handler_t::replace) +
+      OrderedJson{
+          {"checkpoint", plan.checkpoint}, {"output_dir", plan.output_dir}, {"kind", plan.kind}}
+          .dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
       "\n";
   // A few kilobytes at most: the socket's buffer takes them at once.
   if (::send(ours.get(), line.data(), line.size(), MSG_NOSIGNAL) !=
@@ -159,18 +161,19 @@ Response Merges::run(const MergePlan& plan) {
   if (!listen_to(*child, ours.get(), stop_event_, answer, output)) {
     return error_response(503, "the server stops");
   }
-  const Json result = Json::parse(answer, nullptr, false);
+  const OrderedJson result = OrderedJson::parse(answer, nullptr, false);
   if (result.is_object() && result.contains("merged_path") && result["merged_path"].is_string()) {
     Response response;
-    response.body = Json{{"success", true},
-                         {"message", "Checkpoint merged successfully"},
-                         {"merged_path", result["merged_path"]}}
-                        .dump(-1, ' ', false, Json::error_handler_t::replace);
+    response.body = OrderedJson{{"success", true},
+                                {"message", "Checkpoint merged successfully"},
+                                {"merged_path", result["merged_path"]}}
+                        .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     return response;
   }
-  const Json error = result.is_object() ? result.value("error", Json()) : Json();
+  const OrderedJson error =
+      result.is_object() ? result.value("error", OrderedJson()) : OrderedJson();
   if (!error.is_string()) return failed("the child ended without an answer: " + printable(output));
-  const bool usage = result.value("exit_code", Json()) != 1;
+  const bool usage = result.value("exit_code", OrderedJson()) != 1;
   if (usage) return error_response(400, error.get<std::string>());
   return failed(error.get<std::string>());
 }

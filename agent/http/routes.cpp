@@ -11,11 +11,11 @@
 namespace evalcar::http {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Response json_response(const Json& value) {
+Response json_response(const OrderedJson& value) {
   Response response;
-  response.body = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  response.body = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return response;
 }
 
@@ -69,9 +69,9 @@ void Routes::handle(const Request& request, const Respond& respond) {
 /// "healthy" is what lmms-eval's clients ask for before they submit, and means that jobs are taken:
 /// those that cannot be measured now wait, and why is told beside it.
 Response Routes::health() const {
-  Json health = {{"status", "healthy"},
-                 {"timestamp", naive_local_time(sources_.clock.wall_now())},
-                 {"queue_size", sources_.jobs->queued()}};
+  OrderedJson health = {{"status", "healthy"},
+                        {"timestamp", naive_local_time(sources_.clock.wall_now())},
+                        {"queue_size", sources_.jobs->queued()}};
   const std::string warning = sources_.warning ? sources_.warning() : std::string();
   if (!warning.empty()) health["warning"] = warning;
   return json_response(std::move(health));
@@ -80,7 +80,7 @@ Response Routes::health() const {
 Response Routes::tasks() const {
   const auto names = sources_.tasks();
   if (names.has_value()) return json_response({{"tasks", *names}});
-  return json_response({{"tasks", Json::array()}, {"error", names.error().message}});
+  return json_response({{"tasks", OrderedJson::array()}, {"error", names.error().message}});
 }
 
 Response Routes::models() const { return json_response({{"models", sources_.models}}); }

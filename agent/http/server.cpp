@@ -6,7 +6,7 @@
 namespace evalcar::http {
 namespace {
 
-Error bad(std::string_view key, const std::string& why) {
+Error bad_key(std::string_view key, const std::string& why) {
   return make_error(ErrorCode::kInvalidArgument, "server." + std::string(key) + ": " + why);
 }
 
@@ -16,19 +16,19 @@ Result<ServerPlan> plan_server(const FileSystem& files, const config::ServerSett
   ServerPlan plan;
   if (!settings.listen.empty()) {
     const auto endpoint = parse_endpoint(settings.listen);
-    if (!endpoint.has_value()) return bad("listen", endpoint.error().message);
+    if (!endpoint.has_value()) return bad_key("listen", endpoint.error().message);
     plan.endpoints.push_back(*endpoint);
   }
   plan.unix_socket = settings.unix_socket;
   for (const std::string& text : settings.allow_from) {
     const auto network = parse_network(text);
-    if (!network.has_value()) return bad("allow_from", network.error().message);
+    if (!network.has_value()) return bad_key("allow_from", network.error().message);
     plan.rules.allow_from.push_back(*network);
   }
   for (const std::string& text : settings.allowed_hosts) {
     const bool plain_v6 = text.find(':') != text.rfind(':') && !text.starts_with('[');
     const auto name = host_name(plain_v6 ? "[" + text + "]" : text);
-    if (!name.has_value()) return bad("allowed_hosts", name.error().message);
+    if (!name.has_value()) return bad_key("allowed_hosts", name.error().message);
     plan.rules.hosts.push_back(*name);
   }
   if (!settings.token_file.empty()) {
@@ -36,9 +36,9 @@ Result<ServerPlan> plan_server(const FileSystem& files, const config::ServerSett
   }
   for (const Endpoint& endpoint : plan.endpoints) {
     if (!endpoint.address.is_loopback() && plan.rules.token.empty()) {
-      return bad("token_file",
-                 "needed to listen on " + endpoint.address.text() +
-                     ", which others can reach; `openssl rand -hex 24` makes a token");
+      return bad_key("token_file",
+                     "needed to listen on " + endpoint.address.text() +
+                         ", which others can reach; `openssl rand -hex 24` makes a token");
     }
   }
   plan.rules.uids = {static_cast<std::uint32_t>(::getuid()), 0};

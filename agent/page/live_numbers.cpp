@@ -7,41 +7,39 @@
 #include <unordered_map>
 #include <utility>
 
+#include "agent/page/json_text.h"
 #include "store/base/hash.h"
 
 namespace evalcar::page {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json optional_json(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+OrderedJson optional_json(const std::optional<double>& value) {
+  return value.has_value() ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 }  // namespace
 
 std::string row_text(const state::MetricRow& row) {
-  Json json = {{"step", row.step},
-               {"checkpoint_type", row.checkpoint_type},
-               {"task", row.task},
-               {"metric", row.metric},
-               {"filter", row.filter},
-               {"value", optional_json(row.value)},
-               {"stderr", optional_json(row.stderr_value)},
-               {"n", row.n},
-               {"missing", row.missing},
-               {"higher_is_better", row.higher_is_better},
-               {"evaluation", row.evaluation_id}};
+  OrderedJson json = {{"step", row.step},
+                      {"checkpoint_type", row.checkpoint_type},
+                      {"task", row.task},
+                      {"metric", row.metric},
+                      {"filter", row.filter},
+                      {"value", optional_json(row.value)},
+                      {"stderr", optional_json(row.stderr_value)},
+                      {"n", row.n},
+                      {"missing", row.missing},
+                      {"higher_is_better", row.higher_is_better},
+                      {"evaluation", row.evaluation_id}};
   if (!row.configured) json["configured"] = false;
   return text_of(json);
 }
 
 std::string row_key(const state::MetricRow& row) {
-  return text_of(Json::array({row.step, row.checkpoint_type, row.task, row.metric, row.filter}));
+  return text_of(
+      OrderedJson::array({row.step, row.checkpoint_type, row.task, row.metric, row.filter}));
 }
 
 Status LiveNumbers::read(const state::Reader& reader, const Clock& clock, const std::string& run) {

@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "agent/page/json_text.h"
+
 namespace evalcar::page {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr publish::StatusMost kMost = {.ended = 300};
 constexpr publish::StatusMost kMostLive = {.ended = 50, .open = 100};  ///< told every few seconds
-
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Result<std::int64_t> id_of(const state::Reader& reader, const std::string& run) {
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
@@ -22,15 +20,15 @@ Result<std::int64_t> id_of(const state::Reader& reader, const std::string& run) 
   return found->id;
 }
 
-std::string with_numbers(const Json& document, const std::string& metrics) {
+std::string with_numbers(const OrderedJson& document, const std::string& metrics) {
   std::string text = text_of(document);
   text.back() = ',';
   return text + "\"metrics\":" + metrics + "}";
 }
 
 /// Without the metrics.
-Json head_of(const std::string& run, bool live, const std::string& status) {
-  return {{"run", run}, {"live", live}, {"status", Json::parse(status, nullptr, false)}};
+OrderedJson head_of(const std::string& run, bool live, const std::string& status) {
+  return {{"run", run}, {"live", live}, {"status", OrderedJson::parse(status, nullptr, false)}};
 }
 
 }  // namespace
@@ -70,7 +68,7 @@ Result<std::string> LiveDocument::text(const state::Reader& reader, const Clock&
   EVALCAR_ASSIGN_OR_RETURN(const std::string status,
                            publish::status_json(reader, clock, agent, rows_));
   EVALCAR_RETURN_IF_ERROR(read_numbers(reader, clock));
-  Json document = head_of(run_, true, status);
+  OrderedJson document = head_of(run_, true, status);
   document["runs"] = wish.runs;
   document["version"] = numbers_.version();
   if (!wish.with_metrics) return text_of(document);

@@ -13,7 +13,7 @@
 namespace evalcar::page {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Line = nlohmann::json;
 
 constexpr std::size_t kMostPromptBytes = 8'000;
@@ -69,14 +69,14 @@ Result<Flips> flips_of(const state::Reader& reader, const SampleQuery& query,
   return flips;
 }
 
-Json sample_json(const Line& line, std::int64_t doc, const std::optional<double>& score,
-                 const std::optional<bool>& right, const report::Flip* flip) {
-  Json json = {{"doc_id", doc},
-               {"score", score.has_value() ? Json(*score) : Json(nullptr)},
-               {"right", right.has_value() ? Json(*right) : Json(nullptr)},
-               {"prompt", text_of(line, "input", kMostPromptBytes)},
-               {"answer", text_of(line, "filtered_resps", kMostAnswerBytes)},
-               {"expected", text_of(line, "target", kMostAnswerBytes)}};
+OrderedJson sample_json(const Line& line, std::int64_t doc, const std::optional<double>& score,
+                        const std::optional<bool>& right, const report::Flip* flip) {
+  OrderedJson json = {{"doc_id", doc},
+                      {"score", score.has_value() ? OrderedJson(*score) : OrderedJson(nullptr)},
+                      {"right", right.has_value() ? OrderedJson(*right) : OrderedJson(nullptr)},
+                      {"prompt", text_of(line, "input", kMostPromptBytes)},
+                      {"answer", text_of(line, "filtered_resps", kMostAnswerBytes)},
+                      {"expected", text_of(line, "target", kMostAnswerBytes)}};
   if (flip == nullptr) return json;
   json["answer_before"] = flip->answer_a;
   json["score_before"] = flip->score_a;
@@ -85,8 +85,8 @@ Json sample_json(const Line& line, std::int64_t doc, const std::optional<double>
 
 /// Of those that are shown alone.
 Status add_pictures(const state::Reader& reader, const SampleQuery& query,
-                    const SamplePictures& pictures, Json& samples) {
-  for (Json& sample : samples) {
+                    const SamplePictures& pictures, OrderedJson& samples) {
+  for (OrderedJson& sample : samples) {
     EVALCAR_ASSIGN_OR_RETURN(
         const std::vector<std::string> names,
         reader.sample_pictures(query.evaluation, query.task, sample["doc_id"].get<std::int64_t>()));
@@ -112,7 +112,7 @@ Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& 
                            report::higher_is_better(reader, now.id, query.task, query.metric));
   std::int64_t total = 0;
   std::int64_t matching = 0;
-  Json samples = Json::array();
+  OrderedJson samples = OrderedJson::array();
   const std::int64_t end = query.offset + std::clamp<std::int64_t>(query.limit, 1, kMostSamples);
   EVALCAR_RETURN_IF_ERROR(
       reader.for_each_sample(now.id, query.task, [&](std::string_view text) -> Status {
@@ -138,18 +138,19 @@ Result<std::string> sample_list(const state::Reader& reader, const SampleQuery& 
   EVALCAR_RETURN_IF_ERROR(add_pictures(reader, query, pictures, samples));
   std::string note = flips.note;
   if (total == 0) note = "no samples are stored (log_samples is off, or they were pruned)";
-  const Json document = {{"evaluation", now.id},
-                         {"step", now.step},
-                         {"checkpoint_type", now.kind},
-                         {"task", query.task},
-                         {"metric", query.metric},
-                         {"total", total},
-                         {"matching", matching},
-                         {"offset", query.offset},
-                         {"before", flips.step.has_value() ? Json(*flips.step) : Json(nullptr)},
-                         {"note", note},
-                         {"samples", std::move(samples)}};
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const OrderedJson document = {
+      {"evaluation", now.id},
+      {"step", now.step},
+      {"checkpoint_type", now.kind},
+      {"task", query.task},
+      {"metric", query.metric},
+      {"total", total},
+      {"matching", matching},
+      {"offset", query.offset},
+      {"before", flips.step.has_value() ? OrderedJson(*flips.step) : OrderedJson(nullptr)},
+      {"note", note},
+      {"samples", std::move(samples)}};
+  return document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace evalcar::page

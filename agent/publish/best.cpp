@@ -10,7 +10,7 @@
 namespace evalcar::publish {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::Evaluation;
 
 /// Whether a metric's row is meant by "eval/<task>/<metric>", under its own name or an alias.
@@ -116,25 +116,25 @@ Status write_best(FileSystem& files, const state::Reader& reader, const Publishe
   const std::string before = read_file(files, path, std::uint64_t{1} << 20U).value_or("");
   const bool any = !all.empty() && all.front().configured;
   if (!any && before.empty()) return {};
-  Json root = Json::object();
+  OrderedJson root = OrderedJson::object();
   root["metric"] = options.metric_for_best_model;
   root["greater_is_better"] = all.empty() ? options.greater_is_better.value_or(greater) : greater;
-  root["best"] = Json::object();
+  root["best"] = OrderedJson::object();
   for (const char* const kind : {"regular", "ema", "average"}) {
     const Candidate* const found = best_of(all, kind);
     if (found == nullptr) continue;
     EVALCAR_ASSIGN_OR_RETURN(const Evaluation evaluation, reader.evaluation(found->evaluation_id));
     EVALCAR_ASSIGN_OR_RETURN(const std::string kept,
                              reader.kept_path(evaluation.checkpoint_id, kind));
-    Json entry = Json::object();
+    OrderedJson entry = OrderedJson::object();
     entry["step"] = evaluation.step;
     entry["value"] = found->value;
     entry["checkpoint"] = evaluation.checkpoint;
-    entry["kept_path"] = kept.empty() ? Json(nullptr) : Json(kept);
+    entry["kept_path"] = kept.empty() ? OrderedJson(nullptr) : OrderedJson(kept);
     entry["weights_sha256"] = evaluation.weights_sha256;
     root["best"][kind] = std::move(entry);
   }
-  const std::string text = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = root.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   if (before == text) return {};
   EVALCAR_RETURN_IF_ERROR(make_directories(files, options.dir));
   return write_file_atomically(files, path, text);

@@ -8,7 +8,7 @@
 namespace evalcar::publish {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 double seconds_since_epoch(WallTime time) {
   return static_cast<double>(time.time_since_epoch().count()) / 1e6;
@@ -17,13 +17,13 @@ double seconds_since_epoch(WallTime time) {
 /// Where a line completes an earlier one of the same weights, the numbers of that have an event.
 Status drop_published(const MetricsLog& log, const std::string& line,
                       std::map<std::string, double>& values) {
-  const Json json = Json::parse(line, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("supersedes")) return {};
   if (!json["supersedes"].is_number_integer()) return {};
   EVALCAR_ASSIGN_OR_RETURN(const auto earlier,
                            log.line_with_seq(json["supersedes"].get<std::int64_t>()));
   if (is_interim_line(earlier.value_or(""))) return {};  // interim scores have no event
-  const Json before = Json::parse(earlier.value_or(""), nullptr, false);
+  const OrderedJson before = OrderedJson::parse(earlier.value_or(""), nullptr, false);
   for (const char* key : {"run", "global_step", "checkpoint_type", "weights_sha256"}) {
     if (!before.is_object() || !before.contains(key) || before[key] != json[key]) return {};
   }
@@ -43,7 +43,7 @@ const Aliases& published_aliases(const PublisherOptions& options) {
 }
 
 bool is_interim_line(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
   const auto final = json.is_object() ? json.find("final") : json.end();
   return json.is_object() && final != json.end() && *final == false;
 }

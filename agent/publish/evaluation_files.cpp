@@ -9,7 +9,7 @@
 
 namespace evalcar::publish {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::Evaluation;
 
 Result<std::string> EvaluationFiles::key_of(const Evaluation& evaluation,
@@ -54,8 +54,8 @@ Result<WallTime> EvaluationFiles::free_date(const std::string& dir, const RunFac
       if (text.error().code == ErrorCode::kNotFound) return date;
       return text.error();
     }
-    const Json json = Json::parse(*text, nullptr, false);
-    const Json::json_pointer place("/evalcar/evaluation");
+    const OrderedJson json = OrderedJson::parse(*text, nullptr, false);
+    const OrderedJson::json_pointer place("/evalcar/evaluation");
     if (json.is_object() && json.contains(place) && json[place] == facts.evaluation_key) {
       return date;
     }

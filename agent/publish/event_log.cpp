@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <span>
 
+#include "agent/publish/log_limits.h"
 #include "store/base/hash.h"
 
 namespace evalcar::publish {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20U;
 /// An event of ours has some numbers and a table.
 constexpr std::uint64_t kMaxRecord = std::uint64_t{64} << 20U;
@@ -46,10 +46,10 @@ Status EventLog::refresh() {
   }
   if (!seen_.has_value() || !seen_->same_content_identity(*info)) {
     forget();
-    if (info->size_bytes > kMaxBytes) {
+    if (info->size_bytes > kMaxLogBytes) {
       return make_error(ErrorCode::kCorruption, path_ + ": " + std::to_string(info->size_bytes) +
                                                     " bytes, expected at most " +
-                                                    std::to_string(kMaxBytes));
+                                                    std::to_string(kMaxLogBytes));
     }
     seen_ = *info;
   }

@@ -2,34 +2,34 @@
 
 namespace evalcar::publish {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json parse_shallow(const std::string& text) {
+OrderedJson parse_shallow(const std::string& text) {
   constexpr int kMaxDepth = 64;
   bool too_deep = false;
-  const auto watch_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
+  const auto watch_depth = [&too_deep](int depth, OrderedJson::parse_event_t, OrderedJson&) {
     too_deep = too_deep || depth > kMaxDepth;
     return !too_deep;
   };
-  Json json = Json::parse(text, watch_depth, /*allow_exceptions=*/false);
+  OrderedJson json = OrderedJson::parse(text, watch_depth, /*allow_exceptions=*/false);
   if (too_deep) return {};
   return json;
 }
 
-std::string text_of(const Json& object, const char* key) {
+std::string text_of(const OrderedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::optional<std::int64_t> integer_of(const Json& object, const char* key) {
+std::optional<std::int64_t> integer_of(const OrderedJson& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_integer()) return std::nullopt;
   return found->get<std::int64_t>();
 }
 
-Json object_of(const Json& parent, const char* key) {
+OrderedJson object_of(const OrderedJson& parent, const char* key) {
   const auto found = parent.find(key);
-  return found != parent.end() && found->is_object() ? *found : Json::object();
+  return found != parent.end() && found->is_object() ? *found : OrderedJson::object();
 }
 
 }  // namespace evalcar::publish

@@ -6,12 +6,11 @@
 #include <atomic>
 #include <utility>
 
+#include "agent/publish/log_limits.h"
 #include "agent/publish/metrics_log.h"
 
 namespace evalcar::publish {
 namespace {
-
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
 
 /// As those of write_file_atomically, so that one that a kill leaves is removed like those; apart
 /// from its own.
@@ -27,7 +26,7 @@ Result<LogRewrite> LogRewrite::begin(FileSystem& files, std::string path, Lines 
   // Lines of others stay, too, whatever their length.
   EVALCAR_ASSIGN_OR_RETURN(
       LineReader source,
-      LineReader::open(files, path, {.file_bytes = kMaxBytes, .line_bytes = kMaxBytes}));
+      LineReader::open(files, path, {.file_bytes = kMaxLogBytes, .line_bytes = kMaxLogBytes}));
   return LogRewrite(files, std::move(path), std::move(among), std::move(source));
 }
 

@@ -7,7 +7,7 @@
 namespace evalcar::publish {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
+constexpr std::uint64_t kMaxSampleBytes = std::uint64_t{1} << 30U;
 constexpr std::string_view kResultsEnding = "_results.json";
 
 }  // namespace
@@ -16,7 +16,7 @@ LoggedSamples::LoggedSamples(const FileSystem& files, state::PublishedEvaluation
     : files_(files),
       published_(published),
       results_(published.files.front()),
-      left_bytes_(kMaxBytes) {
+      left_bytes_(kMaxSampleBytes) {
   published_.files.clear();
 }
 

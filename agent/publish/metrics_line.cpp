@@ -9,7 +9,7 @@
 
 namespace evalcar::publish {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string_view key_prefix(std::string_view kind) {
   if (kind == "ema") return "eval_ema";
@@ -38,9 +38,9 @@ std::string identity_of(const state::Evaluation& evaluation) {
 }
 
 /// What every line begins with: which number it is, and of which weights.
-Json line_of(const state::Evaluation& evaluation, const LineFacts& facts,
-             const std::string& weights_sha256) {
-  Json line = Json::object();
+OrderedJson line_of(const state::Evaluation& evaluation, const LineFacts& facts,
+                    const std::string& weights_sha256) {
+  OrderedJson line = OrderedJson::object();
   line["seq"] = facts.seq;
   line["run"] = evaluation.run;
   line["global_step"] = evaluation.step;
@@ -80,7 +80,7 @@ std::string interim_key(const state::Evaluation& evaluation, const protocol::Int
         "interim " + score.task + " " + score.fingerprint + " " + std::to_string(score.n);
     for (const protocol::Metric& metric : score.metrics) {
       part += " " + metric.name + "," + metric.filter + "=";
-      part += metric.value.has_value() ? Json(*metric.value).dump() : metric.missing;
+      part += metric.value.has_value() ? OrderedJson(*metric.value).dump() : metric.missing;
     }
     parts.push_back(std::move(part));
   }
@@ -93,7 +93,7 @@ namespace {
 
 /// Answers that are drawn for once the task is complete, and count as misses until then.
 std::int64_t counted_as_misses(const std::string& notes_text) {
-  const Json notes = Json::parse(notes_text, nullptr, false);
+  const OrderedJson notes = OrderedJson::parse(notes_text, nullptr, false);
   const auto found = notes.is_object() ? notes.find("counted_as_misses") : notes.end();
   const bool counts = notes.is_object() && found != notes.end() && found->is_number_integer();
   return counts ? found->get<std::int64_t>() : 0;
@@ -138,10 +138,10 @@ namespace {
 
 std::vector<std::string> flags_in(const std::string& notes_text) {
   std::vector<std::string> flags;
-  const Json notes = Json::parse(notes_text, nullptr, false);
+  const OrderedJson notes = OrderedJson::parse(notes_text, nullptr, false);
   const auto found = notes.is_object() ? notes.find("flags") : notes.end();
   if (!notes.is_object() || found == notes.end() || !found->is_array()) return flags;
-  for (const Json& flag : *found) {
+  for (const OrderedJson& flag : *found) {
     if (flag.is_string()) flags.push_back(flag.get<std::string>());
   }
   return flags;
@@ -170,16 +170,16 @@ std::map<std::string, double> metric_values(std::string_view kind,
 std::string metrics_line(const state::Evaluation& evaluation,
                          const protocol::EvaluationResult& result, const LineFacts& facts,
                          const Aliases& aliases) {
-  Json line = line_of(evaluation, facts, result.weights_sha256);
+  OrderedJson line = line_of(evaluation, facts, result.weights_sha256);
   line["final"] = true;
-  line["metrics"] = Json::object();
+  line["metrics"] = OrderedJson::object();
   for (const auto& [key, value] : metric_values(evaluation.kind, result, aliases)) {
     line["metrics"][key] = value;
   }
   std::int64_t samples = 0;
-  Json missing = Json::object();
-  Json sources = Json::object();
-  Json flags = Json::object();
+  OrderedJson missing = OrderedJson::object();
+  OrderedJson sources = OrderedJson::object();
+  OrderedJson flags = OrderedJson::object();
   for (const protocol::TaskResult& task : result.tasks) {
     samples += task.n;
     if (const auto doubts = flags_of(task); !doubts.empty()) {
@@ -199,7 +199,8 @@ std::string metrics_line(const state::Evaluation& evaluation,
   }
   line["samples"] = samples;
   line["seconds"] = result.seconds;
-  line["lag_steps"] = facts.lag_steps.has_value() ? Json(*facts.lag_steps) : Json(nullptr);
+  line["lag_steps"] =
+      facts.lag_steps.has_value() ? OrderedJson(*facts.lag_steps) : OrderedJson(nullptr);
   line["time"] = facts.time;
   if (facts.supersedes.has_value()) line["supersedes"] = *facts.supersedes;
   if (facts.supersedes_interim.has_value()) line["supersedes_interim"] = *facts.supersedes_interim;
@@ -208,17 +209,17 @@ std::string metrics_line(const state::Evaluation& evaluation,
   if (!flags.empty()) line["flags"] = std::move(flags);
   line["results"] = facts.results_file;
   line["evaluation"] = facts.evaluation_key;
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::string interim_line(const state::Evaluation& evaluation, const protocol::Interim& interim,
                          const LineFacts& facts, const Aliases& aliases) {
-  Json metrics = Json::object();
-  Json intervals = Json::object();
-  Json missing = Json::object();
-  Json sources = Json::object();
-  Json flags = Json::object();
-  Json misses = Json::object();
+  OrderedJson metrics = OrderedJson::object();
+  OrderedJson intervals = OrderedJson::object();
+  OrderedJson missing = OrderedJson::object();
+  OrderedJson sources = OrderedJson::object();
+  OrderedJson flags = OrderedJson::object();
+  OrderedJson misses = OrderedJson::object();
   std::int64_t samples = 0;
   std::int64_t documents = 0;
   for (const protocol::InterimScore& score : interim.tasks) {
@@ -245,7 +246,7 @@ std::string interim_line(const state::Evaluation& evaluation, const protocol::In
       }
     }
   }
-  Json line = line_of(evaluation, facts, interim.weights_sha256);
+  OrderedJson line = line_of(evaluation, facts, interim.weights_sha256);
   line["final"] = false;
   line["fraction"] = interim.fraction;
   line["metrics"] = std::move(metrics);
@@ -253,7 +254,8 @@ std::string interim_line(const state::Evaluation& evaluation, const protocol::In
   line["samples"] = samples;
   line["documents"] = documents;
   line["seconds"] = interim.seconds;
-  line["lag_steps"] = facts.lag_steps.has_value() ? Json(*facts.lag_steps) : Json(nullptr);
+  line["lag_steps"] =
+      facts.lag_steps.has_value() ? OrderedJson(*facts.lag_steps) : OrderedJson(nullptr);
   line["time"] = facts.time;
   if (facts.supersedes.has_value()) line["supersedes"] = *facts.supersedes;
   if (!missing.empty()) line["missing"] = std::move(missing);
@@ -261,7 +263,7 @@ std::string interim_line(const state::Evaluation& evaluation, const protocol::In
   if (!misses.empty()) line["counted_as_misses"] = std::move(misses);
   if (!flags.empty()) line["flags"] = std::move(flags);
   line["evaluation"] = interim_key(evaluation, interim);
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace evalcar::publish

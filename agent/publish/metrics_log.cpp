@@ -5,11 +5,11 @@
 #include <span>
 #include <utility>
 
+#include "agent/publish/log_limits.h"
 #include "store/base/crash_point.h"
 
 namespace evalcar::publish {
 namespace {
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30U;
 
 /// "evaluation" of a line; "" if it has none.
 std::string key_of(const nlohmann::json& line) {
@@ -92,7 +92,7 @@ Status MetricsLog::learn_all(const FileInfo& info) {
     forget_lines();
     EVALCAR_ASSIGN_OR_RETURN(
         LineReader lines,
-        LineReader::open(files_, path_, {.file_bytes = kMaxBytes, .line_bytes = kMaxBytes}));
+        LineReader::open(files_, path_, {.file_bytes = kMaxLogBytes, .line_bytes = kMaxLogBytes}));
     reading_.emplace(Reading{info, std::move(lines)});
   }
   LineReader& lines = reading_->lines;

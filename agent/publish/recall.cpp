@@ -13,19 +13,19 @@
 namespace evalcar::publish {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::PublishedEvaluation;
 
 /// Lines that are read from the database at once.
 constexpr std::size_t kPage = 32;
 
 /// Of the same checkpoint, kind, tasks and settings: the later one replaced the earlier.
-std::string identity_of(const PublishedEvaluation& published) {
+std::string published_identity(const PublishedEvaluation& published) {
   std::vector<std::string> tasks = published.settings.tasks;
   std::sort(tasks.begin(), tasks.end());
-  return Json({published.checkpoint.name, published.generation, published.kind, tasks,
-               state::settings_sha256(published.settings, published.dtype)})
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OrderedJson({published.checkpoint.name, published.generation, published.kind, tasks,
+                      state::settings_sha256(published.settings, published.dtype)})
+      .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ Status Recall::State::begin() {
   EVALCAR_ASSIGN_OR_RETURN(const auto known,
                            store.read().publications_after(run.id, known_through, kPage));
   for (const state::Publication& publication : known) {
-    keys.insert(text_of(Json::parse(publication.line, nullptr, false), "evaluation"));
+    keys.insert(text_of(OrderedJson::parse(publication.line, nullptr, false), "evaluation"));
     known_through = publication.seq;
   }
   begun = known.size() < kPage;
@@ -129,7 +129,7 @@ void Recall::State::judge_one() {
   auto published = published_of(files, dir, run, line.text);
   if (!published.has_value() && line.elsewhere) return;  // as most that lie in a publish.dir
   if (!published.has_value()) return leave(line.seq, published.error());
-  if (!identities.insert(identity_of(*published)).second) return;
+  if (!identities.insert(published_identity(*published)).second) return;
   found.emplace(line.seq, std::move(published).value());
 }
 

@@ -10,7 +10,7 @@
 namespace evalcar::publish {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::PublishedEvaluation;
 
 constexpr std::uint64_t kMaxResults = std::uint64_t{64} << 20U;
@@ -30,12 +30,12 @@ Result<std::string> path_below(const std::string& dir, const std::string& relati
 }
 
 /// Of the record and, for what the file says already, of the file.
-Result<protocol::EvaluationResult> result_of(const Json& record, const Json& file) {
+Result<protocol::EvaluationResult> result_of(const OrderedJson& record, const OrderedJson& file) {
   EVALCAR_ASSIGN_OR_RETURN(protocol::Message message,
                            protocol::decode(object_of(record, "result").dump()));
   auto* const result = std::get_if<protocol::EvaluationResult>(&message);
   if (result == nullptr) return unfit("the record holds no result");
-  const Json notes = object_of(object_of(file, "evalcar"), "notes");
+  const OrderedJson notes = object_of(object_of(file, "evalcar"), "notes");
   for (protocol::TaskResult& task : result->tasks) {
     if (!task.error.empty()) continue;
     const char* const name = task.task.c_str();
@@ -46,7 +46,7 @@ Result<protocol::EvaluationResult> result_of(const Json& record, const Json& fil
   return std::move(*result);
 }
 
-state::CheckpointObservation checkpoint_of(const Json& record, const Json& line,
+state::CheckpointObservation checkpoint_of(const OrderedJson& record, const OrderedJson& line,
                                            const std::string& kind, const state::Run& run) {
   state::CheckpointObservation seen;
   seen.name = text_of(line, "checkpoint");
@@ -72,9 +72,9 @@ state::CheckpointObservation checkpoint_of(const Json& record, const Json& line,
 }
 
 /// Every number of the result is in the line, the same.
-bool numbers_agree(const Json& line, const std::string& kind,
+bool numbers_agree(const OrderedJson& line, const std::string& kind,
                    const protocol::EvaluationResult& result) {
-  const Json written = object_of(line, "metrics");
+  const OrderedJson written = object_of(line, "metrics");
   const auto values = metric_values(kind, result, {});
   return std::all_of(values.begin(), values.end(), [&written](const auto& value) {
     const auto found = written.find(value.first);
@@ -98,29 +98,30 @@ Result<std::string> record_of(const state::Reader& reader, const state::Evaluati
   const auto run = std::find_if(runs.begin(), runs.end(), [&evaluation](const state::Run& one) {
     return one.id == evaluation.run_id;
   });
-  Json record = Json::object();
+  OrderedJson record = OrderedJson::object();
   record["run_mark"] = run == runs.end() ? "" : run->mark;
   record["generation"] = checkpoint.generation;
   record["layout"] = checkpoint.layout;
   record["device"] = checkpoint.device;
   record["inode"] = checkpoint.inode;
-  record["files"] = Json::parse(state::encode_files(files), nullptr, false);
+  record["files"] = OrderedJson::parse(state::encode_files(files), nullptr, false);
   record["dtype"] = evaluation.dtype;
   record["compute_dtype"] = evaluation.compute_dtype;
   record["finished_at"] = evaluation.finished_at;
-  record["settings"] = Json::parse(protocol::encode_settings(evaluation.settings), nullptr, false);
-  record["result"] = Json::parse(protocol::encode(bare), nullptr, false);
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+  record["settings"] =
+      OrderedJson::parse(protocol::encode_settings(evaluation.settings), nullptr, false);
+  record["result"] = OrderedJson::parse(protocol::encode(bare), nullptr, false);
+  return record.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 Result<PublishedEvaluation> published_of(const FileSystem& files, const std::string& dir,
                                          const state::Run& run, const std::string& whole) {
-  const Json line = parse_shallow(whole);
+  const OrderedJson line = parse_shallow(whole);
   EVALCAR_ASSIGN_OR_RETURN(const std::string path, path_below(dir, text_of(line, "results")));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxResults));
-  const Json file = parse_shallow(text);
+  const OrderedJson file = parse_shallow(text);
   if (!file.is_object()) return unfit(path + ": is no JSON object");
-  const Json record = object_of(object_of(file, "evalcar"), "record");
+  const OrderedJson record = object_of(object_of(file, "evalcar"), "record");
   if (record.empty()) return unfit(path + ": was written by an older evalcar, without a record");
 
   // publish.dir may hold the lines of another life of the directory, of the same name; and a

@@ -12,12 +12,12 @@
 namespace evalcar::publish {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// JSON that another program made; an object, or an error that names what it was to be.
-Result<Json> parse_object(const std::string& text, const std::string& what) {
-  if (text.empty()) return Json::object();
-  Json value = Json::parse(text, nullptr, false);
+Result<OrderedJson> parse_object(const std::string& text, const std::string& what) {
+  if (text.empty()) return OrderedJson::object();
+  OrderedJson value = OrderedJson::parse(text, nullptr, false);
   if (!value.is_object()) {
     return make_error(ErrorCode::kCorruption, what + ": not a JSON object: " + text.substr(0, 80));
   }
@@ -25,25 +25,25 @@ Result<Json> parse_object(const std::string& text, const std::string& what) {
 }
 
 /// A text of an object that another program made; the default where it is no text.
-std::string text_or(const Json& object, const char* key, const char* otherwise) {
+std::string text_or(const OrderedJson& object, const char* key, const char* otherwise) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
 /// lmms-eval writes the version as the task file has it: a number (mmmu_val: 0.0), or a word.
-Json version_value(const std::string& version) {
-  Json value = Json::parse(version, nullptr, false);
-  return value.is_number() ? value : Json(version);
+OrderedJson version_value(const std::string& version) {
+  OrderedJson value = OrderedJson::parse(version, nullptr, false);
+  return value.is_number() ? value : OrderedJson(version);
 }
 
-Json higher_is_better(const protocol::TaskResult& task, const Json& config) {
-  Json directions = Json::object();
+OrderedJson higher_is_better(const protocol::TaskResult& task, const OrderedJson& config) {
+  OrderedJson directions = OrderedJson::object();
   const auto list = config.find("metric_list");
   if (list != config.end() && list->is_array()) {
-    for (const Json& entry : *list) {
+    for (const OrderedJson& entry : *list) {
       if (!entry.is_object() || !entry.contains("metric") || !entry["metric"].is_string()) continue;
       directions[entry["metric"].get<std::string>()] =
-          entry.contains("higher_is_better") ? entry["higher_is_better"] : Json(nullptr);
+          entry.contains("higher_is_better") ? entry["higher_is_better"] : OrderedJson(nullptr);
     }
   }
   if (directions.empty()) {
@@ -54,18 +54,18 @@ Json higher_is_better(const protocol::TaskResult& task, const Json& config) {
   return directions;
 }
 
-std::optional<double> score_of(const Json& value) {
+std::optional<double> score_of(const OrderedJson& value) {
   if (value.is_boolean()) return value.get<bool>() ? 1.0 : 0.0;
   if (value.is_number()) return value.get<double>();
   if (value.is_object() && value.contains("score")) {
-    const Json& nested = value["score"];
+    const OrderedJson& nested = value["score"];
     if (nested.is_number() || nested.is_boolean()) return score_of(nested);
   }
   return std::nullopt;
 }
 
 /// lmms-eval's efficiency_metrics._extract_score.
-std::optional<double> score_of_sample(const Json& sample, const std::string& score_key) {
+std::optional<double> score_of_sample(const OrderedJson& sample, const std::string& score_key) {
   std::vector<std::string> keys = {score_key, "score", "acc", "accuracy", "exact_match"};
   for (const auto& [key, value] : sample.items()) {
     if (key.ends_with("_score")) keys.push_back(key);
@@ -85,12 +85,12 @@ struct Efficiency {
   double output_tokens = 0;
   double correct = 0;
 
-  void add_sample(const Json& sample, const std::string& score_key) {
+  void add_sample(const OrderedJson& sample, const std::string& score_key) {
     ++docs;
     bool counted = false;
     const auto tokens = sample.find("token_counts");
     if (tokens != sample.end() && tokens->is_array()) {
-      for (const Json& entry : *tokens) {
+      for (const OrderedJson& entry : *tokens) {
         if (!entry.is_object()) continue;
         counted = true;
         if (entry.contains("input_tokens") && entry["input_tokens"].is_number()) {
@@ -113,8 +113,8 @@ struct Efficiency {
     output_tokens += other.output_tokens;
     correct += other.correct;
   }
-  Json json() const {
-    Json object = Json::object();
+  OrderedJson json() const {
+    OrderedJson object = OrderedJson::object();
     object["docs"] = docs;
     object["docs_with_token_counts"] = docs_with_tokens;
     object["total_input_tokens"] = input_tokens;
@@ -123,29 +123,30 @@ struct Efficiency {
     object["total_correct_score"] = correct;
     object["avg_output_tokens_per_sample"] =
         docs_with_tokens > 0 ? output_tokens / docs_with_tokens : 0.0;
-    object["tokens_per_correct_answer"] = correct > 0 ? Json(output_tokens / correct) : Json();
+    object["tokens_per_correct_answer"] =
+        correct > 0 ? OrderedJson(output_tokens / correct) : OrderedJson();
     return object;
   }
 };
 
 struct SampleFacts {
-  Json by_task = Json::object();
+  OrderedJson by_task = OrderedJson::object();
   Efficiency overall;
-  Json task_hashes = Json::object();
+  OrderedJson task_hashes = OrderedJson::object();
 };
 
 /// Reads all lines once: token counts, scores, and lmms-eval's task hash.
 Result<SampleFacts> sample_facts(const std::vector<const protocol::TaskResult*>& tasks,
-                                 const Json& configs, const SampleSource& samples) {
+                                 const OrderedJson& configs, const SampleSource& samples) {
   SampleFacts facts;
   for (const protocol::TaskResult* task : tasks) {
-    const Json& config = configs[task->task];
+    const OrderedJson& config = configs[task->task];
     const std::string score_key = text_or(config, "score_key", "score");
     Efficiency efficiency;
     Sha256 hash;
     std::int64_t index = 0;
     EVALCAR_RETURN_IF_ERROR(samples(task->task, [&](std::string_view line) -> Status {
-      const Json sample = Json::parse(line, nullptr, false);
+      const OrderedJson sample = OrderedJson::parse(line, nullptr, false);
       if (!sample.is_object()) {
         return make_error(ErrorCode::kCorruption, task->task + ": sample " + std::to_string(index) +
                                                       " is not a JSON object");
@@ -166,21 +167,21 @@ double seconds_of(WallTime time) {
   return static_cast<double>(time.time_since_epoch().count()) / 1e6;
 }
 
-Json number_or_null(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
+OrderedJson number_or_null(const std::optional<double>& value) {
+  return value.has_value() ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 /// lmms-eval's "config": how the run was started.
-Json config_json(const RunFacts& facts, const protocol::EvaluationResult& result,
-                 const std::string& model_args) {
+OrderedJson config_json(const RunFacts& facts, const protocol::EvaluationResult& result,
+                        const std::string& model_args) {
   const protocol::EvaluationSettings& settings = facts.settings;
-  Json config = Json::object();
+  OrderedJson config = OrderedJson::object();
   config["model"] = facts.architecture.empty() ? "evalcar" : facts.architecture;
   config["model_args"] = model_args;
   config["model_backend"] = "evalcar " + facts.version + " (chat)";
   config["batch_size"] =
       settings.batch_size == 0 ? std::string("auto") : std::to_string(settings.batch_size);
-  config["batch_sizes"] = Json::array();
+  config["batch_sizes"] = OrderedJson::array();
   config["device"] = facts.device;
   config["use_cache"] = nullptr;
   config["limit"] = number_or_null(settings.limit);
@@ -191,7 +192,7 @@ Json config_json(const RunFacts& facts, const protocol::EvaluationResult& result
   config["random_seed"] = settings.seed;
   for (const char* const key : {"numpy_seed", "torch_seed", "fewshot_seed"})
     config[key] = protocol::fewshot_seed_of(settings.seed);
-  Json arguments = Json::parse(protocol::encode_settings(settings), nullptr, false);
+  OrderedJson arguments = OrderedJson::parse(protocol::encode_settings(settings), nullptr, false);
   arguments["dtype"] = facts.dtype;
   arguments["weights"] = facts.weights;
   arguments["attn_implementation_used"] = result.attn_implementation;
@@ -200,8 +201,8 @@ Json config_json(const RunFacts& facts, const protocol::EvaluationResult& result
 }
 
 /// What lmms-eval has no place for.
-Json own_facts(const RunFacts& facts, const protocol::EvaluationResult& result) {
-  Json own = Json::object();
+OrderedJson own_facts(const RunFacts& facts, const protocol::EvaluationResult& result) {
+  OrderedJson own = OrderedJson::object();
   own["version"] = facts.version;
   own["evaluation"] = facts.evaluation_key;
   own["weights"] = facts.weights;
@@ -209,27 +210,27 @@ Json own_facts(const RunFacts& facts, const protocol::EvaluationResult& result) 
   own["dtype"] = facts.dtype;
   own["device"] = facts.device;
   own["seconds"] = result.seconds;
-  own["failed_tasks"] = Json::object();
-  own["notes"] = Json::object();
-  own["bootstrap_stderr"] = Json::object();
+  own["failed_tasks"] = OrderedJson::object();
+  own["notes"] = OrderedJson::object();
+  own["bootstrap_stderr"] = OrderedJson::object();
   for (const protocol::TaskResult& task : result.tasks) {
     if (!task.error.empty()) {
       own["failed_tasks"][task.task] = task.error;
       continue;
     }
-    Json notes = Json::parse(task.notes, nullptr, false);
+    OrderedJson notes = OrderedJson::parse(task.notes, nullptr, false);
     if (notes.is_object() && !notes.empty()) own["notes"][task.task] = std::move(notes);
     for (const protocol::Metric& metric : task.metrics) {
       if (metric.stderr_source.empty() || !metric.stderr_value.has_value()) continue;
       own["bootstrap_stderr"][task.task][metric.name + "," + metric.filter] = *metric.stderr_value;
     }
   }
-  if (!facts.record.empty()) own["record"] = Json::parse(facts.record, nullptr, false);
+  if (!facts.record.empty()) own["record"] = OrderedJson::parse(facts.record, nullptr, false);
   return own;
 }
 
-std::string dump(const Json& value, int indent) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& value, int indent) {
+  return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace
@@ -272,10 +273,10 @@ Result<std::string> results_json(const RunFacts& facts, const protocol::Evaluati
   std::sort(tasks.begin(), tasks.end(),
             [](const auto* a, const auto* b) { return a->task < b->task; });
 
-  Json root = Json::object();
+  OrderedJson root = OrderedJson::object();
   for (const char* const key : {"results", "group_subtasks", "configs", "versions", "n-shot",
                                 "higher_is_better", "n-samples"}) {
-    root[key] = Json::object();
+    root[key] = OrderedJson::object();
   }
   for (const protocol::TaskResult* task : tasks) {
     const std::string& name = task->task;
@@ -283,7 +284,7 @@ Result<std::string> results_json(const RunFacts& facts, const protocol::Evaluati
                              parse_object(task->lmms_results, name + ": results"));
     EVALCAR_ASSIGN_OR_RETURN(root["configs"][name],
                              parse_object(task->lmms_config, name + ": configs"));
-    root["group_subtasks"][name] = Json::array();
+    root["group_subtasks"][name] = OrderedJson::array();
     root["versions"][name] = version_value(task->version);
     root["n-shot"][name] = task->num_fewshot;
     root["higher_is_better"][name] = higher_is_better(*task, root["configs"][name]);
@@ -306,7 +307,7 @@ Result<std::string> results_json(const RunFacts& facts, const protocol::Evaluati
     root["throughput"]["avg_speed"] = result.seconds > 0 ? tokens / result.seconds : 0.0;
     root["throughput"]["avg_rank"] = 0.0;
   }
-  root["usage"] = Json::object();
+  root["usage"] = OrderedJson::object();
   if (samples) {
     root["efficiency"]["by_task"] = std::move(from_samples.by_task);
     root["efficiency"]["overall"] = from_samples.overall.json();
@@ -323,7 +324,7 @@ Result<std::string> results_json(const RunFacts& facts, const protocol::Evaluati
   root["start_time"] = seconds_of(facts.started);
   root["end_time"] = seconds_of(facts.finished);
   root["total_evaluation_time_seconds"] =
-      dump(Json(seconds_of(facts.finished) - seconds_of(facts.started)), -1);
+      dump(OrderedJson(seconds_of(facts.finished) - seconds_of(facts.started)), -1);
   root["evalcar"] = own_facts(facts, result);
   return dump(root, 2);
 }

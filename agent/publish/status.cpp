@@ -13,29 +13,31 @@
 namespace evalcar::publish {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using state::Evaluation;
 
 constexpr StatusMost kMostOfHeartbeat = {.ended = 300, .open = 100};
 
-Json current_json(const CurrentFacts& current) {
+OrderedJson current_json(const CurrentFacts& current) {
   const report::WorkDone& work = current.work;
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   json["evaluation_id"] = current.evaluation_id;
   json["step"] = current.step;
   json["checkpoint_type"] = current.checkpoint_type;
   json["stage"] = work.stage;
-  json["task"] = work.task.empty() ? Json(nullptr) : Json(work.task);
+  json["task"] = work.task.empty() ? OrderedJson(nullptr) : OrderedJson(work.task);
   json["done"] = work.done;
   json["total"] = work.total;
-  json["per_second"] = work.per_second.has_value() ? Json(*work.per_second) : Json(nullptr);
-  json["seconds_left"] = work.seconds_left.has_value() ? Json(*work.seconds_left) : Json(nullptr);
+  json["per_second"] =
+      work.per_second.has_value() ? OrderedJson(*work.per_second) : OrderedJson(nullptr);
+  json["seconds_left"] =
+      work.seconds_left.has_value() ? OrderedJson(*work.seconds_left) : OrderedJson(nullptr);
   return json;
 }
 
-Json agent_json(const std::optional<AgentFacts>& agent) {
+OrderedJson agent_json(const std::optional<AgentFacts>& agent) {
   if (!agent.has_value()) return nullptr;
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   json["pid"] = agent->pid;
   json["state"] = agent->exit_code.has_value() ? "ended" : "running";
   if (agent->exit_code.has_value()) json["exit_code"] = *agent->exit_code;
@@ -59,12 +61,13 @@ Json agent_json(const std::optional<AgentFacts>& agent) {
   return json;
 }
 
-Json evaluation_json(const Evaluation& evaluation) {
-  Json json = Json::object();
+OrderedJson evaluation_json(const Evaluation& evaluation) {
+  OrderedJson json = OrderedJson::object();
   json["step"] = evaluation.step;
   json["checkpoint_type"] = evaluation.kind;
   json["state"] = state::state_name(evaluation.state);
-  json["reason"] = evaluation.reason.empty() ? Json(nullptr) : Json(evaluation.reason);
+  json["reason"] =
+      evaluation.reason.empty() ? OrderedJson(nullptr) : OrderedJson(evaluation.reason);
   json["progress"] = evaluation.progress();
   json["run"] = evaluation.run;
   json["checkpoint"] = evaluation.checkpoint;
@@ -72,7 +75,7 @@ Json evaluation_json(const Evaluation& evaluation) {
   json["evaluation_id"] = evaluation.id;
   json["tasks"] = evaluation.settings.tasks;
   if (evaluation.settings.requested != 0) json["requested"] = true;
-  json["stage"] = evaluation.stage.empty() ? Json(nullptr) : Json(evaluation.stage);
+  json["stage"] = evaluation.stage.empty() ? OrderedJson(nullptr) : OrderedJson(evaluation.stage);
   json["attempts"] = evaluation.attempts;
   if (!evaluation.next_try_at.empty()) json["next_try_at"] = evaluation.next_try_at;
   if (!evaluation.weights_sha256.empty()) json["weights_sha256"] = evaluation.weights_sha256;
@@ -171,9 +174,9 @@ Listed listed_of(std::vector<Mark> marks, const StatusMost& most) {
   return listed;
 }
 
-Result<Json> evaluations_json(const state::Reader& reader, std::optional<std::int64_t> run_id,
-                              const Listed& listed) {
-  Json list = Json::array();
+Result<OrderedJson> evaluations_json(const state::Reader& reader,
+                                     std::optional<std::int64_t> run_id, const Listed& listed) {
+  OrderedJson list = OrderedJson::array();
   if (listed.ids.empty()) return list;
   state::EvaluationFilter filter;
   filter.run_id = run_id;
@@ -189,18 +192,18 @@ Result<Json> evaluations_json(const state::Reader& reader, std::optional<std::in
 }
 
 /// How many there are of each state that any is in.
-Json states_json(const std::vector<Mark>& marks) {
+OrderedJson states_json(const std::vector<Mark>& marks) {
   std::map<state::EvaluationState, std::size_t> counts;
   for (const Mark& mark : marks) ++counts[mark.state];
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   for (const auto& [state, count] : counts) json[std::string(state::state_name(state))] = count;
   return json;
 }
 
 /// As the value of a member of a document that is indented by two.
-std::string member_text(const Json& value) {
+std::string member_text(const OrderedJson& value) {
   std::string text;
-  for (const char c : value.dump(2, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : value.dump(2, ' ', false, OrderedJson::error_handler_t::replace)) {
     text += c;
     if (c == '\n') text += "  ";  // one within a string is escaped
   }
@@ -210,7 +213,7 @@ std::string member_text(const Json& value) {
 /// A document whose members are written one by one, so that one may be a text that is kept.
 class Document {
  public:
-  void add(const char* name, const Json& value) { add_text(name, member_text(value)); }
+  void add(const char* name, const OrderedJson& value) { add_text(name, member_text(value)); }
   void add_text(const char* name, const std::string& text) {
     text_.append(text_.empty() ? "{" : ",")
         .append("\n  \"")
@@ -227,9 +230,12 @@ class Document {
 }  // namespace
 
 std::string empty_status_json(const Clock& clock) {
-  const Json root = {{"agent", nullptr},         {"evaluations", Json::array()},
-                     {"states", Json::object()}, {"lag_steps", nullptr},
-                     {"lag_seconds", nullptr},   {"time", format_utc(clock.wall_now())}};
+  const OrderedJson root = {{"agent", nullptr},
+                            {"evaluations", OrderedJson::array()},
+                            {"states", OrderedJson::object()},
+                            {"lag_steps", nullptr},
+                            {"lag_seconds", nullptr},
+                            {"time", format_utc(clock.wall_now())}};
   return root.dump(2) + "\n";
 }
 
@@ -260,7 +266,7 @@ Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64
             {row.id, row.step, row.state, over ? WallTime() : parse_utc(row.created_at)});
       }));
   now.listed = listed_of(now.marks, most);
-  EVALCAR_ASSIGN_OR_RETURN(const Json list, evaluations_json(reader, run_id, now.listed));
+  EVALCAR_ASSIGN_OR_RETURN(const OrderedJson list, evaluations_json(reader, run_id, now.listed));
   now.list = member_text(list);
   now.changes = changes;
   now.data_version = version;
@@ -282,9 +288,10 @@ Result<std::string> json_of(const state::Reader& reader, const Clock& clock,
   EVALCAR_ASSIGN_OR_RETURN(const auto newest, newest_step(reader, rows.run_id, agent, rows.marks));
   const bool unknown = rows.marks.empty() && !newest.has_value();
   const std::int64_t number = newest.has_value() ? newest_number(*newest, rows.marks) : 0;
-  root.add("lag_steps", unknown ? Json(nullptr) : Json(newest.has_value() ? *newest - number : 0));
-  root.add("lag_seconds",
-           unknown ? Json(nullptr) : Json(lag_seconds(number, rows.marks, clock.wall_now())));
+  root.add("lag_steps",
+           unknown ? OrderedJson(nullptr) : OrderedJson(newest.has_value() ? *newest - number : 0));
+  root.add("lag_seconds", unknown ? OrderedJson(nullptr)
+                                  : OrderedJson(lag_seconds(number, rows.marks, clock.wall_now())));
   root.add("time", format_utc(clock.wall_now()));
   return root.text();
 }

@@ -10,7 +10,7 @@
 namespace evalcar::report {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// What is kept of a sample while its partner is looked for.
 struct Seen {
@@ -20,17 +20,17 @@ struct Seen {
 };
 
 /// Prompt and expected answer as one number: both sides must have asked the same.
-std::uint64_t question_of(const json& line) {
+std::uint64_t question_of(const Json& line) {
   const auto part = [&line](const char* key) {
     const auto found = line.find(key);
     return found == line.end() ? std::string("-")
-                               : found->dump(-1, ' ', false, json::error_handler_t::replace);
+                               : found->dump(-1, ' ', false, Json::error_handler_t::replace);
   };
   const std::string text = part("input") + '\n' + part("target");
   return xxh3_64(std::as_bytes(std::span(text)));
 }
 
-std::string answer_of(const json& line) {
+std::string answer_of(const Json& line) {
   const auto found = line.find("filtered_resps");
   return found == line.end() ? "" : answer_text(*found, kMostAnswerBytes);
 }
@@ -44,7 +44,7 @@ Result<std::size_t> each_score(const state::Reader& reader, std::int64_t evaluat
   EVALCAR_RETURN_IF_ERROR(
       reader.for_each_sample(evaluation, task, [&](std::string_view text) -> Status {
         ++samples;
-        const json line = json::parse(text, nullptr, false);
+        const Json line = Json::parse(text, nullptr, false);
         const std::optional<double> score = sample_score(line, metric);
         if (!score.has_value() || !line.contains("doc_id")) return {};
         if (line["doc_id"].is_number_integer())
@@ -62,7 +62,7 @@ Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, 
   std::map<std::int64_t, Seen> of_a;
   EVALCAR_ASSIGN_OR_RETURN(
       const std::size_t samples_a,
-      each_score(reader, a, task, metric, [&](std::int64_t doc, double score, const json& line) {
+      each_score(reader, a, task, metric, [&](std::int64_t doc, double score, const Json& line) {
         of_a[doc] = {score, question_of(line), answer_of(line)};
       }));
   Comparison comparison;
@@ -71,7 +71,7 @@ Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, 
   bool other_questions = false;
   EVALCAR_ASSIGN_OR_RETURN(
       const std::size_t samples_b,
-      each_score(reader, b, task, metric, [&](std::int64_t doc, double score, const json& line) {
+      each_score(reader, b, task, metric, [&](std::int64_t doc, double score, const Json& line) {
         const auto partner = of_a.find(doc);
         if (partner == of_a.end()) return;
         if (partner->second.question != question_of(line)) {

@@ -9,27 +9,27 @@
 namespace evalcar::report {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-std::vector<std::string> texts_of(const json& value) {
+std::vector<std::string> texts_of(const Json& value) {
   std::vector<std::string> texts;
   if (value.is_string()) texts.push_back(value.get<std::string>());
   if (!value.is_array()) return texts;
-  for (const json& item : value) {
+  for (const Json& item : value) {
     if (item.is_string()) texts.push_back(item.get<std::string>());
   }
   return texts;
 }
 
 /// {"question_type", "answer", "parsed_pred": [letter, or the candidates of an open answer]}.
-std::optional<double> mmmu_score(const json& entry) {
+std::optional<double> mmmu_score(const Json& entry) {
   const auto parsed = entry.find("parsed_pred");
   const auto gold = entry.find("answer");
   if (gold == entry.end() || parsed == entry.end() || !parsed->is_array() || parsed->empty()) {
     return std::nullopt;
   }
   const std::vector<std::string> references = texts_of(*gold);
-  const json& answer = parsed->front();
+  const Json& answer = parsed->front();
   if (answer.is_string()) {  // a letter; "" where strict counts a miss
     const auto letter = answer.get<std::string>();
     for (const std::string& reference : references) {
@@ -39,7 +39,7 @@ std::optional<double> mmmu_score(const json& entry) {
   }
   if (!answer.is_array()) return std::nullopt;
   std::vector<metrics::OpenCandidate> candidates;
-  for (const json& item : answer) {
+  for (const Json& item : answer) {
     if (item.is_string()) candidates.emplace_back(item.get<std::string>());
     if (item.is_number()) candidates.emplace_back(item.get<double>());
   }
@@ -48,7 +48,7 @@ std::optional<double> mmmu_score(const json& entry) {
 
 }  // namespace
 
-std::optional<double> sample_score(const json& line, const std::string& metric) {
+std::optional<double> sample_score(const Json& line, const std::string& metric) {
   if (!line.is_object()) return std::nullopt;
   const auto found = line.find(metric);
   if (found == line.end()) return std::nullopt;
@@ -65,17 +65,17 @@ bool counts_as_right(double score, bool higher_is_better) {
   return higher_is_better ? score >= 0.5 : score <= 0.5;
 }
 
-std::string answer_text(const json& value, std::size_t most_bytes) {
+std::string answer_text(const Json& value, std::size_t most_bytes) {
   std::string text;
   if (value.is_string()) {
     text = value.get<std::string>();
   } else if (value.is_array()) {
-    for (const json& item : value) {
+    for (const Json& item : value) {
       if (text.size() > most_bytes) break;
       text += (text.empty() ? "" : " | ") + answer_text(item, most_bytes);
     }
   } else if (!value.is_null()) {
-    text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+    text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   if (text.size() <= most_bytes) return text;
   std::size_t end = most_bytes;

@@ -8,27 +8,28 @@
 
 namespace evalcar::request {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string encode(const JobPlan& plan) {
-  const Json json = {
+  const OrderedJson json = {
       {"version", 1},
       {"id", plan.id},
       {"checkpoint", plan.checkpoint},
       {"kind", plan.kind},
       {"dtype", plan.dtype},
-      {"settings", Json::parse(protocol::encode_settings(plan.settings), nullptr, false)},
+      {"settings", OrderedJson::parse(protocol::encode_settings(plan.settings), nullptr, false)},
       {"output_dir", plan.output_dir},
       {"log_samples", plan.log_samples}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 Result<JobPlan> decode_plan(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   const auto bad = [](const char* what) {
     return make_error(ErrorCode::kCorruption, std::string("a job's plan: ") + what);
   };
-  if (!json.is_object() || json.value("version", Json()) != 1) return bad("of another version");
+  if (!json.is_object() || json.value("version", OrderedJson()) != 1)
+    return bad("of another version");
   JobPlan plan;
   for (const auto& [key, member] : {std::pair{"id", &plan.id},
                                     {"checkpoint", &plan.checkpoint},

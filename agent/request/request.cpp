@@ -6,7 +6,7 @@
 namespace evalcar::request {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr std::array<std::string_view, 3> kOutcomes = {"done", "nothing", "failed"};
@@ -15,8 +15,8 @@ Error not_understood(const std::string& why) {
   return make_error(ErrorCode::kInvalidArgument, why);
 }
 
-Result<Json> parse_object(std::string_view text) {
-  Json json = Json::parse(text, nullptr, false);
+Result<OrderedJson> parse_object(std::string_view text) {
+  OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) return not_understood("not a JSON object");
   const auto version = json.find("version");
   if (version == json.end() || !version->is_number_integer()) {
@@ -29,32 +29,34 @@ Result<Json> parse_object(std::string_view text) {
   return json;
 }
 
-std::string text_of(const Json& object, const char* key) {
+std::string text_of(const OrderedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-Json encode_fields(const Retry& retry) { return Json{{"request", "retry"}, {"step", retry.step}}; }
-
-Json encode_fields(const Backfill&) { return Json{{"request", "backfill"}}; }
-
-Json encode_fields(const Cancel& cancel) {
-  return Json{{"request", "cancel"}, {"evaluation", cancel.evaluation}};
+OrderedJson encode_fields(const Retry& retry) {
+  return OrderedJson{{"request", "retry"}, {"step", retry.step}};
 }
 
-Json encode_fields(const Pin& pin) {
-  return Json{{"request", "pin"}, {"step", pin.step}, {"off", pin.off}};
+OrderedJson encode_fields(const Backfill&) { return OrderedJson{{"request", "backfill"}}; }
+
+OrderedJson encode_fields(const Cancel& cancel) {
+  return OrderedJson{{"request", "cancel"}, {"evaluation", cancel.evaluation}};
 }
 
-Json encode_fields(const Prune& prune) {
-  Json json = {{"request", "prune"}, {"dry_run", prune.dry_run}};
+OrderedJson encode_fields(const Pin& pin) {
+  return OrderedJson{{"request", "pin"}, {"step", pin.step}, {"off", pin.off}};
+}
+
+OrderedJson encode_fields(const Prune& prune) {
+  OrderedJson json = {{"request", "prune"}, {"dry_run", prune.dry_run}};
   if (prune.keep.has_value()) json["keep"] = *prune.keep;
   if (prune.older_than.has_value()) json["older_than_s"] = prune.older_than->count();
   return json;
 }
 
 /// A whole number from 0 on, if the key is there.
-Result<std::optional<std::int64_t>> count_of(const Json& object, const char* key) {
+Result<std::optional<std::int64_t>> count_of(const OrderedJson& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return std::optional<std::int64_t>();
   if (!found->is_number_unsigned() ||
@@ -64,13 +66,13 @@ Result<std::optional<std::int64_t>> count_of(const Json& object, const char* key
   return std::optional(found->get<std::int64_t>());
 }
 
-Result<Request> decode_retry(const Json& json) {
+Result<Request> decode_retry(const OrderedJson& json) {
   EVALCAR_ASSIGN_OR_RETURN(const auto step, count_of(json, "step"));
   if (!step.has_value()) return not_understood("\"step\" is not a whole number from 0 on");
   return Request{Retry{*step}};
 }
 
-Result<Request> decode_cancel(const Json& json) {
+Result<Request> decode_cancel(const OrderedJson& json) {
   EVALCAR_ASSIGN_OR_RETURN(const auto evaluation, count_of(json, "evaluation"));
   if (!evaluation.has_value()) {
     return not_understood("\"evaluation\" is not a whole number from 0 on");
@@ -78,7 +80,7 @@ Result<Request> decode_cancel(const Json& json) {
   return Request{Cancel{*evaluation}};
 }
 
-Result<Request> decode_pin(const Json& json) {
+Result<Request> decode_pin(const OrderedJson& json) {
   EVALCAR_ASSIGN_OR_RETURN(const auto step, count_of(json, "step"));
   if (!step.has_value()) return not_understood("\"step\" is not a whole number from 0 on");
   const auto off = json.find("off");
@@ -88,7 +90,7 @@ Result<Request> decode_pin(const Json& json) {
   return Request{Pin{*step, off->get<bool>()}};
 }
 
-Result<Request> decode_prune(const Json& json) {
+Result<Request> decode_prune(const OrderedJson& json) {
   // Ten thousand years: no time that is counted with it can overflow.
   constexpr std::int64_t kLongest = std::int64_t{10'000} * 366 * 86'400;
   Prune prune;
@@ -114,21 +116,21 @@ Result<Request> decode_prune(const Json& json) {
 std::string folder_of(const std::string& database) { return database + ".requests"; }
 
 std::string encode(const Request& request) {
-  Json json = std::visit([](const auto& one) { return encode_fields(one); }, request);
+  OrderedJson json = std::visit([](const auto& one) { return encode_fields(one); }, request);
   json["version"] = kVersion;
   return json.dump() + "\n";
 }
 
 std::string encode(const Answer& answer) {
-  const Json json = {{"version", kVersion},
-                     {"outcome", kOutcomes.at(static_cast<std::size_t>(answer.outcome))},
-                     {"text", answer.text},
-                     {"more", answer.more}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson json = {{"version", kVersion},
+                            {"outcome", kOutcomes.at(static_cast<std::size_t>(answer.outcome))},
+                            {"text", answer.text},
+                            {"more", answer.more}};
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 Result<Request> decode_request(std::string_view text) {
-  EVALCAR_ASSIGN_OR_RETURN(const Json json, parse_object(text));
+  EVALCAR_ASSIGN_OR_RETURN(const OrderedJson json, parse_object(text));
   const std::string kind = text_of(json, "request");
   if (kind == "retry") return decode_retry(json);
   if (kind == "backfill") return Request{Backfill{}};
@@ -140,7 +142,7 @@ Result<Request> decode_request(std::string_view text) {
 }
 
 Result<Answer> decode_answer(std::string_view text) {
-  EVALCAR_ASSIGN_OR_RETURN(const Json json, parse_object(text));
+  EVALCAR_ASSIGN_OR_RETURN(const OrderedJson json, parse_object(text));
   const std::string outcome = text_of(json, "outcome");
   for (std::size_t i = 0; i < kOutcomes.size(); ++i) {
     if (outcome != kOutcomes.at(i)) continue;

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "agent/run/kinds.h"
 #include "agent/run/rows.h"
 #include "store/base/clock.h"
 
@@ -13,8 +14,6 @@ namespace evalcar::run {
 using checkpoint::WeightsKind;
 
 namespace {
-
-constexpr const char* kRegular = "regular";
 
 std::int64_t youngest(const std::vector<state::FileIdentity>& files) {
   std::int64_t mtime_ns = 0;

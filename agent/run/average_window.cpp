@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/run/kinds.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
@@ -14,8 +15,6 @@ using state::EvaluationState;
 
 namespace {
 
-constexpr const char* kRegular = "regular";
-constexpr const char* kAverage = "average";
 /// Between two tries to keep a checkpoint for averages to come.
 constexpr std::chrono::seconds kKeepPause{30};
 constexpr std::chrono::seconds kLongestKeepPause{600};

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "agent/run/kinds.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
@@ -14,8 +15,6 @@ namespace evalcar::run {
 using state::EvaluationState;
 
 namespace {
-constexpr const char* kRegular = "regular";
-constexpr const char* kAverage = "average";
 constexpr const char* kIsGone = " is gone";
 constexpr const char* kAllGone = "the files of its checkpoints are gone";
 constexpr const char* kNotLinked = "its checkpoints cannot be leased: ";

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::minutes kLongestPause{5};
+constexpr std::chrono::minutes kLongestDataPause{5};
 /// A child's end shows on no descriptor.
 constexpr milliseconds kChildPause{50};
 
@@ -82,7 +82,7 @@ void DataWatch::take(const Result<supervise::DataReport>& report) {
     report_ = *report;
   }
   pause_ = improved_ ? milliseconds(settings_.limits.retry_delay)
-                     : std::min<milliseconds>(kLongestPause, 2 * pause_);
+                     : std::min<milliseconds>(kLongestDataPause, 2 * pause_);
   next_ = around_.clock.monotonic_now() + pause_;
 }
 
@@ -118,7 +118,7 @@ std::string DataWatch::warning() const {
 milliseconds DataWatch::until_due(bool needed) const {
   if (check_.has_value()) return kChildPause;
   if (around_.evaluator_program.empty() || !(needed || doubted_ || !warning().empty())) {
-    return kLongestPause;
+    return kLongestDataPause;
   }
   return std::max(milliseconds(0),
                   std::chrono::ceil<milliseconds>(next_ - around_.clock.monotonic_now()));

@@ -13,11 +13,11 @@
 namespace evalcar::run {
 namespace {
 
-constexpr std::chrono::seconds kPause{5};
+constexpr std::chrono::seconds kSpacePause{5};
 /// For limits.lease_budget all files of all leases are asked what they hold: of thousands of leases
 /// for a small part of the time. The trainer's room does not wait.
 constexpr int kTimesItsCost = 20;
-constexpr std::chrono::seconds kLongestPause{60};
+constexpr std::chrono::seconds kLongestSpacePause{60};
 
 /// For its turn to be measured.
 bool waits(const state::Evaluation& row) {
@@ -61,7 +61,7 @@ std::string DiskGuard::Shortage::reason() const {
 Status DiskGuard::step(std::int64_t run_id, Slice& slice) {
   const Status ended = end_owed();
   const MonotonicTime now = clock_.monotonic_now();
-  if (!cut_ && !look_again_ && now - guarded_at_ < kPause) return ended;
+  if (!cut_ && !look_again_ && now - guarded_at_ < kSpacePause) return ended;
   guarded_at_ = now;
   look_again_ = false;
   const Status looked = look(run_id, slice);
@@ -86,7 +86,7 @@ Status DiskGuard::look(std::int64_t run_id, Slice& slice) {
   shortage.held = stage_.held();
   const MonotonicTime asked = clock_.monotonic_now();
   budget_due_ =
-      asked + std::min<MonotonicTime::duration>(kLongestPause, kTimesItsCost * (asked - now));
+      asked + std::min<MonotonicTime::duration>(kLongestSpacePause, kTimesItsCost * (asked - now));
   shortage.before = shortage.held.bytes();
   if (shortage.before == 0) {
     // What people want goes last, and one a look: the file system may tell of freed space late.

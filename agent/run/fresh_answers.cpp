@@ -6,7 +6,7 @@
 namespace evalcar::run {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestPause{1000};
+constexpr std::chrono::milliseconds kLongestAnswerPause{1000};
 /// The disk is busy with answers for one part in so many.
 constexpr int kShare = 20;
 constexpr std::size_t kMostAnswers = 64;
@@ -29,7 +29,7 @@ Status FreshAnswers::write(state::Store& store, std::int64_t evaluation, bool al
   }
   if (answers_due || samples_due) {
     written_at_ = clock_.monotonic_now();
-    pause_ = std::min<MonotonicTime::duration>(kLongestPause, kShare * (written_at_ - now));
+    pause_ = std::min<MonotonicTime::duration>(kLongestAnswerPause, kShare * (written_at_ - now));
   }
   return {};
 }

@@ -10,7 +10,7 @@ namespace {
 using request::JobNews;
 using request::JobPlan;
 
-constexpr std::chrono::seconds kPause{1};
+constexpr std::chrono::seconds kListPause{1};
 /// A long queue is looked at from its head on; all of it more seldom.
 constexpr std::chrono::seconds kPauseOfAll{5};
 constexpr std::size_t kHead = 32;
@@ -30,7 +30,7 @@ Status JobList::step(const Directories& directories, const std::string& task) {
   const bool told = desk_.calm();
   if (!told && looked_ && (followed_.empty() || now < due_)) return {};
   looked_ = true;
-  due_ = now + kPause;
+  due_ = now + kListPause;
   const bool all = now >= all_due_;
   if (all) all_due_ = now + kPauseOfAll;
   const auto open = desk_.open_jobs();

@@ -2,15 +2,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include "agent/run/kinds.h"
 #include "agent/run/rows.h"
 
 namespace evalcar::run {
 
 using state::EvaluationState;
 
-namespace {
-constexpr const char* kAverage = "average";
-}  // namespace
+namespace {}  // namespace
 
 Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
                const DiskSpace& space, Averages& averages, BestKept& best, const DiskView& view)

@@ -13,7 +13,7 @@ namespace evalcar::run {
 namespace {
 
 /// Between two looks without news: tries become due.
-constexpr std::chrono::seconds kPause{5};
+constexpr std::chrono::seconds kAheadPause{5};
 constexpr int kMostEnds = 2;
 
 struct Choice {
@@ -48,7 +48,7 @@ Status LookAhead::step(const Directories& directories, std::size_t first,
   if (!settings_.prefetch || ends_ >= kMostEnds) return {};
   if (!supervisor_.evaluating() || running.failures > 0) return {};
   const MonotonicTime now = clock_.monotonic_now();
-  const bool recent = looked_at_.has_value() && now - *looked_at_ < kPause;
+  const bool recent = looked_at_.has_value() && now - *looked_at_ < kAheadPause;
   if (recent && !directories.any_news_since(*looked_at_)) return {};
   looked_at_ = now;
   const Directories::All& all = directories.all();

@@ -13,7 +13,7 @@ namespace {
 /// However slowly the receiver takes what is left, the end of a run waits no longer.
 constexpr std::chrono::seconds kPatience{20};
 /// Between looks at what was taken: a receiver that fails may do so for days.
-constexpr std::chrono::milliseconds kPause{500};
+constexpr std::chrono::milliseconds kPostPause{500};
 constexpr std::chrono::milliseconds kPauseOfFailing{5000};
 /// About an hour: a proxy in front of a receiver that is being replaced may say 400, too.
 constexpr std::int64_t kTriesOfRefused = 20;
@@ -60,7 +60,7 @@ void Posting::step(bool run_known) {
 
 std::optional<std::chrono::milliseconds> Posting::until_due() const {
   if (!pending()) return std::nullopt;
-  return outbox_->failures() > 0 ? kPauseOfFailing : kPause;
+  return outbox_->failures() > 0 ? kPauseOfFailing : kPostPause;
 }
 
 bool Posting::may_end(bool nothing_else_left) {

@@ -9,7 +9,7 @@
 namespace evalcar::run {
 namespace {
 
-constexpr std::chrono::seconds kLongestPause{5};
+constexpr std::chrono::seconds kLongestPublishPause{5};
 constexpr std::chrono::milliseconds kLeastPause{100};
 
 std::string publish_dir(const config::Settings& settings, const CurrentRun& run) {
@@ -199,7 +199,7 @@ Result<std::vector<state::Evaluation>> Publishing::scored_rows() const {
 Status Publishing::not_published(const Error& error) {
   look_again_at(around_.clock.monotonic_now() +
                 std::clamp<MonotonicTime::duration>(settings_.limits.retry_delay, kLeastPause,
-                                                    kLongestPause));
+                                                    kLongestPublishPause));
   if (!run_.known()) return error;
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, scored_rows());
   for (const state::Evaluation& row : rows) {

@@ -10,7 +10,7 @@
 namespace evalcar::run {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using request::JobNews;
 using request::JobPlan;
 using state::EvaluationState;
@@ -21,22 +21,22 @@ bool holds_all(const std::vector<std::string>& tasks, const std::vector<std::str
   });
 }
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 /// What a client reads without opening a file.
-Json details_of(const state::Evaluation& row, const protocol::EvaluationResult& part) {
-  Json metrics = Json::object();
-  Json samples = Json::object();
-  Json missing = Json::object();
+OrderedJson details_of(const state::Evaluation& row, const protocol::EvaluationResult& part) {
+  OrderedJson metrics = OrderedJson::object();
+  OrderedJson samples = OrderedJson::object();
+  OrderedJson missing = OrderedJson::object();
   for (const protocol::TaskResult& task : part.tasks) {
     if (!task.error.empty()) {
       missing[task.task] = task.error;
       continue;
     }
     samples[task.task] = task.n;
-    Json& of_task = metrics[task.task] = Json::object();
+    OrderedJson& of_task = metrics[task.task] = OrderedJson::object();
     for (const protocol::Metric& metric : task.metrics) {
       if (!metric.value.has_value()) {
         missing[task.task + "/" + metric.name] = metric.missing;
@@ -46,13 +46,13 @@ Json details_of(const state::Evaluation& row, const protocol::EvaluationResult& 
       if (metric.stderr_value.has_value()) of_task[metric.name + "_stderr"] = *metric.stderr_value;
     }
   }
-  Json details = {{"metrics", std::move(metrics)},
-                  {"samples", std::move(samples)},
-                  {"weights_sha256", part.weights_sha256},
-                  {"checkpoint_type", row.kind},
-                  {"global_step", row.step},
-                  {"seconds", part.seconds},
-                  {"evaluation_id", row.id}};
+  OrderedJson details = {{"metrics", std::move(metrics)},
+                         {"samples", std::move(samples)},
+                         {"weights_sha256", part.weights_sha256},
+                         {"checkpoint_type", row.kind},
+                         {"global_step", row.step},
+                         {"seconds", part.seconds},
+                         {"evaluation_id", row.id}};
   if (!missing.empty()) details["missing"] = std::move(missing);
   return details;
 }
@@ -286,11 +286,11 @@ Result<JobNews> Requested::finished(const JobPlan& plan, const state::Evaluation
   if (!written.has_value()) return std::move(written).error();
   const publish::ResultsFiles& files = *written;
   JobNews news = news_of(plan, "completed");
-  Json result = Json::object();
+  OrderedJson result = OrderedJson::object();
   result[publish::sanitized_model_name(row.checkpoint_path)] = {{"results", files.results},
                                                                 {"samples", files.samples}};
   news.result = dump(result);
-  Json details = details_of(row, part);
+  OrderedJson details = details_of(row, part);
   if (!not_there.empty()) details["output_dir_error"] = not_there;
   news.details = dump(details);
   return news;

@@ -18,7 +18,7 @@
 namespace evalcar::run {
 namespace {
 
-constexpr std::chrono::seconds kPause{1};
+constexpr std::chrono::seconds kSnapshotPause{1};
 constexpr std::size_t kMostEntries = 1000;
 constexpr std::string_view kPattern = "weights-of-step-{step}";
 /// A rename first: what a kill leaves of a folder that is being removed is nobody's weights.
@@ -120,7 +120,7 @@ std::optional<MonotonicTime> Snapshots::due() const {
 Result<bool> Snapshots::step(bool training_over) {
   const MonotonicTime now = around_.clock.monotonic_now();
   if (!due().has_value() || now < due_) return false;
-  due_ = now + kPause;
+  due_ = now + kSnapshotPause;
   if (place_.empty()) {
     const std::string stem = state::database_stem(run_.run().output_dir);
     place_ = join_path(settings_.watch.snapshot_dir, stem);

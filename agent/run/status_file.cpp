@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kPause{5};
+constexpr seconds kWritePause{5};
 constexpr seconds kAfterNews{1};
 constexpr seconds kAtLast{10};  ///< however many news there are
 /// All rows are looked at for it. Beside a backlog of thousands, with evaluations of a moment each,
@@ -21,7 +21,7 @@ constexpr int kTimesItsCost = 20;
 }  // namespace
 
 MonotonicTime StatusFile::due(MonotonicTime last_news) const {
-  MonotonicTime due = written_at_ + kPause;
+  MonotonicTime due = written_at_ + kWritePause;
   if (last_news > written_at_) due = std::min(last_news + kAfterNews, written_at_ + kAtLast);
   return hurried_ ? std::min(due, soonest_) : due;
 }

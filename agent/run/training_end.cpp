@@ -12,7 +12,7 @@
 namespace evalcar::run {
 namespace {
 
-constexpr std::chrono::seconds kPause{1};
+constexpr std::chrono::seconds kEndPause{1};
 /// A process that is there, and of which /proc shows nothing (hidepid, another user's).
 constexpr std::string_view kHidden = "hidden";
 
@@ -23,7 +23,7 @@ TrainingEnd::TrainingEnd(const FileSystem& files, const Clock& clock,
     : files_(files),
       clock_(clock),
       settings_(settings),
-      looked_at_(clock.monotonic_now() - kPause) {
+      looked_at_(clock.monotonic_now() - kEndPause) {
   const std::string& marker = settings.exit_marker;
   if (!marker.empty()) marker_ = marker.starts_with('/') ? marker : join_path(output_dir, marker);
   if (settings.exit_with_pid > 0) process_ = start_of_process();
@@ -35,7 +35,7 @@ bool TrainingEnd::watches() const {
 
 void TrainingEnd::step(bool at_last_step) {
   const MonotonicTime now = clock_.monotonic_now();
-  if (since_.has_value() || (now - looked_at_ < kPause && !at_last_step)) return;
+  if (since_.has_value() || (now - looked_at_ < kEndPause && !at_last_step)) return;
   looked_at_ = now;
   const std::string why = reason(at_last_step);
   if (why.empty()) return;

@@ -6,7 +6,7 @@ namespace evalcar::run {
 namespace {
 
 /// A file that is being written changes at each look, and each storing is a synced write.
-constexpr std::chrono::seconds kPause{2};
+constexpr std::chrono::seconds kTakeBackPause{2};
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Status Unfinished::step(std::int64_t run_id) {
   }
   if (!changed.empty() || !ended.empty()) {
     EVALCAR_RETURN_IF_ERROR(store_.set_unfinished(run_id, changed, ended));
-    not_before_ = now + kPause;
+    not_before_ = now + kTakeBackPause;
   }
   stored_ = std::move(folders);
   seen_ = changes;

@@ -9,7 +9,7 @@
 namespace evalcar::webhook {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::uint64_t kMostBytes = 4096;
 
@@ -18,7 +18,7 @@ std::optional<std::int64_t> delivered_in(const FileSystem& files, const std::str
                                          const std::string& url_sha256) {
   const auto text = read_file(files, path, kMostBytes);
   if (!text.has_value()) return std::nullopt;
-  const json known = json::parse(*text, nullptr, false);
+  const Json known = Json::parse(*text, nullptr, false);
   if (!known.is_object() || !known.contains("url_sha256") || !known.contains("delivered_seq")) {
     return std::nullopt;
   }
@@ -82,7 +82,7 @@ Status Outbox::note_delivered() {
 }
 
 Status Outbox::remember(std::int64_t seq) {
-  const json text = {{"url_sha256", url_sha256_}, {"delivered_seq", seq}};
+  const Json text = {{"url_sha256", url_sha256_}, {"delivered_seq", seq}};
   return write_file_atomically(files_, path_, text.dump() + "\n", 0600);
 }
 

@@ -10,13 +10,13 @@
 namespace evalcar::service {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json describe_use(const Result<engine::Nvml>& nvml, const std::string& uuid) {
+OrderedJson describe_use(const Result<engine::Nvml>& nvml, const std::string& uuid) {
   if (!nvml.has_value()) return nullptr;
   const auto use = nvml->use_of(uuid);
   if (!use.has_value()) return {{"error", use.error().message}};
-  Json processes = Json::array();
+  OrderedJson processes = OrderedJson::array();
   for (const engine::GpuProcess& process : use->processes) processes.push_back(process.pid);
   return {{"lost", use->lost}, {"free_bytes", use->free_bytes}, {"processes", processes}};
 }
@@ -54,7 +54,7 @@ Status check_device_is_free(const engine::DeviceDescription& device, bool share,
 int run_devices(std::ostream& out) {
   const engine::DeviceReport report = engine::describe_devices();
   const auto nvml = engine::Nvml::open();
-  Json gpus = Json::array();
+  OrderedJson gpus = OrderedJson::array();
   for (const engine::DeviceDescription& gpu : report.gpus) {
     gpus.push_back({{"device", gpu.device},
                     {"name", gpu.name},
@@ -63,14 +63,15 @@ int run_devices(std::ostream& out) {
                     {"memory_bytes", gpu.memory_bytes},
                     {"use", describe_use(nvml, gpu.uuid)}});
   }
-  const Json document = {{"devices",
-                          {{"torch", report.torch_version},
-                           {"nccl", report.nccl_version},
-                           {"driver", nvml.has_value() ? nvml->driver_version() : ""},
-                           {"no_gpu", report.no_gpu},
-                           {"mps", engine::find_mps_pipe(std::getenv("CUDA_MPS_PIPE_DIRECTORY"))},
-                           {"gpus", gpus}}}};
-  out << document.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  const OrderedJson document = {
+      {"devices",
+       {{"torch", report.torch_version},
+        {"nccl", report.nccl_version},
+        {"driver", nvml.has_value() ? nvml->driver_version() : ""},
+        {"no_gpu", report.no_gpu},
+        {"mps", engine::find_mps_pipe(std::getenv("CUDA_MPS_PIPE_DIRECTORY"))},
+        {"gpus", gpus}}}};
+  out << document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << '\n';
   return 0;
 }
 

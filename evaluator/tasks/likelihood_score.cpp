@@ -243,7 +243,7 @@ Value notes_of(const Definition& definition, const std::vector<Response>& chosen
 }
 
 // What lm-eval logs of a likelihood: the logarithm and whether it is greedy.
-Value shown(const std::vector<Likelihood>& likelihoods) {
+Value shown_likelihoods(const std::vector<Likelihood>& likelihoods) {
   Value list = Value::array();
   for (const Likelihood& one : likelihoods)
     list.push_back(Value::array({one.log_likelihood, one.is_greedy}));
@@ -289,7 +289,7 @@ Result<Scores> score_likelihoods(const Definition& definition, const Task& task,
     SampleLine line;
     line.doc_id = responses[i].doc_id;
     line.target = target_text(definition, document, *sample);
-    line.filtered = shown(*likelihoods);
+    line.filtered = shown_likelihoods(*likelihoods);
     line.response = line.filtered;
     line.token_counts = token_counts(*likelihoods);
     line.metrics = Value::object();

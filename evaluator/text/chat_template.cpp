@@ -21,29 +21,29 @@ constexpr std::uint64_t kMaxFileBytes = 64 * 1024 * 1024;
 
 using jinja::Runtime;
 using jinja::Value;
-using Json = nlohmann::ordered_json;  // a dict of Python keeps its order
+using OrderedJson = nlohmann::ordered_json;  // a dict of Python keeps its order
 
-Value value_of(Runtime& runtime, const Json& json, int depth) {
+Value value_of(Runtime& runtime, const OrderedJson& json, int depth) {
   if (depth > Runtime::kMaxValueDepth) return runtime.fail("the variables are nested too deep");
   switch (json.type()) {
-    case Json::value_t::boolean:
+    case OrderedJson::value_t::boolean:
       return json.get<bool>();
-    case Json::value_t::number_unsigned:
+    case OrderedJson::value_t::number_unsigned:
       if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
         return runtime.fail("an integer of more than 64 bits");
       return json.get<std::int64_t>();
-    case Json::value_t::number_integer:
+    case OrderedJson::value_t::number_integer:
       return json.get<std::int64_t>();
-    case Json::value_t::number_float:
+    case OrderedJson::value_t::number_float:
       return json.get<double>();
-    case Json::value_t::string:
+    case OrderedJson::value_t::string:
       return json.get<std::string>();
-    case Json::value_t::array: {
+    case OrderedJson::value_t::array: {
       std::vector<Value> items;
       for (const auto& item : json) items.push_back(value_of(runtime, item, depth + 1));
       return jinja::make_list(runtime, std::move(items));
     }
-    case Json::value_t::object: {
+    case OrderedJson::value_t::object: {
       std::vector<std::pair<Value, Value>> items;
       for (const auto& [key, item] : json.items())
         items.emplace_back(Value(key), value_of(runtime, item, depth + 1));
@@ -59,8 +59,8 @@ std::string text_of(std::string_view text) {
 }
 
 // As lmms-eval hands messages over: a list of parts, the picture itself under "image".
-Json parts_of(const Message& message) {
-  Json content = Json::array();
+OrderedJson parts_of(const Message& message) {
+  OrderedJson content = OrderedJson::array();
   for (const Content& part : message.content) {
     if (part.type == Content::Type::kImage) {
       content.push_back({{"type", "image"}, {"image", "picture"}});
@@ -72,7 +72,7 @@ Json parts_of(const Message& message) {
 }
 
 // As vLLM hands them to a template that wants a text.
-Result<Json> joined_text(const Message& message) {
+Result<OrderedJson> joined_text(const Message& message) {
   std::string text;
   for (std::size_t i = 0; i < message.content.size(); ++i) {
     const Content& part = message.content[i];
@@ -80,13 +80,13 @@ Result<Json> joined_text(const Message& message) {
       return make_error(ErrorCode::kInvalidArgument, "a picture in a prompt of text alone");
     text += (i == 0 ? "" : "\n") + text_of(part.text);
   }
-  return Json(std::move(text));
+  return OrderedJson(std::move(text));
 }
 
-Result<Json> json_of(const std::vector<Message>& messages, ContentForm form) {
-  Json list = Json::array();
+Result<OrderedJson> json_of(const std::vector<Message>& messages, ContentForm form) {
+  OrderedJson list = OrderedJson::array();
   for (const Message& message : messages) {
-    Json content = parts_of(message);
+    OrderedJson content = parts_of(message);
     if (form == ContentForm::kText) {
       EVALCAR_ASSIGN_OR_RETURN(content, joined_text(message));
     }
@@ -204,9 +204,9 @@ Result<ChatTemplate> ChatTemplate::load(const FileSystem& files, const std::stri
 
 Result<std::string> ChatTemplate::render(const std::vector<Message>& messages,
                                          bool add_generation_prompt, ContentForm form) const {
-  EVALCAR_ASSIGN_OR_RETURN(Json list, json_of(messages, form));
-  const Json variables = {{"messages", std::move(list)},
-                          {"add_generation_prompt", add_generation_prompt}};
+  EVALCAR_ASSIGN_OR_RETURN(OrderedJson list, json_of(messages, form));
+  const OrderedJson variables = {{"messages", std::move(list)},
+                                 {"add_generation_prompt", add_generation_prompt}};
   return render_json(variables.dump());
 }
 
@@ -215,8 +215,8 @@ bool ChatTemplate::marks_answers() const { return state_->marks_answers; }
 
 Result<ChatTemplate::Marked> ChatTemplate::render_marked(const std::vector<Message>& messages,
                                                          ContentForm form) const {
-  EVALCAR_ASSIGN_OR_RETURN(Json list, json_of(messages, form));
-  const Json variables = {{"messages", std::move(list)}, {"add_generation_prompt", false}};
+  EVALCAR_ASSIGN_OR_RETURN(OrderedJson list, json_of(messages, form));
+  const OrderedJson variables = {{"messages", std::move(list)}, {"add_generation_prompt", false}};
   return run(variables.dump(), /*mark=*/true);
 }
 
@@ -226,10 +226,10 @@ Result<std::string> ChatTemplate::render_json(std::string_view variables_json) c
 }
 
 Result<ChatTemplate::Marked> ChatTemplate::run(std::string_view variables_json, bool mark) const {
-  Json variables;
+  OrderedJson variables;
   try {
-    variables = Json::parse(variables_json);
-  } catch (const Json::exception& error) {
+    variables = OrderedJson::parse(variables_json);
+  } catch (const OrderedJson::exception& error) {
     return make_error(ErrorCode::kInvalidArgument,
                       std::string("template variables: ") + error.what());
   }

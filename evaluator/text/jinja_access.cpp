@@ -11,11 +11,6 @@
 namespace evalcar::text::jinja {
 namespace {
 
-template <std::size_t N>
-bool among(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // They would change the value: the sandbox has them, but not to call.
 constexpr std::array<std::string_view, 5> kDictForbidden = {"pop", "clear", "update", "popitem",
                                                             "setdefault"};

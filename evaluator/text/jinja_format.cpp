@@ -6,13 +6,12 @@
 
 #include "evaluator/text/jinja_runtime.h"
 #include "evaluator/text/jinja_text.h"
+#include "evaluator/text/unicode.h"
 
 namespace evalcar::text::jinja {
 namespace {
 
 constexpr int kMaxWidth = 1000;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Flags, width and precision of one %-conversion.
 struct Conversion {
@@ -75,7 +74,7 @@ Value format_percent(Runtime& runtime, const std::string& format, const Value& v
   std::size_t next = 0;
   std::string out;
   const auto number_at = [&](std::size_t& i, int& result) {
-    while (i < format.size() && is_digit(format[i])) {
+    while (i < format.size() && is_ascii_digit(format[i])) {
       result = std::min(result * 10 + (format[i++] - '0'), kMaxWidth);
     }
   };

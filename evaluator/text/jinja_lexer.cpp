@@ -44,12 +44,11 @@ std::size_t space_before(std::string_view text, std::size_t end, std::size_t beg
   return end;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_ascii_name(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  return is_ascii_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 int hex_value(char c) {
-  if (is_digit(c)) return c - '0';
+  if (is_ascii_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
@@ -202,7 +201,7 @@ class Lexer {
   Status expression_token() {
     const char c = source_[at_];
     if (c == '"' || c == '\'') return string_token(c);
-    if (is_digit(c)) return number_token();
+    if (is_ascii_digit(c)) return number_token();
     const Decoded next = decode_utf8(source_, at_);
     if (is_ascii_name(c) || (next.code_point >= 0x80 && is_word(next.code_point)))
       return name_token();
@@ -225,8 +224,8 @@ class Lexer {
 
   std::size_t digits_end(std::size_t at) const {
     while (at < source_.size() &&
-           (is_digit(source_[at]) ||
-            (source_[at] == '_' && at + 1 < source_.size() && is_digit(source_[at + 1]))))
+           (is_ascii_digit(source_[at]) ||
+            (source_[at] == '_' && at + 1 < source_.size() && is_ascii_digit(source_[at + 1]))))
       ++at;
     return at;
   }
@@ -234,7 +233,9 @@ class Lexer {
   Status number_token() {
     std::size_t end = digits_end(at_);
     bool is_float = false;
-    const auto digit_at = [&](std::size_t i) { return i < source_.size() && is_digit(source_[i]); };
+    const auto digit_at = [&](std::size_t i) {
+      return i < source_.size() && is_ascii_digit(source_[i]);
+    };
     if (end < source_.size() && source_[end] == '.' && digit_at(end + 1)) {
       end = digits_end(end + 1);
       is_float = true;

@@ -10,7 +10,7 @@
 namespace evalcar::text::jinja {
 namespace {
 
-using Kind = Statement::Kind;
+using StatementKind = Statement::Kind;
 constexpr int kMaxBlocks = 60;  // nested in each other
 
 class StatementParser : public ExpressionParser {
@@ -26,7 +26,7 @@ class StatementParser : public ExpressionParser {
  private:
   using EndNames = std::initializer_list<std::string_view>;
 
-  std::unique_ptr<Statement> make(Kind kind) const {
+  std::unique_ptr<Statement> make(StatementKind kind) const {
     auto statement = std::make_unique<Statement>();
     statement->kind = kind;
     statement->line = peek().line;
@@ -50,11 +50,11 @@ class StatementParser : public ExpressionParser {
     while (!failed()) {
       const Token& token = peek();
       if (token.type == TokenType::kData) {
-        block.push_back(make(Kind::kData));
+        block.push_back(make(StatementKind::kData));
         block.back()->text = take().text;
       } else if (token.type == TokenType::kVariableBegin) {
         take();
-        block.push_back(make(Kind::kOutput));
+        block.push_back(make(StatementKind::kOutput));
         block.back()->expression = tuple();
         if (peek().type != TokenType::kVariableEnd) unexpected("'}}'");
         take();
@@ -91,13 +91,14 @@ class StatementParser : public ExpressionParser {
     if (name.is_name("filter")) return filter_statement(block);
     if (name.is_name("with")) return with_statement(block);
     if (name.is_name("generation")) {
-      block.push_back(make(Kind::kScope));
+      block.push_back(make(StatementKind::kScope));
       block.back()->body = body_to("endgeneration");
       return;
     }
     if (name.is_name("break") || name.is_name("continue")) {
       if (loops_ == 0) fail(ErrorCode::kCorruption, "'" + name.text + "' outside of a loop");
-      block.push_back(make(name.is_name("break") ? Kind::kBreak : Kind::kContinue));
+      block.push_back(
+          make(name.is_name("break") ? StatementKind::kBreak : StatementKind::kContinue));
       return expect_block_end();
     }
     if (name.type != TokenType::kName) {
@@ -113,7 +114,7 @@ class StatementParser : public ExpressionParser {
   }
 
   void if_statement(Block& block) {
-    block.push_back(make(Kind::kIf));
+    block.push_back(make(StatementKind::kIf));
     Statement& node = *block.back();
     while (!failed()) {
       ExpressionPtr condition = tuple(false);
@@ -132,7 +133,7 @@ class StatementParser : public ExpressionParser {
   }
 
   void for_statement(Block& block) {
-    block.push_back(make(Kind::kFor));
+    block.push_back(make(StatementKind::kFor));
     Statement& node = *block.back();
     node.target = target();
     if (!take_name("in")) unexpected("'in'");
@@ -184,7 +185,7 @@ class StatementParser : public ExpressionParser {
   }
 
   void set_statement(Block& block) {
-    block.push_back(make(Kind::kSet));
+    block.push_back(make(StatementKind::kSet));
     Statement& node = *block.back();
     if (peek().type == TokenType::kName && peek(1).is_operator(".")) {
       node.target.name = take().text;
@@ -198,7 +199,7 @@ class StatementParser : public ExpressionParser {
       node.expression = tuple();
       return expect_block_end();
     }
-    node.kind = Kind::kSetBlock;
+    node.kind = StatementKind::kSetBlock;
     node.expression = filters(nullptr);
     node.body = body_to("endset");
   }
@@ -231,7 +232,7 @@ class StatementParser : public ExpressionParser {
   }
 
   void macro_statement(Block& block) {
-    block.push_back(make(Kind::kMacro));
+    block.push_back(make(StatementKind::kMacro));
     auto macro = std::make_unique<MacroDefinition>();
     if (peek().type != TokenType::kName) unexpected("the name of a macro");
     macro->name = take().text;
@@ -241,7 +242,7 @@ class StatementParser : public ExpressionParser {
   }
 
   void call_statement(Block& block) {
-    block.push_back(make(Kind::kCallBlock));
+    block.push_back(make(StatementKind::kCallBlock));
     Statement& node = *block.back();
     node.macro = std::make_unique<MacroDefinition>();
     node.macro->name = "caller";
@@ -253,14 +254,14 @@ class StatementParser : public ExpressionParser {
   }
 
   void filter_statement(Block& block) {
-    block.push_back(make(Kind::kFilterBlock));
+    block.push_back(make(StatementKind::kFilterBlock));
     Statement& node = *block.back();
     node.expression = filters(nullptr, true);
     node.body = body_to("endfilter");
   }
 
   void with_statement(Block& block) {
-    block.push_back(make(Kind::kWith));
+    block.push_back(make(StatementKind::kWith));
     Statement& node = *block.back();
     while (!failed() && !at_block_end()) {
       if (!node.assignments.empty()) expect_operator(",");

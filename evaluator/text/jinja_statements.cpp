@@ -9,7 +9,7 @@
 namespace evalcar::text::jinja {
 namespace {
 
-using Kind = Statement::Kind;
+using StatementKind = Statement::Kind;
 
 // A macro, or the block of a {% call %}. It points to the frame it was defined in, which is kept.
 class Macro final : public Object {
@@ -115,16 +115,16 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
   if (!guard || !runtime_.charge(1)) return Flow::kBreak;
   runtime_.set_line(statement.line);
   switch (statement.kind) {
-    case Kind::kData:
+    case StatementKind::kData:
       put(statement.text);
       break;
-    case Kind::kOutput:
+    case StatementKind::kOutput:
       put(to_text(runtime_, evaluate(*statement.expression)));
       break;
-    case Kind::kSet:
+    case StatementKind::kSet:
       assign(statement.target, evaluate(*statement.expression));
       break;
-    case Kind::kSetBlock: {
+    case StatementKind::kSetBlock: {
       std::string text;
       {
         const Scope scope(*this, frame_);
@@ -133,30 +133,30 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
       assign(statement.target, through_filters(statement.expression.get(), std::move(text)));
       break;
     }
-    case Kind::kIf:
+    case StatementKind::kIf:
       return run_if(statement);
-    case Kind::kFor:
+    case StatementKind::kFor:
       return run_for(statement);
-    case Kind::kMacro:
+    case StatementKind::kMacro:
       frame_->variables[statement.macro->name] = define_macro(*statement.macro);
       break;
-    case Kind::kCallBlock:
+    case StatementKind::kCallBlock:
       run_call_block(statement);
       break;
-    case Kind::kFilterBlock: {
+    case StatementKind::kFilterBlock: {
       const Scope scope(*this, frame_);
       std::string text = capture(statement.body);
       put(to_text(runtime_, through_filters(statement.expression.get(), std::move(text))));
       break;
     }
-    case Kind::kWith:
+    case StatementKind::kWith:
       run_with(statement);
       break;
-    case Kind::kScope:
+    case StatementKind::kScope:
       return run_generation(statement);
-    case Kind::kBreak:
+    case StatementKind::kBreak:
       return Flow::kBreak;
-    case Kind::kContinue:
+    case StatementKind::kContinue:
       return Flow::kContinue;
   }
   return Flow::kNext;

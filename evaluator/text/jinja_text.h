@@ -1,6 +1,9 @@
 // Python's operations on strings, by code points.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +13,11 @@
 #include "evaluator/text/jinja_value.h"
 
 namespace evalcar::text::jinja {
+
+template <std::size_t N>
+bool among(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 /// len(text).
 std::size_t character_count(std::string_view text);

@@ -19,7 +19,7 @@ constexpr std::uint32_t kMatchLimit = 1'000'000;  // steps of one match
 constexpr std::uint32_t kHeapLimitKib = 64 * 1024;
 constexpr std::chrono::seconds kTimeLimit{20};  // of all matches in one text
 
-Error unsupported(std::string_view construct, std::string_view pattern) {
+Error unsupported_construct(std::string_view construct, std::string_view pattern) {
   return make_error(ErrorCode::kUnsupported, "regular expression: " + std::string(construct) +
                                                  " is not supported in " + std::string(pattern));
 }
@@ -75,24 +75,24 @@ class Rewriter {
         out_ += pattern_[at_++];
         if (at_ < pattern_.size() && pattern_[at_] == '^') out_ += pattern_[at_++];
         if (at_ < pattern_.size() && pattern_[at_] == ']')
-          return unsupported("']' first in a class", pattern_);
+          return unsupported_construct("']' first in a class", pattern_);
       } else if (c == '(' && pattern_.substr(at_, 2) == "(?") {
         EVALCAR_RETURN_IF_ERROR(group());
       } else if (c == '(' && pattern_.substr(at_, 2) == "(*") {
-        return unsupported("(*…)", pattern_);
+        return unsupported_construct("(*…)", pattern_);
       } else {
         out_ += c;
         ++at_;
       }
     }
-    if (in_class_) return unsupported("a class without its ']'", pattern_);
+    if (in_class_) return unsupported_construct("a class without its ']'", pattern_);
     return std::move(out_);
   }
 
  private:
   Status class_character(char c) {
-    if (c == '[') return unsupported("'[' inside a class", pattern_);
-    if (c == '&' && pattern_.substr(at_, 2) == "&&") return unsupported("&&", pattern_);
+    if (c == '[') return unsupported_construct("'[' inside a class", pattern_);
+    if (c == '&' && pattern_.substr(at_, 2) == "&&") return unsupported_construct("&&", pattern_);
     if (c == ']') in_class_ = false;
     out_ += c;
     ++at_;
@@ -106,7 +106,7 @@ class Rewriter {
       at_ += known.size();
       return {};
     }
-    return unsupported(pattern_.substr(at_, 4), pattern_);
+    return unsupported_construct(pattern_.substr(at_, 4), pattern_);
   }
 
   void put(const CodePointRanges& ranges, bool negated) {
@@ -115,7 +115,7 @@ class Rewriter {
   }
 
   Status escape() {
-    if (at_ + 1 >= pattern_.size()) return unsupported("a '\\' at the end", pattern_);
+    if (at_ + 1 >= pattern_.size()) return unsupported_construct("a '\\' at the end", pattern_);
     const char c = pattern_[at_ + 1];
     at_ += 2;
     switch (c) {
@@ -141,7 +141,7 @@ class Rewriter {
         is_letter(static_cast<unsigned char>(c)) || is_number(static_cast<unsigned char>(c));
     constexpr std::string_view kSame = "rntfvax0Az";  // mean the same in both engines
     if (alphanumeric && kSame.find(c) == std::string_view::npos)
-      return unsupported(std::string("\\") + c, pattern_);
+      return unsupported_construct(std::string("\\") + c, pattern_);
     out_ += '\\';
     out_ += c;
     return {};
@@ -150,14 +150,14 @@ class Rewriter {
   Status property(bool negated) {
     const std::size_t close = pattern_.find('}', at_);
     if (at_ >= pattern_.size() || pattern_[at_] != '{' || close == std::string_view::npos)
-      return unsupported("\\p without {…}", pattern_);
+      return unsupported_construct("\\p without {…}", pattern_);
     std::string_view name = pattern_.substr(at_ + 1, close - at_ - 1);
     if (name.starts_with('^')) {
       negated = !negated;
       name.remove_prefix(1);
     }
     const CodePointRanges ranges = category_ranges(name);
-    if (ranges.empty()) return unsupported("\\p{" + std::string(name) + "}", pattern_);
+    if (ranges.empty()) return unsupported_construct("\\p{" + std::string(name) + "}", pattern_);
     put(ranges, negated);
     at_ = close + 1;
     return {};

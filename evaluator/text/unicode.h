@@ -28,6 +28,7 @@ bool is_valid_utf8(std::string_view text);
 /// Whether a valid text is one code point.
 bool is_one_character(std::string_view text);
 bool is_ascii(std::string_view text);
+inline bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_letter(char32_t code_point);         ///< \p{L}
 bool is_number(char32_t code_point);         ///< \p{N}

@@ -13,7 +13,6 @@ namespace evalcar::vision {
 namespace {
 
 constexpr std::uint16_t kOrientationTag = 274;
-constexpr std::string_view kExifPrefix{"Exif\0\0", 6};
 
 // Bytes of a TIFF value of type 0 … 16; 0 for a type that Pillow skips.
 constexpr std::array<std::uint8_t, 17> kTypeSizes = {0, 1, 1, 2, 4, 8, 1, 1, 2,

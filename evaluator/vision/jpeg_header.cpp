@@ -4,7 +4,6 @@ namespace evalcar::vision {
 namespace {
 
 constexpr std::string_view kXmpPrefix{"http://ns.adobe.com/xap/1.0/\0", 29};
-constexpr std::string_view kExifPrefix{"Exif\0\0", 6};
 
 class MarkerWalk {
  public:

@@ -29,6 +29,9 @@ inline std::uint32_t big_endian_32(Bytes bytes, std::size_t i) {
   return (big_endian_16(bytes, i) << 16) | big_endian_16(bytes, i + 2);
 }
 
+/// Before an EXIF block, in a JPEG file always, elsewhere now and then.
+inline constexpr std::string_view kExifPrefix{"Exif\0\0", 6};
+
 /// The blocks in which Pillow looks for an orientation, as the file holds them.
 struct Metadata {
   std::optional<std::string> exif;      ///< Image.info["exif"]

@@ -28,7 +28,7 @@ bool any_states(const Folder& folder) {
 }
 
 /// R of "[bf16_|fp16_]zero_pp_rank_R<end>", canonical.
-std::optional<int> rank_of(std::string_view name, std::string_view end) {
+std::optional<int> rank_in(std::string_view name, std::string_view end) {
   for (const std::string_view prefix : {"bf16_", "fp16_"}) {
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   }
@@ -115,12 +115,12 @@ Result<DeepspeedFiles> list_deepspeed(const FileSystem& files, const Folder& fol
     if (!is_states_file(entry.name)) continue;
     const std::string relative =
         found.folder.empty() ? entry.name : join_path(found.folder, entry.name);
-    if (const auto rank = rank_of(entry.name, kOptimizerEnd)) {
+    if (const auto rank = rank_in(entry.name, kOptimizerEnd)) {
       if (!optimizers.emplace(*rank, relative).second) {
         return make_error(ErrorCode::kCorruption,
                           path + ": holds two optimizer states of rank " + std::to_string(*rank));
       }
-    } else if (const auto model_rank = rank_of(entry.name, kModelEnd)) {
+    } else if (const auto model_rank = rank_in(entry.name, kModelEnd)) {
       if (!models.emplace(*model_rank, relative).second) {
         return make_error(ErrorCode::kCorruption,
                           path + ": holds two model states of rank " + std::to_string(*model_rank));

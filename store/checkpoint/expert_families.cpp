@@ -13,7 +13,7 @@ constexpr std::array<ExpertNamePair, 3> kOfGranite = {
     {{"router.weight", "router.layer.weight"},
      {"experts.gate_up_proj", "input_linear.weight"},
      {"experts.down_proj", "output_linear.weight"}}};
-constexpr std::array<ExpertFamily, 23> kFamilies = {{
+constexpr std::array<ExpertFamily, 23> kExpertFamilies = {{
     {"deepseek_v2", ExpertForm::kProjections},
     {"deepseek_v3", ExpertForm::kProjections},
     {"dots1", ExpertForm::kProjections},
@@ -43,11 +43,11 @@ constexpr std::array<ExpertFamily, 23> kFamilies = {{
 }};
 
 /// Null: none of them.
-const ExpertFamily* find_family(std::string_view model_type) {
+const ExpertFamily* find_expert_family(std::string_view model_type) {
   const auto found =
-      std::find_if(kFamilies.begin(), kFamilies.end(),
+      std::find_if(kExpertFamilies.begin(), kExpertFamilies.end(),
                    [&](const ExpertFamily& each) { return each.model_type == model_type; });
-  return found == kFamilies.end() ? nullptr : &*found;
+  return found == kExpertFamilies.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -55,8 +55,8 @@ const ExpertFamily* find_family(std::string_view model_type) {
 Result<const ExpertFamily*> find_expert_family(std::string_view config_text,
                                                const std::string& where) {
   EVALCAR_ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(config_text, where));
-  const ExpertFamily* const whole = find_family(config.whole.model_type);
-  return whole != nullptr ? whole : find_family(config.text.model_type);
+  const ExpertFamily* const whole = find_expert_family(config.whole.model_type);
+  return whole != nullptr ? whole : find_expert_family(config.text.model_type);
 }
 
 }  // namespace evalcar::checkpoint

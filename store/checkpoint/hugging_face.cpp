@@ -42,14 +42,15 @@ namespace {
 
 constexpr std::string_view kIndexSuffix = ".index.json";
 /// Names of a single file, in the order in which they are looked for, and how shards of it begin.
-struct Family {
+struct FileFamily {
   std::string_view single;
   std::string_view shard_prefix;  // empty: never sharded
   std::string_view suffix;
 };
-constexpr std::array<Family, 3> kFamilies = {{{"model.safetensors", "model-", ".safetensors"},
-                                              {"pytorch_model.bin", "pytorch_model-", ".bin"},
-                                              {"pytorch_model_fsdp.bin", "", ".bin"}}};
+constexpr std::array<FileFamily, 3> kFileFamilies = {
+    {{"model.safetensors", "model-", ".safetensors"},
+     {"pytorch_model.bin", "pytorch_model-", ".bin"},
+     {"pytorch_model_fsdp.bin", "", ".bin"}}};
 
 /// " at byte N", where a tensor has bytes.
 std::string byte_of(const TensorPlan& tensor) {
@@ -122,7 +123,7 @@ Status add_indexed(const FileSystem& files, const Folder& folder, const std::str
 }  // namespace
 
 std::optional<WeightsEntry> hugging_face_entry(const Folder& folder) {
-  for (const Family& family : kFamilies) {
+  for (const FileFamily& family : kFileFamilies) {
     if (folder.has(family.single)) return WeightsEntry{std::string(family.single), false};
     const std::string index = std::string(family.single) + std::string(kIndexSuffix);
     const bool shards =

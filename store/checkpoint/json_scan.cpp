@@ -12,7 +12,7 @@
 namespace evalcar::checkpoint {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// The keys of one object that is open, as 64 bits of each: two that are equal are always found.
 /// Two others with equal bits, of which there are none in a billion files that nobody made for it,
@@ -80,7 +80,7 @@ class CountedChars {
 };
 
 /// Adapts nlohmann's event interface, whose parser keeps its own stack and so cannot overflow ours.
-class Events final : public json::json_sax_t {
+class Events final : public Json::json_sax_t {
  public:
   Events(std::string_view text, JsonVisitor& visitor, std::size_t max_depth)
       : text_(text), visitor_(visitor), max_depth_(max_depth) {}
@@ -119,7 +119,7 @@ class Events final : public json::json_sax_t {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&,
-                   const json::exception& error) override {
+                   const Json::exception& error) override {
     // The library's text repeats bytes of the file: only its number and the place are passed on.
     // It counts from one, and the end of the text as a byte.
     failure_ = "not valid JSON (rule " + std::to_string(error.id) + ")";
@@ -224,7 +224,7 @@ Status scan_json(std::string_view text, std::string_view where, std::size_t max_
   bool parsed = false;
   try {
     const std::span<const char> chars(text);
-    parsed = json::sax_parse(CountedChars(chars.data(), events.taken()),
+    parsed = Json::sax_parse(CountedChars(chars.data(), events.taken()),
                              CountedChars(chars.data() + chars.size(), events.taken()), &events);
   } catch (const std::exception& error) {  // out of memory: the events themselves throw nothing
     return make_error(ErrorCode::kUnavailable, std::string(where) + ": " + error.what());

@@ -12,7 +12,7 @@ namespace evalcar::checkpoint {
 namespace {
 
 /// Of a `model_type`.
-struct Family {
+struct TextFamily {
   std::string_view model_type;
   bool has_experts = false;
   bool has_query_biases = false;  ///< whatever the configuration says
@@ -21,7 +21,7 @@ struct Family {
 };
 
 /// Text models, alone or as a part.
-constexpr std::array<Family, 9> kFamilies = {{
+constexpr std::array<TextFamily, 9> kTextFamilies = {{
     {.model_type = "llama", .may_have_biases = true},
     {.model_type = "mistral"},
     {.model_type = "qwen2", .has_query_biases = true},
@@ -39,15 +39,17 @@ constexpr std::array<Family, 9> kFamilies = {{
      .has_query_norms = true},
 }};
 /// Of models whose configuration of text lay at the top before transformers 4.52.
-constexpr std::array<Family, 2> kFlat = {{{.model_type = "qwen2_vl", .has_query_biases = true},
-                                          {.model_type = "qwen2_5_vl", .has_query_biases = true}}};
+constexpr std::array<TextFamily, 2> kFlat = {
+    {{.model_type = "qwen2_vl", .has_query_biases = true},
+     {.model_type = "qwen2_5_vl", .has_query_biases = true}}};
 /// Whole models with Qwen's tower, `visual`.
 constexpr std::array<std::string_view, 4> kTowers = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl",
                                                      "qwen3_vl_moe"};
 
 template <std::size_t N>
-const Family* find_family(std::string_view model_type, const std::array<Family, N>& families) {
-  const auto found = std::find_if(families.begin(), families.end(), [&](const Family& family) {
+const TextFamily* find_text_family(std::string_view model_type,
+                                   const std::array<TextFamily, N>& families) {
+  const auto found = std::find_if(families.begin(), families.end(), [&](const TextFamily& family) {
     return family.model_type == model_type;
   });
   return found == families.end() ? nullptr : &*found;
@@ -57,8 +59,8 @@ std::optional<KnownTextModel> known_model(const ModelConfig& config) {
   const ConfigPart& whole = config.whole;
   const ConfigPart& text = config.text.is_there ? config.text : whole;
   if (!whole.is_there || whole.is_quantized || text.is_quantized) return std::nullopt;
-  const Family* family = find_family(text.model_type, kFamilies);
-  if (family == nullptr && !config.text.is_there) family = find_family(text.model_type, kFlat);
+  const TextFamily* family = find_text_family(text.model_type, kTextFamilies);
+  if (family == nullptr && !config.text.is_there) family = find_text_family(text.model_type, kFlat);
   if (family == nullptr) return std::nullopt;
   // Of the text model's own configuration, else of the one around it.
   const auto number = [&](std::string_view key) {

@@ -11,7 +11,7 @@
 namespace evalcar::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxPatterns = 20'000;
 constexpr std::size_t kMaxPatternStates = 2048;  // of all patterns together
@@ -66,7 +66,7 @@ constexpr std::array<std::string_view, 4> kPlainInitialisations = {"gaussian", "
                                                                    "mica"};
 
 /// null, false, 0, "", [] and {} say that a feature is not used.
-bool says_nothing(const Json& value) {
+bool says_nothing(const OrderedJson& value) {
   return value.is_null() || value == false || (value.is_number() && value == 0) ||
          ((value.is_string() || value.is_array() || value.is_object()) &&
           (value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty()));
@@ -74,17 +74,17 @@ bool says_nothing(const Json& value) {
 
 class Reader {
  public:
-  Reader(const Json& json, std::string_view where) : json_(json), where_(where) {}
+  Reader(const OrderedJson& config, std::string_view where) : json_(config), where_(where) {}
 
   Result<LoraConfig> read() {
     EVALCAR_RETURN_IF_ERROR(check_keys());
     EVALCAR_RETURN_IF_ERROR(check_initialisation());
     LoraConfig config;
-    if (const Json* path = find("base_model_name_or_path")) {
+    if (const OrderedJson* path = find("base_model_name_or_path")) {
       if (!path->is_string()) return wrong("base_model_name_or_path", "a text");
       config.base_model = path->get<std::string>();
     }
-    if (const Json* revision = find("revision")) {
+    if (const OrderedJson* revision = find("revision")) {
       if (!revision->is_string()) return wrong("revision", "a text");
       config.revision = revision->get<std::string>();
     }
@@ -93,12 +93,13 @@ class Reader {
     EVALCAR_ASSIGN_OR_RETURN(config.rank_stabilised, flag("use_rslora"));
     EVALCAR_ASSIGN_OR_RETURN(config.fan_in_fan_out, flag("fan_in_fan_out"));
     EVALCAR_ASSIGN_OR_RETURN(config.ties_adapters, flag("ensure_weight_tying"));
-    if (const Json* task = find("task_type")) {
+    if (const OrderedJson* task = find("task_type")) {
       config.of_language_model = *task == "CAUSAL_LM" || *task == "SEQ_2_SEQ_LM";
     }
     EVALCAR_RETURN_IF_ERROR(read_bias(config));
     EVALCAR_RETURN_IF_ERROR(read_patterns(config));
-    if (const Json* targets = find("target_modules"); targets != nullptr && targets->is_array()) {
+    if (const OrderedJson* targets = find("target_modules");
+        targets != nullptr && targets->is_array()) {
       EVALCAR_ASSIGN_OR_RETURN(config.target_modules, names("target_modules"));
     }
     EVALCAR_ASSIGN_OR_RETURN(config.modules_to_save, names("modules_to_save"));
@@ -107,7 +108,7 @@ class Reader {
 
  private:
   /// Absent for null too.
-  const Json* find(const char* key) const {
+  const OrderedJson* find(const char* key) const {
     const auto found = json_.find(key);
     return found == json_.end() || found->is_null() ? nullptr : &*found;
   }
@@ -117,7 +118,7 @@ class Reader {
     const std::string seen =
         found == json_.end()
             ? "is missing"
-            : "is " + quote_name(found->dump(-1, ' ', true, Json::error_handler_t::replace));
+            : "is " + quote_name(found->dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
     return make_error(ErrorCode::kCorruption,
                       where_ + ": \"" + key + "\" " + seen + ", expected " + expected);
   }
@@ -128,7 +129,7 @@ class Reader {
   }
 
   Status check_keys() const {
-    if (const Json* type = find("peft_type"); type == nullptr || !type->is_string()) {
+    if (const OrderedJson* type = find("peft_type"); type == nullptr || !type->is_string()) {
       return wrong("peft_type", "\"LORA\"");
     } else if (*type != "LORA") {
       return refused("the adapter is of type " + quote_name(type->get<std::string>()));
@@ -150,7 +151,7 @@ class Reader {
   }
 
   Status check_initialisation() const {
-    const Json* const how = find("init_lora_weights");
+    const OrderedJson* const how = find("init_lora_weights");
     if (how == nullptr || how->is_boolean()) return {};
     if (!how->is_string()) return wrong("init_lora_weights", "true, false or a name");
     const auto name = how->get<std::string>();
@@ -163,7 +164,7 @@ class Reader {
                    "path_initial_model_for_weight_conversion)");
   }
 
-  Result<std::int64_t> rank(const Json* value, const std::string& key) const {
+  Result<std::int64_t> rank(const OrderedJson* value, const std::string& key) const {
     if (value == nullptr || !value->is_number_integer()) return wrong(key, "a positive integer");
     const bool fits = value->is_number_unsigned()
                           ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxRank)
@@ -172,7 +173,7 @@ class Reader {
     return value->get<std::int64_t>();
   }
 
-  Result<double> real(const Json* value, const std::string& key) const {
+  Result<double> real(const OrderedJson* value, const std::string& key) const {
     if (value == nullptr || !value->is_number()) return wrong(key, "a number");
     const auto number = value->get<double>();
     if (!std::isfinite(number)) return wrong(key, "a finite number");
@@ -180,14 +181,14 @@ class Reader {
   }
 
   Result<bool> flag(const char* key) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return false;
     if (!value->is_boolean()) return wrong(key, "true or false");
     return value->get<bool>();
   }
 
   Status read_bias(LoraConfig& config) const {
-    const Json* const bias = find("bias");
+    const OrderedJson* const bias = find("bias");
     if (bias == nullptr || *bias == "none") return {};
     if (*bias != "all" && *bias != "lora_only") {
       return wrong("bias", "\"none\", \"all\" or \"lora_only\"");
@@ -199,7 +200,7 @@ class Reader {
   Status read_patterns(LoraConfig& config) const {
     std::size_t states = 0;
     for (const char* const key : {"rank_pattern", "alpha_pattern"}) {
-      const Json* const patterns = find(key);
+      const OrderedJson* const patterns = find(key);
       if (patterns == nullptr) continue;
       if (!patterns->is_object()) return wrong(key, "an object");
       if (patterns->size() > kMaxPatterns) return refused(std::string(key) + " is too long");
@@ -226,17 +227,17 @@ class Reader {
 
   Result<std::vector<std::string>> names(const char* key) const {
     std::vector<std::string> found;
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return found;
     if (!value->is_array()) return wrong(key, "a list of names");
-    for (const Json& each : *value) {
+    for (const OrderedJson& each : *value) {
       if (!each.is_string()) return wrong(key, "a list of names");
       found.push_back(each.get<std::string>());
     }
     return found;
   }
 
-  const Json& json_;
+  const OrderedJson& json_;
   std::string where_;
 };
 
@@ -291,7 +292,7 @@ Result<LoraConfig> parse_lora_config(std::string_view text, std::string_view whe
   } nothing;
   constexpr std::size_t kMaxDepth = 16;
   EVALCAR_RETURN_IF_ERROR(scan_json(text, where, kMaxDepth, nothing));
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) {
     return make_error(ErrorCode::kCorruption,
                       std::string(where) + ": is no JSON object, expected an adapter_config.json");

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> kTextParts = {"text_config", "llm_conf
 constexpr std::array<std::string_view, 4> kTextModules = {"language_model", "text_model",
                                                           "text_decoder", "llm"};
 /// Modules around a model, without a part of their own.
-constexpr std::array<std::string_view, 3> kWrappers = {"model", "module", "rag"};
+constexpr std::array<std::string_view, 3> kOuterModules = {"model", "module", "rag"};
 /// Further ones that transformers 4 asks about a head of the whole.
 constexpr std::array<std::string_view, 2> kDecoderParts = {"decoder", "generator"};
 
@@ -125,7 +125,7 @@ TieFlags TieConfig::flags_of(std::string_view tensor) const {
     if (dot == std::string_view::npos) break;
     const std::string module(tensor.substr(begin, dot - begin));
     begin = dot + 1;
-    if (is_one_of(module, kWrappers)) continue;
+    if (is_one_of(module, kOuterModules)) continue;
     if (step_into(module + "_config") || step_into(module)) {
       in_text = is_one_of(at.back(), kTextParts);
     } else if (is_one_of(module, kTextModules)) {

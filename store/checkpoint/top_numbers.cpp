@@ -15,7 +15,7 @@
 namespace evalcar::checkpoint {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;
 constexpr std::size_t kMaxStringBytes = std::size_t{16} << 20U;
@@ -169,7 +169,7 @@ class Characters {
 };
 
 /// Keeps the numbers that are asked for, and passes everything else over.
-class NumbersAtTop final : public json::json_sax_t {
+class NumbersAtTop final : public Json::json_sax_t {
  public:
   explicit NumbersAtTop(const std::set<std::string, std::less<>>& keys) : keys_(keys) {}
 
@@ -200,7 +200,7 @@ class NumbersAtTop final : public json::json_sax_t {
     return fail("key " + quote_name(name) + " appears twice");
   }
   bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
-                   const json::exception& error) override {
+                   const Json::exception& error) override {
     // The library's text repeats bytes of the file: only its number is passed on.
     return fail("not valid JSON (rule " + std::to_string(error.id) + ")");
   }
@@ -251,7 +251,7 @@ Result<TopNumbers> top_level_numbers(const ReadableFile& file, const std::string
   NumbersAtTop numbers(keys);
   bool parsed = false;
   try {
-    parsed = json::sax_parse(Characters(&text), Characters(nullptr), &numbers);
+    parsed = Json::sax_parse(Characters(&text), Characters(nullptr), &numbers);
   } catch (const std::exception& error) {  // out of memory: the events themselves throw nothing
     return make_error(ErrorCode::kUnavailable, path + ": " + error.what());
   }

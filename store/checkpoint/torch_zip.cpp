@@ -7,15 +7,6 @@
 #include "store/checkpoint/zip_directory.h"
 
 namespace evalcar::checkpoint {
-namespace {
-
-Error corrupt(const std::string& where, std::uint64_t offset, const std::string& why) {
-  return make_error(ErrorCode::kCorruption,
-                    where + ": " + why + ", at byte " + std::to_string(offset));
-}
-
-}  // namespace
-
 Status check_zip_is_whole(const ReadableFile& file, const std::string& where) {
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file.info());
   EVALCAR_ASSIGN_OR_RETURN(const ZipDirectory directory,
@@ -41,7 +32,7 @@ Result<TorchZip> TorchZip::read(const ReadableFile& file, const std::string& whe
       entries.empty() ? "" : entries[0].name.substr(0, entries[0].name.find('/') + 1);
   for (ZipEntry& entry : entries) {
     if (root.empty() || !entry.name.starts_with(root)) {
-      return corrupt(
+      return corrupt_at(
           where, entry.local_offset,
           "record " + quote_name(entry.name) + " is not below the root folder " + quote_name(root));
     }
@@ -53,8 +44,8 @@ Result<TorchZip> TorchZip::read(const ReadableFile& file, const std::string& whe
             [](const ZipRecord& a, const ZipRecord& b) { return a.name < b.name; });
   for (std::size_t i = 1; i < zip.records_.size(); ++i) {
     if (zip.records_[i].name == zip.records_[i - 1].name) {
-      return corrupt(where, zip.records_[i].offset,
-                     "two records are named " + quote_name(zip.records_[i].name));
+      return corrupt_at(where, zip.records_[i].offset,
+                        "two records are named " + quote_name(zip.records_[i].name));
     }
   }
   for (const ZipRecord& record : zip.records_) {
@@ -87,16 +78,16 @@ Result<std::string> TorchZip::read_record(const ReadableFile& file, const ZipRec
                                           std::uint64_t limit_bytes,
                                           const std::string& where) const {
   if (record.size > limit_bytes) {
-    return corrupt(where, record.offset,
-                   "record " + quote_name(record.name) + " of " + std::to_string(record.size) +
-                       " bytes, expected at most " + std::to_string(limit_bytes));
+    return corrupt_at(where, record.offset,
+                      "record " + quote_name(record.name) + " of " + std::to_string(record.size) +
+                          " bytes, expected at most " + std::to_string(limit_bytes));
   }
   std::string bytes(record.size, '\0');
   const auto writable = std::as_writable_bytes(std::span<char>(bytes.data(), bytes.size()));
   EVALCAR_RETURN_IF_ERROR(file.read_exactly_at(record.offset, writable, where));
   if (has_checksums_ && crc32(writable) != record.crc32) {
-    return corrupt(where, record.offset,
-                   "record " + quote_name(record.name) + " does not match its CRC-32");
+    return corrupt_at(where, record.offset,
+                      "record " + quote_name(record.name) + " does not match its CRC-32");
   }
   return bytes;
 }

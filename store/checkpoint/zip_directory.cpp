@@ -51,11 +51,6 @@ class Fields {
   std::span<const std::byte> bytes_;
 };
 
-Error corrupt(const std::string& where, std::uint64_t offset, const std::string& why) {
-  return make_error(ErrorCode::kCorruption,
-                    where + ": " + why + ", at byte " + std::to_string(offset));
-}
-
 Error incomplete(const std::string& where, const std::string& why) {
   return make_error(ErrorCode::kUnavailable,
                     where + ": " + why + " (still being written, or truncated)");
@@ -144,8 +139,8 @@ Result<ZipDirectory> find_directory(const ReadableFile& file, std::uint64_t size
     return incomplete(where,
                       "no ZIP end record in the last 22 of its " + std::to_string(size) + " bytes");
   }
-  if (end.u16(20) != 0) return corrupt(where, end_offset, "a ZIP comment");
-  if (end.u16(4) != 0 || end.u16(6) != 0) return corrupt(where, end_offset, "a multi-disk ZIP");
+  if (end.u16(20) != 0) return corrupt_at(where, end_offset, "a ZIP comment");
+  if (end.u16(4) != 0 || end.u16(6) != 0) return corrupt_at(where, end_offset, "a multi-disk ZIP");
   ZipDirectory directory{end.u32(16), end.u32(12), end.u16(10)};
   std::uint64_t directory_end = end_offset;
 
@@ -156,35 +151,35 @@ Result<ZipDirectory> find_directory(const ReadableFile& file, std::uint64_t size
     const Fields locator = all.from(kEnd64Bytes, kLocatorBytes);
     directory_end = size - tail_bytes;
     if (locator.u64(8) != directory_end || locator.u32(4) != 0 || locator.u32(16) > 1) {
-      return corrupt(where, directory_end + kEnd64Bytes,
-                     "the ZIP64 locator points elsewhere than to the record before it");
+      return corrupt_at(where, directory_end + kEnd64Bytes,
+                        "the ZIP64 locator points elsewhere than to the record before it");
     }
     const Fields end64 = all.from(0, kEnd64Bytes);
     if (end64.u32(0) != kEnd64Signature || end64.u64(4) != kEnd64Bytes - 12 || end64.u32(16) != 0 ||
         end64.u32(20) != 0 || end64.u64(24) != end64.u64(32)) {
-      return corrupt(where, directory_end, "a broken ZIP64 end record");
+      return corrupt_at(where, directory_end, "a broken ZIP64 end record");
     }
     const ZipDirectory directory64{end64.u64(48), end64.u64(40), end64.u64(32)};
     if ((directory.offset != kAbsent32 && directory.offset != directory64.offset) ||
         (directory.size != kAbsent32 && directory.size != directory64.size) ||
         (directory.entries != 0xffff && directory.entries != directory64.entries)) {
-      return corrupt(where, end_offset, "the two ZIP end records disagree");
+      return corrupt_at(where, end_offset, "the two ZIP end records disagree");
     }
     directory = directory64;
   } else if (end.u16(8) != end.u16(10)) {
-    return corrupt(where, end_offset, "a multi-disk ZIP");
+    return corrupt_at(where, end_offset, "a multi-disk ZIP");
   }
   const auto claimed_end = checked_add(directory.offset, directory.size);
   if (!claimed_end || *claimed_end != directory_end) {
-    return corrupt(where, end_offset,
-                   "the central directory (" + std::to_string(directory.size) + " bytes at " +
-                       std::to_string(directory.offset) + ") does not end at the end record");
+    return corrupt_at(where, end_offset,
+                      "the central directory (" + std::to_string(directory.size) + " bytes at " +
+                          std::to_string(directory.offset) + ") does not end at the end record");
   }
   if (directory.size > kMaxZipDirectoryBytes ||
       directory.entries > directory.size / kCentralBytes) {
-    return corrupt(where, end_offset,
-                   "a central directory of " + std::to_string(directory.size) +
-                       " bytes cannot hold " + std::to_string(directory.entries) + " entries");
+    return corrupt_at(where, end_offset,
+                      "a central directory of " + std::to_string(directory.size) +
+                          " bytes cannot hold " + std::to_string(directory.entries) + " entries");
   }
   return directory;
 }
@@ -198,7 +193,7 @@ Result<std::vector<ZipEntry>> read_central(const ReadableFile& file, const ZipDi
   std::size_t at = 0;
   while (at < bytes.size()) {
     const auto bad = [&](const std::string& why) {
-      return corrupt(where, directory.offset + at, why);
+      return corrupt_at(where, directory.offset + at, why);
     };
     if (bytes.size() - at < kCentralBytes || all.u32(at) != kCentralSignature) {
       return bad("a broken entry of the central directory");
@@ -233,9 +228,9 @@ Result<std::vector<ZipEntry>> read_central(const ReadableFile& file, const ZipDi
     at += kCentralBytes + name_bytes + extra_bytes;
   }
   if (entries.size() != directory.entries) {
-    return corrupt(where, directory.offset,
-                   "the central directory has " + std::to_string(entries.size()) +
-                       " entries, expected " + std::to_string(directory.entries));
+    return corrupt_at(where, directory.offset,
+                      "the central directory has " + std::to_string(entries.size()) +
+                          " entries, expected " + std::to_string(directory.entries));
   }
   // What is read next lies scattered over the file: each local header, and the data descriptor
   // before it. The disk looks for all of them at once.
@@ -250,7 +245,7 @@ Result<std::vector<ZipEntry>> read_central(const ReadableFile& file, const ZipDi
 Status check_local_header(const ReadableFile& file, ZipEntry& entry, std::uint64_t limit,
                           const std::string& where) {
   const auto bad = [&](const std::string& why) {
-    return corrupt(where, entry.local_offset, "record " + quote_name(entry.name) + " " + why);
+    return corrupt_at(where, entry.local_offset, "record " + quote_name(entry.name) + " " + why);
   };
   const std::uint64_t header_bytes = kLocalBytes + entry.name.size();
   if (entry.local_offset > limit || limit - entry.local_offset < header_bytes) {
@@ -289,10 +284,10 @@ Status check_record_tiling(const ReadableFile& file, const std::vector<ZipEntry>
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const ZipEntry& entry = entries[i];
     if (entry.local_offset != position) {
-      return corrupt(where, entry.local_offset,
-                     "record " + quote_name(entry.name) +
-                         " does not follow the one before, which ends at " +
-                         std::to_string(position));
+      return corrupt_at(where, entry.local_offset,
+                        "record " + quote_name(entry.name) +
+                            " does not follow the one before, which ends at " +
+                            std::to_string(position));
     }
     const std::uint64_t next = i + 1 < entries.size() ? entries[i + 1].local_offset : records_end;
     position = entry.data_offset + entry.size;
@@ -300,22 +295,27 @@ Status check_record_tiling(const ReadableFile& file, const std::vector<ZipEntry>
     const std::uint64_t gap = next >= position ? next - position : 0;
     std::array<std::byte, 8> descriptor{};
     if (gap != 16 && gap != 24) {
-      return corrupt(where, position,
-                     "record " + quote_name(entry.name) + " has no data descriptor");
+      return corrupt_at(where, position,
+                        "record " + quote_name(entry.name) + " has no data descriptor");
     }
     EVALCAR_RETURN_IF_ERROR(file.read_exactly_at(position, descriptor, where));
     const Fields fields(descriptor);
     if (fields.u32(0) != kDescriptorSignature || fields.u32(4) != entry.crc32) {
-      return corrupt(
+      return corrupt_at(
           where, position,
           "the data descriptor of " + quote_name(entry.name) + " disagrees with its entry");
     }
     position = next;
   }
   if (position != records_end) {
-    return corrupt(where, position, "bytes that belong to no record");
+    return corrupt_at(where, position, "bytes that belong to no record");
   }
   return {};
+}
+
+Error corrupt_at(const std::string& where, std::uint64_t offset, const std::string& why) {
+  return make_error(ErrorCode::kCorruption,
+                    where + ": " + why + ", at byte " + std::to_string(offset));
 }
 
 }  // namespace evalcar::checkpoint

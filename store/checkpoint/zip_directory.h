@@ -29,6 +29,9 @@ struct ZipEntry {
   std::uint64_t data_offset = 0;  ///< set by check_local_header
 };
 
+/// "<where>: <why>, at byte <offset>" as kCorruption.
+Error corrupt_at(const std::string& where, std::uint64_t offset, const std::string& why);
+
 /// Reads the beginning and the end records of a file of `size` bytes. kUnavailable where the end
 /// record is not there.
 Result<ZipDirectory> find_directory(const ReadableFile& file, std::uint64_t size,

@@ -10,7 +10,7 @@
 namespace evalcar::models::llava_onevision {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::int64_t kUsualImageToken = 151646;
 constexpr std::int64_t kMostImageSize = 4096;
@@ -18,8 +18,8 @@ constexpr std::size_t kMostFeatureLayers = 64;
 
 // What transformers takes for the keys of a text_config that are not there; a file of 4.x leaves
 // out what is equal to them.
-json with_qwen2_defaults(const json& text) {
-  json whole = {{"vocab_size", 151936},
+Json with_qwen2_defaults(const Json& text) {
+  Json whole = {{"vocab_size", 151936},
                 {"hidden_size", 4096},
                 {"intermediate_size", 22016},
                 {"num_hidden_layers", 32},
@@ -121,7 +121,7 @@ Result<int> read_image_token(const ConfigFields& root, std::int64_t vocab) {
 
 }  // namespace
 
-Result<Config> parse_config(const json& config, const std::string& place) {
+Result<Config> parse_config(const Json& config, const std::string& place) {
   const ConfigFields root(config, place);
   Config c;
   EVALCAR_ASSIGN_OR_RETURN(c.text, read_text(root, place));

@@ -107,27 +107,39 @@ def test_every_kernel_waits_for_the_ones_before_it(source_dir):
     assert [kernel for kernel, does in waits.items() if not does] == []
 
 
-def own_names(file):
-    """{(namespace, name): line} of the functions that a file defines for itself."""
-    namespace, inside, names = "", False, {}
-    for line in file.read_text().splitlines():
+def function_names(text, in_anonymous):
+    """{(namespace, name)} of the functions at the margin: those that a source has for itself, or those that a header gives to its room."""
+    text = re.sub(r'R"(\w*)\(.*?\)\1"', '""', text, flags=re.DOTALL)
+    namespace, anonymous, names = "", False, set()
+    for line in text.splitlines():
         if found := re.match(r"namespace ([\w:]+) \{", line):
             namespace = found[1]
-        inside = (inside or line == "namespace {") and line != "}  // namespace"
-        found = re.match(r"(?:template <.*> )?[A-Za-z_](?:[\w:<>,&*\[\] ]*?[ &*>])?(\w+)\(", line)
-        if inside and found:
-            names[namespace, found[1]] = line
+        anonymous = (anonymous or line == "namespace {") and line != "}  // namespace"
+        found = re.match(r"(?:\[\[\w+\]\] )?(?:template <.*> )?(?!static_assert|__)[A-Za-z_][\w:<>,&*\[\] ]*?[ &*>](\w+)\(", line)
+        if found and anonymous == in_anonymous:
+            names.add((namespace, found[1]))
     return names
 
 
-def test_files_that_are_compiled_together_have_no_function_of_one_name(source_dir, build_dir):
-    """The compiler refuses two of the same arguments; two of others it takes for overloads, and may call the neighbour's."""
-    batches = sorted(build_dir.rglob("Unity/unity_*_cxx.cxx"))
-    places = {}
+def test_files_that_are_compiled_together_have_functions_of_names_of_their_own(source_dir, build_dir):
+    """The compiler refuses two of the same arguments. Of others a file might call its neighbour's instead of its own, or instead of what
+    a header declares in the namespace around."""
+    commands = json.loads((build_dir / "compile_commands.json").read_text())
+    batches = [pathlib.Path(each["file"]) for each in commands if "/Unity/unity_" in each["file"]]
+    declared = set()
+    for name in tracked(source_dir):
+        if name.endswith(".h"):
+            declared |= function_names((source_dir / name).read_text(), in_anonymous=False)
+
+    owners, hidden = {}, []
     for batch in batches:
         for file in re.findall(r'#include "(.*)"', batch.read_text()):
-            for name in own_names(pathlib.Path(file)) if (source_dir / file).exists() else []:
-                places.setdefault((batch, *name), set()).add(file)
+            for namespace, name in function_names(pathlib.Path(file).read_text(), in_anonymous=True):
+                owners.setdefault((batch, namespace, name), set()).add(file)
+                around = namespace.split("::")
+                if any(("::".join(around[: n + 1]), name) in declared for n in range(len(around))):
+                    hidden.append((file, namespace, name))
 
-    assert len(places) > 1000, "batches or names are no longer where they are looked for"
-    assert [(name, files) for (_, *name), files in places.items() if len(files) > 1] == []
+    assert len(owners) > 1000, "batches or names are no longer where they are looked for"
+    assert [(key[1:], files) for key, files in owners.items() if len(files) > 1] == []
+    assert hidden == []

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "agent/cli/exit_code.h"
 #include "agent/cli/named_file.h"
 #include "agent/cli/plot.h"
 #include "agent/cli/step_comparison.h"
@@ -236,9 +237,9 @@ Result<std::vector<MetricRow>> rows_of(const state::Reader& reader, const std::s
   return rows;
 }
 
-int exit_code_of(const Error& error) {
-  if (error.code == ErrorCode::kInvalidArgument) return 2;
-  return error.code == ErrorCode::kNotFound ? 3 : 1;
+int exit_code_of_results(const Error& error) {
+  if (error.code == ErrorCode::kInvalidArgument) return kExitUsage;
+  return error.code == ErrorCode::kNotFound ? kExitNotReady : kExitFailed;
 }
 
 Status check_options(const ResultsOptions& options, const FileSystem& files) {
@@ -328,7 +329,7 @@ int run_results(const ResultsOptions& options, FileSystem& files, const Clock& c
   const bool nothing = printed.error().code == ErrorCode::kNotFound;
   if (nothing && options.format == "json") out << dump(OrderedJson::array());
   err << "evalcar results: " << printed.error().message << "\n";
-  return exit_code_of(printed.error());
+  return exit_code_of_results(printed.error());
 }
 
 }  // namespace evalcar::cli

@@ -6,7 +6,7 @@
 namespace evalcar::http {
 namespace {
 
-using OrderedJson = Fields::Json;
+using OrderedJson = Fields::OrderedJson;
 
 constexpr std::size_t kMaxEcho = 200;  ///< of what was sent, in the answer
 

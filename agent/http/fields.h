@@ -15,9 +15,9 @@ namespace evalcar::http {
 /// Reads fields one after another and collects what is wrong. Unknown fields are passed over.
 class Fields {
  public:
-  using Json = nlohmann::ordered_json;
+  using OrderedJson = nlohmann::ordered_json;
   /// A body that is no object gives one error. `body` must outlive it.
-  explicit Fields(const Json& body);
+  explicit Fields(const OrderedJson& body);
 
   /// Required: absent or null is an error. The others: absent or null is the default.
   std::string text(const char* name);
@@ -27,11 +27,11 @@ class Fields {
   std::int64_t integer(const char* name, std::int64_t otherwise);
   bool boolean(const char* name, bool otherwise);
   /// A number, or what a number is made of; null else.
-  Json optional_number(const char* name);
+  OrderedJson optional_number(const char* name);
   /// A number or a text.
-  Json optional_integer_or_text(const char* name);
+  OrderedJson optional_integer_or_text(const char* name);
   /// An object; empty if absent.
-  Json optional_object(const char* name);
+  OrderedJson optional_object(const char* name);
 
   /// A word of our own against a field.
   void refuse(const char* name, const std::string& message);
@@ -40,13 +40,13 @@ class Fields {
   Response response() const;
 
  private:
-  const Json* find(const char* name);
-  void wrong(const char* type, std::vector<Json> place, const std::string& message,
-             const Json& input);
-  std::optional<std::int64_t> as_integer(const char* name, const Json& value);
+  const OrderedJson* find(const char* name);
+  void wrong(const char* type, std::vector<OrderedJson> place, const std::string& message,
+             const OrderedJson& input);
+  std::optional<std::int64_t> as_integer(const char* name, const OrderedJson& value);
 
-  const Json& body_;
-  std::vector<Json> errors_;
+  const OrderedJson& body_;
+  std::vector<OrderedJson> errors_;
 };
 
 /// 422 for a body that is no JSON at all, as from pydantic; 400 for JSON beyond our bounds

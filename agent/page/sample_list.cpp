@@ -19,7 +19,7 @@ using Line = nlohmann::json;
 constexpr std::size_t kMostPromptBytes = 8'000;
 constexpr std::size_t kMostAnswerBytes = 2'000;
 
-std::string text_of(const Line& line, const char* key, std::size_t most_bytes) {
+std::string line_text(const Line& line, const char* key, std::size_t most_bytes) {
   const auto found = line.find(key);
   return found == line.end() ? "" : report::answer_text(*found, most_bytes);
 }
@@ -74,9 +74,9 @@ OrderedJson sample_json(const Line& line, std::int64_t doc, const std::optional<
   OrderedJson json = {{"doc_id", doc},
                       {"score", score.has_value() ? OrderedJson(*score) : OrderedJson(nullptr)},
                       {"right", right.has_value() ? OrderedJson(*right) : OrderedJson(nullptr)},
-                      {"prompt", text_of(line, "input", kMostPromptBytes)},
-                      {"answer", text_of(line, "filtered_resps", kMostAnswerBytes)},
-                      {"expected", text_of(line, "target", kMostAnswerBytes)}};
+                      {"prompt", line_text(line, "input", kMostPromptBytes)},
+                      {"answer", line_text(line, "filtered_resps", kMostAnswerBytes)},
+                      {"expected", line_text(line, "target", kMostAnswerBytes)}};
   if (flip == nullptr) return json;
   json["answer_before"] = flip->answer_a;
   json["score_before"] = flip->score_a;

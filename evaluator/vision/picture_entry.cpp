@@ -28,7 +28,7 @@ std::uint64_t checksum_of(const Header& header) {
   return xxh3_64(bytes.first(bytes.size() - sizeof(header.header_xxh3)));
 }
 
-Error damaged(const std::string& path, const std::string& what) {
+Error damaged_entry(const std::string& path, const std::string& what) {
   return make_error(ErrorCode::kCorruption, path + ": " + what);
 }
 
@@ -50,18 +50,19 @@ Result<PreparedImage> read_entry(const ReadableFile& file, const PictureKey& key
                                  const std::string& path) {
   EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, file.info());
   if (info.size_bytes < sizeof(Header) || info.size_bytes > kMostBytes)
-    return damaged(path, std::to_string(info.size_bytes) + " bytes, which no prepared picture has");
+    return damaged_entry(path,
+                         std::to_string(info.size_bytes) + " bytes, which no prepared picture has");
   Header header;
   EVALCAR_RETURN_IF_ERROR(
       file.read_exactly_at(0, std::as_writable_bytes(std::span(&header, 1)), path));
   if (header.magic != kMagic || header.header_xxh3 != checksum_of(header))
-    return damaged(path, "its first 64 bytes are not those of a prepared picture");
-  if (header.key != key) return damaged(path, "is of another picture than its name says");
+    return damaged_entry(path, "its first 64 bytes are not those of a prepared picture");
+  if (header.key != key) return damaged_entry(path, "is of another picture than its name says");
   if (header.width > kMostSide || header.height > kMostSide ||
       info.size_bytes != sizeof(Header) + std::uint64_t{header.width} * header.height * 3)
-    return damaged(path, std::to_string(info.size_bytes) + " bytes for " +
-                             std::to_string(header.width) + "x" + std::to_string(header.height) +
-                             " pixels");
+    return damaged_entry(path, std::to_string(info.size_bytes) + " bytes for " +
+                                   std::to_string(header.width) + "x" +
+                                   std::to_string(header.height) + " pixels");
   PreparedImage image;
   image.width = static_cast<int>(header.width);
   image.height = static_cast<int>(header.height);
@@ -69,7 +70,7 @@ Result<PreparedImage> read_entry(const ReadableFile& file, const PictureKey& key
   EVALCAR_RETURN_IF_ERROR(
       file.read_exactly_at(sizeof(Header), std::as_writable_bytes(std::span(image.rgb)), path));
   if (xxh3_64(std::as_bytes(std::span(image.rgb))) != header.pixels_xxh3)
-    return damaged(path, "its pixels are not those that were written");
+    return damaged_entry(path, "its pixels are not those that were written");
   return image;
 }
 

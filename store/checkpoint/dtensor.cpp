@@ -16,8 +16,8 @@ constexpr std::size_t kMaxRanks = 65536;
 constexpr std::size_t kMaxMeshes = 1024;
 
 /// Row-major coordinate of place `index` of a mesh tensor.
-std::vector<std::int64_t> coordinate_of(std::int64_t index,
-                                        const std::vector<std::int64_t>& shape) {
+std::vector<std::int64_t> row_major_coordinate(std::int64_t index,
+                                               const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> coordinate(shape.size());
   for (std::size_t d = shape.size(); d-- > 0;) {
     coordinate[d] = index % shape[d];
@@ -89,7 +89,7 @@ Result<Mesh> DTensorReader::parse_mesh(Pickle::NodeId node, const std::string& n
     mesh.shape = tensor.size;
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
     mesh.holds_this_rank = place != ranks.end();
-    if (mesh.holds_this_rank) expected = coordinate_of(place - ranks.begin(), mesh.shape);
+    if (mesh.holds_this_rank) expected = row_major_coordinate(place - ranks.begin(), mesh.shape);
   } else {  // torch 2.10 on
     const auto layout_node = pickle.find(state, "_layout");
     const auto map_node = pickle.find(state, "_rank_map");

@@ -43,7 +43,7 @@ constexpr std::array<ExpertFamily, 23> kExpertFamilies = {{
 }};
 
 /// Null: none of them.
-const ExpertFamily* find_expert_family(std::string_view model_type) {
+const ExpertFamily* family_of(std::string_view model_type) {
   const auto found =
       std::find_if(kExpertFamilies.begin(), kExpertFamilies.end(),
                    [&](const ExpertFamily& each) { return each.model_type == model_type; });
@@ -55,8 +55,8 @@ const ExpertFamily* find_expert_family(std::string_view model_type) {
 Result<const ExpertFamily*> find_expert_family(std::string_view config_text,
                                                const std::string& where) {
   EVALCAR_ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(config_text, where));
-  const ExpertFamily* const whole = find_expert_family(config.whole.model_type);
-  return whole != nullptr ? whole : find_expert_family(config.text.model_type);
+  const ExpertFamily* const whole = family_of(config.whole.model_type);
+  return whole != nullptr ? whole : family_of(config.text.model_type);
 }
 
 }  // namespace evalcar::checkpoint

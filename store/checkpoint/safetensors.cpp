@@ -132,7 +132,7 @@ class HeaderVisitor final : public JsonVisitor {
 };
 
 /// The tensors must follow each other from the first byte behind the header on.
-Status check_tiling(const SafetensorsFile& file, std::string_view where) {
+Status check_file_tiling(const SafetensorsFile& file, std::string_view where) {
   std::uint64_t position = 0;
   for (const SafetensorsTensor& tensor : file.tensors) {
     if (tensor.begin != position) {
@@ -201,7 +201,7 @@ Result<SafetensorsFile> parse_safetensors_header(std::string_view header, std::s
               return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
             });
   file.data_offset = kHeaderOffset + header.size();
-  EVALCAR_RETURN_IF_ERROR(check_tiling(file, where));
+  EVALCAR_RETURN_IF_ERROR(check_file_tiling(file, where));
   file.data_bytes = file.tensors.empty() ? 0 : file.tensors.back().end;
   return file;
 }

@@ -129,12 +129,14 @@ class Preparation {
 
   /// All at once: which examples a prompt has depends on the prompts before it.
   std::optional<TaskFailure> draw_examples(TaskJob& job) const {
-    const bool strict = tools_.settings.compat == "strict";
+    // Only its chat wrappers draw again, and none of them scores given tokens.
+    const bool as_logged =
+        tools_.settings.compat == "strict" || job.kind() != tasks::RequestKind::kGenerate;
     auto texts =
         job.task->few_shot(job.documents, tools_.weights.architecture,
                            {.shots = job.shots,
                             .seed = protocol::fewshot_seed_of(tools_.settings.seed),
-                            .turn = strict ? tasks::FewShotTurn::kLogged : tools_.wrapper.turn,
+                            .turn = as_logged ? tasks::FewShotTurn::kLogged : tools_.wrapper.turn,
                             .advanced = tools_.events.advanced,
                             .stop = tools_.stop});
     if (!texts.has_value()) return failed_by_data(std::move(texts).error());
@@ -150,8 +152,10 @@ class Preparation {
     auto prompt = job.task->prompt(document.doc_id, tools_.weights.architecture);
     if (!prompt.has_value()) return failed_by_data(std::move(prompt).error());
     document.input = job.shots == 0 ? prompt->input : job.inputs[d];
-    if (job.shots > 0)  // a task without pictures: its message is one text
+    if (job.shots > 0) {  // a task without pictures: its message is one text
       prompt->messages.back().content.back().text = job.prompts[d];
+      prompt->input = job.prompts[d];
+    }
     if (!prompt->images.empty() && !tools_.weights.reads_pictures()) return shows_pictures();
     if (Status added = add_pictures(job, *prompt, document, shown); !added.has_value())
       return failed_by_data(std::move(added).error());

@@ -196,12 +196,11 @@ void check_fewshot(TomlReader& reader, const toml::table& table, const FewShotDe
     reader.problem(table.source(), quoted(fewshot.split) +
                                        " in [fewshot] must be a plain name inside the data folder");
   }
-  if (out.file.request.kind != RequestKind::kGenerate) {
-    reader.problem(table.source(),
-                   "[fewshot] goes with answers that are generated, not with a "
-                   "request of kind " +
-                       quoted(kind_name(out.file.request.kind)) +
-                       "; num = 0 says that there are never any examples");
+  const RequestKind kind = out.file.request.kind;
+  if (kind == RequestKind::kLoss || kind == RequestKind::kRolling) {
+    reader.problem(table.source(), "[fewshot] goes with questions, and a request of kind " +
+                                       quoted(kind_name(kind)) +
+                                       " has none; num = 0 says that there are never any examples");
   }
   const bool shown_by_builder = out.prompt.builder == "mmmu";
   if (!out.image_columns.empty() || shown_by_builder) {
@@ -231,6 +230,8 @@ void read_fewshot(TomlReader& reader, const toml::table& root, Definition& out) 
     fewshot.delimiter = reader.string(*table, "delimiter", "[fewshot]", false);
     if (out.file.generation.until.empty()) out.file.generation.default_until = fewshot.delimiter;
   }
+  // Where a choice stands behind the question as it is, it stands so behind those of the examples.
+  if (out.file.request.plain) fewshot.target_delimiter = out.file.request.delimiter;
   if (table->get("target_delimiter") != nullptr)
     fewshot.target_delimiter = reader.string(*table, "target_delimiter", "[fewshot]", false);
   check_fewshot(reader, *table, fewshot, out);

@@ -30,12 +30,14 @@ struct PromptDefinition {
 
 /// Where examples before the question come from, and how they are written.
 struct FewShotDefinition {
-  std::optional<std::int64_t> num;     ///< where evaluate.num_fewshot says nothing; 0: never any
-  std::string split;                   ///< of the set of [data]; or
-  std::vector<std::string> files;      ///< paths relative to the task file
-  std::string sampler = "default";     ///< "default": drawn for each document | "first_n"
-  std::string delimiter = "\n\n";      ///< after each example
-  std::string target_delimiter = " ";  ///< between an example's text and its answer
+  std::optional<std::int64_t> num;  ///< where evaluate.num_fewshot says nothing; 0: never any
+  std::string split;                ///< of the set of [data]; or
+  std::vector<std::string> files;   ///< paths relative to the task file
+  std::string sampler = "default";  ///< "default": drawn for each document | "first_n"
+  std::string delimiter = "\n\n";   ///< after each example
+  /// Between an example's text and its answer; by default as before a choice that stands behind a
+  /// plain prompt.
+  std::string target_delimiter = " ";
 };
 
 struct MetricDefinition {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "evaluator/metrics/python_random.h"
+#include "evaluator/tasks/choices.h"
 #include "evaluator/tasks/prompt.h"
 #include "evaluator/tasks/scorers.h"
 
@@ -122,17 +123,25 @@ class Shots {
 
   Result<std::string> labelled(const Value& row) const {
     EVALCAR_ASSIGN_OR_RETURN(const std::string question, prompt_text(definition_, row, family_));
-    std::string answer = definition_.target_text.value_or("");
-    if (!definition_.target_text) {
-      const std::string& column = definition_.target_column;
-      const auto found = row.find(column);
-      const std::vector<std::string> answers =
-          references_of(found == row.end() ? Value() : found.value());
-      if (answers.empty())
-        return make_error(ErrorCode::kCorruption, "column \"" + column + "\" holds no answer");
-      answer = answers.front();
-    }
+    EVALCAR_ASSIGN_OR_RETURN(const std::string answer, answer_of(row));
     return question + definition_.fewshot->target_delimiter + answer;
+  }
+
+  // Of several the first.
+  Result<std::string> answer_of(const Value& row) const {
+    if (definition_.file.request.kind == RequestKind::kMultipleChoice) {
+      EVALCAR_ASSIGN_OR_RETURN(const auto choices, choices_of(definition_, row, family_));
+      EVALCAR_ASSIGN_OR_RETURN(const auto right, right_choices(definition_, row, choices));
+      return choices[right.front()];
+    }
+    if (definition_.target_text) return *definition_.target_text;
+    const std::string& column = definition_.target_column;
+    const auto found = row.find(column);
+    const std::vector<std::string> answers =
+        references_of(found == row.end() ? Value() : found.value());
+    if (answers.empty())
+      return make_error(ErrorCode::kCorruption, "column \"" + column + "\" holds no answer");
+    return answers.front();
   }
 
   const std::string& delimiter() const { return definition_.fewshot->delimiter; }

@@ -1,6 +1,7 @@
 // Examples before the question, as lmms-eval 0.7.3's ContextSampler draws and joins them
 // (lmms_eval/api/samplers.py): the text of an example, its answer, and so on, then the document's
-// own.
+// own. Behind the question of a multiple-choice example stands the choice that is right, the first
+// of several.
 //
 // lmms-eval draws twice. Before anything is generated, each task's contexts are made in the order
 // of the documents; they are what the samples file logs as "input". Its chat wrappers do not use
@@ -28,7 +29,9 @@ namespace evalcar::tasks {
 enum class FewShotTurn {
   kByInput,  ///< drawn again, requests sorted by their first text: qwen2_5_vl, qwen3_vl
   kInOrder,  ///< drawn again, in the order of the documents: huggingface
-  kLogged,   ///< those that are logged: what lmms-eval does not do (compat = "strict")
+  /// Those that are logged: where given tokens are scored, as in lm-eval; elsewhere what lmms-eval
+  /// does not do (compat = "strict").
+  kLogged,
 };
 
 struct FewShotOptions {

@@ -320,6 +320,7 @@ Result<Scores> score_likelihoods(const Definition& definition, const Task& task,
   result.task = name;
   result.version = definition.file.version;
   result.alias = name;
+  result.num_fewshot = options.num_fewshot;
   result.n = static_cast<std::int64_t>(responses.size());
   result.n_original = task.size();
   fill_result(result, definition, gathered, options, scores);

@@ -53,6 +53,7 @@ Value request_settings(const RequestDefinition& request) {
     out["answers"] = request.last_answer_only ? "last" : "all";
   } else if (request.kind != RequestKind::kRolling) {
     out["format"] = request.plain ? "plain" : "chat";
+    out["delimiter"] = request.delimiter;
   }
   if (request.max_length.has_value()) out["max_length"] = *request.max_length;
   return out;
@@ -109,8 +110,8 @@ Value task_config(const Definition& definition, const ScoreOptions& options) {
   if (definition.prompt.builder == "mmmu") out["doc_to_messages"] = by_file;
   out["description"] = "";
   const FewShotDefinition fewshot = definition.fewshot.value_or(FewShotDefinition{});
-  out["target_delimiter"] = file.request.kind == RequestKind::kGenerate ? fewshot.target_delimiter
-                                                                        : file.request.delimiter;
+  const bool of_examples = file.request.kind == RequestKind::kGenerate || options.num_fewshot > 0;
+  out["target_delimiter"] = of_examples ? fewshot.target_delimiter : file.request.delimiter;
   out["fewshot_delimiter"] = fewshot.delimiter;
   if (definition.fewshot) out["fewshot_config"]["sampler"] = fewshot.sampler;
   out["num_fewshot"] = options.num_fewshot;

@@ -234,6 +234,49 @@ def test_every_kind_gives_the_numbers_of_lm_eval_and_transformers(bin_dir, text_
     figures(f"choices: largest difference {largest:.1e}")
 
 
+EXAMPLES = '[fewshot]\nnum = 2\nfiles = ["shots.jsonl"]\nsampler = "first_n"\n'
+SHOTS = [
+    {"q": "What is wet?", "options": ["dust", "water"], "right": 1, "letter": "B"},
+    {"q": "3 - 1 =", "options": ["2", "two, I think", "3"], "right": 0, "letter": "A"},
+    {"q": "Never shown", "options": ["a", "b"], "right": 0, "letter": "A"},
+]
+
+
+def test_examples_stand_before_choices_and_continuations_as_in_lm_eval(bin_dir, cache_dir, tmp_path):
+    """In a chat all of one message, and the choice behind the template's generation prompt; the samples show what the model read."""
+    checkpoint = tmp_path / "run" / "checkpoint-7"
+    model = write_model(checkpoint, "qwen3", cache_dir)
+    tasks = {name: (TASKS[name][0], TASKS[name][1] + EXAMPLES) for name in ("chosen_plain", "chosen_chat", "continued")}
+    write_tasks(tmp_path, tasks)
+    (tmp_path / "tasks" / "shots.jsonl").write_text("".join(json.dumps(row) + "\n" for row in SHOTS))
+
+    results, samples, *_ = results_of(bin_dir, checkpoint, tmp_path, tasks)
+
+    reference = Reference(model, checkpoint)
+
+    def check(task, shown, example, context_of, choices_of, delimiter):
+        before = "".join(f"{example(row)}\n\n" for row in SHOTS[:2])
+        assert len(samples[task]) == len(QUESTIONS)
+        for row, sample in zip(QUESTIONS, samples[task], strict=True):
+            assert sample["input"] == before + shown(row)
+            expected = [reference.pair(context_of(before + shown(row)), delimiter + choice) for choice in choices_of(row)]
+            for (ours, greedy), theirs in zip(sample["filtered_resps"], expected, strict=True):
+                assert ours == pytest.approx(theirs[0], abs=1e-4, rel=5e-6) and greedy == theirs[1]
+        assert results[task]["acc,none"] is not None
+
+    check("chosen_plain", lambda row: f"Question: {row['q']}\nAnswer:", lambda row: f"Question: {row['q']}\nAnswer: {row['options'][row['right']]}",
+          lambda text: text, lambda row: row["options"], " ")  # fmt: skip
+    named = lambda row: [str(row["right"]), "B", f"see {row['letter']}"]  # noqa: E731
+    check("chosen_chat", lambda row: row["q"], lambda row: f"{row['q']} {named(row)['ABC'.index(row['letter'])]}", reference.chat, named, "")
+    check("continued", lambda row: f"{row['q']} The answer is", lambda row: f"{row['q']} The answer is {row['letter']}", lambda text: text,
+          lambda row: [row["letter"]], " ")  # fmt: skip
+    done = evaluate(bin_dir, checkpoint, tmp_path, "chosen_plain,chosen_chat", "--set", "evaluate.num_fewshot=1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(next((tmp_path / "out").glob("**/*_results.json")).read_text())
+    assert told["n-shot"] == {"chosen_plain": 1, "chosen_chat": 1}
+    assert told["configs"]["chosen_chat"]["num_fewshot"] == 1 and told["configs"]["chosen_chat"]["target_delimiter"] == " "
+
+
 MARKED = """\
 {%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' -}}

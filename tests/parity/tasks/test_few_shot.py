@@ -64,13 +64,15 @@ def data(tmp_path_factory):
 
 def lmms_task(data, split, sampler, cache, **more):
     import lmms_eval.api.metrics  # noqa: F401 (registers them)
-    from lmms_eval.api.task import ConfigurableMessagesTask
+    from lmms_eval.api.task import ConfigurableMessagesTask, ConfigurableTask
 
     config = {"task": "own", "dataset_path": str(data / "me" / "own"), "dataset_kwargs": {"cache_dir": str(cache)}, "test_split": "test",
               "fewshot_split": split, "fewshot_config": {"sampler": sampler}, "output_type": "generate_until", "doc_to_text": "Question: {{q}}",
               "doc_to_target": "answers", "generation_kwargs": {"max_new_tokens": 8},
               "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}]}  # fmt: skip
-    return ConfigurableMessagesTask(config={**config, **more}, model_name="qwen2_5_vl")
+    config.update(more)
+    kind = ConfigurableMessagesTask if config["output_type"] == "generate_until" else ConfigurableTask  # messages are for generation only
+    return kind(config=config, model_name="qwen2_5_vl")
 
 
 class Tensors(dict):
@@ -155,6 +157,70 @@ def test_texts_are_those_of_the_wrapper_and_of_the_log(probe, data, tmp_path, wr
     assert probe({**request, "turn": "logged"}) == {"inputs": logged, "prompts": logged}
     if sampler == "default":
         assert probe({**request, "seed": 7})["inputs"] != logged
+
+
+SCORED = """
+task = "own"
+[data]
+set = "me/scored"
+split = "test"
+[columns]
+target = "{target}"
+[request]
+{request}
+[prompt]
+text = "Question: {{q}}"
+[fewshot]
+split = "{split}"
+sampler = "{sampler}"
+{more}
+"""
+
+
+@pytest.fixture(scope="module")
+def scored_data(tmp_path_factory):
+    from datasets import Dataset
+
+    rng = random.Random(5)
+    folder = tmp_path_factory.mktemp("scored")
+    place = folder / "me" / "scored" / "data"
+    place.mkdir(parents=True)
+    for split, count in (("train", 23), ("test", 31)):
+        made = []
+        for i in range(count):
+            options = [f"o{rng.randrange(90)}", f"two words {i}", "海"]
+            right = rng.randrange(3)
+            made.append({"q": f"q{rng.randrange(20)}", "options": options, "right": right, "named": options[right]})
+        Dataset.from_list(made).to_parquet(place / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "target"), [("multiple_choice", "right"), ("multiple_choice", "named"), ("loglikelihood", "named")])
+@pytest.mark.parametrize(("sampler", "split", "shots", "delimiters"), [
+    ("default", "train", 5, {}),
+    ("default", "test", 3, {"fewshot_delimiter": "\n--\n", "target_delimiter": ": "}),
+    ("first_n", "train", 2, {}),
+])  # fmt: skip
+def test_contexts_before_given_tokens_are_those_that_lmms_eval_scores_behind(probe, scored_data, tmp_path, kind, target, sampler, split, shots, delimiters):
+    """Nothing is drawn again: what is logged is what a model's loglikelihood() gets."""
+    choices = {"doc_to_choice": "options"} if kind == "multiple_choice" else {}
+    task = lmms_task(scored_data, split, sampler, tmp_path / "cache", dataset_path=str(scored_data / "me" / "scored"), output_type=kind,
+                     doc_to_target=target, generation_kwargs=None, metric_list=[{"metric": "acc"}], **choices, **delimiters)  # fmt: skip
+    built(task, shots, limit=20, offset=4)
+    logged = {request.doc_id: request.args[0] for request in task.instances}
+    if kind == "multiple_choice":
+        assert [r.args[1] for r in task.instances[:3]] == [delimiters.get("target_delimiter", " ") + c for c in task.test_docs()[4]["options"]]
+    names = {"fewshot_delimiter": "delimiter", "target_delimiter": "target_delimiter"}
+    more = "\n".join(f"{names[key]} = {json.dumps(value)}" for key, value in delimiters.items())
+    settings = f'kind = "{kind}"' + ('\nchoices = "options"' if choices else "")
+    (tmp_path / "own.toml").write_text(SCORED.format(split=split, sampler=sampler, more=more, target=target, request=settings))
+
+    ours = probe({"op": "few_shot", "task": "own", "tasks_dir": str(tmp_path), "data": str(scored_data), "shots": shots,
+                  "ids": list(range(4, 24)), "turn": "logged"})  # fmt: skip
+
+    assert "error" not in ours, ours
+    assert ours["inputs"] == ours["prompts"] == [logged[i] for i in range(4, 24)]
+    assert len(set(ours["inputs"])) > 10 and ours["inputs"][0].count("Question:") == shots + 1
 
 
 def test_pictures_that_the_prompt_does_not_show_count_where_documents_are_compared(probe, tmp_path):

@@ -81,3 +81,32 @@ TEST_CASE("an example or a question without words is named by file and row") {
         "answer");
   CHECK(no_question.refusal() == "own: document 0: /t/val.jsonl:2: column \"q\" is empty (null)");
 }
+
+TEST_CASE("an example of a multiple-choice task ends with its right choice, the first of several") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files{clock};
+  const std::string task =
+      "task = \"own\"\n[data]\nfiles = \"val.jsonl\"\n[columns]\ntarget = \"a\"\n[request]\n"
+      "kind = \"multiple_choice\"\nchoices = \"c\"\n[prompt]\ntext = \"{q}\"\n[fewshot]\n"
+      "files = \"train.jsonl\"\nsampler = \"first_n\"\n";
+  const std::string question = R"({"q": "1", "c": ["x", "y"], "a": 0})";
+  const auto texts_with = [&](const std::string& example) {
+    files.put_file("/t/own.toml", task);
+    files.put_file("/t/val.jsonl", question);
+    files.put_file("/t/train.jsonl", example);
+    const auto opened = Task::open(files, find_task(files, "/t", "own").value(), "", /*shots=*/1);
+    REQUIRE(opened.has_value());
+    const std::int64_t ids[] = {0};
+    return (*opened)->few_shot(ids, "", {.shots = 1, .turn = FewShotTurn::kLogged});
+  };
+
+  CHECK(texts_with(R"({"q": "2", "c": ["x", "y"], "a": 1})")->prompts.front() == "2 y\n\n1");
+  CHECK(texts_with(R"({"q": "2", "c": ["x", "y"], "a": [1, 0]})")->prompts.front() == "2 y\n\n1");
+  CHECK(texts_with(R"({"q": "2", "c": ["x", "y"], "a": "x"})")->prompts.front() == "2 x\n\n1");
+  const auto refused = texts_with(R"({"q": "2", "c": ["x", "y"], "a": 2})");
+  REQUIRE_FALSE(refused.has_value());
+  CHECK_THAT(
+      refused.error().message,
+      StartsWith("own: the example that is document 0 of [fewshot]: /t/train.jsonl:1: column "
+                 "\"a\": the target 2 names none of the 2 choices"));
+}

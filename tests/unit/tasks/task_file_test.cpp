@@ -95,6 +95,34 @@ TEST_CASE("examples need a place of their own and go with tasks without pictures
   CHECK_THAT(problems_of(set, "split = \"train\"\nnum = -1", ""), ContainsSubstring("0 to 1000"));
 }
 
+TEST_CASE("examples go before a question alone, and there with the question's own delimiter") {
+  const auto definition_of_kind = [](const std::string& request, const std::string& fewshot,
+                                     Problems& problems) {
+    return parse_definition(
+        "task = \"own\"\n[data]\nset = \"me/own\"\nsplit = \"test\"\n[prompt]\ntext = \"{q}\"\n" +
+            request + "\n[fewshot]\nsplit = \"train\"\nnum = 2\n" + fewshot,
+        "own.toml", problems);
+  };
+  const std::string target = "[columns]\ntarget = \"a\"\n";
+  const std::string choice = target + "[request]\nkind = \"multiple_choice\"\nchoices = \"c\"\n";
+  const std::string continued = target + "[request]\nkind = \"loglikelihood\"\n";
+
+  Problems none;
+  CHECK(definition_of_kind(choice, "", none).fewshot->target_delimiter == " ");
+  CHECK(definition_of_kind(continued, "", none).fewshot->target_delimiter == " ");
+  CHECK(definition_of_kind(continued + "format = \"plain\"\ndelimiter = \": \"", "", none)
+            .fewshot->target_delimiter == ": ");
+  CHECK(definition_of_kind(choice + "format = \"plain\"\ndelimiter = \": \"",
+                           "target_delimiter = \" = \"", none)
+            .fewshot->target_delimiter == " = ");
+  CHECK(all_of(none).empty());
+  Problems of_rolling;
+  (void)definition_of_kind("[request]\nkind = \"rolling\"", "", of_rolling);
+  CHECK_THAT(all_of(of_rolling),
+             ContainsSubstring("own.toml:9: [fewshot] goes with questions, and a request of kind "
+                               "\"rolling\" has none"));
+}
+
 TEST_CASE("the number of examples is the one asked for, the task's own, or none") {
   Definition definition;
   definition.file.name = "own";

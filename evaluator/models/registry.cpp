@@ -46,7 +46,8 @@ constexpr Family kFamilies[] = {
     {"qwen3", "Qwen3ForCausalLM", &text_families::parse_qwen3},
 };
 
-// The architecture's class decides where it is given; files without one are judged by model_type.
+// The architecture's class decides where it is given; files without one are judged by model_type
+// alone.
 bool matches(const Family& family, const nlohmann::json& config) {
   const auto classes = config.find("architectures");
   if (classes != config.end() && classes->is_array() && !classes->empty()) {
@@ -57,6 +58,39 @@ bool matches(const Family& family, const nlohmann::json& config) {
   }
   const auto type = config.find("model_type");
   return type != config.end() && *type == family.model_type;
+}
+
+// Tensors of Llama and Mistral have the same names: where the two keys disagree nothing else tells.
+Status check_type(const Family& family, const ConfigFields& root) {
+  EVALCAR_ASSIGN_OR_RETURN(const std::string type,
+                           root.text("model_type", std::string(family.model_type)));
+  if (type == family.model_type) return {};
+  return root.unsupported("architectures names " + std::string(family.architecture) +
+                          ", whose model_type is \"" + std::string(family.model_type) +
+                          "\", and model_type is \"" + type.substr(0, 80) +
+                          "\"; expected both of one model");
+}
+
+// What transformers does by a key of any family, and this program does not.
+Status refuse_what_is_not_done(const ConfigFields& fields) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto quantization, fields.object("quantization_config"));
+  if (quantization && !quantization->json().empty())
+    return fields.unsupported(
+        "quantization_config: quantized models are not evaluated; expected no such key. Where a "
+        "trainer has left it behind beside whole weights, evaluate a copy of the configuration "
+        "without it");
+  EVALCAR_ASSIGN_OR_RETURN(const bool causal, fields.boolean("is_causal", true));
+  if (!causal)
+    return fields.unsupported(
+        "is_causal is false; expected a model whose tokens see those before them alone");
+  return {};
+}
+
+Status check_whole(const Family& family, const ConfigFields& root) {
+  EVALCAR_RETURN_IF_ERROR(check_type(family, root));
+  EVALCAR_RETURN_IF_ERROR(refuse_what_is_not_done(root));
+  EVALCAR_ASSIGN_OR_RETURN(const auto text, root.object("text_config"));
+  return text ? refuse_what_is_not_done(*text) : Status();
 }
 
 // Keys in order, without white space; what is no UTF-8 stands as it is.
@@ -88,6 +122,7 @@ Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std
   std::string known;
   for (const Family& family : kFamilies) {
     if (matches(family, config)) {
+      EVALCAR_RETURN_IF_ERROR(check_whole(family, ConfigFields(config, place)));
       EVALCAR_ASSIGN_OR_RETURN(auto model, family.make(config, place));
       return ConfiguredModel{std::move(model), sha256_hex(canonical_text(config))};
     }

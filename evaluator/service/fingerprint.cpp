@@ -16,7 +16,7 @@ constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20U;
 constexpr std::array<const char*, 2> kConfigFiles = {"config.json", "generation_config.json"};
 constexpr std::array<const char*, 8> kTextFiles = {
     "tokenizer.json",        "tokenizer_config.json",    "special_tokens_map.json",
-    "chat_template.jinja",   "chat_template.json",       "chat_templates/default.jinja",
+    "chat_template.jinja",   "chat_template.json",       "additional_chat_templates/default.jinja",
     "processor_config.json", "preprocessor_config.json",
 };
 constexpr std::array<const char*, 2> kProcessorFiles = {"processor_config.json",

@@ -1,5 +1,7 @@
 #include "evaluator/text/chat_template.h"
 
+#include <algorithm>
+#include <array>
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -124,7 +126,10 @@ Result<Source> find_source(const FileSystem& files, const std::string& dir,
       if (found) return std::move(*found);
     }
   }
-  for (const char* name : {"chat_template.jinja", "chat_templates/default.jinja"}) {
+  // Of two files a processor takes the first, a tokenizer the second.
+  std::array names{"chat_template.jinja", "additional_chat_templates/default.jinja"};
+  if (!has_processor) std::ranges::reverse(names);
+  for (const char* name : names) {
     EVALCAR_ASSIGN_OR_RETURN(auto found, template_file(files, join_path(dir, name)));
     if (found) return std::move(*found);
   }

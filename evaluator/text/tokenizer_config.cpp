@@ -28,6 +28,20 @@ Result<nlohmann::json> load_object(const FileSystem& files, const std::string& p
   return value;
 }
 
+// What transformers 5 takes as a token with a name of the model's own, and hands to the template:
+// each text under "…_token", and all of extra_special_tokens where that is an object.
+void read_names_of_model(const nlohmann::json& object, TokenizerConfig& config) {
+  const auto name = [&](const std::string& key, const nlohmann::json& value) {
+    if (std::ranges::find(kNamed, key) != std::end(kNamed)) return;
+    if (auto content = token_content(value)) config.named_tokens[key] = std::move(*content);
+  };
+  for (const auto& [key, value] : object.items())
+    if (key.ends_with("_token")) name(key, value);
+  const auto extra = object.find("extra_special_tokens");
+  if (extra == object.end() || !extra->is_object()) return;
+  for (const auto& [key, value] : extra->items()) name(key, value);
+}
+
 void read_named(const nlohmann::json& object, TokenizerConfig& config) {
   for (const char* name : kNamed) {
     const auto it = object.find(name);
@@ -88,6 +102,7 @@ Result<TokenizerConfig> load_tokenizer_config(const FileSystem& files, const std
                            load_object(files, join_path(dir, "tokenizer_config.json")));
   TokenizerConfig config;
   read_named(object, config);
+  read_names_of_model(object, config);
   config.added_tokens = added_tokens_of(object);
   if (!object.contains("added_tokens_decoder")) {  // before transformers 4.34
     EVALCAR_ASSIGN_OR_RETURN(const auto map,

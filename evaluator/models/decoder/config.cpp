@@ -1,5 +1,6 @@
 #include "evaluator/models/decoder/config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -27,7 +28,7 @@ Result<std::int64_t> read_head_dim(const ConfigFields& fields, const Defaults& d
 }
 
 // true for a layer whose tokens see a window only.
-Result<std::vector<bool>> read_layer_types(const ConfigFields& fields, std::int64_t layers) {
+Result<std::vector<bool>> windowed_layers(const ConfigFields& fields, std::int64_t layers) {
   const nlohmann::json& types = fields.json().at("layer_types");
   if (!types.is_array() || types.size() != static_cast<std::size_t>(layers))
     return fields.unexpected("layer_types",
@@ -64,6 +65,8 @@ Result<Config> read_config(const ConfigFields& fields, const Defaults& defaults)
   EVALCAR_RETURN_IF_ERROR(
       fields.require_multiple("the head dimension must be even", config.head_dim, 2));
   EVALCAR_RETURN_IF_ERROR(fields.require("hidden_act", "silu"));
+  if (fields.has("attention_chunk_size"))
+    return fields.unsupported("attention_chunk_size: attention in chunks is not computed");
   EVALCAR_ASSIGN_OR_RETURN(config.rope,
                            read_rotary(fields, defaults.rope_theta, defaults.plain_rope));
   EVALCAR_ASSIGN_OR_RETURN(config.tied_head, fields.boolean("tie_word_embeddings", false));
@@ -72,26 +75,41 @@ Result<Config> read_config(const ConfigFields& fields, const Defaults& defaults)
   return config;
 }
 
+Status refuse_windows(const ConfigFields& fields, const Config& config) {
+  bool any = fields.has("sliding_window");
+  if (fields.has("layer_types")) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto windowed, windowed_layers(fields, config.layers));
+    any = any || std::ranges::find(windowed, true) != windowed.end();
+  }
+  if (!any) return {};
+  return fields.unsupported(
+      "sliding_window or layer_types give layers a window, and those of this family have none: "
+      "transformers would read the prompt without it and go on with it; expected no such keys");
+}
+
+Status read_layer_types(const ConfigFields& fields, Config& config) {
+  if (fields.has("layer_types")) {
+    EVALCAR_ASSIGN_OR_RETURN(config.windowed, windowed_layers(fields, config.layers));
+  }
+  if (config.window == 0 && std::ranges::find(config.windowed, true) != config.windowed.end())
+    return fields.unexpected("sliding_window",
+                             "expected a number, and use_sliding_window to be true: layer_types "
+                             "names sliding_attention");
+  return {};
+}
+
 Status read_layer_windows(const ConfigFields& fields, std::int64_t first_windowed, Config& config) {
   EVALCAR_ASSIGN_OR_RETURN(const bool use, fields.boolean("use_sliding_window", false));
   if (use && (fields.has("sliding_window") || !fields.json().contains("sliding_window"))) {
     EVALCAR_ASSIGN_OR_RETURN(config.window, fields.integer("sliding_window", 1, kMostWindow, 4096));
   }
-  if (fields.has("layer_types")) {
-    EVALCAR_ASSIGN_OR_RETURN(config.windowed, read_layer_types(fields, config.layers));
-  } else if (config.window > 0) {
+  if (config.window > 0 && !fields.has("layer_types")) {
     EVALCAR_ASSIGN_OR_RETURN(const std::int64_t first,
                              fields.integer("max_window_layers", 0, kMostLayers, first_windowed));
     for (std::int64_t i = first; i < config.layers; ++i)
       config.windowed[static_cast<std::size_t>(i)] = true;
   }
-  for (const bool windowed : config.windowed) {
-    if (windowed && config.window == 0)
-      return fields.unexpected("sliding_window",
-                               "expected a number, and use_sliding_window to be true: layer_types "
-                               "names sliding_attention");
-  }
-  return {};
+  return read_layer_types(fields, config);
 }
 
 }  // namespace evalcar::models::decoder

@@ -50,6 +50,15 @@ struct Defaults {
 /// not compute (other activations, other rope types).
 Result<Config> read_config(const ConfigFields& fields, const Defaults& defaults = {});
 
+/// For a family whose layers all see everything: kUnsupported for sliding_window or layer_types
+/// that say otherwise. transformers prefills such a model without windows and decodes it with them
+/// (DynamicCache of 5.17).
+Status refuse_windows(const ConfigFields& fields, const Config& config);
+
+/// layer_types alone, in `windowed`; where the key is absent or null that stays as it is.
+/// kCorruption where a layer has a window and `window` is 0.
+Status read_layer_types(const ConfigFields& fields, Config& config);
+
 /// The windows of Qwen2 and later: layer_types, or the layers from max_window_layers on (from
 /// `first_windowed` on where the key is absent) where use_sliding_window is set.
 Status read_layer_windows(const ConfigFields& fields, std::int64_t first_windowed, Config& config);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluator/models/config_fields.h"
+#include "evaluator/models/vit/config.h"
 
 namespace evalcar::models::qwen2_5_vl {
 namespace {
@@ -13,7 +14,7 @@ Result<VisionConfig> read_vision(const ConfigFields& fields, const decoder::Conf
   EVALCAR_ASSIGN_OR_RETURN(vision.hidden, fields.integer("hidden_size", 4, kMostWidth, 3584));
   EVALCAR_ASSIGN_OR_RETURN(vision.intermediate,
                            fields.integer("intermediate_size", 1, kMostWidth * 8, 3420));
-  EVALCAR_ASSIGN_OR_RETURN(vision.heads, fields.integer("num_heads", 1, kMostHeads, 16));
+  EVALCAR_ASSIGN_OR_RETURN(vision.heads, vit::read_heads(fields));
   // "in_chans" on the hub, where transformers itself ignores it and takes its default.
   EVALCAR_ASSIGN_OR_RETURN(vision.channels, fields.integer("in_channels", 1, 16, 3));
   EVALCAR_ASSIGN_OR_RETURN(vision.patch, fields.integer("patch_size", 1, 256, 14));
@@ -29,10 +30,7 @@ Result<VisionConfig> read_vision(const ConfigFields& fields, const decoder::Conf
   for (const std::int64_t block : full) {
     if (block < vision.depth) vision.full_attention[static_cast<std::size_t>(block)] = true;
   }
-  EVALCAR_ASSIGN_OR_RETURN(auto rope, fields.object("rope_parameters"));
-  if (rope) {
-    EVALCAR_ASSIGN_OR_RETURN(vision.rope_theta, rope->number("rope_theta", 1.0, 1e12, 10000.0));
-  }
+  EVALCAR_ASSIGN_OR_RETURN(vision.rope_theta, vit::read_rope_theta(fields));
   EVALCAR_RETURN_IF_ERROR(fields.require("hidden_act", "silu"));
   EVALCAR_RETURN_IF_ERROR(
       fields.require_multiple("hidden_size must be divisible by four times the num_heads",

@@ -20,6 +20,7 @@ Result<decoder::Config> read_text(const ConfigFields& fields) {
   EVALCAR_ASSIGN_OR_RETURN(
       decoder::Config text,
       decoder::read_config(fields, {.kv_heads = 32, .head_dim = 128, .rope_theta = 500000.0}));
+  EVALCAR_RETURN_IF_ERROR(decoder::refuse_windows(fields, text));
   text.qk_norm = true;
   EVALCAR_ASSIGN_OR_RETURN(text.qkv_bias, fields.boolean("attention_bias", false));
   text.output_bias = text.qkv_bias;

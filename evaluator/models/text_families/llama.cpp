@@ -10,6 +10,7 @@ namespace evalcar::models::text_families {
 Result<decoder::Config> parse_llama(const nlohmann::json& json, const std::string& place) {
   const ConfigFields fields(json, place);
   EVALCAR_ASSIGN_OR_RETURN(decoder::Config config, decoder::read_config(fields));
+  EVALCAR_RETURN_IF_ERROR(decoder::refuse_windows(fields, config));
   EVALCAR_ASSIGN_OR_RETURN(config.qkv_bias, fields.boolean("attention_bias", false));
   config.output_bias = config.qkv_bias;
   EVALCAR_ASSIGN_OR_RETURN(config.mlp_bias, fields.boolean("mlp_bias", false));

@@ -56,6 +56,15 @@ struct Config {
   std::int64_t merged() const { return hidden * merge * merge; }
 };
 
+/// num_heads, which transformers also takes as num_attention_heads: 16 where there is neither.
+/// kCorruption where they are two.
+Result<std::int64_t> read_heads(const ConfigFields& fields);
+
+/// The base of the tower's frequencies, of which rows and columns have the same: rope_theta, in the
+/// object of the rotary positions or beside it, else 10,000. kUnsupported for frequencies that are
+/// scaled.
+Result<double> read_rope_theta(const ConfigFields& fields);
+
 /// The numbers that both name alike, checked: depth, num_heads, in_channels, patch_size,
 /// temporal_patch_size, spatial_merge_size, rope_theta.
 Status read_config(const ConfigFields& fields, Config& config);

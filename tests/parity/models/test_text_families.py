@@ -1,6 +1,7 @@
 """Text models: the engine's tokens are transformers' tokens, in float32 on the CPU, on random models of each family."""
 
 import dataclasses
+import json
 
 import engine_cases as cases
 import numpy as np
@@ -56,6 +57,25 @@ def test_tokens_and_scores_equal_transformers(name, tmp_path_factory, bin_dir, f
     figures(f"{name}: {cases.summary(report)}")
 
 
+def test_a_mistral_with_layer_types_is_read_as_transformers_reads_it(tmp_path, bin_dir):
+    """AutoModel makes a Ministral of it: the layers that are named have the window, the others see everything."""
+    from transformers import AutoModelForCausalLM
+
+    types = ["full_attention", "sliding_attention", "full_attention"]
+    spec = SmallTextModel("mistral", seed=5, extra={"sliding_window": 12})
+    everywhere, _ = small_text_models.write_model(tmp_path / "checkpoint", spec)
+    path = tmp_path / "checkpoint" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "layer_types": types}))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint", dtype="float32").eval()
+    assert type(model).__name__ == "MinistralForCausalLM"
+    model.generation_config = everywhere.generation_config
+    prompts = [np.random.RandomState(i).randint(3, spec.vocab, length).tolist() for i, length in enumerate(LENGTHS)]
+    setting = cases.Setting(model, {"<|endoftext|>": 0}, tmp_path, cases.Pictures(tmp_path), prompts, [[]] * len(prompts))
+    cases.check_answers(setting, bin_dir, 5)
+    with pytest.raises(AssertionError):  # or the window made no difference
+        cases.check_answers(dataclasses.replace(setting, model=everywhere), bin_dir, 5)
+
+
 OPTIONS = [
     {"batch_size": 1, "share_prefixes": False},
     {"batch_size": 6},
@@ -95,8 +115,6 @@ def test_a_picture_is_refused_by_name_and_the_other_prompts_are_answered(tmp_pat
 
 def refusal(bin_dir, folder, spec, **changes):
     """Why a model of `spec` with `changes` in its config.json is not loaded."""
-    import json
-
     small_text_models.write_model(folder / "checkpoint", dataclasses.replace(spec, layers=2, hidden=16, intermediate=16, vocab=50))
     path = folder / "checkpoint" / "config.json"
     config = json.loads(path.read_text())
@@ -118,6 +136,13 @@ def refusal(bin_dir, folder, spec, **changes):
     ("qwen3", {"layer_types": ["full_attention"]}, "corruption", "layer_types is a list of 1"),
     ("mistral", {"sliding_window": 0}, "corruption", "sliding_window is 0"),
     ("mistral", {"head_dim": 7}, "corruption", "head dimension must be even"),
+    ("mistral", {"layer_types": ["sliding_attention", "full_attention"]}, "corruption", "sliding_window is null"),
+    ("mistral", {"attention_chunk_size": 64}, "unsupported", "attention_chunk_size"),
+    ("llama", {"sliding_window": 4096}, "unsupported", "sliding_window or layer_types"),
+    ("llama", {"layer_types": ["full_attention", "sliding_attention"]}, "unsupported", "sliding_window or layer_types"),
+    ("llama", {"model_type": "mistral"}, "unsupported", "LlamaForCausalLM, whose model_type is \"llama\", and model_type is \"mistral\""),
+    ("llama", {"is_causal": False}, "unsupported", "is_causal is false"),
+    ("qwen2", {"quantization_config": {"quant_method": "fp8"}}, "unsupported", "quantized models are not evaluated"),
 ])  # fmt: skip
 def test_what_is_not_computed_is_refused_by_name(tmp_path, bin_dir, family, changes, code, words):
     extra = {"sliding_window": None} if family == "mistral" else {}

@@ -1,6 +1,9 @@
 """Qwen2-VL and Qwen3-VL: the engine's tokens are transformers' tokens, in float32 on the CPU, on random models of the real
 architecture (test_tokens.py has Qwen2.5-VL's)."""
 
+import dataclasses
+import json
+
 import engine_cases as cases
 import pytest
 import small_vlms
@@ -45,6 +48,33 @@ def test_tokens_and_scores_equal_transformers(name, tmp_path_factory, cache_dir,
     setting = setting_of(name, tmp_path_factory, cache_dir)
     report = cases.check_answers(setting, bin_dir, 1) + cases.check_answers(setting, bin_dir, 5, threads=2)
     figures(f"{name}: {cases.summary(report)}")
+
+
+def test_a_towers_heads_and_frequencies_under_their_other_names_are_read_as_transformers_reads_them(tmp_path, cache_dir, bin_dir):
+    from transformers import AutoModelForImageTextToText
+
+    spec = MODELS["qwen3-vl-5"]
+    usual, ids = small_vlms.write_model(tmp_path / "checkpoint", spec, cache_dir=cache_dir)
+    path = tmp_path / "checkpoint" / "config.json"
+    config = json.loads(path.read_text())
+    vision = config["vision_config"]
+    vision.pop("rope_parameters", None)
+    vision.update(num_attention_heads=vision.pop("num_heads"), rope_theta=20.0)
+    path.write_text(json.dumps(config))
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "checkpoint", dtype="float32").eval()
+    model.generation_config = usual.generation_config
+    grid, vocab = 2 * spec.patch, model.config.get_text_config().vocab_size
+    pictures = cases.Pictures(tmp_path)
+    sizes = [(grid * height, grid * width) for height, width in SIZES]
+    for i, size in enumerate(sizes):
+        pictures.add(cases.picture(100 * spec.seed + i, *size))
+    prompts = [cases.prompt(ids, vocab, 10 * spec.seed + i, [sizes[j] for j in chosen], before=3 + 5 * i, grid=grid)
+               for i, chosen in enumerate(IMAGES)]  # fmt: skip
+    own = {"patch_size": 16, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    setting = cases.Setting(model, ids, tmp_path, pictures, prompts, IMAGES, own)
+    cases.check_answers(setting, bin_dir, 5)
+    with pytest.raises(AssertionError):  # or the frequencies made no difference
+        cases.check_answers(dataclasses.replace(setting, model=usual), bin_dir, 5)
 
 
 @pytest.mark.parametrize("name", ["qwen3-vl-5"])

@@ -197,3 +197,36 @@ def test_sources_are_preferred_as_transformers_prefers_them(probe, tmp_path):
     (tmp_path / "tokenizer_config.json").unlink()
     answer = probe.ask(chat=str(tmp_path), messages=[], add_generation_prompt=False)
     assert answer["code"] == "not_found" and "save_pretrained" in answer["error"]
+
+
+def test_a_tokenizers_sources_are_preferred_as_transformers_prefers_them(probe, cache_dir, tmp_path):
+    from transformers import AutoTokenizer
+
+    qwen_tokenizer.copy_tokenizer(cache_dir, tmp_path, 300, chat_template="jinja")
+    (tmp_path / "chat_template.jinja").write_text("jinja")
+    for folder in ("additional_chat_templates", "chat_templates"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "default.jinja").write_text(folder)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": "config"}))
+    for seen in ("additional_chat_templates", "jinja", "config"):
+        theirs = AutoTokenizer.from_pretrained(str(tmp_path)).apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
+        assert probe.value("text", chat=str(tmp_path), messages=[], add_generation_prompt=False) == theirs == seen
+        for path in {"additional_chat_templates": "additional_chat_templates/default.jinja", "jinja": "chat_template.jinja"}.get(seen, "").split():
+            (tmp_path / path).unlink()
+
+
+def test_a_template_knows_the_tokens_that_a_tokenizer_names_itself(probe, cache_dir, tmp_path):
+    from transformers import AutoTokenizer
+
+    qwen_tokenizer.copy_tokenizer(cache_dir, tmp_path, 300, chat_template="jinja")
+    names = ["assistant_token", "image_token", "user_mark", "eos_token", "as_object_token", "add_bos_token", "null_token"]
+    (tmp_path / "chat_template.jinja").write_text("|".join(f"{{{{ {name} }}}}" for name in names))
+    config = tmp_path / "tokenizer_config.json"
+    given = {"assistant_token": "<|im_start|>", "add_bos_token": False, "null_token": None,
+             "as_object_token": {"content": "<|im_end|>", "__type": "AddedToken"},
+             "extra_special_tokens": {"image_token": "<|image_pad|>", "user_mark": "<|im_end|>"}}  # fmt: skip
+    config.write_text(json.dumps({**json.loads(config.read_text()), **given}))
+    theirs = AutoTokenizer.from_pretrained(str(tmp_path)).apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
+    assert probe.value("text", chat=str(tmp_path), messages=[], add_generation_prompt=False) == theirs
+    assert theirs.startswith("<|im_start|>|<|image_pad|>|<|im_end|>|"), theirs

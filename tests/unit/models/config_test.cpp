@@ -89,3 +89,28 @@ TEST_CASE("every number of a configuration is checked before it is used") {
     }
   }
 }
+
+TEST_CASE("the tower's heads and frequencies are found under each name that transformers reads") {
+  const auto vision_with = [](const json& changes) {
+    json config = nested();
+    for (const auto& [key, value] : changes.items()) config["vision_config"][key] = value;
+    return parse_config(config, "config.json");
+  };
+
+  CHECK(vision_with({{"rope_theta", 1e6}})->vision.rope_theta == 1e6);
+  CHECK(vision_with({{"rope_scaling", {{"rope_type", "axial"}, {"rope_theta", 5e4}}}})
+            ->vision.rope_theta == 5e4);
+  CHECK(vision_with({{"rope_parameters", {{"rope_type", "default"}}}, {"rope_theta", 7e4}})
+            ->vision.rope_theta == 7e4);
+  CHECK(vision_with({})->vision.rope_theta == 10000.0);
+  CHECK(vision_with({{"num_heads", nullptr}, {"num_attention_heads", 4}})->vision.heads == 4);
+  CHECK(vision_with({{"num_attention_heads", 2}})->vision.heads == 2);
+
+  const auto two = vision_with({{"num_attention_heads", 4}});
+  REQUIRE_FALSE(two.has_value());
+  CHECK(two.error().message ==
+        "config.json: vision_config: num_attention_heads is 4; expected num_heads = 2");
+  const auto scaled = vision_with({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}});
+  REQUIRE_FALSE(scaled.has_value());
+  CHECK(scaled.error().code == evalcar::ErrorCode::kUnsupported);
+}

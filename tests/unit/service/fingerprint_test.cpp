@@ -110,8 +110,8 @@ TEST_CASE("every text file of a model counts, with its content and with its abse
   for (const char* const path :
        {"/c/config.json", "/c/generation_config.json", "/b/tokenizer.json",
         "/b/tokenizer_config.json", "/b/special_tokens_map.json", "/b/chat_template.jinja",
-        "/b/chat_template.json", "/b/chat_templates/default.jinja", "/b/processor_config.json",
-        "/p/preprocessor_config.json", "/p/processor_config.json"}) {
+        "/b/chat_template.json", "/b/additional_chat_templates/default.jinja",
+        "/b/processor_config.json", "/p/preprocessor_config.json", "/p/processor_config.json"}) {
     files.put_file(path, "{ }");
     INFO(path);
     CHECK(seen.insert(hash_of(files, folders)).second);

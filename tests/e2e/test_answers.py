@@ -13,9 +13,9 @@ from fixtures import data_sets, lmms_eval_run, small_models
 TASKS = ["docvqa_val", "textvqa_val", "mmmu_val"]
 
 
-def run_eval(bin_dir, checkpoint, data, output, *arguments):
+def run_eval(bin_dir, checkpoint, data, output, *arguments, tasks=TASKS):
     """`evalcar eval --json` in float32 on the CPU. Gives (its JSON document, {task: parsed sample lines}, results file)."""
-    command = [bin_dir / "evalcar", "eval", checkpoint, "--tasks", ",".join(TASKS), "--data", data, "--output", output,
+    command = [bin_dir / "evalcar", "eval", checkpoint, "--tasks", ",".join(tasks), "--data", data, "--output", output,
                "--device", "cpu", "--dtype", "float32", "--json", *arguments]  # fmt: skip
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -4,7 +4,10 @@
 
 import pytest
 from fixtures import data_sets, lmms_eval_run, small_llava, small_vlms
-from test_answers import TASKS, numbers, run_eval, without_set_order
+from test_answers import TASKS as USUAL_TASKS
+from test_answers import numbers, run_eval, without_set_order
+
+TASKS = [*USUAL_TASKS, "mme"]
 
 CASES = [
     pytest.param("qwen3_vl", small_vlms.SmallVlm("qwen3_vl", seed=41), 2, id="qwen3_vl"),
@@ -27,9 +30,9 @@ def test_every_answer_and_every_metric_is_that_of_lmms_eval(bin_dir, cache_dir, 
         small_llava.write_model(checkpoint, spec, cache_dir=cache_dir)
     else:
         small_vlms.write_model(checkpoint, spec, cache_dir=cache_dir, max_pixels=100352)
-    data = data_sets.write_all(tmp_path / "data", documents, documents, documents, sizes=SIZES)
+    data = data_sets.write_all(tmp_path / "data", documents, documents, documents, sizes=SIZES, mme=documents)
 
-    _, samples, results = run_eval(bin_dir, checkpoint, data, tmp_path / "ours", "--set", f"evaluate.gen_kwargs={LENGTH}")
+    _, samples, results = run_eval(bin_dir, checkpoint, data, tmp_path / "ours", "--set", f"evaluate.gen_kwargs={LENGTH}", tasks=TASKS)
     theirs = lmms_eval_run.run_lmms_eval(checkpoint, data, TASKS, tmp_path / "theirs", model=wrapper, gen_kwargs=LENGTH)
 
     for task in TASKS:

@@ -2,12 +2,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/index_fill.h>
+#include <ATen/ops/index_put.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -39,37 +43,81 @@ at::Tensor int64_tensor(std::span<const std::int64_t> values, at::Device device)
       .to(device);
 }
 
+// A model that is sure of itself has its mass in a few dozen tokens.
+constexpr std::int64_t kBest = 512;
+
 bool penalises(const GenerationSettings& settings) { return settings.repetition_penalty != 1.0; }
 
 }  // namespace
 
-std::int32_t draw_token(std::span<const float> scores, const GenerationSettings& settings,
-                        double uniform) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return scores[i]; });
-  if (settings.top_k > 0 && static_cast<std::size_t>(settings.top_k) < order.size()) {
-    // Every score that equals the k-th stays, as in transformers.
-    const float least = scores[order[static_cast<std::size_t>(settings.top_k) - 1]];
-    std::erase_if(order, [&](std::size_t i) { return scores[i] < least; });
-  }
-  std::vector<double> weights;
-  for (const std::size_t i : order)
-    weights.push_back(
-        std::exp((double{scores[i]} - double{scores[order.front()]}) / settings.temperature));
-  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  if (settings.top_p < 1.0) {  // the smallest set of best tokens whose mass reaches top_p
+namespace {
+
+// Where in `weights`, the largest first, the draw falls; `total` is their sum and that of what
+// follows them, of which nothing is known: absent where the draw may fall there.
+std::optional<std::size_t> place_of(std::vector<double> weights, double total, bool is_all,
+                                    double top_p, double uniform) {
+  if (top_p < 1.0) {  // the smallest set of best tokens whose mass reaches top_p
     std::size_t kept = 0;
     double mass = 0;
-    while (kept < weights.size() && (kept == 0 || mass < settings.top_p * total))
-      mass += weights[kept++];
+    while (kept < weights.size() && (kept == 0 || mass < top_p * total)) mass += weights[kept++];
+    if (!is_all && mass < top_p * total) return std::nullopt;
     weights.resize(kept);
     total = mass;
+    is_all = true;
   }
   double left = uniform * total;
   std::size_t chosen = 0;
-  while (chosen + 1 < weights.size() && left >= weights[chosen]) left -= weights[chosen++];
-  return static_cast<std::int32_t>(order[chosen]);
+  while (chosen < weights.size() && left >= weights[chosen]) left -= weights[chosen++];
+  if (chosen < weights.size()) return chosen;
+  return is_all ? std::optional(weights.size() - 1) : std::nullopt;
+}
+
+std::vector<double> weights_of(std::span<const CandidateToken> best, double temperature) {
+  std::vector<double> weights;
+  for (const CandidateToken& token : best)
+    weights.push_back(std::exp((double{token.score} - double{best.front().score}) / temperature));
+  return weights;
+}
+
+}  // namespace
+
+std::optional<std::int32_t> draw_among_best(std::vector<CandidateToken> best, double total,
+                                            const GenerationSettings& settings, double uniform) {
+  if (best.empty()) return std::nullopt;
+  // Others may have the last score, too, and stand before it.
+  const float last = best.back().score;
+  std::erase_if(best, [&](const CandidateToken& token) { return token.score <= last; });
+  std::ranges::sort(best, [](const CandidateToken& a, const CandidateToken& b) {
+    return a.score > b.score || (a.score == b.score && a.token < b.token);
+  });
+  bool is_all = false;
+  if (settings.top_k > 0) {
+    if (static_cast<std::size_t>(settings.top_k) > best.size()) return std::nullopt;
+    const float least = best[static_cast<std::size_t>(settings.top_k) - 1].score;
+    std::erase_if(best, [&](const CandidateToken& token) { return token.score < least; });
+    is_all = true;
+  }
+  if (best.empty()) return std::nullopt;
+  std::vector<double> weights = weights_of(best, settings.temperature);
+  if (is_all) total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto place = place_of(std::move(weights), total, is_all, settings.top_p, uniform);
+  return place ? std::optional(best[*place].token) : std::nullopt;
+}
+
+std::int32_t draw_token(std::span<const float> scores, const GenerationSettings& settings,
+                        double uniform) {
+  std::vector<CandidateToken> best;
+  best.reserve(scores.size());
+  for (const float score : scores) best.push_back({score, static_cast<std::int32_t>(best.size())});
+  std::ranges::stable_sort(best, std::ranges::greater{}, &CandidateToken::score);
+  if (settings.top_k > 0 && static_cast<std::size_t>(settings.top_k) < best.size()) {
+    // Every score that equals the k-th stays, as in transformers.
+    const float least = best[static_cast<std::size_t>(settings.top_k) - 1].score;
+    std::erase_if(best, [&](const CandidateToken& token) { return token.score < least; });
+  }
+  std::vector<double> weights = weights_of(best, settings.temperature);
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  return best[*place_of(std::move(weights), total, true, settings.top_p, uniform)].token;
 }
 
 Sampler::Sampler(std::int64_t slots, std::int64_t vocab, at::Device device)
@@ -137,24 +185,69 @@ std::vector<std::int32_t> Sampler::next(const at::Tensor& raw,
       at::stack({best.tokens.to(at::kFloat), best.scores}, 1).cpu();  // (k, 2)
   const float* const values = chosen.const_data_ptr<float>();
   std::vector<std::int32_t> tokens;
+  std::vector<std::int64_t> drawn;  // rows of `scores`
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    Row& row = rows_[static_cast<std::size_t>(slots[i])];
-    if (!std::isfinite(values[2 * i + 1])) {
-      tokens.push_back(kNoToken);
+    const bool is_finite = std::isfinite(values[2 * i + 1]);
+    tokens.push_back(is_finite ? static_cast<std::int32_t>(values[2 * i]) : kNoToken);
+    const Row& row = rows_[static_cast<std::size_t>(slots[i])];
+    if (is_finite && row.settings.temperature > 0) drawn.push_back(static_cast<std::int64_t>(i));
+  }
+  if (!drawn.empty()) draw(scores, slots, drawn, tokens);
+  remember(slots, tokens);
+  return tokens;
+}
+
+void Sampler::draw(const at::Tensor& scores, std::span<const std::int64_t> slots,
+                   std::span<const std::int64_t> drawn, std::vector<std::int32_t>& tokens) const {
+  // Sorting a vocabulary takes longer than the model's pass: nearly every draw falls among the
+  // best.
+  const at::Tensor rows = scores.index_select(0, int64_tensor(drawn, device_)).to(at::kFloat);
+  std::vector<float> temperatures;
+  for (const std::int64_t i : drawn)
+    temperatures.push_back(static_cast<float>(
+        rows_[static_cast<std::size_t>(slots[static_cast<std::size_t>(i)])].settings.temperature));
+  const at::Tensor temperature =
+      at::tensor(at::ArrayRef<float>(temperatures)).to(device_).unsqueeze(1);  // (n, 1)
+  const auto [best, ids] = at::topk(rows, std::min(vocab_, kBest), 1);         // (n, kBest) each
+  const at::Tensor mass =
+      ((rows - best.narrow(1, 0, 1)) / temperature).exp().sum(1, false, at::kDouble).cpu();
+  const at::Tensor best_scores = best.cpu().contiguous(), best_ids = ids.cpu().contiguous();
+  for (std::size_t n = 0; n < drawn.size(); ++n) {
+    const auto i = static_cast<std::size_t>(drawn[n]);
+    const Row& row = rows_[static_cast<std::size_t>(slots[i])];
+    const double uniform = uniform_of(row.settings.seed, row.stream, row.step);
+    std::vector<CandidateToken> head;
+    for (std::int64_t k = 0; k < best.size(1); ++k) {
+      const std::int64_t at = static_cast<std::int64_t>(n) * best.size(1) + k;
+      head.push_back({best_scores.const_data_ptr<float>()[at],
+                      static_cast<std::int32_t>(best_ids.const_data_ptr<std::int64_t>()[at])});
+    }
+    const auto token =
+        draw_among_best(std::move(head), mass.const_data_ptr<double>()[n], row.settings, uniform);
+    if (token) {
+      tokens[i] = *token;
       continue;
     }
-    auto token = static_cast<std::int32_t>(values[2 * i]);
-    if (row.settings.temperature > 0) {
-      const at::Tensor host =
-          scores.select(0, static_cast<std::int64_t>(i)).to(at::kFloat).cpu().contiguous();
-      token = draw_token({host.const_data_ptr<float>(), static_cast<std::size_t>(vocab_)},
-                         row.settings, uniform_of(row.settings.seed, row.stream, row.step));
-    }
-    ++row.step;
-    if (penalises(row.settings)) seen_.select(0, slots[i]).narrow(0, token, 1).fill_(true);
-    tokens.push_back(token);
+    const at::Tensor whole = rows.select(0, static_cast<std::int64_t>(n)).cpu().contiguous();
+    tokens[i] = draw_token({whole.const_data_ptr<float>(), static_cast<std::size_t>(vocab_)},
+                           row.settings, uniform);
   }
-  return tokens;
+}
+
+void Sampler::remember(std::span<const std::int64_t> slots, std::span<const std::int32_t> tokens) {
+  std::vector<std::int64_t> places, ids;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (tokens[i] == kNoToken) continue;
+    Row& row = rows_[static_cast<std::size_t>(slots[i])];
+    ++row.step;
+    if (!penalises(row.settings)) continue;
+    places.push_back(slots[i]);
+    ids.push_back(tokens[i]);
+  }
+  if (places.empty()) return;
+  const c10::List<std::optional<at::Tensor>> where = {int64_tensor(places, device_),
+                                                      int64_tensor(ids, device_)};
+  seen_.index_put_(where, at::scalar_tensor(true, at::TensorOptions().dtype(at::kBool)));
 }
 
 }  // namespace evalcar::engine

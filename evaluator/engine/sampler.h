@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,10 @@ class Sampler {
   /// As the requests ask for it; in float32 where a penalty counts.
   at::Tensor effective(const at::Tensor& scores, std::span<const std::int64_t> slots);
   at::Tensor penalised(const at::Tensor& scores, std::span<const std::int64_t> slots);
+  /// Puts tokens that are drawn in place of the best ones: those of the rows `drawn` of `scores`.
+  void draw(const at::Tensor& scores, std::span<const std::int64_t> slots,
+            std::span<const std::int64_t> drawn, std::vector<std::int32_t>& tokens) const;
+  void remember(std::span<const std::int64_t> slots, std::span<const std::int32_t> tokens);
   void ensure_seen();
 
   std::int64_t vocab_;
@@ -53,6 +58,16 @@ class Sampler {
   std::vector<Row> rows_;
   at::Tensor seen_;  // (slots, vocab) bool; undefined while nobody penalises
 };
+
+struct CandidateToken {
+  float score = 0;
+  std::int32_t token = 0;
+};
+
+/// The token that draw_token() draws, from the best ones of a row in any order; nothing where they
+/// do not tell. `total`: the sum of exp((score - best) / temperature) over the whole row.
+std::optional<std::int32_t> draw_among_best(std::vector<CandidateToken> best, double total,
+                                            const GenerationSettings& settings, double uniform);
 
 /// A token drawn from one row of scores, (vocab) float32; `uniform` in [0, 1).
 std::int32_t draw_token(std::span<const float> scores, const GenerationSettings& settings,

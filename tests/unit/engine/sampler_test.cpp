@@ -2,10 +2,13 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <random>
 #include <vector>
 
 using namespace evalcar::engine;
@@ -57,6 +60,73 @@ TEST_CASE("top_p keeps the smallest set of tokens that reaches its mass") {
 
 TEST_CASE("the largest uniform still draws a token that is there") {
   CHECK(draw_token(kScores, {.temperature = 1.0}, std::nextafter(1.0, 0.0)) == 2);
+}
+
+TEST_CASE("the best tokens of a row draw what the whole row draws, or say that they do not tell") {
+  std::mt19937 random(7);
+  std::normal_distribution<float> score(0.0f, 4.0f);
+  constexpr std::size_t kVocab = 3000, kBest = 64;
+  int told = 0, asked = 0;
+  for (int row = 0; row < 40; ++row) {
+    std::vector<float> scores(kVocab);
+    for (float& value : scores) value = score(random);
+    // Ties, also over the border of the best ones.
+    if (row % 2 == 1)
+      std::ranges::for_each(scores, [](float& value) { value = std::round(value); });
+    std::vector<CandidateToken> best;
+    for (std::size_t i = 0; i < kVocab; ++i) best.push_back({scores[i], static_cast<int>(i)});
+    std::ranges::sort(best, std::ranges::greater{}, &CandidateToken::score);  // ties in any order
+    for (const GenerationSettings& settings :
+         {GenerationSettings{.temperature = 1.0}, GenerationSettings{.temperature = 0.3},
+          GenerationSettings{.temperature = 1.0, .top_p = 0.8},
+          GenerationSettings{.temperature = 2.0, .top_k = 20},
+          GenerationSettings{.temperature = 1.0, .top_p = 0.9, .top_k = 50},
+          GenerationSettings{.temperature = 1.0, .top_k = 100}}) {
+      double total = 0;
+      for (const CandidateToken& token : best)
+        total += std::exp((double{token.score} - best.front().score) / settings.temperature);
+      for (int i = 0; i < 50; ++i) {
+        const double uniform = (i + 0.5) / 50;
+        const auto drawn =
+            draw_among_best({best.begin(), best.begin() + kBest}, total, settings, uniform);
+        ++asked;
+        if (!drawn) continue;
+        ++told;
+        CHECK(*drawn == draw_token(scores, settings, uniform));
+      }
+    }
+  }
+  CHECK(told > asked / 3);
+  CHECK(told < asked);
+}
+
+TEST_CASE("draws from a large vocabulary follow its softmax, wherever its mass is") {
+  constexpr std::int64_t kVocab = 2000;
+  constexpr int kDraws = 4000;
+  for (const float height : {8.0f, 0.0f}) {  // of token 5: nearly all of the mass, or none of it
+    std::vector<float> values(kVocab, 0.0f);
+    values[5] = height;
+    values[1999] = height - 1.0f;
+    Request request;
+    request.tokens = {0};
+    request.generation.temperature = 1.0;
+    Sampler sampler(1, kVocab, at::kCPU);
+    sampler.start(0, request);
+    const at::Tensor scores = at::tensor(values).view({1, kVocab});
+    int first = 0, last = 0;
+    for (int i = 0; i < kDraws; ++i) {
+      const std::int32_t token = sampler.next(scores, std::array<std::int64_t, 1>{0})[0];
+      first += token == 5;
+      last += token == 1999;
+    }
+
+    const double mass = std::exp(height) + std::exp(height - 1) + (kVocab - 2);
+    const auto is_near = [](int count, double share) {
+      return std::abs(count - kDraws * share) < 4 * std::sqrt(kDraws * share * (1 - share)) + 1;
+    };
+    CHECK(is_near(first, std::exp(height) / mass));
+    CHECK(is_near(last, std::exp(height - 1) / mass));
+  }
 }
 
 TEST_CASE("a row whose scores are no numbers gives no token, and the others theirs") {

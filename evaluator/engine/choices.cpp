@@ -1,5 +1,7 @@
 #include "evaluator/engine/choices.h"
 
+#include <algorithm>
+
 namespace evalcar::engine {
 
 Result<AttentionChoice> choose_attention(const std::string& name) {
@@ -21,6 +23,15 @@ Result<at::ScalarType> choose_dtype(const std::string& name, const c10::Device& 
   if (name == "bfloat16") return at::kBFloat16;
   return make_error(ErrorCode::kInvalidArgument,
                     "dtype \"" + name + "\": expected auto, float32 or bfloat16");
+}
+
+std::string lost_in(at::ScalarType dtype, const checkpoint::Plan& plan) {
+  const bool halves = std::ranges::any_of(plan.tensors, [](const checkpoint::TensorPlan& tensor) {
+    return tensor.dtype == checkpoint::DType::kFloat16;
+  });
+  if (!halves || dtype != at::kBFloat16) return "";
+  return "weights that are stored in float16 are computed in bfloat16, which has three bits less; "
+         "evaluate.dtype = \"float32\" keeps them";
 }
 
 Status check_processor(const vision::ProcessorSettings& processor, const models::ModelInfo& info) {

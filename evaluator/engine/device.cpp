@@ -269,29 +269,26 @@ std::uint64_t free_device_memory(c10::Device device, double utilization) {
   return 0;
 }
 
-CacheBudget cache_budget(c10::Device device, double utilization, std::uint64_t given_back) {
+CacheBudget gpu_cache_budget(c10::Device device, double utilization, std::uint64_t weights,
+                             std::uint64_t least) {
+  GpuMemory memory{.weights = weights, .utilization = utilization};
 #ifdef EVALCAR_CUDA
-  if (device.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(device);
-    release_unused_memory(device);  // the last run's cache is free, and the driver must know it
-    std::size_t free = 0, total = 0;
-    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-    const auto own = static_cast<double>(
-        c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).reserved_bytes[0].current);
-    constexpr double kContext = 1.0 * (1ULL << 30U);  // CUDA's own, kernels and workspaces
-    const auto cache_of = [&](double room) {
-      const double reserved = static_cast<double>(total) * (1.0 - utilization);
-      // A third stays for activations.
-      return static_cast<std::uint64_t>(std::max(0.0, (room - reserved) * 2.0 / 3.0));
-    };
-    return {cache_of(static_cast<double>(free)),
-            cache_of(static_cast<double>(total) - own - kContext)};
-  }
-#endif
+  const c10::cuda::CUDAGuard guard(device);
+  release_unused_memory(device);  // the last run's cache is free, and the driver must know it
+  std::size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  memory.free = free;
+  memory.total = total;
+#else
   static_cast<void>(device);
-  static_cast<void>(utilization);
+#endif
+  return gpu_cache_budget(memory, least);
+}
+
+CacheBudget host_cache_budget(std::uint64_t given_back) {
   const auto [available, total] = host_memory();
-  return {std::min(available + given_back, total) / 4, total / 4};
+  const std::uint64_t now = std::min(available + given_back, total) / 4;
+  return {.now = now, .planned = now, .alone = total / 4};
 }
 
 void settle_gpu_numbers() {

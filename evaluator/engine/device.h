@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "evaluator/engine/cache_budget.h"
 #include "evaluator/engine/engine.h"
 
 namespace evalcar::engine {
@@ -17,21 +18,19 @@ struct ResolvedDevice {
 Result<ResolvedDevice> resolve_device(const std::string& name);
 
 /// Gives what is kept for later allocations back, on a GPU to the driver, on the CPU to the system,
-/// so that others (and cache_budget()) see it as free. Never throws.
+/// so that others (and gpu_cache_budget()) see it as free. Never throws.
 void release_unused_memory(c10::Device device);
 /// The same of the host's memory that libtorch keeps page-locked for copies to a GPU.
 void release_page_locked_memory(c10::Device device);
 
-/// Bytes that caches may take: now, and if no other process used anything of the device.
-struct CacheBudget {
-  std::uint64_t now = 0;
-  std::uint64_t alone = 0;
-};
-/// On a GPU of what is free within `utilization` of its memory, on the CPU a quarter of what the
-/// machine (and the control group) has available, `given_back` of this process's own among it: what
-/// it holds there and lets go where memory runs out. Throws c10::Error when the device does not
-/// answer.
-CacheBudget cache_budget(c10::Device device, double utilization, std::uint64_t given_back = 0);
+/// On a GPU gpu_cache_budget(), for a checkpoint of `weights` bytes. Throws c10::Error when the
+/// device does not answer.
+CacheBudget gpu_cache_budget(c10::Device device, double utilization, std::uint64_t weights,
+                             std::uint64_t least);
+/// On the CPU a quarter of what the machine (and the control group) has available, `given_back` of
+/// this process's own among it: what it holds there and lets go where memory runs out. There
+/// nothing is planned beyond what is free: the memory is everybody's.
+CacheBudget host_cache_budget(std::uint64_t given_back = 0);
 
 /// Bytes of the machine's memory (and the control group's) that are free or can be freed.
 std::uint64_t free_host_memory();

@@ -115,6 +115,11 @@ class TorchEngine final : public Engine {
         const ResidentModel::Loaded loaded,
         resident_.load(files, plan, config_dir, dtype, attention_.kind, on_progress, stop));
     const models::ModelInfo& info = resident_.model()->info();
+    std::string warning = std::exchange(attention_.warning, "");
+    if (warning.empty() && !told_loss_) {
+      warning = lost_in(dtype, plan);
+      told_loss_ = !warning.empty();
+    }
     return LoadedWeights{
         .weights_sha256 = loaded.report.weights_sha256,
         .architecture = info.model_type,
@@ -122,7 +127,7 @@ class TorchEngine final : public Engine {
         .tensors = loaded.report.tensors,
         .bytes = loaded.report.bytes,
         .attn_implementation = std::string(models::attention_name(attention_.kind)),
-        .warning = std::exchange(attention_.warning, ""),
+        .warning = std::move(warning),
         .vocab_size = info.vocab,
         .image_token_id = info.image_token_id,
         .vision_patch_size = static_cast<int>(info.patch_size),
@@ -137,31 +142,39 @@ class TorchEngine final : public Engine {
     if (images.size() > 0)
       EVALCAR_RETURN_IF_ERROR(check_processor(processor, resident_.model()->info()));
     fitting_.widen(full_width());
-    PlannerLimits limits = planner_limits();
     std::vector<PreparedRequest> prepared(requests.size());
     std::vector<std::size_t> good;  // the requests that can run
+    std::int64_t largest_need = 0;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (stop.stop_requested()) return cancelled_run();
       if (!outstanding.is_wanted(i)) continue;
       auto request = prepare_request(*resident_.model(), requests[i], images);
-      // Where rounding decides too much for drafts, company does, too: packs are the same whatever
-      // this process has measured before.
-      if (request && draft_rows() == 0) request->plan.expected_tokens.reset();
-      Status fits = request ? check_fits(request->plan, limits) : Status(request.error());
-      if (!fits && request && gave_way()) {
-        limits = planner_limits();
-        fits = check_fits(request->plan, limits);
-      }
-      // No fault of the request's: the whole run waits until others leave it room.
-      const bool waits = !fits && request && is_device_busy(fits);
-      if (waits && !requests[i].answered_before) return fits;
-      if (!fits) {
-        if (options_.rank == 0)
-          outstanding.answer(i, std::move(fits).error());  // each rank sees it
+      if (!request) {
+        refuse(outstanding, i, std::move(request).error());
         continue;
       }
+      // Where rounding decides too much for drafts, company does, too: packs are the same whatever
+      // this process has measured before.
+      if (draft_rows() == 0) request->plan.expected_tokens.reset();
+      largest_need = std::max(largest_need, request->plan.need());
       prepared[i] = std::move(request).value();
       good.push_back(i);
+    }
+    PlannerLimits limits = planner_limits(largest_need, events);
+    for (const std::size_t i : std::exchange(good, {})) {
+      if (!outstanding.is_wanted(i)) continue;
+      Status fits = check_fits(prepared[i].plan, limits);
+      if (!fits && gave_way()) {
+        limits = planner_limits(largest_need, events);
+        fits = check_fits(prepared[i].plan, limits);
+      }
+      if (fits) {
+        good.push_back(i);
+        continue;
+      }
+      // No fault of the request's: the whole run waits until others leave it room.
+      if (is_device_busy(fits) && !requests[i].answered_before) return fits;
+      refuse(outstanding, i, std::move(fits).error());
     }
     // What is wrong with one request may have made earlier ones pointless.
     std::erase_if(good, [&](std::size_t i) { return !outstanding.is_wanted(i); });
@@ -184,11 +197,16 @@ class TorchEngine final : public Engine {
       release_unused_memory(device_.device);
       if (!enough && events.shrunk) events.shrunk(next, done.error().message);
       std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
-      limits = planner_limits();
+      limits = planner_limits(largest_need, events);
       limits.rank = 0;  // what is left is all of this rank's
       limits.world_size = 1;
     }
     return done;
+  }
+
+  // Each rank sees what none can compute; the first one tells.
+  void refuse(Outstanding& outstanding, std::size_t request, Error error) const {
+    if (options_.rank == 0) outstanding.answer(request, std::move(error));
   }
 
   // What is evaluated goes before what was read ahead: whether memory came back from there.
@@ -296,21 +314,40 @@ class TorchEngine final : public Engine {
   // That, but for what memory does not allow.
   Width width() const { return fitting_.of(full_width()); }
 
-  PlannerLimits planner_limits() const {
+  // `largest`: positions of the longest request.
+  PlannerLimits planner_limits(std::int64_t largest, const RunEvents& events) {
     const models::ModelInfo& info = resident_.model()->info();
     const auto position_bytes =
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
         c10::elementSize(resident_.dtype());
-    CacheBudget budget{options_.cache_bytes, options_.cache_bytes};
-    if (options_.cache_bytes == 0) {
-      budget = cache_budget(device_.device, options_.gpu_memory_utilization, encoded_.bytes());
+    const std::uint64_t least = static_cast<std::uint64_t>(largest) * position_bytes;
+    const std::uint64_t most = least * static_cast<std::uint64_t>(width().sequences);
+    const auto is_narrowed = [most](const CacheBudget& budget) {
+      return budget.now < std::min(budget.planned, most);
+    };
+    CacheBudget budget = budget_for(least);
+    // What is read ahead decides nothing: it goes before packs become others than without it.
+    if (is_narrowed(budget) && gave_way()) budget = budget_for(least);
+    if (is_narrowed(budget) && events.shrunk) {
+      const std::uint64_t left = budget.now / std::max<std::uint64_t>(1, least);
+      events.shrunk(std::max<std::int64_t>(1, static_cast<std::int64_t>(left)),
+                    "others use the memory of " + device_.description.device);
     }
+    const std::uint64_t bytes = std::min(budget.now, budget.planned);
     return {.max_sequences = width().sequences,
-            .max_positions = static_cast<std::int64_t>(budget.now / position_bytes),
+            .max_positions = static_cast<std::int64_t>(bytes / position_bytes),
             .most_positions = static_cast<std::int64_t>(budget.alone / position_bytes),
             .share_prefixes = options_.share_prefixes,
             .rank = options_.rank,
             .world_size = options_.world_size};
+  }
+
+  CacheBudget budget_for(std::uint64_t least) const {
+    if (options_.cache_bytes > 0)
+      return {options_.cache_bytes, options_.cache_bytes, options_.cache_bytes};
+    if (device_.device.is_cpu()) return host_cache_budget(encoded_.bytes());
+    return gpu_cache_budget(device_.device, options_.gpu_memory_utilization, resident_.bytes(),
+                            least);
   }
 
   // Beside a GPU the host has little else to do. On the CPU one thread fills the gaps between the
@@ -345,6 +382,7 @@ class TorchEngine final : public Engine {
   EngineOptions options_;
   ResolvedDevice device_;
   AttentionChoice attention_;
+  bool told_loss_ = false;
   std::string told_;  // the last warning about it, not to be repeated for every checkpoint
   std::int64_t batch_size_ = 0;  // of the run; 0: the engine's own
   FittingWidth fitting_;         // what memory allowed, where that was less than asked for

@@ -57,7 +57,7 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
     if (device_.is_cpu()) {  // as Engine::load() does
       EVALCAR_ASSIGN_OR_RETURN(const auto assignment, weights::assign(plan, layout));
       read.arena.make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
-                             kernels::has_tile_unit(), cache_budget(device_, 0).now);
+                             kernels::has_tile_unit(), host_cache_budget().now);
     }
     return read;
   });

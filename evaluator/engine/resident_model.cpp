@@ -67,7 +67,7 @@ Result<weights::LoadReport> ResidentModel::read(
                                                       threads, on_progress, stop));
   if (device_.is_cpu())
     arena_->make_halves(weights::stored_as_bfloat16(plan, layout, assignment),
-                        kernels::has_tile_unit(), cache_budget(device_, 0, encoded_.bytes()).now);
+                        kernels::has_tile_unit(), host_cache_budget(encoded_.bytes()).now);
   return report;
 }
 

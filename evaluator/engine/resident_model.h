@@ -63,6 +63,10 @@ class ResidentModel {
   /// Null where nothing is loaded.
   models::Model* model() const { return model_.get(); }
   at::ScalarType dtype() const { return dtype_; }
+  /// Of its weights; 0 where nothing is loaded.
+  std::uint64_t bytes() const {
+    return arena_ ? static_cast<std::uint64_t>(arena_->bytes()) : std::uint64_t{0};
+  }
   /// What a model with pictures makes of them follows from this.
   const std::string& tower() const { return tower_; }
 

@@ -203,7 +203,9 @@ class Evaluation {
       return jobs_[plan_.targets[first + index].job].stop_strings.end(tokens, model_.tokenizer);
     };
     events.advanced = events_.advanced;
-    events.shrunk = [](std::int64_t most, const std::string& reason) {
+    events.shrunk = [this](std::int64_t most, const std::string& reason) {
+      auto& least = scoring_.narrowed_to;
+      least = least == 0 ? most : std::min(least, most);
       std::cerr << "warning: " << reason << "; at most " << most << " prompts at once for now\n";
     };
     events.encoded = [this](std::size_t pictures, bool reused) {
@@ -275,7 +277,7 @@ class Evaluation {
   PreparationCache* const cache_;
   const Wrapper wrapper_;
   PictureSource pictures_;
-  const Scoring scoring_;
+  Scoring scoring_;
   engine::RunChoice choice_;
   std::string common_;  // common_identity()
   std::vector<TaskJob> jobs_;

@@ -281,6 +281,18 @@ def test_the_attention_that_really_ran_is_in_the_result_and_another_than_asked_i
     assert done.stderr.count("sdpa runs in its place") == (1 if asked == "flash_attention_2" else 0), done.stderr
 
 
+@pytest.mark.parametrize(("stored", "dtype", "loses"), [("float16", "bfloat16", 1), ("float16", "float32", 0), ("bfloat16", "bfloat16", 0)])
+def test_bits_that_are_lost_of_float16_weights_are_told(bin_dir, place, stored, dtype, loses):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    for file in (place / "checkpoint-5").glob("*.safetensors"):
+        save_file({name: tensor.to(getattr(torch, stored)) for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
+    done = evaluate(bin_dir, place, "--dtype", dtype)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("weights that are stored in float16 are computed in bfloat16") == loses, done.stderr
+
+
 def test_bad_toml_names_file_and_line(bin_dir, place):
     config = place / "evalcar.toml"
     config.write_text('[evaluate]\ntasks = ["docvqa_val"\n')

@@ -59,6 +59,20 @@ TEST_CASE("limit and offset choose a run of documents and refuse an empty one") 
   CHECK_FALSE(task->select(std::nullopt, -1).has_value());
 }
 
+TEST_CASE("a result notes that memory narrowed its packs, and only then") {
+  Disk disk;
+  const auto task = disk.open();
+  const std::vector<Response> responses = {{0, "x", 1}};
+  const std::vector<std::string> inputs = {"1"};
+  const auto notes_with = [&](std::int64_t narrowed_to) {
+    PythonRandom random(0);
+    return score(*task, responses, inputs, {.narrowed_to = narrowed_to}, random)->result.notes;
+  };
+
+  CHECK_THAT(notes_with(4), ContainsSubstring("\"narrowed_to\": 4"));
+  CHECK_THAT(notes_with(0), !ContainsSubstring("narrowed_to"));
+}
+
 TEST_CASE("answers become values, an entry of results and sample lines") {
   Disk disk;
   const auto task = disk.open();

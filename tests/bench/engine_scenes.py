@@ -15,7 +15,7 @@ TEXT_SIZES = {
     "0.05B": dict(hidden=512, intermediate=1536, layers=12, heads=8, kv_heads=4, vocab=16384),
     "0.2B": dict(hidden=1024, intermediate=2816, layers=16, heads=16, kv_heads=4, vocab=16384),
 }
-# Heads of 64, as the real models' language side has 128 and their vision side 80.
+# Heads of 64 on the language side and 32 on the tower's; real models have 128 and 80.
 PICTURE_SIZES = {
     "tiny": dict(hidden=64, intermediate=112, layers=2, heads=4, kv_heads=2, vision_depth=2, merges=400),
     "18M": dict(hidden=384, intermediate=1024, layers=6, heads=6, kv_heads=2, vision_depth=6, vision_hidden=256, vision_intermediate=704,

@@ -20,6 +20,15 @@ def test_both_sides_of_every_work_answer_alike(bin_dir, tmp_path):
     assert text.count("answers are equal\n") == 6 and "NOT EQUAL" not in text
 
 
+@pytest.mark.full
+def test_the_engine_beside_transformers_on_a_gpu(bin_dir, figures_printed_by):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    assert figures_printed_by(engine_gpu_bench.main, ["--bin-dir", str(bin_dir)]) == 0
+
+
 def test_tokens_count_up_to_the_first_that_differs():
     assert engine_gpu_bench.equal_tokens([[1, 2, 3], [4]], [[1, 2, 9], [4]]) == 0.75
     assert engine_gpu_bench.equal_tokens([[1]], [[2, 3]]) == 0

@@ -24,6 +24,16 @@ def test_the_service_scores_every_checkpoint_and_both_sides_answer_alike(bin_dir
     assert "FAILED" not in text
 
 
+@pytest.mark.full
+def test_the_service_beside_transformers_on_a_gpu(bin_dir, tmp_path, figures_printed_by):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    assert not service_gpu_bench.main(["prepare", str(tmp_path / "prepared")])
+    assert figures_printed_by(service_gpu_bench.main, ["measure", str(tmp_path / "prepared"), "--bin-dir", str(bin_dir)]) == 0
+
+
 def test_checkpoints_of_mixed_shards_are_all_different_and_a_pair_shares_no_file(tmp_path):
     for which in ("a", "b"):
         (tmp_path / which).mkdir()

@@ -110,7 +110,7 @@ void print_agent(const Json& agent, const std::string& db, std::ostream& out) {
   out << "agent: pid " << agent["pid"] << ", version " << agent["version"].get<std::string>()
       << ", up " << report::duration_text(agent["uptime_s"].get<double>());
   if (agent.contains("device")) out << ", on " << agent["device"].get<std::string>();
-  out << "\n";
+  out << " (database " << db << ")\n";
   if (agent.contains("warning")) out << "warning: " << agent["warning"].get<std::string>() << "\n";
   if (agent.contains("watching") && agent["watching"].contains("trouble")) {
     out << "watching by " << agent["watching"]["mode"].get<std::string>() << ": "

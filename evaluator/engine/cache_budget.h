@@ -7,6 +7,8 @@ namespace evalcar::engine {
 
 struct CacheBudget {
   std::uint64_t now = 0;  ///< of what is free
+  /// Of what were free without the weights that were read ahead, if there are any.
+  std::uint64_t without_next = 0;
   /// What packs are planned for where so much is free: whatever else lies in the memory at the
   /// moment, the same requests make the same packs.
   std::uint64_t planned = 0;
@@ -20,9 +22,15 @@ struct GpuMemory {
   double utilization = 0.8;   ///< share of `total` that this process may use
 };
 
+/// Bytes that are free of this process's share.
+std::uint64_t free_share(const GpuMemory& memory);
+
+/// Whether the weights of the next checkpoint may be read ahead: they leave half of the cache or
+/// more.
+bool has_room_for_next(const GpuMemory& memory);
+
 /// Two thirds of what is left: the others are for activations. Planned is with room for the weights
-/// of the next checkpoint, which may be read ahead at any time, unless that takes more than half of
-/// the cache, or leaves less than `least` bytes (of the largest request).
-CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t least);
+/// of the next checkpoint where there is any, since they may come at any time.
+CacheBudget gpu_cache_budget(const GpuMemory& memory);
 
 }  // namespace evalcar::engine

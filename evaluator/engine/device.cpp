@@ -254,27 +254,10 @@ void release_page_locked_memory(c10::Device device) {
 
 std::uint64_t free_host_memory() { return host_memory().available; }
 
-std::uint64_t free_device_memory(c10::Device device, double utilization) {
-#ifdef EVALCAR_CUDA
-  if (device.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(device);
-    std::size_t free = 0, total = 0;
-    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-    const double of_others = static_cast<double>(total) * (1.0 - utilization);
-    return static_cast<std::uint64_t>(std::max(0.0, static_cast<double>(free) - of_others));
-  }
-#endif
-  static_cast<void>(device);
-  static_cast<void>(utilization);
-  return 0;
-}
-
-CacheBudget gpu_cache_budget(c10::Device device, double utilization, std::uint64_t weights,
-                             std::uint64_t least) {
+GpuMemory gpu_memory(c10::Device device, double utilization, std::uint64_t weights) {
   GpuMemory memory{.weights = weights, .utilization = utilization};
 #ifdef EVALCAR_CUDA
   const c10::cuda::CUDAGuard guard(device);
-  release_unused_memory(device);  // the last run's cache is free, and the driver must know it
   std::size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   memory.free = free;
@@ -282,13 +265,13 @@ CacheBudget gpu_cache_budget(c10::Device device, double utilization, std::uint64
 #else
   static_cast<void>(device);
 #endif
-  return gpu_cache_budget(memory, least);
+  return memory;
 }
 
 CacheBudget host_cache_budget(std::uint64_t given_back) {
   const auto [available, total] = host_memory();
   const std::uint64_t now = std::min(available + given_back, total) / 4;
-  return {.now = now, .planned = now, .alone = total / 4};
+  return {.now = now, .without_next = now, .planned = now, .alone = total / 4};
 }
 
 void settle_gpu_numbers() {

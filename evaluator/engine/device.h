@@ -18,15 +18,14 @@ struct ResolvedDevice {
 Result<ResolvedDevice> resolve_device(const std::string& name);
 
 /// Gives what is kept for later allocations back, on a GPU to the driver, on the CPU to the system,
-/// so that others (and gpu_cache_budget()) see it as free. Never throws.
+/// so that others (and gpu_memory()) see it as free. Never throws.
 void release_unused_memory(c10::Device device);
 /// The same of the host's memory that libtorch keeps page-locked for copies to a GPU.
 void release_page_locked_memory(c10::Device device);
 
-/// On a GPU gpu_cache_budget(), for a checkpoint of `weights` bytes. Throws c10::Error when the
-/// device does not answer.
-CacheBudget gpu_cache_budget(c10::Device device, double utilization, std::uint64_t weights,
-                             std::uint64_t least);
+/// What a GPU has, for a checkpoint of `weights` bytes. Throws c10::Error when the device does not
+/// answer.
+GpuMemory gpu_memory(c10::Device device, double utilization, std::uint64_t weights);
 /// On the CPU a quarter of what the machine (and the control group) has available, `given_back` of
 /// this process's own among it: what it holds there and lets go where memory runs out. There
 /// nothing is planned beyond what is free: the memory is everybody's.
@@ -34,10 +33,6 @@ CacheBudget host_cache_budget(std::uint64_t given_back = 0);
 
 /// Bytes of the machine's memory (and the control group's) that are free or can be freed.
 std::uint64_t free_host_memory();
-/// Bytes of a GPU that are free, less the share that `utilization` leaves to others; 0 where there
-/// is no GPU. Throws c10::Error when the device does not answer.
-std::uint64_t free_device_memory(c10::Device device, double utilization);
-
 /// What libtorch computes with on every GPU of this process: float32 is never TF32, attention never
 /// cuDNN's. Before the first run; any number of times.
 void settle_gpu_numbers();

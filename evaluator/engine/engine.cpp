@@ -144,7 +144,6 @@ class TorchEngine final : public Engine {
     fitting_.widen(full_width());
     std::vector<PreparedRequest> prepared(requests.size());
     std::vector<std::size_t> good;  // the requests that can run
-    std::int64_t largest_need = 0;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (stop.stop_requested()) return cancelled_run();
       if (!outstanding.is_wanted(i)) continue;
@@ -156,16 +155,15 @@ class TorchEngine final : public Engine {
       // Where rounding decides too much for drafts, company does, too: packs are the same whatever
       // this process has measured before.
       if (draft_rows() == 0) request->plan.expected_tokens.reset();
-      largest_need = std::max(largest_need, request->plan.need());
       prepared[i] = std::move(request).value();
       good.push_back(i);
     }
-    PlannerLimits limits = planner_limits(largest_need, events);
+    PlannerLimits limits = planner_limits(prepared, events);
     for (const std::size_t i : std::exchange(good, {})) {
       if (!outstanding.is_wanted(i)) continue;
       Status fits = check_fits(prepared[i].plan, limits);
       if (!fits && gave_way()) {
-        limits = planner_limits(largest_need, events);
+        limits = planner_limits(prepared, events);
         fits = check_fits(prepared[i].plan, limits);
       }
       if (fits) {
@@ -197,7 +195,7 @@ class TorchEngine final : public Engine {
       release_unused_memory(device_.device);
       if (!enough && events.shrunk) events.shrunk(next, done.error().message);
       std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
-      limits = planner_limits(largest_need, events);
+      limits = planner_limits(prepared, events);
       limits.rank = 0;  // what is left is all of this rank's
       limits.world_size = 1;
     }
@@ -314,40 +312,50 @@ class TorchEngine final : public Engine {
   // That, but for what memory does not allow.
   Width width() const { return fitting_.of(full_width()); }
 
-  // `largest`: positions of the longest request.
-  PlannerLimits planner_limits(std::int64_t largest, const RunEvents& events) {
+  PlannerLimits planner_limits(std::span<const PreparedRequest> prepared, const RunEvents& events) {
     const models::ModelInfo& info = resident_.model()->info();
     const auto position_bytes =
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
         c10::elementSize(resident_.dtype());
-    const std::uint64_t least = static_cast<std::uint64_t>(largest) * position_bytes;
-    const std::uint64_t most = least * static_cast<std::uint64_t>(width().sequences);
-    const auto is_narrowed = [most](const CacheBudget& budget) {
-      return budget.now < std::min(budget.planned, most);
+    CacheBudget budget = cache_budget();
+    // Of the widest pack there can be.
+    const auto width_bytes = [&](const CacheBudget& of) {
+      const auto most = static_cast<std::int64_t>(std::max(of.now, of.alone) / position_bytes);
+      std::int64_t largest = 0;
+      for (const PreparedRequest& request : prepared) {
+        if (request.plan.need() <= most) largest = std::max(largest, request.plan.need());
+      }
+      return static_cast<std::uint64_t>(largest * width().sequences) * position_bytes;
     };
-    CacheBudget budget = budget_for(least);
+    const auto wanted = [&](const CacheBudget& of) {
+      return std::min(of.planned, width_bytes(of));
+    };
     // What is read ahead decides nothing: it goes before packs become others than without it.
-    if (is_narrowed(budget) && gave_way()) budget = budget_for(least);
-    if (is_narrowed(budget) && events.shrunk) {
-      const std::uint64_t left = budget.now / std::max<std::uint64_t>(1, least);
-      events.shrunk(std::max<std::int64_t>(1, static_cast<std::int64_t>(left)),
-                    "others use the memory of " + device_.description.device);
+    if (budget.now < wanted(budget) && budget.without_next >= wanted(budget) && gave_way())
+      budget = cache_budget();
+    if (events.narrowed) {
+      if (width().sequences < full_width().sequences) events.narrowed("memory ran out before");
+      if (budget.now < wanted(budget))
+        events.narrowed("of the memory of " + device_.description.device + " too little is free");
     }
-    const std::uint64_t bytes = std::min(budget.now, budget.planned);
     return {.max_sequences = width().sequences,
-            .max_positions = static_cast<std::int64_t>(bytes / position_bytes),
+            .max_positions =
+                static_cast<std::int64_t>(std::min(budget.now, budget.planned) / position_bytes),
+            .free_positions = static_cast<std::int64_t>(budget.now / position_bytes),
             .most_positions = static_cast<std::int64_t>(budget.alone / position_bytes),
             .share_prefixes = options_.share_prefixes,
             .rank = options_.rank,
             .world_size = options_.world_size};
   }
 
-  CacheBudget budget_for(std::uint64_t least) const {
-    if (options_.cache_bytes > 0)
-      return {options_.cache_bytes, options_.cache_bytes, options_.cache_bytes};
+  CacheBudget cache_budget() const {
+    if (options_.cache_budget) return options_.cache_budget();
+    const std::uint64_t asked = options_.cache_bytes;
+    if (asked > 0) return {asked, asked, asked, asked};
     if (device_.device.is_cpu()) return host_cache_budget(encoded_.bytes());
-    return gpu_cache_budget(device_.device, options_.gpu_memory_utilization, resident_.bytes(),
-                            least);
+    release_unused_memory(device_.device);  // of the last run: the driver must know that it is free
+    return gpu_cache_budget(
+        gpu_memory(device_.device, options_.gpu_memory_utilization, resident_.bytes()));
   }
 
   // Beside a GPU the host has little else to do. On the CPU one thread fills the gaps between the

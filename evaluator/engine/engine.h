@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "evaluator/engine/cache_budget.h"
 #include "evaluator/vision/prepare.h"
 #include "store/base/file_system.h"
 #include "store/base/hash.h"
@@ -32,6 +33,8 @@ struct EngineOptions {
   int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
   std::int64_t prefill_tokens = 0;      ///< prompt tokens computed together; 0 = by the device
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
+  /// For tests: in place of what the device says.
+  std::function<CacheBudget()> cache_budget;
   std::optional<int>
       picture_threads;  ///< that prepare pictures ahead; 0 = none; absent = by the device
   /// Host memory for what the vision tower made of pictures, which later checkpoints with the same
@@ -149,6 +152,9 @@ struct RunEvents {
   /// Memory ran out, for that reason: from now on at most so many sequences go together. What was
   /// not answered is computed again.
   std::function<void(std::int64_t most_sequences, const std::string& reason)> shrunk;
+  /// Packs are narrower than usual, for that reason: memory ran out in the run before, or others
+  /// have it. Called as often as packs are planned.
+  std::function<void(const std::string& reason)> narrowed;
   /// So many pictures went through the vision tower, or, where `reused`, what it had made of them
   /// before was taken. On the calling thread.
   std::function<void(std::size_t pictures, bool reused)> encoded;

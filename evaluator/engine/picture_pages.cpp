@@ -53,7 +53,7 @@ PicturePages::Parts::iterator PicturePages::free_part(std::uint64_t bytes) {
 }
 
 bool PicturePages::add_slab(std::unique_lock<std::mutex>& lock) {
-  if (bytes_ + kSlab > most_bytes_ || kSlab > free_bytes_() / 4) return false;
+  if (bytes_ + kSlab > most_bytes_ || bytes_ + kSlab > (free_bytes_() + bytes_) / 4) return false;
   bytes_ += kSlab;
   lock.unlock();  // the driver takes its time
   std::optional<weights::PageLocked> memory;

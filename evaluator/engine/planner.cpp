@@ -130,14 +130,15 @@ std::int64_t common_prefix(const PlanRequest& a, const PlanRequest& b) {
 }
 
 Status check_fits(const PlanRequest& request, const PlannerLimits& limits) {
-  if (request.need() <= limits.max_positions) return {};
+  const std::int64_t room = std::max(limits.max_positions, limits.free_positions);
+  if (request.need() <= room) return {};
   if (request.need() <= limits.most_positions) {
-    return make_error(
-        ErrorCode::kUnavailable,
-        "device busy while planning: out of the memory that others leave: " +
-            std::to_string(request.need()) + " cache positions are needed, there is room for " +
-            std::to_string(limits.max_positions) + " now and for " +
-            std::to_string(limits.most_positions) + " without them; it is waited for");
+    return make_error(ErrorCode::kUnavailable,
+                      "device busy while planning: out of the memory that others leave: " +
+                          std::to_string(request.need()) +
+                          " cache positions are needed, there is room for " + std::to_string(room) +
+                          " now and for " + std::to_string(limits.most_positions) +
+                          " without them; it is waited for");
   }
   Error error = make_error(
       ErrorCode::kUnavailable,
@@ -146,7 +147,7 @@ Status check_fits(const PlanRequest& request, const PlannerLimits& limits) {
           (request.branch_tokens > 0
                ? std::to_string(request.branch_tokens) + " of its continuations"
                : std::to_string(request.max_new_tokens) + " to generate") +
-          "), and there is room for " + std::to_string(limits.max_positions));
+          "), and there is room for " + std::to_string(room));
   error.retryable = false;
   return error;
 }

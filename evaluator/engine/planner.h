@@ -42,6 +42,8 @@ struct PlanRequest {
 struct PlannerLimits {
   std::int64_t max_sequences = 1;  ///< decoded together
   std::int64_t max_positions = 0;  ///< cache positions in all: sequences · capacity
+  /// What a request alone may take: not less than max_positions counts.
+  std::int64_t free_positions = 0;
   /// What there could be if others used nothing of the device; not less than max_positions counts.
   std::int64_t most_positions = 0;
   bool share_prefixes = true;

@@ -117,7 +117,13 @@ Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType 
   const std::uint64_t of_host = staging + (device_.is_cpu() ? arena + halves : 0);
   if (of_host > host) return no_room(of_host, "machine", host);
   if (device_.is_cpu()) return {};
-  const std::uint64_t device = free_device_memory(device_, utilization_);
+  const GpuMemory gpu = gpu_memory(device_, utilization_, arena);
+  if (!has_room_for_next(gpu))  // it would have to go before anything is computed
+    return make_error(ErrorCode::kUnavailable,
+                      "no room beside what is evaluated: another " + gib(arena) +
+                          " would leave less than half of what keys and values have in the GPU's " +
+                          gib(gpu.total));
+  const std::uint64_t device = free_share(gpu);
   const std::uint64_t needed = arena + weights::casting_bytes(plan, dtype, device_, threads_);
   return needed > device ? no_room(needed, "GPU", device) : Status();
 }

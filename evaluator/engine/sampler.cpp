@@ -84,12 +84,12 @@ std::vector<double> weights_of(std::span<const CandidateToken> best, double temp
 std::optional<std::int32_t> draw_among_best(std::vector<CandidateToken> best, double total,
                                             const GenerationSettings& settings, double uniform) {
   if (best.empty()) return std::nullopt;
-  // Others may have the last score, too, and stand before it.
-  const float last = best.back().score;
-  std::erase_if(best, [&](const CandidateToken& token) { return token.score <= last; });
   std::ranges::sort(best, [](const CandidateToken& a, const CandidateToken& b) {
     return a.score > b.score || (a.score == b.score && a.token < b.token);
   });
+  // Others may have the last score, too, and stand before it.
+  const float last = best.back().score;
+  std::erase_if(best, [&](const CandidateToken& token) { return token.score <= last; });
   bool is_all = false;
   if (settings.top_k > 0) {
     if (static_cast<std::size_t>(settings.top_k) > best.size()) return std::nullopt;

@@ -64,8 +64,9 @@ struct CandidateToken {
   std::int32_t token = 0;
 };
 
-/// The token that draw_token() draws, from the best ones of a row in any order; nothing where they
-/// do not tell. `total`: the sum of exp((score - best) / temperature) over the whole row.
+/// The token that draw_token() draws, but for the rounding of `total`, from the best ones of a row
+/// in any order; nothing where they do not tell. `total`: the sum of exp((score - best) /
+/// temperature) over the whole row.
 std::optional<std::int32_t> draw_among_best(std::vector<CandidateToken> best, double total,
                                             const GenerationSettings& settings, double uniform);
 

@@ -42,6 +42,8 @@ constexpr Family kFamilies[] = {
      &llava_onevision::make_model},
     {"llama", "LlamaForCausalLM", &text_families::parse_llama},
     {"mistral", "MistralForCausalLM", &text_families::parse_mistral},
+    // What transformers 5 makes of a mistral that has layer_types, and saves it as.
+    {"ministral", "MinistralForCausalLM", &text_families::parse_mistral},
     {"qwen2", "Qwen2ForCausalLM", &text_families::parse_qwen2},
     {"qwen3", "Qwen3ForCausalLM", &text_families::parse_qwen3},
 };

@@ -204,9 +204,12 @@ class Evaluation {
     };
     events.advanced = events_.advanced;
     events.shrunk = [this](std::int64_t most, const std::string& reason) {
-      auto& least = scoring_.narrowed_to;
-      least = least == 0 ? most : std::min(least, most);
+      scoring_.narrowed = true;
       std::cerr << "warning: " << reason << "; at most " << most << " prompts at once for now\n";
+    };
+    events.narrowed = [this](const std::string& reason) {
+      if (!scoring_.narrowed) std::cerr << "warning: " << reason << "; fewer prompts go together\n";
+      scoring_.narrowed = true;
     };
     events.encoded = [this](std::size_t pictures, bool reused) {
       (reused ? reused_ : encoded_) += pictures;

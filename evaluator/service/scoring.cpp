@@ -57,7 +57,7 @@ tasks::ScoreOptions Scoring::options(const TaskJob& job,
   options.model_family = weights.architecture;
   options.gen_kwargs_json = job.generation_text;
   options.num_fewshot = job.shots;
-  options.narrowed_to = narrowed_to;
+  options.narrowed = narrowed;
   if (job.kind() != tasks::RequestKind::kGenerate) {
     options.cut_off = job.cut;
   } else {

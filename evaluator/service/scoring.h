@@ -1,7 +1,6 @@
 // From the answers of all tasks to the result of an evaluation.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -25,7 +24,7 @@ struct Scoring {
   const ModelText& model;
   const EvaluationEvents& events;
   std::stop_token stop;
-  std::int64_t narrowed_to = 0;  ///< ScoreOptions::narrowed_to
+  bool narrowed = false;  ///< ScoreOptions::narrowed
 
   /// How these responses of a job are scored.
   tasks::ScoreOptions options(const TaskJob& job,

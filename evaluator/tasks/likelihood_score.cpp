@@ -238,7 +238,7 @@ Value notes_of(const Definition& definition, const std::vector<Response>& chosen
     const auto doubts = doubts_about(chosen, {});
     if (!doubts.empty()) notes["flags"] = doubts;
   }
-  if (options.narrowed_to > 0) notes["narrowed_to"] = options.narrowed_to;
+  if (options.narrowed) notes["narrowed"] = true;
   if (options.cut_off > 0) notes["cut_documents"] = options.cut_off;  // at [request] max_length
   return notes;
 }

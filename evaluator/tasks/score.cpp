@@ -174,7 +174,7 @@ Value notes_of(const Definition& definition, std::span<const Response> responses
                                                .max_new_tokens = options.max_new_tokens,
                                                .unreadable = scored.unreadable});
   if (!doubts.empty()) notes["flags"] = doubts;
-  if (options.narrowed_to > 0) notes["narrowed_to"] = options.narrowed_to;
+  if (options.narrowed) notes["narrowed"] = true;
   if (options.draft_tokens > 0) {
     notes["draft_tokens"] = options.draft_tokens;
     notes["draft_tokens_taken"] = options.draft_tokens_taken;

@@ -58,9 +58,9 @@ struct ScoreOptions {
   std::int64_t draft_tokens = 0;    ///< of earlier checkpoints' answers, that were tried as this
                                     ///< one's; a note in the result, and nothing else
   std::int64_t draft_tokens_taken = 0;  ///< those of them that were right
-  /// Memory ran out, or others had it: so many answers at most were computed together; 0: it did
-  /// not. A note in the result, since company decides of rounding.
-  std::int64_t narrowed_to = 0;
+  /// Memory ran out, or others had it: fewer answers than usual were computed together. A note in
+  /// the result, since company decides of rounding.
+  bool narrowed = false;
   std::function<void()> advanced;  ///< called for each scored answer; may be empty
   std::stop_token stop;            ///< ends scoring between two answers with kCancelled
 };

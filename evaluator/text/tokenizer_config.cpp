@@ -29,17 +29,26 @@ Result<nlohmann::json> load_object(const FileSystem& files, const std::string& p
 }
 
 // What transformers 5 takes as a token with a name of the model's own, and hands to the template:
-// each text under "…_token", and all of extra_special_tokens where that is an object.
+// each text under "…_token", and all of extra_special_tokens where that is an object; where there
+// are none, those that it saved as such.
 void read_names_of_model(const nlohmann::json& object, TokenizerConfig& config) {
+  bool any = false;
   const auto name = [&](const std::string& key, const nlohmann::json& value) {
     if (std::ranges::find(kNamed, key) != std::end(kNamed)) return;
-    if (auto content = token_content(value)) config.named_tokens[key] = std::move(*content);
+    auto content = token_content(value);
+    if (!content) return;
+    config.named_tokens[key] = std::move(*content);
+    any = true;
+  };
+  const auto name_all = [&](const char* list) {
+    const auto found = object.find(list);
+    if (found == object.end() || !found->is_object()) return;
+    for (const auto& [key, value] : found->items()) name(key, value);
   };
   for (const auto& [key, value] : object.items())
     if (key.ends_with("_token")) name(key, value);
-  const auto extra = object.find("extra_special_tokens");
-  if (extra == object.end() || !extra->is_object()) return;
-  for (const auto& [key, value] : extra->items()) name(key, value);
+  name_all("extra_special_tokens");
+  if (!any) name_all("model_specific_special_tokens");
 }
 
 void read_named(const nlohmann::json& object, TokenizerConfig& config) {
@@ -108,6 +117,7 @@ Result<TokenizerConfig> load_tokenizer_config(const FileSystem& files, const std
     EVALCAR_ASSIGN_OR_RETURN(const auto map,
                              load_object(files, join_path(dir, "special_tokens_map.json")));
     read_named(map, config);
+    read_names_of_model(map, config);
   }
   config.split_special_tokens = bool_field(object, "split_special_tokens").value_or(false);
   config.chat_template = template_of_field(object);

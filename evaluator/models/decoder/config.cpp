@@ -76,10 +76,15 @@ Result<Config> read_config(const ConfigFields& fields, const Defaults& defaults)
 }
 
 Status refuse_windows(const ConfigFields& fields, const Config& config) {
-  bool any = fields.has("sliding_window");
+  bool any = false;
   if (fields.has("layer_types")) {
     EVALCAR_ASSIGN_OR_RETURN(const auto windowed, windowed_layers(fields, config.layers));
-    any = any || std::ranges::find(windowed, true) != windowed.end();
+    any = std::ranges::find(windowed, true) != windowed.end();
+  } else if (fields.has("sliding_window")) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto window, fields.integer("sliding_window", 0, kMostWindow));
+    EVALCAR_ASSIGN_OR_RETURN(const auto positions, fields.integer("max_position_embeddings", 1,
+                                                                  kMostWindow, kMostWindow));
+    any = window < positions;
   }
   if (!any) return {};
   return fields.unsupported(
@@ -92,9 +97,10 @@ Status read_layer_types(const ConfigFields& fields, Config& config) {
     EVALCAR_ASSIGN_OR_RETURN(config.windowed, windowed_layers(fields, config.layers));
   }
   if (config.window == 0 && std::ranges::find(config.windowed, true) != config.windowed.end())
-    return fields.unexpected("sliding_window",
-                             "expected a number, and use_sliding_window to be true: layer_types "
-                             "names sliding_attention");
+    return fields.unexpected(
+        "sliding_window",
+        "expected a number (and use_sliding_window to be true, where the family "
+        "has that key): layer_types names sliding_attention");
   return {};
 }
 

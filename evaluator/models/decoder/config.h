@@ -50,9 +50,9 @@ struct Defaults {
 /// not compute (other activations, other rope types).
 Result<Config> read_config(const ConfigFields& fields, const Defaults& defaults = {});
 
-/// For a family whose layers all see everything: kUnsupported for sliding_window or layer_types
-/// that say otherwise. transformers prefills such a model without windows and decodes it with them
-/// (DynamicCache of 5.17).
+/// For a family whose layers all see everything: kUnsupported for layer_types that say otherwise,
+/// or without them a sliding_window of fewer than all positions. transformers prefills such a model
+/// without windows and decodes it with them (DynamicCache of 5.17).
 Status refuse_windows(const ConfigFields& fields, const Config& config);
 
 /// layer_types alone, in `windowed`; where the key is absent or null that stays as it is.

@@ -22,9 +22,10 @@
 // "prefetch": "" or what was wrong,
 // "answers": [{tokens, stopped, ended: true (if RunEvents::ends said so), drafted: [tried, taken]
 // (where any were), scores: [[log-likelihood, tokens, greedy], …]}], "order": […], "shrunk": [N,
-// …], "encoded": N, "reused": N (pictures), "seconds": […], "peak_rss_bytes": N, "profile": {busy,
-// span, kernels: [[name, count, seconds], …]} (what a GPU did in one run more)} or {"error": {code,
-// message}}]}. The logits file holds float32 (step, vocab) of request 0, then of request 1, ….
+// …], "narrowed": [reason, …], "packs": [sequences, …], "encoded": N, "reused": N (pictures),
+// "seconds": […], "peak_rss_bytes": N, "profile": {busy, span, kernels: [[name, count, seconds],
+// …]} (what a GPU did in one run more)} or {"error": {code, message}}]}. The logits file holds
+// float32 (step, vocab) of request 0, then of request 1, ….
 
 #include <c10/util/Exception.h>
 
@@ -137,12 +138,18 @@ class Probe {
     options.scored_rows = given.value("scored_rows", std::int64_t{0});
     options.encoded_pictures_bytes = given.value("encoded_pictures_bytes", std::uint64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
+    if (const json told = given.value("cache_budgets", json::array()); !told.empty())
+      options.cache_budget = [told, next = std::size_t{0}]() mutable {
+        const json& of = told[std::min(next++, told.size() - 1)];
+        return engine::CacheBudget{of[0], of[1], of[2], of[3]};
+      };
     if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
     if (given.contains("draft_rows")) options.draft_rows = given["draft_rows"];
     options.share_prefixes = given.value("share_prefixes", true);
     options.decode_graphs = given.value("decode_graphs", true);
     options.rank = given.value("rank", std::int64_t{0});
     options.world_size = given.value("world_size", std::int64_t{1});
+    options.before_pack = [this](std::int64_t sequences) { packs_.push_back(sequences); };
     if (const auto most = given.value("out_of_memory_from", std::int64_t{0}); most > 0) {
       options.before_pack = [most](std::int64_t sequences) {
         TORCH_CHECK_WITH(OutOfMemoryError, sequences < most,
@@ -215,6 +222,7 @@ class Probe {
     for (int repeat = 0; repeat < run.value("repeat", 1); ++repeat) {
       const auto start = std::chrono::steady_clock::now();
       const Status status = generate(requests, run, result);
+      result["packs"] = packs_;
       if (!status) return {{"error", error_json(status.error())}, {"order", result["order"]}};
       result["seconds"].push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -271,6 +279,8 @@ class Probe {
     result["order"] = json::array();
     result["answers"] = json::array();
     result["shrunk"] = json::array();
+    result["narrowed"] = json::array();
+    packs_.clear();
     result["encoded"] = result["reused"] = std::size_t{0};
     for (std::size_t i = 0; i < requests.size(); ++i) result["answers"].push_back(nullptr);
     engine::RunEvents events;
@@ -292,6 +302,7 @@ class Probe {
     events.shrunk = [&](std::int64_t most, const std::string&) {
       result["shrunk"].push_back(most);
     };
+    events.narrowed = [&](const std::string& reason) { result["narrowed"].push_back(reason); };
     events.advanced = [&] {
       if (++steps == cancel_at_step) stop.request_stop();
     };
@@ -320,6 +331,7 @@ class Probe {
   std::unique_ptr<engine::ImageSource> images_;
   evalcar::RealFileSystem files_;
   std::unique_ptr<engine::Engine> engine_;
+  std::vector<std::int64_t> packs_;                     // sequences of each that was begun
   std::map<std::size_t, std::vector<float>> observed_;  // request → its steps' scores
 };
 

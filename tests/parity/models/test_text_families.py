@@ -74,6 +74,9 @@ def test_a_mistral_with_layer_types_is_read_as_transformers_reads_it(tmp_path, b
     cases.check_answers(setting, bin_dir, 5)
     with pytest.raises(AssertionError):  # or the window made no difference
         cases.check_answers(dataclasses.replace(setting, model=everywhere), bin_dir, 5)
+    model.save_pretrained(tmp_path / "trained" / "checkpoint")  # as a trainer saves it
+    assert json.loads((tmp_path / "trained" / "checkpoint" / "config.json").read_text())["model_type"] == "ministral"
+    cases.check_answers(dataclasses.replace(setting, folder=tmp_path / "trained"), bin_dir, 5)
 
 
 OPTIONS = [
@@ -138,7 +141,7 @@ def refusal(bin_dir, folder, spec, **changes):
     ("mistral", {"head_dim": 7}, "corruption", "head dimension must be even"),
     ("mistral", {"layer_types": ["sliding_attention", "full_attention"]}, "corruption", "sliding_window is null"),
     ("mistral", {"attention_chunk_size": 64}, "unsupported", "attention_chunk_size"),
-    ("llama", {"sliding_window": 4096}, "unsupported", "sliding_window or layer_types"),
+    ("llama", {"sliding_window": 1024}, "unsupported", "sliding_window or layer_types"),
     ("llama", {"layer_types": ["full_attention", "sliding_attention"]}, "unsupported", "sliding_window or layer_types"),
     ("llama", {"model_type": "mistral"}, "unsupported", "LlamaForCausalLM, whose model_type is \"llama\", and model_type is \"mistral\""),
     ("llama", {"is_causal": False}, "unsupported", "is_causal is false"),

@@ -142,3 +142,36 @@ def test_what_was_read_ahead_gives_way_before_the_batch_is_halved(scene, bin_dir
     assert alone["shrunk"] != [] and run_a["shrunk"] == []
     assert run_a["logits"] == alone["logits"]
     assert not run_b["loaded"]["prefetched"]
+
+
+def test_what_is_read_ahead_decides_no_pack(scene, bin_dir):
+    """Where packs would be narrower beside it, it goes, if that is enough; where others have the memory it stays. `planned` is room for two
+    of the five sequences."""
+    folder, prompt = scene
+    asked = [{"tokens": [*prompt, 7 + i], "max_new_tokens": 8} for i in range(5)]
+    position = 2 * 3 * 2 * 16 * 4  # keys and values, layers, key heads, head_dim, float32: of small_models' default
+    one = (len(prompt) + 1 + 8) * position
+    wide, two, none = 100 * one, 2 * one, one - 1
+
+    def session(prefetch, *budgets):
+        runs = [{"folder": at(scene, "a"), "requests": asked}, {"folder": at(scene, "b"), "requests": asked}]
+        if prefetch:
+            runs[0]["prefetch"] = at(scene, "b")
+        return {"cache_budgets": budgets, "share_prefixes": False, "batch_size": 8}, runs
+
+    found = [document["runs"] for document in cases.run_sessions(bin_dir, folder, [
+        session(False, [wide, wide, wide, wide]),
+        session(False, [wide, wide, two, wide]),  # more is free than is planned for
+        session(True, [two, two, two, wide]),  # beside the next one there is as much
+        session(True, [one, two, two, wide], [two, two, two, wide]),  # only without it
+        session(True, [one, one, two, wide]),  # others have it: not even without
+        session(False, [wide, wide, none, wide]),  # less than one is planned for, and each runs alone
+        session(False, [none, none, two, wide]),  # nothing is free: it is waited for
+    ])]  # fmt: skip
+    packs = [first["packs"] for first, _ in found[:6]]
+    assert packs == [[5], [2, 2, 1], [2, 2, 1], [2, 2, 1], [1] * 5, [1] * 5]
+    assert all([a["tokens"] for a in first["answers"]] == [a["tokens"] for a in found[0][0]["answers"]] for first, _ in found[:6])
+    assert [bool(first["narrowed"]) for first, _ in found[:6]] == [False, False, False, False, True, False]
+    assert [second["loaded"]["prefetched"] for _, second in found[2:5]] == [True, False, True]
+    (busy, _) = found[6]
+    assert "device busy" in busy["error"]["message"] and "is waited for" in busy["error"]["message"]

@@ -216,17 +216,22 @@ def test_a_tokenizers_sources_are_preferred_as_transformers_prefers_them(probe, 
             (tmp_path / path).unlink()
 
 
-def test_a_template_knows_the_tokens_that_a_tokenizer_names_itself(probe, cache_dir, tmp_path):
+SAVED = {"model_specific_special_tokens": {"saved_mark": "<|vision_start|>"}}
+GIVEN = {"assistant_token": "<|im_start|>", "add_bos_token": False, "null_token": None, "as_object_token": {"content": "<|im_end|>", "__type": "AddedToken"},
+         "extra_special_tokens": {"image_token": "<|image_pad|>", "user_mark": "<|im_end|>"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "shown"), [
+    (GIVEN, "<|im_start|>|<|image_pad|>|<|im_end|>|"), (SAVED, "||||||<|vision_start|>"), ({**GIVEN, **SAVED}, "<|im_start|>|<|image_pad|>|<|im_end|>|"),
+])  # fmt: skip
+def test_a_template_knows_the_tokens_that_a_tokenizer_names_itself(probe, cache_dir, tmp_path, given, shown):
     from transformers import AutoTokenizer
 
     qwen_tokenizer.copy_tokenizer(cache_dir, tmp_path, 300, chat_template="jinja")
-    names = ["assistant_token", "image_token", "user_mark", "eos_token", "as_object_token", "add_bos_token", "null_token"]
+    names = ["assistant_token", "image_token", "user_mark", "as_object_token", "add_bos_token", "null_token", "saved_mark"]
     (tmp_path / "chat_template.jinja").write_text("|".join(f"{{{{ {name} }}}}" for name in names))
     config = tmp_path / "tokenizer_config.json"
-    given = {"assistant_token": "<|im_start|>", "add_bos_token": False, "null_token": None,
-             "as_object_token": {"content": "<|im_end|>", "__type": "AddedToken"},
-             "extra_special_tokens": {"image_token": "<|image_pad|>", "user_mark": "<|im_end|>"}}  # fmt: skip
     config.write_text(json.dumps({**json.loads(config.read_text()), **given}))
     theirs = AutoTokenizer.from_pretrained(str(tmp_path)).apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
     assert probe.value("text", chat=str(tmp_path), messages=[], add_generation_prompt=False) == theirs
-    assert theirs.startswith("<|im_start|>|<|image_pad|>|<|im_end|>|"), theirs
+    assert theirs.startswith(shown), theirs

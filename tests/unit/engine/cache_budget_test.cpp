@@ -2,6 +2,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <initializer_list>
+#include <tuple>
+#include <utility>
 
 using namespace evalcar::engine;
 
@@ -19,8 +21,8 @@ TEST_CASE("what packs are planned for does not depend on what is free") {
   for (const auto& [total, weights] :
        std::initializer_list<std::pair<std::uint64_t, std::uint64_t>>{
            {140, 15}, {80, 15}, {40, 15}, {24, 6}, {24, 15}}) {
-    const CacheBudget empty = gpu_cache_budget(memory_of(total, weights, total - weights - 1), kGb);
-    const CacheBudget full = gpu_cache_budget(memory_of(total, weights, 1), kGb);
+    const CacheBudget empty = gpu_cache_budget(memory_of(total, weights, total - weights - 1));
+    const CacheBudget full = gpu_cache_budget(memory_of(total, weights, 1));
 
     CHECK(empty.planned == full.planned);
     CHECK(empty.alone == full.alone);
@@ -30,29 +32,43 @@ TEST_CASE("what packs are planned for does not depend on what is free") {
   }
 }
 
-TEST_CASE("the next weights have their room where that costs at most half of the cache") {
+TEST_CASE("what is planned is there beside the next weights where those may be read ahead") {
+  for (const auto& [total, weights, next] :
+       std::initializer_list<std::tuple<std::uint64_t, std::uint64_t, bool>>{
+           {140, 15, true}, {80, 15, true}, {24, 3, true}, {48, 15, false}, {40, 15, false}}) {
+    // With 1.5 GB for CUDA's own, as nothing is known of it.
+    GpuMemory memory = memory_of(total, weights, total - weights - 1);
+    memory.free -= kGb / 2;
+    CHECK(has_room_for_next(memory) == next);
+    if (next) memory.free -= weights * kGb;
+
+    const CacheBudget budget = gpu_cache_budget(memory);
+
+    CHECK(budget.planned <= budget.now);
+    CHECK(budget.without_next >= budget.now);
+  }
+}
+
+TEST_CASE("room for the next weights costs at most half of the cache") {
   // 140 · 0.8 - 2 - 15 = 95 GB beside the weights, 80 beside those of two checkpoints.
-  const CacheBudget large = gpu_cache_budget(memory_of(140, 15, 120), 0);
-  CHECK(large.alone / kGb == 63);
-  CHECK(large.planned / kGb == 53);
+  CHECK(gpu_cache_budget(memory_of(140, 15, 120)).planned / kGb == 53);
   // 40 · 0.8 - 2 - 15 = 15 GB: nothing is left beside the next ones.
-  const CacheBudget small = gpu_cache_budget(memory_of(40, 15, 24), 0);
-  CHECK(small.planned == small.alone);
+  CHECK(gpu_cache_budget(memory_of(40, 15, 24)).planned / kGb == 10);
+  CHECK(gpu_cache_budget(memory_of(40, 15, 24)).alone / kGb == 10);
 }
 
-TEST_CASE("a request that fits beside its own weights alone makes all packs those") {
-  const GpuMemory memory = memory_of(80, 15, 64);
-  const std::uint64_t beside_next = gpu_cache_budget(memory, 0).planned;
-
-  CHECK(beside_next < gpu_cache_budget(memory, 0).alone);
-  CHECK(gpu_cache_budget(memory, beside_next).planned == beside_next);
-  CHECK(gpu_cache_budget(memory, beside_next + 1).planned == gpu_cache_budget(memory, 0).alone);
+TEST_CASE("of a GPU's free memory only its share is this process's") {
+  CHECK(free_share(memory_of(100, 0, 90)) / kGb == 70);
+  CHECK(free_share(memory_of(100, 0, 20)) / kGb == 0);
+  CHECK(free_share(memory_of(100, 0, 10)) == 0);
 }
 
-TEST_CASE("a model that is larger than its share leaves nothing") {
-  const CacheBudget budget = gpu_cache_budget(memory_of(24, 30, 1), 1);
+TEST_CASE("a model that is larger than its share leaves nothing, and no room for another") {
+  const GpuMemory memory = memory_of(24, 30, 1);
+  const CacheBudget budget = gpu_cache_budget(memory);
 
   CHECK(budget.planned == 0);
   CHECK(budget.alone == 0);
   CHECK(budget.now == 0);
+  CHECK_FALSE(has_room_for_next(memory));
 }

@@ -88,8 +88,14 @@ TEST_CASE("memory that the host has little of is not locked") {
   CHECK_FALSE(pages.holds(pages.take(100).get()));
   CHECK(pages.bytes() == 0);
   ++free;
-  CHECK(pages.holds(pages.take(100).get()));
+  const auto first = pages.take(100);
+  CHECK(pages.holds(first.get()));
   CHECK(pages.bytes() == PicturePages::kSlab);
+  free = 7 * PicturePages::kSlab - 1;  // the first slab is no longer among it
+  CHECK_FALSE(pages.holds(pages.take(kSlabNumbers).get()));
+  ++free;
+  CHECK(pages.holds(pages.take(kSlabNumbers).get()));
+  CHECK(pages.bytes() == 2 * PicturePages::kSlab);
 }
 
 TEST_CASE("threads never share the memory of a picture") {

@@ -87,8 +87,9 @@ TEST_CASE("the best tokens of a row draw what the whole row draws, or say that t
         total += std::exp((double{token.score} - best.front().score) / settings.temperature);
       for (int i = 0; i < 50; ++i) {
         const double uniform = (i + 0.5) / 50;
-        const auto drawn =
-            draw_among_best({best.begin(), best.begin() + kBest}, total, settings, uniform);
+        std::vector<CandidateToken> in_any_order(best.begin(), best.begin() + kBest);
+        std::ranges::shuffle(in_any_order, random);
+        const auto drawn = draw_among_best(in_any_order, total, settings, uniform);
         ++asked;
         if (!drawn) continue;
         ++told;

@@ -64,13 +64,13 @@ TEST_CASE("a result notes that memory narrowed its packs, and only then") {
   const auto task = disk.open();
   const std::vector<Response> responses = {{0, "x", 1}};
   const std::vector<std::string> inputs = {"1"};
-  const auto notes_with = [&](std::int64_t narrowed_to) {
+  const auto notes_with = [&](bool narrowed) {
     PythonRandom random(0);
-    return score(*task, responses, inputs, {.narrowed_to = narrowed_to}, random)->result.notes;
+    return score(*task, responses, inputs, {.narrowed = narrowed}, random)->result.notes;
   };
 
-  CHECK_THAT(notes_with(4), ContainsSubstring("\"narrowed_to\": 4"));
-  CHECK_THAT(notes_with(0), !ContainsSubstring("narrowed_to"));
+  CHECK_THAT(notes_with(true), ContainsSubstring("\"narrowed\": true"));
+  CHECK_THAT(notes_with(false), !ContainsSubstring("narrowed"));
 }
 
 TEST_CASE("answers become values, an entry of results and sample lines") {

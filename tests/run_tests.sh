@@ -90,7 +90,7 @@ run_pytest() {
 
 # Four at a time, since the tests of the agent and of faults wait three quarters of their time: two halves of those of the agent
 # from end to end and of the trainer's callback, the faults, and the tests of files and numbers, which compute and take what the
-# others leave. The compiler has the rest of the cores, for the programs that come next.
+# others leave. Faults are watched by the clock, so theirs come first. The compiler has the rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
   local build status=0 started=$SECONDS file i=0
   local halves=([0]="" [1]="") streams=()
@@ -98,16 +98,16 @@ run_pytest_beside_build() {
   rm -f build/logs/*.ended
   (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
-  for file in tests/e2e/test_*.py tests/pickup/test_*.py; do halves[i]+=" $file" i=$((1 - i)); done
-  # shellcheck disable=SC2086
-  pytest_beside pytest-agent ${halves[1]} &
-  streams+=($!)
+  for file in $(find tests/e2e tests/pickup -name 'test_*.py' | sort); do halves[i]+=" $file" i=$((1 - i)); done
   pytest_beside pytest-faults tests/faults &
   streams+=($!)
-  (renice -n 5 $BASHPID && pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup) >/dev/null 2>&1 &
+  # shellcheck disable=SC2086
+  (renice -n 3 $BASHPID && pytest_beside pytest-agent ${halves[1]}) >/dev/null 2>&1 &
+  streams+=($!)
+  (renice -n 10 $BASHPID && pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup) >/dev/null 2>&1 &
   streams+=($!)
   # shellcheck disable=SC2086
-  pytest_into pytest ${halves[0]} || status=$?
+  (renice -n 3 $BASHPID >/dev/null && pytest_into pytest ${halves[0]}) || status=$?
   count "pytest of the agent" build/logs/pytest.xml $status $started
   wait "${streams[@]}" || true
   count_beside "pytest of the agent, second half" pytest-agent

@@ -47,7 +47,8 @@ def test_enospc_state_api(bench, namespace):
     checkpoint = checkpoints.write_hugging_face(bench.run, 5)
     sidecar.start()
     api.wait_until_up(sidecar)
-    tools.eventually((inside / "state.db").exists, what="the database")  # the API answers before
+    # The API answers before: an agent that cannot even make its database ends.
+    tools.eventually(lambda: sidecar.query("SELECT 1 FROM run"), what="the database")
     filler = state_tools.fill(inside)
 
     refused = [submit(api, checkpoint) for _ in range(3)]

@@ -96,24 +96,29 @@ run_pytest_beside_build() {
   local halves=([0]="" [1]="") streams=()
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
   rm -f build/logs/*.ended
-  (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
+  (give_way 19 && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
   for file in $(find tests/e2e tests/pickup -name 'test_*.py' | sort); do halves[i]+=" $file" i=$((1 - i)); done
   pytest_beside pytest-faults tests/faults &
   streams+=($!)
   # shellcheck disable=SC2086
-  (renice -n 3 $BASHPID && pytest_beside pytest-agent ${halves[1]}) >/dev/null 2>&1 &
+  (give_way 3 && pytest_beside pytest-agent ${halves[1]}) >/dev/null 2>&1 &
   streams+=($!)
-  (renice -n 10 $BASHPID && pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup) >/dev/null 2>&1 &
+  (give_way 10 && pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup) >/dev/null 2>&1 &
   streams+=($!)
   # shellcheck disable=SC2086
-  (renice -n 3 $BASHPID >/dev/null && pytest_into pytest ${halves[0]}) || status=$?
+  (give_way 3 && pytest_into pytest ${halves[0]}) || status=$?
   count "pytest of the agent" build/logs/pytest.xml $status $started
   wait "${streams[@]}" || true
   count_beside "pytest of the agent, second half" pytest-agent
   count_beside "pytest of faults" pytest-faults
   count_beside "pytest of the rest" pytest-rest
   wait $build || true  # what is wrong with it is seen when it is called again
+}
+
+# give_way N: a subshell's niceness; where it is higher already, that stays.
+give_way() {
+  renice -n "$1" $BASHPID >/dev/null 2>&1 || true
 }
 
 # pytest_beside NAME OPTION…: for a subshell, which cannot count.

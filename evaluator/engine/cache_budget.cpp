@@ -20,11 +20,15 @@ class Room {
   std::uint64_t cache_in(double room) const {
     return static_cast<std::uint64_t>(std::max(0.0, (room - of_others_) * 2.0 / 3.0));
   }
-  std::uint64_t cache_beside(double checkpoints, double context) const {
-    return cache_in(total_ - context - checkpoints * weights_);
+  /// Beside the checkpoint that is loaded and `next` bytes of another one.
+  std::uint64_t cache_beside(double next, double context) const {
+    return cache_in(total_ - context - weights_ - next);
   }
-  std::uint64_t planned_alone() const { return cache_beside(1.0, kPlannedContext); }
-  std::uint64_t planned_beside_next() const { return cache_beside(2.0, kPlannedContext); }
+  std::uint64_t planned() const {
+    const std::uint64_t alone = cache_beside(0, kPlannedContext);
+    const std::uint64_t beside_next = cache_beside(weights_, kPlannedContext);
+    return beside_next >= alone / 2 ? beside_next : alone;
+  }
 
  private:
   double total_;
@@ -39,19 +43,19 @@ std::uint64_t free_share(const GpuMemory& memory) {
   return static_cast<std::uint64_t>(std::max(0.0, static_cast<double>(memory.free) - of_others));
 }
 
-bool has_room_for_next(const GpuMemory& memory) {
+bool has_room_for(std::uint64_t next, const GpuMemory& memory) {
   const Room room(memory);
-  const std::uint64_t beside = room.planned_beside_next();
-  return beside > 0 && beside >= room.planned_alone() / 2;
+  const std::uint64_t beside = room.cache_beside(static_cast<double>(next), kPlannedContext);
+  return beside > 0 && beside >= room.planned();
 }
 
-CacheBudget gpu_cache_budget(const GpuMemory& memory) {
+CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead) {
   const Room room(memory);
   const auto free = static_cast<double>(memory.free);
   return {.now = room.cache_in(free),
-          .without_next = room.cache_in(free + static_cast<double>(memory.weights)),
-          .planned = has_room_for_next(memory) ? room.planned_beside_next() : room.planned_alone(),
-          .alone = room.cache_beside(1.0, kContext)};
+          .without_next = room.cache_in(free + static_cast<double>(ahead)),
+          .planned = room.planned(),
+          .alone = room.cache_beside(0, kContext)};
 }
 
 }  // namespace evalcar::engine

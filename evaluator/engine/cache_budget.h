@@ -25,12 +25,13 @@ struct GpuMemory {
 /// Bytes that are free of this process's share.
 std::uint64_t free_share(const GpuMemory& memory);
 
-/// Whether the weights of the next checkpoint may be read ahead: they leave half of the cache or
-/// more.
-bool has_room_for_next(const GpuMemory& memory);
+/// Whether the weights of the next checkpoint, of `next` bytes, may be read ahead: what is planned
+/// for is there beside them, too.
+bool has_room_for(std::uint64_t next, const GpuMemory& memory);
 
-/// Two thirds of what is left: the others are for activations. Planned is with room for the weights
-/// of the next checkpoint where there is any, since they may come at any time.
-CacheBudget gpu_cache_budget(const GpuMemory& memory);
+/// Two thirds of what is left: the others are for activations. Planned is with room for as many
+/// weights again, which may come at any time, where those leave half of the cache or more.
+/// `ahead`: bytes that were read ahead or are being read.
+CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead);
 
 }  // namespace evalcar::engine

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -162,7 +163,9 @@ class TorchEngine final : public Engine {
     for (const std::size_t i : std::exchange(good, {})) {
       if (!outstanding.is_wanted(i)) continue;
       Status fits = check_fits(prepared[i].plan, limits);
-      if (!fits && gave_way()) {
+      const bool may_fit =
+          prepared[i].plan.need() <= std::max(limits.most_positions, limits.free_positions);
+      if (!fits && may_fit && gave_way()) {
         limits = planner_limits(prepared, events);
         fits = check_fits(prepared[i].plan, limits);
       }
@@ -318,24 +321,13 @@ class TorchEngine final : public Engine {
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
         c10::elementSize(resident_.dtype());
     CacheBudget budget = cache_budget();
-    // Of the widest pack there can be.
-    const auto width_bytes = [&](const CacheBudget& of) {
-      const auto most = static_cast<std::int64_t>(std::max(of.now, of.alone) / position_bytes);
-      std::int64_t largest = 0;
-      for (const PreparedRequest& request : prepared) {
-        if (request.plan.need() <= most) largest = std::max(largest, request.plan.need());
-      }
-      return static_cast<std::uint64_t>(largest * width().sequences) * position_bytes;
-    };
-    const auto wanted = [&](const CacheBudget& of) {
-      return std::min(of.planned, width_bytes(of));
-    };
     // What is read ahead decides nothing: it goes before packs become others than without it.
-    if (budget.now < wanted(budget) && budget.without_next >= wanted(budget) && gave_way())
+    const Widest widest = widest_pack(prepared, budget, position_bytes);
+    if (budget.now < widest.bytes && budget.without_next >= widest.bytes && gave_way())
       budget = cache_budget();
     if (events.narrowed) {
-      if (width().sequences < full_width().sequences) events.narrowed("memory ran out before");
-      if (budget.now < wanted(budget))
+      if (width().sequences < widest.sequences) events.narrowed("memory ran out before");
+      if (budget.now < widest.bytes)
         events.narrowed("of the memory of " + device_.description.device + " too little is free");
     }
     return {.max_sequences = width().sequences,
@@ -348,14 +340,41 @@ class TorchEngine final : public Engine {
             .world_size = options_.world_size};
   }
 
-  CacheBudget cache_budget() const {
-    if (options_.cache_budget) return options_.cache_budget();
+  struct Widest {
+    std::int64_t sequences = 0;
+    std::uint64_t bytes = 0;
+  };
+  // The widest pack that there can be where all that is planned for is free.
+  Widest widest_pack(std::span<const PreparedRequest> prepared, const CacheBudget& budget,
+                     std::uint64_t position_bytes) const {
+    const auto most =
+        static_cast<std::int64_t>(std::max(budget.now, budget.alone) / position_bytes);
+    std::int64_t largest = 0, count = 0;
+    for (const PreparedRequest& request : prepared) {
+      const std::int64_t need = request.plan.need();
+      if (need == 0 || need > most) continue;
+      largest = std::max(largest, need);
+      ++count;
+    }
+    if (count == 0) return {};
+    const std::uint64_t one = static_cast<std::uint64_t>(largest) * position_bytes;
+    const auto fitting = static_cast<std::int64_t>(
+        std::min<std::uint64_t>(budget.planned / one, std::numeric_limits<std::int32_t>::max()));
+    const std::int64_t wanted = std::min(full_width().sequences, count);
+    const std::uint64_t bytes =
+        wanted <= fitting ? static_cast<std::uint64_t>(wanted) * one : budget.planned;
+    return {std::min(wanted, std::max<std::int64_t>(1, fitting)), bytes};
+  }
+
+  CacheBudget cache_budget() {
+    const std::uint64_t ahead = resident_.bytes_ahead();
+    if (options_.cache_budget) return options_.cache_budget(ahead);
     const std::uint64_t asked = options_.cache_bytes;
     if (asked > 0) return {asked, asked, asked, asked};
     if (device_.device.is_cpu()) return host_cache_budget(encoded_.bytes());
     release_unused_memory(device_.device);  // of the last run: the driver must know that it is free
     return gpu_cache_budget(
-        gpu_memory(device_.device, options_.gpu_memory_utilization, resident_.bytes()));
+        gpu_memory(device_.device, options_.gpu_memory_utilization, resident_.bytes()), ahead);
   }
 
   // Beside a GPU the host has little else to do. On the CPU one thread fills the gaps between the

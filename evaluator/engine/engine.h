@@ -33,8 +33,8 @@ struct EngineOptions {
   int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
   std::int64_t prefill_tokens = 0;      ///< prompt tokens computed together; 0 = by the device
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
-  /// For tests: in place of what the device says.
-  std::function<CacheBudget()> cache_budget;
+  /// For tests: in place of what the device says, of the bytes that were read ahead.
+  std::function<CacheBudget(std::uint64_t)> cache_budget;
   std::optional<int>
       picture_threads;  ///< that prepare pictures ahead; 0 = none; absent = by the device
   /// Host memory for what the vision tower made of pictures, which later checkpoints with the same

@@ -32,7 +32,7 @@ Prefetch::Prefetch(c10::Device device, double utilization, int most_threads)
     : device_(device), utilization_(utilization), threads_(threads_beside(device, most_threads)) {}
 
 Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
-                      const std::string& config_dir, at::ScalarType dtype,
+                      const std::string& config_dir, at::ScalarType dtype, std::uint64_t resident,
                       const std::stop_token& stop) {
   std::stop_source own;
   std::optional<weights::Shadow> before;
@@ -51,7 +51,11 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
       return std::move(*before);
     }
     before.reset();
-    EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan));
+    EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan, resident));
+    {
+      const std::scoped_lock lock(mutex_);
+      bytes_of_reading_ = static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype));
+    }
     EVALCAR_ASSIGN_OR_RETURN(auto read, weights::read_shadow(files, plan, layout, dtype, device_,
                                                              threads_, own.get_token()));
     if (device_.is_cpu()) {  // as Engine::load() does
@@ -66,6 +70,7 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
   before.reset();
   const std::scoped_lock lock(mutex_);
   reading_ = false;
+  bytes_of_reading_ = 0;
   given_up_ = false;
   if (own.stop_requested() && done.has_value()) {
     done = make_error(ErrorCode::kCancelled, "stopped while reading weights ahead");
@@ -106,10 +111,16 @@ bool Prefetch::drop(std::chrono::milliseconds patience) {
   return !given_up_ || dropped;
 }
 
+std::uint64_t Prefetch::bytes() {
+  const std::scoped_lock lock(mutex_);
+  const std::uint64_t kept = kept_ ? static_cast<std::uint64_t>(kept_->arena.bytes()) : 0;
+  return kept + bytes_of_reading_;
+}
+
 // A GPU's memory is this process's alone, up to its share; the host's belongs to everybody: half of
 // what is free stays so.
 Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
-                            const checkpoint::Plan& plan) const {
+                            const checkpoint::Plan& plan, std::uint64_t resident) const {
   const auto arena = static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype));
   const std::uint64_t staging = weights::staging_bytes(plan, device_, threads_);
   const std::uint64_t host = free_host_memory() / 2;
@@ -117,12 +128,12 @@ Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType 
   const std::uint64_t of_host = staging + (device_.is_cpu() ? arena + halves : 0);
   if (of_host > host) return no_room(of_host, "machine", host);
   if (device_.is_cpu()) return {};
-  const GpuMemory gpu = gpu_memory(device_, utilization_, arena);
-  if (!has_room_for_next(gpu))  // it would have to go before anything is computed
-    return make_error(ErrorCode::kUnavailable,
-                      "no room beside what is evaluated: another " + gib(arena) +
-                          " would leave less than half of what keys and values have in the GPU's " +
-                          gib(gpu.total));
+  // Where nothing is loaded yet, what is read will be.
+  const GpuMemory gpu = gpu_memory(device_, utilization_, resident > 0 ? resident : arena);
+  if (!has_room_for(arena, gpu))  // it would have to go before anything is computed
+    return make_error(ErrorCode::kUnavailable, "no room beside what is evaluated: of the GPU's " +
+                                                   gib(gpu.total) + " another " + gib(arena) +
+                                                   " would leave keys and values too little");
   const std::uint64_t device = free_share(gpu);
   const std::uint64_t needed = arena + weights::casting_bytes(plan, dtype, device_, threads_);
   return needed > device ? no_room(needed, "GPU", device) : Status();

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -32,8 +33,9 @@ class Prefetch {
   /// Reads, with a few threads that inherit the caller's priority, and keeps what it read; what was
   /// kept before goes first, unless it is just that. The errors are those of Engine::load();
   /// kUnavailable where it does not fit beside what is there, and while another call reads.
+  /// `resident`: bytes of the weights that are loaded; 0: none.
   Status read(const FileSystem& files, const checkpoint::Plan& plan, const std::string& config_dir,
-              at::ScalarType dtype, const std::stop_token& stop);
+              at::ScalarType dtype, std::uint64_t resident, const std::stop_token& stop);
 
   /// What is kept, if it is what a load by this plan would read now; then nothing is kept any more.
   /// What is being read still is not waited for.
@@ -44,9 +46,12 @@ class Prefetch {
   /// and once: its thread may hang. Whether any came back.
   bool drop(std::chrono::milliseconds patience);
 
+  /// Of the weights that are kept or being read.
+  std::uint64_t bytes();
+
  private:
   Status check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
-                    const checkpoint::Plan& plan) const;
+                    const checkpoint::Plan& plan, std::uint64_t resident) const;
 
   const c10::Device device_;
   const double utilization_;
@@ -54,6 +59,7 @@ class Prefetch {
   std::mutex mutex_;  // guards what follows
   std::condition_variable ended_;
   bool reading_ = false;
+  std::uint64_t bytes_of_reading_ = 0;
   bool given_up_ = false;  // of what is being read: it was waited for in vain
   std::stop_source stop_;  // of what is being read
   std::optional<weights::Shadow> kept_;

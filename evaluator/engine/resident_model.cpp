@@ -37,6 +37,7 @@ Result<ResidentModel::Loaded> ResidentModel::load(
   } else {
     EVALCAR_ASSIGN_OR_RETURN(loaded.report, read(files, plan, layout, on_progress, stop));
   }
+  bytes_ = static_cast<std::uint64_t>(arena_->bytes());
   model->bind(*arena_, attention);
   model_ = std::move(model);
   if (model_->info().image_token_id >= 0) {
@@ -74,12 +75,13 @@ Result<weights::LoadReport> ResidentModel::read(
 Status ResidentModel::prefetch(const FileSystem& files, const checkpoint::Plan& plan,
                                const std::string& config_dir, at::ScalarType dtype,
                                const std::stop_token& stop) {
-  return prefetch_.read(files, plan, config_dir, dtype, stop);
+  return prefetch_.read(files, plan, config_dir, dtype, bytes_, stop);
 }
 
 void ResidentModel::unload() {
   model_.reset();
   arena_.reset();
+  bytes_ = 0;
   encoded_.clear();
   prefetch_.drop(std::chrono::milliseconds(0));
 }

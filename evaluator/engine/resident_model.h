@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -63,10 +64,10 @@ class ResidentModel {
   /// Null where nothing is loaded.
   models::Model* model() const { return model_.get(); }
   at::ScalarType dtype() const { return dtype_; }
-  /// Of its weights; 0 where nothing is loaded.
-  std::uint64_t bytes() const {
-    return arena_ ? static_cast<std::uint64_t>(arena_->bytes()) : std::uint64_t{0};
-  }
+  /// Of its weights; 0 where nothing is loaded. By any thread.
+  std::uint64_t bytes() const { return bytes_; }
+  /// Of the weights that were read ahead or are being read. By any thread.
+  std::uint64_t bytes_ahead() { return prefetch_.bytes(); }
   /// What a model with pictures makes of them follows from this.
   const std::string& tower() const { return tower_; }
 
@@ -81,6 +82,7 @@ class ResidentModel {
   EncodedPictures& encoded_;
   at::ScalarType dtype_ = at::kFloat;
   std::optional<weights::Arena> arena_;
+  std::atomic<std::uint64_t> bytes_ = 0;
   std::unique_ptr<models::Model> model_;
   std::string tower_;
   Prefetch prefetch_;

@@ -1,5 +1,6 @@
 #include "evaluator/models/registry.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -66,7 +67,10 @@ bool matches(const Family& family, const nlohmann::json& config) {
 Status check_type(const Family& family, const ConfigFields& root) {
   EVALCAR_ASSIGN_OR_RETURN(const std::string type,
                            root.text("model_type", std::string(family.model_type)));
-  if (type == family.model_type) return {};
+  const auto* const named = std::ranges::find(kFamilies, type, &Family::model_type);
+  const bool same =
+      named != std::end(kFamilies) && named->text == family.text && named->model == family.model;
+  if (same) return {};
   return root.unsupported("architectures names " + std::string(family.architecture) +
                           ", whose model_type is \"" + std::string(family.model_type) +
                           "\", and model_type is \"" + type.substr(0, 80) +

@@ -138,10 +138,11 @@ class Probe {
     options.scored_rows = given.value("scored_rows", std::int64_t{0});
     options.encoded_pictures_bytes = given.value("encoded_pictures_bytes", std::uint64_t{0});
     options.cache_bytes = given.value("cache_bytes", std::uint64_t{0});
-    if (const json told = given.value("cache_budgets", json::array()); !told.empty())
-      options.cache_budget = [told, next = std::size_t{0}]() mutable {
-        const json& of = told[std::min(next++, told.size() - 1)];
-        return engine::CacheBudget{of[0], of[1], of[2], of[3]};
+    if (given.contains("cache_budget"))
+      options.cache_budget = [of = given["cache_budget"]](std::uint64_t ahead) {
+        const auto free = of["free"].get<std::uint64_t>();
+        const std::uint64_t now = free - (ahead > 0 ? of["next"].get<std::uint64_t>() : 0);
+        return engine::CacheBudget{now, free, of["planned"], of["alone"]};
       };
     if (given.contains("picture_threads")) options.picture_threads = given["picture_threads"];
     if (given.contains("draft_rows")) options.draft_rows = given["draft_rows"];

@@ -77,6 +77,8 @@ def test_a_mistral_with_layer_types_is_read_as_transformers_reads_it(tmp_path, b
     model.save_pretrained(tmp_path / "trained" / "checkpoint")  # as a trainer saves it
     assert json.loads((tmp_path / "trained" / "checkpoint" / "config.json").read_text())["model_type"] == "ministral"
     cases.check_answers(dataclasses.replace(setting, folder=tmp_path / "trained"), bin_dir, 5)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "ministral"}))  # a configuration that was saved alone
+    cases.check_answers(setting, bin_dir, 5)
 
 
 OPTIONS = [

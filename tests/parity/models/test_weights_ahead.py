@@ -145,33 +145,47 @@ def test_what_was_read_ahead_gives_way_before_the_batch_is_halved(scene, bin_dir
 
 
 def test_what_is_read_ahead_decides_no_pack(scene, bin_dir):
-    """Where packs would be narrower beside it, it goes, if that is enough; where others have the memory it stays. `planned` is room for two
-    of the five sequences."""
+    """Where packs would be narrower beside it, it goes, if that is enough; where others have the memory it stays."""
     folder, prompt = scene
     asked = [{"tokens": [*prompt, 7 + i], "max_new_tokens": 8} for i in range(5)]
     position = 2 * 3 * 2 * 16 * 4  # keys and values, layers, key heads, head_dim, float32: of small_models' default
     one = (len(prompt) + 1 + 8) * position
-    wide, two, none = 100 * one, 2 * one, one - 1
+    wide = 100 * one
 
-    def session(prefetch, *budgets):
-        runs = [{"folder": at(scene, "a"), "requests": asked}, {"folder": at(scene, "b"), "requests": asked}]
+    def session(*, prefetch=False, batch=8, more=(), **budget):
+        budget = {"free": wide, "next": one, "planned": wide, "alone": wide, **budget}
+        runs = [{"folder": at(scene, "a"), "requests": [*asked, *more]}, {"folder": at(scene, "b"), "requests": asked}]
         if prefetch:
             runs[0]["prefetch"] = at(scene, "b")
-        return {"cache_budgets": budgets, "share_prefixes": False, "batch_size": 8}, runs
+        return {"cache_budget": budget, "share_prefixes": False, "batch_size": batch}, runs
 
-    found = [document["runs"] for document in cases.run_sessions(bin_dir, folder, [
-        session(False, [wide, wide, wide, wide]),
-        session(False, [wide, wide, two, wide]),  # more is free than is planned for
-        session(True, [two, two, two, wide]),  # beside the next one there is as much
-        session(True, [one, two, two, wide], [two, two, two, wide]),  # only without it
-        session(True, [one, one, two, wide]),  # others have it: not even without
-        session(False, [wide, wide, none, wide]),  # less than one is planned for, and each runs alone
-        session(False, [none, none, two, wide]),  # nothing is free: it is waited for
-    ])]  # fmt: skip
-    packs = [first["packs"] for first, _ in found[:6]]
-    assert packs == [[5], [2, 2, 1], [2, 2, 1], [2, 2, 1], [1] * 5, [1] * 5]
-    assert all([a["tokens"] for a in first["answers"]] == [a["tokens"] for a in found[0][0]["answers"]] for first, _ in found[:6])
-    assert [bool(first["narrowed"]) for first, _ in found[:6]] == [False, False, False, False, True, False]
-    assert [second["loaded"]["prefetched"] for _, second in found[2:5]] == [True, False, True]
-    (busy, _) = found[6]
-    assert "device busy" in busy["error"]["message"] and "is waited for" in busy["error"]["message"]
+    never = {"tokens": prompt, "max_new_tokens": 1000 * len(prompt)}
+    cases_of = {  # packs of the first run, whether it was narrower than usual, whether the second was read ahead
+        "all together": (session(), [5], False, False),
+        "more is free than is planned for": (session(planned=2 * one), [2, 2, 1], False, False),
+        "beside the next one as much as is planned for": (session(prefetch=True, free=3 * one, planned=2 * one), [2, 2, 1], False, True),
+        "only without it": (session(prefetch=True, free=2 * one, planned=2 * one), [2, 2, 1], False, False),
+        "others have it, not even without": (session(prefetch=True, free=2 * one, planned=4 * one), [1] * 5, True, True),
+        "less than one is planned for": (session(planned=one - 1), [1] * 5, False, False),
+        "one that never fits changes nothing": (session(prefetch=True, free=3 * one, planned=2 * one, more=[never]), [2, 2, 1], False, True),
+        "fewer requests than there is width for": (session(prefetch=True, batch=64, free=6 * one, planned=40 * one), [5], False, True),
+    }
+    found = [document["runs"] for document in cases.run_sessions(bin_dir, folder, [of for of, *_ in cases_of.values()])]
+    alone = [answer["tokens"] for answer in found[0][0]["answers"]]
+    for (name, (_, packs, narrowed, prefetched)), (first, second) in zip(cases_of.items(), found, strict=True):
+        assert first["packs"] == packs, name
+        assert [answer["tokens"] for answer in first["answers"][:5]] == alone, name
+        assert bool(first["narrowed"]) == narrowed, (name, first["narrowed"])
+        assert second["loaded"]["prefetched"] == prefetched, name
+    assert "out of memory" in found[6][0]["answers"][5]["error"]["message"]
+
+
+def test_packs_that_stay_narrow_after_memory_ran_out_are_told(scene, bin_dir):
+    folder, prompt = scene
+    asked = [{"tokens": [*prompt, 7 + i], "max_new_tokens": 8} for i in range(5)]
+    runs = [{"folder": at(scene, "a"), "requests": asked}, {"requests": asked}, {"requests": asked}]
+    for count, told in ((8, [False, True, False]), (1, [False, False, False])):
+        once = {"batch_size": count, "share_prefixes": False, "out_of_memory_once": 1 if count > 1 else 100}
+        (document,) = cases.run_sessions(bin_dir, folder, [(once, runs)])
+        assert [bool(run["shrunk"]) for run in document["runs"]] == [count > 1, False, False]
+        assert [any("ran out before" in reason for reason in run["narrowed"]) for run in document["runs"]][1:] == told[1:], count

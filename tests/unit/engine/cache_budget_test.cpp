@@ -21,8 +21,8 @@ TEST_CASE("what packs are planned for does not depend on what is free") {
   for (const auto& [total, weights] :
        std::initializer_list<std::pair<std::uint64_t, std::uint64_t>>{
            {140, 15}, {80, 15}, {40, 15}, {24, 6}, {24, 15}}) {
-    const CacheBudget empty = gpu_cache_budget(memory_of(total, weights, total - weights - 1));
-    const CacheBudget full = gpu_cache_budget(memory_of(total, weights, 1));
+    const CacheBudget empty = gpu_cache_budget(memory_of(total, weights, total - weights - 1), 0);
+    const CacheBudget full = gpu_cache_budget(memory_of(total, weights, 1), 0);
 
     CHECK(empty.planned == full.planned);
     CHECK(empty.alone == full.alone);
@@ -39,10 +39,10 @@ TEST_CASE("what is planned is there beside the next weights where those may be r
     // With 1.5 GB for CUDA's own, as nothing is known of it.
     GpuMemory memory = memory_of(total, weights, total - weights - 1);
     memory.free -= kGb / 2;
-    CHECK(has_room_for_next(memory) == next);
+    CHECK(has_room_for(memory.weights, memory) == next);
     if (next) memory.free -= weights * kGb;
 
-    const CacheBudget budget = gpu_cache_budget(memory);
+    const CacheBudget budget = gpu_cache_budget(memory, next ? weights * kGb : 0);
 
     CHECK(budget.planned <= budget.now);
     CHECK(budget.without_next >= budget.now);
@@ -51,10 +51,19 @@ TEST_CASE("what is planned is there beside the next weights where those may be r
 
 TEST_CASE("room for the next weights costs at most half of the cache") {
   // 140 · 0.8 - 2 - 15 = 95 GB beside the weights, 80 beside those of two checkpoints.
-  CHECK(gpu_cache_budget(memory_of(140, 15, 120)).planned / kGb == 53);
+  CHECK(gpu_cache_budget(memory_of(140, 15, 120), 0).planned / kGb == 53);
   // 40 · 0.8 - 2 - 15 = 15 GB: nothing is left beside the next ones.
-  CHECK(gpu_cache_budget(memory_of(40, 15, 24)).planned / kGb == 10);
-  CHECK(gpu_cache_budget(memory_of(40, 15, 24)).alone / kGb == 10);
+  CHECK(gpu_cache_budget(memory_of(40, 15, 24), 0).planned / kGb == 10);
+  CHECK(gpu_cache_budget(memory_of(40, 15, 24), 0).alone / kGb == 10);
+}
+
+TEST_CASE("a larger model is read ahead only where what is planned for is there beside it, too") {
+  const GpuMemory small = memory_of(80, 4, 70);
+  CHECK(has_room_for(3 * kGb, small));
+  CHECK(has_room_for(4 * kGb, small));
+  CHECK_FALSE(has_room_for(16 * kGb, small));
+  // Where as much again has no room, nothing has: planned is with all of it.
+  CHECK_FALSE(has_room_for(kGb, memory_of(40, 15, 24)));
 }
 
 TEST_CASE("of a GPU's free memory only its share is this process's") {
@@ -65,10 +74,10 @@ TEST_CASE("of a GPU's free memory only its share is this process's") {
 
 TEST_CASE("a model that is larger than its share leaves nothing, and no room for another") {
   const GpuMemory memory = memory_of(24, 30, 1);
-  const CacheBudget budget = gpu_cache_budget(memory);
+  const CacheBudget budget = gpu_cache_budget(memory, 0);
 
   CHECK(budget.planned == 0);
   CHECK(budget.alone == 0);
   CHECK(budget.now == 0);
-  CHECK_FALSE(has_room_for_next(memory));
+  CHECK_FALSE(has_room_for(memory.weights, memory));
 }

@@ -38,14 +38,14 @@ TEST_CASE("a read that hangs is waited for once, keeps others out, and ends when
   HangingFiles files(memory);
   Prefetch prefetch(c10::kCPU, 0.8, 2);
   std::optional<Status> ended;
-  std::thread reading([&] { ended = prefetch.read(files, {}, "/c", c10::kFloat, {}); });
+  std::thread reading([&] { ended = prefetch.read(files, {}, "/c", c10::kFloat, 0, {}); });
   files.opened.acquire();
 
   CHECK_FALSE(prefetch.drop(std::chrono::milliseconds(1)));
   const auto start = std::chrono::steady_clock::now();
   CHECK_FALSE(prefetch.drop(kLong));
   CHECK(std::chrono::steady_clock::now() - start < kLong / 2);
-  const Status other = prefetch.read(memory, {}, "/d", c10::kFloat, {});
+  const Status other = prefetch.read(memory, {}, "/d", c10::kFloat, 0, {});
   REQUIRE_FALSE(other.has_value());
   CHECK(other.error().code == ErrorCode::kUnavailable);
   CHECK_FALSE(prefetch.take(memory, {}, {}, c10::kFloat).has_value());
@@ -61,12 +61,12 @@ TEST_CASE("when what is being read gave way, its thread is through with it") {
   test::MemoryFileSystem memory(clock);
   HangingFiles files(memory);
   Prefetch prefetch(c10::kCPU, 0.8, 2);
-  std::thread reading([&] { (void)prefetch.read(files, {}, "/c", c10::kFloat, {}); });
+  std::thread reading([&] { (void)prefetch.read(files, {}, "/c", c10::kFloat, 0, {}); });
   files.opened.acquire();
   std::thread letting_go([&] { files.goes_on.release(); });
 
   (void)prefetch.drop(kLong);
-  const Status next = prefetch.read(memory, {}, "/d", c10::kFloat, {});
+  const Status next = prefetch.read(memory, {}, "/d", c10::kFloat, 0, {});
 
   REQUIRE_FALSE(next.has_value());  // there is no such folder
   CHECK(next.error().code != ErrorCode::kUnavailable);

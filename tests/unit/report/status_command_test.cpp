@@ -91,7 +91,7 @@ TEST_CASE("status for people tells the work of now, then the queue, failures and
   std::ostringstream err;
   REQUIRE(run_status(options, s.files, s.clock, out, err) == 0);
   const std::string text = out.str();
-  CHECK(text.find(", up 1 h 1 min\n") != std::string::npos);
+  CHECK(text.find(", up 1 h 1 min (database ") != std::string::npos);
   CHECK(text.find("now: step 500 regular: evaluating docvqa_val [##########----------] 50 % "
                   "50/100, 2.00/s, 25 s left\n") != std::string::npos);
   CHECK(text.find("lag: 500 steps") != std::string::npos);

@@ -88,37 +88,27 @@ run_pytest() {
   count pytest build/logs/pytest.xml $status $started
 }
 
-# Four at a time, since the tests of the agent and of faults wait three quarters of their time: two halves of those of the agent
-# from end to end and of the trainer's callback, the faults, and the tests of files and numbers, which compute and take what the
-# others leave. Faults are watched by the clock, so theirs come first. The compiler has the rest of the cores, for the programs that come next.
+# Two at a time, since the tests of the agent wait more than they work: those of the agent from end to end and of the trainer's
+# callback; beside them the faults, and then the tests of files and numbers, which take what the others leave. The compiler has the
+# rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
-  local build status=0 started=$SECONDS file i=0
-  local halves=([0]="" [1]="") streams=()
+  local build beside status=0 started=$SECONDS
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
   rm -f build/logs/*.ended
-  (give_way 19 && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
+  (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
-  for file in $(find tests/e2e tests/pickup -name 'test_*.py' | sort); do halves[i]+=" $file" i=$((1 - i)); done
-  pytest_beside pytest-faults tests/faults &
-  streams+=($!)
-  # shellcheck disable=SC2086
-  (give_way 3 && pytest_beside pytest-agent ${halves[1]}) >/dev/null 2>&1 &
-  streams+=($!)
-  (give_way 10 && pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup) >/dev/null 2>&1 &
-  streams+=($!)
-  # shellcheck disable=SC2086
-  (give_way 3 && pytest_into pytest ${halves[0]}) || status=$?
+  {
+    pytest_beside pytest-faults tests/faults
+    renice -n 5 $BASHPID
+    pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
+  } >build/logs/pytest-beside.log 2>&1 &
+  beside=$!
+  pytest_into pytest tests/e2e tests/pickup || status=$?
   count "pytest of the agent" build/logs/pytest.xml $status $started
-  wait "${streams[@]}" || true
-  count_beside "pytest of the agent, second half" pytest-agent
+  wait $beside || true
   count_beside "pytest of faults" pytest-faults
   count_beside "pytest of the rest" pytest-rest
   wait $build || true  # what is wrong with it is seen when it is called again
-}
-
-# give_way N: a subshell's niceness; where it is higher already, that stays.
-give_way() {
-  renice -n "$1" $BASHPID >/dev/null 2>&1 || true
 }
 
 # pytest_beside NAME OPTION…: for a subshell, which cannot count.

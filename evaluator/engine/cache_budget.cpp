@@ -58,4 +58,22 @@ CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead) {
           .alone = room.cache_beside(0, kContext)};
 }
 
+WidestPack widest_pack(std::span<const std::int64_t> needs, const CacheBudget& budget,
+                       std::uint64_t position_bytes, std::int64_t most) {
+  const std::uint64_t room = std::max(budget.now, budget.alone) / position_bytes;
+  std::uint64_t largest = 0;
+  std::int64_t count = 0;
+  for (const std::int64_t need : needs) {
+    if (need <= 0 || static_cast<std::uint64_t>(need) > room) continue;
+    largest = std::max(largest, static_cast<std::uint64_t>(need));
+    ++count;
+  }
+  if (count == 0) return {};
+  const std::uint64_t one = largest * position_bytes;  // at most what there is
+  const auto wanted = static_cast<std::uint64_t>(std::min(most, count));
+  const std::uint64_t fitting = budget.planned / one;
+  if (wanted <= fitting) return {static_cast<std::int64_t>(wanted), wanted * one};
+  return {static_cast<std::int64_t>(std::max<std::uint64_t>(1, fitting)), budget.planned};
+}
+
 }  // namespace evalcar::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace evalcar::engine {
 
@@ -33,5 +34,15 @@ bool has_room_for(std::uint64_t next, const GpuMemory& memory);
 /// weights again, which may come at any time, where those leave half of the cache or more.
 /// `ahead`: bytes that were read ahead or are being read.
 CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead);
+
+struct WidestPack {
+  std::int64_t sequences = 0;
+  std::uint64_t bytes = 0;
+};
+/// The widest pack that there can be where all that is planned for is free. `needs`: cache
+/// positions of each request, of `position_bytes` each; 0 asks for nothing, and what never fits
+/// counts as little. `most`: sequences that go together at most.
+WidestPack widest_pack(std::span<const std::int64_t> needs, const CacheBudget& budget,
+                       std::uint64_t position_bytes, std::int64_t most);
 
 }  // namespace evalcar::engine

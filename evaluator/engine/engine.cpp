@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -322,7 +321,9 @@ class TorchEngine final : public Engine {
         c10::elementSize(resident_.dtype());
     CacheBudget budget = cache_budget();
     // What is read ahead decides nothing: it goes before packs become others than without it.
-    const Widest widest = widest_pack(prepared, budget, position_bytes);
+    std::vector<std::int64_t> needs;
+    for (const PreparedRequest& request : prepared) needs.push_back(request.plan.need());
+    const WidestPack widest = widest_pack(needs, budget, position_bytes, full_width().sequences);
     if (budget.now < widest.bytes && budget.without_next >= widest.bytes && gave_way())
       budget = cache_budget();
     if (events.narrowed) {
@@ -338,32 +339,6 @@ class TorchEngine final : public Engine {
             .share_prefixes = options_.share_prefixes,
             .rank = options_.rank,
             .world_size = options_.world_size};
-  }
-
-  struct Widest {
-    std::int64_t sequences = 0;
-    std::uint64_t bytes = 0;
-  };
-  // The widest pack that there can be where all that is planned for is free.
-  Widest widest_pack(std::span<const PreparedRequest> prepared, const CacheBudget& budget,
-                     std::uint64_t position_bytes) const {
-    const auto most =
-        static_cast<std::int64_t>(std::max(budget.now, budget.alone) / position_bytes);
-    std::int64_t largest = 0, count = 0;
-    for (const PreparedRequest& request : prepared) {
-      const std::int64_t need = request.plan.need();
-      if (need == 0 || need > most) continue;
-      largest = std::max(largest, need);
-      ++count;
-    }
-    if (count == 0) return {};
-    const std::uint64_t one = static_cast<std::uint64_t>(largest) * position_bytes;
-    const auto fitting = static_cast<std::int64_t>(
-        std::min<std::uint64_t>(budget.planned / one, std::numeric_limits<std::int32_t>::max()));
-    const std::int64_t wanted = std::min(full_width().sequences, count);
-    const std::uint64_t bytes =
-        wanted <= fitting ? static_cast<std::uint64_t>(wanted) * one : budget.planned;
-    return {std::min(wanted, std::max<std::int64_t>(1, fitting)), bytes};
   }
 
   CacheBudget cache_budget() {

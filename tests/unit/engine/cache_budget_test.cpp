@@ -2,8 +2,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <initializer_list>
+#include <limits>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 using namespace evalcar::engine;
 
@@ -80,4 +82,24 @@ TEST_CASE("a model that is larger than its share leaves nothing, and no room for
   CHECK(budget.alone == 0);
   CHECK(budget.now == 0);
   CHECK_FALSE(has_room_for(memory.weights, memory));
+}
+
+TEST_CASE(
+    "the widest pack is of as many of the longest requests as there are, fit and may go together") {
+  const CacheBudget budget{.now = 500, .without_next = 500, .planned = 1000, .alone = 2000};
+  const std::vector<std::int64_t> needs = {10, 20, 0, 20, 5};
+  const auto widest = [&](std::int64_t most, std::vector<std::int64_t> more = {}) {
+    more.insert(more.end(), needs.begin(), needs.end());
+    const WidestPack pack = widest_pack(more, budget, 2, most);
+    return std::pair(pack.sequences, pack.bytes);
+  };
+
+  CHECK(widest(8) == std::pair<std::int64_t, std::uint64_t>(4, 160));
+  CHECK(widest(2) == std::pair<std::int64_t, std::uint64_t>(2, 80));
+  CHECK(widest(8, {400}) == std::pair<std::int64_t, std::uint64_t>(1, 1000));
+  CHECK(widest(8, {900}) == std::pair<std::int64_t, std::uint64_t>(1, 1000));  // alone
+  CHECK(widest(8, {1001}) == widest(8));                                       // never
+  CHECK(widest(8, {std::numeric_limits<std::int64_t>::max()}) == widest(8));
+  CHECK(widest(std::numeric_limits<std::int64_t>::max()) == widest(8));
+  CHECK(widest_pack({}, budget, 2, 8).bytes == 0);
 }

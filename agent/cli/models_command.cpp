@@ -17,13 +17,14 @@ struct Model {
   std::string_view architecture;
   std::string_view modalities;
 };
-constexpr std::array<Model, 8> kModels = {
+constexpr std::array<Model, 9> kModels = {
     {{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "text, image"},
      {"qwen2_vl", "Qwen2VLForConditionalGeneration", "text, image"},
      {"qwen3_vl", "Qwen3VLForConditionalGeneration", "text, image"},
      {"llava_onevision", "LlavaOnevisionForConditionalGeneration", "text, image"},
      {"llama", "LlamaForCausalLM", "text"},
      {"mistral", "MistralForCausalLM", "text"},
+     {"ministral", "MinistralForCausalLM", "text"},
      {"qwen2", "Qwen2ForCausalLM", "text"},
      {"qwen3", "Qwen3ForCausalLM", "text"}}};
 

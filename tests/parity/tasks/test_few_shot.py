@@ -12,24 +12,31 @@ import data_sets  # noqa: E402
 from probes import ask  # noqa: E402
 
 WRAPPERS = {"qwen2_5_vl": "by input", "qwen3_vl": "by input", "huggingface": "in order"}
-TASK = """
-task = "own"
-[data]
-set = "me/own"
-split = "test"
-[columns]
-target = "answers"
+EXAMPLES = """
 [prompt]
 text = "Question: {{q}}"
 [fewshot]
 split = "{split}"
 sampler = "{sampler}"
 {more}
+"""
+TASK = (
+    """
+task = "own"
+[data]
+set = "me/own"
+split = "test"
+[columns]
+target = "answers"
+"""
+    + EXAMPLES
+    + """
 [generation]
 max_new_tokens = 8
 [scorer]
 name = "exact_match"
 """
+)
 
 
 @pytest.fixture
@@ -159,7 +166,8 @@ def test_texts_are_those_of_the_wrapper_and_of_the_log(probe, data, tmp_path, wr
         assert probe({**request, "seed": 7})["inputs"] != logged
 
 
-SCORED = """
+SCORED = (
+    """
 task = "own"
 [data]
 set = "me/scored"
@@ -168,13 +176,9 @@ split = "test"
 target = "{target}"
 [request]
 {request}
-[prompt]
-text = "Question: {{q}}"
-[fewshot]
-split = "{split}"
-sampler = "{sampler}"
-{more}
 """
+    + EXAMPLES
+)
 
 
 @pytest.fixture(scope="module")

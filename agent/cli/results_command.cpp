@@ -95,6 +95,21 @@ OrderedJson row_json(const MetricRow& row) {
   return json;
 }
 
+/// Of how many documents a line's numbers are; where kinds differ, that of each, in their order.
+std::string n_cell(const std::map<std::string, MetricRow>& by_kind,
+                   const std::vector<std::string>& kinds) {
+  std::vector<std::string> all;
+  for (const std::string& kind : kinds) {
+    const auto found = by_kind.find(kind);
+    if (found != by_kind.end()) all.push_back(std::to_string(found->second.n));
+  }
+  if (std::ranges::adjacent_find(all, std::ranges::not_equal_to{}) == all.end())
+    return all.empty() ? "" : all.front();
+  std::string text;
+  for (const std::string& n : all) text += (text.empty() ? "" : " / ") + n;
+  return text;
+}
+
 /// Step × task × metric down, kinds across, each with its error.
 std::string rows_table(const std::vector<MetricRow>& rows) {
   std::vector<std::string> kinds;
@@ -122,8 +137,7 @@ std::string rows_table(const std::vector<MetricRow>& rows) {
   std::vector<std::vector<std::string>> cells;
   for (const auto& [key, by_kind] : lines) {
     const auto& [step, task, metric] = key;
-    std::vector<std::string> line = {std::to_string(step), task, metric,
-                                     std::to_string(by_kind.begin()->second.n)};
+    std::vector<std::string> line = {std::to_string(step), task, metric, n_cell(by_kind, kinds)};
     for (const std::string& kind : kinds) {
       const auto found = by_kind.find(kind);
       if (found == by_kind.end()) {

@@ -56,13 +56,23 @@ OrderedJson numbers_of(const MetricRow& a, const MetricRow& b) {
   return json;
 }
 
-void add_samples(OrderedJson& json, const report::Comparison& samples, std::int64_t all) {
-  const auto& test = samples.test;
+/// lmms-eval publishes some values rounded to five places.
+bool is_published(double of_samples, double value) {
+  return std::abs(of_samples - value) <= 1e-5 + 1e-6 * std::abs(value);
+}
+
+/// A test of the samples says something of the metric only where it is made of them as they are
+/// paired: the sum of MME's categories is not.
+void add_samples(OrderedJson& json, const report::Comparison& samples, double value_a,
+                 double value_b) {
+  const bool is_theirs =
+      is_published(samples.value_a, value_a) && is_published(samples.value_b, value_b);
+  const auto& test = is_theirs ? samples.test : std::optional<report::PairedTest>();
   json["test"] = test.has_value() ? OrderedJson(test->name) : OrderedJson(nullptr);
   json["p"] = test.has_value() ? OrderedJson(test->p) : OrderedJson(nullptr);
   json["pairs"] = test.has_value() ? test->n : std::size_t{0};
-  if (test.has_value() && test->stderr_value.has_value() &&
-      test->n == static_cast<std::size_t>(all)) {
+  json["groups"] = test.has_value() ? test->groups : std::size_t{0};
+  if (test.has_value() && test->stderr_value.has_value() && samples.is_whole) {
     json["stderr"] = *test->stderr_value;
     json["stderr_of"] = "pairs";
   }
@@ -71,7 +81,18 @@ void add_samples(OrderedJson& json, const report::Comparison& samples, std::int6
   json["flipped"] = OrderedJson::array();
   add_flips(json["flipped"], samples.became_right, true);
   add_flips(json["flipped"], samples.became_wrong, false);
-  json["note"] = samples.note;
+  json["note"] = samples.test.has_value() && !is_theirs
+                     ? "no test: the metric is not the mean of what its samples score"
+                     : samples.note;
+}
+
+std::string test_text(const OrderedJson& json) {
+  if (!json["test"].is_string()) return json["note"].get<std::string>();
+  std::string text = json["test"].get<std::string>() + ", " +
+                     std::to_string(json["pairs"].get<std::size_t>()) + " pairs";
+  if (json["groups"] != json["pairs"])
+    text += " on " + std::to_string(json["groups"].get<std::size_t>()) + " pictures";
+  return text;
 }
 
 std::string p_text(const OrderedJson& p) {
@@ -94,10 +115,6 @@ std::string series_table(const OrderedJson& list) {
     if (json["stderr"].is_number()) {
       difference += " ± " + publish::format_value(json["stderr"].get<double>());
     }
-    const std::string test = json["test"].is_string()
-                                 ? json["test"].get<std::string>() + ", " +
-                                       std::to_string(json["pairs"].get<std::size_t>()) + " pairs"
-                                 : json["note"].get<std::string>();
     cells.push_back({json["task"].get<std::string>(), json["metric"].get<std::string>(),
                      json["checkpoint_type"].get<std::string>(),
                      publish::format_value(json["value_a"].get<double>()),
@@ -105,7 +122,7 @@ std::string series_table(const OrderedJson& list) {
                      json["better"].is_null() ? "same"
                      : json["better"]         ? "better"
                                               : "worse",
-                     p_text(json["p"]), test});
+                     p_text(json["p"]), test_text(json)});
   }
   return publish::markdown_table({"Task", "Metric", "Weights", step_title(list, "step_a"),
                                   step_title(list, "step_b"), "Difference", "", "p", "Test"},
@@ -178,7 +195,7 @@ Result<OrderedJson> compare_steps(const state::Reader& reader, const std::vector
         const report::Comparison samples,
         report::compare_samples(reader, a->evaluation_id, b->evaluation_id, a->task, a->metric));
     OrderedJson json = numbers_of(*a, *b);
-    add_samples(json, samples, std::max(a->n, b->n));
+    add_samples(json, samples, *a->value, *b->value);
     list.push_back(std::move(json));
   }
   return list;

@@ -2,8 +2,10 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "agent/report/direction.h"
+#include "agent/report/sample_part.h"
 #include "agent/report/sample_score.h"
 #include "store/base/hash.h"
 
@@ -14,6 +16,7 @@ using Json = nlohmann::json;
 
 /// What is kept of a sample while its partner is looked for.
 struct Seen {
+  SamplePart part;
   double score = 0;
   std::uint64_t question = 0;
   std::string answer;
@@ -35,23 +38,78 @@ std::string answer_of(const Json& line) {
   return found == line.end() ? "" : answer_text(*found, kMostAnswerBytes);
 }
 
-/// Calls take(doc_id, score, line) for each sample that tells its score; gives how many there are.
+struct Line {
+  std::int64_t doc_id = 0;
+  SamplePart part;
+  double score = 0;  ///< what counts as right or wrong
+  const Json& json;
+};
+
+/// Calls take(line) for each sample that tells its part of the metric; gives how many samples there
+/// are.
 template <typename Take>
-Result<std::size_t> each_score(const state::Reader& reader, std::int64_t evaluation,
-                               const std::string& task, const std::string& metric,
-                               const Take& take) {
+Result<std::size_t> each_part(const state::Reader& reader, std::int64_t evaluation,
+                              const std::string& task, const std::string& metric,
+                              const Take& take) {
   std::size_t samples = 0;
   EVALCAR_RETURN_IF_ERROR(
       reader.for_each_sample(evaluation, task, [&](std::string_view text) -> Status {
         ++samples;
         const Json line = Json::parse(text, nullptr, false);
-        const std::optional<double> score = sample_score(line, metric);
-        if (!score.has_value() || !line.contains("doc_id")) return {};
-        if (line["doc_id"].is_number_integer())
-          take(line["doc_id"].get<std::int64_t>(), *score, line);
+        const auto part = sample_part(line, metric);
+        if (!part.has_value() || !line.contains("doc_id")) return {};
+        if (!line["doc_id"].is_number_integer()) return {};
+        const double score = sample_score(line, metric).value_or(part->sum / part->weight);
+        take(Line{line["doc_id"].get<std::int64_t>(), *part, score, line});
         return {};
       }));
   return samples;
+}
+
+/// The metric over the samples of one side.
+class Total {
+ public:
+  explicit Total(Scale scale) : scale_(scale) {}
+  void add(const SamplePart& part) {
+    sum_ += part.sum;
+    weight_ += part.weight;
+    ++samples_;
+  }
+  std::size_t samples() const { return samples_; }
+  double value() const { return samples_ == 0 ? 0 : scaled(scale_, sum_ / weight_); }
+
+ private:
+  Scale scale_;
+  double sum_ = 0, weight_ = 0;
+  std::size_t samples_ = 0;
+};
+
+/// Numbers for groups of documents about the same pictures; one without pictures is alone.
+class Groups {
+ public:
+  static Result<Groups> of(const state::Reader& reader, std::int64_t evaluation,
+                           const std::string& task) {
+    Groups groups;
+    EVALCAR_RETURN_IF_ERROR(reader.for_each_document_pictures(
+        evaluation, task, [&groups](std::int64_t doc, std::string_view pictures) {
+          groups.known_.emplace(
+              doc, groups.numbers_.emplace(pictures, groups.numbers_.size()).first->second);
+        }));
+    return groups;
+  }
+  std::size_t group_of(std::int64_t doc) {
+    const auto found = known_.find(doc);
+    return found == known_.end() ? numbers_.size() + alone_++ : found->second;
+  }
+
+ private:
+  std::map<std::string, std::size_t, std::less<>> numbers_;  // by pictures
+  std::map<std::int64_t, std::size_t> known_;                // by document
+  std::size_t alone_ = 0;
+};
+
+bool is_same_question(const Seen& a, const Line& b) {
+  return a.question == question_of(b.json) && a.part.weight == b.part.weight;
 }
 
 }  // namespace
@@ -59,42 +117,49 @@ Result<std::size_t> each_score(const state::Reader& reader, std::int64_t evaluat
 Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, std::int64_t b,
                                    const std::string& task, const std::string& metric) {
   EVALCAR_ASSIGN_OR_RETURN(const bool more_is_better, higher_is_better(reader, b, task, metric));
+  EVALCAR_ASSIGN_OR_RETURN(Groups groups, Groups::of(reader, b, task));
+  const Scale scale = scale_of(metric);
+  Total total_a(scale), total_b(scale);
   std::map<std::int64_t, Seen> of_a;
   EVALCAR_ASSIGN_OR_RETURN(
-      const std::size_t samples_a,
-      each_score(reader, a, task, metric, [&](std::int64_t doc, double score, const Json& line) {
-        of_a[doc] = {score, question_of(line), answer_of(line)};
+      const std::size_t samples_a, each_part(reader, a, task, metric, [&](const Line& line) {
+        total_a.add(line.part);
+        of_a[line.doc_id] = {line.part, line.score, question_of(line.json), answer_of(line.json)};
       }));
   Comparison comparison;
-  std::vector<double> scores_a;
-  std::vector<double> scores_b;
+  std::vector<PairedPart> pairs;
   bool other_questions = false;
-  EVALCAR_ASSIGN_OR_RETURN(
-      const std::size_t samples_b,
-      each_score(reader, b, task, metric, [&](std::int64_t doc, double score, const Json& line) {
-        const auto partner = of_a.find(doc);
-        if (partner == of_a.end()) return;
-        if (partner->second.question != question_of(line)) {
-          other_questions = true;
-          return;
-        }
-        scores_a.push_back(partner->second.score);
-        scores_b.push_back(score);
-        const bool now_right = counts_as_right(score, more_is_better);
-        if (counts_as_right(partner->second.score, more_is_better) == now_right) return;
-        const auto target = line.find("target");
-        (now_right ? comparison.became_right : comparison.became_wrong)
-            .push_back({doc, partner->second.score, score, partner->second.answer, answer_of(line),
-                        target == line.end() ? "" : answer_text(*target, kMostAnswerBytes)});
-      }));
-  if (!scores_a.empty()) comparison.test = paired_test(scores_a, scores_b);
+  const auto take = [&](const Line& line) {
+    total_b.add(line.part);
+    const auto partner = of_a.find(line.doc_id);
+    if (partner == of_a.end()) return;
+    const Seen& before = partner->second;
+    if (!is_same_question(before, line)) {
+      other_questions = true;
+      return;
+    }
+    pairs.push_back(
+        {before.part.sum, line.part.sum, line.part.weight, groups.group_of(line.doc_id)});
+    const bool now_right = counts_as_right(line.score, more_is_better);
+    if (counts_as_right(before.score, more_is_better) == now_right) return;
+    const auto target = line.json.find("target");
+    (now_right ? comparison.became_right : comparison.became_wrong)
+        .push_back({line.doc_id, before.score, line.score, before.answer, answer_of(line.json),
+                    target == line.json.end() ? "" : answer_text(*target, kMostAnswerBytes)});
+  };
+  EVALCAR_ASSIGN_OR_RETURN(const std::size_t samples_b, each_part(reader, b, task, metric, take));
+  comparison.value_a = total_a.value();
+  comparison.value_b = total_b.value();
+  const std::size_t most = std::max(total_a.samples(), total_b.samples());
+  comparison.is_whole = pairs.size() == most;
+  if (!pairs.empty()) comparison.test = paired_test(pairs, scale);
   if (samples_a == 0 || samples_b == 0) {
     comparison.note = "no samples are stored (log_samples is off, or they were pruned)";
-  } else if (scores_a.empty()) {
+  } else if (pairs.empty()) {
     comparison.note = other_questions ? "the two were asked other questions"
                                       : "the samples do not tell this metric";
-  } else if (scores_a.size() < std::max(samples_a, samples_b)) {
-    comparison.note = "only " + std::to_string(scores_a.size()) + " samples have a partner";
+  } else if (!comparison.is_whole) {
+    comparison.note = "only " + std::to_string(pairs.size()) + " samples have a partner";
   }
   return comparison;
 }

@@ -27,14 +27,19 @@ inline constexpr std::size_t kMostAnswerBytes = 400;
 struct Comparison {
   /// Absent: no sample of the two is of the same question; `note` says why.
   std::optional<PairedTest> test;
+  bool is_whole = false;  ///< each sample that tells the metric has its partner
+  /// The metric over all samples of either side that tell it; 0 where none does.
+  double value_a = 0;
+  double value_b = 0;
   std::string note;  ///< also where only some samples have a partner
   std::vector<Flip> became_right;
   std::vector<Flip> became_wrong;
 };
 
 /// Pairs the logged samples of `task` in the evaluations `a` and `b` by doc_id; a pair must have
-/// the same prompt and the same expected answer, so that a changed data set or prompt pairs with
-/// nothing. Flips are by doc_id. `metric` as in the view `metrics`.
+/// the same prompt, the same expected answer and the same number of tokens, words or bytes where
+/// these weigh it, so that a changed data set or prompt pairs with nothing. Questions about the
+/// same pictures are one group of the test. Flips are by doc_id. `metric` as in the view `metrics`.
 Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, std::int64_t b,
                                    const std::string& task, const std::string& metric);
 

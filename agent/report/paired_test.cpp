@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace evalcar::report {
@@ -14,9 +15,9 @@ constexpr std::size_t kLeastDraws = 2000;
 /// Additions that one test may cost: about a tenth of a second.
 constexpr std::size_t kWork = 100'000'000;
 
-bool right_or_wrong(std::span<const double> scores) {
-  return std::all_of(scores.begin(), scores.end(),
-                     [](double score) { return score == 0 || score == 1; });
+bool is_right_or_wrong(const PairedPart& part) {
+  const auto is_either = [](double score) { return score == 0 || score == 1; };
+  return is_either(part.a) && is_either(part.b) && part.weight == 1;
 }
 
 /// P(X <= k) for X ~ Binomial(n, 1/2). By logarithms: 2^-n alone would be 0 from n = 1,075 on.
@@ -30,12 +31,12 @@ double half_binomial_tail(std::size_t k, std::size_t n) {
   return tail;
 }
 
-double mcnemar(std::span<const double> a, std::span<const double> b) {
+double mcnemar(std::span<const PairedPart> parts) {
   std::size_t lost = 0;
   std::size_t won = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    lost += a[i] > b[i] ? 1 : 0;
-    won += a[i] < b[i] ? 1 : 0;
+  for (const PairedPart& part : parts) {
+    lost += part.a > part.b ? 1 : 0;
+    won += part.a < part.b ? 1 : 0;
   }
   if (lost == won) return 1;
   return std::min(1.0, 2 * half_binomial_tail(std::min(lost, won), lost + won));
@@ -88,31 +89,55 @@ double sign_flip(const std::vector<double>& differences) {
   return (static_cast<double>(hits) + extra) / (static_cast<double>(draws) + extra);
 }
 
+/// What both sides have in all.
+struct Sums {
+  double a = 0, b = 0, weight = 0;
+};
+
+/// Of each group the sum of `of`.
+template <typename Of>
+std::map<std::size_t, double> by_group(std::span<const PairedPart> parts, const Of& of) {
+  std::map<std::size_t, double> sums;
+  for (const PairedPart& part : parts) sums[part.group] += of(part);
+  return sums;
+}
+
+double standard_error(std::span<const PairedPart> parts, const Sums& all, Scale scale) {
+  const double ratio_a = all.a / all.weight, ratio_b = all.b / all.weight;
+  const double slope_a = slope_of(scale, ratio_a), slope_b = slope_of(scale, ratio_b);
+  double squares = 0;
+  const auto rests = by_group(parts, [&](const PairedPart& part) {
+    return slope_b * (part.b - ratio_b * part.weight) - slope_a * (part.a - ratio_a * part.weight);
+  });
+  for (const auto& [group, rest] : rests) squares += rest * rest;
+  const auto groups = static_cast<double>(rests.size());
+  return std::sqrt(groups / (groups - 1) * squares) / all.weight;
+}
+
 }  // namespace
 
-PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
+PairedTest paired_test(std::span<const PairedPart> parts, Scale scale) {
   PairedTest test;
-  test.n = a.size();
+  test.n = parts.size();
+  Sums all;
+  for (const PairedPart& part : parts) {
+    all.a += part.a;
+    all.b += part.b;
+    all.weight += part.weight;
+  }
   std::vector<double> differences;
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    sum += b[i] - a[i];
-    if (b[i] != a[i]) differences.push_back(b[i] - a[i]);
+  for (const auto& [group, sum] :
+       by_group(parts, [](const PairedPart& part) { return part.b - part.a; })) {
+    ++test.groups;
+    if (sum != 0) differences.push_back(sum);
   }
-  const auto n = static_cast<double>(test.n);
-  if (test.n > 0) test.mean_difference = sum / n;
-  if (test.n > 1) {
-    // Pairs that do not differ have the difference 0.
-    double squares =
-        (n - static_cast<double>(differences.size())) * test.mean_difference * test.mean_difference;
-    for (const double difference : differences) {
-      squares += (difference - test.mean_difference) * (difference - test.mean_difference);
-    }
-    test.stderr_value = std::sqrt(squares / (n - 1) / n);
+  if (test.n > 0) {
+    test.difference = scaled(scale, all.b / all.weight) - scaled(scale, all.a / all.weight);
   }
-  const bool binary = right_or_wrong(a) && right_or_wrong(b);
-  test.name = binary ? "exact McNemar" : "sign-flip permutation";
-  test.p = binary ? mcnemar(a, b) : sign_flip(differences);
+  if (test.groups > 1) test.stderr_value = standard_error(parts, all, scale);
+  const bool exact = test.groups == test.n && std::ranges::all_of(parts, is_right_or_wrong);
+  test.name = exact ? "exact McNemar" : "sign-flip permutation";
+  test.p = exact ? mcnemar(parts) : sign_flip(differences);
   return test;
 }
 

@@ -165,6 +165,23 @@ Result<std::vector<std::string>> Reader::sample_pictures(std::int64_t evaluation
       [](const Statement& row) -> Result<std::string> { return row.text(0); });
 }
 
+Status Reader::for_each_document_pictures(
+    std::int64_t evaluation_id, const std::string& task,
+    const std::function<void(std::int64_t doc_id, std::string_view names)>& take) const {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement rows,
+      connection_->prepare("SELECT p.doc_id, p.pictures FROM evaluation_task t JOIN result r USING "
+                           "(result_id) JOIN document_pictures p ON p.task = r.task AND "
+                           "p.fingerprint = r.fingerprint WHERE t.evaluation_id = ?1 AND t.task = "
+                           "?2 AND p.pictures <> '[]' ORDER BY p.doc_id",
+                           evaluation_id, task));
+  while (true) {
+    EVALCAR_ASSIGN_OR_RETURN(const bool row, rows.step());
+    if (!row) return {};
+    take(rows.integer(0), rows.text(1));
+  }
+}
+
 Status Reader::for_each_picture(const std::function<void(std::string_view name)>& take) const {
   EVALCAR_ASSIGN_OR_RETURN(
       Statement rows, connection_->prepare("SELECT name.value FROM document_pictures, json_each("

@@ -129,6 +129,11 @@ class Reader {
   Result<std::vector<std::string>> sample_pictures(std::int64_t evaluation_id,
                                                    const std::string& task,
                                                    std::int64_t doc_id) const;
+  /// Calls `take` with each document of the evaluation's result that has pictures, and their names
+  /// as JSON.
+  Status for_each_document_pictures(
+      std::int64_t evaluation_id, const std::string& task,
+      const std::function<void(std::int64_t doc_id, std::string_view names)>& take) const;
   /// Calls `take` with each name that any sample has; some are told more than once.
   Status for_each_picture(const std::function<void(std::string_view name)>& take) const;
 

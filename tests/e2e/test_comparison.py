@@ -20,7 +20,7 @@ def compare(bench):
     bench.tell(samples=SAMPLES)
     assert sidecar.once() == 0, sidecar.log()
 
-    def compare(before, after):
+    def compare(before, after, told=None):
         connection = sqlite3.connect(sidecar.database)
         rows = connection.execute("SELECT s.evaluation_id, s.doc_id, s.line, e.step FROM scored_sample s JOIN evaluation e "
                                   "USING (evaluation_id)").fetchall()  # fmt: skip
@@ -29,13 +29,16 @@ def compare(bench):
             changed = json.loads(line) | {"anls": (before if step == 5 else after)[doc]}
             connection.execute("UPDATE scored_sample SET line = ? WHERE evaluation_id = ? AND doc_id = ?",
                                (json.dumps(changed), evaluation, doc))  # fmt: skip
+        for step, scores in ((5, before), (10, after)):
+            connection.execute("UPDATE metric SET value = ? WHERE name = 'anls' AND result_id IN (SELECT t.result_id FROM "
+                               "evaluation_task t JOIN evaluation e USING (evaluation_id) WHERE e.step = ?)",
+                               (told or sum(scores) / len(scores), step))  # fmt: skip
         connection.commit()
         connection.close()
         done = subprocess.run([bench.evalcar, "results", "--db", str(sidecar.database), "--compare", "5", "10", "--json"],
                               capture_output=True, text=True, timeout=120)  # fmt: skip
         assert done.returncode == 0, done.stderr
         (found,) = json.loads(done.stdout)
-        assert found["pairs"] == len(before)
         return found
 
     return compare
@@ -51,6 +54,7 @@ def test_right_and_wrong_answers_are_tested_as_scipys_binomial_test_does(compare
 
     won = sum(b > a for a, b in zip(before, after))
     lost = sum(b < a for a, b in zip(before, after))
+    assert found["pairs"] == SAMPLES
     assert found["test"] == "exact McNemar"
     assert found["p"] == pytest.approx(stats.binomtest(won, won + lost).pvalue, rel=1e-9)
     assert (found["became_right"], found["became_wrong"]) == (won, lost)
@@ -69,7 +73,18 @@ def test_other_scores_are_tested_as_scipys_permutation_test_does(compare):
     found = compare(before, after)
 
     reference = stats.permutation_test((differences,), numpy.sum, permutation_type="samples", n_resamples=20000, rng=1)
+    assert found["pairs"] == SAMPLES
     assert found["test"] == "sign-flip permutation"
     assert found["p"] == pytest.approx(reference.pvalue, abs=0.015)
     assert found["stderr"] == pytest.approx(differences.std(ddof=1) / len(differences) ** 0.5, rel=1e-9)
     assert found["stderr_of"] == "pairs"
+
+
+def test_a_number_that_is_not_made_of_its_samples_has_no_test(compare):
+    """As MME's, a sum over categories: an error of its single answers would be that of another number."""
+    found = compare([0.0, 1.0] * (SAMPLES // 2), [1.0] * SAMPLES, told=250.0)
+
+    assert (found["test"], found["p"], found["pairs"]) == (None, None, 0)
+    assert found["stderr_of"] != "pairs"
+    assert found["note"] == "no test: the metric is not the mean of what its samples score"
+    assert found["became_right"] == SAMPLES // 2  # which these are is known all the same

@@ -1,6 +1,9 @@
 #include "agent/report/comparison.h"
 
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "agent/report/direction.h"
@@ -26,12 +29,15 @@ json sample(std::int64_t doc, double score, const std::string& answer,
 struct Pair {
   test::Scenario s;
   bool higher_is_better = true;
+  std::map<std::int64_t, std::string> pictures;  ///< of documents
   std::int64_t scored(std::int64_t step, const std::vector<json>& lines) {
     const std::int64_t id = s.plan(step).id;
     s.bring(id, state::EvaluationState::kEvaluating, "w" + std::to_string(step));
     std::vector<protocol::Scored> samples;
     for (const json& line : lines) {
-      samples.push_back({"", "docvqa_val", line["doc_id"].get<std::int64_t>(), line.dump(), "f1"});
+      const auto doc = line["doc_id"].get<std::int64_t>();
+      samples.push_back({"", "docvqa_val", doc, line.dump(), "f1"});
+      if (pictures.contains(doc)) samples.back().pictures = {pictures[doc]};
     }
     must(s.store->record_samples(id, samples));
     protocol::EvaluationResult result;
@@ -41,8 +47,8 @@ struct Pair {
     must(s.store->record_result(id, result));
     return id;
   }
-  Comparison compare(std::int64_t a, std::int64_t b) {
-    return must(compare_samples(s.store->read(), a, b, "docvqa_val", "anls"));
+  Comparison compare(std::int64_t a, std::int64_t b, const std::string& metric = "anls") {
+    return must(compare_samples(s.store->read(), a, b, "docvqa_val", metric));
   }
 };
 
@@ -103,6 +109,55 @@ TEST_CASE("only samples of the same question are paired") {
   REQUIRE(some.test.has_value());
   CHECK(some.test->n == 1);
   CHECK(some.note == "only 1 samples have a partner");
+}
+
+TEST_CASE("questions about the same picture are one group, others are alone") {
+  Pair pair;
+  pair.pictures = {{0, "p"}, {1, "p"}, {2, "q"}};
+  std::vector<json> before, after;
+  for (std::int64_t doc = 0; doc < 5; ++doc) {
+    before.push_back(sample(doc, 0, "x"));
+    after.push_back(sample(doc, 1, "A"));
+  }
+
+  const Comparison compared = pair.compare(pair.scored(1, before), pair.scored(2, after));
+
+  REQUIRE(compared.test.has_value());
+  CHECK(compared.test->n == 5);
+  CHECK(compared.test->groups == 4);
+  CHECK(compared.is_whole);
+}
+
+TEST_CASE("a metric over tokens is compared by its tokens") {
+  const auto line = [](std::int64_t doc, double log_likelihood, std::int64_t tokens) {
+    const double loss = -log_likelihood / static_cast<double>(tokens);
+    return json{{"doc_id", doc},
+                {"target", ""},
+                {"input", std::to_string(doc)},
+                {"filtered_resps", {{log_likelihood, false}}},
+                {"token_counts", {{{"output_tokens", tokens}}}},
+                {"loss", loss},
+                {"perplexity", std::exp(loss)},
+                {"bits_per_byte", {log_likelihood, 4 * tokens}}};
+  };
+  Pair pair;
+  const auto a = pair.scored(1, {line(0, -3, 1), line(1, -20, 10)});
+  const auto b = pair.scored(2, {line(0, -4, 1), line(1, -10, 10)});
+  const auto other = pair.scored(3, {line(0, -4, 2), line(1, -10, 10)});
+
+  CHECK(pair.compare(a, b, "loss").value_a == Catch::Approx(23.0 / 11));
+  CHECK(pair.compare(a, b, "loss").value_b == Catch::Approx(14.0 / 11));
+  CHECK(pair.compare(a, b, "perplexity").value_a == Catch::Approx(std::exp(23.0 / 11)));
+  CHECK(pair.compare(a, b, "bits_per_byte").value_a == Catch::Approx(23.0 / 44 / std::log(2.0)));
+  // Other tokens are another question.
+  CHECK(pair.compare(a, other, "loss").test->n == 1);
+  CHECK_FALSE(pair.compare(a, other, "loss").is_whole);
+  // A continuation's line tells its log-likelihood.
+  const auto continuation = [](std::int64_t doc, double log_likelihood) {
+    return json{{"doc_id", doc}, {"input", std::to_string(doc)}, {"perplexity", log_likelihood}};
+  };
+  const auto c = pair.scored(4, {continuation(0, -1), continuation(1, -2)});
+  CHECK(pair.compare(c, c, "perplexity").value_a == Catch::Approx(std::exp(1.5)));
 }
 
 TEST_CASE("without samples there is no test, and the note says so") {

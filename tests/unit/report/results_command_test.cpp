@@ -144,13 +144,18 @@ TEST_CASE("two steps are compared by a paired test of their samples") {
   r.options.compare = {100, 200};
   CHECK(r.run().out ==
         "|Task      |Metric|Weights|step 100|step 200|Difference      |      |p     |Test          "
-        "        |\n"
+        "                |\n"
         "|----------|------|-------|-------:|-------:|---------------:|------|-----:|--------------"
-        "--------|\n"
-        "|docvqa_val|anls  |ema    |  0.1000|  0.3000|+0.2000 ± 0.0000|better|1.0000|exact "
-        "McNemar, 2 pairs|\n"
-        "|docvqa_val|anls  |regular|  0.2000|  0.6000|+0.4000 ± 0.0000|better|1.0000|exact "
-        "McNemar, 2 pairs|\n");
+        "----------------|\n"
+        "|docvqa_val|anls  |ema    |  0.1000|  0.3000|+0.2000 ± 0.0000|better|0.5000|sign-flip "
+        "permutation, 2 pairs|\n"
+        "|docvqa_val|anls  |regular|  0.2000|  0.6000|+0.4000 ± 0.0000|better|0.5000|sign-flip "
+        "permutation, 2 pairs|\n"
+        "\n"
+        "|Task      |Weights|Doc|Became|step 100|step 200|Expected|\n"
+        "|----------|-------|--:|------|--------|--------|--------|\n"
+        "|docvqa_val|regular|  0|right |A       |A       |['A']   |\n"
+        "|docvqa_val|regular|  1|right |A       |A       |['A']   |\n");
   r.options.compare = {100, 999};
   const Ran none = r.run();
   CHECK(none.code == 3);
@@ -168,14 +173,14 @@ TEST_CASE("a comparison lists the samples that flipped, CSV only counts them") {
                "f1"}}));
   protocol::EvaluationResult result;
   result.weights_sha256 = "w400";
-  result.tasks = {test::anls_result("docvqa_val", 0.1)};
+  result.tasks = {test::anls_result("docvqa_val", 0)};
   must(r.s.store->record_result(id, result));
-  r.options.compare = {100, 400};
+  r.options.compare = {200, 400};
   const std::string table = r.run().out;
   CHECK(table.find("|docvqa_val|regular|  0|wrong |A       |a long answer|['A']   |") !=
         std::string::npos);
   // Not every sample has a partner: the error is that of two independent numbers.
-  CHECK(table.find("-0.1000 ± 0.3536|worse|") != std::string::npos);
+  CHECK(table.find("-0.6000 ± 0.3536|worse|") != std::string::npos);
   r.options.format = "json";
   const json list = json::parse(r.run().out);
   REQUIRE(list.size() == 1);
@@ -188,6 +193,47 @@ TEST_CASE("a comparison lists the samples that flipped, CSV only counts them") {
   const std::string csv = r.run().out;
   CHECK(csv.find("flipped") == std::string::npos);
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 2);
+}
+
+TEST_CASE("a number that its samples do not make up has no test") {
+  Run r;
+  const auto id = r.s.plan(400).id;
+  r.s.bring(id, state::EvaluationState::kEvaluating, "w400");
+  std::vector<protocol::Scored> samples;
+  for (std::int64_t doc = 0; doc < 2; ++doc) {
+    samples.push_back(
+        {"", "docvqa_val", doc,
+         "{\"doc_id\": " + std::to_string(doc) + ", \"target\": \"['A']\", \"anls\": 1}", "f1"});
+  }
+  must(r.s.store->record_samples(id, samples));
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w400";
+  result.tasks = {test::anls_result("docvqa_val", 250)};  // as MME's, a sum
+  must(r.s.store->record_result(id, result));
+  r.options.compare = {200, 400};
+  r.options.format = "json";
+
+  const json list = json::parse(r.run().out);
+
+  REQUIRE(list.size() == 1);
+  CHECK(list[0]["test"].is_null());
+  CHECK(list[0]["p"].is_null());
+  CHECK(list[0]["pairs"] == 0);
+  CHECK(list[0]["stderr_of"] == "independent");
+  CHECK(list[0]["note"] == "no test: the metric is not the mean of what its samples score");
+}
+
+TEST_CASE("where kinds have numbers of as many documents as others, each is told") {
+  Run r;
+  const auto id = r.s.plan(100, {"docvqa_val"}, "average").id;
+  r.s.bring(id, state::EvaluationState::kEvaluating, "average100");
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "average100";
+  result.tasks = {test::anls_result("docvqa_val", 0.5)};
+  result.tasks[0].n = 7;
+  must(r.s.store->record_result(id, result));
+
+  CHECK(r.run().out.find("| 100|docvqa_val|anls  |2 / 2 / 7|") != std::string::npos);
 }
 
 TEST_CASE("an alias names its metric, an unknown one matches nothing") {

@@ -127,7 +127,8 @@ struct Scenario {
       for (std::int64_t doc = 0; doc < 2; ++doc) {
         lines.push_back({"", task, doc,
                          R"({"doc_id": )" + std::to_string(doc) +
-                             R"(, "target": "['A']", "filtered_resps": "A", "anls": 1.0})",
+                             R"(, "target": "['A']", "filtered_resps": "A", "anls": )" +
+                             std::to_string(value) + "}",
                          fingerprint});
       }
     }

@@ -75,6 +75,15 @@ Result<std::vector<Candidate>> ranked(const state::Reader& reader, const Publish
   return found;
 }
 
+/// Whether the folder that was measured has been written anew since, with whatever.
+Result<bool> is_written_anew(const state::Reader& reader, std::int64_t run_id,
+                             const Evaluation& evaluation) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, reader.checkpoints(run_id));
+  return std::ranges::any_of(checkpoints, [&evaluation](const state::Checkpoint& other) {
+    return other.name == evaluation.checkpoint && other.generation > evaluation.generation;
+  });
+}
+
 /// nullptr while no number of this kind is of today's configuration.
 const Candidate* best_of(const std::vector<Candidate>& ranked, std::string_view kind) {
   const auto found = std::find_if(ranked.begin(), ranked.end(), [kind](const Candidate& one) {
@@ -129,7 +138,8 @@ Status write_best(FileSystem& files, const state::Reader& reader, const Publishe
     OrderedJson entry = OrderedJson::object();
     entry["step"] = evaluation.step;
     entry["value"] = found->value;
-    entry["checkpoint"] = evaluation.checkpoint;
+    EVALCAR_ASSIGN_OR_RETURN(const bool anew, is_written_anew(reader, run_id, evaluation));
+    entry["checkpoint"] = anew ? OrderedJson(nullptr) : OrderedJson(evaluation.checkpoint);
     entry["kept_path"] = kept.empty() ? OrderedJson(nullptr) : OrderedJson(kept);
     entry["weights_sha256"] = evaluation.weights_sha256;
     root["best"][kind] = std::move(entry);

@@ -85,8 +85,10 @@ Status OutputDirectory::step() {
   if (!run_.known() || run_.unsure()) return {};
   const Status handed_out = [&]() -> Status {
     EVALCAR_RETURN_IF_ERROR(publishing_.step());
-    if (best_.changed()) EVALCAR_RETURN_IF_ERROR(publishing_.write_best());
+    if (best_.changed() || recorder_.written_anew())
+      EVALCAR_RETURN_IF_ERROR(publishing_.write_best());
     best_.told();
+    recorder_.told_anew();
     return {};
   }();
   if (!handed_out.has_value()) turn_trouble_ = handed_out.error().message;

@@ -132,6 +132,7 @@ Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& 
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                            store_.observe_checkpoint(run_.id(), observation_of(seen)));
   EVALCAR_RETURN_IF_ERROR(supersede_older(observed.checkpoint));
+  written_anew_ = written_anew_ || observed.replaces.has_value();
   checkpoint_of_step_[seen.step] = observed.checkpoint.id;
   std::vector<state::Evaluation> rows;
   for (const auto& wanted : wanted_.evaluations_of(observed.checkpoint.id, kind_of(seen))) {

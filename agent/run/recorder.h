@@ -62,6 +62,9 @@ class Recorder {
   Result<bool> end_if_unwanted(const state::Evaluation& row);
   /// Steps whose regular weights are not whole, and will not become so by waiting.
   std::set<std::int64_t> torn_steps() const;
+  /// A folder that had a row has been written anew, until told_anew(): best.json may name it.
+  bool written_anew() const { return written_anew_; }
+  void told_anew() { written_anew_ = false; }
   /// Another run: nothing that is remembered is of this one.
   void forget();
 
@@ -91,6 +94,7 @@ class Recorder {
   Links links_;
   std::map<DiskView::Key, watch::Sighting> torn_;            ///< the newest content is not whole
   std::map<std::int64_t, std::int64_t> checkpoint_of_step_;  ///< its row
+  bool written_anew_ = false;
 };
 
 }  // namespace evalcar::run

@@ -240,6 +240,21 @@ TEST_CASE("weights that come back after others have a line of their own, which i
   CHECK(d.files.content(kLog) == text);
 }
 
+TEST_CASE("the best names no folder that was written anew since it was measured") {
+  Desk d;
+  must(d.publisher->publish(d.rewritten(500, "a", "A", 0.5), 0));
+  CHECK(d.file("best.json")["best"]["regular"]["checkpoint"] == "checkpoint-500");
+
+  // Whatever it holds now, it has no number.
+  must(d.s.store->observe_checkpoint(d.s.run.id, test::Scenario::seen(500, "b")));
+  must(d.publisher->write_best(d.s.run.id));
+
+  const json best = d.file("best.json")["best"]["regular"];
+  CHECK(best["value"] == 0.5);
+  CHECK(best["weights_sha256"] == "A");
+  CHECK(best["checkpoint"].is_null());
+}
+
 TEST_CASE("what was scored before of a step is published before it") {
   Desk d;
   const std::int64_t first = d.rewritten(500, "a", "A", 0.5);  // its publication failed

@@ -47,6 +47,7 @@ OrderedJson line_of(const state::Evaluation& evaluation, const LineFacts& facts,
   line["checkpoint"] = evaluation.checkpoint;
   line["checkpoint_type"] = evaluation.kind;
   line["weights_sha256"] = weights_sha256;
+  line["settings_sha256"] = evaluation.settings_sha256;
   return line;
 }
 
@@ -102,8 +103,8 @@ std::int64_t counted_as_misses(const std::string& notes_text) {
 /// Of a normal distribution: 95 of 100 lie within so many standard deviations.
 constexpr double kOf95Percent = 1.96;
 /// Means of points from 0 to 1 (evaluator/tasks, "scorer").
-constexpr std::array<std::string_view, 4> kFractions = {"anls", "contains", "exact_match",
-                                                        "mmmu_acc"};
+constexpr std::array<std::string_view, 6> kFractions = {"acc",      "acc_norm",    "anls",
+                                                        "contains", "exact_match", "mmmu_acc"};
 
 /// Absent where nothing is known of the spread: that all points are the same so far is no proof
 /// that the others are.

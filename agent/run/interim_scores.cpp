@@ -41,9 +41,11 @@ Status InterimScores::tell_first(const state::Evaluation& row) {
   for (const protocol::InterimScore& score : interim.tasks) {
     for (const protocol::Metric& metric : score.metrics) {
       if (!told || !metric.value.has_value()) continue;
-      spdlog::info("{}: {} of {} of {}: {} {:.4f} ± {:.4f}", title_of(row), score.n,
-                   score.documents, score.task, metric.name, *metric.value,
-                   metric.stderr_value.value_or(0));
+      const std::string error = metric.stderr_value.has_value()
+                                    ? fmt::format(" ± {:.4f}", *metric.stderr_value)
+                                    : std::string();
+      spdlog::info("{}: {} of {} of {}: {} {:.4f}{}", title_of(row), score.n, score.documents,
+                   score.task, metric.name, *metric.value, error);
     }
   }
   waiting_.pop_front();

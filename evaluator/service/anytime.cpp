@@ -4,8 +4,10 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
+#include "evaluator/metrics/mme.h"
 #include "evaluator/metrics/statistics.h"
 #include "store/base/hash.h"
 
@@ -53,6 +55,43 @@ void cluster_errors(protocol::InterimScore& score, const tasks::Scores& scores,
     metric.stderr_value = metrics::clustered_stderr(values, clusters);
     metric.stderr_source = metric.stderr_value.has_value() ? "clustered" : "";
   }
+}
+
+/// Of these documents, by place: the categories that each metric of MME adds up.
+Result<std::map<std::string, std::set<std::string>>> mme_categories(
+    const TaskJob& job, std::span<const std::size_t> documents) {
+  std::map<std::string, std::set<std::string>> categories;
+  for (const std::size_t d : documents) {
+    EVALCAR_ASSIGN_OR_RETURN(const std::string text, job.task->document_json(job.documents[d]));
+    const auto document = nlohmann::json::parse(text, nullptr, false);
+    const auto found = document.is_object() ? document.find("category") : document.end();
+    if (!document.is_object() || found == document.end() || !found->is_string()) continue;
+    const auto category = found->get<std::string>();
+    categories[metrics::is_mme_perception(category) ? "mme_perception_score"
+                                                    : "mme_cognition_score"]
+        .insert(category);
+  }
+  return categories;
+}
+
+/// A sum of fewer categories than there are is no guess at the sum of all.
+Status leave_partial_sums(protocol::InterimScore& score, const TaskJob& job, const Part& part) {
+  std::vector<std::size_t> chosen(job.documents.size());
+  std::iota(chosen.begin(), chosen.end(), std::size_t{0});
+  EVALCAR_ASSIGN_OR_RETURN(const auto all, mme_categories(job, chosen));
+  EVALCAR_ASSIGN_OR_RETURN(auto answered, mme_categories(job, part.documents));
+  for (protocol::Metric& metric : score.metrics) {
+    const auto wanted = all.find(metric.name);
+    if (!metric.value.has_value() || wanted == all.end()) continue;
+    const std::size_t there = answered[metric.name].size();
+    if (there == wanted->second.size()) continue;
+    metric.value.reset();
+    metric.stderr_value.reset();
+    metric.stderr_source.clear();
+    metric.missing = "the sum of " + std::to_string(wanted->second.size()) +
+                     " categories, and this part has documents of " + std::to_string(there);
+  }
+  return {};
 }
 
 /// What a reader must know of the score: TaskResult::notes, less what is of results alone.
@@ -122,7 +161,11 @@ Result<protocol::InterimScore> interim_score(const TaskJob& job, const Part& par
   score.n = scores.result.n;
   score.documents = static_cast<std::int64_t>(job.documents.size());
   score.metrics = scores.result.metrics;
-  if (!scores.errors_are_of_pairs) cluster_errors(score, scores, clusters);
+  if (scores.errors_are_of_pairs) {
+    EVALCAR_RETURN_IF_ERROR(leave_partial_sums(score, job, part));
+  } else {
+    cluster_errors(score, scores, clusters);
+  }
   score.notes = notes_of(scores.result, misses_stay);
   return score;
 }

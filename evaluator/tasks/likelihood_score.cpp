@@ -196,11 +196,12 @@ protocol::Metric published(const MetricDefinition& metric, const Aggregate& foun
     return out;
   }
   out.value = found.value;
-  if (found.standard.has_value() && own_rows) {
-    if (options.bootstrap_iters > 0) out.stderr_value = found.standard;
-  } else if (found.clustered.has_value() && std::isfinite(*found.clustered)) {
+  const bool wanted = options.bootstrap_iters > 0 || !own_rows;
+  if (wanted && found.clustered.has_value() && std::isfinite(*found.clustered)) {
     out.stderr_value = found.clustered;
     out.stderr_source = "clustered";
+  } else if (wanted && own_rows) {
+    out.stderr_value = found.standard;
   }
   return out;
 }

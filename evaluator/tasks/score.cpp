@@ -147,7 +147,10 @@ void fill_result(protocol::TaskResult& result, const Definition& definition, con
                           " samples is no finite number";
     }
     published.higher_is_better = metric->higher_is_better;
-    if (aggregated.stderr_value.is_number()) {
+    if (aggregated.clustered.is_number() && options.bootstrap_iters > 0) {
+      published.stderr_value = aggregated.clustered.get<double>();
+      published.stderr_source = "clustered";
+    } else if (aggregated.stderr_value.is_number()) {
       published.stderr_value = aggregated.stderr_value.get<double>();
     } else if (published.value && metric->aggregation != "mean" && options.bootstrap_iters > 0) {
       published.stderr_value = metrics::bootstrap_stderr_of_sum(

@@ -1,5 +1,7 @@
 #include "evaluator/tasks/scorers.h"
 
+#include <algorithm>
+
 #include "evaluator/metrics/mme.h"
 #include "evaluator/metrics/mmmu.h"
 #include "evaluator/metrics/text_scorers.h"
@@ -136,13 +138,31 @@ Result<SampleScore> score_mme(const Definition& definition, const Value& documen
   return result;
 }
 
+/// What every answer would be right by: each text contains an empty one; and a missing one would be
+/// the word "None".
+Status check_references(const Value& target, const Definition& definition) {
+  const auto is_null = [](const Value& item) { return item.is_null(); };
+  const auto is_empty = [](const Value& item) {
+    return item.is_string() && item.get_ref<const std::string&>().empty();
+  };
+  const auto any = [&target](const auto& holds) {
+    return target.is_array() ? std::ranges::any_of(target, holds) : holds(target);
+  };
+  if (any(is_null) || (target.is_array() && target.empty()))
+    return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column +
+                                                  "\" holds no answer to compare with");
+  if (definition.scorer.name == "contains" && any(is_empty))
+    return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column +
+                                                  "\" holds an empty text, which every answer "
+                                                  "contains");
+  return {};
+}
+
 Result<SampleScore> score_by_text(const Definition& definition, const Value& document,
                                   const std::string& answer) {
   EVALCAR_ASSIGN_OR_RETURN(const Value target, column(document, definition.target_column));
+  EVALCAR_RETURN_IF_ERROR(check_references(target, definition));
   const std::vector<std::string> references = references_of(target);
-  if (references.empty())
-    return make_error(ErrorCode::kCorruption, "column \"" + definition.target_column +
-                                                  "\" holds no answer to compare with");
   const ScorerDefinition& scorer = definition.scorer;
   SampleScore result;
   if (scorer.name == "contains") {

@@ -126,6 +126,44 @@ TEST_CASE(
   CHECK(single.stderr_source == "clustered");
 }
 
+TEST_CASE("a part that lacks a category of MME says nothing of the sum over all") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  std::string lines;
+  const std::vector<std::string> categories = {"count", "OCR", "code_reasoning"};
+  for (int d = 0; d < 12; ++d) {
+    lines += R"({"question": "q", "answer": "yes", "category": ")" +
+             categories[static_cast<std::size_t>(d) / 4] + R"(", "question_id": ")" +
+             std::to_string(d / 2) + "\"}\n";
+  }
+  files.put_file("/t/val.jsonl", lines);
+  files.put_file("/t/own.toml",
+                 "task = \"own\"\n[data]\nfiles = \"val.jsonl\"\n[columns]\ntarget = "
+                 "\"answer\"\n[prompt]\nbuilder = \"mme\"\n[scorer]\nname = \"mme\"\n");
+  TaskJob job;
+  job.name = "own";
+  job.task = tasks::Task::open(files, tasks::find_task(files, "/t", "own").value(), "").value();
+  job.documents = ids(12);
+  job.units = units(12, 2);
+  for (std::int64_t d = 0; d < 12; ++d) {
+    job.responses.push_back({d, "yes", 1});
+    job.inputs.emplace_back("q");
+  }
+  const auto metrics_of = [&job](std::vector<std::size_t> documents) {
+    return interim_score(job, {0.5, std::move(documents)}, {}).value().metrics;
+  };
+
+  // Of both perception categories, and of the only other one.
+  const auto whole = metrics_of({0, 1, 4, 5, 8, 9});
+  CHECK(whole[0].value == 400);
+  CHECK(whole[1].value == 200);
+  const auto part = metrics_of({0, 1, 2, 3, 8, 9});
+  CHECK_FALSE(part[0].value.has_value());
+  CHECK_FALSE(part[0].stderr_value.has_value());
+  CHECK(part[0].missing == "the sum of 2 categories, and this part has documents of 1");
+  CHECK(part[1].value == 200);
+}
+
 TEST_CASE("fractions that make no sense are refused") {
   CHECK(check_fractions(std::vector<double>{0.1, 0.3}).has_value());
   CHECK(check_fractions({}).has_value());

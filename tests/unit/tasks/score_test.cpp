@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
 #include <sstream>
 
 #include "evaluator/metrics/python_random.h"
@@ -93,6 +94,55 @@ TEST_CASE("answers become values, an entry of results and sample lines") {
   CHECK_THAT(scores->lines[2], ContainsSubstring("\"filtered_resps\": \"no\""));
   CHECK(scores->result.n == 3);
   CHECK(scores->result.metrics.front().stderr_value.has_value());
+}
+
+TEST_CASE("where a task file says which rows belong together, the error is theirs") {
+  Disk disk;
+  std::string file(kTask);
+  file.insert(file.find("[prompt]"), "cluster = \"g\"\n");
+  disk.files.put_file("/t/own.toml", file);
+  std::string lines;
+  std::vector<Response> responses;
+  std::vector<std::string> inputs;
+  for (std::int64_t d = 0; d < 80; ++d) {  // eight groups of ten that are right or wrong together
+    lines += R"({"q": "1", "a": "x", "g": )" + std::to_string(d / 10) + "}\n";
+    responses.push_back({d, d / 10 % 2 == 0 ? "x" : "y", 1});
+    inputs.emplace_back("1");
+  }
+  disk.files.put_file("/t/val.jsonl", lines);
+  PythonRandom random(0);
+
+  const auto scores = score(*disk.open(), responses, inputs, {}, random);
+
+  REQUIRE(scores.has_value());
+  const protocol::Metric& metric = scores->result.metrics.front();
+  CHECK(metric.value == 0.5);
+  // Of 80 differences of 1/2, and the products of two of a group: 8 · (5² - 10/4).
+  const double expected = std::sqrt(20.0 / 79 / 80 + 180.0 / 80 / 80);
+  CHECK(std::abs(metric.stderr_value.value_or(0) - expected) < 1e-12);
+  CHECK(metric.stderr_source == "clustered");
+}
+
+TEST_CASE("an answer that makes every text right is an error of the data") {
+  const auto error_of = [](const std::string& scorer, const std::string& answer) {
+    Disk disk;
+    std::string file(kTask);
+    file.replace(file.find("contains"), 8, scorer);
+    disk.files.put_file("/t/own.toml", file);
+    disk.files.put_file("/t/val.jsonl", "{\"q\": \"1\", \"a\": " + answer + "}\n");
+    const std::vector<Response> responses = {{0, "None", 1}};
+    const std::vector<std::string> inputs = {"1"};
+    PythonRandom random(0);
+    const auto scores = score(*disk.open(), responses, inputs, {}, random);
+    return scores.has_value() ? "" : scores.error().message;
+  };
+
+  CHECK_THAT(error_of("contains", R"("")"), ContainsSubstring("holds an empty text"));
+  CHECK_THAT(error_of("contains", R"(["y", ""])"), ContainsSubstring("holds an empty text"));
+  CHECK_THAT(error_of("contains", R"(["y", null])"), ContainsSubstring("holds no answer"));
+  CHECK_THAT(error_of("exact_match", R"(["y", null])"), ContainsSubstring("holds no answer"));
+  CHECK_THAT(error_of("exact_match", "null"), ContainsSubstring("holds no answer"));
+  CHECK(error_of("exact_match", R"("")").empty());
 }
 
 TEST_CASE("nothing to score and an unknown compat are errors") {

@@ -1,4 +1,4 @@
-// A child in a process group of its own, at low priority, that cannot outlive us.
+// A child in a session of its own, at low priority, that cannot outlive us.
 #pragma once
 
 #include <sys/types.h>

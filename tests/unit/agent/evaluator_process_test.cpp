@@ -101,7 +101,8 @@ TEST_CASE("a child leaves no core, goes first when memory runs out, and yields t
   ::setenv("CUDA_VISIBLE_DEVICES", "7", 1);
   EvaluatorProcess process = shell(
       "echo \"core $(ulimit -c) $(ulimit -Hc), oom $(cat /proc/self/oom_score_adj), nice $(nice), "
-      "disk $(ionice), rank ${RANK-none} ${SLURM_PROCID-none}, gpu $CUDA_VISIBLE_DEVICES\"");
+      "disk $(ionice), rank ${RANK-none} ${SLURM_PROCID-none}, gpu $CUDA_VISIBLE_DEVICES, "
+      "$(cat /proc/self/autogroup 2>&1)\"");
   REQUIRE(process.start().has_value());
   ::unsetenv("RANK");
   ::unsetenv("SLURM_PROCID");
@@ -114,6 +115,9 @@ TEST_CASE("a child leaves no core, goes first when memory runs out, and yields t
   INFO(evidence);
   CHECK(evidence.find("core 0 0") != std::string::npos);
   CHECK(evidence.find("nice 1") != std::string::npos);  // 10 more than ours, at most 19
+  // Where there are such groups: niceness alone would count among its own threads only.
+  const std::size_t group = evidence.find("/autogroup-");
+  if (group != std::string::npos) CHECK(evidence.find(" nice 1", group) != std::string::npos);
   // Where these tests run at idle priority themselves, that is inherited.
   CHECK((evidence.find("disk best-effort: prio 7,") != std::string::npos ||
          evidence.find("disk idle,") != std::string::npos));

@@ -55,8 +55,11 @@ Finding check_type(const FileSystem& files, const config::Settings& settings,
   return {"file system", Level::kOk,
           dir + ": " + kind.name + ", where changes may give no notice: it is looked at every " +
               std::to_string(settings.watch.poll_interval.count() / 1000) +
-              " s "
-              "(watch.poll_interval)"};
+              " s (watch.poll_interval)" +
+              (settings.limits.lease_budget.has_value()
+                   ? ""
+                   : "; a quota on it is not seen: where there is one, set limits.lease_budget to "
+                     "what the trainer can spare")};
 }
 
 Finding check_permissions(const std::string& dir) {

@@ -17,6 +17,8 @@
 #include <limits>
 #include <optional>
 
+#include "store/base/quota.h"
+
 namespace evalcar {
 namespace {
 
@@ -409,7 +411,8 @@ Status RealFileSystem::sync_directory(const std::string& path) {
 Result<std::uint64_t> RealFileSystem::free_bytes(const std::string& path) const {
   struct statvfs status{};
   if (::statvfs(path.c_str(), &status) != 0) return errno_error("statvfs", path, errno);
-  return std::uint64_t{status.f_bavail} * status.f_frsize;
+  const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
+  return std::min(free, quota_left(path).value_or(free));
 }
 
 Result<std::uint64_t> RealFileSystem::file_system_type(const std::string& path) const {

@@ -61,19 +61,22 @@ CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead) {
 WidestPack widest_pack(std::span<const std::int64_t> needs, const CacheBudget& budget,
                        std::uint64_t position_bytes, std::int64_t most) {
   const std::uint64_t room = std::max(budget.now, budget.alone) / position_bytes;
-  std::uint64_t largest = 0;
+  const std::uint64_t planned = budget.planned / position_bytes;
+  std::uint64_t longest = 0, shortest = 0;  // positions; the longest of those that are not alone
   std::int64_t count = 0;
-  for (const std::int64_t need : needs) {
-    if (need <= 0 || static_cast<std::uint64_t>(need) > room) continue;
-    largest = std::max(largest, static_cast<std::uint64_t>(need));
+  for (const std::int64_t signed_need : needs) {
+    const auto need = static_cast<std::uint64_t>(signed_need);
+    if (signed_need <= 0 || need > room) continue;
     ++count;
+    if (need <= planned) longest = std::max(longest, need);
+    if (shortest == 0 || need < shortest) shortest = need;
   }
   if (count == 0) return {};
-  const std::uint64_t one = largest * position_bytes;  // at most what there is
-  const auto wanted = static_cast<std::uint64_t>(std::min(most, count));
-  const std::uint64_t fitting = budget.planned / one;
-  if (wanted <= fitting) return {static_cast<std::int64_t>(wanted), wanted * one};
-  return {static_cast<std::int64_t>(std::max<std::uint64_t>(1, fitting)), budget.planned};
+  const std::int64_t wanted = std::min(most, count);
+  const auto fitting = static_cast<std::int64_t>(planned / shortest);
+  const std::uint64_t together = static_cast<std::uint64_t>(wanted) * longest * position_bytes;
+  return {std::clamp<std::int64_t>(fitting, 1, wanted),
+          longest == 0 ? budget.planned : std::min(together, budget.planned)};
 }
 
 }  // namespace evalcar::engine

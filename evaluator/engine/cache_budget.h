@@ -36,12 +36,13 @@ bool has_room_for(std::uint64_t next, const GpuMemory& memory);
 CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead);
 
 struct WidestPack {
-  std::int64_t sequences = 0;
-  std::uint64_t bytes = 0;
+  std::int64_t sequences = 0;  ///< of the shortest requests
+  std::uint64_t bytes = 0;     ///< of the longest that do not stand alone
 };
-/// The widest pack that there can be where all that is planned for is free. `needs`: cache
+/// The widest packs that there can be where all that is planned for is free. `needs`: cache
 /// positions of each request, of `position_bytes` each; 0 asks for nothing, and what never fits
-/// counts as little. `most`: sequences that go together at most.
+/// counts as little; what is longer than is planned for stands alone. `most`: sequences that go
+/// together at most.
 WidestPack widest_pack(std::span<const std::int64_t> needs, const CacheBudget& budget,
                        std::uint64_t position_bytes, std::int64_t most);
 

@@ -320,14 +320,18 @@ class TorchEngine final : public Engine {
         static_cast<std::uint64_t>(2 * info.layers * info.kv_heads * info.head_dim) *
         c10::elementSize(resident_.dtype());
     CacheBudget budget = cache_budget();
-    // What is read ahead decides nothing: it goes before packs become others than without it.
+    // What is read ahead decides nothing: it goes before packs become others than without it. It
+    // stays where others have so much that packs are narrower either way.
     std::vector<std::int64_t> needs;
     for (const PreparedRequest& request : prepared) needs.push_back(request.plan.need());
     const WidestPack widest = widest_pack(needs, budget, position_bytes, full_width().sequences);
     if (budget.now < widest.bytes && budget.without_next >= widest.bytes && gave_way())
       budget = cache_budget();
     if (events.narrowed) {
-      if (width().sequences < widest.sequences) events.narrowed("memory ran out before");
+      const Width full = full_width(), now = width();
+      if (now.sequences < widest.sequences || now.prefill_tokens < full.prefill_tokens ||
+          now.patches < full.patches)
+        events.narrowed("memory ran out before");
       if (budget.now < widest.bytes)
         events.narrowed("of the memory of " + device_.description.device + " too little is free");
     }

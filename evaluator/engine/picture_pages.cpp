@@ -15,6 +15,18 @@ constexpr std::uint64_t kBoundary = 256;  // of parts
 
 }  // namespace
 
+// An event that ends leaves the thread on the device that it was on, by a call that gives that one
+// a context: here it would be the first GPU, the trainer's.
+PicturePages::~PicturePages() {
+  c10::OptionalDeviceGuard guard;
+  try {
+    if (!device_.is_cpu()) guard.reset_device(device_);
+    parts_.clear();
+    slabs_.clear();
+  } catch (const c10::Error&) {  // a lost device: its process has to be replaced anyway
+  }
+}
+
 // What is still copied from is passed over: there is other memory, and waiting for the device is
 // what this class is there to avoid.
 bool PicturePages::is_free(const Part& part) {
@@ -76,7 +88,11 @@ std::shared_ptr<float[]> PicturePages::take(std::size_t count) {
   // A thread of its own has no device yet, and to ask for an event's state would give it the first
   // one, with a context there.
   c10::OptionalDeviceGuard guard;
-  if (!device_.is_cpu()) guard.reset_device(device_);
+  try {
+    if (!device_.is_cpu()) guard.reset_device(device_);
+  } catch (const c10::Error&) {  // a lost device: whoever copies is told
+    return std::make_shared_for_overwrite<float[]>(count);
+  }
   const std::uint64_t numbers = std::max<std::uint64_t>(std::uint64_t{count} * sizeof(float), 1);
   const std::uint64_t bytes = (numbers + kBoundary - 1) / kBoundary * kBoundary;
   if (bytes > kSlab) return std::make_shared_for_overwrite<float[]>(count);

@@ -21,8 +21,7 @@ namespace evalcar::engine {
 
 /// Page-locked where the driver grants it: slabs of kSlab, taken as they are needed and kept, at
 /// most so many bytes and never more than a quarter of what the host has free. What has no place in
-/// them is of the heap. Outlives all that it gave, and every run. Ends on the thread that calls
-/// sent(), when all copies are through.
+/// them is of the heap. Outlives all that it gave, and every run. Ends when all copies are through.
 class PicturePages {
  public:
   static constexpr std::uint64_t kSlab = std::uint64_t{64} << 20U;
@@ -33,6 +32,7 @@ class PicturePages {
       : device_(device), most_bytes_(most_bytes), free_bytes_(std::move(free_bytes)) {}
   PicturePages(const PicturePages&) = delete;
   PicturePages& operator=(const PicturePages&) = delete;
+  ~PicturePages();
 
   /// For so many float32, with any content. Thread-safe; throws std::bad_alloc.
   std::shared_ptr<float[]> take(std::size_t count);

@@ -42,6 +42,7 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
     reading_ = true;
     stop_ = own;
     before = std::exchange(kept_, std::nullopt);
+    bytes_of_reading_ = before ? static_cast<std::uint64_t>(before->arena.bytes()) : 0;
   }
   const std::stop_callback passed_on(stop, [own]() mutable { own.request_stop(); });
   auto shadow = caught("reading weights ahead", device_, [&]() -> Result<weights::Shadow> {
@@ -51,11 +52,9 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
       return std::move(*before);
     }
     before.reset();
+    set_bytes_of_reading(0);
     EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan, resident));
-    {
-      const std::scoped_lock lock(mutex_);
-      bytes_of_reading_ = static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype));
-    }
+    set_bytes_of_reading(static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype)));
     EVALCAR_ASSIGN_OR_RETURN(auto read, weights::read_shadow(files, plan, layout, dtype, device_,
                                                              threads_, own.get_token()));
     if (device_.is_cpu()) {  // as Engine::load() does
@@ -109,6 +108,11 @@ bool Prefetch::drop(std::chrono::milliseconds patience) {
   if (given_up_) return dropped;
   given_up_ = !ended_.wait_for(lock, patience, [this] { return !reading_; });
   return !given_up_ || dropped;
+}
+
+void Prefetch::set_bytes_of_reading(std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  bytes_of_reading_ = bytes;
 }
 
 std::uint64_t Prefetch::bytes() {

@@ -52,6 +52,7 @@ class Prefetch {
  private:
   Status check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
                     const checkpoint::Plan& plan, std::uint64_t resident) const;
+  void set_bytes_of_reading(std::uint64_t bytes);
 
   const c10::Device device_;
   const double utilization_;
@@ -59,9 +60,9 @@ class Prefetch {
   std::mutex mutex_;  // guards what follows
   std::condition_variable ended_;
   bool reading_ = false;
-  std::uint64_t bytes_of_reading_ = 0;
-  bool given_up_ = false;  // of what is being read: it was waited for in vain
-  std::stop_source stop_;  // of what is being read
+  std::uint64_t bytes_of_reading_ = 0;  ///< or of what is looked at, whether it may stay
+  bool given_up_ = false;               // of what is being read: it was waited for in vain
+  std::stop_source stop_;               // of what is being read
   std::optional<weights::Shadow> kept_;
 };
 

@@ -209,8 +209,10 @@ void Sampler::draw(const at::Tensor& scores, std::span<const std::int64_t> slots
   const at::Tensor temperature =
       at::tensor(at::ArrayRef<float>(temperatures)).to(device_).unsqueeze(1);  // (n, 1)
   const auto [best, ids] = at::topk(rows, std::min(vocab_, kBest), 1);         // (n, kBest) each
-  const at::Tensor mass =
-      ((rows - best.narrow(1, 0, 1)) / temperature).exp().sum(1, false, at::kDouble).cpu();
+  // In place: for 128 rows of 150,000 tokens each copy is 78 MB.
+  at::Tensor weights = rows - best.narrow(1, 0, 1);
+  weights.div_(temperature).exp_();
+  const at::Tensor mass = weights.sum(1, false, at::kDouble).cpu();
   const at::Tensor best_scores = best.cpu().contiguous(), best_ids = ids.cpu().contiguous();
   for (std::size_t n = 0; n < drawn.size(); ++n) {
     const auto i = static_cast<std::size_t>(drawn[n]);

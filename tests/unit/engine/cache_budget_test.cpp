@@ -96,9 +96,10 @@ TEST_CASE(
 
   CHECK(widest(8) == std::pair<std::int64_t, std::uint64_t>(4, 160));
   CHECK(widest(2) == std::pair<std::int64_t, std::uint64_t>(2, 80));
-  CHECK(widest(8, {400}) == std::pair<std::int64_t, std::uint64_t>(1, 1000));
-  CHECK(widest(8, {900}) == std::pair<std::int64_t, std::uint64_t>(1, 1000));  // alone
-  CHECK(widest(8, {1001}) == widest(8));                                       // never
+  // Of the longest one goes, of the others all do.
+  CHECK(widest(8, {400}) == std::pair<std::int64_t, std::uint64_t>(5, 1000));
+  CHECK(widest(8, {900}) == std::pair<std::int64_t, std::uint64_t>(5, 200));  // that one is alone
+  CHECK(widest(8, {1001}) == widest(8));                                      // never
   CHECK(widest(8, {std::numeric_limits<std::int64_t>::max()}) == widest(8));
   CHECK(widest(std::numeric_limits<std::int64_t>::max()) == widest(8));
   CHECK(widest_pack({}, budget, 2, 8).bytes == 0);

@@ -1,10 +1,13 @@
 #include "evaluator/engine/picture_pages.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace evalcar::engine;
@@ -22,7 +25,72 @@ bool holds(const std::shared_ptr<float[]>& values, std::size_t count, float numb
                      [number](float each) { return each == number; });
 }
 
+/// Devices of no kind that libtorch knows, of which it sees which one is current as an event ends.
+class Devices : public c10::impl::DeviceGuardImplInterface {
+ public:
+  static constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+
+  static Devices& registered() {
+    static Devices devices;
+    static const c10::impl::DeviceGuardImplRegistrar registrar(kType, &devices);
+    return devices;
+  }
+
+  mutable std::vector<c10::DeviceIndex> seen;  ///< by ends of events
+  bool is_lost = false;
+
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    TORCH_CHECK(!is_lost, "the device is lost");
+    return {kType, std::exchange(current_, device.index())};
+  }
+  c10::Device getDevice() const override { return {kType, current_}; }
+  void setDevice(c10::Device device) const override { current_ = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { current_ = device.index(); }
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, 0);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 2; }
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    static int token = 0;
+    *event = &token;
+  }
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    if (event != nullptr) seen.push_back(current_);
+  }
+  void synchronizeStream(const c10::Stream&) const override {}
+
+ private:
+  static thread_local c10::DeviceIndex current_;
+};
+thread_local c10::DeviceIndex Devices::current_ = 0;
+
 }  // namespace
+
+TEST_CASE("events end while their own device is the current one, not the first") {
+  Devices& devices = Devices::registered();
+  devices.seen.clear();
+  {
+    PicturePages pages(c10::Device(Devices::kType, 1), kMost, &much_free);
+    const auto values = pages.take(1);
+    REQUIRE(pages.holds(values.get()));
+    pages.sent(values.get());
+  }
+  CHECK(devices.seen == std::vector<c10::DeviceIndex>{1});
+  CHECK(devices.getDevice().index() == 0);
+}
+
+TEST_CASE("beside a device that is lost pictures lie in other memory") {
+  Devices& devices = Devices::registered();
+  devices.is_lost = true;
+  {
+    PicturePages pages(c10::Device(Devices::kType, 1), kMost, &much_free);
+    CHECK_FALSE(pages.holds(pages.take(1).get()));
+  }
+  devices.is_lost = false;
+}
 
 TEST_CASE("memory for pictures is used again once nobody has it") {
   PicturePages pages(at::kCPU, kMost, &much_free);

@@ -77,7 +77,9 @@ const Key kKeys[] = {
      ASSIGN(evaluate.dtype, choice(v, {"auto", "float32", "bfloat16"}))},
     {"evaluate.batch_size", "\"auto\"", "", "Prompts at once: \"auto\" or a number.",
      assign_batch_size},
-    {"evaluate.limit", "\"all\"", "", "\"all\", a count, or a fraction of each task.",
+    {"evaluate.limit", "\"all\"", "",
+     "\"all\", a count, or a fraction: of each task, but with compat = \"lmms-eval\" as that takes "
+     "it, of the last one by name, for all.",
      assign_limit},
     {"evaluate.max_new_tokens", "\"task\"", "", "\"task\" (each task's own) or a number.",
      assign_max_new_tokens},

@@ -79,6 +79,11 @@ std::string group_name(gid_t id) {
 /// What limits.* asks of the unit in the place of its own; "" if nothing.
 std::string limits_of(const config::LimitSettings& limits) {
   std::string lines;
+  if (limits.cpu_weight.has_value() || limits.io_weight.has_value()) {
+    // In a slice a weight counts among the units of that slice alone.
+    lines += "# Beside system.slice and user.slice, so that its weight counts against theirs.\n";
+    lines += "Slice=-.slice\n";
+  }
   if (limits.cpu_weight.has_value()) {
     lines += "CPUWeight=" + std::to_string(*limits.cpu_weight) + "\n";
   }

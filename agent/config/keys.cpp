@@ -273,8 +273,8 @@ const Key kKeys[] = {
      "milliseconds, and on a slow CPU with a large model a minute or two.",
      assign_stage_timeouts},
     {"limits.cpu_weight", "\"unit\"", "20",
-     "Of systemd, 1 to 10000; \"unit\": what the unit has. `evalcar init --systemd` writes this "
-     "and "
+     "Of systemd, 1 to 10000, against the 100 that each of the machine's other slices has; "
+     "\"unit\": all units share the 10 of evalcar.slice. `evalcar init --systemd` writes this and "
      "the next two into its drop-in; without systemd they have no effect.",
      assign_cpu_weight, Effect::kOfUnit},
     {"limits.io_weight", "\"unit\"", "20", "The same for the disk.", assign_io_weight,

@@ -105,6 +105,7 @@ def test_the_agent_links_no_libtorch(prefix):
 
 def test_the_units_start_the_installed_program(prefix):
     for kind in ("system", "user"):
+        assert "CPUWeight=10" in (prefix / f"lib/systemd/{kind}/evalcar.slice").read_text()
         unit = (prefix / f"lib/systemd/{kind}/evalcar@.service").read_text()
 
         assert f"ExecStart={prefix}/bin/evalcar run" in unit

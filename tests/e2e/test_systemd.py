@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import subprocess
 
 import pytest
@@ -50,13 +51,13 @@ def test_the_drop_in_carries_the_limits_of_the_configuration_and_none_by_default
     (tmp_path / "out").mkdir()
     output = {"watch__output_dir": f'"{tmp_path}/out"'}
     done = init(bin_dir, "--systemd", "--config", configuration(tmp_path, **output))
-    assert done.returncode == 0 and "Weight" not in done.stdout and "Memory" not in done.stdout
+    assert done.returncode == 0 and not re.search("Weight|Memory|Slice", done.stdout)
 
     limits = {"limits__cpu_weight": 20, "limits__io_weight": 30, "limits__memory_max": '"64GiB"'}
     done = init(bin_dir, "--systemd", "--config", configuration(tmp_path, **output, **limits))
     assert done.returncode == 0, done.stderr
     service = done.stdout.split("[Service]\n")[1].splitlines()
-    assert {"CPUWeight=20", "IOWeight=30", "MemoryHigh=infinity", f"MemoryMax={64 << 30}"} <= set(service)
+    assert {"Slice=-.slice", "CPUWeight=20", "IOWeight=30", "MemoryHigh=infinity", f"MemoryMax={64 << 30}"} <= set(service)
 
 
 def test_a_weight_that_an_older_version_wrote_is_named_when_it_goes_into_the_drop_in(bin_dir, tmp_path):

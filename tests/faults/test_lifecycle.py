@@ -617,14 +617,19 @@ def render(source_dir, folder, bin_dir, kind):
     text = source.read_text().replace("@bin_dir@", str(bin_dir)).replace("@doc_dir@", "/usr/share/doc/evalcar").replace("@restart_steps@", "")
     unit = folder / kind / "evalcar@my-run.service"
     unit.parent.mkdir()
+    shutil.copy(source_dir / "systemd" / "evalcar.slice", unit.parent)
     unit.write_text(text)
     return unit
+
+
+def settings_of(unit):
+    return [line.split("=", 1) for line in unit.read_text().splitlines() if re.match("[A-Z][A-Za-z]+=", line)]
 
 
 def test_unit_lint(bench, source_dir, bin_dir):
     """The shipped units, with the drop-in that `evalcar init --systemd` writes, pass systemd's own checks; exposure is at most 2.0."""
     tools.need("systemd-analyze")
-    (bench.home / "my-run.toml").write_text(write_config(bench, **{"watch.output_dir": str(bench.run)}).read_text())
+    (bench.home / "my-run.toml").write_text(write_config(bench, **{"watch.output_dir": str(bench.run), "limits.cpu_weight": 20}).read_text())
     system, user = (render(source_dir, bench.home, bin_dir, kind) for kind in ("system", "user"))
     done = subprocess.run([bench.evalcar, "init", "--systemd", str(system.parent), "--config", str(bench.home / "my-run.toml")],
                           capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
@@ -636,10 +641,14 @@ def test_unit_lint(bench, source_dir, bin_dir):
         verified = subprocess.run(["systemd-analyze", "verify", *flags, "--man=no", unit], capture_output=True, text=True, timeout=60,
                                   env={**os.environ, "XDG_RUNTIME_DIR": str(bench.home)}, check=False)  # fmt: skip
         assert verified.returncode == 0 and "evalcar" not in verified.stderr, verified.stderr
-    lines = [line.split("=", 1) for line in system.read_text().splitlines() if re.match("[A-Z][A-Za-z]+=", line)]
+    lines, lines_of_user = (settings_of(unit) for unit in (system, user))
     settings = dict(lines)
     assert settings["Type"] == "notify" and settings["RestartPreventExitStatus"] == "2 3 4" and int(settings["WatchdogSec"]) >= 60
     assert "/etc/evalcar/%i.toml" in settings["ExecStart"] and ["EnvironmentFile", "-/etc/evalcar/%i.env"] in lines
+    # Weights count among the units of one slice. A template's own slice lies below system.slice and has weight 100.
+    for each in (lines, lines_of_user):
+        assert ["Slice", "evalcar.slice"] in each
+    assert settings_of(source_dir / "systemd" / "evalcar.slice")[-2:] == [["CPUWeight", "10"], ["IOWeight", "10"]]
     secure = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", system], capture_output=True,
                             text=True, timeout=60, check=False)  # fmt: skip
     assert secure.returncode == 0, secure.stdout[-400:]

@@ -649,6 +649,8 @@ def test_unit_lint(bench, source_dir, bin_dir):
     for each in (lines, lines_of_user):
         assert ["Slice", "evalcar.slice"] in each
     assert settings_of(source_dir / "systemd" / "evalcar.slice")[-2:] == [["CPUWeight", "10"], ["IOWeight", "10"]]
+    for key in ("Wants", "After"):
+        assert {"modprobe@nvidia_uvm.service", "nvidia-persistenced.service"} <= {word for name, value in lines if name == key for word in value.split()}
     secure = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", system], capture_output=True,
                             text=True, timeout=60, check=False)  # fmt: skip
     assert secure.returncode == 0, secure.stdout[-400:]

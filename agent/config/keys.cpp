@@ -70,7 +70,9 @@ const Key kKeys[] = {
     {"evaluate.tasks_dir", "\"\"", "", "Folder with task files of your own.",
      ASSIGN(evaluate.tasks_dir, text(v))},
     {"evaluate.device", "\"auto\"", "",
-     "\"auto\" (cuda:0 if there is one, else the CPU with a warning), \"cpu\", \"cuda:N\".",
+     "\"auto\" (cuda:0 if there is one, else the CPU with a warning), \"cpu\", \"cuda:N\" (as "
+     "CUDA counts, the fastest first; with CUDA_DEVICE_ORDER=PCI_BUS_ID in the environment, which "
+     "the unit sets, as nvidia-smi does).",
      assign_device},
     {"evaluate.dtype", "\"auto\"", "",
      "\"auto\" (bfloat16 on CUDA, float32 on the CPU), \"float32\" or \"bfloat16\".",

@@ -17,7 +17,9 @@ bool is_rank_variable(std::string_view name);
 
 /// `environment` ("NAME=value", ended by null; as ::environ) without its rank variables, and with
 /// how long a thread of OpenMP spins (GOMP_SPINCOUNT), unless it says that or OMP_WAIT_POLICY.
-/// CUDA_VISIBLE_DEVICES stays: it says which GPU is ours.
+/// CUDA_VISIBLE_DEVICES stays: it says which GPU is ours. CUDA_DEVICE_ORDER is left as it is: by a
+/// training that starts the agent (EvalcarCallback(start=True, eval_device=…)) GPUs are named with
+/// its own numbers.
 std::vector<std::string> child_environment(const char* const* environment);
 
 /// The rank variables of `environment` as "NAME=value", sorted: for people.

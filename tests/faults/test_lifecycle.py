@@ -647,7 +647,7 @@ def test_unit_lint(bench, source_dir, bin_dir):
     assert "/etc/evalcar/%i.toml" in settings["ExecStart"] and ["EnvironmentFile", "-/etc/evalcar/%i.env"] in lines
     # Weights count among the units of one slice. A template's own slice lies below system.slice and has weight 100.
     for each in (lines, lines_of_user):
-        assert ["Slice", "evalcar.slice"] in each
+        assert ["Slice", "evalcar.slice"] in each and ["Environment", "CUDA_DEVICE_ORDER=PCI_BUS_ID"] in each
     assert settings_of(source_dir / "systemd" / "evalcar.slice")[-2:] == [["CPUWeight", "10"], ["IOWeight", "10"]]
     for key in ("Wants", "After"):
         assert {"modprobe@nvidia_uvm.service", "nvidia-persistenced.service"} <= {word for name, value in lines if name == key for word in value.split()}

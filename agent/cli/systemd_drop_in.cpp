@@ -34,8 +34,8 @@ Result<std::string> instance_of(const std::string& config_file) {
 }
 
 /// As systemd reads it back: quoted, with "%" and "\" doubled.
-std::string quoted(const std::string& path) {
-  std::string text = "\"";
+std::string quoted(const std::string& path, const char* prefix = "") {
+  std::string text = std::string("\"") + prefix;
   for (const char c : path) {
     if (c == '"' || c == '\\') text.push_back('\\');
     if (c == '%') text.push_back('%');
@@ -74,6 +74,22 @@ std::string user_name(uid_t id) {
 std::string group_name(gid_t id) {
   const group* const entry = ::getgrgid(id);  // NOLINT(concurrency-mt-unsafe): one thread
   return entry == nullptr ? std::to_string(id) : entry->gr_name;
+}
+
+/// ProtectSystem=strict, which the unit has, leaves what is below /dev as it is.
+bool is_writable_anyway(const std::string& path) {
+  return path == "/dev" || path.starts_with("/dev/");
+}
+
+/// ReadWritePaths=; "" if none is needed. The "-": a folder that is gone when the unit starts again
+/// must not make that fail.
+std::string writable_line(const std::set<std::string>& paths) {
+  std::string line;
+  for (const std::string& path : paths) {
+    if (is_writable_anyway(path)) continue;
+    line += (line.empty() ? "ReadWritePaths=" : " ") + quoted(path, "-");
+  }
+  return line.empty() ? line : line + "\n";
 }
 
 /// What limits.* asks of the unit in the place of its own; "" if nothing.
@@ -141,18 +157,13 @@ Result<DropIn> make_drop_in(const FileSystem& files, const config::Settings& set
     EVALCAR_ASSIGN_OR_RETURN(const std::string there, nearest_existing(files, other));
     writable.insert(there);
   }
-  std::string content = "# Written by `evalcar init --systemd --config " + config_file +
-                        "`\n[Unit]\n" + "RequiresMountsFor=" + mounts.substr(1) +
-                        "\n\n[Service]\n" +
-                        "# The trainer's user: only the owner of a checkpoint's files may keep "
-                        "them by hard links.\n" +
-                        "User=" + user_name(*users.begin()) +
-                        "\nGroup=" + group_name(*groups.begin()) + "\n" + "ReadWritePaths=";
-  bool first = true;
-  for (const std::string& path : writable) {
-    content += (std::exchange(first, false) ? "" : " ") + quoted(path);
-  }
-  return DropIn{instance, content + "\n" + limits_of(settings.limits)};
+  const std::string content =
+      "# Written by `evalcar init --systemd --config " + config_file + "`\n[Unit]\n" +
+      "RequiresMountsFor=" + mounts.substr(1) + "\n\n[Service]\n" +
+      "# The trainer's user: only the owner of a checkpoint's files may keep "
+      "them by hard links.\n" +
+      "User=" + user_name(*users.begin()) + "\nGroup=" + group_name(*groups.begin()) + "\n";
+  return DropIn{instance, content + writable_line(writable) + limits_of(settings.limits)};
 }
 
 }  // namespace evalcar::cli

@@ -29,7 +29,7 @@ def test_the_drop_in_names_owner_and_writable_folders(bin_dir, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"User={pwd.getpwuid(os.geteuid()).pw_name}\n" in done.stdout
     written = str(outputs[1]).replace('"', '\\"').replace("%", "%%")
-    assert f'ReadWritePaths="{outputs[0]}" "{written}"\n' in done.stdout
+    assert f'ReadWritePaths="-{outputs[0]}" "-{written}"\n' in done.stdout
     assert f'RequiresMountsFor="{outputs[0]}" "{written}"\n' in done.stdout
 
 
@@ -43,7 +43,7 @@ def test_the_drop_in_goes_into_the_units_folder_and_replaces_an_older_one(bin_di
     path = tmp_path / "units/evalcar@my-run.service.d/10-evalcar.conf"
     assert str(path) in done.stdout and "enable --now evalcar@my-run" in done.stdout
     # What does not exist yet can be made: the folder above it is writable.
-    assert f'ReadWritePaths="{tmp_path}" "{tmp_path}/out"\n' in path.read_text()
+    assert f'ReadWritePaths="-{tmp_path}" "-{tmp_path}/out"\n' in path.read_text()
     assert path.stat().st_mode & 0o444 == 0o444
 
 
@@ -91,7 +91,16 @@ def test_the_drop_in_names_every_place_that_the_agent_writes_to(bin_dir, tmp_pat
 
     done = init(bin_dir, "--systemd", "--config", config)
 
-    assert f'ReadWritePaths="{tmp_path}/out" "{tmp_path}/snapshots" "{tmp_path}/socket"\n' in done.stdout, done.stderr
+    assert f'ReadWritePaths="-{tmp_path}/out" "-{tmp_path}/snapshots" "-{tmp_path}/socket"\n' in done.stdout, done.stderr
+
+
+def test_what_lies_below_dev_needs_no_word_and_may_be_gone_after_a_boot(bin_dir, tmp_path):
+    (tmp_path / "out").mkdir()
+    config = configuration(tmp_path, watch__output_dir=f'"{tmp_path}/out"', watch__snapshot_dir='"/dev/shm/evalcar-none"')
+
+    done = init(bin_dir, "--systemd", "--config", config)
+
+    assert f'ReadWritePaths="-{tmp_path}/out"\n' in done.stdout, done.stderr
 
 
 def test_where_our_folder_lies_beside_the_checkpoints_both_are_writable_as_one(bin_dir, tmp_path):
@@ -103,7 +112,7 @@ def test_where_our_folder_lies_beside_the_checkpoints_both_are_writable_as_one(b
 
     done = init(bin_dir, "--systemd", "--config", config)
 
-    assert f'ReadWritePaths="{tmp_path}/project"\n' in done.stdout, done.stderr
+    assert f'ReadWritePaths="-{tmp_path}/project"\n' in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("words, said", [

@@ -635,7 +635,7 @@ def test_unit_lint(bench, source_dir, bin_dir):
                           capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     drop_in = system.parent / "evalcar@my-run.service.d" / "10-evalcar.conf"
-    assert f'ReadWritePaths="{bench.home}" "{bench.run}"' in drop_in.read_text()  # the database's folder, too
+    assert f'ReadWritePaths="-{bench.home}" "-{bench.run}"' in drop_in.read_text()  # the database's folder, too
 
     for unit, flags in ((system, []), (user, ["--user"])):
         verified = subprocess.run(["systemd-analyze", "verify", *flags, "--man=no", unit], capture_output=True, text=True, timeout=60,

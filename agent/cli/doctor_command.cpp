@@ -47,13 +47,25 @@ Findings check_databases(const FileSystem& files, const config::Settings& settin
   return findings;
 }
 
+/// Of several lines (commands to run, places that were looked at) the first, and the others below.
+std::string indented(std::string_view text) {
+  std::string lines;
+  while (true) {
+    const std::size_t end = text.find('\n');
+    lines += printable(text.substr(0, end));
+    if (end == std::string_view::npos) return lines;
+    lines += "\n         ";
+    text.remove_prefix(end + 1);
+  }
+}
+
 void print(const Findings& findings, std::ostream& out) {
   for (const Finding& finding : findings) {
     const std::string_view word = finding.level == Level::kOk        ? "ok       "
                                   : finding.level == Level::kWarning ? "WARNING  "
                                                                      : "PROBLEM  ";
-    out << word << finding.name << ": " << printable(finding.text) << '\n';
-    if (!finding.mend.empty()) out << "         -> " << printable(finding.mend) << '\n';
+    out << word << finding.name << ": " << indented(finding.text) << '\n';
+    if (!finding.mend.empty()) out << "         -> " << indented(finding.mend) << '\n';
   }
 }
 

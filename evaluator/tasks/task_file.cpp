@@ -81,7 +81,7 @@ Result<TaskFile> find_task(const FileSystem& files, const std::string& tasks_dir
   for (const std::string& n : names) known += (known.empty() ? "" : ", ") + n;
   return make_error(ErrorCode::kNotFound,
                     "no task is called \"" + std::string(name) + "\"" +
-                        (near.empty() ? "" : "; did you mean \"" + near + "\"?") + " Known are " +
+                        (near.empty() ? "." : "; did you mean \"" + near + "\"?") + " Known are " +
                         known + (tasks_dir.empty() ? " (own tasks: set evaluate.tasks_dir)" : ""));
 }
 

@@ -144,6 +144,18 @@ def test_tasks_data_and_steps_that_do_not_fit_are_told_with_the_nearest(bench, d
     assert code == 0 and found["steps"][0]["level"] == "warning" and "every 1500 steps" in found["steps"][0]["text"]
 
 
+def test_what_is_said_in_several_lines_is_printed_in_lines_and_not_with_their_escapes(bench):
+    bench.tell(failing_tasks={"docvqa_val": "data set lmms-lab/DocVQA was not found; looked at\n  /data/a\n  /data/\x1bb"})
+    environment = {**os.environ, "EVALCAR_EVALUATOR": str(FAKE), "FAKE_EVALUATOR": str(bench.script), "XDG_STATE_HOME": str(bench.home)}
+
+    done = subprocess.run([bench.evalcar, "doctor", "--tasks", "docvqa_val", "--data", str(bench.home)], env=environment,
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+
+    lines = done.stdout.splitlines()
+    begun = lines.index("PROBLEM  data: docvqa_val: data set lmms-lab/DocVQA was not found; looked at")
+    assert lines[begun + 1 : begun + 3] == ["           /data/a", r"           /data/\x1bb"] and lines[begun + 3].startswith("         -> fetch it")
+
+
 def test_a_checkpoint_that_is_whole_or_not_is_told_as_such(bench, doctor):
     whole = checkpoints.write_hugging_face(bench.run, 5)
     code, found = doctor(str(whole))

@@ -147,7 +147,9 @@ TEST_CASE("an unknown task names the nearest known one") {
 
   REQUIRE_FALSE(task.has_value());
   CHECK(task.error().code == ErrorCode::kNotFound);
-  CHECK_THAT(task.error().message, ContainsSubstring("did you mean \"docvqa_val\"?"));
+  CHECK_THAT(task.error().message, ContainsSubstring("did you mean \"docvqa_val\"? Known are "));
+  CHECK_THAT(find_task(files, "", "nothing like it").error().message,
+             ContainsSubstring("called \"nothing like it\". Known are "));
 }
 
 TEST_CASE("a user's file is a task like the others") {

@@ -55,17 +55,33 @@ bool starts_with_word(std::string_view text, std::string_view word) {
          });
 }
 
+/// One of server.allowed_hosts.
+bool is_listed(const AccessRules& rules, const std::string& name) {
+  if (std::ranges::find(rules.hosts, name) != rules.hosts.end()) return true;
+  const auto address = parse_address(name);
+  if (!address.has_value()) return false;
+  return std::ranges::any_of(rules.hosts, [&](const std::string& host) {
+    const auto known = parse_address(host);
+    return known.has_value() && *known == *address;
+  });
+}
+
 bool is_own_name(const AccessRules& rules, const std::string& name, const Peer& peer) {
-  if (name == "localhost" || std::ranges::find(rules.hosts, name) != rules.hosts.end()) return true;
+  if (name == "localhost" || is_listed(rules, name)) return true;
   const auto address = parse_address(name);
   if (!address.has_value()) return false;
   // An address cannot be made to point elsewhere: whoever asked this one meant it.
-  const auto listed = [&](const std::string& host) {
-    const auto known = parse_address(host);
-    return known.has_value() && *known == *address;
-  };
-  return *address == peer.here || (address->is_loopback() && peer.here.is_loopback()) ||
-         std::ranges::any_of(rules.hosts, listed);
+  return *address == peer.here || (address->is_loopback() && peer.here.is_loopback());
+}
+
+/// Our own page, over plain HTTP as we speak it; over TLS only where the configuration names the
+/// host, since what ends TLS before us is a proxy that somebody set up.
+bool is_own_origin(const AccessRules& rules, const Head& head) {
+  if (head.hosts.size() != 1) return false;
+  const std::string& host = head.hosts.front();
+  if (head.origin == "http://" + host) return true;
+  const auto name = host_name(host);
+  return head.origin == "https://" + host && name.has_value() && is_listed(rules, *name);
 }
 
 bool needs_token(const AccessRules& rules, const Peer& peer) {
@@ -107,11 +123,8 @@ std::optional<Response> refusal(const AccessRules& rules, const Head& head, cons
       return error_response(403, "the Host field does not name this server (server.allowed_hosts)");
     }
   }
-  if (!head.origin.empty()) {
-    const std::string host = head.hosts.size() == 1 ? head.hosts.front() : "";
-    if (head.origin != "http://" + host) {
-      return error_response(403, "requests of other sites' pages are not answered");
-    }
+  if (!head.origin.empty() && !is_own_origin(rules, head)) {
+    return error_response(403, "requests of other sites' pages are not answered");
   }
   if (!needs_token(rules, peer)) return std::nullopt;
   const auto secret = secret_of(head.authorization);

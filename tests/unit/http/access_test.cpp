@@ -77,6 +77,26 @@ TEST_CASE("requests of other sites' pages are refused") {
   CHECK(status_of({}, opaque, from("127.0.0.1")) == 403);
 }
 
+TEST_CASE("our page behind a proxy that ends TLS may ask, where the proxy's name is a listed one") {
+  const AccessRules rules{.hosts = {"gpu7.example.org", "10.9.9.9"}};
+  const Peer proxy = from("127.0.0.1");
+  const auto asked = [&](const std::string& host, const std::string& origin) {
+    Head behind = head(host);
+    behind.origin = origin;
+    return status_of(rules, behind, proxy);
+  };
+
+  CHECK(asked("gpu7.example.org", "https://gpu7.example.org") == 200);
+  CHECK(asked("gpu7.example.org:8443", "https://gpu7.example.org:8443") == 200);
+  CHECK(asked("10.9.9.9", "https://10.9.9.9") == 200);
+  CHECK(asked("gpu7.example.org", "https://gpu7.example.org:8443") == 403);
+  CHECK(asked("gpu7.example.org", "https://evil.example") == 403);
+  CHECK(asked("evil.example", "https://evil.example") == 403);
+  // Names of ours that nobody listed: of no proxy that anybody told us of.
+  CHECK(asked("localhost:8000", "https://localhost:8000") == 403);
+  CHECK(asked("127.0.0.1", "https://127.0.0.1") == 403);
+}
+
 TEST_CASE("with a token only those who know it are answered") {
   const AccessRules rules{.token = kToken};
   const Peer peer = from("127.0.0.1");

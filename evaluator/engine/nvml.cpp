@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <string_view>
 #include <utility>
 
 namespace evalcar::engine {
@@ -30,6 +31,9 @@ struct ProcessInfo {
   unsigned int gpu_instance;
   unsigned int compute_instance;
 };
+
+/// "evalcar-evaluator", as the kernel cuts names.
+constexpr std::string_view kEvaluatorsComm = "evalcar-evaluat";
 
 std::string name_of_process(std::int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
@@ -134,10 +138,12 @@ Status check_not_shared(const std::string& device, const GpuUse& use, std::int64
   constexpr std::size_t kMostNamed = 4;
   std::string others;
   std::size_t count = 0;
+  bool another_agent = false;
   for (const GpuProcess& process : use.processes) {
     if (process.pid == own_pid || ++count > kMostNamed) continue;
     const std::string name = name_of_process(process.pid);
     others += (others.empty() ? "process " : ", ") + std::to_string(process.pid);
+    another_agent |= name == kEvaluatorsComm;
     if (!name.empty()) others += " " + name;
     if (process.used_bytes) others += " (" + gibibytes(*process.used_bytes) + ")";
   }
@@ -150,11 +156,17 @@ Status check_not_shared(const std::string& device, const GpuUse& use, std::int64
     return {};
   }
   if (count > kMostNamed) others += " and " + std::to_string(count - kMostNamed) + " more";
-  return make_error(ErrorCode::kUnavailable,
-                    "device busy: " + device + " is used by " + others +
-                        "; it is waited for. Name another one (evaluate.device, "
-                        "CUDA_VISIBLE_DEVICES), or take it all the same with evaluate.share_gpu = "
-                        "true");
+  const std::string advice =
+      another_agent
+          ? "Two evaluators do not share a GPU: give both runs to one agent (a list in "
+            "watch.output_dir), "
+            "or let each agent give it back when nothing waits (evaluate.keep_resident = false, "
+            "evaluate.resident_idle), or name another one (evaluate.device, CUDA_VISIBLE_DEVICES)"
+          : "Name another one (evaluate.device, CUDA_VISIBLE_DEVICES), or take it all the same "
+            "with "
+            "evaluate.share_gpu = true";
+  return make_error(ErrorCode::kUnavailable, "device busy: " + device + " is used by " + others +
+                                                 "; it is waited for. " + advice);
 }
 
 std::string find_mps_pipe(const char* pipe_directory) {

@@ -46,7 +46,8 @@ class Nvml {
 };
 
 /// Refuses a GPU that another process computes on: kUnavailable "device busy: …" with who, how much
-/// they hold, and how to take it all the same. `own_pid` is not another.
+/// they hold, and how to take it all the same; or, where the other one is an evaluator, too, how
+/// two runs get along on one GPU. `own_pid` is not another.
 Status check_not_shared(const std::string& device, const GpuUse& use, std::int64_t own_pid);
 
 /// Where the control pipe of an MPS daemon is, by the environment's CUDA_MPS_PIPE_DIRECTORY (null:

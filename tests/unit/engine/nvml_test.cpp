@@ -1,5 +1,6 @@
 #include "evaluator/engine/nvml.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -57,6 +58,23 @@ TEST_CASE("a GPU that another process uses is refused by name, our own does not 
   const Status many = check_not_shared(
       "cuda:0", use_where("4999991:,4999992:,4999993:,4999994:,4999995:,4999996:").value(), 1);
   CHECK(many.error().message.find("4999994 and 2 more") != std::string::npos);
+}
+
+TEST_CASE("where another agent's evaluator has the GPU, what two runs can do is told") {
+  char before[16] = {};
+  REQUIRE(::prctl(PR_GET_NAME, before) == 0);
+  REQUIRE(::prctl(PR_SET_NAME, "evalcar-evaluator") == 0);
+
+  const Status refused = check_not_shared(
+      "cuda:0", use_where((std::to_string(::getpid()) + ":1073741824").c_str()).value(), 1);
+
+  ::prctl(PR_SET_NAME, before);
+  REQUIRE_FALSE(refused.has_value());
+  const std::string& message = refused.error().message;
+  CHECK(message.find(" evalcar-evaluat (1.0 GiB); it is waited for") != std::string::npos);
+  CHECK(message.find("a list in watch.output_dir") != std::string::npos);
+  CHECK(message.find("evaluate.keep_resident = false") != std::string::npos);
+  CHECK(message.find("evaluate.share_gpu") == std::string::npos);
 }
 
 TEST_CASE("a lost GPU, a driver that does not answer and a missing library are told apart") {

@@ -48,6 +48,10 @@ Findings check_tasks(const FileSystem& files, const Clock& clock, const config::
 Findings check_checkpoint(const FileSystem& files, const config::Settings& settings,
                           const std::string& dir);
 
+/// The HTTP API as configured: whether it would begin, and who may ask what of it. Nothing where it
+/// is off.
+Findings check_api(const FileSystem& files, const config::ServerSettings& settings);
+
 /// Is a server there, and which? `url`: "http://host:port".
 Findings check_server(const std::string& url);
 

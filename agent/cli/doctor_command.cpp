@@ -101,6 +101,7 @@ int run_doctor(const DoctorOptions& options, FileSystem& files, const Clock& clo
       add(check_output_directory(files, settings, dir));
     }
     add(check_tasks(files, clock, settings));
+    add(check_api(files, settings.server));
   }
   if (!options.checkpoint.empty()) add(check_checkpoint(files, settings, options.checkpoint));
   if (!options.server.empty()) add(check_server(options.server));

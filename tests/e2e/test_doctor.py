@@ -156,6 +156,13 @@ def test_what_is_said_in_several_lines_is_printed_in_lines_and_not_with_their_es
     assert lines[begun + 1 : begun + 3] == ["           /data/a", r"           /data/\x1bb"] and lines[begun + 3].startswith("         -> fetch it")
 
 
+def test_an_api_that_every_user_of_the_machine_may_ask_is_told_as_such(doctor):
+    code, found = doctor("--set", "server.listen=127.0.0.1:8000")
+    assert code == 0 and found["HTTP API"][0]["level"] == "warning" and "every user of this machine" in found["HTTP API"][0]["text"]
+    assert "server.token_file" in found["HTTP API"][0]["mend"] and "HTTP API" not in doctor()[1]
+    assert doctor("--set", "server.listen=0.0.0.0:8000")[0] == 1
+
+
 def test_a_checkpoint_that_is_whole_or_not_is_told_as_such(bench, doctor):
     whole = checkpoints.write_hugging_face(bench.run, 5)
     code, found = doctor(str(whole))

@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <span>
 
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
@@ -146,6 +147,36 @@ TEST_CASE("a server's address is taken apart, and nothing else is taken for one"
     INFO(bad);
     CHECK_FALSE(parse_server_url(bad).has_value());
   }
+}
+
+TEST_CASE(
+    "that loopback without a token is open to every user of the machine is told with what closes "
+    "it") {
+  test::FakeClock clock;
+  test::MemoryFileSystem files(clock);
+  const auto found = [&files](const config::ServerSettings& settings) {
+    const Findings findings = check_api(files, settings);
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].name == "HTTP API");
+    return findings[0];
+  };
+  const std::string secret = "0123456789abcdef";
+  auto token = files.create("/token", 0600);
+  REQUIRE(token.has_value());
+  REQUIRE((*token)->append(std::as_bytes(std::span(secret))).has_value());
+  REQUIRE((*token)->close().has_value());
+
+  const Finding open = found({.listen = "127.0.0.1:8000"});
+  CHECK(open.level == Level::kWarning);
+  CHECK_THAT(open.text, ContainsSubstring("127.0.0.1:8000: without a token every user"));
+  CHECK_THAT(open.mend,
+             ContainsSubstring("server.token_file") && ContainsSubstring("server.unix_socket"));
+  CHECK(found({.listen = "127.0.0.1:8000", .token_file = "/token"}).level == Level::kOk);
+  CHECK(found({.unix_socket = "/run/evalcar.sock"}).level == Level::kOk);
+  CHECK(found({.listen = "0.0.0.0:8000"}).level == Level::kProblem);
+  CHECK_THAT(found({.listen = "127.0.0.1:8000", .token_file = "/nowhere"}).text,
+             ContainsSubstring("server.token_file"));
+  CHECK(check_api(files, {}).empty());
 }
 
 TEST_CASE("an answer is read whole, in chunks too, and broken ones are refused") {

@@ -115,6 +115,15 @@ def test_the_units_start_the_installed_program(prefix):
         assert (prefix / name).exists(), name
 
 
+def test_what_the_trainers_side_needs_is_installed(prefix):
+    folder = prefix / "share/evalcar/trainer"
+    names = run(sys.executable, "-c", "import evalcar_trainer, lmms_eval.entrypoints as e; print(evalcar_trainer.__file__, e.__file__)",
+                env={"PYTHONPATH": f"{folder}:{folder}/standin", "PYTHONDONTWRITEBYTECODE": "1"}, cwd="/").split()  # fmt: skip
+
+    assert names == [str(folder / "evalcar_trainer.py"), str(folder / "standin/lmms_eval/entrypoints/__init__.py")]
+    assert not list(folder.rglob("__pycache__"))
+
+
 @pytest.mark.parametrize("kind", ["system", "user"])
 def test_systemd_accepts_the_unit(prefix, kind, tmp_path):
     if shutil.which("systemd-analyze") is None:

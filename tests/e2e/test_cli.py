@@ -339,6 +339,25 @@ def test_the_command_of_the_install_page_writes_a_configuration_that_parses(benc
     assert sorted(path.name for path in bench.home.iterdir() if path.suffix == ".toml") == ["etc.toml"]
 
 
+def settings_named_in(page):
+    """The settings that a page gives with their values, each as `--set` takes it; not those that stand for one ("PID", "…")."""
+    found = re.findall(r"\b((?:watch|evaluate|store|publish|server|limits)\.\w+) ?= ?(?:\"([^\"]*)\"|([^\s`\"]+))", page.replace("\n", " "))
+    return [f"{key}={quoted or plain}" for key, quoted, plain in found if not re.fullmatch(r"[A-Z]+|.*….*", quoted or plain)]
+
+
+def test_every_setting_that_the_pages_give_as_an_example_is_taken(evalcar, source_dir):
+    pages = "\n".join((source_dir / name).read_text() for name in ("README.md", "systemd/INSTALL.md"))
+    settings = settings_named_in(pages)
+
+    refused = {}
+    for setting in dict.fromkeys(settings):
+        done = evalcar("run", "out", "--tasks", "docvqa_val,textvqa_val,mmmu_val", "--set", setting, "--print-config")
+        if done.returncode != 0:
+            refused[setting] = done.stderr
+
+    assert len(settings) >= 20 and refused == {}
+
+
 def layouts_of_the_readme(source_dir):
     section = (source_dir / "README.md").read_text().split("## Checkpoints that are read")[1].split("\n## ")[0]
     return sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))

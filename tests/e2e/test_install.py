@@ -115,6 +115,19 @@ def test_the_units_start_the_installed_program(prefix):
         assert (prefix / name).exists(), name
 
 
+def test_below_a_home_the_user_unit_lies_where_systemd_looks_for_it(build_dir, tmp_path):
+    home = tmp_path / "home"
+    install(build_dir, home / ".local", EVALCAR_INSTALL_VENV="skip")
+    folder = home / ".local/share/systemd/user"
+
+    assert f"ExecStart={home}/.local/bin/evalcar run" in (folder / "evalcar@.service").read_text() and (folder / "evalcar.slice").exists()
+    assert {str(folder / name) for name in os.listdir(folder)} <= set((build_dir / "install_manifest.txt").read_text().splitlines())
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze here")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_RUNTIME_DIR": str(tmp_path)}
+    assert str(folder) in run("systemd-analyze", "unit-paths", "--user", env=environment).split()
+
+
 def test_what_the_trainers_side_needs_is_installed(prefix):
     folder = prefix / "share/evalcar/trainer"
     names = run(sys.executable, "-c", "import evalcar_trainer, lmms_eval.entrypoints as e; print(evalcar_trainer.__file__, e.__file__)",

@@ -3,9 +3,8 @@
 //
 //   Host    must be a name of ours: a page whose own name was made to point at us (DNS rebinding)
 //           sends that name
-//   Origin  must be ourselves, where it is sent at all: browsers send it with what pages start.
-//   With
-//           https:// only for a host that is listed: behind a proxy that ends TLS
+//   Origin  must be ourselves, where it is sent at all: browsers send it with what pages start;
+//           https:// only of a host that is listed: behind a proxy that ends TLS
 //   token   as "Authorization: Bearer TOKEN", or as the password of Basic, so that clients that
 //           know only URLs send it (http://evalcar:TOKEN@host:8000)
 #pragma once

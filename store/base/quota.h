@@ -18,7 +18,8 @@ struct QuotaUse {
 std::optional<std::uint64_t> quota_left(const QuotaUse& use);
 
 /// The least that user, group and project of the folder have left. Absent: nobody has a limit, or
-/// it cannot be asked: over a network (NFS, Lustre), of another user, before Linux 5.14.
+/// it cannot be asked: over a network (NFS, Lustre), of another user, before Linux 5.14,
+/// where a unit denies the call.
 std::optional<std::uint64_t> quota_left(const std::string& folder);
 
 }  // namespace evalcar

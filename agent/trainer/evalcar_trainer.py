@@ -560,13 +560,17 @@ class _Scores:
         return sorted(self.of, key=lambda step: (-self.of[step] if self.greater else self.of[step], step))
 
     def since_improvement(self, threshold):
-        """How many known scores, in the order of the steps, came after the last that was better than all before."""
+        """How many known scores, in the order of the steps, came after the last that gained more than `threshold`. As transformers
+        counts: each is held against the best before it, and that moves at every gain, however small."""
         best, count = None, 0
         for step in sorted(self.of):
-            if best is None or self.better(self.of[step], best, threshold):
-                best, count = self.of[step], 0
+            value = self.of[step]
+            if best is None or self.better(value, best, threshold):
+                count = 0
             else:
                 count += 1
+            if best is None or self.better(value, best):
+                best = value
         return count
 
 
@@ -1269,7 +1273,7 @@ class _Training:
             control.should_training_stop = True
             if self.first:
                 step = self.scores.ranked()[0]
-                logger.info("training stops early: no score was better than %.6g of step %d since", self.scores.of[step], step)
+                logger.info("training stops early: too little was gained lately (the best score: %.6g of step %d)", self.scores.of[step], step)
 
     def _best_there(self, args):
         """(step, score, folder) of the best checkpoint that the Trainer has: it is the one that its retention must spare. Weights

@@ -527,12 +527,30 @@ def _to_wandb_run(run, row, defined):
 _ALIASES = {"accuracy": ("exact_match", "mmmu_acc")}
 
 
+def _plain(wanted):
+    """A metric's name without what says nothing of it: `docvqa_val/anls` of `eval_docvqa_val/anls,none`."""
+    for prefix in ("eval_ema/", "eval_avg/", "eval_", "eval/"):
+        wanted = wanted[len(prefix) :] if wanted.startswith(prefix) else wanted
+    return wanted[: -len(",none")] if wanted.endswith(",none") else wanted
+
+
+def _less_is_better(wanted):
+    """Whether it is one of those of evalcar's metrics of which the lower value is the better one."""
+    metric = wanted.rpartition("/")[2].split(",")[0]
+    return metric == "loss" or metric.endswith(("perplexity", "bits_per_byte"))
+
+
+def _greater_is_better(args):
+    """As the training says; but transformers says it of every name that does not end in "loss", without being asked."""
+    return args.greater_is_better is not False and not _less_is_better(args.metric_for_best_model)
+
+
 def metric_in(metrics, wanted):
     """The name under which a row has the metric that is meant: with or without "eval/", and with or without the "eval_" that
-    the Trainer puts before every name; None if it has it not."""
-    names = [wanted]
+    the Trainer puts before every name, or lmms-eval's ",none" behind it; None if it has it not."""
+    names = [wanted, wanted[: -len(",none")]] if wanted.endswith(",none") else [wanted]
     if wanted.startswith("eval_"):
-        names.append(wanted[len("eval_") :])
+        names += [name[len("eval_") :] for name in names]
     names += ["eval/" + name for name in names]
     for name in list(names):
         head, slash, tail = name.rpartition("/")
@@ -653,11 +671,8 @@ def _agent_settings(args, eval_steps, snapshot_dir, given):
     if snapshot_dir:
         settings["watch.snapshot_dir"] = os.path.abspath(os.fspath(snapshot_dir))
     if args.metric_for_best_model is not None and args.metric_for_best_model not in ("loss", "eval_loss"):
-        name = args.metric_for_best_model
-        for prefix in ("eval_ema/", "eval_avg/", "eval_", "eval/"):
-            name = name[len(prefix) :] if name.startswith(prefix) else name
-        settings["publish.metric_for_best_model"] = "eval/" + name
-        settings["publish.greater_is_better"] = args.greater_is_better is not False
+        settings["publish.metric_for_best_model"] = "eval/" + _plain(args.metric_for_best_model)
+        settings["publish.greater_is_better"] = _greater_is_better(args)
     if args.load_best_model_at_end:
         settings["publish.keep_best"] = 1
     return {**settings, **(given or {})}
@@ -949,7 +964,10 @@ class _Training:
         self.watch = self.agent = self.snapshots = None
         self.scores, self.metric_is_checked = None, False
         if args.metric_for_best_model is not None:
-            self.scores = _Scores(args.metric_for_best_model, args.greater_is_better is not False)
+            self.scores = _Scores(args.metric_for_best_model, _greater_is_better(args))
+            if self.first and args.greater_is_better and not self.scores.greater:
+                logger.warning("of %s (metric_for_best_model) the lower score is taken for the better one, although greater_is_better is True, as"
+                               " transformers sets it for every name that does not end in \"loss\"", args.metric_for_best_model)  # fmt: skip
         # A scheduler that goes by the evaluations cannot wait for them.
         plateau = "plateau" in str(getattr(args, "lr_scheduler_type", "")).lower()
         self.replaces = options.replace_evaluations and not plateau

@@ -1,10 +1,15 @@
 """Which score is the best and when patience is over: as transformers decides, and only among scores that can be compared."""
 
+import logging
 import random
 import types
 
+import evalcar_trainer
 import pytest
-from evalcar_trainer import _Scores
+import training
+from evalcar_trainer import EvalcarCallback, _greater_is_better, _Scores
+from scripted import ScriptedAgent
+from training import AtSave
 from transformers import EarlyStoppingCallback, Trainer, TrainerControl, TrainerState
 from transformers.trainer_utils import SaveStrategy
 
@@ -46,3 +51,41 @@ def test_patience_is_counted_as_transformers_counts_it(greater, threshold):
     for _ in range(200):
         values = [draw.randrange(40) / 100 + draw.choice((0, 0.004)) for _ in range(draw.randrange(1, 12))]
         assert scores_of(values, greater).since_improvement(threshold) == counted_by_transformers(values, threshold, greater), values
+
+
+# ---- where the lower score is the better one
+
+
+@pytest.mark.parametrize("name", ["wikitext/word_perplexity", "eval_wikitext/byte_perplexity,none", "eval/wikitext/bits_per_byte",
+                                  "eval_lambada/perplexity", "taught/perplexity,strict", "taught/loss,none"])  # fmt: skip
+def test_the_lower_perplexity_is_the_better_one_whatever_transformers_makes_of_the_name(tmp_path, name):
+    args = training.TrainingArguments(output_dir=str(tmp_path), metric_for_best_model=name, use_cpu=True)
+    assert args.greater_is_better is True, "transformers knows it by itself"
+
+    assert _greater_is_better(args) is False
+    settings = evalcar_trainer._agent_settings(args, None, None, None)
+    assert settings["publish.greater_is_better"] is False
+    assert settings["publish.metric_for_best_model"] == "eval/" + name.replace("eval_", "").replace("eval/", "").replace(",none", "")
+
+
+@pytest.mark.parametrize(("name", "told", "expected"), [("docvqa_val/anls", None, True), ("docvqa_val/anls,none", None, True), ("t/error", False, False),
+                                                        ("eval_loss", None, False), ("t/perplexity_rank", None, True)])  # fmt: skip
+def test_of_other_metrics_it_is_as_the_training_says(tmp_path, name, told, expected):
+    args = training.TrainingArguments(output_dir=str(tmp_path), metric_for_best_model=name, greater_is_better=told, use_cpu=True)
+    assert _greater_is_better(args) is expected
+
+
+def test_the_checkpoint_of_the_lowest_perplexity_is_loaded_and_it_is_said_once_that_lower_is_better(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="evalcar")
+    scores = {2: 9.0, 4: 7.5, 6: 8.0}
+    callback = EvalcarCallback(poll_interval=0.1)
+    with ScriptedAgent(tmp_path / "out") as agent:
+        publish = AtSave(pick_up=callback, then=lambda step: agent.publish(step, scores[step], "eval/wikitext/word_perplexity"))
+        settings = training.best_by("wikitext/word_perplexity,none")
+        trained = training.trainer(tmp_path / "out", [callback, publish], **{**settings, "greater_is_better": None})
+        trained.train()
+
+    assert (trained.state.best_global_step, trained.state.best_metric) == (4, 7.5)
+    assert trained.state.best_model_checkpoint.endswith("checkpoint-4")
+    told = [record.getMessage() for record in caplog.records if record.name == "evalcar" and record.levelname == "WARNING"]
+    assert len(told) == 1 and "of wikitext/word_perplexity,none (metric_for_best_model) the lower score is taken for the better one" in told[0]

@@ -559,16 +559,38 @@ def metric_in(metrics, wanted):
 
 
 class _Scores:
-    """The scores of metric_for_best_model by step, and what follows from them whatever the order in which they came."""
+    """The scores of metric_for_best_model by step, and what follows from them whatever the order in which they came.
+
+    Only those of the settings with which was measured last (by `seq`): of 64 documents and of all of them, say, there are two scales.
+    A row that does not tell its settings, an older agent's, goes with all."""
 
     def __init__(self, wanted, greater_is_better):
         self.wanted, self.greater = wanted, greater_is_better
-        self.of = {}
+        self._taken = []  # (step, settings or None, score)
+        self._newest = (-1, None)  # seq, settings
+        self._of = {}
 
     def take(self, row):
         name = metric_in(row["metrics"], self.wanted)
-        if name is not None:
-            self.of[row["global_step"]] = row["metrics"][name]
+        if name is None:
+            return
+        settings = row.get("settings_sha256")
+        settings = settings if isinstance(settings, str) and settings else None
+        if settings is not None and row["seq"] >= self._newest[0]:
+            self._newest = (row["seq"], settings)
+        self._taken.append((row["global_step"], settings, row["metrics"][name]))
+        self._of = None
+
+    @property
+    def of(self):
+        """{step: score}"""
+        if self._of is None:
+            self._of = {step: score for step, settings, score in self._taken if settings in (None, self._newest[1])}
+        return self._of
+
+    def passed_over(self):
+        """Steps that have scores of other settings alone."""
+        return sorted({step for step, _, _ in self._taken} - set(self.of))
 
     def better(self, value, than, threshold=0.0):
         return (value > than if self.greater else value < than) and abs(value - than) > threshold
@@ -1281,6 +1303,10 @@ class _Training:
         decision = None
         if self.first and self.scores is not None and self.scores.of:
             decision = (self._best_there(args), self._is_time_to_stop())
+            others = self.scores.passed_over()
+            if others:
+                self._tell("%d scores, the last of step %d, are of other settings than the newest one: they are not ranked with it",
+                           len(others), others[-1])  # fmt: skip
         decision = self._agree(decision)
         if decision is None:
             return

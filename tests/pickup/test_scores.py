@@ -89,3 +89,45 @@ def test_the_checkpoint_of_the_lowest_perplexity_is_loaded_and_it_is_said_once_t
     assert trained.state.best_model_checkpoint.endswith("checkpoint-4")
     told = [record.getMessage() for record in caplog.records if record.name == "evalcar" and record.levelname == "WARNING"]
     assert len(told) == 1 and "of wikitext/word_perplexity,none (metric_for_best_model) the lower score is taken for the better one" in told[0]
+
+
+# ---- settings that change
+
+
+def test_scores_of_other_settings_than_those_of_the_newest_row_are_not_ranked_with_it():
+    scores = _Scores("docvqa_val/anls", True)
+    scores.take(row(1, 2, 0.9, settings_sha256="a"))
+    scores.take(row(2, 4, 0.8, settings_sha256="a"))
+    assert scores.ranked() == [2, 4] and scores.since_improvement(0.0) == 1 and scores.passed_over() == []
+
+    scores.take(row(3, 6, 0.3, settings_sha256="b"))
+    assert scores.ranked() == [6] and scores.since_improvement(0.0) == 0 and scores.passed_over() == [2, 4]
+    scores.take(row(5, 4, 0.4, settings_sha256="b"))  # of an earlier step, measured again
+    assert scores.ranked() == [4, 6] and scores.since_improvement(0.0) == 1 and scores.passed_over() == [2]
+    scores.take(row(4, 8, 0.99, settings_sha256="a"))  # which was held back for a while: it is the older one
+    assert scores.ranked() == [4, 6] and scores.passed_over() == [2, 8]
+
+
+def test_rows_of_an_agent_that_tells_no_settings_are_ranked_with_all():
+    scores = _Scores("docvqa_val/anls", True)
+    scores.take(row(1, 2, 0.5))
+    scores.take(row(2, 4, 0.9, settings_sha256="a"))
+    scores.take(row(3, 6, 0.4, settings_sha256="b"))
+    scores.take(row(4, 8, 0.3))
+    assert scores.ranked() == [2, 6, 8]
+    scores.take({**row(5, 10, 0.0, settings_sha256="c"), "metrics": {"eval/mmmu_val/mmmu_acc": 1.0}})
+    assert scores.ranked() == [2, 6, 8], "a row without the metric has a say"
+
+
+def test_the_trainers_best_checkpoint_is_the_best_of_the_settings_that_are_in_force(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="evalcar")
+    scores = {2: (0.9, "a"), 4: (0.8, "a"), 6: (0.3, "b"), 8: (0.4, "b"), 10: (0.35, "b")}
+    callback = EvalcarCallback(poll_interval=0.1)
+    with ScriptedAgent(tmp_path / "out") as agent:
+        publish = AtSave(pick_up=callback, then=lambda step: agent.publish(step, scores[step][0], settings_sha256=scores[step][1]))
+        trained = training.trainer(tmp_path / "out", [callback, publish], max_steps=10, save_total_limit=2, **training.best_by("docvqa_val/anls"))
+        trained.train()
+
+    assert (trained.state.best_global_step, trained.state.best_metric) == (8, 0.4)
+    assert sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-8"]  # what retention spares
+    assert "2 scores, the last of step 4, are of other settings than the newest one" in caplog.text

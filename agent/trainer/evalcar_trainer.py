@@ -18,6 +18,7 @@ the trainer's own thread, takes what the thread found from a queue. What was log
 import argparse
 import collections
 import copy
+import errno
 import hashlib
 import json
 import logging
@@ -287,7 +288,8 @@ def wait_for(output_dir, step, *, kind="regular", metric=None, timeout=None, sta
 
 # ---- the background thread ----------------------------------------------------------------------------------------------------
 
-_PATIENCE = 5  # looks in a row that may fail before something is wrong for good
+# Seconds for which no look may succeed before something is wrong for good: a file server that is started anew takes minutes.
+_PATIENCE = 1800.0
 
 
 class _Marks:
@@ -327,7 +329,8 @@ class _Marks:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 text = b"\n" + text  # behind the torn tail of a process that was killed
-            os.write(descriptor, text)
+            if os.write(descriptor, text) != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)  # what is torn is passed over, and written again
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -341,9 +344,12 @@ def _mark(row, loggers):
 class _Watch(threading.Thread):
     """Looks at the agent's files every `poll_interval` seconds. Everything goes through its queues, and nothing is locked.
 
-    found    what is new, for the trainer's thread: ("row", row, loggers that have it), ("trouble", text), ("broken", text)
-    marks    what is to be remembered, from there
-    seen     a copy of the heartbeat as of the last look, no newer than the rows; best: best.json. Both replaced as a whole"""
+    found    what is new, for the trainer's thread: ("row", row, loggers that have it), ("trouble", text), ("unwritten", text),
+             ("broken", text)
+    marks    what is to be remembered, from there; where it cannot be written it is kept, and nothing else waits for it
+    seen     a copy of the heartbeat as of the last look that succeeded, no newer than the rows; best: best.json. Both replaced as a whole
+    trouble  why the last look did not succeed; "" if it did
+    patient  set by the trainer's thread when it waits at the end: how long files may be out of reach is its to say, then"""
 
     def __init__(self, output_dir, folder=None, poll_interval=10.0):
         super().__init__(name="evalcar", daemon=True)
@@ -357,7 +363,8 @@ class _Watch(threading.Thread):
         self._reader, self._marks = Reader(output_dir, folder=folder), _Marks(self._folder)
         self.marks_path = self._marks.path
         self._logged = None
-        self._failures, self._told = 0, ""
+        self.trouble, self._unwritten, self.patient = "", "", False
+        self._succeeded_at, self._is_broken = time.monotonic(), False
         self._ends, self._wake = threading.Event(), threading.Event()
         self.looked = threading.Event()  # at least once
 
@@ -367,7 +374,7 @@ class _Watch(threading.Thread):
             self._wake.clear()
             self._look()
             self.looked.set()
-            if ending or self._failures >= _PATIENCE:
+            if ending or self._is_broken:
                 return
             self._wake.wait(self.poll_interval)
 
@@ -387,33 +394,41 @@ class _Watch(threading.Thread):
             self.join(patience)
 
     def _look(self):
+        self._remember()
         try:
             if self._logged is None:
                 self._logged = self._marks.read()
-            self._remember()
             self._heartbeat.look()  # before the rows, so that these are no older than what it says
             for row in self._reader.poll():
                 self.found.append(("row", row, frozenset(self._logged.get(_key_of(row), ()))))
             self._read_best()
             self.seen = copy.copy(self._heartbeat)
         except Exception as error:  # the training goes on, whatever it is
-            self._failures += 1
             text = "%s: %s" % (type(error).__name__, error)
-            if self._failures >= _PATIENCE:
+            waits = self.patient and isinstance(error, OSError)
+            if time.monotonic() - self._succeeded_at >= _PATIENCE and not waits:
+                self._is_broken = True
                 self.found.append(("broken", text))
-            elif text != self._told:
+            elif text != self.trouble:
                 self.found.append(("trouble", text))
-            self._told = text
+            self.trouble = text
         else:
-            self._failures, self._told = 0, ""
+            self._succeeded_at, self.trouble = time.monotonic(), ""
         self.looks += 1
 
     def _remember(self):
-        if self.marks and self.has_folder():
-            marks = list(self.marks)
-            self._marks.append(marks)
-            for _ in marks:
-                self.marks.popleft()
+        try:
+            if self.marks and self.has_folder():
+                marks = list(self.marks)
+                self._marks.append(marks)
+                for _ in marks:
+                    self.marks.popleft()
+            self._unwritten = ""
+        except Exception as error:  # what is read is of use without it
+            text = "%s: %s" % (type(error).__name__, error)
+            if text != self._unwritten:
+                self.found.append(("unwritten", text))
+            self._unwritten = text
 
     def _read_best(self):
         try:
@@ -1216,9 +1231,11 @@ class _Training:
                 rows.append(found)
             elif what == "trouble":
                 logger.info("%s; it is tried again in %g s", found[0], self.watch.poll_interval)
+            elif what == "unwritten":
+                self._tell("%s: what was logged cannot be remembered now; it is tried again", found[0])
             else:
                 self.off = True
-                logger.warning("%s, again and again: no more results are taken up; they can be sent %s", found[0], self._later())
+                logger.warning("%s, for %g minutes: no more results are taken up; they can be sent %s", found[0], _PATIENCE / 60, self._later())
         for row, loggers in rows:
             if row["global_step"] not in self.handed and not row["global_step"] <= self.start_step:
                 self.held.append((row, loggers))
@@ -1358,7 +1375,7 @@ class _Training:
         started, said_at, ends = time.monotonic(), None, False
         interval, turn = self.options.poll_interval, 1.0
         if self.first:
-            self.watch.poll_interval = min(interval, turn)
+            self.watch.poll_interval, self.watch.patient = min(interval, turn), True
         while not ends:
             if self.first:
                 looks = self.watch.looks
@@ -1422,6 +1439,7 @@ class _Training:
             if not over and not gone and seen.age() < self.options.stale_after:
                 return False
             why = gone or ("%g s are over" % self.options.timeout if over else seen.describe())
+            why += "; " + self.watch.trouble if self.watch.trouble else ""
             pending = self._pending(agent_is_gone=True)
             if pending:
                 self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())

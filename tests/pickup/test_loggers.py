@@ -3,11 +3,17 @@ neither ends the training nor gets anything twice."""
 
 import json
 import logging
+import os
+import re
+import threading
+import time
 
+import evalcar_trainer
 import pytest
 import training
 from evalcar_trainer import EvalcarCallback
-from training import has, logged, results_in, trainer
+from scripted import ScriptedAgent
+from training import AtSave, has, logged, results_in, trainer
 from transformers import TrainerCallback
 
 ANLS = "eval/docvqa_val/anls"
@@ -108,14 +114,97 @@ def test_a_logger_that_always_fails_is_left_alone_and_the_training_goes_on(bench
     assert all("Recorder" not in mark["to"] and "Other" in mark["to"] for mark in marks(bench.run))
 
 
-def test_files_that_cannot_be_read_for_a_moment_are_read_later_and_for_good_switch_it_off(bench, log):
+class Slow(TrainerCallback):
+    """Steps that take a while."""
+
+    def on_step_begin(self, *_, **__):
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def unreadable(tmp_path):
     """`status.json` is a folder: reading it fails, however privileged the reader."""
-    status = bench.run / "_evalcar" / "status.json"
+    status = tmp_path / "out" / "_evalcar" / "status.json"
     status.mkdir(parents=True)
+    return status
+
+
+def test_files_that_cannot_be_read_for_many_minutes_switch_it_off(tmp_path, unreadable, log, monkeypatch):
+    assert evalcar_trainer._PATIENCE >= 600
+    monkeypatch.setattr(evalcar_trainer, "_PATIENCE", 0.6)
     callback = EvalcarCallback(poll_interval=0.1, timeout=120)
-    watch = training.trainer(bench.run, [callback], max_steps=2)
+    watch = training.trainer(tmp_path / "out", [callback, Slow()], max_steps=8)
     watch.train()
 
     assert log.text.count("no more results are taken up; they can be sent later: evalcar push --output-dir") == 1
     assert log.text.count("it is tried again in") == 1
-    assert watch.state.global_step == 2
+    assert watch.state.global_step == 8
+
+
+def test_files_that_cannot_be_read_for_a_moment_are_read_later_also_while_the_end_waits(tmp_path, unreadable, log):
+    callback = EvalcarCallback(poll_interval=0.1)
+    trained = training.trainer(tmp_path / "out", [callback], max_steps=2)
+    agent = ScriptedAgent(tmp_path / "out")
+
+    def mend():
+        training.wait_until(lambda: "training is over" in log.text)
+        looks = callback._training.watch.looks
+        training.wait_until(lambda: callback._training.watch.looks >= looks + 7)
+        unreadable.rmdir()
+        agent.publish(2, 0.5)
+        agent.beat()
+
+    mender = threading.Thread(target=mend)
+    mender.start()
+    trained.train()
+    mender.join()
+
+    assert logged(trained) == [(2, {ANLS: 0.5})]
+    assert log.text.count("it is tried again in") == 1
+    assert "no more results" not in log.text
+
+
+def test_the_end_does_not_wait_for_files_that_cannot_be_read_and_tells_why(tmp_path, unreadable, log, monkeypatch):
+    monkeypatch.setattr(evalcar_trainer, "_PATIENCE", 1.0)  # an error is given up by the wait, not by this
+    training.trainer(tmp_path / "out", [EvalcarCallback(poll_interval=0.1, stale_after=3)], max_steps=2).train()
+
+    assert re.search(r"IsADirectoryError: .*: no result of step 2 \(.*\); they can be sent later: evalcar push", log.text)
+    assert "no more results" not in log.text
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_what_cannot_be_remembered_keeps_no_result_back(tmp_path, log, heals):
+    """As where logged.jsonl is another user's, or the disk is full."""
+    run, elsewhere = tmp_path / "out", tmp_path / "nowhere"
+    callback = EvalcarCallback(poll_interval=0.1)
+    with ScriptedAgent(run) as agent:
+        agent.folder.mkdir(parents=True)
+        (agent.folder / "logged.jsonl").symlink_to(elsewhere / "logged.jsonl")
+
+        def publish(step):
+            agent.publish(step, step / 10)
+            if step == 6 and heals:
+                training.wait_until(lambda: "cannot be remembered now" in log.text)
+                elsewhere.mkdir()
+
+        trained = training.trainer(run, [callback, AtSave(pick_up=callback, then=publish)])
+        trained.train()
+
+    assert logged(trained) == [(step, {ANLS: step / 10}) for step in (2, 4, 6)]
+    assert log.text.count("what was logged cannot be remembered now") == 1
+    assert ("could not be remembered" in log.text) == (not heals)
+    if heals:
+        assert sorted(mark["global_step"] for mark in marks(run)) == [2, 4, 6]
+
+
+def test_a_torn_mark_is_written_again(tmp_path, monkeypatch):
+    marks = evalcar_trainer._Marks(str(tmp_path))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))  # as where the disk is full
+    with pytest.raises(OSError, match="No space left"):
+        marks.append([{"evaluation": "a", "to": ["trainer"]}])
+    monkeypatch.undo()
+
+    marks.append([{"evaluation": "a", "to": ["trainer"]}])
+
+    assert marks.read() == {"a": {"trainer"}}

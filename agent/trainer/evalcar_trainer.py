@@ -193,11 +193,20 @@ class Heartbeat:
         agent = self.status.get("agent")
         return agent if isinstance(agent, dict) else {}
 
-    def evaluations(self, step, kind=None):
-        """The evaluations of a step (those of its newest generation), as status.json lists them."""
+    def warning(self):
+        """What the agent warns of, in one line; "" if of nothing."""
+        warning = self.agent().get("warning")
+        return " ".join(warning.split()) if isinstance(warning, str) else ""
+
+    def rows(self):
+        """All evaluations that status.json lists."""
         rows = self.status.get("evaluations")
-        rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        rows = [row for row in rows if row.get("step") == step and kind in (None, row.get("checkpoint_type"))]
+        rows = rows if isinstance(rows, list) else []
+        return [row for row in rows if isinstance(row, dict) and isinstance(row.get("state"), str)]
+
+    def evaluations(self, step, kind=None):
+        """The evaluations of a step (those of its newest generation)."""
+        rows = [row for row in self.rows() if row.get("step") == step and kind in (None, row.get("checkpoint_type"))]
         newest = max((row.get("generation") or 0 for row in rows), default=0)
         return [row for row in rows if (row.get("generation") or 0) == newest]
 
@@ -219,6 +228,50 @@ def _why(evaluations):
     """Why those that are over without a number are."""
     found = ["%s: %s" % (row.get("state"), row.get("reason") or "no reason given") for row in evaluations if row.get("state") != "published"]
     return "; ".join(found)
+
+
+def _reason_of(evaluation):
+    """In one line, and not too long; "" if none is given."""
+    reason = evaluation.get("reason")
+    reason = " ".join(reason.split()) if isinstance(reason, str) else ""
+    return reason if len(reason) <= 300 else reason[:300] + "…"
+
+
+def _is_hindered(evaluation):
+    """Whether what it waits for is not its turn: it is not complete or has no lease yet, or was put back for a reason. One that failed is
+    tried again by itself, and not for ever."""
+    state = evaluation.get("state")
+    return state in ("found", "complete") or (state != "failed" and bool(_reason_of(evaluation)))
+
+
+class _Standstill:
+    """For how many seconds an agent has been getting nowhere, by what its heartbeat tells.
+
+    It gets on where an evaluation comes, ends, or is further than it ever was; a try that fails like the one before is nothing new.
+    Time in which something is loaded or measured does not count, however long that takes."""
+
+    _PLACES = {"found": 0, "complete": 1, "leased": 2, "failed": 2, "loading": 3, "evaluating": 4, "scored": 5}
+
+    def __init__(self):
+        self.seconds = 0.0
+        self._furthest, self._looked_at = {}, None
+
+    def look(self, heartbeat, now):
+        passed = 0.0 if self._looked_at is None else now - self._looked_at
+        self._looked_at = now
+        agent, rows = heartbeat.agent(), heartbeat.rows()
+        works = agent.get("busy") is True or isinstance(agent.get("current"), dict)
+        works = works or any(row.get("state") in ("loading", "evaluating") for row in rows)
+        gets_on = False
+        for row in rows:
+            place = 6 if row.get("state") in _ENDED else self._PLACES.get(row.get("state"), 2)
+            at, key = (place, _number(row.get("progress")) or 0.0), str(row.get("evaluation_id"))
+            if key not in self._furthest or at > self._furthest[key]:
+                self._furthest[key], gets_on = at, True
+        if gets_on:
+            self.seconds = 0.0
+        elif not works:
+            self.seconds += passed
 
 
 # ---- for loops of your own ----------------------------------------------------------------------------------------------------
@@ -927,6 +980,8 @@ class EvalcarCallback:
     poll_interval         seconds between two looks at its files, in a thread of their own
     timeout               seconds that the end of the training may be kept waiting for scores; None: while the agent lives
     stale_after           seconds without a heartbeat, after which the agent is taken for dead
+    stuck_after           seconds that the end of the training waits for an agent that lives, but says that it cannot measure (the device is
+                          busy, data are missing, …) and gets nowhere; time in which it measures does not count. None: for ever
     replace_evaluations   False: the Trainer's own evaluations stay as they are
     eval_steps            a checkpoint is saved for evaluation every so many steps, whatever `eval_strategy` says
     early_stopping_patience, early_stopping_threshold
@@ -943,11 +998,11 @@ class EvalcarCallback:
     All of it is done on the first rank alone. Where there are several, what was decided is told to the others when a
     checkpoint is saved, so that all of them stop, and load the same, at the same step."""
 
-    def __init__(self, output_dir=None, *, folder=None, poll_interval=10.0, timeout=None, stale_after=STALE_AFTER, replace_evaluations=True,
-                 eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0, start=False, tasks=None, data=None,
-                 eval_device=None, evalcar=None, config=None, settings=None, snapshot_dir=None):  # fmt: skip
+    def __init__(self, output_dir=None, *, folder=None, poll_interval=10.0, timeout=None, stale_after=STALE_AFTER, stuck_after=600.0,
+                 replace_evaluations=True, eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0, start=False,
+                 tasks=None, data=None, eval_device=None, evalcar=None, config=None, settings=None, snapshot_dir=None):  # fmt: skip
         self.output_dir, self.folder = output_dir, folder
-        self.poll_interval, self.timeout, self.stale_after = poll_interval, timeout, stale_after
+        self.poll_interval, self.timeout, self.stale_after, self.stuck_after = poll_interval, timeout, stale_after, stuck_after
         self.replace_evaluations, self.eval_steps = replace_evaluations, eval_steps
         self.early_stopping_patience, self.early_stopping_threshold = early_stopping_patience, early_stopping_threshold
         self.start, self.tasks, self.data, self.eval_device = start, tasks, data, eval_device
@@ -1021,7 +1076,7 @@ class _Training:
         self.logged_seqs = set()
         self.failures = collections.Counter()  # of a logger, in a row
         self.places = {}
-        self.told = set()
+        self.told, self.warned, self.heard = set(), set(), None
         self.tried_at_look = 0
         self.off = False
         self.ending = self.waited = self.agent_is_gone = False
@@ -1108,6 +1163,8 @@ class _Training:
             self._safely(self._take, args, state, control)  # a row of this step is not of these weights
         if self.first:
             self.at_end_of = (state.global_step, self.watch.seen)
+            if self.agent is not None and self.watch.seen is not self.heard:
+                self._safely(self._tell_warning)
         self._replace(state, control, due, parts)
         if not self.first or not (taken or self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
             return
@@ -1218,6 +1275,15 @@ class _Training:
         if text % values not in self.told:
             self.told.add(text % values)
             logger.warning(text, *values)
+
+    def _tell_warning(self):
+        """The agent's: once, however its numbers change. Of one that was started here nobody reads the log."""
+        self.heard = self.watch.seen
+        warning = self.heard.warning()
+        plain = warning.translate(str.maketrans("", "", "0123456789"))
+        if warning and plain not in self.warned:
+            self.warned.add(plain)
+            logger.warning("evalcar warns: %s", warning)
 
     def _later(self):
         return "later: evalcar push --output-dir %s" % self.output_dir
@@ -1372,7 +1438,7 @@ class _Training:
         """Until every checkpoint that was handed over has its scores, or there is no hope for them. The other ranks wait for
         the first in short turns: no collective of theirs runs into its time-out."""
         self.waited = True
-        started, said_at, ends = time.monotonic(), None, False
+        started, said_at, ends, standstill = time.monotonic(), None, False, _Standstill()
         interval, turn = self.options.poll_interval, 1.0
         if self.first:
             self.watch.poll_interval, self.watch.patient = min(interval, turn), True
@@ -1384,10 +1450,14 @@ class _Training:
                 while self.watch.looks < looks + 1 and self.watch.is_alive() and time.monotonic() < until:
                     time.sleep(0.01)
                 self._safely(self._take, args, state, control)
-                ends = self._has_ended(started)
+                standstill.look(self.watch.seen, time.monotonic())
+                ends = self._has_ended(started, standstill)
+                if not ends:
+                    self._safely(self._tell_warning)
                 if not ends and (said_at is None or time.monotonic() - said_at >= SAY_AGAIN_AFTER):
                     said_at = time.monotonic()
-                    logger.info("training is over; waiting for %s", "; ".join(self._pending().values()))
+                    warning = self.watch.seen.warning()
+                    logger.info("training is over; waiting for %s%s", "; ".join(self._pending().values()), warning and "; evalcar warns: " + warning)
                 if not ends:
                     time.sleep(turn / 2)
             ends = self._agree(ends)
@@ -1399,7 +1469,7 @@ class _Training:
 
     def _pending(self, agent_is_gone=False):
         """{step: in words}, of those whose scores may come yet. An agent that was killed did not tell of its last ones: its rows do."""
-        found = {}
+        found, told = {}, set()
         for step, changes in sorted(self.handed.items()):
             evaluations = self.watch.seen.evaluations(step)
             waits = [row for row in evaluations if row.get("state") not in _ENDED and not (agent_is_gone and self._has_result(row))]
@@ -1408,10 +1478,19 @@ class _Training:
                 continue
             if not evaluations and (step in self.results or self._is_missed(step)):
                 continue
-            states = ", ".join("%s%s" % (row.get("state"), " %.0f %%" % (100 * row["progress"]) if _number(row.get("progress")) else "")
-                               for row in waits)
+            states = ", ".join(self._state_of(row, told) for row in waits)
             found[step] = "step %d (%s)" % (step, states or "the agent has told nothing of it yet")
         return found
+
+    @staticmethod
+    def _state_of(evaluation, told):
+        """In words; a reason that was `told` is not told again."""
+        progress, reason = _number(evaluation.get("progress")), _reason_of(evaluation)
+        text = str(evaluation.get("state")) + (" %.0f %%" % (100 * progress) if progress else "")
+        if reason and reason not in told:
+            told.add(reason)
+            text += ": " + reason
+        return text
 
     def _has_result(self, evaluation):
         """Whether there is a row that is newer than what the heartbeat says."""
@@ -1431,14 +1510,16 @@ class _Training:
             return False  # of a long backlog it tells a part: this step may be of the rest
         return self.watch.seen.changes >= self.removed.setdefault(step, self.watch.seen.changes) + 2
 
-    def _has_ended(self, started):
+    def _has_ended(self, started, standstill):
         pending, seen = self._pending(), self.watch.seen
         if pending and not self.off and self.watch.is_alive():
             gone = self._gone()
             over = self.options.timeout is not None and time.monotonic() - started >= self.options.timeout
-            if not over and not gone and seen.age() < self.options.stale_after:
+            is_silent = seen.age() >= self.options.stale_after
+            stuck = "" if self.options.stuck_after is None or standstill.seconds < self.options.stuck_after else self._hindrance(pending)
+            if not (over or gone or is_silent or stuck):
                 return False
-            why = gone or ("%g s are over" % self.options.timeout if over else seen.describe())
+            why = gone or ("%g s are over" % self.options.timeout if over else seen.describe() if is_silent else stuck)
             why += "; " + self.watch.trouble if self.watch.trouble else ""
             pending = self._pending(agent_is_gone=True)
             if pending:
@@ -1450,6 +1531,16 @@ class _Training:
             if why and step not in self.results:
                 self._tell("no result of step %d: %s", step, why)
         return self.off or not self.unlogged  # what a logger refuses is given up after some tries
+
+    def _hindrance(self, steps):
+        """Why the agent measures nothing, if it says that something is wrong; "" where the steps may be waiting for their turn."""
+        seen = self.watch.seen
+        told = [seen.evaluations(step) for step in steps]
+        waits = [row for rows in told for row in rows if row.get("state") not in _ENDED]
+        left_out = bool(seen.status.get("open_left_out")) and not all(told)
+        if not seen.warning() and (left_out or not all(map(_is_hindered, waits))):
+            return ""
+        return "evalcar has measured nothing for %g s%s" % (self.options.stuck_after, seen.warning() and ", and warns: " + seen.warning())
 
     def _gone(self):
         """How the agent that was started here ended, unless another one is at work; told at the second look, which sees its last rows."""

@@ -174,6 +174,41 @@ def test_an_agent_that_never_comes_is_given_up_by_name_of_the_steps(bench, sourc
     assert "silent for 2 s: the scores of steps 5, 10" in output
 
 
+def test_a_server_that_lives_but_cannot_measure_is_given_up_with_its_warning(bench, source_dir, monkeypatch):
+    monkeypatch.setenv("EVALCAR_PATIENCE", "3")
+    bench.tell(error={"kind": "no_device", "message": "no CUDA device"})
+    sidecar, api = serving(bench)
+    engine = Engine(source_dir, api)
+    for step in (5, 10):
+        engine.save(step, checkpoints.write_hugging_face(bench.run, step))
+
+    tracked, output = engine.end()  # would wait for ever
+
+    assert tracked == {}
+    assert "nothing can be evaluated: no CUDA device, and has measured nothing, for 3 s: the scores of steps 5, 10" in output
+    assert output.count("the evaluation server warns: ") == 1
+    assert sidecar.process.poll() is None
+
+
+def test_a_job_whose_turn_has_not_come_is_waited_for_though_the_server_warns_of_something(bench, source_dir, monkeypatch):
+    monkeypatch.setenv("EVALCAR_PATIENCE", "1")
+    gate = bench.home / "gate"
+    bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)}, failing_tasks={"textvqa_val": "its data are not there"})
+    sidecar, api = serving(bench, tasks="docvqa_val,textvqa_val")
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "evaluating" and "warning" in api.get("/health"), what="the work and the warning")
+    engine = Engine(source_dir, api)
+    folder = checkpoints.write_hugging_face(bench.run, 10)
+    engine.save(10, folder)
+    engine.wait_for("submitted 10 1")
+    time.sleep(6)
+    gate.write_text("")
+
+    tracked, output = engine.end()
+
+    assert tracked == {10: {"eval/docvqa_val/anls": pytest.approx(value_of(bench, folder))}}, output
+
+
 def test_lmms_engine_asks_for_ema_and_brings_its_token(bench, source_dir, shards):
     token = bench.home / "token"
     token.write_text("0123456789abcdef0123\n")

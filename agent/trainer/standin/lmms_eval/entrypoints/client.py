@@ -9,6 +9,7 @@ import base64
 import json
 import logging
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -76,6 +77,9 @@ class EvalClient:
         """Nothing is held open between two requests."""
 
     def _request(self, method, path, body=None, tries=1, timeout=None):
+        return json.loads(self._ask(method, path, body, tries, timeout))
+
+    def _ask(self, method, path, body=None, tries=1, timeout=None):
         request = urllib.request.Request(self.base_url + path, method=method)
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -85,7 +89,7 @@ class EvalClient:
         for left in reversed(range(tries)):
             try:
                 with self._open(request, timeout=timeout or self.timeout) as answer:
-                    return json.loads(answer.read())
+                    return answer.read()
             except urllib.error.HTTPError as error:
                 with error:
                     raise ServerError(error.code, _detail(error.read())) from None
@@ -103,6 +107,11 @@ class EvalClient:
             return self.health().get("status") == "healthy"
         except (OSError, RuntimeError, ValueError):
             return False
+
+    def is_measuring(self):
+        """Whether the agent loads or evaluates anything now, whoever asked for it."""
+        lines = self._ask("GET", "/metrics").decode(errors="replace").splitlines()
+        return any(re.match(r'evalcar_current_step\b|evalcar_evaluations\{.*state="(loading|evaluating)".*\} [^0]', line) for line in lines)
 
     def list_tasks(self):
         return self._request("GET", "/tasks").get("tasks", [])

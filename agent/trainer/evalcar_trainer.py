@@ -24,6 +24,7 @@ import json
 import logging
 import math
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -704,6 +705,8 @@ def _log_place(output_dir):
 
 # Seconds for an agent that was started here to begin watching; it takes well below one.
 _START_PATIENCE = 30.0
+# Seconds until the heartbeat of an agent that is being started shows, at the latest: it looks at the folder, and writes every few seconds.
+_SHOWS_ITSELF = _START_PATIENCE + 10.0
 
 
 class _Agent:
@@ -1077,6 +1080,7 @@ class _Training:
         self.failures = collections.Counter()  # of a logger, in a row
         self.places = {}
         self.told, self.warned, self.heard = set(), set(), None
+        self.could_show_since, self.is_alone = None, False  # since when an agent could; whether it was told that none is there
         self.tried_at_look = 0
         self.off = False
         self.ending = self.waited = self.agent_is_gone = False
@@ -1104,6 +1108,8 @@ class _Training:
     def _look_around(self):
         self.names_before = set(os.listdir(self.output_dir)) if os.path.isdir(self.output_dir) else set()
         self.agent_was_here = self.watch.has_folder()
+        if self.agent_was_here or self.start_step:  # else the first checkpoint is what it begins with
+            self.could_show_since = time.monotonic()
 
     def _begin_snapshots(self):
         """A folder that is not ours is never written to. All ranks go on as if it were: this one says why nothing is written."""
@@ -1191,6 +1197,7 @@ class _Training:
                 self._safely(self.snapshots.remove, step)  # the checkpoint came after it
             self._safely(self._tell_places, args)  # its results may come when nobody is there any more
             logger.info("checkpoint-%d is handed over to evalcar", step)
+            self._safely(self._tell_if_alone, args)
             self._safely(self._take, args, state, control)
         self._decide(args, state, control)
         if self.ending:
@@ -1284,6 +1291,23 @@ class _Training:
         if warning and plain not in self.warned:
             self.warned.add(plain)
             logger.warning("evalcar warns: %s", warning)
+
+    def _tell_if_alone(self, args):
+        """Once for each time that no agent is there: what is saved is evaluated late then, or never."""
+        now, seen = time.monotonic(), self.watch.seen
+        if self.could_show_since is None:
+            self.could_show_since = now
+        patience = max(self.options.stale_after, _SHOWS_ITSELF)
+        ended = self.agent.ended() if self.agent is not None else ""
+        is_alone = bool(ended) or (seen.age() >= patience and now - self.could_show_since >= patience)
+        if is_alone and not self.is_alone:
+            options = " --set publish.dir=%s" % shlex.quote(os.path.abspath(os.fspath(self.options.folder))) if self.options.folder else ""
+            replaces = self.replaces and getattr(args, "eval_strategy", "no") != "no"
+            logger.warning("%s%s: nobody evaluates what is saved%s. The agent's heartbeat is looked for in %s; it is started by: evalcar run %s%s",
+                           ended or seen.describe(), "; " + self.watch.trouble if self.watch.trouble else "",
+                           ", and the Trainer's own evaluations are replaced" if replaces else "", seen.path,
+                           shlex.quote(os.path.abspath(os.fspath(self.output_dir))), options)  # fmt: skip
+        self.is_alone = is_alone
 
     def _later(self):
         return "later: evalcar push --output-dir %s" % self.output_dir

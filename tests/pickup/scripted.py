@@ -17,6 +17,7 @@ class ScriptedAgent:
         self.folder = self.run / "_evalcar"
         self.agent = {"pid": 1, "state": "running"}
         self.rows, self.more = {}, {}
+        self.is_silent = False
         self.seq = self.beats = 0
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._live)
@@ -31,7 +32,7 @@ class ScriptedAgent:
 
     def _live(self):
         while not self._ends.wait(0.1):
-            if any(self.run.glob("checkpoint-*")):
+            if not self.is_silent and any(self.run.glob("checkpoint-*")):
                 self.beat()
 
     def beat(self):

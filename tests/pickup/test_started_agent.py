@@ -83,6 +83,7 @@ def test_an_agent_that_cannot_run_is_told_of_and_not_waited_for(bench, caplog):
 
     assert trained.state.global_step == 2
     assert re.search(r"evalcar ended with code 2: .*no_such_task.*: no result of step 2", caplog.text)
+    assert re.search(r"evalcar ended with code 2: .*no_such_task.*: nobody evaluates what is saved", caplog.text)  # while training went on
 
 
 def test_without_the_program_the_training_goes_on(bench, caplog):

@@ -30,7 +30,7 @@ def is_there(pid):
     """A process of this number, that has not ended."""
     try:
         return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends while it is read
         return False
 
 

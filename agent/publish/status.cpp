@@ -45,6 +45,7 @@ OrderedJson agent_json(const std::optional<AgentFacts>& agent) {
   json["uptime_s"] = agent->uptime_s;
   if (!agent->device.empty()) json["device"] = agent->device;
   if (!agent->warning.empty()) json["warning"] = agent->warning;
+  if (agent->busy) json["busy"] = true;
   if (!agent->pinned.empty()) json["pinned"] = agent->pinned;
   if (agent->keep_best.has_value()) {
     json["keep_best"] = *agent->keep_best;

@@ -365,6 +365,7 @@ void Agent::write_status(StatusTurn turn, std::optional<int> exit_code) {
                    obstacles_.of_data() ? std::string() : obstacles_.standing()});
   facts.exit_code = exit_code;
   facts.version = around_.version;
+  facts.busy = job_ != nullptr;
   facts.uptime_s =
       std::chrono::duration<double>(around_.clock.monotonic_now() - started_at_).count();
   for (const auto& directory : directories_.all()) {

@@ -415,11 +415,13 @@ TEST_CASE("status tells every evaluation, the agent and how far it is behind") {
   agent.version = "0.1.0";
   agent.uptime_s = 3.5;
   agent.warning = "no GPU seen, running on the CPU";
+  agent.busy = true;
   StatusRows rows;
   must(write_status(d.files, d.s.store->read(), d.s.clock, std::string(kDir) + "/status.json",
                     d.s.run.id, agent, rows));
 
   const json status = d.file("status.json");
+  CHECK(status["agent"]["busy"] == true);
   CHECK(status["agent"]["pid"] == 77);
   CHECK(status["agent"]["state"] == "running");
   CHECK_FALSE(status["agent"].contains("exit_code"));

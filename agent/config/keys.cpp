@@ -53,7 +53,10 @@ const Key kKeys[] = {
     {"watch.exit_with_pid", "0", "", "The trainer's process: training is over when it is gone.",
      ASSIGN(watch.exit_with_pid, integer(v, 0))},
     {"watch.exit_at_max_steps", "false", "",
-     "Training is over when trainer_state.json says that its last step was reached.",
+     "Training is over when the checkpoint that was written last says in trainer_state.json that "
+     "it "
+     "is the last step; one that was there before the agent, when nothing was written for 30 min "
+     "(twice the longest pause between two checkpoints, if that is longer; 6 h at most).",
      ASSIGN(watch.exit_at_max_steps, boolean(v))},
     {"watch.snapshot_dir", "\"\"", "\"/dev/shm/evalcar\"",
      "Where EvalcarCallback(snapshot_dir=…) puts weights between two checkpoints, by its whole "

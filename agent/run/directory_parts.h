@@ -17,6 +17,7 @@
 #include "agent/run/disk_guard.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
+#include "agent/run/last_step.h"
 #include "agent/run/leases.h"
 #include "agent/run/misplaced_home.h"
 #include "agent/run/needed_leases.h"
@@ -95,6 +96,7 @@ class DirectoryParts {
   Recorder recorder_;
   Sightings sightings_;
   Snapshots snapshots_;
+  LastStep last_step_;
   Unfinished unfinished_;
   Publishing publishing_;
   std::unique_ptr<Posting> posting_;

@@ -121,8 +121,8 @@ Status OutputDirectory::guard_disk() {
 /// Also of a training that ends without a checkpoint.
 void OutputDirectory::look_at_end() {
   if (end_.since().has_value()) return;
-  const bool at_last_step = settings_.watch.exit_at_max_steps && !view_.complete.empty() &&
-                            wanted_.ends_training(view_.complete.rbegin()->first.first);
+  const bool at_last_step = settings_.watch.exit_at_max_steps && looked_at() &&
+                            last_step_.reached(snapshots_.newest_ns());
   end_.step(at_last_step);
   if (end_.since().has_value()) watcher_.rescan();  // for what it wrote last
 }
@@ -314,6 +314,7 @@ void OutputDirectory::forget_run() {
   view_ = {};
   recorder_.forget();
   snapshots_.forget();
+  last_step_.forget();
   unfinished_.forget();
   completion_.look_again();
   leases_.forget();

@@ -108,6 +108,7 @@ void Snapshots::forget() {
   place_.clear();
   taken_.clear();
   missed_.clear();
+  newest_ns_.reset();
 }
 
 std::optional<MonotonicTime> Snapshots::due() const {
@@ -174,6 +175,7 @@ void Snapshots::read_missed(const std::string& path) {
 Result<bool> Snapshots::look(std::int64_t step, const std::string& path) {
   const auto info = around_.files.info(path);
   if (!info.has_value()) return false;  // taken back by its writer
+  newest_ns_ = std::max(info->mtime_ns, newest_ns_.value_or(info->mtime_ns));
   bool news = false;
   const auto known = taken_.find(step);
   if (known == taken_.end() || known->second.inode != info->inode) {

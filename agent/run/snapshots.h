@@ -38,6 +38,8 @@ class Snapshots {
   /// How many evaluations had no room for their weights, for the status; "" while all had. It stays
   /// after the training, whose callback takes its word away with it.
   const std::string& missed() const { return missed_; }
+  /// When the last ones that were seen were written; absent: none were.
+  std::optional<std::int64_t> newest_ns() const { return newest_ns_; }
   /// Another run: what is remembered is of the last one.
   void forget();
 
@@ -63,6 +65,7 @@ class Snapshots {
   std::string place_;  ///< of this run; "" until it is known
   std::map<std::int64_t, Taken> taken_;
   std::string missed_;
+  std::optional<std::int64_t> newest_ns_;
   MonotonicTime due_{};
 };
 

@@ -142,9 +142,10 @@ const TrainerState* Wanted::trainer_state(std::int64_t step) const {
   return nullptr;
 }
 
-bool Wanted::ends_training(std::int64_t step) const {
+std::optional<std::int64_t> Wanted::end_marked_at(std::int64_t step) const {
   const TrainerState* const state = trainer_state(step);
-  return state != nullptr && state->is_last();
+  if (state == nullptr || !state->is_last()) return std::nullopt;
+  return trainer_states_.at(step).file.mtime_ns;
 }
 
 schedule::Cadence Wanted::cadence() const {

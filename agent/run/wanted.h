@@ -43,8 +43,9 @@ class Wanted {
   std::optional<std::int64_t> last() const { return last_step_; }
   /// What is wanted depends on how many checkpoints were before (every_nth, task_every_nth).
   bool counts() const { return settings_.every_nth > 1 || !settings_.task_every_nth.empty(); }
-  /// By trainer_state.json this is the checkpoint of the last step of the training.
-  bool ends_training(std::int64_t step) const;
+  /// When its trainer_state.json was written, if that says that it is the last step of its
+  /// training.
+  std::optional<std::int64_t> end_marked_at(std::int64_t step) const;
   /// Another run: nothing that is remembered is of this one.
   void forget();
   /// Over how many checkpoints an average goes; 0: none is wanted.

@@ -80,7 +80,8 @@ Result<bool> is_written_anew(const state::Reader& reader, std::int64_t run_id,
                              const Evaluation& evaluation) {
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, reader.checkpoints(run_id));
   return std::ranges::any_of(checkpoints, [&evaluation](const state::Checkpoint& other) {
-    return other.name == evaluation.checkpoint && other.generation > evaluation.generation;
+    return other.name == evaluation.checkpoint && other.generation > evaluation.generation &&
+           !state::lies_elsewhere(other.path, other.name);
   });
 }
 

@@ -50,7 +50,8 @@ state::CheckpointObservation checkpoint_of(const OrderedJson& record, const Orde
                                            const std::string& kind, const state::Run& run) {
   state::CheckpointObservation seen;
   seen.name = text_of(line, "checkpoint");
-  seen.path = join_path(run.output_dir, seen.name);
+  seen.path = text_of(record, "path");
+  if (seen.path.empty()) seen.path = join_path(run.output_dir, seen.name);
   seen.step = integer_of(line, "global_step").value_or(0);
   seen.layout = text_of(record, "layout");
   seen.device = static_cast<std::uint64_t>(integer_of(record, "device").value_or(0));
@@ -101,6 +102,8 @@ Result<std::string> record_of(const state::Reader& reader, const state::Evaluati
   OrderedJson record = OrderedJson::object();
   record["run_mark"] = run == runs.end() ? "" : run->mark;
   record["generation"] = checkpoint.generation;
+  // Of weights alone: where the folder of their name would be, another one may be.
+  if (state::lies_elsewhere(checkpoint.path, checkpoint.name)) record["path"] = checkpoint.path;
   record["layout"] = checkpoint.layout;
   record["device"] = checkpoint.device;
   record["inode"] = checkpoint.inode;

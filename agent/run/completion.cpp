@@ -77,7 +77,7 @@ Result<bool> Completion::is_wanted(const state::Evaluation& row) {
   if (reason.empty()) {
     const auto kind = checkpoint::weights_kind_from_name(row.kind);
     return leases_.holds_folder(row) ||
-           (kind.has_value() && view_.complete.contains({row.step, *kind}));
+           (kind.has_value() && view_.whole_in(row.checkpoint_path, {row.step, *kind}) != nullptr);
   }
   if (row.lease_path.empty()) return false;
   if (!matches && is_newest) {

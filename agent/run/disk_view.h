@@ -24,6 +24,13 @@ struct DiskView {
   /// What was told last of each kind; of one that no look ever found, nothing.
   std::map<Key, watch::Decision> told;
 
+  /// The complete content of these weights in the folder `path`; null: none was seen there. A row
+  /// may be of weights that lay elsewhere, beside a folder of their step (snapshots.h).
+  const watch::Sighting* whole_in(const std::string& path, const Key& key) const {
+    const auto found = complete.find(key);
+    return found != complete.end() && found->second.path == path ? &found->second : nullptr;
+  }
+
   std::optional<std::int64_t> newest_step() const {
     if (present.empty()) return std::nullopt;
     return present.rbegin()->first;

@@ -196,12 +196,12 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
   }
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
   // An average is nowhere but in its lease.
-  const auto seen =
-      kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
+  const watch::Sighting* const seen =
+      kind.has_value() ? view_.whole_in(row.checkpoint_path, {row.step, *kind}) : nullptr;
   std::string why_lost = "its files are gone, from the checkpoint and from the lease";
   std::vector<std::string> in_place;
-  if (seen != view_.complete.end()) {
-    for (const watch::WatchedFile& file : seen->second.files) in_place.push_back(file.relative);
+  if (seen != nullptr) {
+    for (const watch::WatchedFile& file : seen->files) in_place.push_back(file.relative);
   }
   if (!row.lease_path.empty() && held == held_.end()) {  // taken by a process before this one
     auto lease = reopen(row, in_place);
@@ -221,7 +221,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     return std::optional<stage::Lease>();
   }
   held_.erase(row.id);
-  if (seen == view_.complete.end() && had_none) {
+  if (seen == nullptr && had_none) {
     EVALCAR_ASSIGN_OR_RETURN(auto found, lease_of_another(row));
     if (!found.has_value()) {
       EVALCAR_ASSIGN_OR_RETURN(found, lease_without_row(row));
@@ -232,7 +232,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     }
     if (!stage_.answers()) return std::optional<stage::Lease>();
   }
-  if (seen == view_.complete.end()) {
+  if (seen == nullptr) {
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kLost, why_lost));
     release(row);
     return std::optional<stage::Lease>();
@@ -241,7 +241,7 @@ Result<std::optional<stage::Lease>> Leases::of(const state::Evaluation& row) {
     EVALCAR_RETURN_IF_ERROR(store_.transition(row.id, EvaluationState::kFailed,
                                               "the lease was damaged; it is taken again"));
   }
-  EVALCAR_RETURN_IF_ERROR(take(row, seen->second));
+  EVALCAR_RETURN_IF_ERROR(take(row, *seen));
   const auto taken = held_.find(row.id);
   if (taken == held_.end()) return std::optional<stage::Lease>();
   return std::optional(taken->second);
@@ -252,7 +252,8 @@ std::string Leases::dir_of(const state::Evaluation& row) const {
   const std::string own = stage_.own(row.lease_path);
   if (!own.empty()) return stage_.holds(own) ? own : "";
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
-  const bool seen = kind.has_value() && view_.complete.contains({row.step, *kind});
+  const bool seen =
+      kind.has_value() && view_.whole_in(row.checkpoint_path, {row.step, *kind}) != nullptr;
   return seen ? row.checkpoint_path : "";
 }
 

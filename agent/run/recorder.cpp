@@ -128,18 +128,28 @@ state::CheckpointObservation Recorder::observation_of(const watch::Sighting& see
   return observation;
 }
 
-Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& seen) {
+Result<state::Checkpoint> Recorder::observe(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                            store_.observe_checkpoint(run_.id(), observation_of(seen)));
   EVALCAR_RETURN_IF_ERROR(supersede_older(observed.checkpoint));
   written_anew_ = written_anew_ || observed.replaces.has_value();
-  checkpoint_of_step_[seen.step] = observed.checkpoint.id;
+  return observed.checkpoint;
+}
+
+Result<std::vector<state::Evaluation>> Recorder::rows_in(const state::Checkpoint& checkpoint,
+                                                         const watch::Sighting& seen) {
   std::vector<state::Evaluation> rows;
-  for (const auto& wanted : wanted_.evaluations_of(observed.checkpoint.id, kind_of(seen))) {
+  for (const auto& wanted : wanted_.evaluations_of(checkpoint.id, kind_of(seen))) {
     EVALCAR_ASSIGN_OR_RETURN(auto row, store_.plan_evaluation(wanted));
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, observe(seen));
+  checkpoint_of_step_[seen.step] = checkpoint.id;
+  return rows_in(checkpoint, seen);
 }
 
 /// At each sighting, not only at the one that made the generation: that may have been cut off here.
@@ -236,12 +246,13 @@ Result<bool> Recorder::record_again(std::int64_t step) {
 }
 
 Result<std::int64_t> Recorder::record_snapshot(const watch::Sighting& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_of(seen));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, observe(seen));
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_in(checkpoint, seen));
   for (const state::Evaluation& row : rows) {
     EVALCAR_ASSIGN_OR_RETURN(const bool waits, make_complete(row, seen));
     if (waits) EVALCAR_RETURN_IF_ERROR(leases_.refer(row, seen.path));
   }
-  return checkpoint_of_step_.at(seen.step);
+  return checkpoint.id;
 }
 
 /// True: it is to be leased.

@@ -53,7 +53,7 @@ class Recorder {
   Result<bool> end_vanished(Slice& slice);
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn();
-  /// The row of the checkpoint that this step was last recorded in; 0: of none yet.
+  /// The row of the checkpoint that the folder of this step was last recorded in; 0: of none yet.
   std::int64_t checkpoint_of(std::int64_t step) const {
     const auto found = checkpoint_of_step_.find(step);
     return found == checkpoint_of_step_.end() ? 0 : found->second;
@@ -69,7 +69,10 @@ class Recorder {
   void forget();
 
  private:
+  Result<state::Checkpoint> observe(const watch::Sighting& seen);
   /// One for each cadence that tasks have.
+  Result<std::vector<state::Evaluation>> rows_in(const state::Checkpoint& checkpoint,
+                                                 const watch::Sighting& seen);
   Result<std::vector<state::Evaluation>> rows_of(const watch::Sighting& seen);
   state::CheckpointObservation observation_of(const watch::Sighting& seen) const;
   Status supersede_older(const state::Checkpoint& now);

@@ -83,6 +83,8 @@ Result<std::optional<state::Checkpoint>> Requested::checkpoint_of(const JobPlan&
   std::optional<state::Checkpoint> newest;
   for (const state::Checkpoint& checkpoint : all) {
     if (checkpoint.name != base_name(plan.checkpoint)) continue;
+    // A folder that is there is what was asked for, not weights of its step that lay elsewhere.
+    if (is_snapshot(checkpoint) && view_.present.contains(checkpoint.step)) continue;
     if (!newest.has_value() || checkpoint.generation > newest->generation) newest = checkpoint;
   }
   return newest;
@@ -179,9 +181,9 @@ Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkp
   const bool was_absent = row.state == EvaluationState::kSkipped && is_absence(row.reason);
   if (!has_not_begun && !was_absent && !(asked.first && ended_without)) return std::string();
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
-  const auto seen =
-      kind.has_value() ? view_.complete.find({row.step, *kind}) : view_.complete.end();
-  if (seen == view_.complete.end()) {
+  const watch::Sighting* const seen =
+      kind.has_value() ? view_.whole_in(row.checkpoint_path, {row.step, *kind}) : nullptr;
+  if (seen == nullptr) {
     if (!checkpoint.gone_at.empty() && !is_there(row)) {
       constexpr const char* kGone = "its checkpoint is gone, and so are its files";
       if (has_not_begun && row.settings.requested != 0) {  // nobody else would end it
@@ -207,7 +209,7 @@ Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkp
     EVALCAR_RETURN_IF_ERROR(store_.ask_again(row.id, "a job asks for it"));
   }
   EVALCAR_ASSIGN_OR_RETURN(row, store_.read().evaluation(row.id));
-  EVALCAR_RETURN_IF_ERROR(leases_.take(row, seen->second));
+  EVALCAR_RETURN_IF_ERROR(leases_.take(row, *seen));
   EVALCAR_ASSIGN_OR_RETURN(row, store_.read().evaluation(row.id));
   return std::string();
 }

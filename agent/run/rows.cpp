@@ -29,7 +29,7 @@ std::string folder_name(const std::string& pattern, std::int64_t step) {
 }
 
 bool is_snapshot(const state::Checkpoint& checkpoint) {
-  return base_name(checkpoint.path) != checkpoint.name;
+  return state::lies_elsewhere(checkpoint.path, checkpoint.name);
 }
 
 std::string lease_name_of(std::int64_t step, std::int64_t generation, const std::string& kind) {

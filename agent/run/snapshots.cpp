@@ -186,12 +186,27 @@ Result<bool> Snapshots::look(std::int64_t step, const std::string& path) {
   return news;
 }
 
-Result<bool> Snapshots::take(std::int64_t step, const std::string& path, std::uint64_t inode) {
-  if (view_.present.contains(step)) {
-    spdlog::info("{}: not needed, {} is there", path, base_name(view_.present.at(step)));
-    EVALCAR_RETURN_IF_ERROR(remove(path));
-    return false;
+/// How the folder of a snapshot's step, if there is one, stands to it: of an earlier training it
+/// may be there beside the weights of this one.
+Snapshots::Beside Snapshots::folder_beside(const watch::Sighting& seen) const {
+  const auto newest = [](const watch::Sighting& one) {
+    std::int64_t mtime_ns = 0;
+    for (const watch::WatchedFile& file : one.files) {
+      mtime_ns = std::max(mtime_ns, file.identity.mtime_ns);
+    }
+    return mtime_ns;
+  };
+  if (!view_.present.contains(seen.step)) return Beside::kNothing;
+  if (view_.untold.contains(seen.step)) return Beside::kUnclear;
+  for (const auto& [key, told] : view_.told) {
+    if (key.first == seen.step && told.verdict == watch::Verdict::kWaiting) return Beside::kUnclear;
   }
+  const auto whole = view_.complete.find({seen.step, seen.kind});
+  if (whole == view_.complete.end()) return Beside::kOlder;  // nothing of it can be measured
+  return newest(whole->second) < newest(seen) ? Beside::kOlder : Beside::kNewer;
+}
+
+Result<bool> Snapshots::take(std::int64_t step, const std::string& path, std::uint64_t inode) {
   const auto seen = sighting_of(around_.files, settings_, step, path);
   if (!seen.has_value()) {
     if (!around_.files.info(path).has_value()) return false;
@@ -201,6 +216,18 @@ Result<bool> Snapshots::take(std::int64_t step, const std::string& path, std::ui
     spdlog::warn("{}: removed, it cannot be evaluated: {}", path, printable(seen.error().message));
     EVALCAR_RETURN_IF_ERROR(remove(path));
     return false;
+  }
+  const Beside beside = folder_beside(*seen);
+  if (beside == Beside::kUnclear) return false;  // the next look tells
+  if (beside == Beside::kNewer) {
+    spdlog::info("{}: not needed, {} is there and not older", path,
+                 base_name(view_.present.at(step)));
+    EVALCAR_RETURN_IF_ERROR(remove(path));
+    return false;
+  }
+  if (beside == Beside::kOlder) {
+    spdlog::info("{}: is measured as its step: {} is older, or not whole", path,
+                 base_name(view_.present.at(step)));
   }
   EVALCAR_ASSIGN_OR_RETURN(const std::int64_t checkpoint, recorder_.record_snapshot(*seen));
   taken_[step] = {inode, checkpoint};

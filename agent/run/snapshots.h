@@ -4,10 +4,11 @@
 // One lies whole, by a rename, at `<watch.snapshot_dir>/<run>/weights-of-step-500/`; <run> is the
 // stem of the database's default name, which both sides know. Its rows are those of checkpoint-500,
 // its lease is a link to it, and it is removed once they are over: the callback writes no third one
-// meanwhile. A checkpoint of that step that is there has its place; one that comes later is another
-// generation of it. Where the callback could not write one, it counts that in `not-written.json`
-// beside them, and the status tells it. No average is made of snapshots, none is kept as one of the
-// best, and they do not count for evaluate.every_nth.
+// meanwhile. A checkpoint of that step that is there has its place, unless its weights are older:
+// of an earlier training, it may lie beside those of one that was resumed or begun again below it.
+// One that comes later is another generation of it. Where the callback could not write one, it
+// counts that in `not-written.json` beside them, and the status tells it. No average is made of
+// snapshots, none is kept as one of the best, and they do not count for evaluate.every_nth.
 #pragma once
 
 #include <map>
@@ -49,6 +50,8 @@ class Snapshots {
     std::int64_t checkpoint_id = 0;
   };
 
+  enum class Beside { kNothing, kOlder, kNewer, kUnclear };
+  Beside folder_beside(const watch::Sighting& seen) const;
   Result<bool> look(std::int64_t step, const std::string& path);
   Result<bool> take(std::int64_t step, const std::string& path, std::uint64_t inode);
   Status remove_if_over(std::int64_t step, const std::string& path);

@@ -94,52 +94,80 @@ Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservati
 }
 
 Result<std::int64_t> Store::generation_of(std::int64_t run_id, const CheckpointObservation& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto last_id, newest_generation(run_id, seen.name));
-  if (!last_id.has_value()) return 1;
-  EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(*last_id));
-  EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, known.id));
-  return known.generation + (same_generation(known, kinds, seen) ? 0 : 1);
+  EVALCAR_ASSIGN_OR_RETURN(const KnownAs known, known_as(run_id, seen));
+  if (known.same.has_value()) return known.same->generation;
+  return known.newest.has_value() ? known.newest->generation + 1 : 1;
 }
 
-/// Its row; absent: nothing of that name is known.
 Result<std::optional<std::int64_t>> Store::newest_generation(std::int64_t run_id,
-                                                             const std::string& name) {
+                                                             const std::string& name,
+                                                             bool of_folder) {
   EVALCAR_ASSIGN_OR_RETURN(
-      Statement last, connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = "
-                                           "?1 AND name = ?2 ORDER BY generation DESC LIMIT 1",
-                                           run_id, name));
+      Statement last,
+      connection_->prepare("SELECT checkpoint_id FROM checkpoint WHERE run_id = ?1 AND name = ?2 "
+                           "AND (?3 = 0 OR substr(path, -length(name) - 1) = '/' || name) "
+                           "ORDER BY generation DESC LIMIT 1",
+                           run_id, name, of_folder));
   EVALCAR_ASSIGN_OR_RETURN(const bool row, last.step());
   return row ? std::optional(last.integer(0)) : std::nullopt;
 }
 
+Result<Store::KnownAs> Store::known_as(std::int64_t run_id, const CheckpointObservation& seen) {
+  KnownAs known;
+  EVALCAR_ASSIGN_OR_RETURN(const auto last_id, newest_generation(run_id, seen.name));
+  if (!last_id.has_value()) return known;
+  EVALCAR_ASSIGN_OR_RETURN(known.newest, reader_.checkpoint(*last_id));
+  const bool elsewhere = lies_elsewhere(seen.path, seen.name);
+  if (lies_elsewhere(known.newest->path, seen.name) == elsewhere) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, *last_id));
+    if (same_generation(*known.newest, kinds, seen)) known.same = known.newest;
+    return known;
+  }
+  if (!elsewhere) {
+    EVALCAR_ASSIGN_OR_RETURN(known.same, folder_beside_weights(run_id, seen));
+  }
+  if (!known.same.has_value() && seen.inode == 0) known.same = known.newest;
+  return known;
+}
+
+/// The generation of the folder before those of weights that lay elsewhere, if it is that still.
+/// What is whole and was not known so was written since: it comes after them.
+Result<std::optional<Checkpoint>> Store::folder_beside_weights(std::int64_t run_id,
+                                                               const CheckpointObservation& seen) {
+  EVALCAR_ASSIGN_OR_RETURN(const auto id, newest_generation(run_id, seen.name, true));
+  if (!id.has_value()) return std::optional<Checkpoint>();
+  EVALCAR_ASSIGN_OR_RETURN(Checkpoint folder, reader_.checkpoint(*id));
+  EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, *id));
+  const bool known = std::ranges::all_of(seen.kinds, [&kinds](const KindObservation& kind) {
+    const auto before = kinds.find(kind.kind);
+    return !kind.complete || (before != kinds.end() && before->second.complete);
+  });
+  if (!known || !same_generation(folder, kinds, seen)) return std::optional<Checkpoint>();
+  return std::optional(std::move(folder));
+}
+
 Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
-  EVALCAR_ASSIGN_OR_RETURN(const auto last_id, newest_generation(run_id, seen.name));
+  EVALCAR_ASSIGN_OR_RETURN(const KnownAs known, known_as(run_id, seen));
   Observed observed;
   std::int64_t id = 0;
-  std::int64_t generation = 1;
-  if (last_id.has_value()) {
-    EVALCAR_ASSIGN_OR_RETURN(const Checkpoint known, reader_.checkpoint(*last_id));
-    EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, *last_id));
-    if (same_generation(known, kinds, seen)) {
-      id = *last_id;
-      if (seen.inode != 0) {
-        EVALCAR_RETURN_IF_ERROR(connection_->run(
-            "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "
-            "gone_at = '' WHERE checkpoint_id = ?1 AND (path, step, layout, device, inode, "
-            "gone_at) "
-            "<> (?2, ?3, ?4, ?5, ?6, '')",
-            id, seen.path, seen.step, seen.layout.empty() ? known.layout : seen.layout, seen.device,
-            seen.inode));
-      }
-    } else {
-      observed.replaces = last_id;
-      generation = known.generation + 1;
+  if (known.same.has_value()) {
+    id = known.same->id;
+    if (seen.inode != 0) {
+      EVALCAR_RETURN_IF_ERROR(connection_->run(
+          "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "
+          "gone_at = '' WHERE checkpoint_id = ?1 AND (path, step, layout, device, inode, "
+          "gone_at) "
+          "<> (?2, ?3, ?4, ?5, ?6, '')",
+          id, seen.path, seen.step, seen.layout.empty() ? known.same->layout : seen.layout,
+          seen.device, seen.inode));
     }
-  }
-  if (id == 0) {
+  } else {
+    if (known.newest.has_value()) observed.replaces = known.newest->id;
     observed.is_new = true;
-    EVALCAR_ASSIGN_OR_RETURN(id, insert_checkpoint(run_id, seen, generation));
+    EVALCAR_ASSIGN_OR_RETURN(
+        id, insert_checkpoint(run_id, seen,
+                              known.newest.has_value() ? known.newest->generation + 1 : 1));
   }
   EVALCAR_RETURN_IF_ERROR(record_kinds(id, seen));
   EVALCAR_ASSIGN_OR_RETURN(observed.checkpoint, reader_.checkpoint(id));

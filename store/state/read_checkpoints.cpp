@@ -54,7 +54,8 @@ Result<std::vector<KnownKind>> Reader::known_kinds(std::int64_t run_id) const {
                            "WHERE c.run_id = ?1 AND k.complete = 1 AND c.generation = (SELECT "
                            "max(n.generation) FROM checkpoint n JOIN checkpoint_kind m USING "
                            "(checkpoint_id) WHERE n.run_id = ?1 AND n.name = c.name AND "
-                           "m.kind = k.kind AND m.complete = 1) "
+                           "m.kind = k.kind AND m.complete = 1 AND "
+                           "substr(n.path, -length(n.name) - 1) = '/' || n.name) "
                            "ORDER BY c.step, k.kind",
                            run_id),
       [](const Statement& row) -> Result<KnownKind> {

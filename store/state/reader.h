@@ -74,7 +74,8 @@ class Reader {
   Result<std::uint64_t> numbers_version(std::int64_t run_id) const;
   /// As Store::set_unfinished() was told.
   Result<std::vector<UnfinishedFolder>> unfinished(std::int64_t run_id) const;
-  /// What was complete of the newest generation of each checkpoint, there or gone.
+  /// What was complete of the newest generation of each folder, there or gone; not of weights that
+  /// lay elsewhere (lies_elsewhere).
   Result<std::vector<KnownKind>> known_kinds(std::int64_t run_id) const;
   /// The files of a kind of a checkpoint, as they were when it was judged complete; empty if it was
   /// not, or the row is of a schema before version 2.

@@ -96,8 +96,9 @@ class Store {
   /// folder has another inode, or a kind that was complete is complete again with another
   /// fingerprint (unless its files are some of those known). A complete kind that now looks
   /// incomplete (a delete in progress) changes nothing, nor does an observation without an inode
-  /// (0: the folder went before it could be asked). Kinds of the observation become rows; their
-  /// reasons are kept.
+  /// (0: the folder went before it could be asked). Weights that lie elsewhere (lies_elsewhere) are
+  /// a generation that leaves the folder of that name what it was: seen again as it is, it is still
+  /// the generation before them. Kinds of the observation become rows; their reasons are kept.
   Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen);
   /// The generation that observe_checkpoint() would record it as. Writes nothing.
   Result<std::int64_t> generation_of(std::int64_t run_id, const CheckpointObservation& seen);
@@ -253,8 +254,18 @@ class Store {
                        std::string_view what);
   /// The id of the evaluation with this identity, made in state `found` if need be.
   Result<std::int64_t> plan_row(const NewEvaluation& wanted);
+  /// Its row; `of_folder`: that of the folder itself, not of weights that lay elsewhere. Absent:
+  /// there is none.
   Result<std::optional<std::int64_t>> newest_generation(std::int64_t run_id,
-                                                        const std::string& name);
+                                                        const std::string& name,
+                                                        bool of_folder = false);
+  struct KnownAs {
+    std::optional<Checkpoint> newest;  ///< of that name
+    std::optional<Checkpoint> same;    ///< the generation that is seen
+  };
+  Result<KnownAs> known_as(std::int64_t run_id, const CheckpointObservation& seen);
+  Result<std::optional<Checkpoint>> folder_beside_weights(std::int64_t run_id,
+                                                          const CheckpointObservation& seen);
   Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
                                          std::int64_t generation);
   Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);

@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "store/base/file_system.h"
 #include "store/base/hash.h"
 
 namespace evalcar::state {
@@ -67,6 +68,10 @@ double Evaluation::progress() const {
   if (progress_total <= 0) return 0.0;
   return std::clamp(static_cast<double>(progress_done) / static_cast<double>(progress_total), 0.0,
                     1.0);
+}
+
+bool lies_elsewhere(std::string_view path, std::string_view name) {
+  return base_name(path) != name;
 }
 
 std::string content_fingerprint(std::vector<FileIdentity> files) {

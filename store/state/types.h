@@ -118,6 +118,9 @@ struct Checkpoint {
   std::string gone_at;  ///< "" while the folder is there
 };
 
+/// Whether what is at `path` are weights alone that lie elsewhere than in the folder `name`.
+bool lies_elsewhere(std::string_view path, std::string_view name);
+
 struct Observed {
   Checkpoint checkpoint;
   bool is_new = false;  ///< this call made the row

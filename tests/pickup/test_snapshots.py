@@ -208,9 +208,9 @@ def test_an_agent_that_is_killed_goes_on_with_it_and_removes_it(bench, memory):
 
 def test_what_is_no_snapshot_is_not_evaluated(bench, memory):
     """Torn, of a step whose checkpoint is there, a link, another run's, and one that is still being written."""
-    checkpoints.write_hugging_face(bench.run, 2)
     folder = folder_of(memory, bench)
     put(memory, bench, 2)
+    checkpoints.write_hugging_face(bench.run, 2)
     put(memory, bench, 3)
     weights = folder / "weights-of-step-3" / "model.safetensors"
     os.truncate(weights, 100)
@@ -227,8 +227,27 @@ def test_what_is_no_snapshot_is_not_evaluated(bench, memory):
     assert sidecar.published() == set(sidecar.states()) == {(2, "regular")}
     assert sorted(path.name for path in folder.iterdir()) == [".writing-1-6", "weights-of-step-7"]
     assert "weights-of-step-3: removed, it cannot be evaluated: " in sidecar.log()
-    assert "weights-of-step-2: not needed, checkpoint-2 is there" in sidecar.log()
+    assert "weights-of-step-2: not needed, checkpoint-2 is there and not older" in sidecar.log()
     assert (memory / "another-0123abcd" / "weights-of-step-9").exists()
+
+
+def test_weights_of_a_training_that_was_begun_again_are_measured_beside_an_old_checkpoint(bench, memory):
+    """The checkpoint of the training before is on disk: it is no newer than they are, also after a restart."""
+    old = hash_of(bench.evalcar, checkpoints.write_hugging_face(bench.run, 2), "regular")
+    sidecar = bench.sidecar("--set", f"watch.snapshot_dir={memory}").start()
+    sidecar.wait_for(lambda s: s.published() == {(2, "regular")}, what="the checkpoint's result")
+
+    sha256 = put(memory, bench, 2)
+    sidecar.wait_for(lambda s: len(s.metrics_lines()) == 2 and not list(memory.glob("*/*")), what="the second result")
+
+    sidecar.kill()
+    sidecar.start()
+    checkpoints.write_hugging_face(bench.run, 4)
+    sidecar.wait_for(lambda s: (4, "regular") in s.published(), what="the next checkpoint's")
+    assert sidecar.stop() == 0
+    lines = [(line["global_step"], line["weights_sha256"]) for line in sidecar.metrics_lines()]
+    assert lines[:2] == [(2, old), (2, sha256)] and [step for step, _ in lines] == [2, 2, 4]
+    assert sidecar.metrics_lines()[1]["supersedes"] == sidecar.metrics_lines()[0]["seq"]
 
 
 def test_what_a_killed_training_left_is_removed_before_the_steps_come_again(bench, memory):

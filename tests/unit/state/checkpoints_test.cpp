@@ -170,3 +170,51 @@ TEST_CASE("a mark tells the run, whatever its inode and generation") {
   CHECK(must(s.store->ensure_run("run-01234567", "/out/run", 1, 10, b)).mark == b);
   CHECK(must(s.store->read().runs()).size() == 2);
 }
+
+TEST_CASE("weights that lay elsewhere leave the folder of their name the generation that it was") {
+  Scenario s;
+  const auto folder = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));
+  auto weights = Scenario::seen(5, "b", 1005);  // the inode of another file system, by chance
+  weights.path = "/shm/weights-of-step-5";
+  const auto elsewhere = must(s.store->observe_checkpoint(s.run.id, weights));
+  CHECK(elsewhere.checkpoint.generation == 2);
+
+  SECTION("seen again as it is") {
+    CHECK(must(s.store->generation_of(s.run.id, Scenario::seen(5, "a"))) == 1);
+    const auto again = must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));
+    CHECK_FALSE(again.is_new);
+    CHECK(again.checkpoint.id == folder.checkpoint.id);
+    CHECK(must(s.store->observe_checkpoint(s.run.id, weights)).checkpoint.generation == 2);
+  }
+  SECTION("while it is deleted") {
+    CHECK(must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, ""))).checkpoint.id ==
+          folder.checkpoint.id);
+  }
+  SECTION("written again since") {
+    CHECK(
+        must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "c"))).checkpoint.generation ==
+        3);
+  }
+  SECTION("another folder") {
+    CHECK(must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "", 77)))
+              .checkpoint.generation == 3);
+  }
+  SECTION("a kind that was not whole before") {
+    auto seen = Scenario::seen(5, "");
+    seen.kinds = {{"ema", true, "", "e", 1, 2}};
+    CHECK(must(s.store->observe_checkpoint(s.run.id, seen)).checkpoint.generation == 3);
+  }
+}
+
+TEST_CASE("what a watcher is told was whole is the folder's, not that of weights elsewhere") {
+  Scenario s;
+  must(s.store->observe_checkpoint(s.run.id, Scenario::seen(5, "a")));
+  auto weights = Scenario::seen(5, "b", 9);
+  weights.path = "/shm/weights-of-step-5";
+  must(s.store->observe_checkpoint(s.run.id, weights));
+
+  const auto known = must(s.store->read().known_kinds(s.run.id));
+
+  REQUIRE(known.size() == 1);
+  CHECK(known.front().fingerprint == "a");
+}

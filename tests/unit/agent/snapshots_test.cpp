@@ -1,0 +1,142 @@
+// Weights between two checkpoints, beside folders of an earlier training.
+#include "agent/run/snapshots.h"
+
+#include <catch2/generators/catch_generators.hpp>
+
+#include "store/state/location.h"
+#include "tests/unit/agent/trainer.h"
+
+using namespace evalcar;
+using evalcar::test::must;
+using evalcar::testing::safetensors;
+using evalcar::testing::Trainer;
+using state::EvaluationState;
+using std::chrono::hours;
+using std::chrono::seconds;
+
+namespace {
+
+struct Snapshooting : Trainer {
+  std::string place = "/shm/" + state::database_stem("/out");
+
+  Snapshooting() {
+    settings.watch.snapshot_dir = "/shm";
+    settings.evaluate.weights = {"regular"};
+    start();
+  }
+  std::string path_of(std::int64_t step) const {
+    return place + "/weights-of-step-" + std::to_string(step);
+  }
+  void snap(std::int64_t step, char pattern) {
+    files.put_file(path_of(step) + "/config.json",
+                   R"({"model_type":"qwen2_5_vl","architectures":["X"]})");
+    files.put_file(path_of(step) + "/model.safetensors", safetensors(pattern));
+  }
+  void turns(int count) {
+    for (int i = 0; i < count; ++i) must(turn());
+  }
+  std::vector<state::Evaluation> rows(std::int64_t step) const {
+    return must(directory->store().read().evaluations({.step = step}));
+  }
+  void measure(const state::Evaluation& row) {
+    REQUIRE(must(directory->lease_of(row)).has_value());
+    publish(row, 0.5);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("weights of a training that was begun again are measured beside an old folder") {
+  Snapshooting t;
+  t.save(600, 'a');
+  t.turns(2);
+  t.measure(t.row(600));
+  t.clock.advance(hours(1));
+
+  t.snap(600, 'b');
+  t.turns(3);
+
+  REQUIRE(t.rows(600).size() == 2);
+  const state::Evaluation again = t.rows(600).back();
+  CHECK(again.generation == 2);
+  REQUIRE(again.state == EvaluationState::kLeased);
+  CHECK(must(t.directory->lease_of(again))->dir == "/out/_evalcar/leases/600-2-regular");
+  CHECK(t.held_pattern("600-2-regular") == 'b');
+  CHECK(t.files.exists("/out/checkpoint-600/model.safetensors"));
+}
+
+TEST_CASE("an old folder that is seen again is not what came after the weights of its step") {
+  Snapshooting t;
+  t.save(600, 'a');
+  t.turns(2);
+  t.measure(t.row(600));
+  t.clock.advance(hours(1));
+  t.snap(600, 'b');
+  t.turns(3);
+  const bool before_it_is_measured = GENERATE(true, false);
+  if (!before_it_is_measured) {
+    t.measure(t.rows(600).back());
+    t.turns(3);
+    CHECK_FALSE(t.files.exists(t.path_of(600)));
+  }
+
+  t.start();
+  t.turns(5);
+
+  REQUIRE(t.rows(600).size() == 2);
+  CHECK(t.rows(600).front().state == EvaluationState::kPublished);
+  const state::Evaluation again = t.rows(600).back();
+  CHECK(again.generation == 2);
+  CHECK(again.state ==
+        (before_it_is_measured ? EvaluationState::kLeased : EvaluationState::kPublished));
+  t.clock.advance(seconds(60));
+  t.save(600, 'c');  // the save that comes later is
+  t.turns(60);
+  REQUIRE(t.rows(600).size() == 3);
+  CHECK(t.rows(600).back().generation == 3);
+  CHECK(t.held_pattern("600-3-regular") == 'c');
+}
+
+TEST_CASE("the lease of weights whose files are gone is not taken from an old folder of the step") {
+  Snapshooting t;
+  t.save(600, 'a');
+  t.turns(2);
+  t.clock.advance(hours(1));
+  t.snap(600, 'b');
+  t.turns(3);
+  const state::Evaluation again = t.rows(600).back();
+  must(remove_tree(t.files, t.path_of(600)));
+
+  CHECK_FALSE(must(t.directory->lease_of(again)).has_value());
+
+  CHECK(t.rows(600).back().state == EvaluationState::kLost);
+}
+
+TEST_CASE("weights whose step has a folder that is not older are not needed") {
+  Snapshooting t;
+  t.snap(600, 'b');
+  t.clock.advance(seconds(5));
+  t.save(600, 'b');
+
+  t.turns(3);
+
+  CHECK(t.rows(600).size() == 1);
+  CHECK(t.row(600).generation == 1);
+  CHECK_FALSE(t.files.exists(t.path_of(600)));
+}
+
+TEST_CASE("weights beside a folder that is not whole are measured once nothing moves in it") {
+  Snapshooting t;
+  t.save(600, 'a');
+  t.files.put_file("/out/checkpoint-600/model.safetensors", "torn");
+  t.clock.advance(hours(1));
+  t.snap(600, 'b');
+  t.turns(3);
+  CHECK(t.rows(600).size() == 1);
+  CHECK(t.files.exists(t.path_of(600)));
+
+  t.turns(60);
+
+  REQUIRE(t.rows(600).size() == 2);
+  CHECK(t.rows(600).back().state == EvaluationState::kLeased);
+}

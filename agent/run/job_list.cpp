@@ -11,6 +11,8 @@ using request::JobNews;
 using request::JobPlan;
 
 constexpr std::chrono::seconds kListPause{1};
+/// The watcher looks at the folder of a new job.
+constexpr std::chrono::milliseconds kLookPause{100};
 /// A long queue is looked at from its head on; all of it more seldom.
 constexpr std::chrono::seconds kPauseOfAll{5};
 constexpr std::size_t kHead = 32;
@@ -46,6 +48,7 @@ Status JobList::step(const Directories& directories, const std::string& task) {
     if (!all && i >= kHead && !is_new && !open[i].cancelled) continue;
     Status looked = look(open[i], directories);
     if (first.has_value()) first = std::move(looked);  // one that cannot be asked stops no other
+    if (is_new && now - followed_.at(id).since < kListPause) due_ = now + kLookPause;
   }
   std::erase_if(followed_, [&](const auto& entry) { return !ids.contains(entry.first); });
   for (const auto& [id, followed] : followed_) {
@@ -109,7 +112,7 @@ Status JobList::look(const request::JobDesk::OpenJob& job, const Directories& di
          followed);
     return {};
   }
-  followed.asked = true;
+  followed.asked = followed.asked || !(*news)->is_looked_at;
   if ((*news)->ended()) followed.own_row.reset();
   tell(std::move(**news), followed);
   return {};

@@ -130,8 +130,61 @@ Result<std::optional<JobNews>> Requested::look(const JobPlan& plan, const Asked&
   const bool passed_over = row.state == EvaluationState::kSkipped && !is_absence(row.reason);
   const bool made_anew = row.state == EvaluationState::kLost && is_there(row);
   if (asked.first && (passed_over || made_anew)) return std::optional<JobNews>();
+  EVALCAR_ASSIGN_OR_RETURN(auto waits, not_yet(plan, row, asked));
+  if (waits.has_value()) return waits;
   EVALCAR_ASSIGN_OR_RETURN(JobNews news, standing(plan, row));
   return std::optional(std::move(news));
+}
+
+/// Numbers are an answer only if they are of the weights that are there. What was published of a
+/// folder that is may be of others: whoever asks may have written it again a moment ago. Absent:
+/// they are, as far as a look after the question tells.
+Result<std::optional<JobNews>> Requested::not_yet(const JobPlan& plan, const state::Evaluation& row,
+                                                  const Asked& asked) {
+  const auto kind = checkpoint::weights_kind_from_name(row.kind);
+  const bool measured =
+      row.state == EvaluationState::kPublished || row.state == EvaluationState::kSuperseded;
+  if (!measured || !kind.has_value() || !is_there(row)) return std::optional<JobNews>();
+  JobNews news = news_of(plan, "queued", "its weights are looked at");
+  news.is_looked_at = true;
+  if (!watcher_.looked_at(row.step, asked.since)) {
+    watcher_.look_again(row.step);
+    return std::optional(std::move(news));
+  }
+  const auto told = view_.told.find({row.step, *kind});
+  if (told == view_.told.end()) return std::optional<JobNews>();
+  switch (told->second.verdict) {
+    case watch::Verdict::kWaiting:
+      break;
+    case watch::Verdict::kTorn:
+    case watch::Verdict::kOvertaken:
+    case watch::Verdict::kUnreadable: {
+      // What a delete has left is no other content.
+      EVALCAR_ASSIGN_OR_RETURN(const bool overwritten, is_overwritten(row));
+      if (!overwritten) return std::optional<JobNews>();
+      const std::string broken = why_broken(row, asked);
+      if (!broken.empty()) {
+        return std::optional(news_of(plan, "failed",
+                                     row.checkpoint + " was written again, and its " + row.kind +
+                                         " weights are not complete: " + broken));
+      }
+      break;
+    }
+    default:
+      return std::optional<JobNews>();
+  }
+  news.reason = "the " + row.kind + " weights are not complete: " + told->second.reason;
+  return std::optional(std::move(news));
+}
+
+/// A file of the weights that the row knows is there and is another one.
+Result<bool> Requested::is_overwritten(const state::Evaluation& row) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto judged, store_.read().files_of(row.checkpoint_id, row.kind));
+  return std::ranges::any_of(judged, [&](const state::FileIdentity& file) {
+    const auto now = files_.info_followed(join_path(row.checkpoint_path, file.path));
+    return now.has_value() && watch::holds_weights(file.path) &&
+           (now->size_bytes != file.size_bytes || now->mtime_ns != file.mtime_ns);
+  });
 }
 
 Result<JobNews> Requested::standing(const JobPlan& plan, const state::Evaluation& row) {

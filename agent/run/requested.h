@@ -26,7 +26,7 @@ class Requested {
  public:
   Requested(const FileSystem& files, state::Store& store, const CurrentRun& run,
             const Wanted& wanted, Leases& leases, Publishing& publishing, const DiskView& view,
-            const watch::Watcher& watcher)
+            watch::Watcher& watcher)
       : files_(files),
         store_(store),
         run_(run),
@@ -62,6 +62,9 @@ class Requested {
 
  private:
   Result<std::optional<state::Checkpoint>> checkpoint_of(const request::JobPlan& plan) const;
+  Result<std::optional<request::JobNews>> not_yet(const request::JobPlan& plan,
+                                                  const state::Evaluation& row, const Asked& asked);
+  Result<bool> is_overwritten(const state::Evaluation& row) const;
   state::NewEvaluation row_for(const request::JobPlan& plan, std::int64_t checkpoint_id) const;
   Result<request::JobNews> standing(const request::JobPlan& plan, const state::Evaluation& row);
   /// Brings it on its way; "" or why it can never go there.
@@ -83,7 +86,7 @@ class Requested {
   Leases& leases_;
   Publishing& publishing_;
   const DiskView& view_;
-  const watch::Watcher& watcher_;
+  watch::Watcher& watcher_;
   std::set<std::int64_t> open_;
 };
 

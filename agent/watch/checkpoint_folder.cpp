@@ -149,13 +149,18 @@ bool CheckpointFolder::is_going(const FolderSurroundings& around) const {
 
 FolderLook CheckpointFolder::look(const FolderSurroundings& around, std::vector<Sighting>& out) {
   FolderLook look;
+  const MonotonicTime now = around.clock.monotonic_now();
   if (!refused_.empty()) {
+    judged_at_ = now;
     unsettled_ = false;
     tell(around, checkpoint::Layout::kHuggingFace, WeightsKind::kRegular,
          {Verdict::kUnreadable, refused_}, out);
     return look;
   }
-  if (unchanged_since_complete(around)) return look;
+  if (unchanged_since_complete(around)) {
+    judged_at_ = now;
+    return look;
+  }
   const FilesSeen all = look_at_all(around);
   look.news_kept = see_rewrites(around, all);
   if (is_going(around)) {
@@ -163,6 +168,7 @@ FolderLook CheckpointFolder::look(const FolderSurroundings& around, std::vector<
     return look;
   }
   judge(around, all, look, out);
+  if (look.silent.empty() && !look.removed) judged_at_ = now;
   look.news_kept |= settle(around);
   return look;
 }

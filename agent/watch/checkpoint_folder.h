@@ -96,6 +96,8 @@ class CheckpointFolder {
   bool waits() const;
   /// When we last saw that something in it moved.
   MonotonicTime changed_at() const { return changed_at_; }
+  /// When the last look began at the end of which each of its kinds had a verdict.
+  MonotonicTime judged_at() const { return judged_at_; }
   /// One of its kinds is complete, and a file of that is not older.
   bool complete_since(std::int64_t written_after_ns) const;
   /// Its files, as of the last look, if they are whole; complete or not.
@@ -140,6 +142,7 @@ class CheckpointFolder {
   std::string name_;
   std::string tree_signature_;  ///< of tree.h, two levels deep
   MonotonicTime changed_at_;    ///< when we last saw that differ
+  MonotonicTime judged_at_{};
   FolderNames names_;
   std::uint64_t bytes_ = 0;
   bool unsettled_ = true;

@@ -113,6 +113,12 @@ bool Watcher::rests(std::int64_t step, MonotonicTime since) const {
          last_poll_ - folder->second.changed_at() >= options_.settle_time;
 }
 
+bool Watcher::looked_at(std::int64_t step, MonotonicTime after) const {
+  if (!trouble_.empty() || listed_at_ <= after) return false;
+  const auto folder = folders_.find(step);
+  return folder == folders_.end() || folder->second.judged_at() > after;
+}
+
 std::vector<Sighting> Watcher::step() {
   std::vector<Sighting> out;
   take_hints();
@@ -143,6 +149,7 @@ void Watcher::begin_sweep(MonotonicTime now, std::vector<Sighting>& out) {
   Sweep& sweep = sweep_.emplace(Sweep{});
   sweep.poll = scan_all_ || now - last_poll_ >= options_.poll_interval;
   sweep.hinted = std::exchange(hinted_, {});
+  sweep.asked_for = std::exchange(asked_for_, {});
   sweep.previous_look = std::exchange(last_look_, now);
   if (sweep.poll) last_poll_ = now;
   if (sweep.poll || list_again_) {
@@ -161,8 +168,8 @@ Watcher::Wanted Watcher::wants(Sweep& sweep, std::int64_t step, const Checkpoint
     ++sweep.at_rest;
     round_robin_ = step;  // the next poll goes on below
   }
-  if (folder.watches_any_of(sweep.hinted) || settles_now || folder.fresh() || polled ||
-      (sweep.newer_became_complete && folder.unsettled()))
+  if (folder.watches_any_of(sweep.hinted) || sweep.asked_for.contains(step) || settles_now ||
+      folder.fresh() || polled || (sweep.newer_became_complete && folder.unsettled()))
     return Wanted::kLook;
   return glance ? Wanted::kGlance : Wanted::kNothing;
 }
@@ -302,6 +309,7 @@ void Watcher::list_folders(std::vector<Sighting>& out) {
   look_at_file_system();
   take_listed(*listed, out);
   listed_ = true;
+  listed_at_ = last_look_;
 }
 
 void Watcher::wait_for_root(const Error& why) {

@@ -66,6 +66,14 @@ class Watcher {
   /// A poll, at that time or later, found that nothing in the folder of this step has changed for
   /// watch.settle_time.
   bool rests(std::int64_t step, MonotonicTime since) const;
+  /// The next step() looks at the folder of this step, however long it is at rest.
+  void look_again(std::int64_t step) {
+    asked_for_.insert(step);
+    list_again_ = true;
+  }
+  /// A look at the folder of this step that began after that time has told what it is, or that it
+  /// is not there.
+  bool looked_at(std::int64_t step, MonotonicTime after) const;
   /// A look at all folders is under way: not all that are there were told.
   bool looks() const { return scan_all_ || sweep_.has_value(); }
   /// The first look is over: trouble() is true of it.
@@ -85,6 +93,7 @@ class Watcher {
     bool poll = false;
     MonotonicTime previous_look{};
     std::set<std::string> hinted;
+    std::set<std::int64_t> asked_for;
     std::int64_t below =
         std::numeric_limits<std::int64_t>::max();  ///< this step and those under it
     std::size_t rank = 0;
@@ -131,6 +140,7 @@ class Watcher {
   UnfinishedFolders remembered_unfinished_;  ///< of folders that were not seen yet
   std::uint64_t unfinished_changes_ = 0;
   std::set<std::string> hinted_;
+  std::set<std::int64_t> asked_for_;       ///< look_again()
   std::set<std::string> watched_parents_;  ///< only while the output directory is not there
   std::optional<Sweep> sweep_;             ///< is not at its end
   bool scan_all_ = true;
@@ -144,7 +154,8 @@ class Watcher {
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();
   std::string trouble_ = "not looked yet";
   bool looked_ = false;
-  bool listed_ = false;  ///< since begin(), and the directory was there ever since
+  MonotonicTime listed_at_{};  ///< the last time that it could be
+  bool listed_ = false;        ///< since begin(), and the directory was there ever since
 };
 
 }  // namespace evalcar::watch

@@ -10,6 +10,7 @@
 #include "agent/cli/doctor.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/home_move.h"
+#include "agent/watch/elsewhere.h"
 #include "store/base/file_system_kind.h"
 #include "store/checkpoint/layout.h"
 #include "store/checkpoint/top_numbers.h"
@@ -158,6 +159,21 @@ std::int64_t save_steps_of(const FileSystem& files,
   return newest->first - std::next(newest)->first;
 }
 
+/// None at all may mean that another folder was meant.
+Finding count_of_checkpoints(const FileSystem& files, const config::Settings& settings,
+                             const std::string& dir,
+                             const std::map<std::int64_t, std::string>& checkpoints) {
+  if (checkpoints.empty()) {
+    auto elsewhere = watch::look_elsewhere(files, dir, settings.watch.pattern);
+    if (!elsewhere.what.empty()) {
+      return {"output directory", Level::kWarning, std::move(elsewhere.what),
+              std::move(elsewhere.mend)};
+    }
+  }
+  return {"output directory", Level::kOk,
+          dir + ": " + std::to_string(checkpoints.size()) + " checkpoints"};
+}
+
 }  // namespace
 
 Finding judge_steps(std::int64_t eval_steps, std::int64_t save_steps) {
@@ -193,8 +209,7 @@ Findings check_output_directory(FileSystem& files, const config::Settings& setti
   if (const Status place = run::check_home_place(files, dir, home); !place.has_value()) {
     return {{"output directory", Level::kProblem, place.error().message}};
   }
-  return {{"output directory", Level::kOk,
-           dir + ": " + std::to_string(checkpoints.size()) + " checkpoints"},
+  return {count_of_checkpoints(files, settings, dir, checkpoints),
           check_space(files, settings, dir, checkpoints),
           check_type(files, settings, dir),
           check_permissions(dir),

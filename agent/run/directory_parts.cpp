@@ -133,6 +133,7 @@ void DirectoryParts::add_facts(publish::AgentFacts& facts, const std::string& tu
   }
   warn(misplaced_.why());
   warn(run_.home_trouble());
+  warn(watcher_.elsewhere());
   warn(turn_trouble);
   warn(posting_->trouble());
   warn(snapshots_.missed());

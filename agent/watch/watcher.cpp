@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "agent/watch/elsewhere.h"
 #include "store/checkpoint/layout.h"
 
 namespace evalcar::watch {
@@ -19,6 +20,8 @@ constexpr std::size_t kNewestPolled = 20;
 /// expected.
 constexpr std::size_t kSettledPerPoll = 200;
 constexpr std::size_t kNewestWatched = 4;
+/// Between two looks at what lies beside, while there is no checkpoint.
+constexpr std::chrono::minutes kElsewherePause{1};
 constexpr std::size_t kMostRemembered = 300;
 /// Of these what was seen is remembered beyond this process: no trainer writes so many at once.
 constexpr std::size_t kMostUnfinished = 64;
@@ -307,9 +310,24 @@ void Watcher::list_folders(std::vector<Sighting>& out) {
   for (const std::string& parent : watched_parents_) notifier_.unwatch(parent);
   watched_parents_.clear();
   look_at_file_system();
+  if (listed->empty()) {
+    look_elsewhere();
+  } else {
+    elsewhere_.clear();
+  }
   take_listed(*listed, out);
   listed_ = true;
   listed_at_ = last_look_;
+}
+
+/// Maybe another folder is the one that was meant.
+void Watcher::look_elsewhere() {
+  const MonotonicTime now = clock_.monotonic_now();
+  if (now < elsewhere_due_) return;
+  elsewhere_due_ = now + kElsewherePause;
+  std::string found = watch::look_elsewhere(files_, options_.output_dir, options_.pattern).text();
+  if (elsewhere_.empty() && !found.empty()) spdlog::warn("{}", found);
+  elsewhere_ = std::move(found);
 }
 
 void Watcher::wait_for_root(const Error& why) {

@@ -81,6 +81,9 @@ class Watcher {
   /// Empty while the output directory is there; else why it cannot be read.
   const std::string& trouble() const { return trouble_; }
   WatchMode mode() const;
+  /// Where checkpoints, or the model alone, were found while the output directory held none, and
+  /// what to do; else "".
+  const std::string& elsewhere() const { return elsewhere_; }
   /// What is to be known of folders that are not complete after a restart, of the newest of them.
   /// Absent: not looked since begin(), or the directory cannot be read.
   std::optional<UnfinishedFolders> unfinished() const;
@@ -115,6 +118,7 @@ class Watcher {
   void forget_gone(const std::set<std::int64_t>& present, std::vector<Sighting>& out);
   void forget(std::int64_t step, CheckpointFolder& folder);
   void look_at_file_system();
+  void look_elsewhere();
   std::string path_of(const CheckpointFolder& folder) const {
     return join_path(options_.output_dir, folder.name());
   }
@@ -153,6 +157,8 @@ class Watcher {
   /// Folders at rest are polled a few at a time, from the newest down.
   std::int64_t round_robin_ = std::numeric_limits<std::int64_t>::max();
   std::string trouble_ = "not looked yet";
+  std::string elsewhere_;
+  MonotonicTime elsewhere_due_{};
   bool looked_ = false;
   MonotonicTime listed_at_{};  ///< the last time that it could be
   bool listed_ = false;        ///< since begin(), and the directory was there ever since

@@ -94,6 +94,19 @@ def test_nothing_is_made_in_an_output_directory_without_checkpoints(bench, docto
     assert code == 0 and "it is waited for" in found["output directory"][0]["text"]
 
 
+def test_checkpoints_one_folder_down_are_told_with_what_to_do(bench, doctor):
+    checkpoints.write_hugging_face(bench.run / "run-0", 5)
+    code, found = doctor("--set", f"watch.output_dir={bench.run}")
+    told = found["output directory"][0]
+    assert told["level"] == "warning" and f"{bench.run}/run-0 does" in told["text"], told
+    assert told["mend"].endswith(f"evalcar run {bench.run}/run-0")
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: f"{bench.run}/run-0 does" in s.log(), what="the log")
+    status = subprocess.run([bench.evalcar, "status", "--json", "--db", str(sidecar.database)], capture_output=True, text=True, check=False, timeout=60)
+    assert f"evalcar run {bench.run}/run-0" in json.loads(status.stdout)["agent"]["warning"], status
+    assert sidecar.stop() == 0
+
+
 def test_a_gpu_is_told_with_what_is_wrong_with_it(bench, doctor):
     bench.tell(devices={"gpus": [GPU], "driver": "580.95"})
     code, found = doctor("--device", "cuda")

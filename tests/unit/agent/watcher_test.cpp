@@ -58,6 +58,58 @@ TEST_CASE("a save that ends between the list of files and the look for its mark 
   CHECK(seen[0].files.size() == 3);
 }
 
+TEST_CASE("checkpoints one folder down are told of, and no more once there are some in the root") {
+  Bench bench;
+  bench.put("logs/events", "");
+  bench.put("_evalcar/checkpoint-5/config.json", "{}");
+  CHECK(bench.look().empty());
+  CHECK(bench.watcher.elsewhere().empty());
+
+  bench.put_checkpoint("run-0/checkpoint-5");
+  bench.put_checkpoint("run-1/checkpoint-5");
+  bench.clock.advance(seconds(70));
+  CHECK(bench.look().empty());
+
+  CHECK(
+      bench.watcher.elsewhere() ==
+      "/out: holds no checkpoint-{step}, but /out/run-1 does (and 1 more beside it): point evalcar "
+      "at that folder: evalcar run /out/run-1");
+  bench.put_checkpoint("checkpoint-5");
+  bench.clock.advance(seconds(70));
+  CHECK_FALSE(bench.look().empty());
+  CHECK(bench.watcher.elsewhere().empty());
+}
+
+TEST_CASE("a model in the output directory itself is told of") {
+  Bench bench;
+  bench.put("model.safetensors", "whole");
+  bench.put("deep/run-0/checkpoint-5/config.json", "{}");  // no look goes so deep
+  CHECK(bench.look().empty());
+
+  CHECK(
+      bench.watcher.elsewhere() ==
+      "/out: holds no checkpoint-{step}, but a model itself (model.safetensors): evalcar eval /out "
+      "measures that");
+}
+
+TEST_CASE(
+    "of very many folders some are looked into for checkpoints, and none of very many names") {
+  Bench bench;
+  for (int i = 1000; i < 1900; ++i) bench.files.put_directory("/out/" + std::to_string(i));
+  bench.put_checkpoint("zz/checkpoint-5");
+  bench.files.reset_calls();
+
+  CHECK(bench.look().empty());
+
+  CHECK(bench.watcher.elsewhere().empty());
+  CHECK(bench.files.count("list") < 220);
+  for (int i = 0; i < 200; ++i) bench.files.put_file("/out/file-" + std::to_string(i), "");
+  bench.files.reset_calls();
+  bench.clock.advance(seconds(70));
+  CHECK(bench.look().empty());
+  CHECK(bench.files.count("list") < 5);
+}
+
 TEST_CASE("only canonical whole numbers count, in the order of numbers") {
   Bench bench;
   for (const char* const name :

@@ -123,12 +123,14 @@ Result<std::vector<state::NewEvaluation>> missing_of(const Wanted& wanted, std::
   return missing;
 }
 
-/// The checkpoint whose files the lease holds; absent: they are not whole, or not those of `rows`.
+/// The checkpoint whose files the lease holds; absent: they are not whole, or not those of `rows`,
+/// or those of a generation that is known. `newest`: of that step.
 Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state::Store& store,
                                                   const stage::Stage& stage, const state::Run& run,
                                                   const std::string& dir, const LeaseName& lease,
                                                   const std::vector<state::Evaluation>& rows,
-                                                  const AdoptionPlace& place, bool newer) {
+                                                  const AdoptionPlace& place, std::int64_t newest,
+                                                  bool newer) {
   if (!rows.empty()) {
     const std::int64_t id = rows.front().checkpoint_id;
     EVALCAR_ASSIGN_OR_RETURN(const auto judged, store.read().files_of(id, lease.kind));
@@ -147,9 +149,12 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
       seen->inode = folder.inode;
       EVALCAR_ASSIGN_OR_RETURN(generation, store.generation_of(run.id, *seen));
     }
-    if (generation != lease.generation) return std::optional<std::int64_t>();
+    // Generations between them may never have been published: nobody knows of those any more.
+    const bool is_new = generation > newest && generation <= lease.generation;
+    if (generation != lease.generation && !is_new) return std::optional<std::int64_t>();
   }
-  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, store.observe_checkpoint(run.id, *seen));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
+                           store.observe_checkpoint(run.id, *seen, lease.generation));
   EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
   return std::optional(observed.checkpoint.id);
 }
@@ -159,6 +164,16 @@ struct KnownRows {
   /// By step and kind: a kind may be known without the other.
   std::map<std::pair<std::int64_t, std::string>, std::int64_t> newest;  ///< generation of a kind
   std::map<std::string, std::vector<state::Evaluation>> of_lease;       ///< by the lease's name
+
+  /// Generation of a step, whichever kind of it is known; 0: none is.
+  std::int64_t newest_of(std::int64_t step) const {
+    std::int64_t found = 0;
+    for (auto kind = newest.lower_bound({step, ""}); kind != newest.end(); ++kind) {
+      if (kind->first.first != step) break;
+      found = std::max(found, kind->second);
+    }
+    return found;
+  }
 };
 
 Result<KnownRows> known_rows(const state::Reader& reader, std::int64_t run_id) {
@@ -191,6 +206,47 @@ Result<bool> breaks_off_another(const stage::Stage& stage, const Wanted& wanted,
   return false;
 }
 
+/// Files that took the place of known ones: they were held (Leases::hold) and never recorded, or
+/// the database that knew them was lost.
+Result<bool> is_newer(const stage::Stage& stage, const Wanted& wanted, const std::string& name,
+                      const LeaseName& lease, const KnownRows& known) {
+  const auto newest = known.newest.find({lease.step, lease.kind});
+  if (newest == known.newest.end() || lease.generation <= newest->second) return false;
+  EVALCAR_ASSIGN_OR_RETURN(const bool breaks_off, breaks_off_another(stage, wanted, lease, known));
+  if (!breaks_off) return true;
+  spdlog::warn("{}: is not measured: other weights of its step wait that are of an earlier save",
+               stage.dir_of(name));
+  return false;
+}
+
+/// What waited is gone with the database, and the lease cannot tell enough of it: the rows say so.
+/// `newest`: generation of that step; of an older one nothing is missed.
+Status lose(const FileSystem& files, state::Store& store, const state::Run& run,
+            const std::string& dir, const LeaseName& lease, const AdoptionPlace& place,
+            std::int64_t newest, std::vector<state::NewEvaluation> asked) {
+  if (lease.generation < newest) return {};
+  constexpr const char* kWhy = "the database did not know it, and its lease is not whole";
+  state::CheckpointObservation seen;
+  seen.name = folder_name(place.pattern, lease.step);
+  seen.path = join_path(place.output_dir, seen.name);
+  seen.step = lease.step;
+  seen.kinds.push_back({.kind = lease.kind, .reason = kWhy});
+  if (lease.generation > newest) {  // another folder than what is known
+    EVALCAR_ASSIGN_OR_RETURN(const FileInfo folder, files.info(dir));
+    seen.device = folder.device;
+    seen.inode = folder.inode;
+  }
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
+                           store.observe_checkpoint(run.id, seen, lease.generation));
+  EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
+  for (state::NewEvaluation& one : asked) {
+    one.checkpoint_id = observed.checkpoint.id;
+    EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));
+    EVALCAR_RETURN_IF_ERROR(end_evaluation(store, row.id, state::EvaluationState::kLost, kWhy));
+  }
+  return {};
+}
+
 Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& stage,
              const Wanted& wanted, const state::Run& run, const AdoptionPlace& place,
              const std::string& name, const LeaseName& lease, KnownRows& known) {
@@ -207,22 +263,23 @@ Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& s
   // were not published yet when the database was lost. Rows of another one hand their leases on.
   const bool beside = std::any_of(of_lease.begin(), of_lease.end(),
                                   [&](const auto& row) { return wanted.matches(row); });
-  // Files that took the place of known ones were held (Leases::hold), and never recorded.
-  const auto newest = known.newest.find({lease.step, lease.kind});
-  bool newer = newest != known.newest.end() && lease.generation == newest->second + 1;
-  if (newer) {
-    EVALCAR_ASSIGN_OR_RETURN(const bool breaks_off,
-                             breaks_off_another(stage, wanted, lease, known));
-    newer = !breaks_off;
-  }
-  if (newest != known.newest.end() && !beside && !newer) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const bool newer, is_newer(stage, wanted, name, lease, known));
+  if (known.newest.contains({lease.step, lease.kind}) && !beside && !newer) return {};
   EVALCAR_ASSIGN_OR_RETURN(auto asked, missing_of(wanted, run.id, lease, of_lease));
   if (asked.empty()) return {};
   const std::string dir = stage.dir_of(name);
-  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint_of(files, store, stage, run, dir,
-                                                                lease, of_lease, place, newer));
+  EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint,
+                           checkpoint_of(files, store, stage, run, dir, lease, of_lease, place,
+                                         known.newest_of(lease.step), newer));
+  if (!stage.answers()) return make_error(ErrorCode::kUnavailable, dir + ": does not answer");
+  if (!checkpoint.has_value() && !of_lease.empty()) return {};
+  if (!checkpoint.has_value()) {
+    EVALCAR_RETURN_IF_ERROR(
+        lose(files, store, run, dir, lease, place, known.newest_of(lease.step), std::move(asked)));
+  }
+  auto& generation = known.newest[{lease.step, lease.kind}];
+  generation = std::max(generation, lease.generation);
   if (!checkpoint.has_value()) return {};
-  if (newer) newest->second = lease.generation;
   for (state::NewEvaluation& one : asked) {
     one.checkpoint_id = *checkpoint;
     EVALCAR_ASSIGN_OR_RETURN(const state::Evaluation row, store.plan_evaluation(one));

@@ -20,9 +20,10 @@ struct AdoptionPlace {
 };
 
 /// Once after a run was entered; again with the same `judged` (names of leases; empty at first)
-/// where the slice was cut. A lease that is not whole, not wanted, whose folder is there, or whose
-/// step the run knows by rows of all its tasks or of another configuration, is left alone. Errors:
-/// the store's.
+/// where the slice was cut. A lease that is not wanted, whose folder is there, or whose step the
+/// run knows by rows of all its tasks, of a later save or of another configuration, is left alone.
+/// Of one that is not whole the rows are lost. Errors: the store's; kUnavailable: the leases do not
+/// answer.
 Status adopt_leases(const FileSystem& files, state::Store& store, const stage::Stage& stage,
                     const Wanted& wanted, const state::Run& run, const AdoptionPlace& place,
                     std::set<std::string>& judged, Slice& slice);

@@ -146,7 +146,8 @@ Result<std::optional<Checkpoint>> Store::folder_beside_weights(std::int64_t run_
   return std::optional(std::move(folder));
 }
 
-Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen) {
+Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
+                                           std::int64_t at_least) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_ASSIGN_OR_RETURN(const KnownAs known, known_as(run_id, seen));
   Observed observed;
@@ -165,9 +166,8 @@ Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const Checkpoint
   } else {
     if (known.newest.has_value()) observed.replaces = known.newest->id;
     observed.is_new = true;
-    EVALCAR_ASSIGN_OR_RETURN(
-        id, insert_checkpoint(run_id, seen,
-                              known.newest.has_value() ? known.newest->generation + 1 : 1));
+    const std::int64_t next = known.newest.has_value() ? known.newest->generation + 1 : 1;
+    EVALCAR_ASSIGN_OR_RETURN(id, insert_checkpoint(run_id, seen, std::max(next, at_least)));
   }
   EVALCAR_RETURN_IF_ERROR(record_kinds(id, seen));
   EVALCAR_ASSIGN_OR_RETURN(observed.checkpoint, reader_.checkpoint(id));

@@ -99,7 +99,10 @@ class Store {
   /// (0: the folder went before it could be asked). Weights that lie elsewhere (lies_elsewhere) are
   /// a generation that leaves the folder of that name what it was: seen again as it is, it is still
   /// the generation before them. Kinds of the observation become rows; their reasons are kept.
-  Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen);
+  /// `at_least`: what a new generation is, if that is more than the next one (leases tell of some
+  /// that this database does not know).
+  Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
+                                      std::int64_t at_least = 1);
   /// The generation that observe_checkpoint() would record it as. Writes nothing.
   Result<std::int64_t> generation_of(std::int64_t run_id, const CheckpointObservation& seen);
   /// The folder is not there any more. Its evaluations stay as they are.

@@ -837,6 +837,30 @@ def test_a_lease_outlives_the_database(bench):
     tools.check_canary(bench, sidecar)
 
 
+def test_a_lease_of_a_third_save_outlives_the_database(bench):
+    """The first save of a step was published, the second written over before its turn, the third waits, and its folder is gone."""
+    first = save(bench, 5)
+    sidecar = bench.sidecar().start()
+    sidecar.wait_for(lambda s: s.published() == set(first), what="the first result")
+    bench.tell(hang=True)
+    for generation, seed in ((2, "second"), (3, "third")):
+        shutil.rmtree(bench.run / "checkpoint-5")
+        folder = checkpoints.write_hugging_face(bench.run, 5, seed=seed)
+        waiting = "SELECT max(generation) FROM evaluations WHERE state IN ('leased', 'loading', 'evaluating')"
+        sidecar.wait_for(lambda s, n=generation, q=waiting: s.query(q) == [(n,)], what=f"the lease of the {seed} save")
+    third = hash_of(bench.evalcar, folder, "regular")
+    sidecar.kill()
+    shutil.rmtree(folder)
+    for suffix in ("", "-wal", "-shm"):
+        (bench.home / f"state.db{suffix}").unlink(missing_ok=True)
+    bench.tell()
+
+    assert sidecar.once() == 0, sidecar.log()
+
+    assert [line["weights_sha256"] for line in sidecar.metrics_lines()] == [*first.values(), third]
+    tools.check_canary(bench, sidecar)
+
+
 def test_db_wal_deleted(bench):
     """The hot WAL is removed while no agent runs: it starts, redoes what is missing, and publishes nothing twice."""
     expected = save(bench, 5, 10)

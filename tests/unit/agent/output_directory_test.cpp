@@ -501,6 +501,37 @@ TEST_CASE("a lost database does not measure a seldom task from a lease of other 
   CHECK(must(t.directory->store().read().evaluations({.step = 5})).size() == 1);
 }
 
+TEST_CASE("a lost database takes back the lease of a save whose forerunner was never published") {
+  Seldom t;
+  t.settings.evaluate.tasks = {"docvqa_val"};
+  t.settings.evaluate.weights = {"regular"};
+  t.settings.evaluate.task_every_nth.clear();
+  t.start();
+  const bool whole = GENERATE(true, false);
+  for (const char pattern : {'a', 'b', 'c'}) {
+    t.save(5, pattern);
+    for (int i = 0; i < 3; ++i) must(t.turn(seconds(40)));
+    if (pattern == 'a') t.publish(t.row(5));
+  }
+  REQUIRE(t.held_pattern("5-3-regular") == 'c');
+  t.remove(5);
+  if (!whole) must(t.files.remove_file("/out/_evalcar/leases/5-3-regular/model.safetensors"));
+
+  t.lose_database();
+  for (int i = 0; i < 4; ++i) must(t.turn());
+
+  const auto rows = must(t.directory->store().read().evaluations({.step = 5}));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.front().state == state::EvaluationState::kPublished);
+  CHECK(rows.back().generation == 3);
+  CHECK(rows.back().state ==
+        (whole ? state::EvaluationState::kLeased : state::EvaluationState::kLost));
+  if (whole) {
+    CHECK(must(t.directory->lease_of(rows.back())).has_value());
+    CHECK(t.held_pattern("5-3-regular") == 'c');
+  }
+}
+
 TEST_CASE("a seldom task counts the checkpoints that the cadence of all lets through, no others") {
   Seldom t;
   t.settings.evaluate.eval_steps = 10;

@@ -47,15 +47,20 @@ bool Inotify::open() {
 
 bool Inotify::watch(const std::string& folder) {
   if (!open()) return false;
-  if (watch_of_folder_.contains(folder)) return true;
+  // Asked again each time: by a link, or a link above it, the name may lead to another folder now.
   const auto told = std::make_shared<std::pair<int, int>>(-1, 0);  // the watch, errno
   const Status asked = files_.perform(folder, [fd = fd_, folder, told]() -> Status {
     told->first = ::inotify_add_watch(fd, folder.c_str(), kMask);
     told->second = told->first < 0 ? errno : 0;
     return {};
   });
-  if (!asked.has_value()) return false;
+  const auto before = watch_of_folder_.find(folder);
+  if (!asked.has_value()) return before != watch_of_folder_.end();
   const int watch = told->first;
+  if (before != watch_of_folder_.end()) {
+    if (before->second == watch) return true;
+    unwatch(folder);
+  }
   if (watch < 0) {
     if (told->second == ENOSPC) note_trouble("fs.inotify.max_user_watches is reached");
     return false;

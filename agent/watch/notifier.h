@@ -16,8 +16,9 @@ class Notifier {
   };
 
   virtual ~Notifier() = default;
-  /// Watches one folder (not what is below it). Watching again does nothing. False: it cannot be
-  /// watched (gone, or the system's limit): polling has to do.
+  /// Watches one folder (not what is below it). Watching again follows the name, if it leads to
+  /// another folder by now. False: it cannot be watched (gone, or the system's limit): polling has
+  /// to do.
   virtual bool watch(const std::string& folder) = 0;
   virtual void unwatch(const std::string& folder) = 0;
   /// The hints since the last call, without blocking.

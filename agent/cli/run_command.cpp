@@ -14,6 +14,7 @@
 #include "agent/cli/complete_settings.h"
 #include "agent/cli/exit_code.h"
 #include "agent/cli/http_api.h"
+#include "agent/cli/run_config_watch.h"
 #include "agent/cli/signals.h"
 #include "agent/cli/watch_loop.h"
 #include "agent/config/few_shot.h"
@@ -57,6 +58,7 @@ Result<config::Config> with_run_config(const RunOptions& options, const FileSyst
   }
   for (const std::string& note : run->notes) spdlog::info("{}", note);
   EVALCAR_ASSIGN_OR_RETURN(auto loaded, config::load(files, options.config_file, all));
+  loaded.run_config = run->file;
   if (std::ranges::find(taken, "evaluate.num_fewshot", &config::Override::key) != taken.end()) {
     config::EvaluateSettings& evaluate = loaded.settings.evaluate;
     evaluate.num_fewshot = config::settled_shots(evaluate.num_fewshot, std::nullopt,
@@ -253,8 +255,11 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     around.desk = &(*api)->desk();
     around.board = &(*api)->board();
   }
-  WatchLoop loop(signals, manager, clock,
-                 [&](const config::Config& now) { return reread(options, files, now); });
+  RunConfigWatch run_config(files, clock);
+  WatchLoop loop(
+      signals, manager, clock,
+      [&](const config::Config& now) { return reread(options, files, now); },
+      [&](const config::Config& now) { return !options.once && run_config.changed(now); });
   config::Config current = std::move(*config);
   auto agent = make_agent(current.settings);
   while (true) {

@@ -13,8 +13,12 @@
 namespace evalcar::cli {
 
 WatchLoop::WatchLoop(Signals& signals, agent_service::ServiceManager& manager, const Clock& clock,
-                     Reread reread)
-    : signals_(signals), manager_(manager), clock_(clock), reread_(std::move(reread)) {}
+                     Reread reread, Changed changed)
+    : signals_(signals),
+      manager_(manager),
+      clock_(clock),
+      reread_(std::move(reread)),
+      changed_(std::move(changed)) {}
 
 WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
   ProgressLine line(clock_);
@@ -31,6 +35,7 @@ WatchLoop::End WatchLoop::run(run::Agent& agent, const config::Config& now) {
       agent.hand_over();
       return {0, std::exchange(next_, std::nullopt)};
     }
+    if (!next_.has_value() && changed_(now)) reload(agent, now);
     line.show(agent.progress(line.terminal()));
     wait(agent);
     switch (signals_.take()) {

@@ -17,8 +17,11 @@ class WatchLoop {
   /// Reads the configuration again, whole and checked, as it is to be after `now`.
   using Reread = std::function<Result<config::Config>(const config::Config& now)>;
 
+  /// Whether what it was read from is another file by now: it is read again, as on SIGHUP.
+  using Changed = std::function<bool(const config::Config& now)>;
+
   WatchLoop(Signals& signals, agent_service::ServiceManager& manager, const Clock& clock,
-            Reread reread);
+            Reread reread, Changed changed);
 
   struct End {
     int exit_code = 0;
@@ -40,6 +43,7 @@ class WatchLoop {
   agent_service::ServiceManager& manager_;
   const Clock& clock_;
   Reread reread_;
+  Changed changed_;
   std::optional<config::Config> next_;
   bool ready_ = false;  ///< the service manager knows
 };

@@ -33,12 +33,20 @@ struct Entry {
   std::string source;   ///< "default", "evalcar.toml:12", "--tasks"
 };
 
+/// A file that values were taken from, and who it was when it was read.
+struct TakenFile {
+  std::string path;
+  FileInfo identity;
+};
+
 struct Config {
   Settings settings;
   std::vector<Entry> entries;  ///< in the order of keys()
   std::vector<std::string> warnings;
   /// What is the unit's: of no effect where no unit runs this.
   std::vector<std::string> unit_notes;
+  std::optional<TakenFile>
+      run_config;  ///< the run's own (run_config.h), if tasks were taken from it
 };
 
 /// Reads `file` (empty: none) and applies `overrides` in order over it. kInvalidArgument lists

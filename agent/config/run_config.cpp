@@ -216,6 +216,8 @@ Result<RunConfig> read(const YAML::Node& root, const std::string& path) {
 
 Result<RunConfig> read_run_config(const FileSystem& files, const std::string& output_dir) {
   const std::string path = join_path(output_dir, "config.yaml");
+  // Before it is read: whoever writes it anew meanwhile makes it another.
+  EVALCAR_ASSIGN_OR_RETURN(const FileInfo identity, files.info_followed(path));
   EVALCAR_ASSIGN_OR_RETURN(const std::string text, read_file(files, path, kMaxBytes));
   const auto bad = [&](const std::string& why) {
     return make_error(ErrorCode::kCorruption, path + ": " + why);
@@ -223,7 +225,9 @@ Result<RunConfig> read_run_config(const FileSystem& files, const std::string& ou
   if (has_anchor(text)) return bad("YAML anchors are not read");
   if (too_deep(text)) return bad("nested too deeply");
   try {
-    return read(YAML::Load(text), path);
+    EVALCAR_ASSIGN_OR_RETURN(RunConfig run, read(YAML::Load(text), path));
+    run.file = {path, identity};
+    return run;
   } catch (const YAML::Exception& error) {
     return bad(std::string("not YAML: ") + error.what());
   }

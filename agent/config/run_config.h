@@ -12,6 +12,7 @@
 namespace evalcar::config {
 
 struct RunConfig {
+  TakenFile file;
   std::vector<Override> taken;     ///< keys of ours, with the file as their source
   std::vector<std::string> notes;  ///< what stands there and has no effect here
 };
@@ -20,6 +21,11 @@ struct RunConfig {
 /// is no such file, or it has no eval_config with tasks; kCorruption: it is not YAML, is larger
 /// than 1 MiB, nested too deeply, or uses anchors.
 Result<RunConfig> read_run_config(const FileSystem& files, const std::string& output_dir);
+
+/// That file.
+std::string run_config_path(const std::string& output_dir);
+/// Whether the tasks of `config` were taken from it.
+bool takes_run_config(const Config& config, const std::string& output_dir);
 
 /// The overrides of a run's own file that nobody else has set: neither `config`'s file nor its
 /// command line.

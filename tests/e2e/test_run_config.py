@@ -47,6 +47,23 @@ def test_the_command_line_goes_before_the_runs_own_words(bench):
     assert [line["samples"] for line in sidecar.metrics_lines()] == [4]
 
 
+def test_the_file_of_the_next_training_is_taken_up_when_it_comes(bench):
+    """The agent begins beside the file of the training before; the next one writes its own a moment later."""
+    write_config(bench.run, tasks=["docvqa_val"])
+    sidecar = without_tasks(bench.sidecar()).start()
+    sidecar.wait_for(lambda s: "evaluate.limit = 4" in s.log(), what="what was taken from the first file")
+
+    write_config(bench.run, tasks=["docvqa_val"], limit=2)
+    sidecar.wait_for(lambda s: "the configuration changes: evaluate.limit: 4 -> 2" in s.log(), what="the second file")
+    checkpoints.write_hugging_face(bench.run, 10)
+    sidecar.wait_for(lambda s: s.published() == {(10, "regular")}, what="the result")
+
+    assert [line["samples"] for line in sidecar.metrics_lines()] == [2]
+    write_config(bench.run, tasks=["no_such_task"], limit=2)
+    sidecar.wait_for(lambda s: "the configuration stays as it was" in s.log(), what="the third file")
+    assert sidecar.stop() == 0
+
+
 def test_a_trainer_that_evaluates_nothing_gets_nothing_by_itself(bench):
     write_config(bench.run, strategy="no")
     checkpoints.write_hugging_face(bench.run, 10)

@@ -17,6 +17,7 @@ the trainer's own thread, takes what the thread found from a queue. What was log
 
 import argparse
 import collections
+import contextlib
 import copy
 import errno
 import hashlib
@@ -133,8 +134,13 @@ class Reader:
                 self._file, self._offset = (info.st_dev, info.st_ino), 0
             rows = []
             while True:
-                file.seek(self._offset)
-                text = file.read(_LONGEST_LINE) or b""
+                try:
+                    file.seek(self._offset)
+                    text = file.read(_LONGEST_LINE) or b""
+                except OSError:
+                    if not rows:
+                        raise
+                    return rows  # what was read is not read again; the next call says what is wrong
                 end = text.rfind(b"\n") + 1
                 if end == 0:
                     if len(text) == _LONGEST_LINE:
@@ -383,9 +389,14 @@ class _Marks:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 text = b"\n" + text  # behind the torn tail of a process that was killed
-            if os.write(descriptor, text) != len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)  # what is torn is passed over, and written again
-            os.fsync(descriptor)
+            try:
+                if os.write(descriptor, text) != len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+                os.fsync(descriptor)
+            except OSError:
+                with contextlib.suppress(OSError):  # it is written again: each second while a full disk is waited for
+                    os.ftruncate(descriptor, size)
+                raise
         finally:
             os.close(descriptor)
 
@@ -460,7 +471,7 @@ class _Watch(threading.Thread):
         except Exception as error:  # the training goes on, whatever it is
             text = "%s: %s" % (type(error).__name__, error)
             waits = self.patient and isinstance(error, OSError)
-            if time.monotonic() - self._succeeded_at >= _PATIENCE and not waits:
+            if time.monotonic() - self._succeeded_at >= _PATIENCE + 2 * self.poll_interval and not waits:
                 self._is_broken = True
                 self.found.append(("broken", text))
             elif text != self.trouble:
@@ -739,7 +750,8 @@ class _Agent:
         """How it ended, with the last lines that it said; "" while it runs."""
         if self.process is None or self.process.poll() is None:
             return ""
-        with open(self.log, "rb") as log:
+        said = []
+        with contextlib.suppress(OSError), open(self.log, "rb") as log:  # somebody may have removed it
             log.seek(max(0, os.fstat(log.fileno()).st_size - 2000))
             said = log.read().decode(errors="replace").strip().splitlines()[-3:]
         return "evalcar ended with code %d: %s (%s)" % (self.process.returncode, " | ".join(said), self.log)
@@ -1297,8 +1309,8 @@ class _Training:
         now, seen = time.monotonic(), self.watch.seen
         if self.could_show_since is None:
             self.could_show_since = now
-        patience = max(self.options.stale_after, _SHOWS_ITSELF)
-        ended = self.agent.ended() if self.agent is not None else ""
+        patience = max(self.options.stale_after, _SHOWS_ITSELF) + 2 * self.watch.poll_interval  # its age is as of the last look
+        ended = self._own_end()
         is_alone = bool(ended) or (seen.age() >= patience and now - self.could_show_since >= patience)
         if is_alone and not self.is_alone:
             options = " --set publish.dir=%s" % shlex.quote(os.path.abspath(os.fspath(self.options.folder))) if self.options.folder else ""
@@ -1409,7 +1421,7 @@ class _Training:
         """On every rank alike: what the first one knows."""
         decision = None
         if self.first and self.scores is not None and self.scores.of:
-            decision = (self._best_there(args), self._is_time_to_stop())
+            decision = (self._best_there(args, state), self._is_time_to_stop())
             others = self.scores.passed_over()
             if others:
                 self._tell("%d scores, the last of step %d, are of other settings than the newest one: they are not ranked with it",
@@ -1426,9 +1438,14 @@ class _Training:
                 step = self.scores.ranked()[0]
                 logger.info("training stops early: too little was gained lately (the best score: %.6g of step %d)", self.scores.of[step], step)
 
-    def _best_there(self, args):
+    def _best_there(self, args, state):
         """(step, score, folder) of the best checkpoint that the Trainer has: it is the one that its retention must spare. Weights
-        that were measured alone (snapshot_dir) are no checkpoint of its, however good they were."""
+        that were measured alone (snapshot_dir) are no checkpoint of its, however good they were. None: it is what it was, while one that
+        was the best with other settings waits to be measured with the newest."""
+        for step in self.scores.passed_over():
+            was_best = state.best_model_checkpoint == os.path.join(args.output_dir, "checkpoint-%d" % step)
+            if was_best and any(row.get("state") not in _ENDED for row in self.watch.seen.evaluations(step)):
+                return None
         for step in self.scores.ranked():
             folder = os.path.join(args.output_dir, "checkpoint-%d" % step)
             if os.path.isdir(folder):
@@ -1562,14 +1579,21 @@ class _Training:
         told = [seen.evaluations(step) for step in steps]
         waits = [row for rows in told for row in rows if row.get("state") not in _ENDED]
         left_out = bool(seen.status.get("open_left_out")) and not all(told)
+        if any(row.get("state") == "failed" and row.get("next_try_at") for row in waits):
+            return ""  # a pause between two tries may be long, whatever else is warned of
         if not seen.warning() and (left_out or not all(map(_is_hindered, waits))):
             return ""
         return "evalcar has measured nothing for %g s%s" % (self.options.stuck_after, seen.warning() and ", and warns: " + seen.warning())
 
-    def _gone(self):
-        """How the agent that was started here ended, unless another one is at work; told at the second look, which sees its last rows."""
+    def _own_end(self):
+        """How the agent that was started here ended, unless another one is at work."""
         said = self.agent.ended() if self.agent is not None else ""
-        if not said or self.watch.seen.agent().get("pid", self.agent.process.pid) != self.agent.process.pid:
+        return said if said and self.watch.seen.agent().get("pid", self.agent.process.pid) == self.agent.process.pid else ""
+
+    def _gone(self):
+        """The same, told at the second look, which sees its last rows."""
+        said = self._own_end()
+        if not said:
             return ""
         first, self.agent_is_gone = not self.agent_is_gone, True
         return "" if first else said

@@ -22,11 +22,6 @@ struct RunConfig {
 /// than 1 MiB, nested too deeply, or uses anchors.
 Result<RunConfig> read_run_config(const FileSystem& files, const std::string& output_dir);
 
-/// That file.
-std::string run_config_path(const std::string& output_dir);
-/// Whether the tasks of `config` were taken from it.
-bool takes_run_config(const Config& config, const std::string& output_dir);
-
 /// The overrides of a run's own file that nobody else has set: neither `config`'s file nor its
 /// command line.
 std::vector<Override> overrides_left_open(const Config& config, const RunConfig& run);

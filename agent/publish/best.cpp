@@ -75,9 +75,11 @@ Result<std::vector<Candidate>> ranked(const state::Reader& reader, const Publish
   return found;
 }
 
-/// Whether the folder that was measured has been written anew since, with whatever.
-Result<bool> is_written_anew(const state::Reader& reader, std::int64_t run_id,
-                             const Evaluation& evaluation) {
+/// Whether the folder of its name holds other weights than those that were measured: it has been
+/// written anew since, with whatever, or it was never theirs (snapshots).
+Result<bool> is_of_others(const state::Reader& reader, std::int64_t run_id,
+                          const Evaluation& evaluation) {
+  if (state::lies_elsewhere(evaluation.checkpoint_path, evaluation.checkpoint)) return true;
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoints, reader.checkpoints(run_id));
   return std::ranges::any_of(checkpoints, [&evaluation](const state::Checkpoint& other) {
     return other.name == evaluation.checkpoint && other.generation > evaluation.generation &&
@@ -139,8 +141,8 @@ Status write_best(FileSystem& files, const state::Reader& reader, const Publishe
     OrderedJson entry = OrderedJson::object();
     entry["step"] = evaluation.step;
     entry["value"] = found->value;
-    EVALCAR_ASSIGN_OR_RETURN(const bool anew, is_written_anew(reader, run_id, evaluation));
-    entry["checkpoint"] = anew ? OrderedJson(nullptr) : OrderedJson(evaluation.checkpoint);
+    EVALCAR_ASSIGN_OR_RETURN(const bool other, is_of_others(reader, run_id, evaluation));
+    entry["checkpoint"] = other ? OrderedJson(nullptr) : OrderedJson(evaluation.checkpoint);
     entry["kept_path"] = kept.empty() ? OrderedJson(nullptr) : OrderedJson(kept);
     entry["weights_sha256"] = evaluation.weights_sha256;
     root["best"][kind] = std::move(entry);

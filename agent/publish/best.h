@@ -25,8 +25,8 @@ Result<std::vector<std::int64_t>> best_evaluations(const state::Reader& reader,
                                                    std::int64_t run_id, const std::string& kind,
                                                    std::size_t count);
 /// Replaces `<options.dir>/best.json` if it says something else. "checkpoint" is null where that
-/// folder was written anew since: what lies there now is not what was the best. No file is made
-/// while nothing has a value; one that is there names no best then.
+/// folder was written anew since, or weights alone were measured: what lies there is not the best.
+/// No file is made while nothing has a value; one that is there names no best then.
 Status write_best(FileSystem& files, const state::Reader& reader, const PublisherOptions& options,
                   std::int64_t run_id);
 

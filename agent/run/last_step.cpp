@@ -33,12 +33,12 @@ nanoseconds quiet_time(const std::map<std::int64_t, std::int64_t>& written_at) {
 }  // namespace
 
 LastStep::LastStep(const FileSystem& files, const Clock& clock, const Wanted& wanted,
-                   const DiskView& view)
+                   const DiskView& view, std::optional<std::int64_t> started_ns)
     : files_(files),
       clock_(clock),
       wanted_(wanted),
       view_(view),
-      started_ns_(nanoseconds(clock.wall_now().time_since_epoch()).count()),
+      started_ns_(started_ns.value_or(nanoseconds(clock.wall_now().time_since_epoch()).count())),
       due_(clock.monotonic_now()) {}
 
 bool LastStep::reached(std::optional<std::int64_t> snapshot_ns) {

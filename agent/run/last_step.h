@@ -23,7 +23,9 @@ namespace evalcar::run {
 /// Not thread-safe. All references must outlive it.
 class LastStep {
  public:
-  LastStep(const FileSystem& files, const Clock& clock, const Wanted& wanted, const DiskView& view);
+  /// `started_ns`: when this process began, of the wall clock; absent: now.
+  LastStep(const FileSystem& files, const Clock& clock, const Wanted& wanted, const DiskView& view,
+           std::optional<std::int64_t> started_ns = std::nullopt);
 
   /// To be asked once all that is there is known; it looks once a second, and says no in between.
   /// `snapshot_ns`: when the last weights between two checkpoints were written, if any were.

@@ -128,12 +128,12 @@ state::CheckpointObservation Recorder::observation_of(const watch::Sighting& see
   return observation;
 }
 
-Result<state::Checkpoint> Recorder::observe(const watch::Sighting& seen) {
+Result<state::Observed> Recorder::observe(const watch::Sighting& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                            store_.observe_checkpoint(run_.id(), observation_of(seen)));
   EVALCAR_RETURN_IF_ERROR(supersede_older(observed.checkpoint));
   written_anew_ = written_anew_ || observed.replaces.has_value();
-  return observed.checkpoint;
+  return observed;
 }
 
 Result<std::vector<state::Evaluation>> Recorder::rows_in(const state::Checkpoint& checkpoint,
@@ -147,9 +147,11 @@ Result<std::vector<state::Evaluation>> Recorder::rows_in(const state::Checkpoint
 }
 
 Result<std::vector<state::Evaluation>> Recorder::rows_of(const watch::Sighting& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, observe(seen));
-  checkpoint_of_step_[seen.step] = checkpoint.id;
-  return rows_in(checkpoint, seen);
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, observe(seen));
+  checkpoint_of_step_[seen.step] = observed.checkpoint.id;
+  // Whatever is configured now: a number of its weights would be the last of its step.
+  if (observed.is_older) return std::vector<state::Evaluation>();
+  return rows_in(observed.checkpoint, seen);
 }
 
 /// At each sighting, not only at the one that made the generation: that may have been cut off here.
@@ -162,6 +164,8 @@ Status Recorder::supersede_older(const state::Checkpoint& now) {
   const std::string reason = written_again(now.name, now.generation);
   for (const state::Evaluation& row : rows) {
     if (row.checkpoint != now.name || row.generation >= now.generation) continue;
+    // Somebody asked for the folder, and weights that lie elsewhere leave that as it is.
+    if (row.settings.requested != 0 && state::lies_elsewhere(now.path, now.name)) continue;
     if (is_partial(row) && !row.lease_path.empty()) {
       EVALCAR_RETURN_IF_ERROR(leave_in_part(store_, row, reason));
       leases_.release(row);
@@ -246,13 +250,13 @@ Result<bool> Recorder::record_again(std::int64_t step) {
 }
 
 Result<std::int64_t> Recorder::record_snapshot(const watch::Sighting& seen) {
-  EVALCAR_ASSIGN_OR_RETURN(const state::Checkpoint checkpoint, observe(seen));
-  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_in(checkpoint, seen));
+  EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed, observe(seen));
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, rows_in(observed.checkpoint, seen));
   for (const state::Evaluation& row : rows) {
     EVALCAR_ASSIGN_OR_RETURN(const bool waits, make_complete(row, seen));
     if (waits) EVALCAR_RETURN_IF_ERROR(leases_.refer(row, seen.path));
   }
-  return checkpoint.id;
+  return observed.checkpoint.id;
 }
 
 /// True: it is to be leased.

@@ -69,7 +69,7 @@ class Recorder {
   void forget();
 
  private:
-  Result<state::Checkpoint> observe(const watch::Sighting& seen);
+  Result<state::Observed> observe(const watch::Sighting& seen);
   /// One for each cadence that tasks have.
   Result<std::vector<state::Evaluation>> rows_in(const state::Checkpoint& checkpoint,
                                                  const watch::Sighting& seen);

@@ -1,8 +1,10 @@
 // What every part of the agent is given.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,9 @@ struct Surroundings {
   request::JobDesk* desk = nullptr;     ///< of the HTTP API; null: there is none
   std::string evaluator_program = {};   ///< its path; "": nothing is asked of it but evaluations
   publish::LiveBoard* board = nullptr;  ///< of the HTTP API; null: there is none
+  /// When this process began, in nanoseconds of the wall clock, whatever was begun anew since (a
+  /// reload); absent: now.
+  std::optional<std::int64_t> started_ns = {};
   /// Asked only where results are posted somewhere.
   std::function<Result<std::unique_ptr<webhook::Poster>>()> make_poster = webhook::make_poster;
 };

@@ -52,13 +52,16 @@ void TakeUp::forget() {
 Status TakeUp::end_older_generations() {
   EVALCAR_ASSIGN_OR_RETURN(const auto newest, store_.read().written_again(run_.id()));
   if (newest.empty()) return {};
+  EVALCAR_ASSIGN_OR_RETURN(const auto of_folders, store_.read().written_again(run_.id(), true));
   state::EvaluationFilter filter;
   filter.run_id = run_.id();
   EVALCAR_ASSIGN_OR_RETURN(const auto rows, store_.read().evaluations(filter));
   for (const state::Evaluation& row : rows) {
     if (!is_open(row.state)) continue;
-    const auto found = newest.find(row.checkpoint);
-    if (found == newest.end() || row.generation >= found->second) continue;
+    // Who asked for the folder did not ask for weights of its step that lay elsewhere.
+    const auto& known = row.settings.requested != 0 ? of_folders : newest;
+    const auto found = known.find(row.checkpoint);
+    if (found == known.end() || row.generation >= found->second) continue;
     EVALCAR_RETURN_IF_ERROR(end_evaluation(store_, row.id, EvaluationState::kSuperseded,
                                            written_again(row.checkpoint, found->second)));
     leases_.release(row);

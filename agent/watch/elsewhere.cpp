@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,9 @@ constexpr std::array<std::string_view, 6> kModels = {
     "pytorch_model.bin",         "pytorch_model.bin.index.json",
     "adapter_model.safetensors", "adapter_model.bin",
 };
+
+/// Folders of a file server may take seconds each, and the agent has other work.
+constexpr std::chrono::seconds kLongest{1};
 
 bool holds_checkpoints(const FileSystem& files, const std::string& folder,
                        const std::string& pattern) {
@@ -38,12 +42,17 @@ Elsewhere look_elsewhere(const FileSystem& files, const std::string& output_dir,
   std::vector<std::string> runs;
   std::string model;
   std::size_t looked_at = 0;
+  const auto own = files.info_followed(output_dir);
+  const auto until = std::chrono::steady_clock::now() + kLongest;
   for (const DirectoryEntry& entry : *entries) {
     if (std::ranges::find(kModels, entry.name) != kModels.end()) model = entry.name;
     // Ours, and what people hide.
     if (entry.name.starts_with('_') || entry.name.starts_with('.')) continue;
     if (entry.type != FileType::kDirectory || ++looked_at > kMostFolders) continue;
+    if (std::chrono::steady_clock::now() >= until) break;
     const std::string folder = join_path(output_dir, entry.name);
+    const auto info = files.info(folder);  // another file system may not answer
+    if (!own.has_value() || !info.has_value() || info->device != own->device) continue;
     if (holds_checkpoints(files, folder, pattern)) runs.push_back(printable(folder));
   }
   const std::string none = printable(output_dir) + ": holds no " + pattern + ", but ";

@@ -154,6 +154,7 @@ Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const Checkpoint
   std::int64_t id = 0;
   if (known.same.has_value()) {
     id = known.same->id;
+    observed.is_older = known.same->generation < known.newest->generation;
     if (seen.inode != 0) {
       EVALCAR_RETURN_IF_ERROR(connection_->run(
           "UPDATE checkpoint SET path = ?2, step = ?3, layout = ?4, device = ?5, inode = ?6, "

@@ -106,13 +106,16 @@ Result<std::string> Reader::kept_path(std::int64_t checkpoint_id, std::string_vi
       kind));
 }
 
-Result<std::map<std::string, std::int64_t>> Reader::written_again(std::int64_t run_id) const {
+Result<std::map<std::string, std::int64_t>> Reader::written_again(std::int64_t run_id,
+                                                                  bool of_folders) const {
   using Named = std::pair<std::string, std::int64_t>;
   EVALCAR_ASSIGN_OR_RETURN(
       const auto rows,
       collect<Named>(connection_->prepare("SELECT name, max(generation) FROM checkpoint WHERE "
-                                          "run_id = ?1 GROUP BY name HAVING max(generation) > 1",
-                                          run_id),
+                                          "run_id = ?1 AND (?2 = 0 OR substr(path, -length(name) - "
+                                          "1) = '/' || name) GROUP BY name HAVING max(generation) "
+                                          "> 1",
+                                          run_id, of_folders),
                      [](const Statement& row) -> Result<Named> {
                        return Named{row.text(0), row.integer(1)};
                      }));

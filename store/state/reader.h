@@ -82,7 +82,9 @@ class Reader {
   Result<std::vector<FileIdentity>> files_of(std::int64_t checkpoint_id,
                                              std::string_view kind) const;
   /// By name, those checkpoints of a run that were written again: the newest generation of each.
-  Result<std::map<std::string, std::int64_t>> written_again(std::int64_t run_id) const;
+  /// `of_folders`: not counting weights that lay elsewhere (lies_elsewhere).
+  Result<std::map<std::string, std::int64_t>> written_again(std::int64_t run_id,
+                                                            bool of_folders = false) const;
   /// Where the kept weights of this kind are ("" if not kept): Store::set_kept_path.
   Result<std::string> kept_path(std::int64_t checkpoint_id, std::string_view kind) const;
 

@@ -127,6 +127,7 @@ struct Observed {
   /// The row that this new generation replaces (its open evaluations measure files that are no more
   /// in the folder).
   std::optional<std::int64_t> replaces;
+  bool is_older = false;  ///< weights that lay elsewhere came after it
 };
 
 /// What is wanted. Identity: checkpoint generation, kind, the set of tasks, settings and dtype;

@@ -97,6 +97,27 @@ TEST_CASE("an old folder that is seen again is not what came after the weights o
   CHECK(t.held_pattern("600-3-regular") == 'c');
 }
 
+TEST_CASE("with other settings, too, an old folder is not measured after the weights of its step") {
+  Snapshooting t;
+  t.save(600, 'a');
+  t.turns(2);
+  t.measure(t.row(600));
+  t.clock.advance(hours(1));
+  t.snap(600, 'b');
+  t.turns(3);
+  t.measure(t.rows(600).back());
+  t.turns(3);
+
+  t.settings.evaluate.limit = 4;
+  t.start();
+  t.turns(5);
+
+  for (const state::Evaluation& row : t.rows(600)) {
+    INFO(row.generation << " " << state::state_name(row.state) << " " << row.settings_sha256);
+    CHECK((row.generation == 2 || row.state == EvaluationState::kPublished));
+  }
+}
+
 TEST_CASE("the lease of weights whose files are gone is not taken from an old folder of the step") {
   Snapshooting t;
   t.save(600, 'a');

@@ -214,8 +214,8 @@ class Heartbeat:
     def evaluations(self, step, kind=None):
         """The evaluations of a step (those of its newest generation)."""
         rows = [row for row in self.rows() if row.get("step") == step and kind in (None, row.get("checkpoint_type"))]
-        newest = max((row.get("generation") or 0 for row in rows), default=0)
-        return [row for row in rows if (row.get("generation") or 0) == newest]
+        newest = max(map(_generation_of, rows), default=0)
+        return [row for row in rows if _generation_of(row) == newest]
 
     def describe(self):
         """In words, for people."""
@@ -224,6 +224,17 @@ class Heartbeat:
         if self.agent().get("state") == "ended":
             return "the agent has ended (exit code %s)" % self.agent().get("exit_code")
         return "the agent's last heartbeat is %.0f s old" % self.age()
+
+
+def _generation_of(evaluation):
+    generation = evaluation.get("generation")
+    return generation if type(generation) is int else 0
+
+
+def _weights_of(thing):
+    """(checkpoint_type, weights_sha256) of a row of either file; None where it does not tell the weights."""
+    sha256 = thing.get("weights_sha256")
+    return (thing.get("checkpoint_type"), sha256) if isinstance(sha256, str) and sha256 else None
 
 
 def _over(evaluations):
@@ -421,6 +432,7 @@ class _Watch(threading.Thread):
         self.found, self.marks = collections.deque(), collections.deque()
         self.seen = Heartbeat(output_dir, folder)
         self.best = {}
+        self.places_before = {}  # to which an earlier training logged
         self.looks = 0
         self.poll_interval = poll_interval
         self._folder = _folder_of(output_dir, folder)
@@ -463,6 +475,7 @@ class _Watch(threading.Thread):
         try:
             if self._logged is None:
                 self._logged = self._marks.read()
+                self.places_before = dict(self._marks.places)
             self._heartbeat.look()  # before the rows, so that these are no older than what it says
             for row in self._reader.poll():
                 self.found.append(("row", row, frozenset(self._logged.get(_key_of(row), ()))))
@@ -981,6 +994,21 @@ def _in_words(values):
     return ", ".join(parts) or "no number"
 
 
+class _Save:
+    """A step that was handed over. Its folder may have been there before: of a training that was resumed from an earlier step, or begun
+    anew in the same place. `before`: (run, generation) of what the agent had then, None if it can have had nothing; what is of this
+    save has a higher generation. `changes`: how often the heartbeat had changed."""
+
+    def __init__(self, changes, before):
+        self.changes, self.before = changes, before
+
+    def is_of_it(self, evaluation):
+        if self.before is None:
+            return True
+        run, generation = self.before
+        return evaluation.get("run") != run or _generation_of(evaluation) > generation
+
+
 class EvalcarCallback:
     """Scores of `evalcar run`, which evaluates beside the training, in the Trainer that they are of.
 
@@ -1081,10 +1109,14 @@ class _Training:
         if plateau and options.replace_evaluations and self.first:
             logger.warning("the learning rate follows the evaluations (reduce_lr_on_plateau), so the Trainer's own are not replaced")
         self.saved_steps, self.epochs = set(), {}
-        self.handed = {}  # step → how often the heartbeat had changed when its checkpoint was saved
-        self.removed = {}  # step → the same, when its checkpoint was not there and the agent knew nothing of it
+        self.handed = {}  # step → _Save
+        self.removed = {}  # step → how often the heartbeat had changed when its checkpoint was not there and the agent knew nothing of it
+        self.unread = {}  # step → the same, when its result was published and its row not there
         self.results = {}  # step → its rows: (checkpoint_type, time, tasks)
-        self.held = []  # (row, its loggers), of steps whose checkpoint has not been saved yet: of an earlier training
+        self.weights = {}  # step → those that its rows are of
+        self.seen = Heartbeat(self.output_dir, options.folder)  # as of the last _take(): all rows that it speaks of were taken, or are held
+        # (row, its loggers, the last step that had ended): of steps that were not saved yet, or of which an earlier save was known
+        self.held, self.awaits = [], False  # whether some of them go by what the heartbeat will tell
         self.at_end_of = (None, None)  # the last step that ended, and the heartbeat as it was then
         self.names_before, self.agent_was_here = None, True  # what lay in the output directory when the training began
         self.unlogged = []  # [row, its loggers, those that have it]
@@ -1184,7 +1216,8 @@ class _Training:
             if self.agent is not None and self.watch.seen is not self.heard:
                 self._safely(self._tell_warning)
         self._replace(state, control, due, parts)
-        if not self.first or not (taken or self.watch.found or (self.unlogged and self.watch.looks > self.tried_at_look)):
+        is_told_more = self.awaits and self.watch.seen is not self.seen
+        if not self.first or not (taken or self.watch.found or is_told_more or (self.unlogged and self.watch.looks > self.tried_at_look)):
             return
         self._safely(self._take, args, state, control)
         if not self.several:
@@ -1230,8 +1263,9 @@ class _Training:
         self._safely(self._take, args, state, control)
         if self.watch.marks:
             self._tell("what was logged could not be remembered in %s: it is logged again if the training is resumed", self.watch.marks_path)
-        if self.held:
-            logger.info("%d results of checkpoints that this training did not save are not logged", len(self.held))
+        others = sum(row["global_step"] not in self.handed for row, _, _ in self.held)
+        if others:
+            logger.info("%d results of checkpoints that this training did not save are not logged", others)
 
     # -- the Trainer's own evaluations
 
@@ -1268,16 +1302,29 @@ class _Training:
         if ended != step or step in self.handed or self.names_before is None or "checkpoint-%d" % step in self.names_before:
             return None
         is_silent = not seen.changes and self.agent_was_here  # an agent that begins may know more
-        was_told = seen.evaluations(step) or seen.status.get("open_left_out") or any(row["global_step"] == step for row, _ in self.held)
+        was_told = seen.evaluations(step) or seen.status.get("open_left_out") or any(row["global_step"] == step for row, _, _ in self.held)
         return None if is_silent or was_told else seen
 
     def _hand_over(self, step, epoch, seen=None):
-        """`seen`: as of _seen_before(). What has come since then is taken, too."""
+        """`seen`: as of _seen_before(). What has come since then is taken, too. Rows of a step that was known before are held until the
+        agent tells the weights of its new generation."""
         self.epochs[step] = epoch
-        self.handed[step] = (seen or self.watch.seen).changes
-        early = [("row", row, loggers) for row, loggers in self.held if row["global_step"] == step] if seen else []
-        self.held = [(row, loggers) for row, loggers in self.held if row["global_step"] != step]
-        self.watch.found.extendleft(reversed(early))
+        earlier = self.handed.get(step)  # its weights alone, which are the same
+        save = _Save((seen or self.watch.seen).changes, self._known_before(step) if earlier is None else earlier.before)
+        self.handed[step] = save
+        if seen and save.before is None:
+            early = [("row", row, loggers) for row, loggers, _ in self.held if row["global_step"] == step]
+            self.held = [each for each in self.held if each[0]["global_step"] != step]
+            self.watch.found.extendleft(reversed(early))
+
+    def _known_before(self, step):
+        """(run, generation) of the newest that the agent had of this step when the step ended; None if nothing is known of one."""
+        ended, seen = self.at_end_of
+        evaluations = (seen if ended == step else self.watch.seen).evaluations(step)
+        if evaluations:
+            return (evaluations[0].get("run"), _generation_of(evaluations[0])) if _generation_of(evaluations[0]) else None
+        # Of a long list the heartbeat tells a part.
+        return next(((row.get("run"), 1) for row, _, then in self.held if row["global_step"] == step and then != step), None)
 
     # -- results
 
@@ -1326,6 +1373,7 @@ class _Training:
 
     def _take(self, args, state, control):
         """Takes what the thread found, and logs it."""
+        self.seen = self.watch.seen  # before the rows: those that it speaks of were found before it
         rows = []
         while self.watch.found:
             what, *found = self.watch.found.popleft()
@@ -1338,23 +1386,53 @@ class _Training:
             else:
                 self.off = True
                 logger.warning("%s, for %g minutes: no more results are taken up; they can be sent %s", found[0], _PATIENCE / 60, self._later())
+        replaced = {row.get("supersedes") for row, _ in rows}
         for row, loggers in rows:
-            if row["global_step"] not in self.handed and not row["global_step"] <= self.start_step:
-                self.held.append((row, loggers))
-                continue
-            self._receive(row, loggers, state, {each["seq"] for each, _ in rows if each.get("supersedes") == row["seq"]})
+            save = self.handed.get(row["global_step"])
+            if row["global_step"] <= self.start_step or (save is not None and save.before is None):
+                self._receive(row, loggers, state, row["seq"] in replaced)
+            else:
+                self.held.append((row, loggers, self.at_end_of[0]))
+        self._release(state)
         self._log(args, state, control)
 
-    def _receive(self, row, loggers, state, superseded_by):
+    def _release(self, state):
+        """Takes those of the rows that are held which are of this training's weights, as the heartbeat tells them. A row of an earlier
+        save is one where that had the same ones: they are not measured again, and other places than that training's lack it."""
+        ours = [each for each in self.held if self._is_ours(*each)]
+        self.awaits = len(ours) < sum(row["global_step"] in self.handed for row, _, _ in self.held)
+        if not ours:
+            return
+        replaced = {(row["global_step"], row.get("supersedes")) for row, _, _ in self.held}
+        self.held = [each for each in self.held if not any(each is one for one in ours)]
+        for row, loggers, _ in sorted(ours, key=lambda each: each[0]["seq"]):
+            kept = [name for name in loggers if name in self.places and self.watch.places_before.get(name) == self.places[name]]
+            self._receive(row, (), state, (row["global_step"], row["seq"]) in replaced, kept)
+
+    def _is_ours(self, row, loggers, then):
+        step, weights = row["global_step"], _weights_of(row)
+        save = self.handed.get(step)
+        if save is None or save.before is None:
+            return False
+        evaluations = [each for each in self.seen.evaluations(step) if save.is_of_it(each)]
+        came_since = then is not None and then >= step
+        if evaluations and weights is not None:
+            return any(_weights_of(each) == weights for each in evaluations)
+        # An older agent's, or the heartbeat tells a part of a long list.
+        return came_since and (weights is None or (not self.seen.evaluations(step) and bool(self.seen.status.get("evaluations_left_out"))))
+
+    def _receive(self, row, loggers, state, is_replaced, have=()):
+        """`loggers`: that were given it by this training, before it was resumed; `have`: those that need it no more."""
         step = row["global_step"]
         self.results.setdefault(step, []).append((row["checkpoint_type"], str(row.get("time", "")), _tasks_of(row)))
+        self.weights.setdefault(step, set()).add(_weights_of(row))
         if self.scores is not None:
             self.scores.take(row)
             self._check_metric(row)
         if loggers or self._in_history(row, state):
             self.logged_seqs.add(row["seq"])
             return
-        if superseded_by:
+        if is_replaced:
             self.watch.marks.append(_mark(row, ()))
             return
         correction = " (a correction)" if row.get("supersedes") in self.logged_seqs else ""
@@ -1362,7 +1440,7 @@ class _Training:
         for name, why in sorted(row["missing"].items() if isinstance(row.get("missing"), dict) else ()):
             logger.info("checkpoint-%d: no %s: %s", step, name, why)
         if row["metrics"]:
-            self.unlogged.append([row, self.loggers.names(), []])
+            self.unlogged.append([row, self.loggers.names(), list(have)])
 
     def _check_metric(self, row):
         """A name that no task gives is told with the first result, not at the end of a long training."""
@@ -1511,17 +1589,29 @@ class _Training:
     def _pending(self, agent_is_gone=False):
         """{step: in words}, of those whose scores may come yet. An agent that was killed did not tell of its last ones: its rows do."""
         found, told = {}, set()
-        for step, changes in sorted(self.handed.items()):
-            evaluations = self.watch.seen.evaluations(step)
+        for step, save in sorted(self.handed.items()):
+            evaluations = self._evaluations(step)
             waits = [row for row in evaluations if row.get("state") not in _ENDED and not (agent_is_gone and self._has_result(row))]
-            is_news = self.watch.seen.changes > changes or (agent_is_gone and step in self.results)
-            if evaluations and not waits and is_news:
+            is_news = save.before is not None or self.seen.changes > save.changes or (agent_is_gone and step in self.results)
+            if evaluations and not waits and is_news and not (save.before and self._is_unread(step, evaluations)):
                 continue
             if not evaluations and (step in self.results or self._is_missed(step)):
                 continue
             states = ", ".join(self._state_of(row, told) for row in waits)
-            found[step] = "step %d (%s)" % (step, states or "the agent has told nothing of it yet")
+            nothing = "its result is not there yet" if evaluations else "the agent has told nothing of it yet"
+            found[step] = "step %d (%s)" % (step, states or nothing)
         return found
+
+    def _evaluations(self, step):
+        """What the agent tells of the checkpoint that this training saved."""
+        return [row for row in self.seen.evaluations(step) if self.handed[step].is_of_it(row)]
+
+    def _is_unread(self, step, evaluations):
+        """Whether a row of what is published may come yet, by two later states at the latest: a file server may show them out of turn."""
+        published = (_weights_of(row) for row in evaluations if row.get("state") == "published" and not row.get("requested"))
+        if set(published) <= self.weights.get(step, set()) | {None}:
+            return False
+        return self.seen.changes < self.unread.setdefault(step, self.seen.changes) + 2
 
     @staticmethod
     def _state_of(evaluation, told):
@@ -1547,12 +1637,12 @@ class _Training:
         if os.path.isdir(os.path.join(self.output_dir, "checkpoint-%d" % step)) or os.path.isdir(place):
             self.removed.pop(step, None)
             return False
-        if self.watch.seen.status.get("open_left_out"):
+        if self.seen.status.get("open_left_out"):
             return False  # of a long backlog it tells a part: this step may be of the rest
-        return self.watch.seen.changes >= self.removed.setdefault(step, self.watch.seen.changes) + 2
+        return self.seen.changes >= self.removed.setdefault(step, self.seen.changes) + 2
 
     def _has_ended(self, started, standstill):
-        pending, seen = self._pending(), self.watch.seen
+        pending, seen = self._pending(), self.seen
         if pending and not self.off and self.watch.is_alive():
             gone = self._gone()
             over = self.options.timeout is not None and time.monotonic() - started >= self.options.timeout
@@ -1566,7 +1656,7 @@ class _Training:
             if pending:
                 self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
         for step in sorted(set(self.handed) - set(pending)):
-            why = _why(seen.evaluations(step))
+            why = _why(self._evaluations(step))
             if not why and step in self.removed:
                 why = "its checkpoint was removed before evalcar knew of it"
             if why and step not in self.results:
@@ -1575,8 +1665,8 @@ class _Training:
 
     def _hindrance(self, steps):
         """Why the agent measures nothing, if it says that something is wrong; "" where the steps may be waiting for their turn."""
-        seen = self.watch.seen
-        told = [seen.evaluations(step) for step in steps]
+        seen = self.seen
+        told = [self._evaluations(step) for step in steps]
         waits = [row for rows in told for row in rows if row.get("state") not in _ENDED]
         left_out = bool(seen.status.get("open_left_out")) and not all(told)
         if any(row.get("state") == "failed" and row.get("next_try_at") for row in waits):

@@ -165,7 +165,7 @@ def test_a_removed_checkpoint_that_a_long_backlog_leaves_out_of_the_heartbeat_is
     status = tmp_path / "_evalcar" / "status.json"
     status.parent.mkdir()
     heartbeat = evalcar_trainer.Heartbeat(tmp_path)
-    end = types.SimpleNamespace(output_dir=str(tmp_path), snapshots=None, removed={}, watch=types.SimpleNamespace(seen=heartbeat))
+    end = types.SimpleNamespace(output_dir=str(tmp_path), snapshots=None, removed={}, seen=heartbeat)
 
     def is_missed(beat, **more):
         status.write_text(json.dumps({"agent": {"pid": 1}, "evaluations": [], "time": beat, **more}))

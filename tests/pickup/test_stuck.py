@@ -182,7 +182,7 @@ def test_the_end_gives_up_only_where_the_agent_says_that_something_is_wrong(tmp_
     class End(evalcar_trainer._Training):
         def __init__(self, seen):
             self.options = EvalcarCallback()
-            self.watch = type("Watch", (), {"seen": seen})
+            self.seen, self.handed = seen, dict.fromkeys((2, 4), evalcar_trainer._Save(0, None))
 
     assert bool(End(heartbeat(tmp_path, rows, **members))._hindrance([2, 4])) == is_hindered
 

@@ -1,0 +1,125 @@
+"""A training in the folder of an earlier one: its steps come again, and what the agent tells of the first ones is not of it."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+import pytest
+import training
+from evalcar_trainer import EvalcarCallback
+from harness import HERE
+from training import logged, results_in, trainer
+from transformers import TrainerCallback
+
+ANLS = "eval/docvqa_val/anls"
+
+
+@pytest.fixture(autouse=True)
+def log(caplog):
+    caplog.set_level(logging.INFO, logger="evalcar")
+    return caplog
+
+
+def newest_of(run):
+    """{step: score} by the last line of each."""
+    return {row["global_step"]: row["metrics"][ANLS] for row in results_in(run)}
+
+
+def told_of(run, step):
+    """{generation: state}"""
+    return {row["generation"]: row["state"] for row in training.status_of(run)["evaluations"] if row["step"] == step}
+
+
+class AgentSleeps(TrainerCallback):
+    """It says something new, and then sleeps while the last step is saved, and for three seconds of the wait: as on a network file
+    system, where it looks every ten seconds."""
+
+    def __init__(self, run, step):
+        self.run, self.step = run, step
+
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == self.step - 1:
+            before = training.status_of(self.run)
+            training.wait_until(lambda: training.status_of(self.run)["time"] != before["time"], what="a heartbeat")
+            pid = before["agent"]["pid"]
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(3.0, os.kill, (pid, signal.SIGCONT)).start()
+
+
+@pytest.mark.parametrize("start", [False, True], ids=["beside", "started"])
+def test_the_end_waits_for_the_last_checkpoint_that_was_saved_again(bench, monkeypatch, log, start):
+    """With the interval that everybody has: what it knew of the agent is ten seconds old."""
+    for name, value in (("EVALCAR", bench.evalcar), ("EVALCAR_EVALUATOR", str(HERE / "fake_evaluator.py")), ("FAKE_EVALUATOR", str(bench.script)),
+                        ("XDG_STATE_HOME", str(bench.home / "state"))):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    options = dict(start=True, tasks=["docvqa_val"], eval_device="cpu") if start else {}
+    if not start:
+        sidecar = bench.sidecar().start()
+    trainer(bench.run, [EvalcarCallback(poll_interval=0.1, **options)]).train()
+    assert sorted(newest_of(bench.run)) == [2, 4, 6]
+    gate = bench.home / "gate"
+    bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)})
+
+    def open_later():
+        training.wait_until(lambda: told_of(bench.run, 6).get(2) in ("leased", "loading", "evaluating"), what="the second generation")
+        time.sleep(1.5)
+        gate.touch()
+
+    opens = threading.Thread(target=open_later)
+    opens.start()
+
+    again = trainer(bench.run, [AgentSleeps(bench.run, 6), EvalcarCallback(**options)], save_steps=6, learning_rate=2e-2)
+    again.train()
+
+    opens.join()
+    assert told_of(bench.run, 6) == {1: "published", 2: "published"}
+    if not start:
+        assert sidecar.stop() == 0
+    assert len(results_in(bench.run)) == 4
+    assert [(step, values[ANLS]) for step, values in logged(again)] == [(6, newest_of(bench.run)[6])]
+    assert "WARNING" not in log.text
+
+
+class SlowAtSave(TrainerCallback):
+    """Another callback, before ours, that works on the save until the agent has measured it; W&B's uploads the checkpoint."""
+
+    def __init__(self, run, generation):
+        self.run, self.generation = run, generation
+
+    def on_save(self, args, state, control, **_):
+        over = ("published", "superseded")
+        training.wait_until(lambda: told_of(self.run, state.global_step).get(self.generation) in over, what="the result")
+
+
+def test_a_result_that_came_while_another_callback_worked_on_the_save_is_logged(bench, log):
+    sidecar = bench.sidecar().start()
+    trainer(bench.run, [EvalcarCallback(poll_interval=0.1)]).train()
+
+    again = trainer(bench.run, [SlowAtSave(bench.run, 2), EvalcarCallback(poll_interval=0.1)], learning_rate=2e-2)
+    again.train()
+
+    assert sidecar.stop() == 0
+    assert len(results_in(bench.run)) == 6
+    assert sorted((step, values[ANLS]) for step, values in logged(again)) == sorted(newest_of(bench.run).items())
+    assert log.text.count("(a correction)") == 0
+    assert "WARNING" not in log.text
+
+
+def test_weights_that_were_measured_before_have_the_score_that_they_had(bench, log):
+    """The same training again: the agent measures nothing, and best and early stopping need the scores all the same."""
+    scores = {2: 0.3, 4: 0.9, 6: 0.5}
+    bench.tell(values_of_steps=scores)
+    sidecar = bench.sidecar().start()
+    trainer(bench.run, [EvalcarCallback(poll_interval=0.1)]).train()
+
+    again = trainer(bench.run, [SlowAtSave(bench.run, 2), EvalcarCallback(poll_interval=0.1)], **training.best_by("docvqa_val/anls"))
+    again.train()
+
+    assert sidecar.stop() == 0
+    assert [told_of(bench.run, step) for step in scores] == [{1: "published", 2: "superseded"}] * 3
+    assert len(results_in(bench.run)) == 3
+    assert sorted((step, values[ANLS]) for step, values in logged(again)) == list(scores.items())
+    assert (again.state.best_global_step, again.state.best_metric) == (4, 0.9)
+    assert "WARNING" not in log.text

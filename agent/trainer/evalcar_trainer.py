@@ -237,6 +237,12 @@ def _weights_of(thing):
     return (thing.get("checkpoint_type"), sha256) if isinstance(sha256, str) and sha256 else None
 
 
+def _is_newest(row, evaluations):
+    """Whether a row is of the weights that the newest generation of its step has, as far as that is told."""
+    weights = _weights_of(row)
+    return not evaluations or weights is None or any(_weights_of(each) == weights for each in evaluations)
+
+
 def _over(evaluations):
     """Whether none of them will give another number."""
     return bool(evaluations) and all(row.get("state") in _ENDED for row in evaluations)
@@ -326,29 +332,37 @@ def follow(output_dir, *, poll_interval=10.0, interim=False, folder=None, stop=N
                 return
 
 
-def wait_for(output_dir, step, *, kind="regular", metric=None, timeout=None, stale_after=STALE_AFTER, poll_interval=1.0, folder=None):
+def wait_for(output_dir, step, *, kind="regular", metric=None, since=0, timeout=None, stale_after=STALE_AFTER, poll_interval=1.0, folder=None):
     """The newest result of a step's checkpoint; `metric`: the one that has this number ("eval/docvqa_val/anls").
+
+    Of a step that was saved several times, the result of the newest save that the agent knows. Of one that you have just saved again it
+    may not know yet: `since`, the highest `seq` before that save, leaves earlier results out, but that of the very same weights, which
+    are not measured twice.
 
     It waits while the agent lives. Raises EvaluationMissing once the evaluation ended without a number, the agent said
     nothing for `stale_after` seconds, or `timeout` seconds are over."""
     reader, heartbeat = Reader(output_dir, folder=folder), Heartbeat(output_dir, folder=folder)
-    started, found, trouble = time.monotonic(), None, ""
+    started, rows, trouble = time.monotonic(), [], ""
     while True:
         waited = time.monotonic() - started
         changes = heartbeat.changes
         try:
             heartbeat.look()  # first, so that the rows are no older than what it says
-            for row in reader.poll():
-                if row["global_step"] == step and row["checkpoint_type"] == kind and (metric is None or metric in row["metrics"]):
-                    found = row
+            rows += [row for row in reader.poll() if row["global_step"] == step and row["checkpoint_type"] == kind]
             trouble = ""
         except (OSError, ValueError) as error:
             trouble = "; " + str(error)
-        if found is not None:
-            return found
         evaluations = heartbeat.evaluations(step, kind)
         # What it said before it could know of this checkpoint is not the end of it.
-        if _over(evaluations) and (changes > 1 or heartbeat.agent().get("state") == "ended"):
+        is_news = changes > 1 or heartbeat.agent().get("state") == "ended"
+        again = {_weights_of(each) for each in evaluations if is_news and each.get("state") == "superseded"}
+        for row in reversed(rows):
+            is_later = row["seq"] > since or _weights_of(row) in again
+            if is_later and _is_newest(row, evaluations) and (metric is None or metric in row["metrics"]):
+                return row
+        earlier = {_weights_of(row) for row in rows if row["seq"] <= since}
+        is_earlier = any(each.get("state") == "published" and _weights_of(each) in earlier for each in evaluations)
+        if _over(evaluations) and is_news and not is_earlier:
             raise EvaluationMissing(step, (_why(evaluations) or "its results have no such number") + trouble)
         if heartbeat.age() >= stale_after:
             raise EvaluationMissing(step, heartbeat.describe() + trouble)

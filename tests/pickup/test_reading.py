@@ -112,6 +112,43 @@ def test_wait_for_gives_the_result_of_its_step(bench):
     assert sidecar.stop() == 0
 
 
+def test_wait_for_gives_the_result_of_the_newest_save(tmp_path, metrics):
+    """Of a step that was saved again: what the agent tells of it is not there at first."""
+
+    def tell(beat, *states, ended=False):
+        rows = [{"step": 5, "checkpoint_type": "regular", "generation": at + 1, "state": state, "weights_sha256": sha256}
+                for at, (state, sha256) in enumerate(states)]  # fmt: skip
+        text = json.dumps({"agent": {"state": "ended" if ended else "running"}, "evaluations": rows, "time": beat})
+        scratch = metrics.with_name("status.tmp")
+        scratch.write_text(text)
+        scratch.replace(metrics.with_name("status.json"))
+
+    def wait(**options):
+        try:
+            return wait_for(tmp_path, 5, timeout=0.4, poll_interval=0.05, **options)["seq"]
+        except EvaluationMissing as missing:
+            return missing.reason.split(" (")[0]
+
+    metrics.write_text(line(1, 5, 0.3, weights_sha256="a"))
+    tell(1, ("published", "a"))
+    assert wait() == 1
+    assert wait(since=1) == "not within 0.4 s"  # it was saved again just now
+    tell(2, ("published", "a"), ended=True)
+    assert wait(since=1) == "not within 0.4 s"
+    tell(3, ("published", "a"), ("leased", None))
+    assert wait() == "not within 0.4 s"
+    tell(4, ("published", "a"), ("published", "b"))
+    with metrics.open("a") as file:
+        file.write(line(2, 5, 0.4, weights_sha256="b", supersedes=1))
+    assert (wait(), wait(since=1)) == (2, 2)
+    tell(5, ("published", "a"), ("superseded", "a"), ended=True)  # the same weights
+    assert (wait(), wait(since=2)) == (1, 1)
+    tell(6, ("published", "a"), ("published", "b"), ("quarantined", None), ended=True)
+    assert wait() == "quarantined: no reason given"
+    tell(7, ended=True)  # of a long list it tells a part
+    assert wait() == 2
+
+
 def test_wait_for_tells_why_an_evaluation_gave_no_number(bench):
     bench.tell(error={"kind": "unsupported", "message": "a model that nobody knows"})
     sidecar = bench.sidecar().start()

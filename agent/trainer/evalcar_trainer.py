@@ -355,7 +355,7 @@ def wait_for(output_dir, step, *, kind="regular", metric=None, since=0, timeout=
         evaluations = heartbeat.evaluations(step, kind)
         # What it said before it could know of this checkpoint is not the end of it.
         is_news = changes > 1 or heartbeat.agent().get("state") == "ended"
-        again = {_weights_of(each) for each in evaluations if is_news and each.get("state") == "superseded"}
+        again = {_weights_of(each) for each in evaluations if is_news and each.get("state") == "superseded"} - {None}
         for row in reversed(rows):
             is_later = row["seq"] > since or _weights_of(row) in again
             if is_later and _is_newest(row, evaluations) and (metric is None or metric in row["metrics"]):
@@ -380,13 +380,16 @@ _PATIENCE = 1800.0
 class _Marks:
     """_evalcar/logged.jsonl: which rows were handed to which loggers. One line a row and hand-over, appended whole.
 
-    {"evaluation": …, "seq": 7, "global_step": 500, "to": ["trainer", "wandb"], "time": "…Z"}; and {"places": {"wandb":
-    "entity/project/run", "tensorboard": "DIR"}}, for `evalcar push`. The agent makes the folder with its first result, so it is
-    there when there is something to remember."""
+    {"evaluation": …, "seq": 7, "global_step": 500, "to": ["trainer", "wandb"], "time": "…Z"}; and at each save {"places": {"wandb":
+    "entity/project/run", "tensorboard": "DIR"}, "global_step": 500, "after": 4, "resumed_from": 0}, for `evalcar push`: rows of this step
+    with a higher seq than `after` belong there, and those of steps up to `resumed_from`. The agent makes the folder with its first
+    result, so it is there when there is something to remember."""
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "logged.jsonl")
         self.places = {}
+        self.saves = {}  # step → (places, after) of its last save
+        self.resumed_from = 0
 
     def read(self):
         """{key of a row: names of the loggers that have it}; `places` is then what was told last."""
@@ -401,6 +404,9 @@ class _Marks:
                 mark = json.loads(line)
                 if isinstance(mark.get("places"), dict):
                     self.places = {name: place for name, place in mark["places"].items() if isinstance(place, str)}
+                    if "global_step" in mark:
+                        self.saves[int(mark["global_step"])] = (self.places, int(mark["after"]))
+                        self.resumed_from = int(mark["resumed_from"])
                     continue
                 found.setdefault(str(mark["evaluation"]), set()).update(str(name) for name in mark["to"])
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -1011,10 +1017,10 @@ def _in_words(values):
 class _Save:
     """A step that was handed over. Its folder may have been there before: of a training that was resumed from an earlier step, or begun
     anew in the same place. `before`: (run, generation) of what the agent had then, None if it can have had nothing; what is of this
-    save has a higher generation. `changes`: how often the heartbeat had changed."""
+    save has a higher generation. `changes`: how often the heartbeat had changed. `seq`: of the last row before."""
 
-    def __init__(self, changes, before):
-        self.changes, self.before = changes, before
+    def __init__(self, changes, before, seq=0):
+        self.changes, self.before, self.seq = changes, before, seq
 
     def is_of_it(self, evaluation):
         if self.before is None:
@@ -1229,7 +1235,7 @@ class _Training:
             self.at_end_of = (state.global_step, self.watch.seen)
             if self.agent is not None and self.watch.seen is not self.heard:
                 self._safely(self._tell_warning)
-        self._replace(state, control, due, parts)
+        self._replace(args, state, control, due, parts)
         is_told_more = self.awaits and self.watch.seen is not self.seen
         if not self.first or not (taken or self.watch.found or is_told_more or (self.unlogged and self.watch.looks > self.tried_at_look)):
             return
@@ -1238,7 +1244,7 @@ class _Training:
             self._decide(args, state, control)
 
     def epoch(self, args, state, control, parts):
-        self._replace(state, control, False, parts)
+        self._replace(args, state, control, False, parts)
         epochs = getattr(state, "num_train_epochs", 0) or 0
         last = bool(epochs) and state.epoch is not None and round(state.epoch, 6) >= epochs
         self.ending = control.should_training_stop or last or 0 < state.max_steps <= state.global_step
@@ -1254,7 +1260,7 @@ class _Training:
             self._hand_over(step, state.epoch, seen)
             if self.snapshots is not None:
                 self._safely(self.snapshots.remove, step)  # the checkpoint came after it
-            self._safely(self._tell_places, args)  # its results may come when nobody is there any more
+            self._safely(self._tell_places, args, step)  # its results may come when nobody is there any more
             logger.info("checkpoint-%d is handed over to evalcar", step)
             self._safely(self._tell_if_alone, args)
             self._safely(self._take, args, state, control)
@@ -1283,7 +1289,7 @@ class _Training:
 
     # -- the Trainer's own evaluations
 
-    def _replace(self, state, control, due, parts):
+    def _replace(self, args, state, control, due, parts):
         """On every rank alike, but that the first one writes the snapshot. The first evaluation gets a checkpoint: before there is
         one the agent makes nothing in the output directory, and takes nothing."""
         if control.should_evaluate and self.replaces:
@@ -1294,9 +1300,9 @@ class _Training:
         if self.snapshots is None or control.should_save or not (self.saved_steps or self.start_step):
             control.should_save = True
         elif self.first and state.global_step not in self.handed:
-            self._safely(self._write_snapshot, state, parts)
+            self._safely(self._write_snapshot, args, state, parts)
 
-    def _write_snapshot(self, state, parts):
+    def _write_snapshot(self, args, state, parts):
         step = state.global_step
         why_not = self.snapshots.write(step, parts.get("model"), parts.get("processing_class", parts.get("tokenizer")))
         if why_not:
@@ -1307,6 +1313,7 @@ class _Training:
                        self.snapshots.missed, why_not)  # fmt: skip
             return
         self._hand_over(step, state.epoch)
+        self._tell_places(args, step)
         logger.info("the weights of step %d are handed over to evalcar", step)
 
     def _seen_before(self, step):
@@ -1324,8 +1331,9 @@ class _Training:
         agent tells the weights of its new generation."""
         self.epochs[step] = epoch
         earlier = self.handed.get(step)  # its weights alone, which are the same
-        save = _Save((seen or self.watch.seen).changes, self._known_before(step) if earlier is None else earlier.before)
-        self.handed[step] = save
+        seqs = [row["seq"] for row, _, then in self.held if row["global_step"] == step and then != step]
+        before = (self._known_before(step), max(seqs, default=0)) if earlier is None else (earlier.before, earlier.seq)
+        self.handed[step] = save = _Save((seen or self.watch.seen).changes, *before)
         if seen and save.before is None:
             early = [("row", row, loggers) for row, loggers, _ in self.held if row["global_step"] == step]
             self.held = [each for each in self.held if each[0]["global_step"] != step]
@@ -1496,11 +1504,12 @@ class _Training:
             self.watch.hurry()
         self.unlogged = left
 
-    def _tell_places(self, args):
-        places = self.loggers.places(args)
-        if places and places != self.places:
-            self.places = places
-            self.watch.marks.append({"places": places})
+    def _tell_places(self, args, step):
+        self.places = self.loggers.places(args) or self.places
+        if self.places:
+            after = self.handed[step].seq
+            self.watch.marks.append({"places": self.places, "global_step": step, "after": after, "resumed_from": self.start_step})
+            self.watch.hurry()  # should this process be killed, it is known where its results belong
 
     def _epoch_of(self, step, state):
         if step in self.epochs or not state.epoch or not state.global_step:
@@ -1778,11 +1787,24 @@ def _send_to_wandb(place, rows):
     run.finish()
 
 
+def _belongs(row, name, marks, heartbeat):
+    """Whether it is of a checkpoint of the training that logged last: one that it saved, or was resumed behind."""
+    step, weights = row["global_step"], _weights_of(row)
+    if not marks.saves or step <= marks.resumed_from:  # none: an older version's
+        return True
+    places, after = marks.saves.get(step, ({}, 0))
+    evaluations = heartbeat.evaluations(step, row["checkpoint_type"])
+    again = any(each.get("state") == "superseded" and _weights_of(each) == weights for each in evaluations)
+    return places.get(name) == marks.places.get(name) and (row["seq"] > after or again) and _is_newest(row, evaluations)
+
+
 def push(arguments):
     """Sends what is in metrics.jsonl and was not handed over yet. The exit code: 0 sent, 1 failed, 2 nowhere to send it, 3 nothing."""
     options = _push_arguments(arguments)
     marks = _Marks(_folder_of(options.output_dir, options.folder))
     try:
+        heartbeat = Heartbeat(options.output_dir, options.folder)
+        heartbeat.look()
         logged, rows = marks.read(), Reader(options.output_dir, folder=options.folder).poll()
     except (OSError, ValueError) as error:
         print("evalcar push: %s" % error, file=sys.stderr)
@@ -1790,15 +1812,18 @@ def push(arguments):
     replaced = {row.get("supersedes") for row in rows}
     rows = [row for row in rows if row["seq"] > options.since and row["seq"] not in replaced and row["metrics"]]
     places = {name: getattr(options, name) or marks.places.get(name) for name in ("tensorboard", "wandb")}
-    if options.tensorboard or options.wandb:  # those alone
+    is_named = bool(options.tensorboard or options.wandb)
+    if is_named:  # those alone
         places = {name: getattr(options, name) for name in places}
     places = {name: place for name, place in places.items() if place}
     if rows and not places:
         print("evalcar push: the training logged to neither TensorBoard nor W&B: name the place by --tensorboard or --wandb", file=sys.stderr)
         return 2
-    code = 3
+    code, others = 3, 0
     for name, place in sorted(places.items()):
         late = [row for row in rows if name not in logged.get(_key_of(row), ())]
+        theirs = [] if is_named else [row for row in late if not _belongs(row, name, marks, heartbeat)]
+        late, others = [row for row in late if row not in theirs], max(others, len(theirs))
         for row in late:
             print("%s %s: step %d, %s: %s" % (name, place, row["global_step"], row["checkpoint_type"], _in_words(row["metrics"])))
         if not late or options.dry_run:
@@ -1811,7 +1836,10 @@ def push(arguments):
         except Exception as error:  # one place in trouble does not keep the other from its rows
             print("evalcar push: %s: %s: %s" % (name, type(error).__name__, error), file=sys.stderr)
             code = 1
-    if code == 3:
+    if others:
+        print("%d results are of checkpoints that the last training here did not save; to send them all the same, name the place by"
+              " --tensorboard or --wandb" % others, file=sys.stderr)  # fmt: skip
+    elif code == 3:
         print("nothing to send: every result of %s was logged" % options.output_dir, file=sys.stderr)
     return code
 

@@ -60,6 +60,24 @@ def test_late_results_go_to_where_the_training_logged_and_only_once(gone):
     assert scalars(gone.home / "events") == expected(gone.run)
 
 
+def test_results_of_another_trainings_checkpoints_are_not_sent(gone, capsys):
+    """An earlier training in this folder saved step 5, which this one passed without a save, and step 6 before this one did."""
+    others = [{**row, "seq": seq, "global_step": step, "weights_sha256": "0" * 64, "evaluation": f"theirs{seq}", "metrics": {ANLS: 0.125}}
+              for row in results_in(gone.run)[:1] for seq, step in ((101, 5), (102, 6))]  # fmt: skip
+    ours = expected(gone.run)
+    with (gone.run / "_evalcar" / "metrics.jsonl").open("a") as file:
+        file.writelines(training.json.dumps(row) + "\n" for row in others)
+    arguments = ["--output-dir", str(gone.run)]
+
+    assert evalcar_trainer.push(arguments) == 0
+
+    assert scalars(gone.home / "events") == ours
+    assert "2 results are of checkpoints that the last training here did not save" in capsys.readouterr().err
+    assert evalcar_trainer.push(arguments) == 3
+    assert evalcar_trainer.push([*arguments, "--tensorboard", str(gone.home / "all")]) == 0
+    assert [step for step, _ in scalars(gone.home / "all")] == [5, 6]
+
+
 def test_the_command_finds_the_run_and_the_python_that_has_the_loggers(gone):
     environment = dict(os.environ, EVALCAR_PYTHON=sys.executable)
     command = [gone.evalcar, "push", "--db", str(gone.home / "state.db")]

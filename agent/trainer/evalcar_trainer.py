@@ -1346,7 +1346,8 @@ class _Training:
         if evaluations:
             return (evaluations[0].get("run"), _generation_of(evaluations[0])) if _generation_of(evaluations[0]) else None
         # Of a long list the heartbeat tells a part.
-        return next(((row.get("run"), 1) for row, _, then in self.held if row["global_step"] == step and then != step), None)
+        runs = [(row["seq"], row.get("run")) for row, _, then in self.held if row["global_step"] == step and then != step]
+        return (max(runs, key=lambda each: each[0])[1], 1) if runs else None
 
     # -- results
 
@@ -1438,10 +1439,12 @@ class _Training:
             return False
         evaluations = [each for each in self.seen.evaluations(step) if save.is_of_it(each)]
         came_since = then is not None and then >= step
-        if evaluations and weights is not None:
-            return any(_weights_of(each) == weights for each in evaluations)
+        if weights is not None and any(_weights_of(each) == weights for each in evaluations):
+            return True
         # An older agent's, or the heartbeat tells a part of a long list.
-        return came_since and (weights is None or (not self.seen.evaluations(step) and bool(self.seen.status.get("evaluations_left_out"))))
+        is_untold = any(each.get("state") == "published" and _weights_of(each) is None for each in evaluations)
+        is_left_out = not self.seen.evaluations(step) and bool(self.seen.status.get("evaluations_left_out"))
+        return came_since and (is_untold or is_left_out)
 
     def _receive(self, row, loggers, state, is_replaced, have=()):
         """`loggers`: that were given it by this training, before it was resumed; `have`: those that need it no more."""

@@ -10,6 +10,7 @@ import pytest
 import training
 from evalcar_trainer import EvalcarCallback
 from harness import HERE
+from scripted import ScriptedAgent
 from training import logged, results_in, trainer
 from transformers import TrainerCallback
 
@@ -122,4 +123,28 @@ def test_weights_that_were_measured_before_have_the_score_that_they_had(bench, l
     assert len(results_in(bench.run)) == 3
     assert sorted((step, values[ANLS]) for step, values in logged(again)) == list(scores.items())
     assert (again.state.best_global_step, again.state.best_metric) == (4, 0.9)
+    assert "WARNING" not in log.text
+
+
+def test_old_weights_that_are_measured_just_after_the_save_are_not_taken(tmp_path, log):
+    run = tmp_path / "out"
+    (run / "checkpoint-2").mkdir(parents=True)
+    with ScriptedAgent(run) as agent:
+        agent.row(2, "evaluating", weights_sha256="a")
+        agent.beat()
+
+        def publish(generation, value, sha256):
+            agent.publish(2, value, weights_sha256=sha256)
+            agent.row(2, "published", weights_sha256=sha256, generation=generation)
+
+        def old_ones(step):
+            publish(1, 0.25, "a")
+            time.sleep(0.5)
+            agent.row(2, "evaluating", weights_sha256="b", generation=2)
+            threading.Timer(1.0, publish, (2, 0.75, "b")).start()
+
+        trained = trainer(run, [EvalcarCallback(poll_interval=0.1), training.AtSave(then=old_ones)], max_steps=2)
+        trained.train()
+
+    assert logged(trained) == [(2, {ANLS: 0.75})]
     assert "WARNING" not in log.text

@@ -35,9 +35,9 @@ struct AgentFacts {
   std::int64_t pid = 0;
   std::string version;
   double uptime_s = 0;
-  std::string device;                       ///< what the evaluator runs on; "" until it said so
-  std::string warning;                      ///< e.g. "no GPU seen, running on the CPU"
-  bool busy = false;  ///< an evaluation runs, maybe of another output directory
+  std::string device;   ///< what the evaluator runs on; "" until it said so
+  std::string warning;  ///< e.g. "no GPU seen, running on the CPU"
+  bool busy = false;    ///< an evaluation runs, maybe of another output directory
   std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
   std::optional<WatchFacts> watching;
   /// It has ended in good order, with this exit code; absent while it runs.

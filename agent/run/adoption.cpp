@@ -272,10 +272,11 @@ Status adopt(const FileSystem& files, state::Store& store, const stage::Stage& s
                            checkpoint_of(files, store, stage, run, dir, lease, of_lease, place,
                                          known.newest_of(lease.step), newer));
   if (!stage.answers()) return make_error(ErrorCode::kUnavailable, dir + ": does not answer");
-  if (!checkpoint.has_value() && !of_lease.empty()) return {};
   if (!checkpoint.has_value()) {
-    EVALCAR_RETURN_IF_ERROR(
-        lose(files, store, run, dir, lease, place, known.newest_of(lease.step), std::move(asked)));
+    // Of a step that nobody knows it may be what a killed process had half made.
+    const std::int64_t newest = known.newest_of(lease.step);
+    if (!of_lease.empty() || newest == 0) return {};
+    EVALCAR_RETURN_IF_ERROR(lose(files, store, run, dir, lease, place, newest, std::move(asked)));
   }
   auto& generation = known.newest[{lease.step, lease.kind}];
   generation = std::max(generation, lease.generation);

@@ -78,6 +78,7 @@ TEST_CASE("an interim score is one line that is not final, with its interval") {
   CHECK(line["counted_as_misses"]["eval/docvqa_val"] == 3);
   CHECK(line["flags"]["eval/docvqa_val"] == json({"odd"}));
   CHECK(line["samples"] == 20);
+  CHECK(line["settings_sha256"] == d.s.get(d.id).settings_sha256);
   CHECK(line["documents"] == 200);
   CHECK(line["lag_steps"] == 40);
   CHECK_FALSE(line.contains("supersedes"));
@@ -96,11 +97,13 @@ TEST_CASE("the interval of a metric from 0 to 1 ends there, and of no spread the
   interim.tasks[0].metrics = {{"anls", "none", 0.875, 0.125, "", "", true},
                               {"exact_match", "none", 0.0625, 0.125, "", "", true},
                               {"sum_of_points", "none", 0.5, 0.5, "", "", true},
+                              {"acc_norm", "none", 0.875, 0.125, "", "", true},
                               {"mmmu_acc", "none", 1.0, 0.0, "", "", true}};
   must(d.publisher->publish_interim(d.id, interim, 0));
 
   const json intervals = d.lines()[0]["intervals"];
   CHECK(intervals["eval/docvqa_val/anls"] == json({0.875 - 1.96 * 0.125, 1.0}));
+  CHECK(intervals["eval/docvqa_val/acc_norm"] == json({0.875 - 1.96 * 0.125, 1.0}));
   CHECK(intervals["eval/docvqa_val/exact_match"] == json({0.0, 0.0625 + 1.96 * 0.125}));
   CHECK(intervals["eval/docvqa_val/sum_of_points"] == json({0.5 - 1.96 * 0.5, 0.5 + 1.96 * 0.5}));
   CHECK_FALSE(intervals.contains("eval/docvqa_val/mmmu_acc"));

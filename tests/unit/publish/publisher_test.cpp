@@ -38,6 +38,7 @@ TEST_CASE("a scored evaluation becomes a line, results files, an event and the b
   CHECK(line["checkpoint"] == "checkpoint-500");
   CHECK(line["checkpoint_type"] == "regular");
   CHECK(line["weights_sha256"] == "w500regular");
+  CHECK(line["settings_sha256"] == d.s.get(id).settings_sha256);
   CHECK(line["final"] == true);
   CHECK(line["metrics"] ==
         json({{"eval/docvqa_val/anls", 0.712}, {"eval/docvqa_val/anls_stderr", 0.25}}));

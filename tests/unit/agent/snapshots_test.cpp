@@ -42,19 +42,23 @@ struct Snapshooting : Trainer {
     REQUIRE(must(directory->lease_of(row)).has_value());
     publish(row, 0.5);
   }
+  /// An earlier training's folder of the step was measured, and later come weights of this one.
+  void snap_beside_an_old_folder(std::int64_t step) {
+    save(step, 'a');
+    turns(2);
+    measure(row(step));
+    clock.advance(hours(1));
+    snap(step, 'b');
+    turns(3);
+  }
 };
 
 }  // namespace
 
 TEST_CASE("weights of a training that was begun again are measured beside an old folder") {
   Snapshooting t;
-  t.save(600, 'a');
-  t.turns(2);
-  t.measure(t.row(600));
-  t.clock.advance(hours(1));
 
-  t.snap(600, 'b');
-  t.turns(3);
+  t.snap_beside_an_old_folder(600);
 
   REQUIRE(t.rows(600).size() == 2);
   const state::Evaluation again = t.rows(600).back();
@@ -67,12 +71,7 @@ TEST_CASE("weights of a training that was begun again are measured beside an old
 
 TEST_CASE("an old folder that is seen again is not what came after the weights of its step") {
   Snapshooting t;
-  t.save(600, 'a');
-  t.turns(2);
-  t.measure(t.row(600));
-  t.clock.advance(hours(1));
-  t.snap(600, 'b');
-  t.turns(3);
+  t.snap_beside_an_old_folder(600);
   const bool before_it_is_measured = GENERATE(true, false);
   if (!before_it_is_measured) {
     t.measure(t.rows(600).back());
@@ -99,12 +98,7 @@ TEST_CASE("an old folder that is seen again is not what came after the weights o
 
 TEST_CASE("with other settings, too, an old folder is not measured after the weights of its step") {
   Snapshooting t;
-  t.save(600, 'a');
-  t.turns(2);
-  t.measure(t.row(600));
-  t.clock.advance(hours(1));
-  t.snap(600, 'b');
-  t.turns(3);
+  t.snap_beside_an_old_folder(600);
   t.measure(t.rows(600).back());
   t.turns(3);
 

@@ -88,24 +88,27 @@ run_pytest() {
   count pytest build/logs/pytest.xml $status $started
 }
 
-# Two at a time, since the tests of the agent wait more than they work: those of the agent from end to end and of the trainer's
-# callback; beside them the faults, and then the tests of files and numbers, which take what the others leave. The compiler has the
-# rest of the cores, for the programs that come next.
+# Three at a time, since the tests of the agent and the faults wait more than they work: those of the agent from end to end; the faults;
+# those of the trainer's callback, and behind them the tests of files and numbers, which take what the others leave. The compiler has
+# the rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
-  local build beside status=0 started=$SECONDS
+  local build faults rest status=0 started=$SECONDS
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
   rm -f build/logs/*.ended
   (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
+  pytest_beside pytest-faults tests/faults &
+  faults=$!
   {
-    pytest_beside pytest-faults tests/faults
+    pytest_beside pytest-pickup tests/pickup
     renice -n 5 $BASHPID
     pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
   } >build/logs/pytest-beside.log 2>&1 &
-  beside=$!
-  pytest_into pytest tests/e2e tests/pickup || status=$?
+  rest=$!
+  pytest_into pytest tests/e2e || status=$?
   count "pytest of the agent" build/logs/pytest.xml $status $started
-  wait $beside || true
+  wait $faults $rest || true
+  count_beside "pytest of the callback" pytest-pickup
   count_beside "pytest of faults" pytest-faults
   count_beside "pytest of the rest" pytest-rest
   wait $build || true  # what is wrong with it is seen when it is called again

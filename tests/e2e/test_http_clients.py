@@ -191,7 +191,7 @@ def test_a_server_that_lives_but_cannot_measure_is_given_up_with_its_warning(ben
 
 
 def test_a_job_whose_turn_has_not_come_is_waited_for_though_the_server_warns_of_something(bench, source_dir, monkeypatch):
-    monkeypatch.setenv("EVALCAR_PATIENCE", "1")
+    monkeypatch.setenv("EVALCAR_PATIENCE", "8")
     gate = bench.home / "gate"
     bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)}, failing_tasks={"textvqa_val": "its data are not there"})
     sidecar, api = serving(bench, tasks="docvqa_val,textvqa_val")
@@ -201,7 +201,7 @@ def test_a_job_whose_turn_has_not_come_is_waited_for_though_the_server_warns_of_
     folder = checkpoints.write_hugging_face(bench.run, 10)
     engine.save(10, folder)
     engine.wait_for("submitted 10 1")
-    time.sleep(6)
+    time.sleep(11)
     gate.write_text("")
 
     tracked, output = engine.end()

@@ -59,12 +59,12 @@ def test_as_long_as_something_is_measured_or_loaded_nothing_is_given_up(bench, t
     script = {"load_after": str(gate)} if held == "loading" else {"at_sample": {"doc": 0, "do": "wait", "until": str(gate)}}
     bench.tell(failing_tasks={"textvqa_val": "data set lmms-lab/textvqa is not in /data"}, **script)
     sidecar = bench.sidecar(tasks="docvqa_val,textvqa_val").start()
-    trained = trainer(bench.run, [EvalcarCallback(poll_interval=0.1, stuck_after=1.0)], max_steps=2)
+    trained = trainer(bench.run, [EvalcarCallback(poll_interval=0.1, stuck_after=5.0)], max_steps=2)
 
     def open_it():
         training.wait_until(lambda: "training is over" in log.text)
         sidecar.wait_for(lambda s: s.states().get((2, "regular"), ("",))[0] == held, what="the work")
-        time.sleep(5)
+        time.sleep(8)
         gate.write_text("")
 
     opener = threading.Thread(target=open_it)

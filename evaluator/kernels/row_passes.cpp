@@ -18,7 +18,7 @@ EVALCAR_IN_LANES void norm_one(const float* x, const float* weight, float eps, s
   for (std::int64_t k = 0; k < whole; k += kLanes) {
     Lanes values;
     load(x + k, values);
-    squares += values * values;
+    add_product(squares, values, values);
   }
   float sum = sum_of(squares);
   for (std::int64_t k = whole; k < width; ++k) sum += x[k] * x[k];
@@ -27,7 +27,9 @@ EVALCAR_IN_LANES void norm_one(const float* x, const float* weight, float eps, s
     Lanes values, weights;
     load(x + k, values);
     load(weight + k, weights);
-    store(values * scale * weights, y + k);
+    values *= scale;
+    values *= weights;
+    store(values, y + k);
   }
   for (std::int64_t k = whole; k < width; ++k) y[k] = x[k] * scale * weight[k];
 }
@@ -42,14 +44,23 @@ EVALCAR_IN_LANES void rotate_one(const float* x, const float* cos, const float* 
     load(x + half + i, b);
     load(cos + i, c);
     load(sin + i, s);
-    store(a * c - b * s, y + i);
-    store(b * c + a * s, y + half + i);
+    store({a.low * c.low - b.low * s.low, a.high * c.high - b.high * s.high}, y + i);
+    store({b.low * c.low + a.low * s.low, b.high * c.high + a.high * s.high}, y + half + i);
   }
   for (std::int64_t i = whole; i < half; ++i) {
     const float a = x[i], b = x[half + i];
     y[i] = a * cos[i] - b * sin[i];
     y[half + i] = b * cos[i] + a * sin[i];
   }
+}
+
+/// up *= silu(gate).
+EVALCAR_IN_LANES void gate_lanes(const Lanes& gate, Lanes& up) {
+  Lanes shrunk = gate;
+  shrunk *= static_cast<float>(-std::numbers::log2e);
+  to_power_of_two(shrunk);
+  up.low *= gate.low / (1.0F + shrunk.low);
+  up.high *= gate.high / (1.0F + shrunk.high);
 }
 
 }  // namespace
@@ -91,17 +102,21 @@ void place_rows(const PlaceRows& p, std::int64_t first, std::int64_t count) {
 
 EVALCAR_FOR_EACH_CPU
 void gate_numbers(const float* gate, float* up, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += kLanes) {
-    const std::int64_t there = std::min(kLanes, count - i);
-    Lanes g{}, u{};
-    const auto bytes = static_cast<std::size_t>(there) * sizeof(float);
-    std::memcpy(&g, gate + i, bytes);
-    std::memcpy(&u, up + i, bytes);
-    Lanes shrunk = g * static_cast<float>(-std::numbers::log2e);
-    to_power_of_two(shrunk);
-    u *= g / (1.0F + shrunk);
-    std::memcpy(up + i, &u, bytes);
+  const std::int64_t whole = count / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    Lanes g, u;
+    load(gate + i, g);
+    load(up + i, u);
+    gate_lanes(g, u);
+    store(u, up + i);
   }
+  if (whole == count) return;
+  Lanes g{}, u{};
+  const auto bytes = static_cast<std::size_t>(count - whole) * sizeof(float);
+  std::memcpy(&g, gate + whole, bytes);
+  std::memcpy(&u, up + whole, bytes);
+  gate_lanes(g, u);
+  std::memcpy(up + whole, &u, bytes);
 }
 
 }  // namespace evalcar::kernels

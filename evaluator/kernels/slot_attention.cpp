@@ -45,7 +45,7 @@ void score(const Group& g, float scale, float* scores, std::int64_t row) {
         Lanes a, b;
         load(q + d, a);
         load(key + d, b);
-        sums += a * b;
+        add_product(sums, a, b);
       }
       float sum = sum_of(sums);
       for (std::int64_t d = whole; d < g.dim; ++d) sum += q[d] * key[d];
@@ -58,11 +58,12 @@ void score(const Group& g, float scale, float* scores, std::int64_t row) {
 /// their sum.
 EVALCAR_FOR_EACH_CPU
 float weigh(float* scores, std::int64_t row) {
-  Lanes most = Lanes{} - std::numeric_limits<float>::infinity();
+  Lanes most;
+  fill(most, -std::numeric_limits<float>::infinity());
   for (std::int64_t at = 0; at < row; at += kLanes) {
     Lanes x;
     load(scores + at, x);
-    most = most < x ? x : most;
+    raise(most, x);
   }
   float largest = most[0];
   for (std::int64_t i = 1; i < kLanes; ++i) largest = std::max(largest, most[i]);
@@ -90,7 +91,7 @@ EVALCAR_IN_LANES void mix_lanes(const float* weights, const float* values, std::
     for (int i = 0; i < kCount; ++i) {
       Lanes value;
       load(values + p * stride + i * kLanes, value);
-      sums[i] += value * weights[p];
+      add_product(sums[i], value, weights[p]);
     }
   }
 #pragma GCC unroll 4

@@ -14,7 +14,7 @@ void multiply_and_add(const float* a, const float* b, float* sums) {
   load(a, x);
   load(b, y);
   load(sums, z);
-  z += x * y;
+  add_product(z, x, y);
   store(z, sums);
 }
 

@@ -4,9 +4,11 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 #include <vector>
 
+#include "evaluator/kernels/panel_attention.h"
+#include "evaluator/kernels/panel_unit.h"
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/slot_attention.h"
 #include "evaluator/kernels/tile_attention.h"
@@ -26,12 +28,12 @@ constexpr std::int64_t kTasksOfThread = 4;
 
 /// Queries [first, first + count) of one key head.
 struct Task {
-  TileAttention heads;
+  HeadAttention heads;
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
-TileAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
+HeadAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
   const std::int64_t group = rows.q.size(1) / rows.k.size(1);
   const auto from = [](const at::Tensor& x, std::int64_t head) {
     return x.const_data_ptr<float>() + head * x.stride(1);
@@ -60,12 +62,21 @@ std::int64_t even_part(std::int64_t queries, std::int64_t most) {
   return std::max(kTileBlock, tile_blocks((queries + parts - 1) / parts) * kTileBlock);
 }
 
+std::int64_t queries_at_once(std::int64_t dim) {
+  return has_tile_unit() ? TileAttender::queries_at_once(dim) : PanelAttender::queries_at_once(dim);
+}
+
 /// This thread's, for heads of one dimension.
-TileAttender& kept_attender(std::int64_t dim) {
+HeadAttender& kept_attender(std::int64_t dim) {
   thread_local std::int64_t of = 0;
-  thread_local std::optional<TileAttender> kept;
+  thread_local std::unique_ptr<HeadAttender> kept;
   if (!kept || of != dim) {
-    kept.emplace(dim);
+    kept.reset();
+    if (has_tile_unit()) {
+      kept = std::make_unique<TileAttender>(dim);
+    } else {
+      kept = std::make_unique<PanelAttender>(dim);
+    }
     of = dim;
   }
   return *kept;
@@ -74,7 +85,8 @@ TileAttender& kept_attender(std::int64_t dim) {
 }  // namespace
 
 bool has_attention_kernel(const at::Tensor& like) {
-  return like.is_cpu() && like.scalar_type() == at::kFloat && has_tile_unit();
+  return like.is_cpu() && like.scalar_type() == at::kFloat &&
+         (has_tile_unit() || is_panel_unit_best());
 }
 
 void attend(std::span<const AttentionRows> sequences) {
@@ -85,9 +97,9 @@ void attend(std::span<const AttentionRows> sequences) {
       std::max(kLeastQueries, queries / (kTasksOfThread * at::get_num_threads()));
   for (const AttentionRows& rows : sequences) {
     dim = rows.q.size(2);
-    const std::int64_t most = std::min(share, TileAttender::queries_at_once(dim));
+    const std::int64_t most = std::min(share, queries_at_once(dim));
     for (std::int64_t head = 0; head < rows.k.size(1); ++head) {
-      const TileAttention heads = heads_of(rows, head);
+      const HeadAttention heads = heads_of(rows, head);
       products += heads.queries() * heads.keys * dim;
       const std::int64_t at_once = even_part(heads.queries(), most);
       for (std::int64_t first = 0; first < heads.queries(); first += at_once)
@@ -97,7 +109,7 @@ void attend(std::span<const AttentionRows> sequences) {
   if (products == 0) return;
   const auto all = static_cast<std::int64_t>(tasks.size());
   in_parallel(all, all * kGrain / products, [&](std::int64_t first, std::int64_t count) {
-    TileAttender& attender = kept_attender(dim);
+    HeadAttender& attender = kept_attender(dim);
     for (std::int64_t i = first; i < first + count; ++i) {
       const Task& task = tasks[static_cast<std::size_t>(i)];
       attender.attend(task.heads, task.first, task.count);

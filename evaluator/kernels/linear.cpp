@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "evaluator/kernels/few_rows.h"
+#include "evaluator/kernels/many_rows.h"
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/row_kernels.h"
 #include "evaluator/kernels/row_passes.h"
 #include "evaluator/kernels/swiglu.h"
-#include "evaluator/kernels/tile_product.h"
 #include "evaluator/kernels/tile_unit.h"
 
 namespace evalcar::kernels {
@@ -23,14 +23,13 @@ constexpr std::int64_t kPanel = 32;  // outputs that go together
 // Values of the matrix for one thread, at least: below, waking another costs more than it brings.
 constexpr std::int64_t kGrain = 32768;
 
-// On the tile unit: rows of one task, at least, so that packing the matrix does not count; and what
-// of a packed matrix is in memory at once.
-constexpr std::int64_t kTileTask = 128;
-constexpr std::int64_t kPackedBytes = std::int64_t{1} << 24;
 // Up to so many rows the row kernels were measured faster, for weights in float32 and in bfloat16
 // (a Xeon with the unit): packing the matrix takes as long as some 20 rows and as 5.
 constexpr std::int64_t kBeforeTiles = 24;
 constexpr std::int64_t kBeforeTilesOfHalf = 11;
+// The same where panels of AVX2 follow (an EPYC of Zen 3): packing takes as long as some ten rows,
+// but up to so many rows drafts ask for the same bits (engine/draft.h).
+constexpr std::int64_t kBeforePanels = 8;
 
 enum class Result { kStored, kAdded, kGated };
 
@@ -88,47 +87,9 @@ void multiply_gated(const RowProduct<Weight>& whole, void (*kernel)(const RowPro
               });
 }
 
-// Few enough rows for one thread's cache: they are packed before, and the tasks are panels of the
-// matrix. Else they are rows, and the matrix is packed before, a slab of it after the other.
 template <typename Weight>
-void multiply_tiles(const TileProduct<Weight>& whole) {
-  const auto outputs_of = [](const TileProduct<Weight>& p, std::int64_t panel, std::int64_t count) {
-    return std::min(p.outputs - panel * kTileBlock, count * kTileBlock);
-  };
-  if (whole.rows <= tile_rows_at_once(whole.width)) {
-    const at::Tensor memory = at::empty({packed_row_bytes(whole)}, at::kByte);
-    char* const rows = static_cast<char*>(memory.mutable_data_ptr());
-    in_parallel(tile_blocks(whole.rows), 4, [&](std::int64_t block, std::int64_t count) {
-      pack_product_rows(whole, block * kTileBlock,
-                        std::min(whole.rows - block * kTileBlock, count * kTileBlock), rows);
-    });
-    in_parallel(tile_blocks(whole.outputs), 4, [&](std::int64_t panel, std::int64_t count) {
-      multiply_by_tiles(whole.outputs_from(panel * kTileBlock, outputs_of(whole, panel, count)),
-                        nullptr, rows);
-    });
-    return;
-  }
-  const std::int64_t slab =
-      std::max<std::int64_t>(1, kPackedBytes / packed_bytes(whole.outputs_from(0, 1))) * kTileBlock;
-  const TileProduct<Weight> largest = whole.outputs_from(0, std::min(slab, whole.outputs));
-  const at::Tensor memory = at::empty({packed_bytes(largest)}, at::kByte);
-  char* const packed = static_cast<char*>(memory.mutable_data_ptr());
-  for (std::int64_t from = 0; from < whole.outputs; from += slab) {
-    const TileProduct<Weight> part = whole.outputs_from(from, std::min(slab, whole.outputs - from));
-    in_parallel(tile_blocks(part.outputs), 4, [&](std::int64_t panel, std::int64_t count) {
-      pack_matrix(part, panel * kTileBlock, outputs_of(part, panel, count), packed);
-    });
-    const std::int64_t tasks = (part.rows + kTileTask - 1) / kTileTask;
-    in_parallel(tasks, 1, [&](std::int64_t task, std::int64_t count) {
-      const std::int64_t row = task * kTileTask;
-      multiply_by_tiles(part.rows_from(row, std::min(part.rows - row, count * kTileTask)), packed);
-    });
-  }
-}
-
-template <typename Weight>
-TileProduct<Weight> tile_product(const at::Tensor& x, const at::Tensor& matrix,
-                                 const at::Tensor& bias, const at::Tensor& y) {
+MatrixProduct<Weight> matrix_product(const at::Tensor& x, const at::Tensor& matrix,
+                                     const at::Tensor& bias, const at::Tensor& y) {
   return {.x = x.const_data_ptr<float>(),
           .x_stride = x.stride(0),
           .rows = x.size(0),
@@ -141,33 +102,34 @@ TileProduct<Weight> tile_product(const at::Tensor& x, const at::Tensor& matrix,
 }
 
 template <typename Weight>
-void multiply_tiles(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias,
-                    Result result, const at::Tensor& y) {
-  TileProduct<Weight> product = tile_product<Weight>(x, matrix, bias, y);
+void multiply_many(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias,
+                   Result result, const at::Tensor& y) {
+  MatrixProduct<Weight> product = matrix_product<Weight>(x, matrix, bias, y);
   product.adds = result == Result::kAdded;
   if (result == Result::kGated) {
-    const TileProduct<Weight> gate = product.outputs_from(0, product.outputs / 2);
+    const MatrixProduct<Weight> gate = product.outputs_from(0, product.outputs / 2);
     product = product.outputs_from(gate.outputs, gate.outputs);
     product.gate = gate.w;
     product.gate_bias = gate.bias;
     product.y = gate.y;
   }
-  multiply_tiles(product);
+  multiply_many_rows(product);
 }
 
-void multiply_tiles(const at::Tensor& x, const LinearWeights& weights, Result result,
-                    const at::Tensor& y) {
+void multiply_many(const at::Tensor& x, const LinearWeights& weights, Result result,
+                   const at::Tensor& y) {
   const at::Tensor rows = x.contiguous();
   if (weights.half.defined()) {
-    multiply_tiles<std::uint16_t>(rows, weights.half, weights.bias, result, y);
+    multiply_many<std::uint16_t>(rows, weights.half, weights.bias, result, y);
   } else {
-    multiply_tiles<float>(rows, weights.weight, weights.bias, result, y);
+    multiply_many<float>(rows, weights.weight, weights.bias, result, y);
   }
 }
 
 std::int64_t most_rows(const LinearWeights& weights) {
   const std::int64_t most = row_kernels().front().most_rows;
-  if (!has_tile_unit()) return most;
+  if (!has_many_rows_kernel()) return most;
+  if (!has_tile_unit()) return std::min(most, kBeforePanels);
   return std::min(most, weights.half.defined() ? kBeforeTilesOfHalf : kBeforeTiles);
 }
 
@@ -175,8 +137,8 @@ bool is_for_row_kernels(const at::Tensor& x, const LinearWeights& weights) {
   return is_for_own_kernels(x) && x.size(0) <= most_rows(weights);
 }
 
-bool is_for_tiles(const at::Tensor& x, const LinearWeights& weights) {
-  return is_for_own_kernels(x) && !is_for_row_kernels(x, weights) && has_tile_unit();
+bool is_for_many(const at::Tensor& x, const LinearWeights& weights) {
+  return is_for_own_kernels(x) && !is_for_row_kernels(x, weights) && has_many_rows_kernel();
 }
 
 // y: (rows, outputs), or gated (rows, outputs / 2); contiguous.
@@ -225,16 +187,16 @@ at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
     return y;
   }
   const bool by_rows = is_for_row_kernels(x, weights);
-  if (!by_rows && !is_for_tiles(x, weights)) return linear_reference(x, weights);
+  if (!by_rows && !is_for_many(x, weights)) return linear_reference(x, weights);
   const at::Tensor y = at::empty({x.size(0), weights.weight.size(0)}, x.options());
   by_rows ? multiply_rows(x, weights, Result::kStored, y)
-          : multiply_tiles(x, weights, Result::kStored, y);
+          : multiply_many(x, weights, Result::kStored, y);
   return y;
 }
 
 void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights) {
-  if (is_for_tiles(x, weights)) {
-    multiply_tiles(x, weights, Result::kAdded, y);
+  if (is_for_many(x, weights)) {
+    multiply_many(x, weights, Result::kAdded, y);
   } else if (is_for_row_kernels(x, weights) && y.is_contiguous()) {
     multiply_rows(x, weights, Result::kAdded, y);
   } else if (has_few_rows_kernel(x, weights) && y.is_contiguous()) {
@@ -253,10 +215,10 @@ at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights) {
     return y;
   }
   const bool by_rows = is_for_row_kernels(x, weights);
-  if (!by_rows && !is_for_tiles(x, weights)) return swiglu(linear(x, weights));
+  if (!by_rows && !is_for_many(x, weights)) return swiglu(linear(x, weights));
   const at::Tensor y = at::empty({x.size(0), weights.weight.size(0) / 2}, x.options());
   by_rows ? multiply_rows(x, weights, Result::kGated, y)
-          : multiply_tiles(x, weights, Result::kGated, y);
+          : multiply_many(x, weights, Result::kGated, y);
   return y;
 }
 

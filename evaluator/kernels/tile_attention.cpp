@@ -87,7 +87,7 @@ TileAttender::~TileAttender() = default;
 namespace {
 
 /// 16 numbers of the value of key `key + i`; 0 from `count` on.
-EVALCAR_TILES inline __m512 value_at(const TileAttention& a, std::int64_t key, std::int64_t i,
+EVALCAR_TILES inline __m512 value_at(const HeadAttention& a, std::int64_t key, std::int64_t i,
                                      std::int64_t count, std::int64_t at, __mmask16 there) {
   return i < count ? _mm512_maskz_loadu_ps(there, a.v + (key + i) * a.v_row + at)
                    : _mm512_setzero_ps();
@@ -95,7 +95,7 @@ EVALCAR_TILES inline __m512 value_at(const TileAttention& a, std::int64_t key, s
 
 /// Values of keys as columns: the sums go over the keys, of 32 the first with the 17th, the second
 /// with the 18th and so on, as the weights are packed. out: (blocks of dimensions, steps).
-EVALCAR_TILES void pack_values(const TileAttention& a, std::int64_t key, std::int64_t count,
+EVALCAR_TILES void pack_values(const HeadAttention& a, std::int64_t key, std::int64_t count,
                                std::int64_t steps, char* out) {
   for (std::int64_t at = 0; at < a.dim; at += 16) {
     const __mmask16 there = lanes_below(a.dim - at);
@@ -134,7 +134,7 @@ struct QueryBlock {
   std::int64_t first_key = 0, last_key = 0;  // what they see lies in [first_key, last_key)
 };
 
-std::vector<QueryBlock> blocks_of(const TileAttention& a, std::int64_t first, std::int64_t count) {
+std::vector<QueryBlock> blocks_of(const HeadAttention& a, std::int64_t first, std::int64_t count) {
   std::vector<QueryBlock> blocks;
   for (std::int64_t at = 0; at < count; at += kTileBlock) {
     QueryBlock block{at, std::min(kTileBlock, count - at), 0, a.keys};
@@ -153,7 +153,7 @@ std::vector<QueryBlock> blocks_of(const TileAttention& a, std::int64_t first, st
 }
 
 // The scale of the scores and the change from e to 2 as base go into the queries.
-EVALCAR_TILES void pack_queries(const TileAttention& a, std::int64_t first, std::int64_t count,
+EVALCAR_TILES void pack_queries(const HeadAttention& a, std::int64_t first, std::int64_t count,
                                 float* scaled, std::int64_t width, char* out) {
   const auto scale =
       static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(a.dim)));
@@ -168,7 +168,7 @@ EVALCAR_TILES void pack_queries(const TileAttention& a, std::int64_t first, std:
   pack_rows(scaled, width, count, a.dim, out);
 }
 
-EVALCAR_TILES void write_query(const TileAttention& a, std::int64_t query, const float* sums,
+EVALCAR_TILES void write_query(const HeadAttention& a, std::int64_t query, const float* sums,
                                float total) {
   float* const out = a.out + query / a.group * a.out_row + query % a.group * a.out_head;
   for (std::int64_t d = 0; d < a.dim; d += 16) {
@@ -209,7 +209,7 @@ struct BlockProduct {
 /// The scores of a turn, the weights of the one before it, and what those of the one before that
 /// add to the sums. Each may be of no queries. The exponentials of the second take the vector units
 /// about as long as the products of the others take the tile unit: they go beside them.
-EVALCAR_TILES void TileAttender::advance(const TileAttention& a, Turn& scored, const Turn& weighed,
+EVALCAR_TILES void TileAttender::advance(const HeadAttention& a, Turn& scored, const Turn& weighed,
                                          const Turn& mixed) {
   Memory& m = *memory_;
   const std::int64_t columns = scored.count == 0 ? 0 : scored.width / kTileBlock;
@@ -261,7 +261,7 @@ EVALCAR_TILES void TileAttender::add_product(const Turn& mixed, std::int64_t d) 
 }
 
 /// -inf where a query does not see the key: of each row's `group` queries the same.
-EVALCAR_TILES void TileAttender::hide_unseen(const TileAttention& a, const Turn& turn) {
+EVALCAR_TILES void TileAttender::hide_unseen(const HeadAttention& a, const Turn& turn) {
   const SeenKeys all{.begin = 0, .end = a.keys};
   std::int64_t row = turn.first / a.group;
   for (std::int64_t i = 0; i < turn.count; ++row) {
@@ -277,7 +277,7 @@ EVALCAR_TILES void TileAttender::hide_unseen(const TileAttention& a, const Turn&
 
 /// Tells the turn the largest scores so far, and what sums have to be multiplied by when those
 /// become the base.
-EVALCAR_TILES void TileAttender::rank(const TileAttention& a, Turn& turn) {
+EVALCAR_TILES void TileAttender::rank(const HeadAttention& a, Turn& turn) {
   Memory& m = *memory_;
   hide_unseen(a, turn);
   for (std::int64_t from = 0; from < turn.count; from += 16) {
@@ -302,7 +302,7 @@ EVALCAR_TILES void TileAttender::rank(const TileAttention& a, Turn& turn) {
   }
 }
 
-EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t first,
+EVALCAR_TILES void TileAttender::attend(const HeadAttention& a, std::int64_t first,
                                         std::int64_t count) {
   const TileSession session;
   Memory& m = *memory_;
@@ -354,7 +354,7 @@ EVALCAR_TILES void TileAttender::attend(const TileAttention& a, std::int64_t fir
 struct TileAttender::Memory {};
 TileAttender::TileAttender(std::int64_t) {}
 TileAttender::~TileAttender() = default;
-void TileAttender::attend(const TileAttention&, std::int64_t, std::int64_t) {}
+void TileAttender::attend(const HeadAttention&, std::int64_t, std::int64_t) {}
 
 #endif
 

@@ -29,12 +29,12 @@ constexpr std::int64_t block_bytes(std::int64_t width) {
 }  // namespace
 
 template <typename Weight>
-std::int64_t packed_bytes(const TileProduct<Weight>& p) {
+std::int64_t packed_bytes(const MatrixProduct<Weight>& p) {
   return (p.gate == nullptr ? 1 : 2) * tile_blocks(p.outputs) * block_bytes<Weight>(p.width);
 }
 
 template <typename Weight>
-std::int64_t packed_row_bytes(const TileProduct<Weight>& p) {
+std::int64_t packed_row_bytes(const MatrixProduct<Weight>& p) {
   return tile_blocks(p.rows) * tile_steps(p.width) * kTerms * kTermBytes;
 }
 
@@ -72,7 +72,7 @@ class Storing {
   EVALCAR_TILES EVALCAR_INLINE Storing() = default;
   /// p: of the block alone, at most kTileBlock rows and outputs. sums, gates: (kTileBlock,
   /// kTileBlock), which stay until finish(); gates only where p has a gate.
-  EVALCAR_TILES EVALCAR_INLINE Storing(const TileProduct<Weight>& p, const float* sums,
+  EVALCAR_TILES EVALCAR_INLINE Storing(const MatrixProduct<Weight>& p, const float* sums,
                                        const float* gates)
       : sums_(sums),
         gates_(p.gate == nullptr ? nullptr : gates),
@@ -186,7 +186,7 @@ struct BlockSums {
 /// One block of outputs. rows, columns, gates: packed, of p's. What is stored last is so beside
 /// what is multiplied next, or by finish().
 template <typename Weight>
-EVALCAR_TILES EVALCAR_INLINE inline void multiply_column(const TileProduct<Weight>& p,
+EVALCAR_TILES EVALCAR_INLINE inline void multiply_column(const MatrixProduct<Weight>& p,
                                                          const char* rows, const char* column,
                                                          const char* gate, BlockSums& blocks,
                                                          Storing<Weight>& storing) {
@@ -219,8 +219,8 @@ EVALCAR_TILES void pack_block(const Weight* w, std::int64_t outputs, std::int64_
 }  // namespace
 
 template <typename Weight>
-EVALCAR_TILES void pack_matrix(const TileProduct<Weight>& p, std::int64_t first, std::int64_t count,
-                               char* packed) {
+EVALCAR_TILES void pack_matrix(const MatrixProduct<Weight>& p, std::int64_t first,
+                               std::int64_t count, char* packed) {
   const std::int64_t bytes = block_bytes<Weight>(p.width);
   char* const gates = packed + tile_blocks(p.outputs) * bytes;
   for (std::int64_t n = first; n < first + count; n += kTileBlock) {
@@ -231,7 +231,7 @@ EVALCAR_TILES void pack_matrix(const TileProduct<Weight>& p, std::int64_t first,
 }
 
 template <typename Weight>
-EVALCAR_TILES void pack_product_rows(const TileProduct<Weight>& p, std::int64_t first,
+EVALCAR_TILES void pack_product_rows(const MatrixProduct<Weight>& p, std::int64_t first,
                                      std::int64_t count, char* packed) {
   const std::int64_t bytes = tile_steps(p.width) * kTerms * kTermBytes;
   for (std::int64_t m = first; m < first + count; m += kTileBlock) {
@@ -245,7 +245,7 @@ namespace {
 // The definition of a template that is declared elsewhere is not compiled for the unit, and nothing
 // can be compiled into it.
 template <typename Weight>
-EVALCAR_TILES void multiply_parts(const TileProduct<Weight>& p, const char* packed,
+EVALCAR_TILES void multiply_parts(const MatrixProduct<Weight>& p, const char* packed,
                                   const char* rows) {
   const TileSession session;
   const std::int64_t at_once = rows == nullptr ? tile_rows_at_once(p.width) : p.rows;
@@ -257,10 +257,10 @@ EVALCAR_TILES void multiply_parts(const TileProduct<Weight>& p, const char* pack
   BlockSums blocks;
   Storing<Weight> storing;
   for (std::int64_t m = 0; m < p.rows; m += at_once) {
-    const TileProduct<Weight> part = p.rows_from(m, std::min(at_once, p.rows - m));
+    const MatrixProduct<Weight> part = p.rows_from(m, std::min(at_once, p.rows - m));
     if (rows == nullptr) pack_product_rows(part, 0, part.rows, own_rows.get());
     for (std::int64_t n = 0; n < p.outputs; n += kTileBlock) {
-      const TileProduct<Weight> block = part.outputs_from(n, std::min(kTileBlock, p.outputs - n));
+      const MatrixProduct<Weight> block = part.outputs_from(n, std::min(kTileBlock, p.outputs - n));
       const char* column = own.get();
       const char* gate = own.get() + bytes;
       if (packed == nullptr) {
@@ -280,31 +280,31 @@ EVALCAR_TILES void multiply_parts(const TileProduct<Weight>& p, const char* pack
 }  // namespace
 
 template <typename Weight>
-void multiply_by_tiles(const TileProduct<Weight>& p, const char* packed, const char* rows) {
+void multiply_by_tiles(const MatrixProduct<Weight>& p, const char* packed, const char* rows) {
   multiply_parts(p, packed, rows);
 }
 
 #else
 
 template <typename Weight>
-void pack_matrix(const TileProduct<Weight>&, std::int64_t, std::int64_t, char*) {}
+void pack_matrix(const MatrixProduct<Weight>&, std::int64_t, std::int64_t, char*) {}
 template <typename Weight>
-void pack_product_rows(const TileProduct<Weight>&, std::int64_t, std::int64_t, char*) {}
+void pack_product_rows(const MatrixProduct<Weight>&, std::int64_t, std::int64_t, char*) {}
 template <typename Weight>
-void multiply_by_tiles(const TileProduct<Weight>&, const char*, const char*) {}
+void multiply_by_tiles(const MatrixProduct<Weight>&, const char*, const char*) {}
 
 #endif
 
-template std::int64_t packed_bytes(const TileProduct<float>&);
-template std::int64_t packed_bytes(const TileProduct<std::uint16_t>&);
-template void pack_matrix(const TileProduct<float>&, std::int64_t, std::int64_t, char*);
-template void pack_matrix(const TileProduct<std::uint16_t>&, std::int64_t, std::int64_t, char*);
-template std::int64_t packed_row_bytes(const TileProduct<float>&);
-template std::int64_t packed_row_bytes(const TileProduct<std::uint16_t>&);
-template void pack_product_rows(const TileProduct<float>&, std::int64_t, std::int64_t, char*);
-template void pack_product_rows(const TileProduct<std::uint16_t>&, std::int64_t, std::int64_t,
+template std::int64_t packed_bytes(const MatrixProduct<float>&);
+template std::int64_t packed_bytes(const MatrixProduct<std::uint16_t>&);
+template void pack_matrix(const MatrixProduct<float>&, std::int64_t, std::int64_t, char*);
+template void pack_matrix(const MatrixProduct<std::uint16_t>&, std::int64_t, std::int64_t, char*);
+template std::int64_t packed_row_bytes(const MatrixProduct<float>&);
+template std::int64_t packed_row_bytes(const MatrixProduct<std::uint16_t>&);
+template void pack_product_rows(const MatrixProduct<float>&, std::int64_t, std::int64_t, char*);
+template void pack_product_rows(const MatrixProduct<std::uint16_t>&, std::int64_t, std::int64_t,
                                 char*);
-template void multiply_by_tiles(const TileProduct<float>&, const char*, const char*);
-template void multiply_by_tiles(const TileProduct<std::uint16_t>&, const char*, const char*);
+template void multiply_by_tiles(const MatrixProduct<float>&, const char*, const char*);
+template void multiply_by_tiles(const MatrixProduct<std::uint16_t>&, const char*, const char*);
 
 }  // namespace evalcar::kernels

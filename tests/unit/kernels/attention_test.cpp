@@ -25,8 +25,6 @@
 #include <utility>
 #include <vector>
 
-#include "evaluator/kernels/tile_unit.h"
-
 using namespace evalcar::kernels;
 
 namespace {
@@ -89,7 +87,7 @@ std::vector<SeenKeys> causal(std::int64_t rows, std::int64_t keys, std::int64_t 
 }  // namespace
 
 TEST_CASE("rows that see all keys attend as libtorch's do, for heads of any dimension") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   for (const std::int64_t dim : {16, 32, 64, 72, 80, 128}) {
     for (const auto& [rows, keys] : {std::pair{1, 1}, {33, 31}, {64, 64}, {70, 700}, {2500, 300}}) {
       const Sequence s = sequence_of(rows, keys, 2, 2, dim);
@@ -99,8 +97,8 @@ TEST_CASE("rows that see all keys attend as libtorch's do, for heads of any dime
   }
 }
 
-TEST_CASE("attention on the tile unit is as near to the true result as libtorch's in float32") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+TEST_CASE("attention is as near to the true result as libtorch's in float32") {
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   const Sequence s = sequence_of(200, 1000, 2, 2, 64);
   const at::Tensor exact = reference(s);
 
@@ -113,7 +111,7 @@ TEST_CASE("attention on the tile unit is as near to the true result as libtorch'
 }
 
 TEST_CASE("a row attends to the keys that it sees, in a line, a window or a branch") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   Sequence s = sequence_of(300, 800, 6, 2, 64);
   for (const std::int64_t window : {1, 20, 300, 1000}) {
     s.seen = causal(300, 800, window);
@@ -130,7 +128,7 @@ TEST_CASE("a row attends to the keys that it sees, in a line, a window or a bran
 }
 
 TEST_CASE("keys and values may lie among others in memory, and so may the result") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   const at::Tensor all = at::randn({90, 3, 4, 80});
   const Sequence s{all.select(1, 0), all.select(1, 1), all.select(1, 2)};
   const at::Tensor space = at::zeros({90, 5, 80});
@@ -144,7 +142,7 @@ TEST_CASE("keys and values may lie among others in memory, and so may the result
 }
 
 TEST_CASE("a sequence attends with the same bits alone, beside others and on any threads") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   const int threads = at::get_num_threads();
   std::vector<Sequence> sequences = {sequence_of(130, 400, 4, 2, 64), sequence_of(40, 40, 4, 2, 64),
                                      sequence_of(1300, 600, 4, 2, 64),
@@ -165,7 +163,7 @@ TEST_CASE("a sequence attends with the same bits alone, beside others and on any
 }
 
 TEST_CASE("a key that is no number reaches the rows that see it, and no others") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   Sequence s = sequence_of(100, 100, 1, 1, 64);
   s.seen = causal(100, 100, 1000);
   s.k.select(0, 60).fill_(std::numeric_limits<float>::quiet_NaN());
@@ -177,7 +175,7 @@ TEST_CASE("a key that is no number reaches the rows that see it, and no others")
 }
 
 TEST_CASE("a sequence of no numbers leaves nothing behind for the next, whatever its dimension") {
-  if (!has_tile_unit()) SKIP("this CPU has no tile unit");
+  if (!has_attention_kernel(at::zeros({1}))) SKIP("no kernel for this CPU");
   const int threads = at::get_num_threads();
   at::set_num_threads(1);  // the memory of one thread
   for (const std::int64_t dim : {64, 72, 80}) {

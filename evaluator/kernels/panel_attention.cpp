@@ -1,0 +1,241 @@
+#include "evaluator/kernels/panel_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "evaluator/kernels/panel_unit.h"
+
+namespace evalcar::kernels {
+namespace {
+
+constexpr std::int64_t kKeys = 128;    // that go together
+constexpr std::int64_t kQueries = 32;  // the same: their scores of those keys take 16 KiB
+// Numbers of the queries that go over the same packed keys, at most: with their sums they stay in
+// the second cache.
+constexpr std::int64_t kQueryNumbers = 32768;
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+std::int64_t padded(std::int64_t dim) { return panels_of(dim) * kPanelOutputs; }
+
+}  // namespace
+
+std::int64_t PanelAttender::queries_at_once(std::int64_t dim) {
+  return std::max<std::int64_t>(1, kQueryNumbers / padded(dim) / kQueries) * kQueries;
+}
+
+struct PanelAttender::Memory {
+  explicit Memory(std::int64_t dim)
+      : queries(floats_of(queries_at_once(dim) * dim)),
+        sums(floats_of(queries_at_once(dim) * padded(dim))),
+        largest(floats_of(queries_at_once(dim))),
+        totals(floats_of(queries_at_once(dim) * 8)),
+        keys(floats_of(kKeys * dim)),
+        values(floats_of(kKeys * padded(dim))),
+        scores(floats_of(kQueries * kKeys)) {}
+
+  Floats queries;  // (queries, dim), scaled
+  Floats sums;     // (queries, padded dim): weights times values so far
+  Floats largest;  // (queries): score so far, times log2(e)
+  Floats totals;   // (queries, 8): of the weights so far, in 8 parts
+  Floats keys;     // (panels of keys, dim, 16)
+  Floats values;   // (panels of dimensions, kKeys, 16)
+  Floats scores;   // (kQueries, kKeys): scores, then weights
+};
+
+PanelAttender::PanelAttender(std::int64_t dim) : memory_(std::make_unique<Memory>(dim)) {}
+PanelAttender::~PanelAttender() = default;
+
+/// Some queries of a call for [first, first + count).
+struct PanelAttender::Block {
+  std::int64_t first = 0;                    // query
+  std::int64_t at = 0;                       // the same, from the call's first on
+  std::int64_t count = 0;                    // of them, kQueries at most
+  std::int64_t first_key = 0, last_key = 0;  // what they see lies in [first_key, last_key)
+};
+
+#if defined(__x86_64__)
+
+namespace {
+
+/// 2^x: 0 below 2^-126, and never of more than 0 here. Right to 2 units of float32's last place, by
+/// the polynomial of lanes.h.
+EVALCAR_PANELS [[gnu::always_inline]] inline __m256 power_of_two(__m256 x) {
+  const __m256 there = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0F), _CMP_NLT_UQ);  // a NaN is
+  const __m256 whole = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256 rest = _mm256_sub_ps(x, whole);
+  __m256 y = _mm256_set1_ps(0.00015337577497120947F);
+  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.0013399859890341759F));
+  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.009618519805371761F));
+  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.05550329014658928F));
+  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.24022646248340607F));
+  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.6931471824645996F));
+  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(1.0F));
+  const __m256i power =
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127)), 23);
+  return _mm256_and_ps(_mm256_mul_ps(y, _mm256_castsi256_ps(power)), there);
+}
+
+EVALCAR_PANELS inline float power_of_two(float x) {
+  return _mm256_cvtss_f32(power_of_two(_mm256_set1_ps(x)));
+}
+
+/// -inf where a query does not see the key. scores: of keys [key, key + width).
+void hide(const SeenKeys& seen, std::int64_t key, std::int64_t width, float* scores) {
+  const auto place = [&](std::int64_t of) { return std::clamp<std::int64_t>(of - key, 0, width); };
+  const std::int64_t shared_end = std::max(place(seen.shared_begin), place(seen.shared_end));
+  const std::int64_t end = std::max(place(seen.begin), place(seen.end));
+  std::fill(scores, scores + std::min(place(seen.shared_begin), place(seen.begin)), kHidden);
+  std::fill(scores + shared_end, scores + std::max(shared_end, place(seen.begin)), kHidden);
+  std::fill(scores + end, scores + width, kHidden);
+}
+
+/// Scores of a query become weights: 2^(score - the largest so far), in place. What there is of
+/// sums and totals is brought to that base.
+EVALCAR_PANELS void weigh(float* scores, std::int64_t width, float& largest, float* total,
+                          float* sums, std::int64_t dim) {
+  __m256 most[2] = {_mm256_set1_ps(largest), _mm256_set1_ps(largest)};
+  for (std::int64_t at = 0; at < width; at += 16) {
+    most[0] = _mm256_max_ps(most[0], _mm256_load_ps(scores + at));
+    most[1] = _mm256_max_ps(most[1], _mm256_load_ps(scores + at + 8));
+  }
+  most[0] = _mm256_max_ps(most[0], most[1]);
+  most[0] = _mm256_max_ps(most[0], _mm256_permute2f128_ps(most[0], most[0], 1));
+  most[0] = _mm256_max_ps(most[0], _mm256_permute_ps(most[0], 0x4e));
+  most[0] = _mm256_max_ps(most[0], _mm256_permute_ps(most[0], 0xb1));
+  const float now = _mm256_cvtss_f32(most[0]), before = largest;
+  largest = now;
+  const __m256 base = _mm256_set1_ps(now == kHidden ? 0 : now);
+  __m256 parts = _mm256_load_ps(total);
+  if (now != before) {
+    const __m256 kept = _mm256_set1_ps(power_of_two(before - now));
+    parts = _mm256_mul_ps(parts, kept);
+    for (std::int64_t d = 0; d < dim; d += 8)
+      _mm256_store_ps(sums + d, _mm256_mul_ps(_mm256_load_ps(sums + d), kept));
+  }
+  for (std::int64_t at = 0; at < width; at += 8) {
+    const __m256 weights = power_of_two(_mm256_sub_ps(_mm256_load_ps(scores + at), base));
+    _mm256_store_ps(scores + at, weights);
+    parts = _mm256_add_ps(parts, weights);
+  }
+  _mm256_store_ps(total, parts);
+}
+
+// The scale of the scores and the change from e to 2 as base go into the queries.
+void scale_queries(const HeadAttention& a, std::int64_t first, std::int64_t count, float* out) {
+  const auto scale =
+      static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(a.dim)));
+  for (std::int64_t query = first; query < first + count; ++query) {
+    const float* const q = a.q + query / a.group * a.q_row + query % a.group * a.q_head;
+    for (std::int64_t d = 0; d < a.dim; ++d) *out++ = q[d] * scale;
+  }
+}
+
+void write_query(const HeadAttention& a, std::int64_t query, const float* sums,
+                 const float* total) {
+  float whole = 0;
+  for (int i = 0; i < 4; ++i) whole += total[i] + total[i + 4];
+  float* const out = a.out + query / a.group * a.out_row + query % a.group * a.out_head;
+  for (std::int64_t d = 0; d < a.dim; ++d) out[d] = sums[d] / whole;
+}
+
+}  // namespace
+
+/// Keys [key, key + count); those that are missing to whole panels count as zeros.
+void PanelAttender::pack_keys(const HeadAttention& a, std::int64_t key, std::int64_t count) {
+  Memory& m = *memory_;
+  for (std::int64_t i = 0; i < count; i += kPanelOutputs) {
+    pack_panel(a.k + (key + i) * a.k_row, a.k_row, std::min(kPanelOutputs, count - i), a.dim,
+               m.keys.get() + i * a.dim);
+  }
+  for (std::int64_t d = 0; d < a.dim; d += kPanelOutputs) {
+    float* const panel = m.values.get() + d * kKeys;
+    const std::int64_t there = std::min(kPanelOutputs, a.dim - d);
+    for (std::int64_t i = 0; i < padded(count); ++i) {
+      float* const out = panel + i * kPanelOutputs;
+      std::fill(out, out + kPanelOutputs, 0.0F);
+      if (i < count) std::copy_n(a.v + (key + i) * a.v_row + d, there, out);
+    }
+  }
+}
+
+/// Adds keys [key, key + width), which are packed, to a block's sums. width: of whole panels.
+void PanelAttender::advance(const HeadAttention& a, const Block& block, std::int64_t key,
+                            std::int64_t width) {
+  Memory& m = *memory_;
+  const std::int64_t wide = padded(a.dim);
+  float* const scores = m.scores.get();
+  float* const sums = m.sums.get() + block.at * wide;
+  for (std::int64_t i = 0; i < width; i += kPanelOutputs) {
+    multiply_panel({.x = m.queries.get() + block.at * a.dim,
+                    .x_stride = a.dim,
+                    .rows = block.count,
+                    .panel = m.keys.get() + i * a.dim,
+                    .width = a.dim,
+                    .sums = scores + i,
+                    .stride = kKeys});
+  }
+  const SeenKeys all{.begin = 0, .end = a.keys};
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(block.first + i) / a.group];
+    if (!seen.all_of(key, key + width)) hide(seen, key, width, scores + i * kKeys);
+    weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
+          m.totals.get() + (block.at + i) * 8, sums + i * wide, wide);
+  }
+  for (std::int64_t d = 0; d < a.dim; d += kPanelOutputs) {
+    multiply_panel({.x = scores,
+                    .x_stride = kKeys,
+                    .rows = block.count,
+                    .panel = m.values.get() + d * kKeys,
+                    .width = width,
+                    .sums = sums + d,
+                    .stride = wide,
+                    .adds = true});
+  }
+}
+
+void PanelAttender::attend(const HeadAttention& a, std::int64_t first, std::int64_t count) {
+  Memory& m = *memory_;
+  const std::int64_t wide = padded(a.dim);
+  std::fill_n(m.sums.get(), count * wide, 0.0F);
+  std::fill_n(m.largest.get(), count, kHidden);
+  std::fill_n(m.totals.get(), count * 8, 0.0F);
+  scale_queries(a, first, count, m.queries.get());
+  std::vector<Block> blocks;
+  std::int64_t first_key = a.keys, last_key = 0;
+  for (std::int64_t at = 0; at < count; at += kQueries) {
+    Block block{first + at, at, std::min(kQueries, count - at), 0, a.keys};
+    if (a.seen != nullptr) {
+      block.first_key = a.keys;
+      block.last_key = 0;
+      const std::int64_t last_row = (block.first + block.count - 1) / a.group;
+      for (std::int64_t row = block.first / a.group; row <= last_row; ++row) {
+        block.first_key = std::min(block.first_key, a.seen[row].first());
+        block.last_key = std::max(block.last_key, a.seen[row].end);
+      }
+    }
+    first_key = std::min(first_key, block.first_key);
+    last_key = std::max(last_key, block.last_key);
+    blocks.push_back(block);
+  }
+  // From a multiple of kKeys on, so that no row's bits depend on which others are in the call.
+  for (std::int64_t key = first_key / kKeys * kKeys; key < last_key; key += kKeys) {
+    pack_keys(a, key, std::min(kKeys, last_key - key));
+    for (const Block& block : blocks) {
+      if (block.last_key <= key || block.first_key >= key + kKeys) continue;
+      advance(a, block, key, padded(std::min(kKeys, block.last_key - key)));
+    }
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    write_query(a, first + i, m.sums.get() + i * wide, m.totals.get() + i * 8);
+}
+
+#else
+
+void PanelAttender::attend(const HeadAttention&, std::int64_t, std::int64_t) {}
+
+#endif
+
+}  // namespace evalcar::kernels

@@ -1,0 +1,29 @@
+// Attention in float32 by AVX2 (panel_unit.h). No libtorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "evaluator/kernels/head_attention.h"
+
+namespace evalcar::kernels {
+
+/// Only where has_panel_unit().
+class PanelAttender final : public HeadAttender {
+ public:
+  explicit PanelAttender(std::int64_t dim);
+  ~PanelAttender() override;
+
+  /// As many queries should go at once: the keys are packed for each attend() anew.
+  static std::int64_t queries_at_once(std::int64_t dim);
+  void attend(const HeadAttention& a, std::int64_t first, std::int64_t count) override;
+
+ private:
+  struct Memory;
+  struct Block;
+  void pack_keys(const HeadAttention& a, std::int64_t key, std::int64_t count);
+  void advance(const HeadAttention& a, const Block& block, std::int64_t key, std::int64_t width);
+  std::unique_ptr<Memory> memory_;
+};
+
+}  // namespace evalcar::kernels

@@ -1,0 +1,131 @@
+#include "evaluator/kernels/panel_product.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "evaluator/kernels/lanes.h"
+#include "evaluator/kernels/panel_unit.h"
+#include "evaluator/kernels/row_passes.h"
+
+namespace evalcar::kernels {
+namespace {
+
+static_assert(kPanelOutputs == kLanes);
+
+// Products that are summed up for all rows of the call before the next: 16 KiB of a panel, half of
+// the first cache.
+constexpr std::int64_t kDepth = 256;
+// Rows that go over one panel after the other: they stay in the second cache.
+constexpr std::int64_t kRowsAtOnce = 48;
+
+/// The panel behind one that starts at w; where there is none, other memory.
+template <typename Weight>
+Ahead behind(const Weight* w, std::int64_t width) {
+  const auto bytes = static_cast<std::int64_t>(sizeof(Weight)) * kPanelOutputs * width;
+  const char* const next = reinterpret_cast<const char*>(w) + bytes;
+  return {next, next + bytes};
+}
+
+/// All rows times one panel. sums: (rows, 16).
+void sum_up(const float* x, std::int64_t x_stride, std::int64_t rows, std::int64_t width,
+            const float* panel, float* sums, Ahead ahead) {
+  for (std::int64_t k = 0; k < width; k += kDepth) {
+    multiply_panel({.x = x + k,
+                    .x_stride = x_stride,
+                    .rows = rows,
+                    .panel = panel + k * kPanelOutputs,
+                    .width = std::min(kDepth, width - k),
+                    .sums = sums,
+                    .adds = k > 0},
+                   ahead);
+  }
+}
+
+EVALCAR_PANELS void add_to_rows(const float* bias, std::int64_t outputs, std::int64_t rows,
+                                float* sums) {
+  if (bias == nullptr) return;
+  Lanes all{};
+  std::memcpy(&all, bias, static_cast<std::size_t>(outputs) * sizeof(float));
+  for (std::int64_t m = 0; m < rows; ++m) {
+    Lanes sum;
+    load(sums + m * kPanelOutputs, sum);
+    sum += all;
+    store(sum, sums + m * kPanelOutputs);
+  }
+}
+
+/// Sums of one panel become results.
+template <typename Weight>
+EVALCAR_PANELS void store_results(const MatrixProduct<Weight>& p, float* sums, float* gates) {
+  add_to_rows(p.bias, p.outputs, p.rows, sums);
+  if (p.gate != nullptr) {
+    add_to_rows(p.gate_bias, p.outputs, p.rows, gates);
+    gate_numbers(gates, sums, p.rows * kPanelOutputs);
+  }
+  for (std::int64_t m = 0; m < p.rows; ++m) {
+    float* const y = p.y + m * p.y_stride;
+    const float* const from = sums + m * kPanelOutputs;
+    if (p.outputs == kPanelOutputs) {
+      Lanes sum, before;
+      load(from, sum);
+      if (p.adds) {
+        load(y, before);
+        sum += before;
+      }
+      store(sum, y);
+    } else {
+      for (std::int64_t i = 0; i < p.outputs; ++i) y[i] = p.adds ? from[i] + y[i] : from[i];
+    }
+  }
+}
+
+}  // namespace
+
+template <typename Weight>
+std::int64_t panel_floats(const MatrixProduct<Weight>& p) {
+  return (p.gate == nullptr ? 1 : 2) * panels_of(p.outputs) * kPanelOutputs * p.width;
+}
+
+template <typename Weight>
+void pack_panels(const MatrixProduct<Weight>& p, std::int64_t first, std::int64_t count,
+                 float* panels) {
+  float* const gates = panels + panels_of(p.outputs) * kPanelOutputs * p.width;
+  for (std::int64_t n = first; n < first + count; n += kPanelOutputs) {
+    const std::int64_t outputs = std::min(kPanelOutputs, p.outputs - n);
+    pack_panel(p.w + n * p.width, p.width, outputs, p.width, panels + n * p.width);
+    if (p.gate != nullptr)
+      pack_panel(p.gate + n * p.width, p.width, outputs, p.width, gates + n * p.width);
+  }
+}
+
+template <typename Weight>
+void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
+  const std::int64_t at_once = panels == nullptr ? p.rows : std::min(p.rows, kRowsAtOnce);
+  const std::int64_t numbers = at_once * kPanelOutputs, panel_size = kPanelOutputs * p.width;
+  const Floats sums = floats_of(2 * numbers);
+  const Floats own = panels == nullptr ? floats_of(2 * panel_size) : Floats();
+  for (std::int64_t m = 0; m < p.rows; m += at_once) {
+    const MatrixProduct<Weight> rows = p.rows_from(m, std::min(at_once, p.rows - m));
+    for (std::int64_t n = 0; n < p.outputs; n += kPanelOutputs) {
+      const auto part = rows.outputs_from(n, std::min(kPanelOutputs, p.outputs - n));
+      if (panels == nullptr) pack_panels(part, 0, part.outputs, own.get());
+      const float* const panel = panels == nullptr ? own.get() : panels + n * p.width;
+      const float* const gate = panel + (panels == nullptr ? 1 : panels_of(p.outputs)) * panel_size;
+      sum_up(part.x, p.x_stride, part.rows, p.width, panel, sums.get(),
+             panels == nullptr ? behind(part.w, p.width) : Ahead{});
+      if (p.gate != nullptr)
+        sum_up(part.x, p.x_stride, part.rows, p.width, gate, sums.get() + numbers,
+               panels == nullptr ? behind(part.gate, p.width) : Ahead{});
+      store_results(part, sums.get(), sums.get() + numbers);
+    }
+  }
+}
+
+template std::int64_t panel_floats(const MatrixProduct<float>&);
+template std::int64_t panel_floats(const MatrixProduct<std::uint16_t>&);
+template void pack_panels(const MatrixProduct<float>&, std::int64_t, std::int64_t, float*);
+template void pack_panels(const MatrixProduct<std::uint16_t>&, std::int64_t, std::int64_t, float*);
+template void multiply_by_panels(const MatrixProduct<float>&, const float*);
+template void multiply_by_panels(const MatrixProduct<std::uint16_t>&, const float*);
+
+}  // namespace evalcar::kernels

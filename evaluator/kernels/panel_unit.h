@@ -1,0 +1,74 @@
+// Products by the CPU's AVX2: panels of 16 outputs, of which a block of rows is summed up in
+// registers. What both kernels made of it share, the matrix product and attention. No libtorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define EVALCAR_PANELS [[gnu::target("avx2,fma")]]
+#else
+#define EVALCAR_PANELS
+#endif
+
+namespace evalcar::kernels {
+
+/// Whether this CPU has AVX2 and fused multiply-adds.
+bool has_panel_unit();
+/// Whether it has that and no more: where there is AVX-512, libtorch's own products were not
+/// compared.
+bool is_panel_unit_best();
+
+/// Outputs of a panel.
+constexpr std::int64_t kPanelOutputs = 16;
+constexpr std::int64_t panels_of(std::int64_t outputs) {
+  return (outputs + kPanelOutputs - 1) / kPanelOutputs;
+}
+
+/// sums[m · stride + i] = Σ x[m · x_stride + k] · panel[k · 16 + i] for all m < rows and i < 16,
+/// or, with `adds`, added to it. Each sum is one chain of fused multiply-adds in the order of k,
+/// which a call with `adds` goes on with.
+struct PanelProduct {
+  const float* x = nullptr;  ///< (rows, width)
+  std::int64_t x_stride = 0;
+  std::int64_t rows = 0;
+  const float* panel = nullptr;  ///< (width, 16); of 32-byte alignment, as `sums` and `stride` are
+  std::int64_t width = 0;
+  float* sums = nullptr;  ///< (rows, 16)
+  std::int64_t stride = kPanelOutputs;
+  bool adds = false;
+};
+
+/// Memory that is read next: asked for beside products, since a matrix comes slower from memory
+/// than a few rows are multiplied by it.
+struct Ahead {
+  const char* next = nullptr;
+  const char* end = nullptr;
+};
+
+/// Only where has_panel_unit(). Thread-safe.
+void multiply_panel(const PanelProduct& p, Ahead& ahead);
+inline void multiply_panel(const PanelProduct& p) {
+  Ahead nothing;
+  multiply_panel(p, nothing);
+}
+
+/// Makes a panel of the `outputs` rows of a matrix that start at w, w + stride and so on; zeros
+/// where there are fewer than 16. Weight: float, or bfloat16's 16 bits. Only where
+/// has_panel_unit().
+template <typename Weight>
+void pack_panel(const Weight* w, std::int64_t stride, std::int64_t outputs, std::int64_t width,
+                float* panel);
+
+/// Memory of a thread's task, not filled, at 64 bytes.
+struct FreedFloats {
+  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+};
+using Floats = std::unique_ptr<float[], FreedFloats>;
+inline Floats floats_of(std::int64_t count) {
+  return Floats(new (std::align_val_t{64}) float[static_cast<std::size_t>(count)]);
+}
+
+}  // namespace evalcar::kernels

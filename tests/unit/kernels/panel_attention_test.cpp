@@ -1,0 +1,65 @@
+#include "evaluator/kernels/panel_attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+
+#include "evaluator/kernels/panel_unit.h"
+
+using namespace evalcar::kernels;
+
+namespace {
+
+// Two query heads over one key head, as many queries at once as `at_once`.
+at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    std::int64_t at_once) {
+  const at::Tensor out = at::full(q.sizes(), -7.0);
+  const HeadAttention heads{.q = q.const_data_ptr<float>(),
+                            .q_row = q.stride(0),
+                            .q_head = q.stride(1),
+                            .rows = q.size(0),
+                            .group = q.size(1),
+                            .k = k.const_data_ptr<float>(),
+                            .k_row = k.stride(0),
+                            .v = v.const_data_ptr<float>(),
+                            .v_row = v.stride(0),
+                            .keys = k.size(0),
+                            .dim = q.size(2),
+                            .out = out.mutable_data_ptr<float>(),
+                            .out_row = out.stride(0),
+                            .out_head = out.stride(1)};
+  PanelAttender attender(q.size(2));
+  for (std::int64_t first = 0; first < heads.queries(); first += at_once)
+    attender.attend(heads, first, std::min(at_once, heads.queries() - first));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("attention by panels is libtorch's, with the same bits however many queries go at once") {
+  if (!has_panel_unit()) SKIP("this CPU has no AVX2");
+  for (const std::int64_t dim : {8, 20, 64, 128, 300}) {
+    const at::Tensor q = at::randn({45, 2, dim}) * 2.0, k = at::randn({333, dim}) * 2.0,
+                     v = at::randn({333, dim});
+    const auto wide = [](const at::Tensor& x) {
+      return x.to(at::kDouble).unsqueeze(0).expand({2, -1, -1});
+    };
+    const at::Tensor expected =
+        at::scaled_dot_product_attention(q.to(at::kDouble).transpose(0, 1), wide(k), wide(v))
+            .transpose(0, 1);
+
+    const at::Tensor all =
+        attended(q, k, v, std::min<std::int64_t>(90, PanelAttender::queries_at_once(dim)));
+
+    CAPTURE(dim);
+    CHECK((all.to(at::kDouble) - expected).abs().max().item<double>() < 1e-5);
+    CHECK(at::equal(attended(q, k, v, 7), all));
+  }
+}

@@ -124,21 +124,29 @@ EVALCAR_PANELS void weigh(float* scores, std::int64_t width, float& largest, flo
 }
 
 // The scale of the scores and the change from e to 2 as base go into the queries.
-void scale_queries(const HeadAttention& a, std::int64_t first, std::int64_t count, float* out) {
+EVALCAR_PANELS void scale_queries(const HeadAttention& a, std::int64_t first, std::int64_t count,
+                                  float* out) {
   const auto scale =
       static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(a.dim)));
+  const std::int64_t whole = a.dim / 8 * 8;
   for (std::int64_t query = first; query < first + count; ++query) {
     const float* const q = a.q + query / a.group * a.q_row + query % a.group * a.q_head;
-    for (std::int64_t d = 0; d < a.dim; ++d) *out++ = q[d] * scale;
+    for (std::int64_t d = 0; d < whole; d += 8)
+      _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_loadu_ps(q + d), _mm256_set1_ps(scale)));
+    for (std::int64_t d = whole; d < a.dim; ++d) out[d] = q[d] * scale;
+    out += a.dim;
   }
 }
 
-void write_query(const HeadAttention& a, std::int64_t query, const float* sums,
-                 const float* total) {
+EVALCAR_PANELS void write_query(const HeadAttention& a, std::int64_t query, const float* sums,
+                                const float* total) {
   float whole = 0;
   for (int i = 0; i < 4; ++i) whole += total[i] + total[i + 4];
   float* const out = a.out + query / a.group * a.out_row + query % a.group * a.out_head;
-  for (std::int64_t d = 0; d < a.dim; ++d) out[d] = sums[d] / whole;
+  const std::int64_t vectors = a.dim / 8 * 8;
+  for (std::int64_t d = 0; d < vectors; d += 8)
+    _mm256_storeu_ps(out + d, _mm256_div_ps(_mm256_load_ps(sums + d), _mm256_set1_ps(whole)));
+  for (std::int64_t d = vectors; d < a.dim; ++d) out[d] = sums[d] / whole;
 }
 
 }  // namespace

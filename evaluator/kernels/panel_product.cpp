@@ -21,9 +21,15 @@ constexpr std::int64_t kRowsAtOnce = 48;
 /// The panel behind one that starts at w; where there is none, other memory.
 template <typename Weight>
 Ahead behind(const Weight* w, std::int64_t width) {
-  const auto bytes = static_cast<std::int64_t>(sizeof(Weight)) * kPanelOutputs * width;
-  const char* const next = reinterpret_cast<const char*>(w) + bytes;
+  const auto bytes = static_cast<std::uintptr_t>(kPanelOutputs * width) * sizeof(Weight);
+  const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(w) + bytes;
   return {next, next + bytes};
+}
+
+/// Nothing is to be asked for but what is read anyway.
+Ahead there(const float* panel) {
+  const auto at = reinterpret_cast<std::uintptr_t>(panel);
+  return {at, at};
 }
 
 /// All rows times one panel. sums: (rows, 16).
@@ -112,10 +118,10 @@ void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
       const float* const panel = panels == nullptr ? own.get() : panels + n * p.width;
       const float* const gate = panel + (panels == nullptr ? 1 : panels_of(p.outputs)) * panel_size;
       sum_up(part.x, p.x_stride, part.rows, p.width, panel, sums.get(),
-             panels == nullptr ? behind(part.w, p.width) : Ahead{});
+             panels == nullptr ? behind(part.w, p.width) : there(panel));
       if (p.gate != nullptr)
         sum_up(part.x, p.x_stride, part.rows, p.width, gate, sums.get() + numbers,
-               panels == nullptr ? behind(part.gate, p.width) : Ahead{});
+               panels == nullptr ? behind(part.gate, p.width) : there(gate));
       store_results(part, sums.get(), sums.get() + numbers);
     }
   }

@@ -22,8 +22,8 @@ EVALCAR_PANELS [[gnu::always_inline]] inline void add_product(__m256& sum, __m25
 
 /// Two lines of a cache; in the end the last again and again.
 EVALCAR_PANELS [[gnu::always_inline]] inline void ask(Ahead& ahead) {
-  _mm_prefetch(ahead.next, _MM_HINT_T1);
-  _mm_prefetch(ahead.next + 64, _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(ahead.next + 64), _MM_HINT_T1);
   ahead.next = std::min(ahead.next + 128, ahead.end);
 }
 

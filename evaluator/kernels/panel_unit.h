@@ -44,14 +44,15 @@ struct PanelProduct {
 /// Memory that is read next: asked for beside products, since a matrix comes slower from memory
 /// than a few rows are multiplied by it.
 struct Ahead {
-  const char* next = nullptr;
-  const char* end = nullptr;
+  std::uintptr_t next = 0;  ///< what lies there is not read
+  std::uintptr_t end = 0;
 };
 
 /// Only where has_panel_unit(). Thread-safe.
 void multiply_panel(const PanelProduct& p, Ahead& ahead);
 inline void multiply_panel(const PanelProduct& p) {
-  Ahead nothing;
+  const auto there = reinterpret_cast<std::uintptr_t>(p.panel);
+  Ahead nothing{there, there};
   multiply_panel(p, nothing);
 }
 

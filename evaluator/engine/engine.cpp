@@ -24,7 +24,7 @@
 #include "evaluator/engine/run_errors.h"
 #include "evaluator/engine/run_plan.h"
 #include "evaluator/engine/width.h"
-#include "evaluator/kernels/row_kernels.h"
+#include "evaluator/kernels/linear.h"
 #include "evaluator/models/registry.h"
 
 namespace evalcar::engine {
@@ -374,7 +374,7 @@ class TorchEngine final : public Engine {
   std::int64_t draft_rows() const {
     const bool exact = device_.device.is_cpu() && resident_.dtype() == at::kFloat &&
                        attention_.kind == models::AttentionKind::kSdpa &&
-                       kernels::row_kernels().front().most_rows >= kMostDecoded;
+                       kernels::rows_of_one_kernel() >= kMostDecoded;
     return exact ? options_.draft_rows.value_or(kDraftRows) : 0;
   }
 

@@ -57,9 +57,10 @@ HeadAttention heads_of(const AttentionRows& rows, std::int64_t kv_head) {
 
 /// Of as many parts as there have to be, in whole blocks. `most` is at least a block.
 std::int64_t even_part(std::int64_t queries, std::int64_t most) {
-  most = most / kTileBlock * kTileBlock;
+  most = most / kQueryBlock * kQueryBlock;
   const std::int64_t parts = std::max<std::int64_t>(1, (queries + most - 1) / most);
-  return std::max(kTileBlock, tile_blocks((queries + parts - 1) / parts) * kTileBlock);
+  return std::max(kQueryBlock,
+                  (queries + parts * kQueryBlock - 1) / (parts * kQueryBlock) * kQueryBlock);
 }
 
 std::int64_t queries_at_once(std::int64_t dim) {

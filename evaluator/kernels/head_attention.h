@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "evaluator/kernels/seen_keys.h"
 
@@ -30,14 +31,27 @@ struct HeadAttention {
   std::int64_t queries() const { return rows * group; }
 };
 
+/// Queries that go together.
+constexpr std::int64_t kQueryBlock = 32;
+
+/// A block of the queries of a call for [first, first + count).
+struct QueryBlock {
+  std::int64_t at = 0;                       ///< from `first` on
+  std::int64_t count = 0;                    ///< of them, kQueryBlock at most
+  std::int64_t first_key = 0, last_key = 0;  ///< what they see lies in [first_key, last_key)
+};
+std::vector<QueryBlock> query_blocks(const HeadAttention& a, std::int64_t first,
+                                     std::int64_t count);
+
 /// Memory for one thread's work on heads of one dimension. Block by block of keys with a running
 /// maximum and sum, so that no matrix of scores is ever in memory.
 class HeadAttender {
  public:
   virtual ~HeadAttender() = default;
   /// softmax(q kᵀ / sqrt(dim)) v of queries [first, first + count), count at most as many as the
-  /// kernel's queries_at_once(). The exponentials are right to 2 units of float32's last place. A
-  /// query's bits depend on its keys alone.
+  /// kernel's queries_at_once(), a multiple of kQueryBlock. The exponentials are right to 2 units
+  /// of float32's last place. Of finite keys and values a query's bits depend on those alone that
+  /// it sees; a value that is no number may reach the others of its block, too.
   virtual void attend(const HeadAttention& a, std::int64_t first, std::int64_t count) = 0;
 
  protected:

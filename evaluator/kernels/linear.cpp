@@ -14,7 +14,6 @@
 #include "evaluator/kernels/row_kernels.h"
 #include "evaluator/kernels/row_passes.h"
 #include "evaluator/kernels/swiglu.h"
-#include "evaluator/kernels/tile_unit.h"
 
 namespace evalcar::kernels {
 namespace {
@@ -22,14 +21,6 @@ namespace {
 constexpr std::int64_t kPanel = 32;  // outputs that go together
 // Values of the matrix for one thread, at least: below, waking another costs more than it brings.
 constexpr std::int64_t kGrain = 32768;
-
-// Up to so many rows the row kernels were measured faster, for weights in float32 and in bfloat16
-// (a Xeon with the unit): packing the matrix takes as long as some 20 rows and as 5.
-constexpr std::int64_t kBeforeTiles = 24;
-constexpr std::int64_t kBeforeTilesOfHalf = 11;
-// The same where panels of AVX2 follow (an EPYC of Zen 3): packing takes as long as some ten rows,
-// but up to so many rows drafts ask for the same bits (engine/draft.h).
-constexpr std::int64_t kBeforePanels = 8;
 
 enum class Result { kStored, kAdded, kGated };
 
@@ -126,15 +117,13 @@ void multiply_many(const at::Tensor& x, const LinearWeights& weights, Result res
   }
 }
 
-std::int64_t most_rows(const LinearWeights& weights) {
+std::int64_t most_rows(bool half) {
   const std::int64_t most = row_kernels().front().most_rows;
-  if (!has_many_rows_kernel()) return most;
-  if (!has_tile_unit()) return std::min(most, kBeforePanels);
-  return std::min(most, weights.half.defined() ? kBeforeTilesOfHalf : kBeforeTiles);
+  return has_many_rows_kernel() ? std::min(most, rows_before_many(half)) : most;
 }
 
 bool is_for_row_kernels(const at::Tensor& x, const LinearWeights& weights) {
-  return is_for_own_kernels(x) && x.size(0) <= most_rows(weights);
+  return is_for_own_kernels(x) && x.size(0) <= most_rows(weights.half.defined());
 }
 
 bool is_for_many(const at::Tensor& x, const LinearWeights& weights) {
@@ -171,6 +160,8 @@ void multiply_rows(const at::Tensor& x, const LinearWeights& weights, Result res
 
 }  // namespace
 
+std::int64_t rows_of_one_kernel() { return std::min(most_rows(false), most_rows(true)); }
+
 at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights) {
   return at::linear(x, weights.weight,
                     weights.bias.defined() ? std::optional(weights.bias) : std::nullopt);
@@ -195,7 +186,7 @@ at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
 }
 
 void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights) {
-  if (is_for_many(x, weights)) {
+  if (is_for_many(x, weights) && y.stride(1) == 1) {
     multiply_many(x, weights, Result::kAdded, y);
   } else if (is_for_row_kernels(x, weights) && y.is_contiguous()) {
     multiply_rows(x, weights, Result::kAdded, y);

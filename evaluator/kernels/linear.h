@@ -1,5 +1,5 @@
 // A linear layer for whatever number of rows: kernels of our own for a few of them (decoding), on
-// the CPU and on a GPU (few_rows.h), and on a CPU with a tile unit for many (prefill); else
+// the CPU and on a GPU (few_rows.h), and on many CPUs for many (prefill: many_rows.h); else
 // libtorch's.
 #pragma once
 
@@ -25,6 +25,10 @@ void add_linear(at::Tensor& y, const at::Tensor& x, const LinearWeights& weights
 
 /// SwiGLU: silu(gate) · up, of which linear(x, weights) is the two halves, the gate first.
 at::Tensor gated_linear(const at::Tensor& x, const LinearWeights& weights);
+
+/// Up to so many rows in float32 on the CPU one kernel is used, whatever the weights' dtype: a row
+/// has the same bits in any company. 0: there is none.
+std::int64_t rows_of_one_kernel();
 
 /// libtorch's: the references.
 at::Tensor linear_reference(const at::Tensor& x, const LinearWeights& weights);

@@ -40,7 +40,7 @@ struct Tiles {
 /// The same of AVX2.
 struct Panels {
   static constexpr std::int64_t kOutputs = kPanelOutputs;
-  static constexpr std::int64_t kTask = 48;
+  static constexpr std::int64_t kTask = kPanelRowsAtOnce;
   using Packed = float;
   template <typename Weight>
   static std::int64_t bytes(const MatrixProduct<Weight>& p) {
@@ -131,8 +131,18 @@ void multiply_panels(const MatrixProduct<Weight>& whole) {
 
 bool has_many_rows_kernel() { return has_tile_unit() || is_panel_unit_best(); }
 
+std::int64_t rows_before_many(bool half) {
+  // Packing a matrix takes the tile unit as long as some 20 rows, and as 5 where it is bfloat16 (a
+  // Xeon with the unit).
+  if (has_tile_unit()) return half ? 11 : 24;
+  // Panels of AVX2 are faster from some four rows on (an EPYC of Zen 3), but drafts ask for one
+  // kernel up to eight (engine/draft.h).
+  return 8;
+}
+
 template <typename Weight>
 void multiply_many_rows(const MatrixProduct<Weight>& whole) {
+  if (whole.rows == 0 || whole.outputs == 0) return;
   has_tile_unit() ? multiply_tiles(whole) : multiply_panels(whole);
 }
 

@@ -6,13 +6,15 @@
 #include <numbers>
 #include <vector>
 
+#include "evaluator/kernels/aligned_memory.h"
+#include "evaluator/kernels/lanes.h"
 #include "evaluator/kernels/panel_unit.h"
 
 namespace evalcar::kernels {
 namespace {
 
-constexpr std::int64_t kKeys = 128;    // that go together
-constexpr std::int64_t kQueries = 32;  // the same: their scores of those keys take 16 KiB
+// That go together: the scores of a block of queries take 16 KiB.
+constexpr std::int64_t kKeys = 128;
 // Numbers of the queries that go over the same packed keys, at most: with their sums they stay in
 // the second cache.
 constexpr std::int64_t kQueryNumbers = 32768;
@@ -23,56 +25,44 @@ std::int64_t padded(std::int64_t dim) { return panels_of(dim) * kPanelOutputs; }
 }  // namespace
 
 std::int64_t PanelAttender::queries_at_once(std::int64_t dim) {
-  return std::max<std::int64_t>(1, kQueryNumbers / padded(dim) / kQueries) * kQueries;
+  return std::max<std::int64_t>(1, kQueryNumbers / padded(dim) / kQueryBlock) * kQueryBlock;
 }
 
 struct PanelAttender::Memory {
   explicit Memory(std::int64_t dim)
-      : queries(floats_of(queries_at_once(dim) * dim)),
-        sums(floats_of(queries_at_once(dim) * padded(dim))),
-        largest(floats_of(queries_at_once(dim))),
-        totals(floats_of(queries_at_once(dim) * 8)),
-        keys(floats_of(kKeys * dim)),
-        values(floats_of(kKeys * padded(dim))),
-        scores(floats_of(kQueries * kKeys)) {}
+      : queries(aligned_memory<float>(queries_at_once(dim) * dim)),
+        sums(aligned_memory<float>(queries_at_once(dim) * padded(dim))),
+        largest(aligned_memory<float>(queries_at_once(dim))),
+        totals(aligned_memory<float>(queries_at_once(dim) * 8)),
+        keys(aligned_memory<float>(kKeys * dim)),
+        values(aligned_memory<float>(kKeys * padded(dim))),
+        scores(aligned_memory<float>(kQueryBlock * kKeys)) {}
 
-  Floats queries;  // (queries, dim), scaled
-  Floats sums;     // (queries, padded dim): weights times values so far
-  Floats largest;  // (queries): score so far, times log2(e)
-  Floats totals;   // (queries, 8): of the weights so far, in 8 parts
-  Floats keys;     // (panels of keys, dim, 16)
-  Floats values;   // (panels of dimensions, kKeys, 16)
-  Floats scores;   // (kQueries, kKeys): scores, then weights
+  AlignedMemory<float> queries;  // (queries, dim), scaled
+  AlignedMemory<float> sums;     // (queries, padded dim): weights times values so far
+  AlignedMemory<float> largest;  // (queries): score so far, times log2(e)
+  AlignedMemory<float> totals;   // (queries, 8): of the weights so far, in 8 parts
+  AlignedMemory<float> keys;     // (panels of keys, dim, 16)
+  AlignedMemory<float> values;   // (panels of dimensions, kKeys, 16)
+  AlignedMemory<float> scores;   // (kQueryBlock, kKeys): scores, then weights
 };
 
 PanelAttender::PanelAttender(std::int64_t dim) : memory_(std::make_unique<Memory>(dim)) {}
 PanelAttender::~PanelAttender() = default;
 
-/// Some queries of a call for [first, first + count).
-struct PanelAttender::Block {
-  std::int64_t first = 0;                    // query
-  std::int64_t at = 0;                       // the same, from the call's first on
-  std::int64_t count = 0;                    // of them, kQueries at most
-  std::int64_t first_key = 0, last_key = 0;  // what they see lies in [first_key, last_key)
-};
-
 #if defined(__x86_64__)
 
 namespace {
 
-/// 2^x: 0 below 2^-126, and never of more than 0 here. Right to 2 units of float32's last place, by
-/// the polynomial of lanes.h.
+/// 2^x: 0 below 2^-126, and never of more than 0 here. As right as that of lanes.h.
 EVALCAR_PANELS [[gnu::always_inline]] inline __m256 power_of_two(__m256 x) {
   const __m256 there = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0F), _CMP_NLT_UQ);  // a NaN is
   const __m256 whole = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m256 rest = _mm256_sub_ps(x, whole);
-  __m256 y = _mm256_set1_ps(0.00015337577497120947F);
-  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.0013399859890341759F));
-  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.009618519805371761F));
-  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.05550329014658928F));
-  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.24022646248340607F));
-  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(0.6931471824645996F));
-  y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(1.0F));
+  __m256 y = _mm256_set1_ps(kPowerOfTwo[0]);
+#pragma GCC unroll 6
+  for (std::size_t i = 1; i < kPowerOfTwo.size(); ++i)
+    y = _mm256_fmadd_ps(y, rest, _mm256_set1_ps(kPowerOfTwo[i]));
   const __m256i power =
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127)), 23);
   return _mm256_and_ps(_mm256_mul_ps(y, _mm256_castsi256_ps(power)), there);
@@ -170,8 +160,8 @@ void PanelAttender::pack_keys(const HeadAttention& a, std::int64_t key, std::int
 }
 
 /// Adds keys [key, key + width), which are packed, to a block's sums. width: of whole panels.
-void PanelAttender::advance(const HeadAttention& a, const Block& block, std::int64_t key,
-                            std::int64_t width) {
+void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const QueryBlock& block,
+                            std::int64_t key, std::int64_t width) {
   Memory& m = *memory_;
   const std::int64_t wide = padded(a.dim);
   float* const scores = m.scores.get();
@@ -187,7 +177,7 @@ void PanelAttender::advance(const HeadAttention& a, const Block& block, std::int
   }
   const SeenKeys all{.begin = 0, .end = a.keys};
   for (std::int64_t i = 0; i < block.count; ++i) {
-    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(block.first + i) / a.group];
+    const SeenKeys& seen = a.seen == nullptr ? all : a.seen[(first + block.at + i) / a.group];
     if (!seen.all_of(key, key + width)) hide(seen, key, width, scores + i * kKeys);
     weigh(scores + i * kKeys, width, m.largest[static_cast<std::size_t>(block.at + i)],
           m.totals.get() + (block.at + i) * 8, sums + i * wide, wide);
@@ -211,29 +201,18 @@ void PanelAttender::attend(const HeadAttention& a, std::int64_t first, std::int6
   std::fill_n(m.largest.get(), count, kHidden);
   std::fill_n(m.totals.get(), count * 8, 0.0F);
   scale_queries(a, first, count, m.queries.get());
-  std::vector<Block> blocks;
+  const std::vector<QueryBlock> blocks = query_blocks(a, first, count);
   std::int64_t first_key = a.keys, last_key = 0;
-  for (std::int64_t at = 0; at < count; at += kQueries) {
-    Block block{first + at, at, std::min(kQueries, count - at), 0, a.keys};
-    if (a.seen != nullptr) {
-      block.first_key = a.keys;
-      block.last_key = 0;
-      const std::int64_t last_row = (block.first + block.count - 1) / a.group;
-      for (std::int64_t row = block.first / a.group; row <= last_row; ++row) {
-        block.first_key = std::min(block.first_key, a.seen[row].first());
-        block.last_key = std::max(block.last_key, a.seen[row].end);
-      }
-    }
+  for (const QueryBlock& block : blocks) {
     first_key = std::min(first_key, block.first_key);
     last_key = std::max(last_key, block.last_key);
-    blocks.push_back(block);
   }
   // From a multiple of kKeys on, so that no row's bits depend on which others are in the call.
   for (std::int64_t key = first_key / kKeys * kKeys; key < last_key; key += kKeys) {
     pack_keys(a, key, std::min(kKeys, last_key - key));
-    for (const Block& block : blocks) {
+    for (const QueryBlock& block : blocks) {
       if (block.last_key <= key || block.first_key >= key + kKeys) continue;
-      advance(a, block, key, padded(std::min(kKeys, block.last_key - key)));
+      advance(a, first, block, key, padded(std::min(kKeys, block.last_key - key)));
     }
   }
   for (std::int64_t i = 0; i < count; ++i)

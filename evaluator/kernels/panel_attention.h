@@ -20,9 +20,9 @@ class PanelAttender final : public HeadAttender {
 
  private:
   struct Memory;
-  struct Block;
   void pack_keys(const HeadAttention& a, std::int64_t key, std::int64_t count);
-  void advance(const HeadAttention& a, const Block& block, std::int64_t key, std::int64_t width);
+  void advance(const HeadAttention& a, std::int64_t first, const QueryBlock& block,
+               std::int64_t key, std::int64_t width);
   std::unique_ptr<Memory> memory_;
 };
 

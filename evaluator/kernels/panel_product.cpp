@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "evaluator/kernels/aligned_memory.h"
 #include "evaluator/kernels/lanes.h"
 #include "evaluator/kernels/panel_unit.h"
 #include "evaluator/kernels/row_passes.h"
@@ -15,9 +16,6 @@ static_assert(kPanelOutputs == kLanes);
 // Products that are summed up for all rows of the call before the next: 16 KiB of a panel, half of
 // the first cache.
 constexpr std::int64_t kDepth = 256;
-// Rows that go over one panel after the other: they stay in the second cache.
-constexpr std::int64_t kRowsAtOnce = 48;
-
 /// The panel behind one that starts at w; where there is none, other memory.
 template <typename Weight>
 Ahead behind(const Weight* w, std::int64_t width) {
@@ -26,25 +24,21 @@ Ahead behind(const Weight* w, std::int64_t width) {
   return {next, next + bytes};
 }
 
-/// Nothing is to be asked for but what is read anyway.
-Ahead there(const float* panel) {
-  const auto at = reinterpret_cast<std::uintptr_t>(panel);
-  return {at, at};
-}
-
-/// All rows times one panel. sums: (rows, 16).
+/// All rows times one panel. sums: (rows, 16). ahead: or null.
 void sum_up(const float* x, std::int64_t x_stride, std::int64_t rows, std::int64_t width,
-            const float* panel, float* sums, Ahead ahead) {
-  for (std::int64_t k = 0; k < width; k += kDepth) {
-    multiply_panel({.x = x + k,
-                    .x_stride = x_stride,
-                    .rows = rows,
-                    .panel = panel + k * kPanelOutputs,
-                    .width = std::min(kDepth, width - k),
-                    .sums = sums,
-                    .adds = k > 0},
-                   ahead);
-  }
+            const float* panel, float* sums, Ahead* ahead) {
+  std::int64_t k = 0;
+  do {  // without a product sums are 0
+    const PanelProduct part{.x = x + k,
+                            .x_stride = x_stride,
+                            .rows = rows,
+                            .panel = panel + k * kPanelOutputs,
+                            .width = std::min(kDepth, width - k),
+                            .sums = sums,
+                            .adds = k > 0};
+    ahead == nullptr ? multiply_panel(part) : multiply_panel(part, *ahead);
+    k += kDepth;
+  } while (k < width);
 }
 
 EVALCAR_PANELS void add_to_rows(const float* bias, std::int64_t outputs, std::int64_t rows,
@@ -106,22 +100,26 @@ void pack_panels(const MatrixProduct<Weight>& p, std::int64_t first, std::int64_
 
 template <typename Weight>
 void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
-  const std::int64_t at_once = panels == nullptr ? p.rows : std::min(p.rows, kRowsAtOnce);
-  const std::int64_t numbers = at_once * kPanelOutputs, panel_size = kPanelOutputs * p.width;
-  const Floats sums = floats_of(2 * numbers);
-  const Floats own = panels == nullptr ? floats_of(2 * panel_size) : Floats();
+  const std::int64_t at_once = panels == nullptr ? p.rows : std::min(p.rows, kPanelRowsAtOnce);
+  const std::int64_t numbers = at_once * kPanelOutputs;
+  const auto sums = aligned_memory<float>(2 * numbers);
+  const auto own = panels == nullptr ? aligned_memory<float>(panel_floats(p.outputs_from(0, 1)))
+                                     : AlignedMemory<float>();
+  const std::int64_t to_gate =
+      (panels == nullptr ? 1 : panels_of(p.outputs)) * kPanelOutputs * p.width;
   for (std::int64_t m = 0; m < p.rows; m += at_once) {
     const MatrixProduct<Weight> rows = p.rows_from(m, std::min(at_once, p.rows - m));
     for (std::int64_t n = 0; n < p.outputs; n += kPanelOutputs) {
       const auto part = rows.outputs_from(n, std::min(kPanelOutputs, p.outputs - n));
       if (panels == nullptr) pack_panels(part, 0, part.outputs, own.get());
       const float* const panel = panels == nullptr ? own.get() : panels + n * p.width;
-      const float* const gate = panel + (panels == nullptr ? 1 : panels_of(p.outputs)) * panel_size;
-      sum_up(part.x, p.x_stride, part.rows, p.width, panel, sums.get(),
-             panels == nullptr ? behind(part.w, p.width) : there(panel));
-      if (p.gate != nullptr)
-        sum_up(part.x, p.x_stride, part.rows, p.width, gate, sums.get() + numbers,
-               panels == nullptr ? behind(part.gate, p.width) : there(gate));
+      const auto sum = [&](const Weight* w, const float* of, float* to) {
+        Ahead ahead = behind(w, p.width);
+        sum_up(part.x, p.x_stride, part.rows, p.width, of, to,
+               panels == nullptr ? &ahead : nullptr);
+      };
+      sum(part.w, panel, sums.get());
+      if (p.gate != nullptr) sum(part.gate, panel + to_gate, sums.get() + numbers);
       store_results(part, sums.get(), sums.get() + numbers);
     }
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <type_traits>
 
 namespace evalcar::kernels {
 
@@ -28,7 +27,7 @@ EVALCAR_PANELS [[gnu::always_inline]] inline void ask(Ahead& ahead) {
 }
 
 template <int kCount>
-EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead& all) {
+EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead& moved) {
   constexpr int kHalf = (kCount + 1) / 2;  // rows are found from two pointers
   __m256 sums[kCount][2];
   float* const out = p.sums + first * p.stride;
@@ -51,7 +50,7 @@ EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahe
       add_product(sums[i][1], x, high);
     }
   };
-  Ahead ahead = all;
+  Ahead ahead = moved;  // in registers
   std::int64_t left = p.width;
   for (; left >= 4; left -= 4, near += 4, far += 4, panel += 64) {
     ask(ahead);
@@ -61,7 +60,7 @@ EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahe
     step(3);
   }
   for (; left > 0; --left, ++near, ++far, panel += 16) step(0);
-  all = ahead;
+  moved = ahead;
 #pragma GCC unroll 6
   for (int i = 0; i < kCount; ++i) {
 #pragma GCC unroll 2

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <new>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -28,8 +26,9 @@ constexpr std::int64_t panels_of(std::int64_t outputs) {
 }
 
 /// sums[m · stride + i] = Σ x[m · x_stride + k] · panel[k · 16 + i] for all m < rows and i < 16,
-/// or, with `adds`, added to it. Each sum is one chain of fused multiply-adds in the order of k,
-/// which a call with `adds` goes on with.
+/// or, with `adds`, added to it. Each call's sum is one chain of fused multiply-adds from 0 on, in
+/// the order of k: for sums of many products, to be as near to the true ones as a BLAS's, add up
+/// several.
 struct PanelProduct {
   const float* x = nullptr;  ///< (rows, width)
   std::int64_t x_stride = 0;
@@ -44,16 +43,21 @@ struct PanelProduct {
 /// Memory that is read next: asked for beside products, since a matrix comes slower from memory
 /// than a few rows are multiplied by it.
 struct Ahead {
-  std::uintptr_t next = 0;  ///< what lies there is not read
+  std::uintptr_t next = 0;  ///< what lies there is asked for, and never read
   std::uintptr_t end = 0;
 };
 
-/// Only where has_panel_unit(). Thread-safe.
+/// Nothing: only what is read anyway.
+inline Ahead nothing_ahead(const PanelProduct& p) {
+  const auto there = reinterpret_cast<std::uintptr_t>(p.panel);
+  return {there, there};
+}
+
+/// `ahead` moves on. Only where has_panel_unit(). Thread-safe.
 void multiply_panel(const PanelProduct& p, Ahead& ahead);
 inline void multiply_panel(const PanelProduct& p) {
-  const auto there = reinterpret_cast<std::uintptr_t>(p.panel);
-  Ahead nothing{there, there};
-  multiply_panel(p, nothing);
+  Ahead ahead = nothing_ahead(p);
+  multiply_panel(p, ahead);
 }
 
 /// Makes a panel of the `outputs` rows of a matrix that start at w, w + stride and so on; zeros
@@ -62,14 +66,5 @@ inline void multiply_panel(const PanelProduct& p) {
 template <typename Weight>
 void pack_panel(const Weight* w, std::int64_t stride, std::int64_t outputs, std::int64_t width,
                 float* panel);
-
-/// Memory of a thread's task, not filled, at 64 bytes.
-struct FreedFloats {
-  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
-};
-using Floats = std::unique_ptr<float[], FreedFloats>;
-inline Floats floats_of(std::int64_t count) {
-  return Floats(new (std::align_val_t{64}) float[static_cast<std::size_t>(count)]);
-}
 
 }  // namespace evalcar::kernels

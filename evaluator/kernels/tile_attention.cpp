@@ -20,6 +20,7 @@ constexpr std::int64_t kKeys =
 constexpr std::int64_t kMostQueries = 2048;  // that go over the same packed keys
 constexpr std::int64_t kQueryNumbers = 131072;
 constexpr std::int64_t kBlockBytes = kTerms * kTermBytes;  // of 32 rows or columns, one step
+static_assert(kQueryBlock == kTileBlock);
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 std::int64_t padded(std::int64_t dim) { return tile_steps(dim) * kTileStep; }
@@ -125,31 +126,6 @@ EVALCAR_TILES void hide(const SeenKeys& seen, std::int64_t key, std::int64_t wid
                                  lanes_between(seen.begin - from, seen.end - from)));
     _mm512_mask_store_ps(scores + at, hidden, _mm512_set1_ps(kHidden));
   }
-}
-
-/// The queries of a block, in a call for [first, first + count).
-struct QueryBlock {
-  std::int64_t at = 0;                       // from `first` on
-  std::int64_t count = 0;                    // of them, 32 at most
-  std::int64_t first_key = 0, last_key = 0;  // what they see lies in [first_key, last_key)
-};
-
-std::vector<QueryBlock> blocks_of(const HeadAttention& a, std::int64_t first, std::int64_t count) {
-  std::vector<QueryBlock> blocks;
-  for (std::int64_t at = 0; at < count; at += kTileBlock) {
-    QueryBlock block{at, std::min(kTileBlock, count - at), 0, a.keys};
-    if (a.seen != nullptr) {
-      block.first_key = a.keys;
-      block.last_key = 0;
-      const std::int64_t last_row = (first + at + block.count - 1) / a.group;
-      for (std::int64_t row = (first + at) / a.group; row <= last_row; ++row) {
-        block.first_key = std::min(block.first_key, a.seen[row].first());
-        block.last_key = std::max(block.last_key, a.seen[row].end);
-      }
-    }
-    blocks.push_back(block);
-  }
-  return blocks;
 }
 
 // The scale of the scores and the change from e to 2 as base go into the queries.
@@ -307,7 +283,7 @@ EVALCAR_TILES void TileAttender::attend(const HeadAttention& a, std::int64_t fir
   const TileSession session;
   Memory& m = *memory_;
   const std::int64_t wide = m.steps * kTileStep;
-  const std::vector<QueryBlock> blocks = blocks_of(a, first, count);
+  const std::vector<QueryBlock> blocks = query_blocks(a, first, count);
   std::fill_n(m.sums, count * wide, 0.0f);
   std::fill_n(m.largest, tile_blocks(count) * kTileBlock, kHidden);
   std::fill_n(m.totals, count * 16, 0.0f);

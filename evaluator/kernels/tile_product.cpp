@@ -1,11 +1,10 @@
 #include "evaluator/kernels/tile_product.h"
 
 #include <algorithm>
-#include <memory>
-#include <new>
 #include <numbers>
 #include <type_traits>
 
+#include "evaluator/kernels/aligned_memory.h"
 #include "evaluator/kernels/tile_terms.h"
 #include "evaluator/kernels/tile_unit.h"
 
@@ -46,15 +45,6 @@ std::int64_t tile_rows_at_once(std::int64_t width) {
 #if defined(__x86_64__)
 
 namespace {
-
-struct Freed {
-  void operator()(char* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
-};
-using Buffer = std::unique_ptr<char[], Freed>;
-
-Buffer buffer_of(std::int64_t bytes) {
-  return Buffer(new (std::align_val_t{64}) char[static_cast<std::size_t>(bytes)]);
-}
 
 EVALCAR_TILES inline __m512 silu(__m512 x) {
   constexpr auto kLog2OfE = static_cast<float>(std::numbers::log2e);
@@ -250,10 +240,12 @@ EVALCAR_TILES void multiply_parts(const MatrixProduct<Weight>& p, const char* pa
   const TileSession session;
   const std::int64_t at_once = rows == nullptr ? tile_rows_at_once(p.width) : p.rows;
   const std::int64_t bytes = block_bytes<Weight>(p.width);
-  const Buffer own_rows =
-      rows == nullptr ? buffer_of(packed_row_bytes(p.rows_from(0, std::min(at_once, p.rows))))
-                      : Buffer();
-  const Buffer own = packed == nullptr ? buffer_of(2 * bytes) : Buffer();
+  const AlignedMemory<char> own_rows =
+      rows == nullptr
+          ? aligned_memory<char>(packed_row_bytes(p.rows_from(0, std::min(at_once, p.rows))))
+          : AlignedMemory<char>();
+  const AlignedMemory<char> own =
+      packed == nullptr ? aligned_memory<char>(2 * bytes) : AlignedMemory<char>();
   BlockSums blocks;
   Storing<Weight> storing;
   for (std::int64_t m = 0; m < p.rows; m += at_once) {

@@ -6,8 +6,8 @@
 // some 2^-24 of the product or less (2^-23 of the weights of attention, whose terms are cut and not
 // rounded), are left out. Six products on the unit still take less than half
 // of the time of one by the vector instructions, and the sums are as near to the true ones as a
-// BLAS's (tile_product_test.cpp). A number that bfloat16 holds, as most weights are stored, is its
-// own first term.
+// BLAS's (matrix_product_test.cpp). A number that bfloat16 holds, as most weights are stored, is
+// its own first term.
 //
 // What differs from a BLAS: numbers below some 2^-126 count as 0, and of infinite or huge (3.39e38)
 // ones come NaN.

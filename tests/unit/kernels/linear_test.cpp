@@ -31,9 +31,6 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-// So many rows at least are read by one kernel: drafts ask for it (engine/draft.h).
-constexpr std::int64_t kFewRows = 8;
-
 }  // namespace
 
 TEST_CASE("a linear layer gives what libtorch's gives, for few rows and for many") {
@@ -69,12 +66,12 @@ TEST_CASE(
   const int threads = at::get_num_threads();
   for (const bool half : {false, true}) {
     const LinearWeights weights = weights_of(3001, 257, true, half);
-    const at::Tensor x = at::randn({kFewRows, 257});
+    const at::Tensor x = at::randn({rows_of_one_kernel(), 257});
     at::set_num_threads(1);
     const at::Tensor all = linear(x, weights);
     at::set_num_threads(2);
     CHECK(at::equal(linear(x, weights), all));
-    for (std::int64_t m = 0; m < kFewRows; ++m)
+    for (std::int64_t m = 0; m < rows_of_one_kernel(); ++m)
       CHECK(at::equal(linear(x.narrow(0, m, 1), weights), all.narrow(0, m, 1)));
     CHECK(at::equal(linear(x.t().contiguous().t(), weights), all));  // not contiguous
   }
@@ -119,7 +116,7 @@ TEST_CASE("a layer added or gated for few rows gives the same bits on any thread
   const int threads = at::get_num_threads();
   for (const bool half : {false, true}) {
     const LinearWeights weights = weights_of(2 * 1501, 257, true, half);
-    const at::Tensor x = at::randn({kFewRows, 257});
+    const at::Tensor x = at::randn({rows_of_one_kernel(), 257});
     const auto added = [&](const at::Tensor& rows) {
       at::Tensor y = at::ones({rows.size(0), 2 * 1501});
       add_linear(y, rows, weights);
@@ -131,12 +128,31 @@ TEST_CASE("a layer added or gated for few rows gives the same bits on any thread
     at::set_num_threads(2);
     CHECK(at::equal(added(x), sums));
     CHECK(at::equal(gated_linear(x, weights), gated));
-    for (std::int64_t m = 0; m < kFewRows; ++m) {
+    for (std::int64_t m = 0; m < rows_of_one_kernel(); ++m) {
       CHECK(at::equal(added(x.narrow(0, m, 1)), sums.narrow(0, m, 1)));
       CHECK(at::equal(gated_linear(x.narrow(0, m, 1), weights), gated.narrow(0, m, 1)));
     }
   }
   at::set_num_threads(threads);
+}
+
+TEST_CASE("a matrix of which not all is packed at once is multiplied as one") {
+  const LinearWeights weights = weights_of(2 * 2500, 1000, true, false);  // two slabs of panels
+  const at::Tensor x = at::randn({100, 1000}) * 0.1;
+
+  const at::Tensor y = gated_linear(x, weights), expected = gated_linear_reference(x, weights);
+
+  CHECK(((y - expected).abs() / (expected.abs() + 1)).max().item<double>() < 5e-5);
+}
+
+TEST_CASE("a layer is added to rows that lie across memory, too") {
+  const LinearWeights weights = weights_of(40, 90, false, false);
+  const at::Tensor x = at::randn({70, 90}), across = at::ones({40, 70});
+  at::Tensor y = across.t();
+
+  add_linear(y, x, weights);
+
+  CHECK(difference(y, linear_reference(x, weights) + 1) < 1e-4);
 }
 
 TEST_CASE("a layer is added to what is there, for few rows and for many") {

@@ -11,6 +11,7 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sum.h>
 
@@ -38,35 +39,44 @@ std::vector<Unit> units() {
   return there;
 }
 
-// x · wᵀ + bias. w: (outputs, width) float32 or bfloat16; bias may be undefined.
 template <typename Weight>
-at::Tensor product_of(Unit unit, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
-                      bool packed) {
-  const at::Tensor y = at::full({x.size(0), w.size(0)}, -7.0, x.options());
-  const MatrixProduct<Weight> product{
-      .x = x.const_data_ptr<float>(),
-      .x_stride = x.stride(0),
-      .rows = x.size(0),
-      .w = static_cast<const Weight*>(w.const_data_ptr()),
-      .outputs = w.size(0),
-      .width = w.size(1),
-      .bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr,
-      .y = y.mutable_data_ptr<float>(),
-      .y_stride = w.size(0)};
+void multiply(Unit unit, const MatrixProduct<Weight>& product, bool packed) {
   at::Tensor memory;
   if (unit == Unit::kTiles) {
     if (packed) {
       memory = at::empty({packed_bytes(product)}, at::kByte);
-      pack_matrix(product, 0, w.size(0), static_cast<char*>(memory.mutable_data_ptr()));
+      pack_matrix(product, 0, product.outputs, static_cast<char*>(memory.mutable_data_ptr()));
     }
     multiply_by_tiles(product, packed ? static_cast<char*>(memory.mutable_data_ptr()) : nullptr);
   } else {
     if (packed) {
       memory = at::empty({panel_floats(product)});
-      pack_panels(product, 0, w.size(0), memory.mutable_data_ptr<float>());
+      pack_panels(product, 0, product.outputs, memory.mutable_data_ptr<float>());
     }
     multiply_by_panels(product, packed ? memory.const_data_ptr<float>() : nullptr);
   }
+}
+
+// y = x · wᵀ + bias. w: (outputs, width) float32 or bfloat16; bias may be undefined.
+template <typename Weight>
+MatrixProduct<Weight> product_to(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
+                                 const at::Tensor& bias) {
+  return {.x = x.const_data_ptr<float>(),
+          .x_stride = x.stride(0),
+          .rows = x.size(0),
+          .w = static_cast<const Weight*>(w.const_data_ptr()),
+          .outputs = w.size(0),
+          .width = w.size(1),
+          .bias = bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+          .y = y.mutable_data_ptr<float>(),
+          .y_stride = w.size(0)};
+}
+
+template <typename Weight>
+at::Tensor product_of(Unit unit, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias,
+                      bool packed) {
+  const at::Tensor y = at::full({x.size(0), w.size(0)}, -7.0, x.options());
+  multiply(unit, product_to<Weight>(y, x, w, bias), packed);
   return y;
 }
 
@@ -155,5 +165,32 @@ TEST_CASE("what is no finite number in a row is none in its sums, and in no othe
     CHECK(none.select(0, 3).item<std::int64_t>() == 50);
     CHECK(none.select(0, 20).item<std::int64_t>() == 50);
     CHECK(none.sum().item<std::int64_t>() == 100);
+  }
+}
+
+TEST_CASE("a product is added to what is there, or gated by another of the same rows") {
+  for (const Unit unit : units()) {
+    for (const auto& [rows, outputs, width] :
+         {std::array<std::int64_t, 3>{5, 3, 7}, {20, 16, 64}, {130, 37, 300}}) {
+      const at::Tensor x = at::randn({rows, width}) * 0.2;
+      const at::Tensor w = at::randn({outputs, width}), gate = at::randn({outputs, width});
+      const at::Tensor bias = at::randn({outputs}), gate_bias = at::randn({outputs});
+      const at::Tensor product = at::linear(x, w, bias);
+      for (const bool packed : {false, true}) {
+        CAPTURE(unit == Unit::kTiles, rows, outputs, width, packed);
+        const at::Tensor y = at::full({rows, outputs}, 3.0);
+        auto asked = product_to<float>(y, x, w, bias);
+        asked.adds = true;
+        multiply(unit, asked, packed);
+        CHECK((y - (product + 3.0)).abs().max().item<double>() < 5e-5);
+
+        asked.adds = false;
+        asked.gate = gate.const_data_ptr<float>();
+        asked.gate_bias = gate_bias.const_data_ptr<float>();
+        multiply(unit, asked, packed);
+        const at::Tensor expected = at::silu(at::linear(x, gate, gate_bias)) * product;
+        CHECK(((y - expected).abs() / (expected.abs() + 1)).max().item<double>() < 5e-5);
+      }
+    }
   }
 }

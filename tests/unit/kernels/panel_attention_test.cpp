@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/max.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <vector>
 
 #include "evaluator/kernels/panel_unit.h"
 
@@ -19,7 +21,7 @@ namespace {
 
 // Two query heads over one key head, as many queries at once as `at_once`.
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    std::int64_t at_once) {
+                    std::int64_t at_once, const std::vector<SeenKeys>& seen = {}) {
   const at::Tensor out = at::full(q.sizes(), -7.0);
   const HeadAttention heads{.q = q.const_data_ptr<float>(),
                             .q_row = q.stride(0),
@@ -32,6 +34,7 @@ at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
                             .v_row = v.stride(0),
                             .keys = k.size(0),
                             .dim = q.size(2),
+                            .seen = seen.empty() ? nullptr : seen.data(),
                             .out = out.mutable_data_ptr<float>(),
                             .out_row = out.stride(0),
                             .out_head = out.stride(1)};
@@ -61,5 +64,34 @@ TEST_CASE("attention by panels is libtorch's, with the same bits however many qu
     CAPTURE(dim);
     CHECK((all.to(at::kDouble) - expected).abs().max().item<double>() < 1e-5);
     CHECK(at::equal(attended(q, k, v, 7), all));
+  }
+}
+
+TEST_CASE("a query of attention by panels sees its own keys, with the bits that it has alone") {
+  if (!has_panel_unit()) SKIP("this CPU has no AVX2");
+  const at::Tensor q = at::randn({150, 2, 32}) * 2.0, k = at::randn({400, 32}) * 2.0,
+                   v = at::randn({400, 32});
+  std::vector<SeenKeys> seen;  // branches of 50 behind what they share, and rows that see few of it
+  for (std::int64_t row = 0; row < 150; ++row)
+    seen.push_back({.shared_begin = row % 3 == 0 ? row : 0,
+                    .shared_end = row % 4 == 0 ? 0 : 250,
+                    .begin = 250 + row / 50 * 50,
+                    .end = 251 + row});
+
+  const at::Tensor all = attended(q, k, v, 288, seen);
+
+  for (const std::int64_t row : {0, 1, 49, 50, 77, 149}) {
+    const SeenKeys& own = seen[static_cast<std::size_t>(row)];
+    std::vector<at::Tensor> keys{k.narrow(0, own.begin, own.end - own.begin)},
+        values{v.narrow(0, own.begin, own.end - own.begin)};
+    if (own.shared_begin < own.shared_end) {
+      keys.push_back(k.narrow(0, own.shared_begin, own.shared_end - own.shared_begin));
+      values.push_back(v.narrow(0, own.shared_begin, own.shared_end - own.shared_begin));
+    }
+    const at::Tensor one = q.narrow(0, row, 1);
+    const at::Tensor expected = attended(one, at::cat(keys), at::cat(values), 2);
+    CAPTURE(row);
+    CHECK((all.narrow(0, row, 1) - expected).abs().max().item<double>() < 1e-5);
+    CHECK(at::equal(attended(one, k, v, 2, {own}), all.narrow(0, row, 1)));
   }
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,14 +177,22 @@ Result<ChildProcess> ChildProcess::spawn(const std::vector<std::string>& argv, i
   return child;
 }
 
+ChildProcess::ChildProcess(pid_t pid, OwnedFd output)
+    : pid_(pid),
+      output_(std::move(output)),
+      ended_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
+
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      output_(std::move(other.output_)),
+      ended_(std::move(other.ended_)) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this != &other) {
     end();
     pid_ = std::exchange(other.pid_, -1);
     output_ = std::move(other.output_);
+    ended_ = std::move(other.ended_);
   }
   return *this;
 }

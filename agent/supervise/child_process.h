@@ -46,6 +46,8 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   int output() const { return output_.get(); }
+  /// Readable once the child has ended; -1 where the kernel has no such descriptors (before 5.3).
+  int ended() const { return ended_.get(); }
   /// The wait status if the child has ended; what is left of its group is killed then.
   std::optional<int> try_wait();
   /// It is on its way out, by exit or by a signal, whatever is sent to it now.
@@ -54,11 +56,12 @@ class ChildProcess {
   void kill_group() const;
 
  private:
-  ChildProcess(pid_t pid, OwnedFd output) : pid_(pid), output_(std::move(output)) {}
+  ChildProcess(pid_t pid, OwnedFd output);
   void end();
 
   pid_t pid_ = -1;  ///< also the group's id; -1 once reaped
   OwnedFd output_;
+  OwnedFd ended_;
 };
 
 /// Reads what is there, without blocking, up to `limit` bytes. Sets `ended` at the end of the

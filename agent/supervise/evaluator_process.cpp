@@ -167,6 +167,8 @@ void EvaluatorProcess::add_descriptors(std::vector<pollfd>& descriptors) const {
     descriptors.push_back({socket_.get(), static_cast<short>(wanted), 0});
   }
   if (!output_ended_) descriptors.push_back({child_->output(), POLLIN, 0});
+  // What dies closes the others a moment before it can be waited for.
+  if (child_->ended() >= 0) descriptors.push_back({child_->ended(), POLLIN, 0});
 }
 
 }  // namespace evalcar::supervise

@@ -1,6 +1,9 @@
 // With real processes: the shell plays the evaluator. Waiting is done with poll, never by sleeping.
 #include "agent/supervise/evaluator_process.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <cerrno>
 #include <chrono>
@@ -139,6 +142,29 @@ TEST_CASE("a signal is told as such, and what a terminal would obey is escaped")
   CHECK_FALSE(exited.exit_code.has_value());
   CHECK(exited.evidence.find("signal 11") != std::string::npos);
   CHECK(exited.evidence.find("red \\x1b[31m \\xff end") != std::string::npos);
+}
+
+TEST_CASE("an end is waited for by a descriptor of its own, behind those that it closes") {
+  const OwnedFd known(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (known.get() < 0) SKIP("this kernel has no descriptors of processes");
+  auto child = ChildProcess::spawn({"/bin/sh", "-c", "exec sleep 1000 >&- 2>&-"}, -1);
+  REQUIRE(child.has_value());
+  pollfd end{child->ended(), POLLIN, 0};
+  CHECK(::poll(&end, 1, 0) == 0);
+  child->kill_group();
+  CHECK(::poll(&end, 1, 30000) == 1);
+  CHECK(child->try_wait().has_value());
+
+  EvaluatorProcess process = shell("exec 3>&- >&- 2>&-; sleep 1000");
+  REQUIRE(process.start().has_value());
+  std::vector<EvaluatorEvent> events;
+  while (process.running() && events.empty()) {
+    std::vector<pollfd> descriptors;
+    process.add_descriptors(descriptors);
+    REQUIRE(::poll(descriptors.data(), descriptors.size(), 30000) > 0);
+    events = process.poll();
+  }
+  CHECK(std::get<Exited>(events.at(0)).ended_by_us);
 }
 
 TEST_CASE("a program that does not exist is an error of start, with its name") {

@@ -89,20 +89,24 @@ run_pytest() {
 }
 
 # Three at a time, since the tests of the agent and the faults wait more than they work: those of the agent from end to end; the faults;
-# those of the trainer's callback, and behind them the tests of files and numbers, which take what the others leave. The compiler has
-# the rest of the cores, for the programs that come next.
+# those of the trainer's callback. Behind the latter two come the tests of models and of all else, which take what the others leave. The
+# compiler has the rest of the cores, for the programs that come next.
 run_pytest_beside_build() {
-  local build faults rest status=0 started=$SECONDS
+  local build faults rest status=0 started=$SECONDS of_models=(tests/bench tests/gpu tests/parity/models)
   local -x OMP_NUM_THREADS=1 GOMP_SPINCOUNT=10000  # threads that wait for each other do worst where others have the cores
   rm -f build/logs/*.ended
   (renice -n 19 $BASHPID && build fuzz reader_tests fuzz_targets) >build/logs/build-beside.log 2>&1 &
   build=$!
-  pytest_beside pytest-faults tests/faults &
+  {
+    pytest_beside pytest-faults tests/faults
+    renice -n 5 $BASHPID
+    pytest_beside pytest-models "${of_models[@]}"
+  } >build/logs/faults-beside.log 2>&1 &
   faults=$!
   {
     pytest_beside pytest-pickup tests/pickup
     renice -n 5 $BASHPID
-    pytest_beside pytest-rest tests --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
+    pytest_beside pytest-rest tests "${of_models[@]/#/--ignore=}" --ignore=tests/e2e --ignore=tests/faults --ignore=tests/pickup
   } >build/logs/pytest-beside.log 2>&1 &
   rest=$!
   pytest_into pytest tests/e2e || status=$?
@@ -110,6 +114,7 @@ run_pytest_beside_build() {
   wait $faults $rest || true
   count_beside "pytest of the callback" pytest-pickup
   count_beside "pytest of faults" pytest-faults
+  count_beside "pytest of models" pytest-models
   count_beside "pytest of the rest" pytest-rest
   wait $build || true  # what is wrong with it is seen when it is called again
 }

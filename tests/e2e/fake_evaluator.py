@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -IS
 """An evaluator without a model, for tests of the agent: it speaks the protocol, hashes the weights for real, and misbehaves
 where FAKE_EVALUATOR (a JSON file, read anew at each step) says so.
 

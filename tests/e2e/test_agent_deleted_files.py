@@ -87,7 +87,7 @@ def test_our_folder_deleted_while_no_agent_runs_is_written_again_at_the_next_sta
 
 
 def test_our_folder_deleted_in_the_middle_of_an_evaluation_costs_nothing_but_that_one(bench):
-    sidecar = bench.sidecar()
+    sidecar = bench.sidecar("--set", "watch.poll_interval=1s")
     publish_two(bench, sidecar)
     bench.tell(delay=0.4)
     checkpoints.write_hugging_face(bench.run, 15)

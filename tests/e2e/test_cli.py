@@ -282,6 +282,7 @@ def test_a_terminal_gets_a_bar_in_one_line_and_a_file_gets_plain_lines(bench, ev
     assert len(lines) >= (5 if command == "run" else 0) and all(re.match(r"\d{4}-\d\d-\d\dT", line) for line in lines), said  # never behind a bar
     assert "left" in said and said.rsplit("left", 1)[1].lstrip("0123456789 ").startswith("\r\x1b[K"), said  # it does not stay
 
+    bench.tell()
     returncode, said = said_on_a_terminal(again(line, 10), {**sidecar.environment, "TERM": "dumb"})
     assert returncode == 0 and "\x1b" not in said, said
 
@@ -506,8 +507,9 @@ def test_json_is_one_document_also_where_there_is_nothing_yet(evalcar, bench):
     assert done.returncode == 3 and json.loads(done.stdout) == [], done
 
 
-def test_the_doctor_finds_nothing_wrong_with_the_evaluator_that_was_built(bench, evalcar):
-    for _ in range(5):  # it ends a while after its last word
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.full)])
+def test_the_doctor_finds_nothing_wrong_with_the_evaluator_that_was_built(bench, evalcar, times):
+    for _ in range(times):  # it ends a while after its last word
         done = evalcar("doctor", "--json", EVALCAR_EVALUATOR=str(bench.bin_dir / "evalcar-evaluator"))
         assert done.returncode == 0, done.stdout
     (evaluator,) = [line["text"] for line in json.loads(done.stdout)["checks"] if line["check"] == "evaluator"]

@@ -69,16 +69,18 @@ def test_backfill_measures_what_a_cadence_left_out_and_is_still_there(bench, sha
 
 
 def test_backfill_brings_back_what_latest_gave_up_but_not_what_was_cancelled(bench):
-    bench.tell(delay=600)
+    gate = bench.home / "gate"
+    bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)})
     folders = {step: checkpoints.write_hugging_face(bench.run, step) for step in (5, 10, 15)}
     sidecar = bench.sidecar("--set", "evaluate.policy=latest").start()
     sidecar.wait_for(lambda s: s.states().get((10, "regular"), [""])[0] == "superseded", what="that 10 is given up")
     sidecar.wait_for(lambda s: s.states().get((15, "regular"), [""])[0] == "evaluating", what="the newest")
     (cancelled,) = sidecar.query("SELECT evaluation_id FROM evaluations WHERE step = 15")[0]
-    sidecar.wait_for(lambda s: len(bench.heard("batch")) == len(bench.heard("load ")), what="that it is at work")
-    time.sleep(0.2)  # so that it has begun its first document, which takes ten minutes
+    sidecar.wait_for(lambda s: bench.heard("act wait"), what="its first document")
     bench.tell()
     assert subprocess.run([bench.evalcar, "cancel", str(cancelled), "--db", str(sidecar.database)]).returncode == 0
+    sidecar.wait_for(lambda s: bench.heard("cancelled"), what="that it heard of it")
+    gate.touch()
 
     done = backfill(bench, sidecar)
 

@@ -51,10 +51,10 @@ class Scene:
         self.models = [root / "a", root / "b"]
 
     def copy(self, root):
-        """One of its own, to be changed."""
+        """One of its own, to be changed; as young as it is."""
         for folder in (self.data, self.own, *self.models):
             shutil.copytree(folder, root / folder.name)
-        return Scene(root).grow_old()
+        return Scene(root)
 
     def data_files(self):
         return [path for path in [*self.data.rglob("*.parquet"), *self.own.iterdir()] if path.suffix != ".toml"]
@@ -201,12 +201,23 @@ def other_task(scene):
     path.write_text(path.read_text().replace('"{q}"', '"{q} Say it."'))
 
 
-@pytest.mark.parametrize("change, tasks", [
+CHANGES = [
     (other_questions, {"asked", "chosen", "rolled"}), (other_picture, {"taught"}), (other_rows, {"docvqa_val"}),
     (other_template, set(TASKS)), (other_tokenizer, set(TASKS)), (other_task, {"asked"}),
-])  # fmt: skip
-def test_whatever_changes_a_prompt_is_prepared_anew(bin_dir, scene, tmp_path, change, tasks):
-    own = scene.copy(tmp_path)
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copies(scene, tmp_path_factory):
+    """One for each change, which grew old together."""
+    made = [scene.copy(tmp_path_factory.mktemp("own")) for _ in CHANGES]
+    made[-1].grow_old()
+    return made
+
+
+@pytest.mark.parametrize("change, tasks", CHANGES)
+def test_whatever_changes_a_prompt_is_prepared_anew(bin_dir, copies, tmp_path, change, tasks):
+    own = copies.pop()
     with Evaluator(bin_dir, *keeping(tmp_path / "kept")) as evaluator:
         before = measured(evaluator, own, own.models[0], "1")
         change(own)

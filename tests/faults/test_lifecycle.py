@@ -135,7 +135,7 @@ def test_sigterm_backlog(bench, count):
     by it."""
     bench.tell(hang=True)
     write_backlog(bench, count)
-    sidecar = bench.sidecar("--set", "evaluate.policy=every")
+    sidecar = bench.sidecar("--set", "evaluate.policy=every", "--set", "watch.settle_time=1s")
 
     def stop_when(condition, sidecar=sidecar):
         sidecar.start()

@@ -71,11 +71,29 @@ void yield_to_sessions(int nice) {
   }
 }
 
+/// All descriptors from `first` on but `kept`. Exec would close them, too, but what comes before it
+/// takes its time, and until then a killed agent's socket and locks would live on in its child.
+/// Where the kernel cannot (before 5.9), it is left to exec.
+void close_others(unsigned first, unsigned kept) {
+  if (kept > first) ::syscall(SYS_close_range, first, kept - 1, 0);
+  ::syscall(SYS_close_range, kept + 1, ~0U, 0);
+}
+
 [[noreturn]] void become_child(const Start& start) {
   ::setsid();  // a process group of its own, too
   // The kernel ends us with our parent, even if it is killed -9; the check closes the race.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != start.parent) ::_exit(127);
+  const int null = ::open("/dev/null", O_RDONLY);
+  if (null >= 0) ::dup2(null, STDIN_FILENO);
+  ::dup2(start.output, STDOUT_FILENO);
+  ::dup2(start.output, STDERR_FILENO);
+  // All others of ours are close-on-exec; dup2 clears that flag, unless source and target agree.
+  if (start.channel >= 0 && start.channel != kChannelFd) ::dup2(start.channel, kChannelFd);
+  if (start.channel == kChannelFd) ::fcntl(start.channel, F_SETFD, 0);
+  close_others(start.channel < 0 ? kChannelFd : kChannelFd + 1,
+               static_cast<unsigned>(start.failure));
+
   const int nice = std::max(::getpriority(PRIO_PROCESS, 0), kLeastNice);
   ::setpriority(PRIO_PROCESS, 0, nice);
   yield_to_sessions(nice);
@@ -94,13 +112,6 @@ void yield_to_sessions(int nice) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
 
-  const int null = ::open("/dev/null", O_RDONLY);
-  if (null >= 0) ::dup2(null, STDIN_FILENO);
-  ::dup2(start.output, STDOUT_FILENO);
-  ::dup2(start.output, STDERR_FILENO);
-  // All others of ours are close-on-exec; dup2 clears that flag, unless source and target agree.
-  if (start.channel >= 0 && start.channel != kChannelFd) ::dup2(start.channel, kChannelFd);
-  if (start.channel == kChannelFd) ::fcntl(start.channel, F_SETFD, 0);
   ::execvpe(start.argv[0], start.argv.data(), start.environment.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t n = ::write(start.failure, &error, sizeof error);

@@ -128,6 +128,26 @@ def write_backlog(bench, count):
             put(path, folder / path.name)
 
 
+def test_a_child_lets_go_of_the_agents_descriptors_before_all_else(bench):
+    """What it does before it becomes the evaluator may take half a second. The agent may be killed meanwhile, and the next one must find
+    neither a socket that answers nor a lock that is held."""
+    checkpoints.write_hugging_face(bench.run, 5)
+    sidecar = bench.sidecar()
+    trace = tools.strace(sidecar, "close_range,setpriority,execve", follow=True)
+    assert sidecar.once() == 0
+
+    calls = {}
+    for line in trace.read_text().splitlines():
+        pid, call = line.split(None, 1)
+        calls.setdefault(pid, []).append(call)
+    children = [each for each in calls.values() if any("fake_evaluator" in call for call in each)]
+    assert children
+    for child in children:
+        names = [call.partition("(")[0] for call in child]
+        assert names.index("close_range") < names.index("setpriority") < names.index("execve"), child
+        assert re.match(r"close_range\(\d+, 4294967295, 0\) += 0", child[names.index("setpriority") - 1]), child
+
+
 @pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.full)])
 def test_sigterm_backlog(bench, count):
     """SIGTERM within 5 s while thousands of checkpoints are recorded for the first time, while their leases are taken back after the

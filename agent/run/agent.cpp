@@ -326,7 +326,7 @@ milliseconds Agent::until_due() const {
   if (job_ != nullptr && job_->flush_due().has_value()) {
     due = std::min(due, until(std::max(*job_->flush_due(), job_retry_at_)));
   }
-  // A child's end shows on no descriptor.
+  // The end of the child that hashes shows on no descriptor.
   if (job_ != nullptr && job_->hashing()) due = std::min(due, milliseconds(50));
   due = std::min(due, data_.until_due(directories_.any_in_part()));
   if (jobs_ != nullptr && jobs_->due().has_value()) due = std::min(due, until(*jobs_->due()));

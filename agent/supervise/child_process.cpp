@@ -110,7 +110,7 @@ void close_others(unsigned first, unsigned kept) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGCHLD}) ::signal(signal, SIG_DFL);
 
   ::execvpe(start.argv[0], start.argv.data(), start.environment.data());
   const int error = errno;
@@ -173,6 +173,7 @@ Result<ChildProcess> ChildProcess::spawn(const std::vector<std::string>& argv, i
   const std::vector<std::string> environment = child_environment(::environ);
   const Start start{pointers_to(argv),   pointers_to(environment), oom_score(), channel,
                     output_writer.get(), failure_writer.get(),     ::getpid()};
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, as some parents leave it, no child can be waited for
   const pid_t pid = ::fork();
   if (pid < 0) return errno_error("fork", argv[0], errno);
   if (pid == 0) become_child(start);

@@ -49,17 +49,18 @@ RowProduct<Weight> outputs_of(RowProduct<Weight> whole, std::int64_t first, std:
 template <typename Weight>
 void multiply(const RowProduct<Weight>& whole, void (*kernel)(const RowProduct<Weight>&)) {
   const std::int64_t panels = (whole.outputs + kPanel - 1) / kPanel;
-  in_parallel(panels, kGrain / (kPanel * whole.width), [&](std::int64_t panel, std::int64_t count) {
-    const std::int64_t first = panel * kPanel;
-    kernel(outputs_of(whole, first, std::min(whole.outputs - first, count * kPanel)));
-  });
+  in_parallel(panels, kGrain / std::max<std::int64_t>(1, kPanel * whole.width),
+              [&](std::int64_t panel, std::int64_t count) {
+                const std::int64_t first = panel * kPanel;
+                kernel(outputs_of(whole, first, std::min(whole.outputs - first, count * kPanel)));
+              });
 }
 
 // The gate is the first half of the outputs; y is (rows, half of them).
 template <typename Weight>
 void multiply_gated(const RowProduct<Weight>& whole, void (*kernel)(const RowProduct<Weight>&)) {
   const std::int64_t inner = whole.outputs / 2, panels = (inner + kPanel - 1) / kPanel;
-  in_parallel(panels, kGrain / (2 * kPanel * whole.width),
+  in_parallel(panels, kGrain / std::max<std::int64_t>(1, 2 * kPanel * whole.width),
               [&](std::int64_t panel, std::int64_t count) {
                 std::vector<float> gates(static_cast<std::size_t>(whole.rows * kPanel));
                 for (std::int64_t n = panel * kPanel; n < std::min(inner, (panel + count) * kPanel);

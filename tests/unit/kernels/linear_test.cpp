@@ -145,6 +145,14 @@ TEST_CASE("a matrix of which not all is packed at once is multiplied as one") {
   CHECK(((y - expected).abs() / (expected.abs() + 1)).max().item<double>() < 5e-5);
 }
 
+TEST_CASE("of a matrix without width the bias is left, for few rows and for many") {
+  const LinearWeights weights = weights_of(40, 0, true, false);
+  for (const std::int64_t rows : {1, 70, 500}) {
+    CAPTURE(rows);
+    CHECK(at::equal(linear(at::zeros({rows, 0}), weights), weights.bias.expand({rows, 40})));
+  }
+}
+
 TEST_CASE("a layer is added to rows that lie across memory, too") {
   const LinearWeights weights = weights_of(40, 90, false, false);
   const at::Tensor x = at::randn({70, 90}), across = at::ones({40, 70});

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "evaluator/kernels/many_rows.h"
 #include "evaluator/kernels/panel_attention.h"
-#include "evaluator/kernels/panel_unit.h"
 #include "evaluator/kernels/parallel.h"
 #include "evaluator/kernels/slot_attention.h"
 #include "evaluator/kernels/tile_attention.h"
@@ -86,8 +86,7 @@ HeadAttender& kept_attender(std::int64_t dim) {
 }  // namespace
 
 bool has_attention_kernel(const at::Tensor& like) {
-  return like.is_cpu() && like.scalar_type() == at::kFloat &&
-         (has_tile_unit() || is_panel_unit_best());
+  return like.is_cpu() && like.scalar_type() == at::kFloat && has_many_rows_kernel();
 }
 
 void attend(std::span<const AttentionRows> sequences) {

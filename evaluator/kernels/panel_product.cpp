@@ -16,6 +16,7 @@ static_assert(kPanelOutputs == kLanes);
 // Products that are summed up for all rows of the call before the next: 16 KiB of a panel, half of
 // the first cache.
 constexpr std::int64_t kDepth = 256;
+
 /// The panel behind one that starts at w; where there is none, other memory.
 template <typename Weight>
 Ahead behind(const Weight* w, std::int64_t width) {

@@ -21,6 +21,7 @@ constexpr std::int64_t kQueryNumbers = 32768;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 std::int64_t padded(std::int64_t dim) { return panels_of(dim) * kPanelOutputs; }
+std::int64_t panel_before(std::int64_t key) { return key / kPanelOutputs * kPanelOutputs; }
 
 }  // namespace
 
@@ -159,10 +160,12 @@ void PanelAttender::pack_keys(const HeadAttention& a, std::int64_t key, std::int
   }
 }
 
-/// Adds keys [key, key + width), which are packed, to a block's sums. width: of whole panels.
+/// Adds to a block's sums what it sees of keys [packed, end), which are packed, whole panels.
 void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const QueryBlock& block,
-                            std::int64_t key, std::int64_t width) {
+                            std::int64_t packed, std::int64_t end) {
   Memory& m = *memory_;
+  const std::int64_t key = std::max(packed, panel_before(block.first_key));
+  const std::int64_t width = padded(std::min(end, block.last_key) - key);
   const std::int64_t wide = padded(a.dim);
   float* const scores = m.scores.get();
   float* const sums = m.sums.get() + block.at * wide;
@@ -170,7 +173,7 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
     multiply_panel({.x = m.queries.get() + block.at * a.dim,
                     .x_stride = a.dim,
                     .rows = block.count,
-                    .panel = m.keys.get() + i * a.dim,
+                    .panel = m.keys.get() + (key - packed + i) * a.dim,
                     .width = a.dim,
                     .sums = scores + i,
                     .stride = kKeys});
@@ -186,7 +189,7 @@ void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const Qu
     multiply_panel({.x = scores,
                     .x_stride = kKeys,
                     .rows = block.count,
-                    .panel = m.values.get() + d * kKeys,
+                    .panel = m.values.get() + d * kKeys + (key - packed) * kPanelOutputs,
                     .width = width,
                     .sums = sums + d,
                     .stride = wide,
@@ -207,12 +210,13 @@ void PanelAttender::attend(const HeadAttention& a, std::int64_t first, std::int6
     first_key = std::min(first_key, block.first_key);
     last_key = std::max(last_key, block.last_key);
   }
-  // From a multiple of kKeys on, so that no row's bits depend on which others are in the call.
-  for (std::int64_t key = first_key / kKeys * kKeys; key < last_key; key += kKeys) {
-    pack_keys(a, key, std::min(kKeys, last_key - key));
+  // Up to multiples of kKeys, so that no row's bits depend on which others are in the call: whole
+  // panels that it does not see change none.
+  for (std::int64_t key = panel_before(first_key), end = 0; key < last_key; key = end) {
+    end = std::min((key / kKeys + 1) * kKeys, last_key);
+    pack_keys(a, key, end - key);
     for (const QueryBlock& block : blocks) {
-      if (block.last_key <= key || block.first_key >= key + kKeys) continue;
-      advance(a, first, block, key, padded(std::min(kKeys, block.last_key - key)));
+      if (block.last_key > key && block.first_key < end) advance(a, first, block, key, end);
     }
   }
   for (std::int64_t i = 0; i < count; ++i)

@@ -22,7 +22,7 @@ class PanelAttender final : public HeadAttender {
   struct Memory;
   void pack_keys(const HeadAttention& a, std::int64_t key, std::int64_t count);
   void advance(const HeadAttention& a, std::int64_t first, const QueryBlock& block,
-               std::int64_t key, std::int64_t width);
+               std::int64_t packed, std::int64_t end);
   std::unique_ptr<Memory> memory_;
 };
 

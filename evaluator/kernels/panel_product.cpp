@@ -1,7 +1,7 @@
 #include "evaluator/kernels/panel_product.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "evaluator/kernels/aligned_memory.h"
 #include "evaluator/kernels/lanes.h"
@@ -17,17 +17,18 @@ static_assert(kPanelOutputs == kLanes);
 // the first cache.
 constexpr std::int64_t kDepth = 256;
 
-/// The panel behind one that starts at w; where there is none, other memory.
-template <typename Weight>
-Ahead behind(const Weight* w, std::int64_t width) {
-  const auto bytes = static_cast<std::uintptr_t>(kPanelOutputs * width) * sizeof(Weight);
+/// The `count` numbers behind as many that start at w; where there are none, other memory.
+template <typename Number>
+Ahead behind(const Number* w, std::int64_t count) {
+  const auto bytes = static_cast<std::uintptr_t>(count) * sizeof(Number);
   const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(w) + bytes;
   return {next, next + bytes};
 }
 
-/// All rows times one panel. sums: (rows, 16). ahead: or null.
+/// All rows times one panel. sums: (rows, 16). ahead: or null, and the next part of the panels that
+/// are packed is.
 void sum_up(const float* x, std::int64_t x_stride, std::int64_t rows, std::int64_t width,
-            const float* panel, float* sums, Ahead* ahead) {
+            const float* panel, float* sums, const PanelResult& result, Ahead* ahead) {
   std::int64_t k = 0;
   do {  // without a product sums are 0
     const PanelProduct part{.x = x + k,
@@ -36,49 +37,40 @@ void sum_up(const float* x, std::int64_t x_stride, std::int64_t rows, std::int64
                             .panel = panel + k * kPanelOutputs,
                             .width = std::min(kDepth, width - k),
                             .sums = sums,
-                            .adds = k > 0};
-    ahead == nullptr ? multiply_panel(part) : multiply_panel(part, *ahead);
+                            .adds = k > 0,
+                            .result = k + kDepth < width ? nullptr : &result};
+    Ahead next = behind(part.panel, part.width * kPanelOutputs);
+    multiply_panel(part, ahead == nullptr ? next : *ahead);
     k += kDepth;
   } while (k < width);
 }
 
-EVALCAR_PANELS void add_to_rows(const float* bias, std::int64_t outputs, std::int64_t rows,
-                                float* sums) {
-  if (bias == nullptr) return;
-  Lanes all{};
-  std::memcpy(&all, bias, static_cast<std::size_t>(outputs) * sizeof(float));
-  for (std::int64_t m = 0; m < rows; ++m) {
-    Lanes sum;
-    load(sums + m * kPanelOutputs, sum);
-    sum += all;
-    store(sum, sums + m * kPanelOutputs);
-  }
-}
-
-/// Sums of one panel become results.
+/// The first `outputs` of each 16 sums become results.
 template <typename Weight>
-EVALCAR_PANELS void store_results(const MatrixProduct<Weight>& p, float* sums, float* gates) {
-  add_to_rows(p.bias, p.outputs, p.rows, sums);
-  if (p.gate != nullptr) {
-    add_to_rows(p.gate_bias, p.outputs, p.rows, gates);
-    gate_numbers(gates, sums, p.rows * kPanelOutputs);
-  }
+EVALCAR_PANELS void store_results(const MatrixProduct<Weight>& p, const float* sums) {
   for (std::int64_t m = 0; m < p.rows; ++m) {
     float* const y = p.y + m * p.y_stride;
     const float* const from = sums + m * kPanelOutputs;
     if (p.outputs == kPanelOutputs) {
-      Lanes sum, before;
+      Lanes sum;
       load(from, sum);
-      if (p.adds) {
-        load(y, before);
-        sum += before;
-      }
       store(sum, y);
     } else {
       for (std::int64_t i = 0; i < p.outputs; ++i) y[i] = p.adds ? from[i] + y[i] : from[i];
     }
   }
 }
+
+/// A panel's bias, where there is one, with zeros up to 16.
+struct PanelBias {
+  PanelBias(const float* bias, std::int64_t outputs) : there(bias != nullptr) {
+    if (there) std::copy_n(bias, outputs, values.begin());
+  }
+  const float* get() const { return there ? values.data() : nullptr; }
+
+  std::array<float, kPanelOutputs> values{};
+  bool there;
+};
 
 }  // namespace
 
@@ -114,14 +106,24 @@ void multiply_by_panels(const MatrixProduct<Weight>& p, const float* panels) {
       const auto part = rows.outputs_from(n, std::min(kPanelOutputs, p.outputs - n));
       if (panels == nullptr) pack_panels(part, 0, part.outputs, own.get());
       const float* const panel = panels == nullptr ? own.get() : panels + n * p.width;
-      const auto sum = [&](const Weight* w, const float* of, float* to) {
-        Ahead ahead = behind(w, p.width);
-        sum_up(part.x, p.x_stride, part.rows, p.width, of, to,
+      const auto sum = [&](const Weight* w, const float* of, float* to, const PanelResult& result) {
+        Ahead ahead = behind(w, kPanelOutputs * p.width);
+        sum_up(part.x, p.x_stride, part.rows, p.width, of, to, result,
                panels == nullptr ? &ahead : nullptr);
       };
-      sum(part.w, panel, sums.get());
-      if (p.gate != nullptr) sum(part.gate, panel + to_gate, sums.get() + numbers);
-      store_results(part, sums.get(), sums.get() + numbers);
+      const PanelBias bias(part.bias, part.outputs);
+      const bool direct = p.gate == nullptr && part.outputs == kPanelOutputs;
+      sum(part.w, panel, sums.get(),
+          direct ? PanelResult{part.y, p.y_stride, bias.get(), p.adds}
+                 : PanelResult{sums.get(), kPanelOutputs, bias.get()});
+      if (direct) continue;
+      if (p.gate != nullptr) {
+        const PanelBias gate_bias(part.gate_bias, part.outputs);
+        float* const gates = sums.get() + numbers;
+        sum(part.gate, panel + to_gate, gates, {gates, kPanelOutputs, gate_bias.get()});
+        gate_numbers(gates, sums.get(), part.rows * kPanelOutputs);
+      }
+      store_results(part, sums.get());
     }
   }
 }

@@ -26,11 +26,23 @@ EVALCAR_PANELS [[gnu::always_inline]] inline void ask(Ahead& ahead) {
   ahead.next = std::min(ahead.next + 128, ahead.end);
 }
 
+/// What becomes of eight sums of row m, whose first is output i.
+EVALCAR_PANELS [[gnu::always_inline]] inline void put(const PanelProduct& p, std::int64_t m,
+                                                      std::int64_t i, __m256 sum) {
+  float* const to = p.sums + m * p.stride + i;
+  if (p.adds) sum = _mm256_add_ps(sum, _mm256_load_ps(to));
+  if (p.result == nullptr) return _mm256_store_ps(to, sum);
+  const PanelResult& result = *p.result;
+  float* const y = result.y + m * result.stride + i;
+  if (result.bias != nullptr) sum = _mm256_add_ps(sum, _mm256_loadu_ps(result.bias + i));
+  if (result.adds) sum = _mm256_add_ps(sum, _mm256_loadu_ps(y));
+  _mm256_storeu_ps(y, sum);
+}
+
 template <int kCount>
 EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahead& moved) {
   constexpr int kHalf = (kCount + 1) / 2;  // rows are found from two pointers
   __m256 sums[kCount][2];
-  float* const out = p.sums + first * p.stride;
 #pragma GCC unroll 6
   for (int i = 0; i < kCount; ++i) {
 #pragma GCC unroll 2
@@ -64,11 +76,7 @@ EVALCAR_PANELS void multiply_rows(const PanelProduct& p, std::int64_t first, Ahe
 #pragma GCC unroll 6
   for (int i = 0; i < kCount; ++i) {
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      float* const to = out + i * p.stride + 8 * half;
-      if (p.adds) sums[i][half] = _mm256_add_ps(sums[i][half], _mm256_load_ps(to));
-      _mm256_store_ps(to, sums[i][half]);
-    }
+    for (int half = 0; half < 2; ++half) put(p, first + i, 8 * half, sums[i][half]);
   }
 }
 

@@ -25,10 +25,18 @@ constexpr std::int64_t panels_of(std::int64_t outputs) {
   return (outputs + kPanelOutputs - 1) / kPanelOutputs;
 }
 
+/// Where sums go that are complete: result = sum (+ bias) (+ result, with `adds`).
+struct PanelResult {
+  float* y = nullptr;  ///< (rows, 16), of any alignment
+  std::int64_t stride = 0;
+  const float* bias = nullptr;  ///< (16), or null
+  bool adds = false;
+};
+
 /// sums[m · stride + i] = Σ x[m · x_stride + k] · panel[k · 16 + i] for all m < rows and i < 16,
 /// or, with `adds`, added to it. Each call's sum is one chain of fused multiply-adds from 0 on, in
 /// the order of k: for sums of many products, to be as near to the true ones as a BLAS's, add up
-/// several.
+/// several. With `result` they are complete and go there, and sums are only read.
 struct PanelProduct {
   const float* x = nullptr;  ///< (rows, width)
   std::int64_t x_stride = 0;
@@ -38,6 +46,7 @@ struct PanelProduct {
   float* sums = nullptr;  ///< (rows, 16)
   std::int64_t stride = kPanelOutputs;
   bool adds = false;
+  const PanelResult* result = nullptr;
 };
 
 /// Memory that is read next: asked for beside products, since a matrix comes slower from memory

@@ -11,8 +11,9 @@
 namespace evalcar::kernels {
 namespace {
 
-// Parts for each thread, where there are enough: a core that others use, too, does fewer of them.
-constexpr std::int64_t kPartsOfThread = 4;
+// A part is what is left, shared among so many times the threads: the first are few and large, the
+// last as small as may be, so that no thread waits long for one on a core that others use, too.
+constexpr std::int64_t kPartsOfThread = 2;
 
 /// Calls `work` once on each of as many threads, or, where the calling one is of several already,
 /// as often on that. libtorch's loop over the elements of a tensor does it: its header for loops of
@@ -61,15 +62,22 @@ void in_parallel(std::int64_t count, std::int64_t least,
   least = std::clamp<std::int64_t>(least, 1, count);
   const std::int64_t threads = std::min(all, count / least);
   if (threads <= 1 || kept.running || at::in_parallel_region()) return work(0, count);
-  const std::int64_t part =
-      std::max(least, (count + threads * kPartsOfThread - 1) / (threads * kPartsOfThread));
+  const auto part_from = [&](std::int64_t first) {
+    const std::int64_t left = count - first, parts = threads * kPartsOfThread;
+    return std::min(left, std::max(least, (left + parts - 1) / parts));
+  };
   std::atomic<std::int64_t> next = 0, at_work = 0;
   const Running running(kept);
   if (!kept.threads || kept.threads->count() != all) kept.threads.emplace(all);
   kept.threads->run([&] {
     if (at_work.fetch_add(1) >= threads) return;
-    for (std::int64_t first = next.fetch_add(part); first < count; first = next.fetch_add(part))
-      work(first, std::min(part, count - first));
+    std::int64_t first = next.load();
+    while (first < count) {
+      const std::int64_t part = part_from(first);
+      if (!next.compare_exchange_weak(first, first + part)) continue;
+      work(first, part);
+      first = next.load();
+    }
   });
 }
 

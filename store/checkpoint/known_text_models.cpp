@@ -21,9 +21,10 @@ struct TextFamily {
 };
 
 /// Text models, alone or as a part.
-constexpr std::array<TextFamily, 9> kTextFamilies = {{
+constexpr std::array<TextFamily, 10> kTextFamilies = {{
     {.model_type = "llama", .may_have_biases = true},
     {.model_type = "mistral"},
+    {.model_type = "ministral"},
     {.model_type = "qwen2", .has_query_biases = true},
     {.model_type = "qwen2_vl_text", .has_query_biases = true},
     {.model_type = "qwen2_5_vl_text", .has_query_biases = true},

@@ -21,6 +21,7 @@ MODELS = {
     "Llama": text(tie_word_embeddings=True),
     "LlamaBiased": text(attention_bias=True),
     "Mistral": text(),
+    "Ministral": text(head_dim=4, layer_types=["full_attention", "sliding_attention"]),
     "Qwen3Moe": text(head_dim=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, mlp_only_layers=[0]),
     "Qwen2VL": dict(text_config=text(), vision_config=VISION),
     "Qwen2_5_VL": dict(text_config=text(), vision_config=VISION),

@@ -21,7 +21,6 @@ constexpr std::int64_t kQueryNumbers = 32768;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 std::int64_t padded(std::int64_t dim) { return panels_of(dim) * kPanelOutputs; }
-std::int64_t panel_before(std::int64_t key) { return key / kPanelOutputs * kPanelOutputs; }
 
 }  // namespace
 
@@ -54,6 +53,9 @@ PanelAttender::~PanelAttender() = default;
 #if defined(__x86_64__)
 
 namespace {
+
+/// Where the panel of a key starts.
+std::int64_t panel_start(std::int64_t key) { return key / kPanelOutputs * kPanelOutputs; }
 
 /// 2^x: 0 below 2^-126, and never of more than 0 here. As right as that of lanes.h.
 EVALCAR_PANELS [[gnu::always_inline]] inline __m256 power_of_two(__m256 x) {
@@ -164,7 +166,7 @@ void PanelAttender::pack_keys(const HeadAttention& a, std::int64_t key, std::int
 void PanelAttender::advance(const HeadAttention& a, std::int64_t first, const QueryBlock& block,
                             std::int64_t packed, std::int64_t end) {
   Memory& m = *memory_;
-  const std::int64_t key = std::max(packed, panel_before(block.first_key));
+  const std::int64_t key = std::max(packed, panel_start(block.first_key));
   const std::int64_t width = padded(std::min(end, block.last_key) - key);
   const std::int64_t wide = padded(a.dim);
   float* const scores = m.scores.get();
@@ -212,7 +214,7 @@ void PanelAttender::attend(const HeadAttention& a, std::int64_t first, std::int6
   }
   // Up to multiples of kKeys, so that no row's bits depend on which others are in the call: whole
   // panels that it does not see change none.
-  for (std::int64_t key = panel_before(first_key), end = 0; key < last_key; key = end) {
+  for (std::int64_t key = panel_start(first_key), end = 0; key < last_key; key = end) {
     end = std::min((key / kKeys + 1) * kKeys, last_key);
     pack_keys(a, key, end - key);
     for (const QueryBlock& block : blocks) {

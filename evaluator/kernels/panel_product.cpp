@@ -25,12 +25,12 @@ Ahead behind(const Number* w, std::int64_t count) {
   return {next, next + bytes};
 }
 
-/// All rows times one panel. sums: (rows, 16). ahead: or null, and the next part of the panels that
-/// are packed is.
+/// All rows times one panel. sums: (rows, 16). ahead: what is asked for meanwhile; or null, for the
+/// next part of the panels.
 void sum_up(const float* x, std::int64_t x_stride, std::int64_t rows, std::int64_t width,
             const float* panel, float* sums, const PanelResult& result, Ahead* ahead) {
   std::int64_t k = 0;
-  do {  // without a product sums are 0
+  do {  // also where there is no product: the bias is the result
     const PanelProduct part{.x = x + k,
                             .x_stride = x_stride,
                             .rows = rows,

@@ -36,7 +36,8 @@ struct PanelResult {
 /// sums[m · stride + i] = Σ x[m · x_stride + k] · panel[k · 16 + i] for all m < rows and i < 16,
 /// or, with `adds`, added to it. Each call's sum is one chain of fused multiply-adds from 0 on, in
 /// the order of k: for sums of many products, to be as near to the true ones as a BLAS's, add up
-/// several. With `result` they are complete and go there, and sums are only read.
+/// several. With `result` they are complete and go there, which may be `sums`; that is read then
+/// where `adds` is set.
 struct PanelProduct {
   const float* x = nullptr;  ///< (rows, width)
   std::int64_t x_stride = 0;

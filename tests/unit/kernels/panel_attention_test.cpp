@@ -95,3 +95,31 @@ TEST_CASE("a query of attention by panels sees its own keys, with the bits that 
     CHECK(at::equal(attended(one, k, v, 2, {own}), all.narrow(0, row, 1)));
   }
 }
+
+TEST_CASE("a query of attention by panels sees its window, with the bits that it has alone") {
+  if (!has_panel_unit()) SKIP("this CPU has no AVX2");
+  const at::Tensor q = at::randn({384, 2, 32}) * 2.0, k = at::randn({384, 32}) * 2.0,
+                   v = at::randn({384, 32});
+  for (const std::int64_t window : {20, 64, 100}) {
+    std::vector<SeenKeys> seen;
+    for (std::int64_t row = 0; row < 384; ++row) {
+      const std::int64_t begin = row / window * window;
+      seen.push_back({.begin = begin, .end = std::min<std::int64_t>(384, begin + window)});
+    }
+
+    const at::Tensor all = attended(q, k, v, 768, seen);
+
+    for (const std::int64_t at_once : {192, 32, 2}) {
+      CAPTURE(window, at_once);
+      CHECK(at::equal(attended(q, k, v, at_once, seen), all));
+    }
+    for (const std::int64_t row : {0, 63, 64, 127, 130, 200, 383}) {
+      const SeenKeys& own = seen[static_cast<std::size_t>(row)];
+      const at::Tensor expected =
+          attended(q.narrow(0, row, 1), k.narrow(0, own.begin, own.end - own.begin),
+                   v.narrow(0, own.begin, own.end - own.begin), 2);
+      CAPTURE(window, row);
+      CHECK((all.narrow(0, row, 1) - expected).abs().max().item<double>() < 1e-5);
+    }
+  }
+}

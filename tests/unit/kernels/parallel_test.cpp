@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -80,6 +81,18 @@ TEST_CASE("parts are as large as was asked for, but for the last") {
     CAPTURE(least);
     CHECK(small.empty());
   }
+}
+
+TEST_CASE("the first parts are large, and the last small") {
+  const ThreadCount set(2);
+  std::mutex mutex;
+  std::map<std::int64_t, std::int64_t> parts;
+  in_parallel(64, 1, [&](std::int64_t first, std::int64_t count) {
+    const std::scoped_lock lock(mutex);
+    parts[first] = count;
+  });
+  CHECK(parts.begin()->second == 16);
+  CHECK(parts.rbegin()->second == 1);
 }
 
 TEST_CASE("work that shares out work does that part by itself") {

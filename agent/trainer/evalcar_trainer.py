@@ -233,8 +233,8 @@ def _generation_of(evaluation):
 
 def _weights_of(thing):
     """(checkpoint_type, weights_sha256) of a row of either file; None where it does not tell the weights."""
-    sha256 = thing.get("weights_sha256")
-    return (thing.get("checkpoint_type"), sha256) if isinstance(sha256, str) and sha256 else None
+    kind, sha256 = thing.get("checkpoint_type"), thing.get("weights_sha256")
+    return (kind, sha256) if isinstance(kind, str) and isinstance(sha256, str) and sha256 else None
 
 
 def _is_newest(row, evaluations):
@@ -491,7 +491,7 @@ class _Watch(threading.Thread):
             self.join(patience)
 
     def _look(self):
-        self._remember()
+        self.remember()
         try:
             if self._logged is None:
                 self._logged = self._marks.read()
@@ -514,7 +514,7 @@ class _Watch(threading.Thread):
             self._succeeded_at, self.trouble = time.monotonic(), ""
         self.looks += 1
 
-    def _remember(self):
+    def remember(self):
         try:
             if self.marks and self.has_folder():
                 marks = list(self.marks)
@@ -545,6 +545,16 @@ def _is_a(thing, name):
     return any(each.__name__ == name for each in type(thing).__mro__)
 
 
+def _logs(callback):
+    return getattr(getattr(type(callback), "on_log", None), "__qualname__", "TrainerCallback.on_log") != "TrainerCallback.on_log"
+
+
+def _may_ask_others(callback):
+    """Whether its on_log, which the Trainer calls on all ranks, may need them all: on one alone it would wait for ever. transformers' own
+    do not."""
+    return type(callback).__module__.split(".")[0] != "transformers" and not getattr(callback, "logs_on_first_rank", False)
+
+
 class _Loggers:
     """The loggers of a Trainer, each given a row at the row's own step.
 
@@ -552,8 +562,8 @@ class _Loggers:
     to that. So here is done what it does, but at another step: an entry of state.log_history, and each callback's on_log.
     TensorBoard and W&B are given the names as they are, which the Trainer's own callbacks would change."""
 
-    def __init__(self, handler):
-        self.handler = handler
+    def __init__(self, handler, several=False):
+        self.handler, self.several = handler, several
         self._defined = set()
 
     def names(self):
@@ -567,9 +577,14 @@ class _Loggers:
                 found["tensorboard"] = callback
             elif _is_a(callback, "WandbCallback"):
                 found["wandb"] = callback
-            elif getattr(getattr(type(callback), "on_log", None), "__qualname__", "TrainerCallback.on_log") != "TrainerCallback.on_log":
+            elif _logs(callback) and not (self.several and _may_ask_others(callback)):
                 found.setdefault(type(callback).__name__, callback)
         return found
+
+    def left_out(self):
+        """The names of the callbacks that are given nothing, since there are several ranks."""
+        theirs = [callback for callback in getattr(self.handler, "callbacks", ()) if self.several and _logs(callback) and _may_ask_others(callback)]
+        return sorted({type(callback).__name__ for callback in theirs} - set(self._callbacks()))
 
     def log(self, name, row, epoch, args, state, control):
         if name == "trainer":
@@ -798,7 +813,10 @@ class _Agent:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            try:
+                self.process.wait(10.0)
+            except subprocess.TimeoutExpired:  # in a call of the kernel's that does not come back
+                logger.warning("evalcar (process %d) was killed, and has not ended yet", self.process.pid)
 
 
 def _agent_settings(args, eval_steps, snapshot_dir, given):
@@ -1014,6 +1032,25 @@ def _in_words(values):
     return ", ".join(parts) or "no number"
 
 
+def _is_loadable(args, folder):
+    """Whether the Trainer can load this at its end: weights alone, but for DeepSpeed and FSDP, which load what they saved beside them
+    and raise where that is not there."""
+    try:
+        from accelerate.state import AcceleratorState
+
+        shared = AcceleratorState._shared_state  # what the Trainer asks
+    except (ImportError, AttributeError):
+        shared = {}
+    if shared.get("deepspeed_plugins") or shared.get("deepspeed_plugin") or getattr(args, "deepspeed", None):
+        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "latest"), encoding="utf-8") as latest:
+            name = latest.read(1000).strip()
+            return name.startswith("global_step") and os.path.isdir(os.path.join(folder, name))
+        return False
+    if shared.get("fsdp_plugin") or getattr(args, "fsdp", None):
+        return any(name.startswith("pytorch_model_fsdp") for name in os.listdir(folder))
+    return True
+
+
 class _Save:
     """A step that was handed over. Its folder may have been there before: of a training that was resumed from an earlier step, or begun
     anew in the same place. `before`: (run, generation) of what the agent had then, None if it can have had nothing; what is of this
@@ -1058,8 +1095,9 @@ class EvalcarCallback:
                           checkpoint (but for the first one), for the agent to take and remove; at most two, and none where there is no
                           room. With start=True the agent is told; else it needs the same as `watch.snapshot_dir`
 
-    All of it is done on the first rank alone. Where there are several, what was decided is told to the others when a
-    checkpoint is saved, so that all of them stop, and load the same, at the same step."""
+    All of it is done on the first rank alone. Where there are several, what was decided is told to the others before a
+    checkpoint is saved, so that all of them stop, and load the same, at the same step. Callbacks that are not transformers' own
+    are given results then only if they have `logs_on_first_rank = True`: their on_log is called on that rank alone."""
 
     def __init__(self, output_dir=None, *, folder=None, poll_interval=10.0, timeout=None, stale_after=STALE_AFTER, stuck_after=600.0,
                  replace_evaluations=True, eval_steps=None, early_stopping_patience=None, early_stopping_threshold=0.0, start=False,
@@ -1080,8 +1118,8 @@ class EvalcarCallback:
         raise AttributeError(name)
 
     def on_train_begin(self, args, state, control, model=None, **_):
-        self._training = _Training(self, args, state, _handler_calling(self))
-        self._training.begin(args, model)
+        earlier, self._training = self._training, _Training(self, args, state, _handler_calling(self))
+        self._training.begin(args, model, earlier)
 
     def on_step_end(self, args, state, control, **parts):
         if self._training is not None:
@@ -1115,7 +1153,7 @@ class _Training:
         self.options, self.output_dir = options, options.output_dir or args.output_dir
         self.first, self.several = state.is_world_process_zero, args.world_size > 1
         self.start_step = state.global_step
-        self.loggers = _Loggers(handler)
+        self.loggers = _Loggers(handler, self.several)
         self.watch = self.agent = self.snapshots = None
         self.scores, self.metric_is_checked = None, False
         if args.metric_for_best_model is not None:
@@ -1132,6 +1170,7 @@ class _Training:
         self.handed = {}  # step → _Save
         self.removed = {}  # step → how often the heartbeat had changed when its checkpoint was not there and the agent knew nothing of it
         self.unread = {}  # step → the same, when its result was published and its row not there
+        self.over, self.noted = {}, None  # step → why it has no number ("" if it has), of those that are over; the heartbeat that last told some
         self.results = {}  # step → its rows: (checkpoint_type, time, tasks)
         self.weights = {}  # step → those that its rows are of
         self.seen = Heartbeat(self.output_dir, options.folder)  # as of the last _take(): all rows that it speaks of were taken, or are held
@@ -1150,7 +1189,11 @@ class _Training:
         self.ending = self.waited = self.agent_is_gone = False
         self.save_total_limit = None
 
-    def begin(self, args, model):
+    def begin(self, args, model, earlier=None):
+        """`earlier`: a training that began with the same callback, and has not ended: an exception did it, or the Trainer began anew with
+        smaller batches (auto_find_batch_size)."""
+        if earlier is not None and earlier.save_total_limit is not None:
+            args.save_total_limit = earlier.save_total_limit
         if self.options.snapshot_dir:
             refused = _Snapshots.refusal(args, model)
             self.snapshots = None if refused else _Snapshots(self.options.snapshot_dir, self.output_dir)
@@ -1160,14 +1203,26 @@ class _Training:
             return
         if self.snapshots is not None:
             self._safely(self._begin_snapshots)
-        if self.options.start:
+        if earlier is not None and earlier.watch is not None:
+            earlier.watch.end(self._FIRST_LOOK)
+        if earlier is not None and earlier.agent is not None and not earlier.agent.ended():
+            self.agent = earlier.agent
+        elif self.options.start:
             self._safely(self._start_agent, args)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
         self._safely(self._look_around)
-        self.watch.start()
-        self.watch.looked.wait(self._FIRST_LOOK)  # what lies there now is of an earlier training
+        try:
+            self.watch.start()
+            self.watch.looked.wait(self._FIRST_LOOK)  # what lies there now is of an earlier training
+        except RuntimeError as error:  # a limit of threads
+            self.off = True
+            logger.warning("%s: no results are taken up; they can be sent %s", error, self._later())
         if self.loggers.handler is None:
             logger.warning("the Trainer's other callbacks were not found: results go to state.log_history alone")
+        if self.loggers.left_out():
+            logger.warning("%s: no results are handed to it: of several ranks on_log would be called on the first one alone, where it would wait for"
+                           " ever if it asks the others; one that does not ask them says so by an attribute, logs_on_first_rank = True",
+                           ", ".join(self.loggers.left_out()))  # fmt: skip
 
     def _look_around(self):
         self.names_before = set(os.listdir(self.output_dir)) if os.path.isdir(self.output_dir) else set()
@@ -1236,20 +1291,31 @@ class _Training:
             if self.agent is not None and self.watch.seen is not self.heard:
                 self._safely(self._tell_warning)
         self._replace(args, state, control, due, parts)
-        is_told_more = self.awaits and self.watch.seen is not self.seen
-        if not self.first or not (taken or self.watch.found or is_told_more or (self.unlogged and self.watch.looks > self.tried_at_look)):
-            return
-        self._safely(self._take, args, state, control)
-        if not self.several:
-            self._decide(args, state, control)
+        if self.first:
+            is_told_more = self.awaits and self.watch.seen is not self.seen
+            news = taken or self.watch.found or is_told_more or (self.unlogged and self.watch.looks > self.tried_at_look)
+            if news:
+                self._safely(self._take, args, state, control)
+            if news and not self.several:
+                self._decide(args, state, control)
+        self._decide_before_save(args, state, control)
 
     def epoch(self, args, state, control, parts):
         self._replace(args, state, control, False, parts)
+        self._decide_before_save(args, state, control)
         epochs = getattr(state, "num_train_epochs", 0) or 0
         last = bool(epochs) and state.epoch is not None and round(state.epoch, 6) >= epochs
         self.ending = control.should_training_stop or last or 0 < state.max_steps <= state.global_step
         if self.ending and not control.should_save:
             self._wait(args, state, control)
+
+    def _decide_before_save(self, args, state, control):
+        """Where there are several ranks, on all of them: what is saved now has the Trainer delete all but the best checkpoint."""
+        if not self.several or not control.should_save:
+            return
+        if self.first:
+            self._safely(self._take, args, state, control)
+        self._decide(args, state, control)
 
     def saved(self, args, state, control):
         step = state.global_step
@@ -1281,6 +1347,8 @@ class _Training:
             self._safely(self._end_snapshots)
         self.watch.end()
         self._safely(self._take, args, state, control)
+        if not self.watch.is_alive():  # what came since its last look
+            self.watch.remember()
         if self.watch.marks:
             self._tell("what was logged could not be remembered in %s: it is logged again if the training is resumed", self.watch.marks_path)
         others = sum(row["global_step"] not in self.handed for row, _, _ in self.held)
@@ -1333,6 +1401,7 @@ class _Training:
         earlier = self.handed.get(step)  # its weights alone, which are the same
         seqs = [row["seq"] for row, _, then in self.held if row["global_step"] == step and then != step]
         before = (self._known_before(step), max(seqs, default=0)) if earlier is None else (earlier.before, earlier.seq)
+        self.over.pop(step, None)
         self.handed[step] = save = _Save((seen or self.watch.seen).changes, *before)
         if seen and save.before is None:
             early = [("row", row, loggers) for row, loggers, _ in self.held if row["global_step"] == step]
@@ -1417,7 +1486,19 @@ class _Training:
             else:
                 self.held.append((row, loggers, self.at_end_of[0]))
         self._release(state)
+        self._note_ended()
         self._log(args, state, control)
+
+    def _note_ended(self):
+        """Those that are over, for when the heartbeat, which of a long list tells the newest, says no more of them."""
+        if self.seen is self.noted:
+            return
+        self.noted = self.seen
+        told = {row["step"] for row in self.seen.rows() if type(row.get("step")) is int}
+        for step in told & set(self.handed) - set(self.over):
+            evaluations = self._evaluations(step)
+            if self._is_over(step, evaluations):
+                self.over[step] = _why(evaluations)
 
     def _release(self, state):
         """Takes those of the rows that are held which are of this training's weights, as the heartbeat tells them. A row of an earlier
@@ -1523,14 +1604,7 @@ class _Training:
 
     def _decide(self, args, state, control):
         """On every rank alike: what the first one knows."""
-        decision = None
-        if self.first and self.scores is not None and self.scores.of:
-            decision = (self._best_there(args, state), self._is_time_to_stop())
-            others = self.scores.passed_over()
-            if others:
-                self._tell("%d scores, the last of step %d, are of other settings than the newest one: they are not ranked with it",
-                           len(others), others[-1])  # fmt: skip
-        decision = self._agree(decision)
+        decision = self._agree(self._at_first(self._decision, args, state))
         if decision is None:
             return
         best, stop = decision
@@ -1541,6 +1615,16 @@ class _Training:
             if self.first:
                 step = self.scores.ranked()[0]
                 logger.info("training stops early: too little was gained lately (the best score: %.6g of step %d)", self.scores.of[step], step)
+
+    def _decision(self, args, state):
+        """(the best checkpoint that is there, whether it is time to stop); None while nothing is known."""
+        if self.scores is None or not self.scores.of:
+            return None
+        others = self.scores.passed_over()
+        if others:
+            self._tell("%d scores, the last of step %d, are of other settings than the newest one: they are not ranked with it",
+                       len(others), others[-1])  # fmt: skip
+        return self._best_there(args, state), self._is_time_to_stop()
 
     def _best_there(self, args, state):
         """(step, score, folder) of the best checkpoint that the Trainer has: it is the one that its retention must spare. Weights
@@ -1568,6 +1652,15 @@ class _Training:
             theirs.early_stopping_patience_counter = count
         return count >= patience
 
+    def _at_first(self, work, *arguments, otherwise=None):
+        """What it gives on the first rank; whatever is wrong there, the other ranks do not wait for ever."""
+        if self.first:
+            try:
+                return work(*arguments)
+            except Exception as error:
+                self._tell("%s: %s", type(error).__name__, error)
+        return otherwise
+
     def _agree(self, value):
         if not self.several:
             return value
@@ -1583,50 +1676,61 @@ class _Training:
         """Until every checkpoint that was handed over has its scores, or there is no hope for them. The other ranks wait for
         the first in short turns: no collective of theirs runs into its time-out."""
         self.waited = True
-        started, said_at, ends, standstill = time.monotonic(), None, False, _Standstill()
         interval, turn = self.options.poll_interval, 1.0
         if self.first:
             self.watch.poll_interval, self.watch.patient = min(interval, turn), True
-        while not ends:
-            if self.first:
-                looks = self.watch.looks
-                self.watch.hurry()
-                until = time.monotonic() + turn
-                while self.watch.looks < looks + 1 and self.watch.is_alive() and time.monotonic() < until:
-                    time.sleep(0.01)
-                self._safely(self._take, args, state, control)
-                standstill.look(self.watch.seen, time.monotonic())
-                ends = self._has_ended(started, standstill)
-                if not ends:
-                    self._safely(self._tell_warning)
-                if not ends and (said_at is None or time.monotonic() - said_at >= SAY_AGAIN_AFTER):
-                    said_at = time.monotonic()
-                    warning = self.watch.seen.warning()
-                    logger.info("training is over; waiting for %s%s", "; ".join(self._pending().values()), warning and "; evalcar warns: " + warning)
-                if not ends:
-                    time.sleep(turn / 2)
-            ends = self._agree(ends)
+        started, said_at, standstill = time.monotonic(), [], _Standstill()
+        while not self._agree(self._at_first(self._wait_a_turn, args, state, control, turn, started, said_at, standstill, otherwise=True)):
+            pass
         self._decide(args, state, control)
         if args.load_best_model_at_end:
             self._place_best(args, state)
         if self.first:
             self.watch.poll_interval = interval
 
+    def _wait_a_turn(self, args, state, control, turn, started, said_at, standstill):
+        """Whether that is the end. said_at: when what is waited for was told."""
+        looks = self.watch.looks
+        self.watch.hurry()
+        until = time.monotonic() + turn
+        while self.watch.looks < looks + 1 and self.watch.is_alive() and time.monotonic() < until:
+            time.sleep(0.01)
+        self._safely(self._take, args, state, control)
+        standstill.look(self.watch.seen, time.monotonic())
+        if self._has_ended(started, standstill):
+            return True
+        self._safely(self._tell_warning)
+        if not said_at or time.monotonic() - said_at[-1] >= SAY_AGAIN_AFTER:
+            said_at.append(time.monotonic())
+            warning = self.watch.seen.warning()
+            logger.info("training is over; waiting for %s%s", "; ".join(self._pending().values()), warning and "; evalcar warns: " + warning)
+        time.sleep(turn / 2)
+        return False
+
     def _pending(self, agent_is_gone=False):
         """{step: in words}, of those whose scores may come yet. An agent that was killed did not tell of its last ones: its rows do."""
         found, told = {}, set()
-        for step, save in sorted(self.handed.items()):
+        for step in sorted(self.handed):
             evaluations = self._evaluations(step)
-            waits = [row for row in evaluations if row.get("state") not in _ENDED and not (agent_is_gone and self._has_result(row))]
-            is_news = save.before is not None or self.seen.changes > save.changes or (agent_is_gone and step in self.results)
-            if evaluations and not waits and is_news and not (save.before and self._is_unread(step, evaluations)):
+            if self._is_over(step, evaluations, agent_is_gone):
                 continue
-            if not evaluations and (step in self.results or self._is_missed(step)):
+            if not evaluations and (step in self.results or step in self.over or self._is_missed(step)):
                 continue
+            waits = self._open(evaluations, agent_is_gone)
             states = ", ".join(self._state_of(row, told) for row in waits)
             nothing = "its result is not there yet" if evaluations else "the agent has told nothing of it yet"
             found[step] = "step %d (%s)" % (step, states or nothing)
         return found
+
+    def _open(self, evaluations, agent_is_gone):
+        return [row for row in evaluations if row.get("state") not in _ENDED and not (agent_is_gone and self._has_result(row))]
+
+    def _is_over(self, step, evaluations, agent_is_gone=False):
+        """Whether evaluations are told of this step, and none of them will give another number."""
+        save = self.handed[step]
+        is_news = save.before is not None or self.seen.changes > save.changes or (agent_is_gone and step in self.results)
+        is_unread = save.before and self._is_unread(step, evaluations)
+        return bool(evaluations) and not self._open(evaluations, agent_is_gone) and is_news and not is_unread
 
     def _evaluations(self, step):
         """What the agent tells of the checkpoint that this training saved."""
@@ -1682,7 +1786,7 @@ class _Training:
             if pending:
                 self._tell("%s: no result of %s; they can be sent %s", why, "; ".join(pending.values()), self._later())
         for step in sorted(set(self.handed) - set(pending)):
-            why = _why(self._evaluations(step))
+            why = _why(self._evaluations(step)) or self.over.get(step, "")
             if not why and step in self.removed:
                 why = "its checkpoint was removed before evalcar knew of it"
             if why and step not in self.results:
@@ -1716,25 +1820,7 @@ class _Training:
 
     def _place_best(self, args, state):
         """Where the best checkpoint is: its folder, or, if retention took it, the weights that the agent kept. Else the next."""
-        place = None
-        if self.first and self.scores is not None:
-            patience = time.monotonic() + 10
-            ranked = self.scores.ranked()
-            # best.json is written after the last row.
-            while ranked and self._place_of(args, ranked[0]) is None and self._may_be_kept() and time.monotonic() < patience:
-                self.watch.hurry()
-                time.sleep(0.1)
-            places = ((step, self.scores.of[step], self._place_of(args, step)) for step in ranked)
-            place = next((each for each in places if each[2] is not None), None)
-            if not ranked and not self.replaces:
-                pass  # the Trainer chose by its own evaluations
-            elif not ranked:
-                self._tell("no result has %s (metric_for_best_model): no best checkpoint is loaded for it", args.metric_for_best_model)
-            elif place is None or place[0] != ranked[0]:
-                self._tell("the best checkpoint, of step %d, is on disk no more (publish.keep_best = %s, publish.metric_for_best_model = %s); %s",
-                           ranked[0], self.watch.seen.agent().get("keep_best"), self.watch.seen.agent().get("metric_for_best_model"),
-                           "none is loaded" if place is None else "that of step %d is loaded" % place[0])  # fmt: skip
-        place = self._agree(place)
+        place = self._agree(self._at_first(self._best_place, args))
         if place is None:
             return
         state.best_global_step, state.best_metric, state.best_model_checkpoint = place
@@ -1742,17 +1828,49 @@ class _Training:
         if args.save_total_limit == 1 and os.path.dirname(os.path.abspath(place[2])) != os.path.abspath(args.output_dir):
             self.save_total_limit, args.save_total_limit = args.save_total_limit, None
 
+    def _best_place(self, args):
+        """(step, score, folder) of the best checkpoint that can be loaded; None if there is none. Waits for best.json."""
+        if self.scores is None:
+            return None
+        patience = time.monotonic() + 10
+        ranked = self.scores.ranked()
+        # best.json is written after the last row.
+        while ranked and not self._place_of(args, ranked[0]) and not self._kept_of(ranked[0]) and self._may_be_kept() and time.monotonic() < patience:
+            self.watch.hurry()
+            time.sleep(0.1)
+        places = ((step, self.scores.of[step], self._place_of(args, step)) for step in ranked)
+        place = next((each for each in places if each[2] is not None), None)
+        if not ranked and not self.replaces:
+            pass  # the Trainer chose by its own evaluations
+        elif not ranked:
+            self._tell("no result has %s (metric_for_best_model): no best checkpoint is loaded for it", args.metric_for_best_model)
+        elif place is None or place[0] != ranked[0]:
+            instead, kept = "none is loaded" if place is None else "that of step %d is loaded" % place[0], self._kept_of(ranked[0])
+            if kept:
+                self._tell("of the best checkpoint, of step %d, only the weights are left (%s), of which DeepSpeed and FSDP load none; %s",
+                           ranked[0], kept, instead)  # fmt: skip
+            else:
+                self._tell("the best checkpoint, of step %d, is on disk no more (publish.keep_best = %s, publish.metric_for_best_model = %s); %s",
+                           ranked[0], self.watch.seen.agent().get("keep_best"), self.watch.seen.agent().get("metric_for_best_model"),
+                           instead)  # fmt: skip
+        return place
+
     def _may_be_kept(self):
         return self.watch.is_alive() and self.watch.seen.agent().get("keep_best") != 0
+
+    def _kept_of(self, step):
+        """The weights of this step that the agent has kept; None if it has not."""
+        best = self.watch.best.get("best")
+        best = best.get("regular") if isinstance(best, dict) else None
+        kept = best.get("kept_path") if isinstance(best, dict) and best.get("step") == step else None
+        return kept if isinstance(kept, str) and os.path.isdir(kept) else None
 
     def _place_of(self, args, step):
         folder = os.path.join(args.output_dir, "checkpoint-%d" % step)
         if os.path.isdir(folder):
             return folder
-        best = self.watch.best.get("best")
-        best = best.get("regular") if isinstance(best, dict) else None
-        kept = best.get("kept_path") if isinstance(best, dict) and best.get("step") == step else None
-        return kept if isinstance(kept, str) and os.path.isdir(kept) else None
+        kept = self._kept_of(step)
+        return kept if kept and _is_loadable(args, kept) else None
 
 
 # ---- afterwards: evalcar push -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[2] / "agent" / "trainer")]
 
+import torch
 import training
 from evalcar_trainer import EvalcarCallback
 from transformers import TrainerCallback
@@ -26,13 +27,31 @@ class Saves(TrainerCallback):
         self.steps.append(state.global_step)
 
 
+class AsksAll(TrainerCallback):
+    """The Trainer calls on_log on all ranks."""
+
+    def on_log(self, args, state, control, **_):
+        torch.distributed.all_reduce(torch.ones(1))
+
+
+class Alone(TrainerCallback):
+    logs_on_first_rank = True
+
+    def __init__(self):
+        self.steps = []
+
+    def on_log(self, args, state, control, logs=None, **_):
+        if any(name.startswith("eval/") for name in logs):
+            self.steps.append(state.global_step)
+
+
 def train(folder, callback, *more, **settings):
-    saves = Saves()
-    trained = training.trainer(folder, [callback, saves, *more], ddp_backend="gloo", **settings)
+    saves, alone = Saves(), Alone()
+    trained = training.trainer(folder, [callback, saves, AsksAll(), alone, *more], ddp_backend="gloo", **settings)
     trained.train()
     weights = {name: value.double().sum().item() for name, value in trained.model.state_dict().items()}
     return {"step": trained.state.global_step, "best": trained.state.best_global_step, "place": trained.state.best_model_checkpoint,
-            "saves": saves.steps, "logged": sorted(step for step, _ in training.logged(trained)), "weights": weights}  # fmt: skip
+            "saves": saves.steps, "logged": sorted(step for step, _ in training.logged(trained)), "alone": sorted(alone.steps), "weights": weights}  # fmt: skip
 
 
 callback = EvalcarCallback(poll_interval=0.1, early_stopping_patience=2)

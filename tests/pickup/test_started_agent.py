@@ -61,6 +61,28 @@ def test_one_line_in_a_script_is_enough(bench, caplog):
     assert not [record for record in caplog.records if record.name == "evalcar" and record.levelname == "WARNING"]
 
 
+def test_a_training_that_begins_anew_goes_on_with_the_agent_that_it_started(bench, caplog):
+    """As after an exception in a notebook, or by auto_find_batch_size."""
+
+    class FailsOnce(training.TrainerCallback):
+        has_failed = False
+
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 1 and not self.has_failed:
+                self.has_failed = True
+                raise MemoryError
+
+    bench.tell()
+    callback = EvalcarCallback(start=True, tasks=["docvqa_val"], eval_device="cpu", poll_interval=0.1)
+    trained = trainer(bench.run, [callback, FailsOnce()], max_steps=2)
+    with pytest.raises(MemoryError):
+        trained.train()
+    trained.train()
+    assert caplog.text.count("evalcar was started") == 1
+    assert [step for step, _ in logged(trained)] == [2]
+    assert not is_there(process_of(caplog.text))
+
+
 def test_a_checkpoint_that_went_before_the_agent_looked_is_told_of_and_not_waited_for(bench, caplog, monkeypatch):
     monkeypatch.setattr("evalcar_trainer._START_PATIENCE", 0)
     late, over = bench.home / "late", bench.home / "over"

@@ -583,8 +583,9 @@ class _Loggers:
 
     def left_out(self):
         """The names of the callbacks that are given nothing, since there are several ranks."""
-        theirs = [callback for callback in getattr(self.handler, "callbacks", ()) if self.several and _logs(callback) and _may_ask_others(callback)]
-        return sorted({type(callback).__name__ for callback in theirs} - set(self._callbacks()))
+        given = self._callbacks().values()
+        theirs = [callback for callback in getattr(self.handler, "callbacks", ()) if _logs(callback) and not any(callback is each for each in given)]
+        return sorted({type(callback).__name__ for callback in theirs if _may_ask_others(callback)}) if self.several else []
 
     def log(self, name, row, epoch, args, state, control):
         if name == "trainer":
@@ -612,6 +613,7 @@ class _Loggers:
         then = copy.copy(state)
         then.global_step, then.epoch = row["global_step"], epoch
         rest = ("model", "processing_class", "tokenizer", "optimizer", "lr_scheduler", "train_dataloader", "eval_dataloader")
+        control = copy.copy(control) if self.several else control  # what is asked for on one rank alone, the others would not do
         callback.on_log(args, then, control, logs=values, **{name: getattr(self.handler, name) for name in rest if hasattr(self.handler, name)})
 
     def _to_tensorboard(self, callback, row, epoch, args, state, control):
@@ -773,8 +775,8 @@ class _Agent:
     Ctrl-C, is not sent to it. It is told the training's process: should that die, the agent finishes what is left, and ends."""
 
     def __init__(self, program, output_dir, flags, settings):
-        self.log = _log_place(output_dir)
-        self.command = [_program(program), "--log-file", self.log, "run", os.path.abspath(output_dir), *flags]
+        self.log, self.output_dir = _log_place(output_dir), os.path.abspath(output_dir)
+        self.command = [_program(program), "--log-file", self.log, "run", self.output_dir, *flags]
         for key, value in {"watch.exit_with_pid": os.getpid(), **settings}.items():
             self.command += ["--set", "%s=%s" % (key, str(value).lower() if isinstance(value, bool) else value)]
         self.process = None
@@ -1041,13 +1043,15 @@ def _is_loadable(args, folder):
         shared = AcceleratorState._shared_state  # what the Trainer asks
     except (ImportError, AttributeError):
         shared = {}
-    if shared.get("deepspeed_plugins") or shared.get("deepspeed_plugin") or getattr(args, "deepspeed", None):
+    if shared.get("deepspeed_plugins") or shared.get("deepspeed_plugin") or (not shared and getattr(args, "deepspeed", None)):
         with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "latest"), encoding="utf-8") as latest:
             name = latest.read(1000).strip()
             return name.startswith("global_step") and os.path.isdir(os.path.join(folder, name))
         return False
-    if shared.get("fsdp_plugin") or getattr(args, "fsdp", None):
-        return any(name.startswith("pytorch_model_fsdp") for name in os.listdir(folder))
+    if shared.get("fsdp_plugin") or (not shared and getattr(args, "fsdp", None)):
+        with contextlib.suppress(OSError):
+            return any(name.startswith("pytorch_model_fsdp") for name in os.listdir(folder))
+        return False
     return True
 
 
@@ -1187,12 +1191,13 @@ class _Training:
         self.tried_at_look = 0
         self.off = False
         self.ending = self.waited = self.agent_is_gone = False
-        self.save_total_limit = None
+        self.limited = self.save_total_limit = None  # the arguments whose limit was lifted, and what it was
+        self.at_epoch_end = False
 
     def begin(self, args, model, earlier=None):
         """`earlier`: a training that began with the same callback, and has not ended: an exception did it, or the Trainer began anew with
         smaller batches (auto_find_batch_size)."""
-        if earlier is not None and earlier.save_total_limit is not None:
+        if earlier is not None and earlier.limited is args:
             args.save_total_limit = earlier.save_total_limit
         if self.options.snapshot_dir:
             refused = _Snapshots.refusal(args, model)
@@ -1205,10 +1210,8 @@ class _Training:
             self._safely(self._begin_snapshots)
         if earlier is not None and earlier.watch is not None:
             earlier.watch.end(self._FIRST_LOOK)
-        if earlier is not None and earlier.agent is not None and not earlier.agent.ended():
-            self.agent = earlier.agent
-        elif self.options.start:
-            self._safely(self._start_agent, args)
+        if self.options.start:
+            self._safely(self._start_agent, args, None if earlier is None else earlier.agent)
         self.watch = _Watch(self.output_dir, self.options.folder, self.options.poll_interval)
         self._safely(self._look_around)
         try:
@@ -1238,7 +1241,8 @@ class _Training:
             self.snapshots.unusable = str(error)
             raise
 
-    def _start_agent(self, args):
+    def _start_agent(self, args, earlier):
+        """`earlier`: of the training before. What it was told may be of another folder or metric; two do not work in one folder."""
         options, flags = self.options, []
         if options.config:
             flags += ["--config", os.fspath(options.config)]
@@ -1249,6 +1253,12 @@ class _Training:
         if options.eval_device:
             flags += ["--device", options.eval_device]
         agent = _Agent(options.evalcar, self.output_dir, flags, _agent_settings(args, options.eval_steps, options.snapshot_dir, options.settings))
+        if earlier is not None and not earlier.ended():
+            if earlier.command == agent.command:
+                self.agent = earlier
+                return
+            if earlier.output_dir == agent.output_dir:
+                earlier.stop()
         agent.start()
         self.agent = agent
         logger.info("evalcar was started (process %d, log %s)", agent.process.pid, agent.log)
@@ -1282,6 +1292,7 @@ class _Training:
     # -- events
 
     def step(self, args, state, control, parts):
+        self.at_epoch_end = False
         due = bool(self.options.eval_steps) and state.global_step % self.options.eval_steps == 0
         taken = self.first and bool(self.watch.found)
         if taken:
@@ -1301,6 +1312,7 @@ class _Training:
         self._decide_before_save(args, state, control)
 
     def epoch(self, args, state, control, parts):
+        self.at_epoch_end = True
         self._replace(args, state, control, False, parts)
         self._decide_before_save(args, state, control)
         epochs = getattr(state, "num_train_epochs", 0) or 0
@@ -1331,13 +1343,13 @@ class _Training:
             self._safely(self._tell_if_alone, args)
             self._safely(self._take, args, state, control)
         self._decide(args, state, control)
-        if self.ending:
+        if self.ending or (self.at_epoch_end and control.should_training_stop):
             self._wait(args, state, control)
 
     def end(self, args, state, control):
         if not self.waited:
             self._wait(args, state, control)
-        if self.save_total_limit is not None:
+        if self.limited is args:
             args.save_total_limit = self.save_total_limit
         if not self.first:
             return
@@ -1490,15 +1502,18 @@ class _Training:
         self._log(args, state, control)
 
     def _note_ended(self):
-        """Those that are over, for when the heartbeat, which of a long list tells the newest, says no more of them."""
+        """Those that are over, for when the heartbeat says no more of them."""
         if self.seen is self.noted:
             return
         self.noted = self.seen
-        told = {row["step"] for row in self.seen.rows() if type(row.get("step")) is int}
-        for step in told & set(self.handed) - set(self.over):
+        rows = [row for row in self.seen.rows() if type(row.get("step")) is int]
+        is_open = {row["step"] for row in rows if row["state"] not in _ENDED}
+        for step in {row["step"] for row in rows} & set(self.handed) - (set(self.over) - is_open):
             evaluations = self._evaluations(step)
             if self._is_over(step, evaluations):
                 self.over[step] = _why(evaluations)
+            else:
+                self.over.pop(step, None)
 
     def _release(self, state):
         """Takes those of the rows that are held which are of this training's weights, as the heartbeat tells them. A row of an earlier
@@ -1710,11 +1725,13 @@ class _Training:
     def _pending(self, agent_is_gone=False):
         """{step: in words}, of those whose scores may come yet. An agent that was killed did not tell of its last ones: its rows do."""
         found, told = {}, set()
+        # Of a long list the heartbeat tells the newest of those that ended; an agent that begins anew tells none.
+        is_short = bool(self.seen.status.get("evaluations_left_out")) and not self.seen.status.get("open_left_out")
         for step in sorted(self.handed):
             evaluations = self._evaluations(step)
             if self._is_over(step, evaluations, agent_is_gone):
                 continue
-            if not evaluations and (step in self.results or step in self.over or self._is_missed(step)):
+            if not evaluations and (step in self.results or (step in self.over and is_short) or self._is_missed(step)):
                 continue
             waits = self._open(evaluations, agent_is_gone)
             states = ", ".join(self._state_of(row, told) for row in waits)
@@ -1826,7 +1843,7 @@ class _Training:
         state.best_global_step, state.best_metric, state.best_model_checkpoint = place
         # With a limit of one the Trainer would now delete every checkpoint but the best: all of them, where that is kept elsewhere.
         if args.save_total_limit == 1 and os.path.dirname(os.path.abspath(place[2])) != os.path.abspath(args.output_dir):
-            self.save_total_limit, args.save_total_limit = args.save_total_limit, None
+            self.limited, self.save_total_limit, args.save_total_limit = args, args.save_total_limit, None
 
     def _best_place(self, args):
         """(step, score, folder) of the best checkpoint that can be loaded; None if there is none. Waits for best.json."""

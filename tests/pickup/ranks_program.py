@@ -43,6 +43,7 @@ class Alone(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_):
         if any(name.startswith("eval/") for name in logs):
             self.steps.append(state.global_step)
+            control.should_training_stop = True  # on this rank alone: nothing comes of it
 
 
 def train(folder, callback, *more, **settings):

@@ -4,6 +4,7 @@ import logging
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -81,6 +82,23 @@ def test_a_training_that_begins_anew_goes_on_with_the_agent_that_it_started(benc
     assert caplog.text.count("evalcar was started") == 1
     assert [step for step, _ in logged(trained)] == [2]
     assert not is_there(process_of(caplog.text))
+
+
+def test_a_training_elsewhere_after_one_that_failed_has_an_agent_of_its_own(bench, caplog, tmp_path):
+    class Fails(training.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            raise MemoryError
+
+    bench.tell()
+    callback = EvalcarCallback(start=True, tasks=["docvqa_val"], eval_device="cpu", poll_interval=0.1)
+    with pytest.raises(MemoryError):
+        trainer(tmp_path / "failed", [callback, Fails()], max_steps=2).train()
+    first = process_of(caplog.text)
+    trained = trainer(bench.run, [callback], max_steps=2)
+    trained.train()
+    assert caplog.text.count("evalcar was started") == 2
+    assert [step for step, _ in logged(trained)] == [2]
+    os.kill(first, signal.SIGTERM)  # it would end with this process
 
 
 def test_a_checkpoint_that_went_before_the_agent_looked_is_told_of_and_not_waited_for(bench, caplog, monkeypatch):

@@ -1151,6 +1151,7 @@ class _Training:
     """One call of Trainer.train(), as the callback sees it. Only the Trainer's thread is in here."""
 
     _LOGGER_PATIENCE = 3  # tries to log, after which a logger is left alone
+    _TURN = 1.0  # seconds of the wait at the end
     _FIRST_LOOK = 10.0  # seconds: a file system that does not answer would not take the checkpoints, either
 
     def __init__(self, options, args, state, handler):
@@ -1191,6 +1192,7 @@ class _Training:
         self.tried_at_look = 0
         self.off = False
         self.ending = self.waited = self.agent_is_gone = False
+        self.said_at = None  # when it was told what the end waits for
         self.limited = self.save_total_limit = None  # the arguments whose limit was lifted, and what it was
         self.at_epoch_end = False
 
@@ -1691,11 +1693,10 @@ class _Training:
         """Until every checkpoint that was handed over has its scores, or there is no hope for them. The other ranks wait for
         the first in short turns: no collective of theirs runs into its time-out."""
         self.waited = True
-        interval, turn = self.options.poll_interval, 1.0
+        interval, started, standstill = self.options.poll_interval, time.monotonic(), _Standstill()
         if self.first:
-            self.watch.poll_interval, self.watch.patient = min(interval, turn), True
-        started, said_at, standstill = time.monotonic(), [], _Standstill()
-        while not self._agree(self._at_first(self._wait_a_turn, args, state, control, turn, started, said_at, standstill, otherwise=True)):
+            self.watch.poll_interval, self.watch.patient = min(interval, self._TURN), True
+        while not self._agree(self._at_first(self._wait_a_turn, args, state, control, started, standstill, otherwise=True)):
             pass
         self._decide(args, state, control)
         if args.load_best_model_at_end:
@@ -1703,11 +1704,11 @@ class _Training:
         if self.first:
             self.watch.poll_interval = interval
 
-    def _wait_a_turn(self, args, state, control, turn, started, said_at, standstill):
-        """Whether that is the end. said_at: when what is waited for was told."""
+    def _wait_a_turn(self, args, state, control, started, standstill):
+        """Whether that is the end."""
         looks = self.watch.looks
         self.watch.hurry()
-        until = time.monotonic() + turn
+        until = time.monotonic() + self._TURN
         while self.watch.looks < looks + 1 and self.watch.is_alive() and time.monotonic() < until:
             time.sleep(0.01)
         self._safely(self._take, args, state, control)
@@ -1715,11 +1716,11 @@ class _Training:
         if self._has_ended(started, standstill):
             return True
         self._safely(self._tell_warning)
-        if not said_at or time.monotonic() - said_at[-1] >= SAY_AGAIN_AFTER:
-            said_at.append(time.monotonic())
+        if self.said_at is None or time.monotonic() - self.said_at >= SAY_AGAIN_AFTER:
+            self.said_at = time.monotonic()
             warning = self.watch.seen.warning()
             logger.info("training is over; waiting for %s%s", "; ".join(self._pending().values()), warning and "; evalcar warns: " + warning)
-        time.sleep(turn / 2)
+        time.sleep(self._TURN / 2)
         return False
 
     def _pending(self, agent_is_gone=False):

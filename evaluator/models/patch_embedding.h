@@ -8,10 +8,16 @@
 
 namespace evalcar::models {
 
-/// What such a kernel makes of a still picture: Σ_t w_t · x = (Σ_t w_t) · x, so its frames are
-/// added once per checkpoint, and patches hold one frame. weight: (hidden, channels · frames · p²).
-/// Returns (hidden, channels · p²) on its device in its dtype, added in float32 and rounded once;
-/// `weight` itself where it spans one frame. May throw c10::Error.
-at::Tensor fold_frames(const at::Tensor& weight, std::int64_t channels, std::int64_t frames);
+/// The kernel that embed_patches() takes. weight: (hidden, channels · frames · p²). In float32 the
+/// frames are added once per checkpoint, since Σ_t w_t · x = (Σ_t w_t) · x: (hidden, channels ·
+/// p²). In bfloat16 a sum of two kernels would be rounded once more than what transformers
+/// multiplies with, which moves nearly half of the products' bits; there, and where it spans one
+/// frame, it is `weight` itself. May throw c10::Error.
+at::Tensor still_kernel(const at::Tensor& weight, std::int64_t channels, std::int64_t frames);
+
+/// Patches of one frame, (patches, channels · p²) of any dtype, as a still_kernel() reads them:
+/// (patches, kernel.size(1)) in its dtype, each frame the same. May throw c10::Error.
+at::Tensor still_patches(const at::Tensor& patches, const at::Tensor& kernel,
+                         std::int64_t channels);
 
 }  // namespace evalcar::models

@@ -35,8 +35,8 @@ kernels::LinearWeights linear_of(const weights::Arena& arena, const std::string&
 VisionTower::VisionTower(const VisionConfig& config, const weights::Arena& arena,
                          AttentionKind attention)
     : config_(config), attention_(attention) {
-  patch_embed_ = fold_frames(arena.tensor("visual.patch_embed.proj.weight"), config.channels,
-                             config.temporal_patch);
+  patch_embed_ = still_kernel(arena.tensor("visual.patch_embed.proj.weight"), config.channels,
+                              config.temporal_patch);
   for (std::int64_t i = 0; i < config.depth; ++i) {
     const std::string name = "visual.blocks." + std::to_string(i) + ".";
     const auto linear = [&](const char* part) { return linear_of(arena, name + part); };
@@ -64,7 +64,8 @@ at::Tensor VisionTower::encode(const at::Tensor& patches, std::span<const ImageG
   const std::int64_t unit = config_.merge * config_.merge;
 
   // A convolution whose kernel is its stride is a product: (P, elements) · (elements, C).
-  at::Tensor x = kernels::linear(patches.to(patch_embed_.scalar_type()), {patch_embed_});  // (P, C)
+  at::Tensor x = kernels::linear(still_patches(patches, patch_embed_, config_.channels),
+                                 {patch_embed_});  // (P, C)
   x = x.view({-1, unit * config_.hidden})
           .index_select(0, int64_tensor(order.unit_order, device))
           .view({-1, config_.hidden});

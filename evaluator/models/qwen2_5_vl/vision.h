@@ -51,7 +51,7 @@ class VisionTower {
   VisionConfig config_;
   AttentionKind attention_;
   at::Tensor frequencies_;  // (head_dim/4) float32
-  at::Tensor patch_embed_;  // (hidden, patch_elements), its frames folded
+  at::Tensor patch_embed_;  // still_kernel()
   std::vector<Block> blocks_;
   at::Tensor merger_norm_;
   kernels::LinearWeights merger_0_, merger_2_;

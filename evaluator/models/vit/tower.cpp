@@ -50,7 +50,7 @@ Tower::Tower(const Config& config, const weights::Arena& arena, AttentionKind at
                   linear(name + config.names.merger_fc2)};
   };
   patch_embed_.weight =
-      fold_frames(tensor("patch_embed.proj.weight"), config.channels, config.temporal_patch);
+      still_kernel(tensor("patch_embed.proj.weight"), config.channels, config.temporal_patch);
   if (config.patch_bias) patch_embed_.bias = tensor("patch_embed.proj.bias");
   if (config.grid_side > 0) grid_ = tensor("pos_embed.weight");
   for (std::int64_t i = 0; i < config.depth; ++i) {
@@ -94,7 +94,8 @@ at::Tensor Tower::encode(const at::Tensor& patches, std::span<const ImageGrid> g
 
 // A convolution whose kernel is its stride is a product: (P, elements) · (elements, C).
 at::Tensor Tower::embed(const at::Tensor& patches, std::span<const ImageGrid> grids) const {
-  const at::Tensor x = kernels::linear(patches.to(patch_embed_.weight.scalar_type()), patch_embed_);
+  const at::Tensor x =
+      kernels::linear(still_patches(patches, patch_embed_.weight, config_.channels), patch_embed_);
   if (!grid_.defined()) return x;
   const GridTaps taps = grid_taps(grids, config_.merge, config_.grid_side);
   const at::Tensor places = tensor_of(taps.indices, at::kLong, x.device()).view({-1, 4});

@@ -55,7 +55,7 @@ class Tower {
   Config config_;
   AttentionKind attention_;
   at::Tensor frequencies_;  // (head_dim/4) float32
-  Linear patch_embed_;      // weight: (hidden, patch_elements), its frames folded
+  Linear patch_embed_;      // weight: still_kernel()
   at::Tensor grid_;         // (grid_side², hidden); undefined where there is none
   std::vector<Block> blocks_;
   Merger merger_;

@@ -92,6 +92,7 @@ OrderedJson row_json(const MetricRow& row) {
   json["higher_is_better"] = row.higher_is_better;
   json["settings_sha256"] = row.settings_sha256;
   json["configured"] = row.configured;
+  json["question_sha256"] = row.question;
   return json;
 }
 
@@ -154,8 +155,8 @@ std::string rows_table(const std::vector<MetricRow>& rows) {
          (ours ? "* standard error of evalcar's (bootstrap, or clustered by document); lmms-eval "
                  "gives N/A here\n"
                : "") +
-         (others ? "† measured with other settings than those that are configured now: not to be "
-                   "compared with the others\n"
+         (others ? "† measured with other settings than those that are configured now, or of "
+                   "another task file or other data: not to be compared with the others\n"
                  : "");
 }
 
@@ -314,7 +315,9 @@ Result<std::size_t> print_results(const ResultsOptions& options, const std::stri
     EVALCAR_ASSIGN_OR_RETURN(list, compare_steps(reader, rows, step_a, step_b));
     table = comparison_tables(list);
     for (const std::string& name : not_comparable(rows, step_a, step_b)) {
-      err << name << ": the two steps were measured with other settings: not compared\n";
+      err << name
+          << ": the two steps were measured with other settings, or of another task file or other "
+             "data: not compared\n";
     }
     if (options.format == "csv") drop_lists(list);
   } else {

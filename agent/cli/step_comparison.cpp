@@ -160,7 +160,7 @@ std::string flips_table(const OrderedJson& list) {
 }
 
 bool is_alike(const MetricRow& a, const MetricRow& b) {
-  return a.settings_sha256 == b.settings_sha256;
+  return a.settings_sha256 == b.settings_sha256 && state::is_same_question(a, b);
 }
 
 /// Of each series its numbers at two steps, where it has both.

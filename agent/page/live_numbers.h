@@ -19,7 +19,7 @@
 namespace evalcar::page {
 
 /// A row as the page shows it, JSON; what it is a number of is its key. "configured" is there, and
-/// false, where it was measured with other settings than today's.
+/// false, where it was measured with other settings than today's, or of another question.
 std::string row_text(const state::MetricRow& row);
 std::string row_key(const state::MetricRow& row);
 

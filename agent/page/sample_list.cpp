@@ -24,8 +24,9 @@ std::string line_text(const Line& line, const char* key, std::size_t most_bytes)
   return found == line.end() ? "" : report::answer_text(*found, most_bytes);
 }
 
-/// The evaluation that gave the number of the step before, of the same kind, task and metric, and
-/// with the same settings; what a job asked for besides is held against the run's own.
+/// The evaluation that gave the number of the step before, of the same kind, task and metric, with
+/// the same settings and of the same question; what a job asked for besides is held against the
+/// run's own.
 Result<std::optional<state::MetricRow>> row_before(const state::Reader& reader,
                                                    const SampleQuery& query,
                                                    const state::Evaluation& now) {
@@ -34,13 +35,18 @@ Result<std::optional<state::MetricRow>> row_before(const state::Reader& reader,
   filter.task = query.task;
   filter.metric = query.metric;
   filter.checkpoint_type = now.kind;
-  std::optional<state::MetricRow> before;
+  std::vector<state::MetricRow> earlier;  // by step, as they come
+  std::optional<state::MetricRow> own;
   EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const state::MetricRow& row) {
     const bool alike =
         now.settings.requested != 0 ? row.configured : row.settings_sha256 == now.settings_sha256;
-    if (alike && row.step < now.step && row.value.has_value()) before = row;  // they come by step
+    if (alike && row.step < now.step && row.value.has_value()) earlier.push_back(row);
+    if (row.evaluation_id == now.id) own = row;
   }));
-  return before;
+  const auto before = std::find_if(earlier.rbegin(), earlier.rend(), [&own](const auto& row) {
+    return !own.has_value() || state::is_same_question(row, *own);
+  });
+  return before == earlier.rend() ? std::nullopt : std::optional(*before);
 }
 
 /// Which documents flipped, and what was answered before.

@@ -33,12 +33,12 @@ struct Candidate {
   std::int64_t evaluation_id = 0;
   std::string kind;
   bool configured = true;
-  std::string settings_sha256;
+  std::string series;  ///< "" of today's configuration; else the settings and the question
 };
 
-/// All of a run, best first; of equals the first to reach the value. Numbers of two settings are
-/// never compared: those of today's configuration come first, then those of each other one, the
-/// latest of these first. `greater_is_better` is set if there is any.
+/// All of a run, best first; of equals the first to reach the value. Numbers of two settings or
+/// questions are never compared: those of today's configuration come first, then those of each
+/// other one, the latest of these first. `greater_is_better` is set if there is any.
 Result<std::vector<Candidate>> ranked(const state::Reader& reader, const PublisherOptions& options,
                                       std::int64_t run_id, bool& greater_is_better) {
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
@@ -48,7 +48,7 @@ Result<std::vector<Candidate>> ranked(const state::Reader& reader, const Publish
     return make_error(ErrorCode::kNotFound, "no run " + std::to_string(run_id));
   }
   std::vector<Candidate> found;
-  std::map<std::string, std::string> latest;  // of each settings: when a number was made
+  std::map<std::string, std::string> latest;  // of each series: when a number was made
   state::MetricFilter filter;
   filter.run = run->name;
   EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const state::MetricRow& row) {
@@ -56,19 +56,18 @@ Result<std::vector<Candidate>> ranked(const state::Reader& reader, const Publish
         row.value.has_value() && is_named(options.metric_for_best_model, row, options.aliases);
     if (!counts) return;
     greater_is_better = options.greater_is_better.value_or(row.higher_is_better);
-    found.push_back(
-        {*row.value, row.evaluation_id, row.checkpoint_type, row.configured, row.settings_sha256});
-    std::string& time = latest[row.settings_sha256];
+    const std::string series = row.configured ? "" : row.settings_sha256 + " " + row.question;
+    found.push_back({*row.value, row.evaluation_id, row.checkpoint_type, row.configured, series});
+    std::string& time = latest[series];
     time = std::max(time, row.finished_at);
   }));
-  const auto settings_of = [&latest](const Candidate& candidate) {
-    return std::tie(candidate.configured, latest[candidate.settings_sha256],
-                    candidate.settings_sha256);
+  const auto place_of = [&latest](const Candidate& candidate) {
+    return std::tie(candidate.configured, latest[candidate.series], candidate.series);
   };
   std::stable_sort(found.begin(), found.end(),  // they came by step
                    [&](const Candidate& a, const Candidate& b) {
-                     const auto of_a = settings_of(a);
-                     const auto of_b = settings_of(b);
+                     const auto of_a = place_of(a);
+                     const auto of_b = place_of(b);
                      if (of_a != of_b) return of_a > of_b;
                      return greater_is_better ? a.value > b.value : a.value < b.value;
                    });

@@ -181,8 +181,10 @@ std::string metrics_line(const state::Evaluation& evaluation,
   OrderedJson missing = OrderedJson::object();
   OrderedJson sources = OrderedJson::object();
   OrderedJson flags = OrderedJson::object();
+  OrderedJson questions = OrderedJson::object();
   for (const protocol::TaskResult& task : result.tasks) {
     samples += task.n;
+    if (!task.question.empty()) questions[task.task] = task.question;
     if (const auto doubts = flags_of(task); !doubts.empty()) {
       flags[std::string(key_prefix(evaluation.kind)) + "/" + task.task] = doubts;
     }
@@ -208,6 +210,7 @@ std::string metrics_line(const state::Evaluation& evaluation,
   if (!missing.empty()) line["missing"] = std::move(missing);
   if (!sources.empty()) line["stderr_source"] = std::move(sources);
   if (!flags.empty()) line["flags"] = std::move(flags);
+  if (!questions.empty()) line["question_sha256"] = std::move(questions);
   line["results"] = facts.results_file;
   line["evaluation"] = facts.evaluation_key;
   return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);

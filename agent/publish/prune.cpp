@@ -25,15 +25,16 @@ struct Step {
 };
 
 /// Steps that hold the best value of some metric, of some type: the first to reach it. Of each
-/// settings, since a configuration may come back.
+/// settings and question, since a configuration or a task file may come back.
 Result<std::set<std::int64_t>> best_steps(const state::Reader& rows, const std::string& run) {
   EVALCAR_ASSIGN_OR_RETURN(const auto metrics, rows.metrics({.run = run}));
-  using SeriesKey = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+  using SeriesKey =
+      std::tuple<std::string, std::string, std::string, std::string, std::string, std::string>;
   std::map<SeriesKey, state::MetricRow> best;
   for (const state::MetricRow& row : metrics) {  // by step
     if (!row.value.has_value()) continue;
-    const SeriesKey key = {row.checkpoint_type, row.task, row.metric, row.filter,
-                           row.settings_sha256};
+    const SeriesKey key = {row.checkpoint_type, row.task,    row.metric, row.filter,
+                           row.settings_sha256, row.question};
     const auto known = best.find(key);
     const bool better =
         known == best.end() || (row.higher_is_better ? *row.value > *known->second.value

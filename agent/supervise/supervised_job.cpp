@@ -20,10 +20,11 @@ bool same_tasks(const std::vector<protocol::TaskResult>& results, std::vector<st
   return given == asked;
 }
 
-/// Each task that has a result says of what it is.
+/// Each task that has a result says of what it is, and of which question, if it tells that.
 bool all_named(const std::vector<protocol::TaskResult>& results) {
   return std::all_of(results.begin(), results.end(), [](const protocol::TaskResult& result) {
-    return !result.error.empty() || is_sha256(result.fingerprint);
+    return !result.error.empty() || (is_sha256(result.fingerprint) &&
+                                     (result.question.empty() || is_sha256(result.question)));
   });
 }
 

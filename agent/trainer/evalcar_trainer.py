@@ -688,38 +688,52 @@ def metric_in(metrics, wanted):
     return next((name for name in names if name in metrics), None)
 
 
+def _told(sha256):
+    return sha256 if isinstance(sha256, str) and sha256 else None
+
+
+def _question_of(row, name):
+    """What the task of a metric asked, as the row tells it; None if it does not."""
+    questions = row.get("question_sha256")
+    task = name.partition("/")[2].rpartition("/")[0]
+    return _told(questions.get(task)) if isinstance(questions, dict) else None
+
+
 class _Scores:
     """The scores of metric_for_best_model by step, and what follows from them whatever the order in which they came.
 
-    Only those of the settings with which was measured last (by `seq`): of 64 documents and of all of them, say, there are two scales.
-    A row that does not tell its settings, an older agent's, goes with all."""
+    Only those of the settings with which was measured last (by `seq`), and of the question that the task asked then: of 64 documents and
+    of all of them, say, there are two scales. A row that does not tell one of them, an older agent's, goes with all."""
 
     def __init__(self, wanted, greater_is_better):
         self.wanted, self.greater = wanted, greater_is_better
-        self._taken = []  # (step, settings or None, score)
-        self._newest = (-1, None)  # seq, settings
+        self._taken = []  # (step, (settings or None, question or None), score)
+        self._newest = (-1, (None, None))  # seq, settings and question
         self._of = {}
 
     def take(self, row):
         name = metric_in(row["metrics"], self.wanted)
         if name is None:
             return
-        settings = row.get("settings_sha256")
-        settings = settings if isinstance(settings, str) and settings else None
-        if settings is not None and row["seq"] >= self._newest[0]:
-            self._newest = (row["seq"], settings)
-        self._taken.append((row["global_step"], settings, row["metrics"][name]))
+        series = _told(row.get("settings_sha256")), _question_of(row, name)
+        if series[0] is not None and row["seq"] >= self._newest[0]:
+            self._newest = (row["seq"], series)
+        self._taken.append((row["global_step"], series, row["metrics"][name]))
         self._of = None
 
     @property
     def of(self):
         """{step: score}"""
         if self._of is None:
-            self._of = {step: score for step, settings, score in self._taken if settings in (None, self._newest[1])}
+            self._of = {step: score for step, series, score in self._taken if self._counts(series)}
         return self._of
 
+    def _counts(self, series):
+        settings, question = self._newest[1]
+        return series[0] in (None, settings) and (question is None or series[1] in (None, question))
+
     def passed_over(self):
-        """Steps that have scores of other settings alone."""
+        """Steps that have scores of other settings or questions alone."""
         return sorted({step for step, _, _ in self._taken} - set(self.of))
 
     def better(self, value, than, threshold=0.0):

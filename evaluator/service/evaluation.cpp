@@ -48,7 +48,8 @@ class Evaluation {
                              engine_.choose({settings_.attn_implementation, settings_.batch_size}));
     if (!choice_.warning.empty()) std::cerr << "warning: " << choice_.warning << '\n';
     common_ = common_identity(weights_, model_.files_sha256, settings_, choice_);
-    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_, common_, cache_, stop_);
+    way_ = series_way(weights_, model_.base_model);
+    jobs_ = open_jobs(files_, settings_, measured_, model_, wrapper_, common_, way_, cache_, stop_);
     EVALCAR_RETURN_IF_ERROR(prepare_all(
         {weights_, model_, wrapper_, settings_, events_, cache_, stop_}, jobs_, pictures_, plan_));
     settle_fingerprints();
@@ -65,14 +66,16 @@ class Evaluation {
  private:
   void settle_fingerprints() {
     std::vector<protocol::TaskFingerprint> told;
-    std::vector<std::string> drawn;
+    std::vector<TaskIdentity> drawn;
     for (TaskJob* const job : in_lmms_eval_order(jobs_)) {
       if (!job->wanted()) continue;
       if (draws(job->task->file())) {
-        for (const std::string& earlier : drawn) job->gathered->add_part(earlier);
+        for (const TaskIdentity& earlier : drawn) job->gathered->add_earlier(earlier);
       }
-      job->fingerprint = job->gathered->finish();
-      if (draws(job->task->file())) drawn.push_back(job->fingerprint);
+      const TaskIdentity identity = job->gathered->finish();
+      job->fingerprint = identity.fingerprint;
+      job->question = identity.question;
+      if (draws(job->task->file())) drawn.push_back(identity);
       told.push_back({job->name, job->fingerprint});
     }
     events_.prepared(told);
@@ -283,6 +286,7 @@ class Evaluation {
   Scoring scoring_;
   engine::RunChoice choice_;
   std::string common_;  // common_identity()
+  std::string way_;     // series_way()
   std::vector<TaskJob> jobs_;
   std::vector<std::vector<Part>> parts_;  // of each job, that get an interim score
   Plan plan_;

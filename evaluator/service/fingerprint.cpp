@@ -81,28 +81,35 @@ std::string common_identity(const engine::LoadedWeights& weights,
          weights.dtype + " " + model_files_sha256 + "\n" + protocol::encode_settings(effective);
 }
 
-TaskFingerprint::TaskFingerprint(std::string_view common, const tasks::TaskFile& file,
-                                 std::int64_t size, std::string_view data,
-                                 std::string_view generation) {
+std::string series_way(const engine::LoadedWeights& weights, const std::string& base_model) {
+  return weights.dtype + "\n" + base_model;
+}
+
+TaskFingerprint::TaskFingerprint(std::string_view common, std::string_view way,
+                                 const tasks::TaskFile& file, std::int64_t size,
+                                 std::string_view data, std::string_view generation) {
   add_part(common);
-  add_part(file.name);
-  add_part(file.version);
-  add_part(file.content);
-  add_part(std::to_string(size));
-  add_part(data);
-  add_part(generation);
+  add_to(question_, way);
+  add_to_both(file.name);
+  add_to_both(file.version);
+  add_to_both(file.content);
+  add_to_both(std::to_string(size));
+  add_to_both(data);
+  add_to_both(generation);
 }
 
 void TaskFingerprint::add(std::int64_t doc_id, std::string_view document,
                           const engine::Request& request,
                           const std::vector<Sha256Digest>& pictures) {
-  add_part(std::to_string(doc_id));
-  add_part(document);
+  add_to_both(std::to_string(doc_id));
+  add_to_both(document);
   hash_.update(std::to_string(request.tokens.size()) + " tokens:");
   hash_.update(std::as_bytes(std::span(request.tokens)));
   if (request.scoring.has_value()) add_scoring(*request.scoring);
-  hash_.update(std::to_string(pictures.size()) + " pictures:");
-  for (const Sha256Digest& picture : pictures) hash_.update(std::as_bytes(std::span(picture)));
+  for (Sha256* const hash : {&hash_, &question_}) {
+    hash->update(std::to_string(pictures.size()) + " pictures:");
+    for (const Sha256Digest& picture : pictures) hash->update(std::as_bytes(std::span(picture)));
+  }
 }
 
 void TaskFingerprint::add_scoring(const engine::Scoring& scoring) {
@@ -114,8 +121,20 @@ void TaskFingerprint::add_scoring(const engine::Scoring& scoring) {
   }
 }
 
+void TaskFingerprint::add_earlier(const TaskIdentity& earlier) {
+  add_part(earlier.fingerprint);
+  add_to(question_, earlier.question);
+}
+
 void TaskFingerprint::add_part(std::string_view part) { add_to(hash_, part); }
 
-std::string TaskFingerprint::finish() { return to_hex(hash_.finish()); }
+void TaskFingerprint::add_to_both(std::string_view part) {
+  add_to(hash_, part);
+  add_to(question_, part);
+}
+
+TaskIdentity TaskFingerprint::finish() {
+  return {to_hex(hash_.finish()), to_hex(question_.finish())};
+}
 
 }  // namespace evalcar::service

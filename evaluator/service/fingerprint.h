@@ -28,26 +28,39 @@ std::string common_identity(const engine::LoadedWeights& weights,
                             const protocol::EvaluationSettings& settings,
                             const engine::RunChoice& choice);
 
+/// What parts a series besides what its task asks: the dtype that is computed in, and the base
+/// model, which is the configuration's where a checkpoint is not whole by itself.
+std::string series_way(const engine::LoadedWeights& weights, const std::string& base_model);
+
+/// What a task is known by, each SHA-256 in hexadecimal.
+struct TaskIdentity {
+  std::string fingerprint;
+  std::string question;  ///< protocol::TaskResult::question
+};
+
 /// Gathers one task: first what it is, then each chosen document in order. Contents are hashed, and
 /// no times or places of files: data that are only copied or touched keep their fingerprint.
 class TaskFingerprint {
  public:
-  /// `size`: documents in the split. `data`: Task::data_fingerprint(). `generation`: effective
-  /// settings (generation_json()).
-  TaskFingerprint(std::string_view common, const tasks::TaskFile& file, std::int64_t size,
-                  std::string_view data, std::string_view generation);
+  /// `way`: series_way(). `size`: documents in the split. `data`:
+  /// Task::data_fingerprint(). `generation`: effective settings (generation_json()).
+  TaskFingerprint(std::string_view common, std::string_view way, const tasks::TaskFile& file,
+                  std::int64_t size, std::string_view data, std::string_view generation);
   /// `document`: what it is scored by (Task::document_json()). `pictures`: of the prompt, in order.
   void add(std::int64_t doc_id, std::string_view document, const engine::Request& request,
            const std::vector<Sha256Digest>& pictures);
-  /// Something else that the number depends on.
-  void add_part(std::string_view part);
-  /// In hexadecimal. The object is used up.
-  std::string finish();
+  /// A task whose random draws come before those of this one.
+  void add_earlier(const TaskIdentity& earlier);
+  /// The object is used up.
+  TaskIdentity finish();
 
  private:
+  void add_part(std::string_view part);
+  void add_to_both(std::string_view part);
   void add_scoring(const engine::Scoring& scoring);
 
   Sha256 hash_;
+  Sha256 question_;
 };
 
 }  // namespace evalcar::service

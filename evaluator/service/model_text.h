@@ -44,6 +44,7 @@ struct ModelText {
   std::string processor_dir;       ///< "" = none
   std::string files_sha256;        ///< hash_model_files()
   std::int64_t max_positions = 0;  ///< config.json's max_position_embeddings; 0: it does not say
+  std::string base_model = {};     ///< folder that holds what the checkpoint lacks; "" = none
 };
 
 /// Reads tokenizer, chat template and generation settings. A generation_config.json counts only

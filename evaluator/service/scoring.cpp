@@ -96,6 +96,7 @@ Result<protocol::EvaluationResult> Scoring::score_all(
                     pictures.shown_names(job->pictures[d]));
     }
     scores->result.fingerprint = job->fingerprint;
+    scores->result.question = job->question;
     scores->result.n_effective = job->effective;
     scored.emplace(job->name, std::move(scores->result));
   }

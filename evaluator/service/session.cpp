@@ -248,6 +248,7 @@ Result<protocol::Loaded> Session::load_weights(const protocol::Load& load, std::
   EVALCAR_ASSIGN_OR_RETURN(const WeightsSource source,
                            find_weights(files_, load.dir, load.weights, load.base_model));
   EVALCAR_RETURN_IF_ERROR(renew_model_text(files_, source.folders, model_));
+  model_->base_model = source.needs_base ? source.base_model : "";
   EVALCAR_ASSIGN_OR_RETURN(const checkpoint::Plan plan, plan_of(files_, source));
   for (const std::string& warning : checkpoint::warnings_of(files_, plan)) {
     std::cerr << "warning: " << printable(warning) << '\n';

@@ -14,13 +14,15 @@ class TaskOpener {
  public:
   TaskOpener(const FileSystem& files, const protocol::EvaluationSettings& settings,
              std::span<const std::string> measured, const ModelText& model, const Wrapper& wrapper,
-             const std::string& common, PreparationCache* cache, const std::stop_token& stop)
+             const std::string& common, const std::string& way, PreparationCache* cache,
+             const std::stop_token& stop)
       : files_(files),
         settings_(settings),
         measured_(measured),
         model_(model),
         wrapper_(wrapper),
         common_(common),
+        way_(way),
         cache_(cache),
         stop_(stop) {}
 
@@ -81,7 +83,7 @@ class TaskOpener {
       job.shots = data.shots;
     }
     job.data = tasks::circumstances_of(*job.task);
-    job.gathered.emplace(common_, *file, job.task->size(), job.task->data_fingerprint(),
+    job.gathered.emplace(common_, way_, *file, job.task->size(), job.task->data_fingerprint(),
                          job.generation_text);
     return std::nullopt;
   }
@@ -149,6 +151,7 @@ class TaskOpener {
   const ModelText& model_;
   const Wrapper& wrapper_;
   const std::string& common_;
+  const std::string& way_;
   PreparationCache* const cache_;
   const std::stop_token& stop_;
 };
@@ -174,8 +177,9 @@ std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
                                const Wrapper& wrapper, const std::string& common,
-                               PreparationCache* cache, const std::stop_token& stop) {
-  return TaskOpener(files, settings, measured, model, wrapper, common, cache, stop).open_all();
+                               const std::string& way, PreparationCache* cache,
+                               const std::stop_token& stop) {
+  return TaskOpener(files, settings, measured, model, wrapper, common, way, cache, stop).open_all();
 }
 
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs) {

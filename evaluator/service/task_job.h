@@ -55,6 +55,7 @@ struct TaskJob {
   std::vector<std::uint64_t> units;                // equal where documents share their pictures
   std::optional<TaskFingerprint> gathered;
   std::string fingerprint;  // once all is prepared
+  std::string question;     // TaskIdentity::question, then
   std::vector<tasks::Response> responses;
   /// Of a kind that scores given tokens: of each document what was found for each of its requests;
   /// none where it is still awaited.
@@ -73,14 +74,15 @@ struct TaskJob {
 Error of_document(Error error, const TaskJob& job, std::size_t document);
 
 /// Opens the tasks that the settings name, in that order; one that cannot be opened has its
-/// failure. `common`: common_identity(). `measured`: tasks that have their number already.
-/// `cache`: may be nullptr; what is found there is not opened
-/// before it has to be; soon after `stop` nothing is found.
+/// failure. `common`: common_identity(). `way`: series_way(). `measured`: tasks that have
+/// their number already. `cache`: may be nullptr; what is found there is not opened before it has
+/// to be; soon after `stop` nothing is found.
 std::vector<TaskJob> open_jobs(const FileSystem& files,
                                const protocol::EvaluationSettings& settings,
                                std::span<const std::string> measured, const ModelText& model,
                                const Wrapper& wrapper, const std::string& common,
-                               PreparationCache* cache, const std::stop_token& stop);
+                               const std::string& way, PreparationCache* cache,
+                               const std::stop_token& stop);
 
 /// Each job once, in the order in which lmms-eval takes their tasks.
 std::vector<TaskJob*> in_lmms_eval_order(std::vector<TaskJob>& jobs);

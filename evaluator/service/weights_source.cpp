@@ -15,7 +15,8 @@ Result<WeightsSource> find_weights(const FileSystem& files, const std::string& d
   }
   WeightsSource source{.dir = dir, .kind = *kind, .base_model = base_model, .folders = {}};
   // Most of an adapter's model lies elsewhere, its configuration too.
-  if (checkpoint::is_adapter(files, dir)) {
+  source.needs_base = checkpoint::is_adapter(files, dir);
+  if (source.needs_base) {
     EVALCAR_ASSIGN_OR_RETURN(source.base_model, checkpoint::adapter_base(files, dir, base_model));
   }
   EVALCAR_ASSIGN_OR_RETURN(
@@ -23,6 +24,9 @@ Result<WeightsSource> find_weights(const FileSystem& files, const std::string& d
       find_model_folders(files, dir, source.base_model, [&](const std::string& config_dir) {
         return engine::reads_pictures(files, config_dir);
       }));
+  const ModelFolders& folders = source.folders;
+  for (const std::string& folder : {folders.config, folders.tokenizer, folders.processor})
+    source.needs_base = source.needs_base || (!folder.empty() && folder == source.base_model);
   return source;
 }
 

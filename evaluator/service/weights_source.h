@@ -16,6 +16,7 @@ struct WeightsSource {
   checkpoint::WeightsKind kind = checkpoint::WeightsKind::kRegular;
   std::string base_model;  ///< an adapter's, or as given; may be empty
   ModelFolders folders;
+  bool needs_base = false;  ///< something of the model is read from there
 };
 
 /// Finds what belongs to the model in `dir`. kInvalidArgument for weights that are not "regular",

@@ -103,6 +103,7 @@ void visit(V& v, TaskResult& m) {
       v("lmms_results", m.lmms_results);
   v("lmms_config", m.lmms_config), v("notes", m.notes), v("error", m.error);
   v.optional("error_kind", m.error_kind), v.optional("circumstances", m.circumstances);
+  v.unless_empty("question", m.question);
 }
 template <typename V>
 void visit(V& v, InterimScore& m) {

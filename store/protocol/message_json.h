@@ -42,7 +42,7 @@ class Writer {
     if (field != 0) (*this)(key, field);
   }
   template <typename T>
-  void unless_empty(const char* key, const std::vector<T>& field) {
+  void unless_empty(const char* key, const T& field) {
     if (!field.empty()) (*this)(key, field);
   }
   Json take() { return std::move(json_); }
@@ -93,7 +93,7 @@ class Reader {
   }
   void unless_zero(const char* key, std::int64_t& field) { optional(key, field); }
   template <typename T>
-  void unless_empty(const char* key, std::vector<T>& field) {
+  void unless_empty(const char* key, T& field) {
     optional(key, field);
   }
   const std::string& problem() const { return problem_; }

@@ -245,6 +245,12 @@ struct TaskResult {
   /// Of a failed task: what it failed in, so that a change can be told. The fingerprint of its
   /// data, as far as they could be opened; else empty.
   std::string circumstances;
+  /// SHA-256 over what is asked and how it is counted, whatever the checkpoint: the task's
+  /// definition, its data, the documents and pictures that were chosen, how answers are generated,
+  /// the dtype that is computed in, the base model where the checkpoint needs one. Numbers of two
+  /// questions are no series, though their settings be the same. Empty: it failed, or an older
+  /// evaluator did not tell.
+  std::string question = {};
   bool operator==(const TaskResult&) const = default;
 };
 

@@ -285,12 +285,70 @@ CREATE VIEW samples AS
    WHERE t.current = 1;
 )sql";
 
+// Version 10: results know what was asked (protocol::TaskResult::question), so that a task file or
+// data that changed under the same settings part a series as other settings do. Of each settings
+// the question of the newest result counts; older rows, which have none, count with all.
+constexpr const char* kVersion10 = R"sql(
+ALTER TABLE result ADD COLUMN question TEXT NOT NULL DEFAULT '';
+CREATE INDEX task_by_result ON evaluation_task(run_id, task, result_id);
+DROP VIEW metrics;
+DROP VIEW samples;
+
+CREATE VIEW metrics AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         m.name AS metric, m.value AS value, m.stderr AS stderr, r.n AS n,
+         r.weights_sha256 AS weights_sha256, e.finished_at AS finished_at, m.filter AS filter,
+         m.stderr_source AS stderr_source, m.missing AS missing,
+         m.higher_is_better AS higher_is_better, e.evaluation_id AS evaluation_id,
+         r.fingerprint AS fingerprint, e.settings_sha256 AS settings_sha256,
+         iif(t.kind = 'average', run.average_settings_sha256, run.settings_sha256)
+           IN ('', e.settings_sha256)
+         AND r.question IN ('', ifnull((
+           SELECT n.question FROM evaluation_task o
+             JOIN evaluation oe ON oe.evaluation_id = o.evaluation_id
+             JOIN result n ON n.result_id = o.result_id
+            WHERE o.run_id = t.run_id AND o.task = t.task AND n.question <> ''
+              AND oe.settings_sha256 = e.settings_sha256
+            ORDER BY o.result_id DESC LIMIT 1), r.question)) AS configured,
+         r.question AS question_sha256
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN evaluation e ON e.evaluation_id = t.evaluation_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN metric m ON m.result_id = r.result_id
+   WHERE t.current = 1;
+
+CREATE VIEW samples AS
+  SELECT run.name AS run, t.step AS step, t.kind AS checkpoint_type, t.task AS task,
+         s.doc_id AS doc_id, s.line AS line, r.weights_sha256 AS weights_sha256,
+         t.evaluation_id AS evaluation_id, e.settings_sha256 AS settings_sha256,
+         iif(t.kind = 'average', run.average_settings_sha256, run.settings_sha256)
+           IN ('', e.settings_sha256)
+         AND r.question IN ('', ifnull((
+           SELECT n.question FROM evaluation_task o
+             JOIN evaluation oe ON oe.evaluation_id = o.evaluation_id
+             JOIN result n ON n.result_id = o.result_id
+            WHERE o.run_id = t.run_id AND o.task = t.task AND n.question <> ''
+              AND oe.settings_sha256 = e.settings_sha256
+            ORDER BY o.result_id DESC LIMIT 1), r.question)) AS configured,
+         ifnull(p.pictures, '[]') AS pictures, r.question AS question_sha256
+    FROM evaluation_task t
+    JOIN run ON run.run_id = t.run_id
+    JOIN evaluation e ON e.evaluation_id = t.evaluation_id
+    JOIN result r ON r.result_id = t.result_id
+    JOIN scored_sample s ON s.evaluation_id = r.evaluation_id AND s.task = r.task
+                        AND s.fingerprint = r.fingerprint
+    LEFT JOIN document_pictures p ON p.task = s.task AND p.fingerprint = s.fingerprint
+                                 AND p.doc_id = s.doc_id
+   WHERE t.current = 1;
+)sql";
+
 }  // namespace
 
 const std::array<const char*, kSchemaVersion>& migrations() {
-  static const std::array<const char*, kSchemaVersion> kAll = {kVersion1, kVersion2, kVersion3,
-                                                               kVersion4, kVersion5, kVersion6,
-                                                               kVersion7, kVersion8, kVersion9};
+  static const std::array<const char*, kSchemaVersion> kAll = {
+      kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
+      kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
   return kAll;
 }
 

@@ -58,7 +58,7 @@ Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) co
           connection_->prepare(
               "SELECT t.task, t.error, r.result_id, r.task_version, r.alias, r.num_fewshot, r.n, "
               "r.n_original, r.lmms_results, r.lmms_config, r.notes, e.attn_implementation, "
-              "r.fingerprint, r.n_effective "
+              "r.fingerprint, r.n_effective, r.question "
               "FROM evaluation_task t JOIN evaluation e USING (evaluation_id) LEFT JOIN result r "
               "USING (result_id) WHERE t.evaluation_id = ?1 ORDER BY t.position",
               evaluation_id),
@@ -77,6 +77,7 @@ Result<protocol::EvaluationResult> Reader::result(std::int64_t evaluation_id) co
             result.attn_implementation = row.text(11);
             task.fingerprint = row.text(12);
             task.n_effective = row.integer(13);
+            task.question = row.text(14);
             if (!row.is_null(2)) {
               EVALCAR_ASSIGN_OR_RETURN(task.metrics, metrics_of(*connection_, row.integer(2)));
             }
@@ -207,8 +208,7 @@ Status Reader::for_each_metric(const MetricFilter& filter,
       connection_->prepare(
           "SELECT run, step, checkpoint_type, task, metric, filter, value, stderr, stderr_source, "
           "missing, higher_is_better, n, weights_sha256, finished_at, evaluation_id, "
-          "settings_sha256, "
-          "configured FROM metrics "
+          "settings_sha256, configured, question_sha256 FROM metrics "
           "WHERE (?1 = '' OR run = ?1) AND (?2 = '' OR task = ?2) AND (?3 = '' OR metric = ?3) "
           "AND (?4 = '' OR checkpoint_type = ?4) "
           "ORDER BY run, step, task, metric, filter, checkpoint_type DESC",
@@ -221,7 +221,7 @@ Status Reader::for_each_metric(const MetricFilter& filter,
         metric.metric >> metric.filter >> metric.value >> metric.stderr_value >>
         metric.stderr_source >> metric.missing >> metric.higher_is_better >> metric.n >>
         metric.weights_sha256 >> metric.finished_at >> metric.evaluation_id >>
-        metric.settings_sha256 >> metric.configured;
+        metric.settings_sha256 >> metric.configured >> metric.question;
     take(metric);
   }
 }

@@ -253,11 +253,11 @@ Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
   EVALCAR_RETURN_IF_ERROR(connection_->run(
       "INSERT INTO result(evaluation_id, weights_sha256, kind, task, task_version, "
       "settings_sha256, fingerprint, alias, num_fewshot, n, n_original, n_effective, lmms_results, "
-      "lmms_config, notes) "
-      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+      "lmms_config, notes, question) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
       evaluation.id, evaluation.weights_sha256, evaluation.kind, task.task, task.version,
       result_key, task.fingerprint, task.alias, task.num_fewshot, task.n, task.n_original,
-      task.n_effective, task.lmms_results, task.lmms_config, task.notes));
+      task.n_effective, task.lmms_results, task.lmms_config, task.notes, task.question));
   const std::int64_t result_id = connection_->last_insert_id();
   EVALCAR_RETURN_IF_ERROR(insert_metrics(result_id, task));
   return result_id;

@@ -8,7 +8,7 @@
 
 namespace evalcar::state {
 
-inline constexpr std::int64_t kSchemaVersion = 9;
+inline constexpr std::int64_t kSchemaVersion = 10;
 inline constexpr std::int64_t kApplicationId = 0x65766c63;  // "evlc"
 
 /// The schema's number of an open file; 0 for an empty one. kUnsupported if it is newer than ours;

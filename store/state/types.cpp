@@ -111,6 +111,10 @@ std::vector<FileIdentity> decode_files(std::string_view text) {
   return files;
 }
 
+bool is_same_question(const MetricRow& a, const MetricRow& b) {
+  return a.question.empty() || b.question.empty() || a.question == b.question;
+}
+
 std::string settings_sha256(const protocol::EvaluationSettings& settings, std::string_view dtype) {
   protocol::EvaluationSettings identity = settings;
   identity.tasks.clear();   // part of the evaluation's own key; a result is of one task

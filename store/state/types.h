@@ -226,8 +226,13 @@ struct MetricRow {
   std::string finished_at;
   std::int64_t evaluation_id = 0;
   std::string settings_sha256;
-  bool configured = true;  ///< measured with the settings of today's configuration
+  /// Measured with the settings of today's configuration, and asked what is asked with them now.
+  bool configured = true;
+  std::string question = {};  ///< protocol::TaskResult::question; "" of a schema before version 10
 };
+
+/// Whether two numbers of a task are answers to the same, as far as is known.
+bool is_same_question(const MetricRow& a, const MetricRow& b);
 
 /// By which settings_sha256() the rows of today's configuration are known. Averages have one of
 /// their own: over how many counts too.

@@ -59,6 +59,10 @@ def fingerprint(task):
     return hashlib.sha256(f"{task} {prompt(task)}".encode()).hexdigest()
 
 
+def question(task):
+    return hashlib.sha256(f"question {task} {prompt(task)}".encode()).hexdigest()
+
+
 def answer(sha256, task, doc_id):
     return hashlib.sha256(f"{sha256} {task} {doc_id}{prompt(task)}".encode()).hexdigest()[:8]
 
@@ -354,7 +358,8 @@ class Fake:
         notes = {"flags": settings()["flags"][task]} if task in settings().get("flags", {}) else {}
         return {"task": task, "version": "Yaml", "alias": task, "fingerprint": fingerprint(task), "num_fewshot": 0, "n": samples,
                 "n_original": samples, "n_effective": samples, "metrics": [metric],
-                "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": json.dumps(notes), "error": ""}
+                "lmms_results": json.dumps(results), "lmms_config": "{}", "notes": json.dumps(notes), "error": "",
+                "question": question(task)}
 
 
 def main():

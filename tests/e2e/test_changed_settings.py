@@ -11,9 +11,9 @@ from harness import leases
 NEW_WAY, OLD_WAY = ("--set", "evaluate.limit=2"), ("--set", "evaluate.limit=4")
 
 
-def measure(bench, way, values, *arguments):
+def measure(bench, way, values, *arguments, **told):
     """One start of the agent, with the numbers that the evaluator gives now."""
-    bench.tell(values_of_steps={str(step): value for step, value in values.items()})
+    bench.tell(values_of_steps={str(step): value for step, value in values.items()}, **told)
     sidecar = bench.sidecar(*way, *arguments)
     assert sidecar.once() == 0, sidecar.log()
     return sidecar
@@ -196,3 +196,57 @@ def test_kept_weights_are_measured_as_configured_if_they_never_were(bench):
     assert series(sidecar, "configured") == [(5, 0.9), (10, 0.8)]
     assert best_of(bench) == (5, 0.9)
     assert leases(bench.run) == ["5-1-regular"]
+
+
+NEW_PROMPT = {"prompts": {"docvqa_val": "new"}}
+
+
+def test_a_task_that_asks_something_else_under_the_same_settings_begins_a_series_of_its_own(bench):
+    save(bench, 5, 10)
+    measure(bench, OLD_WAY, {5: 0.9, 10: 0.8})
+    save(bench, 15, 20)
+
+    sidecar = measure(bench, OLD_WAY, {15: 0.2, 20: 0.3}, **NEW_PROMPT)
+
+    assert series(sidecar) == [(5, 0.9), (10, 0.8), (15, 0.2), (20, 0.3)]
+    assert series(sidecar, "configured") == [(15, 0.2), (20, 0.3)]
+    assert best_of(bench) == (20, 0.3)
+    (best,) = json.loads(results(sidecar, "--best", "--format", "json"))
+    assert (best["step"], best["value"]) == (20, 0.3)
+    table = results(sidecar)
+    assert table.count("†") == 3 and "of another task file or other data" in table
+    assert "0.9" not in table.split("Trend")[1]
+    asked = [line["question_sha256"]["docvqa_val"] for line in sidecar.metrics_lines()]
+    assert asked == [*[asked[0]] * 2, *[asked[2]] * 2] and asked[0] != asked[2]
+    assert asked == [sha256 for (sha256,) in sidecar.query("SELECT question_sha256 FROM metrics ORDER BY step")]
+    done = subprocess.run([sidecar.evalcar, "results", "--db", str(sidecar.database), "--compare", "10", "15"], capture_output=True,
+                          text=True, timeout=60, check=False)  # fmt: skip
+    assert "or of another task file or other data: not compared" in done.stderr
+
+
+def test_a_lost_database_knows_again_what_was_asked(bench):
+    save(bench, 5, 10)
+    measure(bench, OLD_WAY, {5: 0.9, 10: 0.8})
+    save(bench, 15)
+    sidecar = measure(bench, OLD_WAY, {15: 0.2}, **NEW_PROMPT)
+    for end in ("", "-wal", "-shm"):
+        sidecar.database.with_name(sidecar.database.name + end).unlink(missing_ok=True)
+
+    sidecar = measure(bench, OLD_WAY, {}, **NEW_PROMPT)
+
+    assert series(sidecar, "configured") == [(15, 0.2)]
+    assert best_of(bench) == (15, 0.2)
+    assert measured(bench) == 3
+
+
+def test_the_best_that_is_kept_goes_by_what_is_asked_now(bench):
+    """Nor are weights of before given up for weights of which nothing is known."""
+    keep = ("--set", "publish.keep_best=1")
+    save(bench, 5, 10)
+    measure(bench, OLD_WAY, {5: 0.9, 10: 0.8}, *keep)
+    assert leases(bench.run) == ["5-1-regular"]
+    save(bench, 15)
+
+    measure(bench, OLD_WAY, {15: 0.2}, *keep, **NEW_PROMPT)
+
+    assert leases(bench.run) == ["15-1-regular"]

@@ -195,3 +195,23 @@ def test_the_same_weights_written_again_after_a_new_prompt_supersede_their_old_n
     assert second["metrics"] != first["metrics"]
     assert sidecar.query("SELECT value FROM metrics") == [(second["metrics"]["eval/docvqa_val/anls"],)]
     assert len(bench.heard("generate")) == 12
+
+
+def test_a_prompt_that_changes_between_two_checkpoints_parts_their_numbers(start, made, tmp_path):
+    """A checkpoint whose own template changed is asked the same by the same task."""
+    root = tmp_path / "made"
+    shutil.copytree(made, root)
+    path = root / "tasks" / "val.jsonl"
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:4]))
+    sidecar = start(root)
+    sidecar.wait_for(lambda s: s.metrics_lines(), what="the first number")
+    sidecar.stop()
+    for step, change in ((10, change_template), (15, change_prompt)):
+        shutil.copytree(root / "out" / "checkpoint-5", root / "out" / f"checkpoint-{step}", copy_function=shutil.copyfile)
+        change(root)
+        assert sidecar.once() == 0, sidecar.log()
+
+    rows = sidecar.query("SELECT step, configured, question_sha256, fingerprint FROM metrics ORDER BY step")
+
+    assert [row[:2] for row in rows] == [(5, 0), (10, 0), (15, 1)]
+    assert rows[0][2] == rows[1][2] != rows[2][2] and len({row[3] for row in rows}) == 3

@@ -108,6 +108,20 @@ def test_scores_of_other_settings_than_those_of_the_newest_row_are_not_ranked_wi
     assert scores.ranked() == [4, 6] and scores.passed_over() == [2, 8]
 
 
+def test_scores_of_another_question_than_that_of_the_newest_row_are_not_ranked_with_it():
+    scores = _Scores("docvqa_val/anls", True)
+    asked = lambda question: {"settings_sha256": "a", "question_sha256": {"docvqa_val": question, "mmmu_val": "other"}}  # noqa: E731
+    scores.take(row(1, 2, 0.9, **asked("q1")))
+    scores.take(row(2, 4, 0.3, **asked("q2")))
+    assert scores.ranked() == [4] and scores.passed_over() == [2]
+    scores.take(row(3, 6, 0.5, settings_sha256="a"))  # does not tell
+    assert scores.ranked() == [2, 6, 4], "an older agent's row goes with all"
+    scores.take(row(4, 8, 0.4, **asked("q2")))
+    assert scores.ranked() == [6, 8, 4] and scores.since_improvement(0.0) == 1 and scores.passed_over() == [2]
+    scores.take(row(5, 10, 0.2, settings_sha256="a", question_sha256="no table"))
+    assert scores.ranked() == [2, 6, 8, 4, 10]
+
+
 def test_rows_of_an_agent_that_tells_no_settings_are_ranked_with_all():
     scores = _Scores("docvqa_val/anls", True)
     scores.take(row(1, 2, 0.5))

@@ -59,7 +59,7 @@ function stepsOf(series) {
   return [...steps].sort((a, b) => a - b);
 }
 
-// Numbers that were measured with other settings than today's are shown, but belong to no curve and are never the best.
+// Numbers that were measured with other settings than today's, or of another question, are shown, but belong to no curve and are never the best.
 const isOther = (row) => row.configured === false;
 const hasOthers = (rows) => [...rows.values()].some((row) => isOther(row) && row.value !== null);
 

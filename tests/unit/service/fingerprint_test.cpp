@@ -20,6 +20,7 @@ namespace {
 struct Ingredients {
   engine::LoadedWeights weights{.architecture = "qwen2_5_vl", .dtype = "float32"};
   std::string files_sha256 = "aa";
+  std::string base_model;
   protocol::EvaluationSettings settings{.tasks = {"t"}, .data_dir = "/d"};
   engine::RunChoice choice{.attn_implementation = "sdpa"};
   tasks::TaskFile file{.name = "t", .version = "Yaml", .content = "text = 'Q'"};
@@ -31,12 +32,14 @@ struct Ingredients {
   engine::Request request{.tokens = {1, 2, 3}};
   std::vector<Sha256Digest> pictures = {Sha256Digest{1}};
 
-  std::string fingerprint() const {
-    TaskFingerprint made(common_identity(weights, files_sha256, settings, choice), file, size, data,
-                         generation);
+  service::TaskIdentity identity() const {
+    TaskFingerprint made(common_identity(weights, files_sha256, settings, choice),
+                         service::series_way(weights, base_model), file, size, data, generation);
     made.add(doc_id, document, request, pictures);
     return made.finish();
   }
+  std::string fingerprint() const { return identity().fingerprint; }
+  std::string question() const { return identity().question; }
 };
 
 std::string hash_of(const MemoryFileSystem& files, const service::ModelFolders& folders) {
@@ -88,14 +91,55 @@ TEST_CASE("where things lie and how the work is cut do not change the fingerprin
   CHECK(moved.fingerprint() == Ingredients{}.fingerprint());
 }
 
-TEST_CASE("no two lists of documents run into one another") {
+TEST_CASE("whatever is asked otherwise, or counted otherwise, is another question") {
+  const std::vector<std::function<void(Ingredients&)>> changes = {
+      [](Ingredients& i) { i.weights.dtype = "bfloat16"; },
+      [](Ingredients& i) { i.base_model = "/models/base"; },
+      [](Ingredients& i) { i.file.version = "2"; },
+      [](Ingredients& i) { i.file.content = "text = 'R'"; },
+      [](Ingredients& i) { i.size = 11; },
+      [](Ingredients& i) { i.data = "val.jsonl 20 caff\n"; },
+      [](Ingredients& i) { i.generation = R"({"temperature":1})"; },
+      [](Ingredients& i) { i.doc_id = 1; },
+      [](Ingredients& i) { i.document = R"({"q":"?","a":"y"})"; },
+      [](Ingredients& i) { i.pictures[0][31] = 1; },
+      [](Ingredients& i) { i.pictures.emplace_back(); },
+      [](Ingredients& i) { i.pictures.clear(); }};
+  std::set<std::string> seen = {Ingredients{}.question()};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    Ingredients changed;
+    changes[i](changed);
+    INFO("change " << i);
+    CHECK(seen.insert(changed.question()).second);
+  }
+}
+
+TEST_CASE("another checkpoint, way of computing or place of the files asks the same question") {
+  const std::vector<std::function<void(Ingredients&)>> changes = {
+      [](Ingredients& i) { i.weights.architecture = "qwen2_vl"; },
+      [](Ingredients& i) { i.files_sha256 = "ab"; },
+      [](Ingredients& i) { i.choice.attn_implementation = "eager"; },
+      [](Ingredients& i) { i.request.tokens = {1, 2, 4}; },
+      [](Ingredients& i) { i.settings.data_dir = "/elsewhere"; },
+      [](Ingredients& i) { i.settings.tasks = {"u", "t"}; }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    Ingredients changed;
+    changes[i](changed);
+    INFO("change " << i);
+    CHECK(changed.question() == Ingredients{}.question());
+  }
+}
+
+TEST_CASE("no two lists of earlier tasks run into one another") {
   const auto of = [](const std::vector<std::string>& parts) {
-    TaskFingerprint made("", {}, 0, "", "");
-    for (const std::string& part : parts) made.add_part(part);
+    TaskFingerprint made("", "", {}, 0, "", "");
+    for (const std::string& part : parts) made.add_earlier({part, part});
     return made.finish();
   };
-  CHECK(of({"ab", "c"}) != of({"a", "bc"}));
-  CHECK(of({"1:a", ""}) != of({"", "1:a"}));
+  for (const auto part : {&service::TaskIdentity::fingerprint, &service::TaskIdentity::question}) {
+    CHECK(of({"ab", "c"}).*part != of({"a", "bc"}).*part);
+    CHECK(of({"1:a", ""}).*part != of({"", "1:a"}).*part);
+  }
 }
 
 TEST_CASE("every text file of a model counts, with its content and with its absence") {

@@ -120,6 +120,54 @@ TEST_CASE("a number of other settings takes no configured one's place, however l
   CHECK(numbers(s) == std::vector<std::string>{"1 0.9"});
 }
 
+TEST_CASE("of the settings that are configured the question that was asked last counts") {
+  Scenario s;
+  s.configure();
+  s.question = "q1";
+  measured(s, 1, 0, 0.9);
+  measured(s, 2, 0, 0.8);
+  s.question = "q2";
+  measured(s, 4, 0, 0.2);
+  measured(s, 3, 0, 0.1);  // a step that waited longer
+
+  CHECK(numbers(s) == std::vector<std::string>{"1 0.9 other", "2 0.8 other", "3 0.1", "4 0.2"});
+
+  s.question = "q1";  // back again
+  measured(s, 5, 0, 0.7);
+  CHECK(numbers(s) ==
+        std::vector<std::string>{"1 0.9", "2 0.8", "3 0.1 other", "4 0.2 other", "5 0.7"});
+}
+
+TEST_CASE("what was measured for a job with other settings says nothing of the question") {
+  Scenario s;
+  s.configure();
+  s.question = "q1";
+  measured(s, 1, 0, 0.9);
+  s.question = "q2";
+  NewEvaluation asked{s.plan(2).checkpoint_id, "regular", "auto", Scenario::limited(4)};
+  asked.settings.requested = 1;
+  s.bring(must(s.store->plan_evaluation(asked)).id, kScored, "w2", 0.99);
+
+  CHECK(numbers(s) == std::vector<std::string>{"1 0.9"});
+}
+
+TEST_CASE("numbers that do not tell their question count with all, and each task has its own") {
+  Scenario s;
+  s.configure();
+  measured(s, 1, 0, 0.9);
+  s.question = "q1";
+  measured(s, 2, 0, 0.8);
+  const std::int64_t other = s.plan(3, {"mmmu_val"}).id;
+  s.question = "q2";
+  s.bring(other, kScored, "w3", 0.7);
+
+  CHECK(numbers(s) == std::vector<std::string>{"1 0.9", "2 0.8", "3 0.7"});
+  const auto rows = must(s.store->read().metrics());
+  CHECK(rows[0].question.empty());
+  CHECK(rows[1].question == "q1");
+  CHECK(must(s.store->read().result(rows[1].evaluation_id)).tasks[0].question == "q1");
+}
+
 TEST_CASE("what a job asked for never counts, whichever configuration comes") {
   Scenario s;
   s.configure();

@@ -204,6 +204,7 @@ TEST_CASE("a database of version 5 keeps all its rows, and takes interim scores 
         raw->execute("DROP VIEW interim_metrics; DROP TABLE interim_metric; DROP TABLE interim; "
                      "DROP TABLE unfinished_folder; ALTER TABLE answer DROP COLUMN cut_off; "
                      "DROP VIEW metrics; DROP VIEW samples; DROP TABLE document_pictures; "
+                     "DROP INDEX task_by_result; ALTER TABLE result DROP COLUMN question; "
                      "ALTER TABLE run DROP COLUMN settings_sha256; "
                      "ALTER TABLE run DROP COLUMN average_settings_sha256; "
                      "CREATE VIEW metrics AS SELECT 1; CREATE VIEW samples AS SELECT 1; "
@@ -242,14 +243,21 @@ TEST_CASE("a database of version 8 keeps its samples, and knows their pictures f
   {
     const auto raw = must(Connection::open(s.db(), Connection::Mode::kReadWriteCreate, 100));
     must(
-        raw->execute("DROP VIEW samples; DROP TABLE document_pictures; "
-                     "CREATE VIEW samples AS SELECT 1; PRAGMA user_version = 8"));
+        raw->execute("DROP VIEW metrics; DROP VIEW samples; DROP TABLE document_pictures; "
+                     "DROP INDEX task_by_result; ALTER TABLE result DROP COLUMN question; "
+                     "CREATE VIEW metrics AS SELECT 1; CREATE VIEW samples AS SELECT 1; "
+                     "PRAGMA user_version = 8"));
   }
   std::set<std::string> names;
   must(add_picture_names(s.db(), names));
   CHECK(names.empty());
 
   s.reopen();
+  s.question = "q1";
+  s.bring(s.plan(7).id, EvaluationState::kScored, "w3");
+  const auto numbers = must(s.store->read().metrics());
+  REQUIRE(numbers.size() == 2);
+  CHECK((numbers[0].question.empty() && numbers[0].configured && numbers[1].configured));
   const std::int64_t later = s.plan(6).id;
   s.bring(later, EvaluationState::kEvaluating, "w2");
   const std::string name = std::string(64, 'a') + ".jpg";
@@ -259,7 +267,8 @@ TEST_CASE("a database of version 8 keeps its samples, and knows their pictures f
   // The same document of the same fingerprint: the same picture, also at the step before.
   const auto connection = must(Connection::open(s.db(), Connection::Mode::kReadOnly, 100));
   CHECK(must(connection->first_text("SELECT group_concat(step || ' ' || doc_id || ' ' || pictures, "
-                                    "';') FROM samples")) == "5 0 [\"" + name + "\"];5 1 []");
+                                    "';') FROM samples WHERE step = 5")) ==
+        "5 0 [\"" + name + "\"];5 1 []");
   must(add_picture_names(s.db(), names));
   CHECK(names == std::set<std::string>{name});
 }

@@ -47,6 +47,7 @@ struct Scenario {
   RealFileSystem files;
   std::unique_ptr<state::Store> store;
   state::Run run;
+  std::string question = {};  ///< that each result is of
 
   Scenario() { reopen(); }
   std::string db() const { return folder / "db/run.db"; }
@@ -124,6 +125,7 @@ struct Scenario {
     std::vector<protocol::Scored> lines;
     for (const std::string& task : evaluation.settings.tasks) {
       result.tasks.push_back(anls_result(task, value, fingerprint));
+      result.tasks.back().question = question;
       for (std::int64_t doc = 0; doc < 2; ++doc) {
         lines.push_back({"", task, doc,
                          R"({"doc_id": )" + std::to_string(doc) +

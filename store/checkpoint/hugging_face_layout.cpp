@@ -8,6 +8,9 @@ namespace {
 bool recognise(const LayoutScene& scene) {
   const auto entry = hugging_face_entry(scene.folder);
   if (!entry) return false;
+  // No trainer writes whole weights beside a DCP in a folder of its own: somebody has merged them
+  // into the checkpoint, and they may be of either kind.
+  if (holds_dcp(scene.shards) || holds_dcp(scene.ema_shards)) return false;
   // Whole weights may be made from the shards beside them: they count as soon as they are there.
   return scene.folder.has(entry->name) ||
          (!holds_dcp(scene.folder) && !holds_dcp_safetensors(scene));

@@ -59,9 +59,9 @@ def load_folder(folder):
     return tensors
 
 
-def check_hashes(tool, folder, expected, layout):
+def check_hashes(tool, folder, expected, layout, *arguments):
     """inspect --hash of a complete checkpoint of that layout gives the reference's tensors; returns its report."""
-    report = inspect(tool, folder, "--hash")
+    report = inspect(tool, folder, "--hash", *arguments)
     assert report["complete"] and report["layout"] == layout, report
     assert {t["name"]: t["sha256"] for t in report["tensors"]} == {
         name: hashlib.sha256(tensor_bytes(tensor)).hexdigest() for name, tensor in expected.items()}

@@ -101,6 +101,24 @@ def test_merge_weights_of_accelerate_gives_the_same_tensors(tool, hub, tmp_path)
     assert_same(ours, hub[1])
 
 
+@pytest.mark.parametrize("kind", ["regular", "ema"])
+def test_weights_that_accelerate_merged_into_the_checkpoint_do_not_take_the_place_of_its_shards(tool, hub, tmp_path, kind):  # noqa: F811
+    """model.safetensors is the name of all that is merged: the EMA would be measured as the weights, or there would be no EMA any more."""
+    from accelerate.utils.fsdp_utils import merge_fsdp_weights
+
+    folder = tmp_path / "checkpoint-5"
+    ema = {name: value * 2 for name, value in hub[1].items()}
+    write_accelerate(folder, hub[1])
+    save({"model": ema}, folder / "pytorch_ema_model_fsdp_0")
+    (folder / "config.json").write_text("{}")
+
+    merge_fsdp_weights(folder / {"regular": "pytorch_model_fsdp_0", "ema": "pytorch_ema_model_fsdp_0"}[kind], folder, safe_serialization=True)
+
+    assert (folder / "model.safetensors").exists()
+    check_hashes(tool, folder, hub[1], "dcp")
+    check_hashes(tool, folder, ema, "dcp", "--weights", "ema")
+
+
 def run_once(bin_dir, home, run_dir, data, *arguments):
     """`evalcar run --once`; the line of metrics.jsonl."""
     command = [bin_dir / "evalcar", "run", run_dir, "--once", "--tasks", "docvqa_val", "--data", data, "--device", "cpu",

@@ -205,6 +205,22 @@ TEST_CASE("an index that disagrees with its shards is damage") {
   }
 }
 
+TEST_CASE("whole weights beside a DCP were merged out of it, and do not take its place") {
+  for (const char* const shards : {"pytorch_model_fsdp_0", "pytorch_ema_model_fsdp_0"}) {
+    INFO(shards);
+    const ScratchFolder scratch;
+    write_indexed(scratch);
+    const RealFileSystem files;
+    const auto layout = [&] { return inspect_layout(files, scratch.at("checkpoint-5"))->layout; };
+    std::filesystem::create_directory(scratch.at("checkpoint-5/" + std::string(shards)));
+    CHECK(layout() == Layout::kHuggingFace);
+
+    scratch.write("checkpoint-5/" + std::string(shards) + "/.metadata", "x");
+
+    CHECK(layout() == Layout::kDcp);
+  }
+}
+
 TEST_CASE("weights that are a FIFO, a folder, a device or a link out are refused at once") {
   const auto refused = [](auto&& make) {
     const ScratchFolder scratch;

@@ -46,7 +46,8 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
   }
   const std::stop_callback passed_on(stop, [own]() mutable { own.request_stop(); });
   auto shadow = caught("reading weights ahead", device_, [&]() -> Result<weights::Shadow> {
-    EVALCAR_ASSIGN_OR_RETURN(const auto model, models::make_model(files, config_dir));
+    EVALCAR_ASSIGN_OR_RETURN(const auto model,
+                             models::make_model(files, config_dir, plan.gives_up_tie));
     const weights::WeightLayout layout = model->layout();
     if (before && weights::is_current(*before, files, plan, layout, dtype, device_)) {
       return std::move(*before);

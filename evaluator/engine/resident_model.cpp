@@ -24,7 +24,8 @@ Result<ResidentModel::Loaded> ResidentModel::load(
     const std::stop_token& stop) {
   model_.reset();
   dtype_ = dtype;
-  EVALCAR_ASSIGN_OR_RETURN(auto made, models::make_configured_model(files, config_dir));
+  EVALCAR_ASSIGN_OR_RETURN(auto made,
+                           models::make_configured_model(files, config_dir, plan.gives_up_tie));
   std::unique_ptr<models::Model> model = std::move(made.model);
   const weights::WeightLayout layout = model->layout();
   Loaded loaded;

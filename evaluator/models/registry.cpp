@@ -104,6 +104,14 @@ std::string canonical_text(const nlohmann::json& config) {
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
 }
 
+// As merge writes it: of the whole model, and of its part that reads text.
+void untie(nlohmann::json& config) {
+  constexpr const char* kTie = "tie_word_embeddings";
+  config[kTie] = false;
+  const auto text = config.find("text_config");
+  if (text != config.end() && text->is_object()) (*text)[kTie] = false;
+}
+
 std::string seen(const nlohmann::json& config) {
   std::string text = "no model_type";
   if (config.contains("model_type") && config["model_type"].is_string())
@@ -117,20 +125,24 @@ std::string seen(const nlohmann::json& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir) {
-  EVALCAR_ASSIGN_OR_RETURN(ConfiguredModel made, make_configured_model(files, dir));
+Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir,
+                                          bool gives_up_tie) {
+  EVALCAR_ASSIGN_OR_RETURN(ConfiguredModel made, make_configured_model(files, dir, gives_up_tie));
   return std::move(made.model);
 }
 
-Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std::string& dir) {
-  EVALCAR_ASSIGN_OR_RETURN(const nlohmann::json config, read_config(files, dir));
+Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std::string& dir,
+                                              bool gives_up_tie) {
+  EVALCAR_ASSIGN_OR_RETURN(nlohmann::json config, read_config(files, dir));
+  const std::string sha256 = sha256_hex(canonical_text(config));
+  if (gives_up_tie) untie(config);
   const std::string place = join_path(dir, "config.json");
   std::string known;
   for (const Family& family : kFamilies) {
     if (matches(family, config)) {
       EVALCAR_RETURN_IF_ERROR(check_whole(family, ConfigFields(config, place)));
       EVALCAR_ASSIGN_OR_RETURN(auto model, family.make(config, place));
-      return ConfiguredModel{std::move(model), sha256_hex(canonical_text(config))};
+      return ConfiguredModel{std::move(model), sha256};
     }
     known += (known.empty() ? "" : ", ") + std::string(family.model_type) + " (" +
              std::string(family.architecture) + ")";

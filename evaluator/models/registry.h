@@ -13,14 +13,18 @@ namespace evalcar::models {
 
 /// The model that `<dir>/config.json` describes, without weights. kUnsupported for an architecture
 /// that is not known, listing the known ones; kNotFound or kCorruption for the file.
-Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir);
+/// `gives_up_tie`: the output head has weights of its own, whatever the file ties
+/// (Plan::gives_up_tie).
+Result<std::unique_ptr<Model>> make_model(const FileSystem& files, const std::string& dir,
+                                          bool gives_up_tie = false);
 
-/// The same, with the SHA-256 of that configuration (of its values, whatever the file's layout).
+/// The same, with the SHA-256 of that configuration (of the file's values, whatever its layout).
 struct ConfiguredModel {
   std::unique_ptr<Model> model;
   std::string config_sha256;
 };
-Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std::string& dir);
+Result<ConfiguredModel> make_configured_model(const FileSystem& files, const std::string& dir,
+                                              bool gives_up_tie = false);
 
 struct KnownModel {
   std::string model_type;

@@ -123,6 +123,7 @@ Result<Plan> mean_of(std::vector<Plan> plans) {
   std::vector<std::vector<TensorPlan>> members(last.tensors.size());
   for (Plan& plan : plans) {
     const std::size_t first = mean.files.size();
+    mean.gives_up_tie |= plan.gives_up_tie;
     for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
       shift_files(plan.tensors[i], first);
       members[i].push_back(plan.tensors[i]);

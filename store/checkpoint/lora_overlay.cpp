@@ -53,6 +53,7 @@ class Overlay {
     for (TensorPlan& tensor : added_) plan_.tensors.push_back(std::move(tensor));
     EVALCAR_RETURN_IF_ERROR(settle_names(plan_));
     find_ties(plan_);
+    plan_.gives_up_tie = embedding_is_own_ || head_is_own_;
     return {};
   }
 

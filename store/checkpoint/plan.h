@@ -99,6 +99,9 @@ struct Plan {
   /// and of numbers and texts among the tensors of a .bin file; sorted. Nothing of them is in the
   /// plan.
   std::vector<std::string> left_out;
+  /// The embedding and the output head, which the configuration of an adapter's base ties, are two:
+  /// of one or both the adapter has a copy of its own (modules_to_save).
+  bool gives_up_tie = false;
 
   const TensorPlan* find(std::string_view name) const;
   std::uint64_t bytes() const;

@@ -51,8 +51,9 @@ bool is_same(const PlanRecord& a, const PlanRecord& b) {
 
 bool is_same_plan(const Plan& a, const Plan& b) {
   const auto same = [](const auto& x, const auto& y) { return is_same(x, y); };
-  return a.layout == b.layout && a.kind == b.kind && std::ranges::equal(a.files, b.files, same) &&
-         is_same(a.tensors, b.tensors) && std::ranges::equal(a.records, b.records, same);
+  return a.layout == b.layout && a.kind == b.kind && a.gives_up_tie == b.gives_up_tie &&
+         std::ranges::equal(a.files, b.files, same) && is_same(a.tensors, b.tensors) &&
+         std::ranges::equal(a.records, b.records, same);
 }
 
 }  // namespace evalcar::checkpoint

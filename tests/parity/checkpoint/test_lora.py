@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import engine_cases
 import lessons
 import pytest
 import torch
@@ -197,7 +198,8 @@ def test_merge_writes_a_model_that_transformers_loads(tool, tmp_path, llama, in_
     assert_same(loaded, expected)
 
 
-def test_an_adapter_is_evaluated_as_what_merge_makes_of_it(bin_dir, tool, tmp_path, cache_dir):  # noqa: F811
+@pytest.mark.parametrize("saved", [None, ["embed_tokens", "lm_head"]], ids=["", "tied base, both of its own"])
+def test_an_adapter_is_evaluated_as_what_merge_makes_of_it(bin_dir, tool, tmp_path, cache_dir, saved):  # noqa: F811
     """Under `run`: found, judged, leased, and loaded over the base that its configuration names."""
     if not (bin_dir / "evalcar-evaluator").exists():
         pytest.skip("evalcar-evaluator is not built (EVALCAR_EVALUATOR=OFF)")
@@ -206,8 +208,9 @@ def test_an_adapter_is_evaluated_as_what_merge_makes_of_it(bin_dir, tool, tmp_pa
 
     base = tmp_path / "base"
     small_models.write_model(base, cache_dir=cache_dir, layers=2)
+    assert json.loads((base / "config.json").read_text())["tie_word_embeddings"]
     adapter = lora_adapters.write(tmp_path / "adapter" / "checkpoint-5", base, Qwen2_5_VLForConditionalGeneration, r=4,
-                                  target_modules=["q_proj", "v_proj", "qkv", "down_proj"])  # fmt: skip
+                                  target_modules=["q_proj", "v_proj", "qkv", "down_proj"], modules_to_save=saved)  # fmt: skip
     (adapter / "trainer_state.json").write_text('{"global_step": 5}')
     merged = tmp_path / "merged" / "checkpoint-5"
     run(tool, "merge", "--input_dir", adapter, "--output_dir", tmp_path / "out")
@@ -227,6 +230,32 @@ def test_an_adapter_is_evaluated_as_what_merge_makes_of_it(bin_dir, tool, tmp_pa
     assert lines["adapter"]["weights_sha256"] == lines["merged"]["weights_sha256"] != lines["plain"]["weights_sha256"]
     assert lines["adapter"]["metrics"] == lines["merged"]["metrics"]
     assert answers["adapter"] == answers["merged"] != answers["plain"]
+
+
+@pytest.mark.parametrize("name", ["saved-head", "saved-embedding", "saved-both", "saved-embedding-ensured"])
+def test_over_a_base_with_a_tied_head_the_answers_are_those_of_peft(bin_dir, tmp_path, name):
+    """The configuration is the base's, and ties: an adapter of added tokens has given that up."""
+    if not (bin_dir / "engine_probe").exists():
+        pytest.skip("the engine is not built (EVALCAR_EVALUATOR=OFF)")
+    from peft import PeftModel
+
+    model_class = lora_adapters.llama(tmp_path / "base", tied=True)
+    adapter = lora_adapters.write(tmp_path / "run" / "checkpoint-5", tmp_path / "base", model_class, **TIED[name])
+    shutil.copy(tmp_path / "base" / "config.json", adapter)  # the probe knows one folder
+    model = PeftModel.from_pretrained(model_class.from_pretrained(tmp_path / "base"), adapter).eval()
+    prompts = [torch.randint(0, 96, (1, 7), generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    expected = [model.generate(input_ids=prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=12, eos_token_id=None,
+                               pad_token_id=0)[0, 7:].tolist() for prompt in prompts]  # fmt: skip
+    assert len({tuple(tokens) for tokens in expected}) > 1
+
+    requests = [{"tokens": prompt[0].tolist(), "max_new_tokens": 12} for prompt in prompts]
+    runs = [{"folder": str(folder), "requests": requests, **more} for folder, more in
+            [(adapter, {}), (tmp_path / "base", {"prefetch": str(adapter)}), (adapter, {})]]  # fmt: skip
+    loaded, base, ahead = engine_cases.run_probe(bin_dir, tmp_path, runs)["runs"]
+
+    assert [answer["tokens"] for answer in loaded["answers"]] == expected
+    assert base["prefetch"] == "" and ahead["loaded"]["prefetched"]
+    assert ahead["answers"] == loaded["answers"] != base["answers"]
 
 
 def test_a_base_that_is_not_on_this_machine_is_an_error_with_the_command_that_fetches_it(tool, tmp_path, llama):  # noqa: F811

@@ -36,8 +36,17 @@ Result<std::string> adapter_base(const FileSystem& files, const std::string& dir
                           ", neither an absolute path nor a model's id on the hub" +
                           std::string(kHint));
   }
-  auto found = find_model(files, HubModel{.id = base, .revision = config.revision},
-                          absolute ? std::vector<std::string>() : hub_places({}));
+  auto found = absolute ? find_model(files, HubModel{.id = base}, {})
+                        : find_hub_model(files, HubModel{.id = base, .revision = config.revision},
+                                         hub_places({}));
+  if (!absolute && files.info_followed(join_path(base, "config.json")).has_value()) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        where + "is " + quote_name(base) + ", and there is a folder " + base +
+            " in the working directory: a trainer that ran here has taken that, any other one the "
+            "hub's model (" +
+            (found.has_value() ? *found : "which is not in the cache") + ")" + std::string(kHint));
+  }
   if (found.has_value()) return found;
   const bool missing = found.error().code == ErrorCode::kInvalidArgument && absolute;
   return make_error(

@@ -154,9 +154,8 @@ std::string hub_download_command(const std::string& id, const std::string& revis
   return "hf download " + id + (revision == "main" ? "" : " --revision " + revision);
 }
 
-Result<std::string> find_model(const FileSystem& files, const HubModel& model,
-                               const std::vector<std::string>& places) {
-  if (is_directory(files, model.id)) return model.id;
+Result<std::string> find_hub_model(const FileSystem& files, const HubModel& model,
+                                   const std::vector<std::string>& places) {
   if (!is_hub_id(model.id)) {
     return make_error(ErrorCode::kInvalidArgument,
                       quote_name(model.id) + ": is neither a folder nor a model's id on the hub");
@@ -173,6 +172,12 @@ Result<std::string> find_model(const FileSystem& files, const HubModel& model,
   return with_lines(
       make_error(ErrorCode::kNotFound, model.id + ": is not on this machine; looked for"),
       search.looked() + "fetch it with: " + hub_download_command(model.id, model.revision));
+}
+
+Result<std::string> find_model(const FileSystem& files, const HubModel& model,
+                               const std::vector<std::string>& places) {
+  if (is_directory(files, model.id)) return model.id;
+  return find_hub_model(files, model, places);
 }
 
 }  // namespace evalcar::checkpoint

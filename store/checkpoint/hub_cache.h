@@ -33,10 +33,14 @@ struct HubModel {
   std::string needed = "config.json";  ///< a folder without this file does not count
 };
 
-/// The folder of a model: `model.id` itself if it is a folder, else where it lies in one of the
-/// `places`. Without the revision "main", the newest snapshot stands in for it; another revision
-/// has to be there. kNotFound, with the command that fetches the model, if it is not on this
-/// machine; kInvalidArgument if the text is neither a folder nor an id.
+/// The folder of a model of this id, in one of the `places`. Without the revision "main", the
+/// newest snapshot stands in for it; another revision has to be there. kNotFound, with the command
+/// that fetches the model, if it is not on this machine; kInvalidArgument if the text is no id.
+Result<std::string> find_hub_model(const FileSystem& files, const HubModel& model,
+                                   const std::vector<std::string>& places);
+
+/// `model.id` itself if it is a folder, else as find_hub_model(). For what a person has named: a
+/// path that is not absolute begins where this process runs.
 Result<std::string> find_model(const FileSystem& files, const HubModel& model,
                                const std::vector<std::string>& places);
 

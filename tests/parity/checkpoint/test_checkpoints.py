@@ -20,8 +20,8 @@ def tool(bin_dir):
     return bin_dir / "evalcar"
 
 
-def run(tool, *arguments, code=0):
-    done = subprocess.run([str(tool), *map(str, arguments)], capture_output=True, text=True, timeout=300)
+def run(tool, *arguments, code=0, **options):
+    done = subprocess.run([str(tool), *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
     assert done.returncode == code, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

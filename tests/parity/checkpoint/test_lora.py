@@ -1,6 +1,7 @@
 """LoRA adapters written by PEFT, merged from the plan, against PEFT's own merge_and_unload()."""
 
 import json
+import os
 import pathlib
 import shutil
 
@@ -256,6 +257,27 @@ def test_over_a_base_with_a_tied_head_the_answers_are_those_of_peft(bin_dir, tmp
     assert [answer["tokens"] for answer in loaded["answers"]] == expected
     assert base["prefetch"] == "" and ahead["loaded"]["prefetched"]
     assert ahead["answers"] == loaded["answers"] != base["answers"]
+
+
+def test_a_folder_where_the_agent_runs_is_not_the_base_that_an_id_of_the_hub_names(tool, tmp_path, llama):  # noqa: F811
+    """transformers takes a folder of that name where the trainer runs; the agent may run elsewhere."""
+    base, model_class = llama(torch.float32)
+    snapshot = tmp_path / "hub" / "models--org--base" / "snapshots" / "abc"
+    shutil.copytree(base, snapshot)
+    adapter = lora_adapters.write(tmp_path / "checkpoint-5", base, model_class, target_modules=["q_proj"], r=4,
+                                  edit=lambda config: config.update(base_model_name_or_path="org/base", revision="abc"))  # fmt: skip
+    lora_adapters.llama(tmp_path / "here" / "org" / "base", seed=9)
+    places = {"env": {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}}
+
+    elsewhere = json.loads(run(tool, "inspect", adapter, "--hash", "--json", cwd=tmp_path, **places).stdout)
+    assert elsewhere["complete"]
+    done = run(tool, "inspect", adapter, "--hash", "--json", cwd=tmp_path / "here", code=1, **places)
+    refused = json.loads(done.stdout)
+    assert not refused["complete"] and "evaluate.base_model" in refused["reason"] and "org/base in the working directory" in refused["reason"]
+
+    for given, same in ((snapshot, True), ("org/base", False)):
+        done = run(tool, "inspect", adapter, "--hash", "--json", "--model_name_or_class", given, cwd=tmp_path / "here", **places)
+        assert (json.loads(done.stdout)["weights_sha256"] == elsewhere["weights_sha256"]) == same
 
 
 def test_a_base_that_is_not_on_this_machine_is_an_error_with_the_command_that_fetches_it(tool, tmp_path, llama):  # noqa: F811

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "store/checkpoint/adapter_base.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -158,4 +159,33 @@ TEST_CASE("the environment names the cache as it does for huggingface_hub") {
   CHECK(places({{"HF_HUB_CACHE", "/c"}, {"HUGGINGFACE_HUB_CACHE", "/old"}}) ==
         Places{"/data", "/c"});
   CHECK(places({}) == Places{"/data"});
+}
+
+TEST_CASE(
+    "an adapter's base of an id is the hub's, never a folder where the agent happens to run") {
+  const std::map<std::string, std::string> values = {{"HF_HUB_CACHE", "/cache"}};
+  const CacheVariables variables(values);
+  const std::string snapshot = "/cache/models--o--n/snapshots/abc";
+  const auto base_with = [&](bool cached, const char* here, const std::string& given = {}) {
+    Machine machine;  // relative paths begin at its root
+    machine.files.put_file("/run/checkpoint-5/adapter_config.json",
+                           R"({"peft_type":"LORA","r":2,"lora_alpha":4,"target_modules":["q"],)"
+                           R"("base_model_name_or_path":"o/n","revision":"abc"})");
+    if (cached) machine.files.put_file(snapshot + "/config.json", "{}");
+    if (here != nullptr) machine.files.put_file(std::string("/o/n/") + here, "{}");
+    const auto found = adapter_base(machine.files, "/run/checkpoint-5", given);
+    return found.has_value() ? *found : "error: " + found.error().message;
+  };
+
+  CHECK(base_with(true, nullptr) == snapshot);
+  CHECK(base_with(true, "notes.txt") == snapshot);  // no model
+  for (const bool cached : {true, false}) {
+    const std::string refused = base_with(cached, "config.json");
+    INFO(refused);
+    CHECK(refused.starts_with("error: "));
+    CHECK(refused.find("evaluate.base_model") != std::string::npos);
+    CHECK(refused.find("o/n in the working directory") != std::string::npos);
+    CHECK((refused.find(snapshot) != std::string::npos) == cached);
+  }
+  CHECK(base_with(true, "config.json", "o/n") == "o/n");  // somebody has said so
 }

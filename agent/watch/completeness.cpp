@@ -52,9 +52,13 @@ Decision decide_whole(const Evidence& e, bool settled) {
   const bool has_no_mark =
       e.layout != checkpoint::Layout::kLmmsEngineFsdp2 && e.layout != checkpoint::Layout::kDcp;
   const bool rests = settled || e.unchanged_for >= e.rest_of_whole_save.value_or(e.settle_time);
-  if (has_no_mark && !e.trainer_state && !e.newer_written_later && !rests) {
-    return {Verdict::kWaiting,
-            "no trainer_state.json yet; without one it must be unchanged for a while"};
+  const bool marked = e.trainer_state && !e.trainer_state_is_copied;
+  if (has_no_mark && !marked && !e.newer_written_later && !rests) {
+    const char* const why = e.trainer_state
+                                ? "trainer_state.json is a copy that has kept its time, "
+                                  "and need not be the last one"
+                                : "no trainer_state.json yet";
+    return {Verdict::kWaiting, why + std::string("; it must be unchanged for a while")};
   }
   return {Verdict::kComplete, ""};
 }

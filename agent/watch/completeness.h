@@ -26,13 +26,16 @@ enum class Verdict {
 struct Evidence {
   checkpoint::Layout layout = checkpoint::Layout::kHuggingFace;
   checkpoint::Completeness completeness = checkpoint::Completeness::kAbsent;
-  std::string reason;           ///< of the layout's reader
-  bool writer_done = false;     ///< lmms-engine: all dataloader_state files are whole
-  bool trainer_state = false;   ///< Hugging Face: trainer_state.json, its last file, is there
+  std::string reason;          ///< of the layout's reader
+  bool writer_done = false;    ///< lmms-engine: all dataloader_state files are whole
+  bool trainer_state = false;  ///< Hugging Face: trainer_state.json, its last file, is there
+  /// But with a time that was set, and in a copy it need not be the last.
+  bool trainer_state_is_copied = false;
   bool newer_complete = false;  ///< a checkpoint with a higher step is complete: this one's writer
                                 ///< moved on
-  bool newer_written_later = false;  ///< and it was written after these weights: no rewound run
-  bool marker_wanted = false;        ///< watch.end_marker is set
+  /// And it was written after these weights: no rewound run, nor a copy that keeps times.
+  bool newer_written_later = false;
+  bool marker_wanted = false;  ///< watch.end_marker is set
   bool marker_there = false;
   bool rewritten = false;              ///< files of another save were seen in this folder before
   Replaced replaced = Replaced::kAll;  ///< how much of the weights differs from those

@@ -36,6 +36,23 @@ std::vector<WatchedFile> identify(const KindInFolder& kind, Evidence& e) {
   return files;
 }
 
+/// Whether a file was written where it lies, by whoever wrote its content: a copy that keeps times,
+/// or a move from another file system, goes through a folder in any order. A file server's times
+/// may be two clocks', and our reading by links, as is done there, makes the ctime a later one.
+bool is_original(const std::string& relative, const FileInfo& now, const KindInFolder& kind) {
+  const auto listed = kind.all.find(relative);  // before it was read
+  const FileInfo& info = listed == kind.all.end() ? now : listed->second;
+  if (kind.place == Place::kLocal) return has_own_time(info);
+  return std::chrono::nanoseconds(info.ctime_ns - info.mtime_ns) <= kind.options.settle_time;
+}
+
+/// The same of all weights.
+bool are_original(const std::vector<WatchedFile>& files, const KindInFolder& kind) {
+  return std::ranges::all_of(files, [&](const WatchedFile& file) {
+    return !holds_weights(file.relative) || is_original(file.relative, file.identity, kind);
+  });
+}
+
 /// Whether the files may be of two saves, or are beyond doubt.
 void judge_saves(const KindInFolder& kind, const KindLook& look, Evidence& e) {
   const milliseconds longest_pause = longest_pause_of_a_save(kind.options.settle_time);
@@ -121,11 +138,13 @@ KindLook look_at_kind(const KindInFolder& kind) {
   look.content = content_of(look.files);
 
   e.writer_done = kind.report.writer_done;
-  e.trainer_state =
-      kind.files.info_followed(join_path(kind.path, "trainer_state.json")).has_value();
+  constexpr const char* kLast = "trainer_state.json";
+  const auto last = kind.files.info_followed(join_path(kind.path, kLast));
+  e.trainer_state = last.has_value();
+  e.trainer_state_is_copied = e.trainer_state && !is_original(kLast, *last, kind);
   const std::int64_t written_ns = weights_written_ns(look.files);
   e.newer_complete = kind.newer_complete(std::numeric_limits<std::int64_t>::min());
-  e.newer_written_later = kind.newer_complete(written_ns);
+  e.newer_written_later = kind.newer_complete(written_ns) && are_original(look.files, kind);
   e.rewritten =
       !kind.before.fingerprint.empty() && kind.before.fingerprint != look.content.fingerprint;
   // Where only the fingerprint is known, which files are other ones is not.

@@ -62,9 +62,6 @@ std::int64_t end_of_rank(const WatchedFile& file, const FilesSeen& all, const Co
 
 bool counts_always(const FileInfo&) { return true; }
 
-/// A copy that keeps times sets them, and the kernel notes when.
-bool has_own_time(const FileInfo& info) { return info.mtime_ns == info.ctime_ns; }
-
 /// A rank had ended more than `longest` before the weights of another one did.
 std::string doubt_of_pauses(const std::vector<WatchedFile>& files, const FilesSeen& all,
                             milliseconds longest) {
@@ -86,6 +83,9 @@ std::string doubt_of_pauses(const std::vector<WatchedFile>& files, const FilesSe
 }
 
 }  // namespace
+
+// A copy that keeps times sets them, and the kernel notes when.
+bool has_own_time(const FileInfo& info) { return info.mtime_ns == info.ctime_ns; }
 
 milliseconds longest_pause_of_a_save(milliseconds settle_time) {
   return std::min(kLongestSavePause, settle_time / kPausesToSettle);

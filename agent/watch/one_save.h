@@ -14,6 +14,9 @@
 
 namespace evalcar::watch {
 
+/// Nobody gave the file another time than that of its last change. Where times are of one clock.
+bool has_own_time(const FileInfo& info);
+
 /// How long after the end of one rank the weights of another may be written in the same save, where
 /// ranks write side by side. A trainer that was killed needs longer to come back to the step.
 std::chrono::milliseconds longest_pause_of_a_save(std::chrono::milliseconds settle_time);

@@ -1,5 +1,7 @@
 """Small files that come after a checkpoint is complete: a callback behind the save writes them, or somebody who forgot them."""
 
+import shutil
+
 import checkpoints
 import pytest
 from harness import hash_of
@@ -35,3 +37,25 @@ def test_the_newest_files_of_a_checkpoint_are_those_that_are_measured_with(bench
     assert sidecar.stop() == 0
     (line,) = sidecar.metrics_lines()
     assert (line["global_step"], line["weights_sha256"]) == (5, hash_of(bench.evalcar, folder, "regular"))
+
+
+def test_a_copy_that_keeps_times_is_measured_with_all_of_its_files(bench):
+    """cp -a, rsync -a, or mv out of another file system: trainer_state.json, which a trainer writes last, may be one of the first."""
+    made = checkpoints.write_hugging_face(bench.home / "elsewhere", 5)
+    (made / "generation_config.json").write_text("{}")
+    sidecar = bench.sidecar("--set", "watch.poll_interval=1s", "--set", "watch.settle_time=6s").start()
+    copied = bench.run / "checkpoint-5"
+    copied.mkdir()
+    for file in made.iterdir():
+        if file.name != "generation_config.json":
+            shutil.copy2(file, copied)
+
+    sidecar.wait_for(lambda s: (5, "regular") in s.states(), what="its row")
+    sidecar.wait_for(lambda s: "a copy that has kept its time" in s.states()[5, "regular"][1], what="that it is a copy")
+    shutil.copy2(made / "generation_config.json", copied)
+
+    sidecar.wait_for(lambda s: (5, "regular") in s.published(), timeout=60, what="its result")
+    assert sidecar.stop() == 0
+    assert sidecar.query("SELECT max(generation) FROM checkpoint") == [(1,)]
+    (line,) = sidecar.metrics_lines()
+    assert line["weights_sha256"] == hash_of(bench.evalcar, copied, "regular")

@@ -61,6 +61,9 @@ TEST_CASE("whole weights of the Hugging Face Trainer wait for trainer_state.json
 
     e.trainer_state = true;
     CHECK(decide(e).verdict == Verdict::kComplete);
+    e.trainer_state_is_copied = true;
+    CHECK(decide(e).verdict == Verdict::kWaiting);
+    CHECK(decide(e).reason.find("a copy that has kept its time") != std::string::npos);
     e.trainer_state = false;
     e.unchanged_for = seconds(30);
     CHECK(decide(e).verdict == Verdict::kComplete);

@@ -58,6 +58,84 @@ TEST_CASE("a save that ends between the list of files and the look for its mark 
   CHECK(seen[0].files.size() == 3);
 }
 
+namespace {
+
+constexpr std::int64_t kHour = std::int64_t{3600} * 1'000'000'000;
+
+/// The toy layout as the Hugging Face Trainer's.
+struct HuggingFace : Bench {
+  explicit HuggingFace(std::uint64_t file_system) {
+    files.put_directory("/out");
+    files.mount("/out", 8, file_system);
+  }
+  Watcher watcher{files,
+                  clock,
+                  notifier,
+                  {.output_dir = "/out"},
+                  [](const FileSystem& all, const std::string& dir) {
+                    auto report = inspect(all, dir);
+                    if (report.has_value()) report->layout = Layout::kHuggingFace;
+                    return report;
+                  }};
+
+  /// As after cp -a, rsync -a, or mv out of another file system.
+  void set_back(const std::string& name, std::int64_t by_ns) {
+    const std::string path = "/out/" + name;
+    REQUIRE(files.set_mtime(path, files.info(path)->mtime_ns - by_ns).has_value());
+  }
+  Told see(milliseconds after = milliseconds(100)) {
+    clock.advance(after);
+    return regular(watcher.step());
+  }
+};
+
+constexpr std::uint64_t kExt4 = 0xef53;
+constexpr std::uint64_t kNfs = 0x6969;
+
+}  // namespace
+
+TEST_CASE("a mark that a copy brought with its time does not stand in for rest") {
+  const auto place = GENERATE(kExt4, kNfs);
+  HuggingFace bench(place);
+  bench.put_checkpoint("checkpoint-5");
+  bench.put("checkpoint-5/trainer_state.json", "{}");
+  for (const char* name : {"w.pt", "config.json", "trainer_state.json"}) {
+    bench.set_back(std::string("checkpoint-5/") + name, kHour);
+  }
+
+  CHECK(bench.see() == Told{{5, Verdict::kWaiting}});
+  bench.put("checkpoint-5/generation_config.json", "{}");  // its copy goes on
+  CHECK(bench.see().empty());
+  CHECK(bench.see(seconds(31)) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a mark of the trainer's own is taken at once, wherever its times come from") {
+  HuggingFace local(kExt4);
+  local.put_checkpoint("checkpoint-5");
+  local.put("checkpoint-5/trainer_state.json", "{}");
+  CHECK(local.see() == Told{{5, Verdict::kComplete}});
+
+  HuggingFace remote(kNfs);
+  remote.put_checkpoint("checkpoint-5");
+  remote.put("checkpoint-5/trainer_state.json", "{}");
+  remote.set_back("checkpoint-5/trainer_state.json", 500'000'000);  // the clock of a client
+  CHECK(remote.see() == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a newer checkpoint was written later than weights that kept their time, as all were") {
+  for (const bool copied : {false, true}) {
+    INFO(copied);
+    HuggingFace bench(kExt4);
+    bench.put_checkpoint("checkpoint-5");
+    if (copied) bench.set_back("checkpoint-5/w.pt", kHour);
+    bench.put_checkpoint("checkpoint-10");
+    bench.put("checkpoint-10/trainer_state.json", "{}");
+
+    const Verdict of_5 = copied ? Verdict::kWaiting : Verdict::kComplete;
+    CHECK(bench.see() == Told{{10, Verdict::kComplete}, {5, of_5}});
+  }
+}
+
 TEST_CASE("checkpoints one folder down are told of, and no more once there are some in the root") {
   Bench bench;
   bench.put("logs/events", "");

@@ -87,6 +87,7 @@ Status Recorder::record(const watch::Sighting& seen) {
     case Verdict::kComplete:
       return record_complete(seen);
     case Verdict::kNotStarted:
+      view_.complete.erase({seen.step, seen.kind});
       return record_not_started(seen);
     case Verdict::kUnreadable:
       return record_unreadable(seen);

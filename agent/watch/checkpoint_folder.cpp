@@ -339,7 +339,8 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
   memory.whole = look.whole;
   const bool as_before = before.fingerprint == look.content.fingerprint;
   const bool whole = e.completeness == checkpoint::Completeness::kComplete;
-  Decision decision = whole && as_before ? Decision{Verdict::kComplete, ""} : decide(e);
+  Decision decision =
+      whole && as_before && e.left.empty() ? Decision{Verdict::kComplete, ""} : decide(e);
 
   const bool same = memory.verdict == Verdict::kComplete &&
                     memory.content.fingerprint == look.content.fingerprint;
@@ -359,6 +360,12 @@ void CheckpointFolder::judge_kind(const FolderSurroundings& around, const FilesS
     }
     memory.content = std::move(look.content);
     memory.verdict = Verdict::kGone;  // so that it is told
+  } else if (decision.verdict == Verdict::kNotStarted && !e.left.empty()) {
+    memory.files = std::move(look.files);  // another one of them, and it may have started
+    if (memory.reason != decision.reason) {
+      spdlog::warn("{} {}: not measured: {}", printable(name_),
+                   checkpoint::weights_kind_name(state.kind), printable(decision.reason));
+    }
   }
   tell(around, report.layout, state.kind, std::move(decision), out);
   if (complete) out.back().rewritten = e.rewritten;

@@ -69,6 +69,7 @@ Decision decide(const Evidence& e) {
   const bool settled = e.unchanged_for >= e.settle_time;
   switch (e.completeness) {
     case Completeness::kComplete:
+      if (!e.left.empty()) return {Verdict::kNotStarted, e.left};
       return decide_whole(e, settled);
     case Completeness::kIncomplete:
       return decide_unfinished(e, settled, e.reason);

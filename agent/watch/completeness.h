@@ -16,7 +16,8 @@ namespace evalcar::watch {
 enum class Verdict {
   kWaiting,     ///< being written, as far as one can tell; `reason` says what is missing
   kComplete,    ///< evaluate it
-  kNotStarted,  ///< EMA folder empty, and the writer is done: there is no EMA at this step (yet)
+  kNotStarted,  ///< EMA folder empty, or of another save, and the writer is done: there is no EMA
+                ///< at this step (yet)
   kTorn,        ///< incomplete, and unchanged for the settle time; it may still be finished later
   kOvertaken,   ///< torn, and a newer checkpoint is complete: nobody need wait for it any more
   kUnreadable,  ///< not a layout that is known, and unchanged for the settle time
@@ -42,6 +43,7 @@ struct Evidence {
   /// What was seen then may have been what a file server's client remembered of it.
   bool before_may_be_stale = false;
   bool rewrite_done = true;  ///< what this trainer writes last is not older than what changed
+  std::string left;          ///< why these weights are no part of this save; "": they may be
   std::string doubt;         ///< why the files may be of two saves; "" if nothing says so
   /// That is beyond doubt: some were seen to be written again, others not, and no end of a save.
   bool mixed = false;

@@ -61,6 +61,7 @@ void judge_saves(const KindInFolder& kind, const KindLook& look, Evidence& e) {
       !ranks_saved_together(kind.report.layout, look.files, kind.all, longest_pause)) {
     left = kind.rewrite.left_from_before(look.content, kind.tail_of);
   }
+  e.left = why_ema_was_left(kind.report.layout, kind.state.kind, look.files, kind.all);
   e.doubt = left.doubt;
   if (e.doubt.empty()) {
     e.doubt =

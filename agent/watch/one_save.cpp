@@ -1,6 +1,7 @@
 #include "agent/watch/one_save.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -47,14 +48,23 @@ std::string doubt_of_place(Layout layout, WeightsKind kind, const std::string& p
   return doubt;
 }
 
+/// What the rank of one of lmms-engine's weights writes behind them, in this order; null: not
+/// there.
+std::array<const FileInfo*, 3> behind_weights(const std::string& weights, const FilesSeen& all) {
+  const std::string name = base_name(weights);
+  const std::string rank = name.substr(std::min(name.find("_world_size_"), name.size()));
+  std::array<const FileInfo*, 3> behind{};
+  std::ranges::transform(
+      std::array<std::string, 3>{"optimizer", "extra_state", "dataloader_state"}, behind.begin(),
+      [&](const std::string& state) { return find_in(all, join_path(state, state + rank)); });
+  return behind;
+}
+
 /// When the rank of one of lmms-engine's files wrote its last one, of those that count.
 template <typename Counts>
 std::int64_t end_of_rank(const WatchedFile& file, const FilesSeen& all, const Counts& counts) {
-  const std::string name = base_name(file.relative);
-  const std::string rank = name.substr(std::min(name.find("_world_size_"), name.size()));
   std::int64_t end = file.identity.mtime_ns;
-  for (const std::string state : {"optimizer", "extra_state", "dataloader_state"}) {
-    const FileInfo* info = find_in(all, join_path(state, state + rank));
+  for (const FileInfo* const info : behind_weights(file.relative, all)) {
     if (info != nullptr && counts(*info)) end = std::max(end, info->mtime_ns);
   }
   return end;
@@ -135,6 +145,27 @@ std::string doubt_by_order(Layout layout, WeightsKind kind, const std::vector<Wa
   }
   if (layout != Layout::kLmmsEngineFsdp2) return {};
   return doubt_of_pauses(files, all, longest_pause);
+}
+
+std::string why_ema_was_left(Layout layout, WeightsKind kind, const std::vector<WatchedFile>& files,
+                             const FilesSeen& all) {
+  if (layout != Layout::kLmmsEngineFsdp2 || kind != WeightsKind::kEma) return {};
+  std::string why;
+  for (const WatchedFile& file : files) {
+    if (!holds_weights(file.relative)) continue;
+    const std::string regular =
+        join_path(checkpoint::LayoutOptions().shard_folder, base_name(file.relative));
+    const FileInfo* before = find_in(all, regular);
+    if (before == nullptr || file.identity.mtime_ns >= before->mtime_ns) return {};
+    for (const FileInfo* const behind : behind_weights(file.relative, all)) {
+      if (behind == nullptr || behind->mtime_ns < before->mtime_ns) return {};
+      before = behind;
+    }
+    if (why.empty()) why = file.relative + " is older than " + regular;
+  }
+  if (why.empty()) return {};
+  return "this save has written no EMA: " + why +
+         ", whose rank has saved all else since; if they belong together, touch the EMA's files";
 }
 
 }  // namespace evalcar::watch

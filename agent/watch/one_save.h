@@ -40,4 +40,11 @@ std::string doubt_by_order(checkpoint::Layout layout, checkpoint::WeightsKind ki
                            const std::vector<WatchedFile>& files, const FilesSeen& all,
                            std::chrono::milliseconds longest_pause);
 
+/// Why EMA is no part of the save that wrote the regular weights beside it, in words; "": it may
+/// be. lmms-engine goes on without it where it was switched off, or is not there yet, and leaves
+/// the shards of the save before. Certain by the times alone: each rank has written all else in its
+/// order, and EMA is none of that. A copy with times of its own is in that order by a rare chance.
+std::string why_ema_was_left(checkpoint::Layout layout, checkpoint::WeightsKind kind,
+                             const std::vector<WatchedFile>& files, const FilesSeen& all);
+
 }  // namespace evalcar::watch

@@ -356,6 +356,38 @@ def test_ema_late(bench, shards):
     assert len(bench.heard("load")) == 3
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_ema_left_from_an_older_save(bench, shards, watched):
+    """Training comes back with EMA switched off and saves the step again: the EMA shards that are still there are not of this save."""
+    folder = checkpoints.write_fsdp2(bench.run, 5, shards)
+    sidecar = bench.sidecar(*QUICK)
+    if watched:
+        sidecar.start()
+        wait_published(sidecar, 5, "ema")
+    for rank in (0, 1):
+        put_shard(folder, 10, shards, rank)
+        for name in ("optimizer", "extra_state", "dataloader_state"):
+            shutil.copyfile(shards / f"10-regular-{rank}.pt", folder / name / f"{name}_world_size_2_rank_{rank}.pt")
+    for name in (*checkpoints.TOKENIZER, "config.json"):
+        (folder / name).write_text((folder / name).read_text())
+    new = hash_of(bench.evalcar, folder, "regular")
+    if not watched:
+        sidecar.start()
+
+    sidecar.wait_for(lambda s: new in {line["weights_sha256"] for line in s.metrics_lines()}, what="the result of the second save")
+    sidecar.wait_for(lambda s: "this save has written no EMA" in s.log(), what="that it has no EMA")
+    tools.check_canary(bench, sidecar)
+    check_values(sidecar, bench, [(folder, "regular")])
+    generation = 1 + watched
+    assert sidecar.query(f"SELECT checkpoint_type, state FROM evaluations WHERE step = 5 AND generation = {generation}") == [("regular", "published")]
+    assert len([line for line in sidecar.metrics_lines() if (line["global_step"], line["checkpoint_type"]) == (5, "ema")]) == watched
+
+    for rank in (0, 1):
+        os.utime(shard(folder, rank, ema=True))  # somebody knows better
+    sidecar.wait_for(lambda s: s.query(f"SELECT state FROM evaluations WHERE step = 5 AND checkpoint_type = 'ema' AND generation = {generation}")
+                     in ([("published",)], [("superseded",)]), what="its EMA")  # fmt: skip
+
+
 # ---- the root
 
 

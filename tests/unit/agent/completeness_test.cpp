@@ -36,6 +36,17 @@ TEST_CASE("an empty EMA folder is pending until the writer is done, has moved on
   CHECK(decide(e).verdict == Verdict::kNotStarted);
 }
 
+TEST_CASE(
+    "whole EMA that the save beside it has not written has not started, however long it rests") {
+  Evidence e = fsdp2(Completeness::kComplete);
+  e.left = "this save has written no EMA";
+  e.doubt = "it is older";
+  CHECK(decide(e).verdict == Verdict::kNotStarted);
+  CHECK(decide(e).reason == e.left);
+  e.unchanged_for = seconds(30);
+  CHECK(decide(e).verdict == Verdict::kNotStarted);
+}
+
 TEST_CASE("torn shards wait with their reason, and count as torn when nothing moves any more") {
   Evidence e = fsdp2(Completeness::kIncomplete);
   e.reason = "rank 1 is missing";

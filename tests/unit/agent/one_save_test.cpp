@@ -118,6 +118,45 @@ TEST_CASE("EMA that is older than its rank's regular weights was left by another
         "pytorch_ema_model_fsdp_0/model_world_size_2_rank_1.pt, which is written behind it");
 }
 
+TEST_CASE("EMA older than weights behind which each rank has saved all else is of no such save") {
+  FilesSeen all = {{"config.json", written_at(20)}};
+  for (const char* rank : {"_world_size_2_rank_0.pt", "_world_size_2_rank_1.pt"}) {
+    double second = 10;
+    all[std::string("pytorch_ema_model_fsdp_0/model") + rank] = written_at(9);
+    all[std::string("pytorch_model_fsdp_0/model") + rank] = written_at(second++);
+    for (const std::string state : {"optimizer", "extra_state", "dataloader_state"}) {
+      all[join_path(state, state + rank)] = written_at(second++);
+    }
+  }
+  const auto why = [](const FilesSeen& seen, WeightsKind kind = WeightsKind::kEma,
+                      Layout layout = Layout::kLmmsEngineFsdp2) {
+    std::vector<WatchedFile> files;
+    for (const auto& [path, info] : seen) {
+      if (path.starts_with("pytorch_ema_model_fsdp_0/")) files.push_back({path, info});
+    }
+    return why_ema_was_left(layout, kind, files, seen);
+  };
+  CHECK(why(all).starts_with(
+      "this save has written no EMA: pytorch_ema_model_fsdp_0/model_world_size_2_rank_0.pt is "
+      "older than pytorch_model_fsdp_0/model_world_size_2_rank_0.pt"));
+  CHECK(why(all, WeightsKind::kRegular).empty());
+  CHECK(why(all, WeightsKind::kEma, Layout::kDcp).empty());
+  CHECK(why(fsdp2()).empty());
+
+  for (const auto& [path, second] : std::map<std::string, double>{
+           {"pytorch_ema_model_fsdp_0/model_world_size_2_rank_1.pt", 10.5},  // one rank has it
+           {"pytorch_model_fsdp_0/model_world_size_2_rank_0.pt", 11.5},      // begins a save
+           {"extra_state/extra_state_world_size_2_rank_1.pt", 10.5},         // a copy, by name
+           {"dataloader_state/dataloader_state_world_size_2_rank_0.pt", 5}}) {
+    INFO(path);
+    FilesSeen other = all;
+    other[path] = written_at(second);
+    CHECK(why(other).empty());
+    other.erase(path);
+    CHECK(why(other).empty() == !path.starts_with("pytorch_ema"));  // cannot be told
+  }
+}
+
 TEST_CASE("a configuration that is older than rank 0's weights was left by another save") {
   FilesSeen all = fsdp2();
   all["config.json"] = written_at(0.5);

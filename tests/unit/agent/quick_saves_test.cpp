@@ -1,5 +1,7 @@
 // Saves of lmms-engine's ranks in place of one another, so soon that no pause tells them apart.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <map>
 
 #include "agent/watch/watcher.h"
 #include "tests/unit/agent/watch_bench.h"
@@ -111,4 +113,59 @@ TEST_CASE("the times of a file server prove nothing of two quick saves") {
 
   CHECK(ranks.see() == Told{{5, Verdict::kWaiting}});
   CHECK(ranks.see(seconds(60)) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("EMA that a save over another one has not written is not its EMA, seen before or not") {
+  const bool seen_before = GENERATE(false, true);
+  const std::string rank = "_world_size_1_rank_0.pt";
+  Bench bench;
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"},
+                  [&](const FileSystem& files, const std::string& dir) {
+                    LayoutReport report;
+                    report.layout = Layout::kLmmsEngineFsdp2;
+                    for (const auto kind : {WeightsKind::kRegular, WeightsKind::kEma}) {
+                      const std::string folder = kind == WeightsKind::kEma
+                                                     ? "pytorch_ema_model_fsdp_0"
+                                                     : "pytorch_model_fsdp_0";
+                      KindState state;
+                      state.kind = kind;
+                      state.completeness = Completeness::kComplete;
+                      state.files = {folder + "/model" + rank, "config.json"};
+                      if (!files.info(dir + "/" + state.files[0]).has_value()) {
+                        state.completeness = Completeness::kAbsent;
+                      }
+                      report.kinds.push_back(state);
+                    }
+                    return report;
+                  });
+  const auto save = [&](bool ema) {
+    bench.put("checkpoint-5/pytorch_model_fsdp_0/model" + rank);
+    if (ema) bench.put("checkpoint-5/pytorch_ema_model_fsdp_0/model" + rank);
+    for (const std::string state : {"optimizer", "extra_state", "dataloader_state"}) {
+      bench.put("checkpoint-5/" + state + "/" + state + rank);
+    }
+    bench.put("checkpoint-5/config.json", "{}");
+  };
+  const auto look = [&](seconds after = seconds(1)) {
+    bench.clock.advance(after);
+    std::map<WeightsKind, Verdict> told;
+    for (const Sighting& seen : watcher.step()) told[seen.kind] = seen.verdict;
+    return told;
+  };
+  const std::map both = {std::pair(WeightsKind::kRegular, Verdict::kComplete),
+                         std::pair(WeightsKind::kEma, Verdict::kComplete)};
+  const std::map regular_alone = {std::pair(WeightsKind::kRegular, Verdict::kComplete),
+                                  std::pair(WeightsKind::kEma, Verdict::kNotStarted)};
+
+  save(true);
+  if (seen_before) CHECK(look() == both);
+  bench.clock.advance(seconds(7200));
+  save(false);
+
+  CHECK(look() == regular_alone);
+  CHECK(look(seconds(60)).empty());
+  bench.put("checkpoint-5/pytorch_ema_model_fsdp_0/model" + rank);             // touched
+  CHECK(look() == std::map{std::pair(WeightsKind::kEma, Verdict::kWaiting)});  // behind the rest
+  const std::map ema_alone = {std::pair(WeightsKind::kEma, Verdict::kComplete)};
+  CHECK(look(seconds(60)) == (seen_before ? both : ema_alone));  // a rewrite, and what is beside it
 }

@@ -38,7 +38,7 @@ struct SourceTensor {
   bool operator==(const SourceTensor&) const = default;
 };
 
-/// A tensor that may be left out, and must be equal to `same_as` where it is there.
+/// May be left out. Where both are there it must be equal to `same_as`, else it stands for that.
 struct TiedTensor {
   std::string name;
   std::string same_as;

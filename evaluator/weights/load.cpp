@@ -16,6 +16,7 @@
 #include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "evaluator/weights/finite.h"
@@ -300,6 +301,8 @@ Status check_ties(const WeightLayout& layout, const Assignment& assignment,
 }  // namespace
 
 Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layout) {
+  std::unordered_set<std::string> stored;
+  for (const auto& tensor : plan.tensors) stored.insert(layout.canonical_name(tensor.name));
   std::unordered_map<std::string, Assignment::Target> expected;
   std::unordered_map<std::string, const std::vector<std::int64_t>*> shapes;
   for (std::size_t i = 0; i < layout.sources.size(); ++i) {
@@ -307,8 +310,11 @@ Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layo
     shapes[layout.sources[i].name] = &layout.sources[i].shape;
   }
   for (std::size_t i = 0; i < layout.ties.size(); ++i) {
-    expected[layout.ties[i].name] = {i, true};
-    shapes[layout.ties[i].name] = shapes.at(layout.ties[i].same_as);
+    const TiedTensor& tie = layout.ties[i];
+    shapes[tie.name] = shapes.at(tie.same_as);
+    // Some writers keep one name of two that share their storage, whichever it is.
+    const bool alone = stored.contains(tie.name) && stored.insert(tie.same_as).second;
+    expected[tie.name] = alone ? expected.at(tie.same_as) : Assignment::Target{i, true};
   }
   Assignment assignment;
   Complaints complaints;
@@ -333,7 +339,7 @@ Result<Assignment> assign(const checkpoint::Plan& plan, const WeightLayout& layo
     assignment.targets.push_back(found->second);
   }
   for (const auto& source : layout.sources) {
-    if (!seen.contains(source.name)) complaints.missing.push_back(source.name);
+    if (!stored.contains(source.name)) complaints.missing.push_back(source.name);
   }
   if (!complaints.empty()) return complaints.error();
   return assignment;

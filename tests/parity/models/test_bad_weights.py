@@ -96,6 +96,25 @@ def test_a_tied_head_that_is_saved_too_is_accepted(good, bin_dir):
     assert both["loaded"]["tensors"] == plain["loaded"]["tensors"] + 1
 
 
+def test_a_tied_pair_that_is_stored_as_the_head_alone_is_accepted(good, bin_dir):
+    """As safetensors' save_model leaves a tied model: of two names of one tensor it keeps the first."""
+    import torch
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    folder = broken_copy(good, "head-alone", lambda t: t.update({"lm_head.weight": t.pop("model.embed_tokens.weight")}))
+    model, info = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and torch.equal(model.lm_head.weight, model.get_input_embeddings().weight)
+    prompt = torch.tensor([[1, 2, 3, 50, 7]])
+    (expected,) = cases.answers_only(model, good[1], prompt.tolist(), [[]], 8)
+
+    request = {"tokens": prompt[0].tolist(), "max_new_tokens": 8}
+    plain, alone = cases.run_probe(bin_dir, good[0].parent, [{"folder": str(f), "requests": [request]} for f in (good[0], folder)])["runs"]
+
+    assert alone["answers"] == plain["answers"] and alone["answers"][0]["tokens"] == expected
+    assert alone["loaded"]["tensors"] == plain["loaded"]["tensors"]
+    assert alone["loaded"]["weights_sha256"] != plain["loaded"]["weights_sha256"]  # of the tensors as stored
+
+
 def architecture(name):
     def change(config):
         config["architectures"], config["model_type"] = [name], "gpt_neo"

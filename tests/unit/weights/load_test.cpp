@@ -201,3 +201,34 @@ TEST_CASE("only what is stored as bfloat16 as a whole is told to be that") {
   CHECK(stored_as_bfloat16(plan, layout, assign(plan, layout).value()) ==
         std::vector<bool>{true, false});
 }
+
+TEST_CASE("a tied pair that is stored under the tie's name alone lands where the other one would") {
+  WeightLayout layout;
+  layout.canonical_name = [](std::string_view stored) { return std::string(stored); };
+  layout.add("r", {3});
+  layout.ties.push_back({"s", "r"});
+  checkpoint::Plan plan;
+  const auto add = [&](const char* name, std::int64_t size) {
+    plan.tensors.push_back({.name = name,
+                            .dtype = checkpoint::DType::kBFloat16,
+                            .shape = {size},
+                            .pieces = {},
+                            .tied_to = {}});
+  };
+  CHECK(assign(plan, layout).error().message.find("1 missing (r)") != std::string::npos);
+
+  add("s", 3);
+  const auto alone = assign(plan, layout);
+  REQUIRE(alone.has_value());
+  CHECK_FALSE(alone->targets[0].tie);
+  CHECK(stored_as_bfloat16(plan, layout, *alone) == std::vector<bool>{true});
+
+  add("r", 3);
+  const auto both = assign(plan, layout);
+  REQUIRE(both.has_value());
+  CHECK(both->targets[0].tie);
+  CHECK_FALSE(both->targets[1].tie);
+  plan.tensors.pop_back();
+  plan.tensors[0].shape = {2};
+  CHECK(assign(plan, layout).error().message.find("s is [2], expected [3]") != std::string::npos);
+}

@@ -15,6 +15,8 @@ constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kParallel = "module.";
 constexpr std::string_view kBaseLayer = "base_layer";
 constexpr std::string_view kSavedModules = "modules_to_save";
+/// Beside those: the module as it was, in the state of the whole model.
+constexpr std::string_view kOriginalModule = "original_module";
 constexpr std::string_view kUsualAdapter = "default";
 /// What the parts begin with that the methods of PEFT add to modules.
 constexpr std::array<std::string_view, 8> kTuners = {"lora_", "hada_", "lokr_", "ia3_",
@@ -142,11 +144,13 @@ Result<AdapterName> parse_adapter_name(std::string_view name) {
                                                    "here (DoRA, a bias of lora_B, …)");
   }
   // The layer that LoRA wraps keeps its own parameters in base_layer; modules_to_save of old
-  // releases theirs in modules_to_save.
-  target = without_parts(target, [](std::string_view part, bool) {
-    return part == kBaseLayer || part == kSavedModules;
+  // releases, and a whole model's state, theirs in modules_to_save.
+  AdapterPart kind = AdapterPart::kReplacement;
+  target = without_parts(target, [&](std::string_view part, bool) {
+    if (part == kOriginalModule) kind = AdapterPart::kReplaced;
+    return part == kBaseLayer || part == kSavedModules || part == kOriginalModule;
   });
-  return AdapterName{AdapterPart::kReplacement, std::move(target)};
+  return AdapterName{kind, std::move(target)};
 }
 
 Status check_no_adapter(std::span<const TensorPlan> tensors, const std::string& dir) {

@@ -14,11 +14,19 @@
 namespace evalcar::checkpoint {
 
 /// What one tensor of an adapter is.
-enum class AdapterPart { kA, kB, kEmbeddingA, kEmbeddingB, kReplacement };
+enum class AdapterPart {
+  kA,
+  kB,
+  kEmbeddingA,
+  kEmbeddingB,
+  kReplacement,
+  kReplaced,  ///< of a module that modules_to_save has a copy of: what it was, and nobody computes
+              ///< with
+};
 
 struct AdapterName {
   AdapterPart part = AdapterPart::kReplacement;
-  /// Of an update: the module. Of a replacement: the tensor ("…weight", "…bias").
+  /// Of an update: the module. Of the others: the tensor ("…weight", "…bias").
   std::string target;
 };
 

@@ -78,6 +78,7 @@ class Overlay {
       if (!name.has_value()) return error(name.error().code, name.error().message);
       const bool embedding =
           name->part == AdapterPart::kEmbeddingA || name->part == AdapterPart::kEmbeddingB;
+      if (name->part == AdapterPart::kReplaced) continue;
       if (name->part == AdapterPart::kReplacement) {
         if (!replacements_.emplace(name->target, std::move(tensor)).second) {
           return corrupt("tensor " + quote_name(name->target) + " comes twice");

@@ -376,6 +376,30 @@ def test_a_whole_model_with_its_adapter_is_merged_to_the_bits_of_peft_where_its_
     assert_same(dict(model_class.from_pretrained(tmp_path / "out").state_dict()), dict(model.merge_and_unload().state_dict()))
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_whole_model_has_its_saved_modules_once(tool, tmp_path, tied):  # noqa: F811
+    """In its state each of them lies twice: as it was (original_module), and the copy that was trained."""
+    from peft import PeftModel
+
+    model_class = lora_adapters.llama(tmp_path / "base", tied=tied)
+    saved = ["lm_head", "input_layernorm"]
+    adapter = lora_adapters.write(tmp_path / "adapter", tmp_path / "base", model_class, **LLAMA["attention"], modules_to_save=saved)
+    checkpoint = tmp_path / "run" / "checkpoint-5"
+    model = PeftModel.from_pretrained(model_class.from_pretrained(tmp_path / "base"), adapter)
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    assert "base_model.model.lm_head.original_module.weight" in state
+    torch.distributed.checkpoint.save({"model": state}, checkpoint_id=str(checkpoint / "pytorch_model_fsdp_0"), no_dist=True)
+    shutil.copy(adapter / "adapter_config.json", checkpoint)
+
+    run(tool, "merge", "--input_dir", checkpoint, "--output_dir", tmp_path / "out")
+
+    merged, expected = load_folder(tmp_path / "out"), model.merge_and_unload().state_dict()
+    assert merged.keys() == expected.keys()
+    trained = [name for name in merged if any(module in name for module in saved)]
+    assert_same({name: merged[name] for name in trained}, {name: expected[name] for name in trained})
+    assert len(trained) == 3
+
+
 def test_a_model_with_an_adapter_still_in_it_is_refused(tool, tmp_path, llama):  # noqa: F811
     """FSDP2 shards of a PeftModel: the base's tensors are there, under names that no model has."""
     from peft import LoraConfig, get_peft_model

@@ -353,6 +353,25 @@ TEST_CASE("the output head of a class is called as transformers calls it, or is 
   CHECK(head("", "model.embed_tokens.weight") == "not known");
 }
 
+TEST_CASE("what modules_to_save has replaced is no tensor of the model, though it is stored, too") {
+  Adapter adapter;
+  adapter.config["modules_to_save"] = {"lm_head"};
+  adapter.tensors.push_back({Adapter::named("lm_head.original_module.weight"), {6, 4}, 5});
+  adapter.tensors.push_back({Adapter::named("lm_head.modules_to_save.default.weight"), {6, 4}, 9});
+
+  const auto plan = adapter.plan();
+
+  REQUIRE(plan.has_value());
+  REQUIRE(plan->tensors.size() == 4);
+  const RealFileSystem files;
+  const auto reader = PlanReader::open(files, *plan);
+  REQUIRE(reader.has_value());
+  const TensorPlan* const head = plan->find("lm_head.weight");
+  REQUIRE(head != nullptr);
+  CHECK(read_tensor(*reader, *plan, static_cast<std::size_t>(head - plan->tensors.data())) ==
+        bytes_of(std::vector<float>(24, 9)));
+}
+
 TEST_CASE("the base model is found where the configuration says, never by a relative path") {
   Adapter adapter;
   adapter.write();

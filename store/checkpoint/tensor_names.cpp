@@ -30,6 +30,21 @@ std::string place_of(const Plan& plan, const TensorPlan& tensor) {
   return " of " + plan.files[tensor.pieces[0].file].path;
 }
 
+/// The identity of a set of weights is made of lines of names (weights_sha256).
+Status check_characters(const Plan& plan) {
+  for (const TensorPlan& tensor : plan.tensors) {
+    const bool is_text = std::ranges::all_of(tensor.name, [](const char c) {
+      const auto byte = static_cast<unsigned char>(c);
+      return byte >= 0x20 && byte != 0x7f;
+    });
+    if (is_text) continue;
+    return make_error(ErrorCode::kCorruption, "tensor " + quote_name(tensor.name) +
+                                                  place_of(plan, tensor) +
+                                                  ": the name holds a control character");
+  }
+  return {};
+}
+
 void move_extra_states(Plan& plan) {
   const auto is_state = [](const TensorPlan& tensor) { return is_extra_state(tensor.name); };
   for (const TensorPlan& tensor : plan.tensors) {
@@ -104,6 +119,7 @@ bool is_extra_state(std::string_view name) {
 
 Status settle_names(Plan& plan) {
   move_extra_states(plan);
+  EVALCAR_RETURN_IF_ERROR(check_characters(plan));
   std::vector<std::string_view> stored;
   stored.reserve(plan.tensors.size());
   for (const TensorPlan& tensor : plan.tensors) stored.push_back(tensor.name);

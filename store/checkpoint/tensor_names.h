@@ -31,7 +31,8 @@ bool is_extra_state(std::string_view name);
 /// that all releases of transformers load: 5.x stores the modules of `vision_tower` right below it,
 /// up to 4.57 and on the hub they lie in its `vision_model`, and 4.57 would draw the whole tower
 /// anew. Sorts them by these, and moves extra states from the tensors to `plan.extra_states`.
-/// kCorruption if two tensors get the same name: which of them the model's is cannot be told.
+/// kCorruption if two tensors get the same name: which of them the model's is cannot be told; and
+/// for a control character in a name.
 /// Before find_ties(), whose indices it would break.
 Status settle_names(Plan& plan);
 

@@ -180,6 +180,23 @@ TEST_CASE("two tensors of one name without wrappers are refused by both of their
   CHECK(shards[0].find("\"b._orig_mod.c\"") != std::string::npos);
 }
 
+TEST_CASE("a name that would end its line under the hash is refused") {
+  for (const std::string end : {"\\n", "\\t", "\\u0000", "\\u001f", "\\u007f"}) {
+    const ScratchFolder scratch;
+    scratch.write("checkpoint-5/model.safetensors", safetensors_file({"a" + end + "b", "c"}));
+
+    const auto plan = plan_of(scratch);
+
+    INFO(end);
+    REQUIRE_FALSE(plan.has_value());
+    CHECK(plan.error().code == ErrorCode::kCorruption);
+    CHECK(plan.error().message.find("\"a\\x") != std::string::npos);
+    CHECK(plan.error().message.find("model.safetensors") != std::string::npos);
+  }
+  CHECK(names_of_file("model.safetensors", safetensors_file({"a b", "\u00e9"})) ==
+        Names{"a b", "\u00e9"});
+}
+
 TEST_CASE("extra states are no tensors, of any layout, and are told by their names") {
   for (const auto& [file, content] : std::vector<std::pair<std::string, std::string>>{
            {"pytorch_model.bin", torch_file({"a", "m._extra_state", "_extra_state"})},

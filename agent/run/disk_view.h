@@ -35,6 +35,13 @@ struct DiskView {
     if (present.empty()) return std::nullopt;
     return present.rbegin()->first;
   }
+
+  using WrittenAt = std::map<std::int64_t, std::int64_t>;  ///< in ns, by step
+  /// When the newest file of each complete checkpoint was written.
+  WrittenAt written_at() const;
+  /// The one that was written last, of equals the highest step; absent: none is complete. Beside
+  /// folders of an earlier training it is not the highest step.
+  std::optional<std::int64_t> step_written_last() const;
 };
 
 /// publish.keep_best: names of the leases that stay though no evaluation needs them.

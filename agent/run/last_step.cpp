@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace evalcar::run {
@@ -18,7 +17,7 @@ constexpr std::chrono::hours kLongestQuiet{6};
 
 /// Twice the longest pause between two checkpoints, within bounds: one that is saved every two
 /// hours needs longer, and a break of days between two trainings is no pause of either.
-nanoseconds quiet_time(const std::map<std::int64_t, std::int64_t>& written_at) {
+nanoseconds quiet_time(const DiskView::WrittenAt& written_at) {
   std::vector<std::int64_t> times;
   for (const auto& [step, time] : written_at) times.push_back(time);
   std::sort(times.begin(), times.end());
@@ -45,42 +44,28 @@ bool LastStep::reached(std::optional<std::int64_t> snapshot_ns) {
   const MonotonicTime now = clock_.monotonic_now();
   if (now < due_) return false;
   due_ = now + kPause;
-  const WrittenAt complete = complete_ones();
-  const std::optional<Mark> mark = mark_of_newest(complete);
+  const std::optional<Mark> mark = mark_of_newest();
   if (!mark.has_value() || snapshot_ns.value_or(mark->written_ns) > mark->written_ns ||
-      another_is_later(*mark, complete)) {
+      another_is_later(*mark)) {
     waits_for_.reset();
     return false;
   }
   if (mark->written_ns >= started_ns_) return true;
-  if (waits_for_ != mark) begin_to_wait(*mark, complete);
+  if (waits_for_ != mark) begin_to_wait(*mark);
   return now - quiet_since_ >= quiet_;
 }
 
-LastStep::WrittenAt LastStep::complete_ones() const {
-  WrittenAt written_at;
-  for (const auto& [key, seen] : view_.complete) {
-    std::int64_t& newest = written_at[key.first];
-    for (const watch::WatchedFile& file : seen.files) {
-      newest = std::max(newest, file.identity.mtime_ns);
-    }
-  }
-  return written_at;
-}
-
-std::optional<LastStep::Mark> LastStep::mark_of_newest(const WrittenAt& complete) const {
-  const auto newest =
-      std::max_element(complete.begin(), complete.end(), [](const auto& one, const auto& other) {
-        return std::pair(one.second, one.first) < std::pair(other.second, other.first);
-      });
-  if (newest == complete.end()) return std::nullopt;
-  const auto written_ns = wanted_.end_marked_at(newest->first);
+std::optional<LastStep::Mark> LastStep::mark_of_newest() const {
+  const auto newest = view_.step_written_last();
+  if (!newest.has_value()) return std::nullopt;
+  const auto written_ns = wanted_.end_marked_at(*newest);
   if (!written_ns.has_value()) return std::nullopt;
-  return Mark{newest->first, *written_ns};
+  return Mark{*newest, *written_ns};
 }
 
 /// One that is being written, or was left torn after that.
-bool LastStep::another_is_later(const Mark& mark, const WrittenAt& complete) const {
+bool LastStep::another_is_later(const Mark& mark) const {
+  const DiskView::WrittenAt complete = view_.written_at();
   for (const auto& [key, told] : view_.told) {
     if (told.verdict == watch::Verdict::kWaiting) return true;
   }
@@ -93,10 +78,10 @@ bool LastStep::another_is_later(const Mark& mark, const WrittenAt& complete) con
   });
 }
 
-void LastStep::begin_to_wait(const Mark& mark, const WrittenAt& complete) {
+void LastStep::begin_to_wait(const Mark& mark) {
   waits_for_ = mark;
   quiet_since_ = clock_.monotonic_now();
-  quiet_ = quiet_time(complete);
+  quiet_ = quiet_time(view_.written_at());
   spdlog::info(
       "step {} says that it is the last of its training, and was there before: training is over if "
       "nothing is written for {} min (watch.exit_at_max_steps)",

@@ -10,7 +10,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 
 #include "agent/run/disk_view.h"
@@ -39,12 +38,10 @@ class LastStep {
     std::int64_t written_ns = 0;  ///< trainer_state.json
     bool operator==(const Mark&) const = default;
   };
-  using WrittenAt = std::map<std::int64_t, std::int64_t>;  ///< by step
 
-  WrittenAt complete_ones() const;
-  std::optional<Mark> mark_of_newest(const WrittenAt& complete) const;
-  bool another_is_later(const Mark& mark, const WrittenAt& complete) const;
-  void begin_to_wait(const Mark& mark, const WrittenAt& complete);
+  std::optional<Mark> mark_of_newest() const;
+  bool another_is_later(const Mark& mark) const;
+  void begin_to_wait(const Mark& mark);
 
   const FileSystem& files_;
   const Clock& clock_;

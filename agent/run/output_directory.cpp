@@ -150,12 +150,12 @@ void OutputDirectory::look_at_places() {
 
 Result<bool> OutputDirectory::take_up_last() {
   if (silence_.lasts()) return false;
-  if (!run_.known() || run_.unsure() || view_.complete.empty()) return false;
-  const std::int64_t step = view_.complete.rbegin()->first.first;
+  if (!run_.known() || run_.unsure()) return false;
+  const auto step = view_.step_written_last();
   const std::optional<std::int64_t> before = wanted_.last();
-  if (before == step) return false;
+  if (!step.has_value() || before == step) return false;
   wanted_.set_last(step);
-  const auto row_waits = recorder_.record_again(step);
+  const auto row_waits = recorder_.record_again(*step);
   if (!row_waits.has_value()) {
     wanted_.set_last(before);  // else nobody would ask again
     return row_waits.error();

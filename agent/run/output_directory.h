@@ -127,8 +127,8 @@ class OutputDirectory : private DirectoryParts {
     return end_.since().has_value() &&
            around_.clock.monotonic_now() - *end_.since() >= settings_.watch.poll_interval;
   }
-  /// Nothing more will come: the newest complete checkpoint is the last, and wanted as such. True:
-  /// it was left out before, and waits to be evaluated now.
+  /// Nothing more will come: the complete checkpoint that was written last is the last, and wanted
+  /// as such. True: it was left out before, and waits to be evaluated now.
   Result<bool> take_up_last();
   /// At the end of --once: what is torn ends as quarantined, with its reason.
   Status close_torn() { return recorder_.close_torn(); }

@@ -189,13 +189,6 @@ Result<bool> Snapshots::look(std::int64_t step, const std::string& path) {
 /// How the folder of a snapshot's step, if there is one, stands to it: of an earlier training it
 /// may be there beside the weights of this one.
 Snapshots::Beside Snapshots::folder_beside(const watch::Sighting& seen) const {
-  const auto newest = [](const watch::Sighting& one) {
-    std::int64_t mtime_ns = 0;
-    for (const watch::WatchedFile& file : one.files) {
-      mtime_ns = std::max(mtime_ns, file.identity.mtime_ns);
-    }
-    return mtime_ns;
-  };
   if (!view_.present.contains(seen.step)) return Beside::kNothing;
   if (view_.untold.contains(seen.step)) return Beside::kUnclear;
   for (const auto& [key, told] : view_.told) {
@@ -203,7 +196,8 @@ Snapshots::Beside Snapshots::folder_beside(const watch::Sighting& seen) const {
   }
   const auto whole = view_.complete.find({seen.step, seen.kind});
   if (whole == view_.complete.end()) return Beside::kOlder;  // nothing of it can be measured
-  return newest(whole->second) < newest(seen) ? Beside::kOlder : Beside::kNewer;
+  const bool is_older = watch::written_ns(whole->second.files) < watch::written_ns(seen.files);
+  return is_older ? Beside::kOlder : Beside::kNewer;
 }
 
 Result<bool> Snapshots::take(std::int64_t step, const std::string& path, std::uint64_t inode) {

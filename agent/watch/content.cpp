@@ -8,6 +8,12 @@ bool contains_file(const KnownContent& content, const state::FileIdentity& file)
   return std::find(content.files.begin(), content.files.end(), file) != content.files.end();
 }
 
+std::int64_t written_ns(const std::vector<WatchedFile>& files) {
+  std::int64_t newest = 0;
+  for (const WatchedFile& file : files) newest = std::max(newest, file.identity.mtime_ns);
+  return newest;
+}
+
 bool holds_weights(std::string_view name) {
   return name.ends_with(".pt") || name.ends_with(".safetensors") || name.ends_with(".bin") ||
          name.ends_with(".distcp");

@@ -1,6 +1,7 @@
 // What one kind of weights of a checkpoint consists of, and how two looks at it compare.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ struct KnownContent {
 using KnownContents =
     std::map<std::int64_t, std::map<checkpoint::WeightsKind, KnownContent>>;  ///< by step
 
+/// When the newest of them was written; 0: there are none.
+std::int64_t written_ns(const std::vector<WatchedFile>& files);
 /// By its name: what a change of makes another checkpoint.
 bool holds_weights(std::string_view name);
 bool contains_file(const KnownContent& content, const state::FileIdentity& file);

@@ -714,6 +714,25 @@ TEST_CASE("an output directory that is moved in the middle of a publication is n
   }
 }
 
+TEST_CASE("the last checkpoint is the one written last, not a higher one of an earlier training") {
+  Trainer t;
+  t.settings.evaluate.eval_strategy = config::EvalStrategy::kSteps;
+  t.settings.evaluate.eval_steps = 200;
+  t.start();
+  for (const std::int64_t step : {1000, 800, 950}) {
+    t.save(step, static_cast<char>('a' + step / 50));
+    t.clock.advance(seconds(60));
+    for (int i = 0; i < 3; ++i) must(t.turn());
+  }
+  for (const std::int64_t step : {1000, 800}) t.publish(t.row(step), 0.5);
+  REQUIRE(t.row(950).state == state::EvaluationState::kSkipped);
+
+  CHECK(must(t.directory->take_up_last()));
+
+  CHECK(t.row(950).state == state::EvaluationState::kLeased);
+  CHECK_FALSE(must(t.directory->take_up_last()));
+}
+
 TEST_CASE("the last checkpoint's average is measured where a cadence left it out before") {
   Trainer t;
   t.settings.evaluate.average_last = 2;

@@ -234,7 +234,9 @@ void Agent::make_way() {
   newer_asked_at_ = now;
   const auto waiting = directory.waiting();
   if (!waiting.has_value()) return complaints_.take(directory.path(), waiting.error());
-  const auto newer = schedule::newer_than(job_->row().step, *waiting);
+  const auto written_ns = directory.store().read().written_at(job_->row().id);
+  if (!written_ns.has_value()) return complaints_.take(directory.path(), written_ns.error());
+  const auto newer = schedule::newer_than({job_->row().step, *written_ns}, *waiting);
   if (!newer.has_value()) return;
   const Status yielded = job_->yield("the newer checkpoint of step " + std::to_string(*newer) +
                                      " goes first (evaluate.preempt); the answers are kept");

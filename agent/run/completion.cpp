@@ -2,7 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "agent/run/rows.h"
+#include "agent/schedule/schedule.h"
 
 namespace evalcar::run {
 namespace {
@@ -60,6 +63,16 @@ Result<bool> Completion::step(std::int64_t run_id, const Circumstances& now) {
   return taken;
 }
 
+/// By the policy, in favour of a newer checkpoint that is whole.
+Result<bool> Completion::is_passed_over(const state::Evaluation& row) const {
+  if (settings_.policy != config::Policy::kLatest) return false;
+  EVALCAR_ASSIGN_OR_RETURN(const std::int64_t written_ns, store_.read().written_at(row.id));
+  const DiskView::WrittenAt there = view_.written_at();
+  return std::any_of(there.begin(), there.end(), [&](const auto& save) {
+    return schedule::is_newer({save.first, save.second}, {row.step, written_ns});
+  });
+}
+
 /// If not, the row gives its lease up.
 Result<bool> Completion::is_wanted(const state::Evaluation& row) {
   EVALCAR_ASSIGN_OR_RETURN(const auto of_step,
@@ -70,9 +83,8 @@ Result<bool> Completion::is_wanted(const state::Evaluation& row) {
   const bool matches = wanted_.matches(row);
   std::string reason = unwanted;
   if (!matches) reason = kConfigurationChanged;
-  if (settings_.policy == config::Policy::kLatest && row.step < view_.newest_step()) {
-    reason = "a newer checkpoint came (evaluate.policy = \"latest\")";
-  }
+  EVALCAR_ASSIGN_OR_RETURN(const bool passed_over, is_passed_over(row));
+  if (passed_over) reason = kNewerCame;
   if (!is_newest) reason = "its checkpoint was written again";
   if (reason.empty()) {
     const auto kind = checkpoint::weights_kind_from_name(row.kind);

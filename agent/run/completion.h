@@ -48,6 +48,7 @@ class Completion {
   std::size_t waiting() const { return waiting_; }
 
  private:
+  Result<bool> is_passed_over(const state::Evaluation& row) const;
   Result<bool> is_wanted(const state::Evaluation& row);
   Result<bool> take_up(const state::Evaluation& row, const Circumstances& now);
 

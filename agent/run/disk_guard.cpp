@@ -143,7 +143,7 @@ bool DiskGuard::is_busy(const Holders& lease) const {
 Status DiskGuard::end_unwanted(std::int64_t run_id, const std::set<std::string>& spared,
                                Shortage& shortage, Slice& slice) {
   EVALCAR_ASSIGN_OR_RETURN(const auto leases, holders(run_id));
-  const std::set<std::int64_t> passed_over = this->passed_over(leases);
+  EVALCAR_ASSIGN_OR_RETURN(const auto passed_over, this->passed_over(run_id, leases));
   slice.begin_work();
   for (const Holders& lease : leases) {
     if (shortage.ends() || slice.was_cut()) return {};
@@ -180,20 +180,26 @@ Result<std::optional<DiskGuard::End>> DiskGuard::end_of(
 }
 
 /// By the policy, in favour of newer ones.
-std::set<std::int64_t> DiskGuard::passed_over(const std::vector<Holders>& leases) const {
+Result<std::set<std::int64_t>> DiskGuard::passed_over(std::int64_t run_id,
+                                                      const std::vector<Holders>& leases) const {
+  if (policy_ != config::Policy::kLatest) return std::set<std::int64_t>();
+  EVALCAR_ASSIGN_OR_RETURN(const auto written, store_.read().written_at({.run_id = run_id}));
   std::vector<schedule::Candidate> waiting;
   for (const Holders& lease : leases) {
     for (const state::Evaluation& row : lease.rows) {
       if (!waits(row)) continue;
+      const auto known = written.find(row.id);
       waiting.push_back({.id = row.id,
                          .step = row.step,
                          .kind = row.kind,
                          .series = series_of(row),
-                         .asked = row.asked});
+                         .asked = row.asked,
+                         .written_ns = known == written.end() ? 0 : known->second,
+                         .failed = row.failures > 0});
     }
   }
   const auto superseded = schedule::choose(waiting, policy_).superseded;
-  return {superseded.begin(), superseded.end()};
+  return std::set<std::int64_t>(superseded.begin(), superseded.end());
 }
 
 /// The oldest first, but before them those that have numbers already, for some of their tasks.
@@ -201,7 +207,7 @@ std::set<std::int64_t> DiskGuard::passed_over(const std::vector<Holders>& leases
 /// is read from now: it will be let go.
 Result<DiskGuard::Choice> DiskGuard::choice(std::int64_t run_id) const {
   EVALCAR_ASSIGN_OR_RETURN(auto leases, holders(run_id));
-  auto passed_over = this->passed_over(leases);
+  EVALCAR_ASSIGN_OR_RETURN(auto passed_over, this->passed_over(run_id, leases));
   std::erase_if(leases, [this](const Holders& lease) { return is_busy(lease); });
   std::stable_partition(leases.begin(), leases.end(), [](const Holders& lease) {
     return std::all_of(lease.rows.begin(), lease.rows.end(), is_partial);

@@ -68,7 +68,8 @@ class DiskGuard {
                       Slice& slice);
   Result<std::optional<End>> end_of(const state::Evaluation& row,
                                     const std::set<std::int64_t>& passed_over) const;
-  std::set<std::int64_t> passed_over(const std::vector<Holders>& leases) const;
+  Result<std::set<std::int64_t>> passed_over(std::int64_t run_id,
+                                             const std::vector<Holders>& leases) const;
   /// What may go, and how the rows end.
   struct Choice {
     std::vector<Holders> leases;               ///< in the order in which they go

@@ -41,16 +41,27 @@ Status WaitingList::refresh(std::int64_t run_id) {
     kept_.clear();
   }
   if (!filter.ids.has_value() || !filter.ids->empty()) {
-    EVALCAR_RETURN_IF_ERROR(
-        rows_.for_each_standing(filter, [this](const state::Standing& row) { keep(row); }));
+    EVALCAR_ASSIGN_OR_RETURN(const auto written, rows_.written_at(filter));
+    const auto take = [this, &written](const state::Standing& row) {
+      const auto known = written.find(row.id);
+      keep(row, known == written.end() ? 0 : known->second);
+    };
+    EVALCAR_RETURN_IF_ERROR(rows_.for_each_standing(filter, take));
   }
   run_id_ = run_id;
   return {};
 }
 
-void WaitingList::keep(const state::Standing& row) {
+void WaitingList::keep(const state::Standing& row, std::int64_t written_ns) {
   Row& kept = kept_[row.id];
-  kept.candidate = {row.id, row.step, row.kind, true, series_of(row), row.attempts > 0, row.asked};
+  kept.candidate = {.id = row.id,
+                    .step = row.step,
+                    .kind = row.kind,
+                    .series = series_of(row),
+                    .tried = row.attempts > 0,
+                    .asked = row.asked,
+                    .written_ns = written_ns,
+                    .failed = row.failures > 0};
   kept.requested = row.settings.requested != 0;
   kept.wanted = wanted_.matches(row);
   kept.state = row.state;

@@ -63,7 +63,7 @@ class WaitingList {
   };
 
   Status refresh(std::int64_t run_id);
-  void keep(const state::Standing& row);
+  void keep(const state::Standing& row, std::int64_t written_ns);
   void add(const Row& row, Look& look);
   bool try_is_due(const Row& row) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -17,6 +18,35 @@ auto order_of(const Candidate& c) { return std::make_tuple(c.step, rank_of(c.kin
 
 /// Newest first.
 auto newest_order_of(const Candidate& c) { return std::make_tuple(-c.step, rank_of(c.kind), c.id); }
+
+/// Of each kind and series, how late a higher step was written that could take the place of others.
+class Overtaking {
+ public:
+  explicit Overtaking(std::span<const Candidate> waiting) {
+    for (const Candidate& c : waiting) {
+      if (!c.ready || c.failed) continue;
+      auto& latest = latest_[{c.kind, c.series}].try_emplace(c.step, c.written_ns).first->second;
+      latest = std::max(latest, c.written_ns);
+    }
+    for (auto& [series, from_step] : latest_) {
+      std::int64_t latest = std::numeric_limits<std::int64_t>::min();
+      for (auto step = from_step.rbegin(); step != from_step.rend(); ++step) {
+        latest = step->second = std::max(latest, step->second);
+      }
+    }
+  }
+  bool has_overtaken(const Candidate& c) const {
+    const auto series = latest_.find({c.kind, c.series});
+    if (series == latest_.end()) return false;
+    const auto above = series->second.upper_bound(c.step);
+    return above != series->second.end() &&
+           is_newer({above->first, above->second}, {c.step, c.written_ns});
+  }
+
+ private:
+  using FromStep = std::map<std::int64_t, std::int64_t>;  ///< of that step and all above it
+  std::map<std::pair<std::string, std::string>, FromStep> latest_;
+};
 
 /// Why another save is the one of its epoch: the one before or after it is nearer to the epoch's
 /// end. Where both are as near, it is the earlier one.
@@ -37,6 +67,10 @@ std::string nearer_to_epoch_end(const Occasion& save) {
 
 }  // namespace
 
+bool is_newer(const Save& one, const Save& other) {
+  return one.step > other.step && one.written_ns >= other.written_ns;
+}
+
 Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
   Choice choice;
   std::vector<Candidate> sorted(waiting.begin(), waiting.end());
@@ -47,10 +81,10 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
     std::sort(sorted.begin(), sorted.end(),
               [](const auto& a, const auto& b) { return newest_order_of(a) < newest_order_of(b); });
   }
-  std::map<std::pair<std::string, std::string>, std::int64_t> newest;  // of each kind and series
+  const Overtaking newest(policy == config::Policy::kLatest ? waiting
+                                                            : std::span<const Candidate>());
   for (const Candidate& c : sorted) {
-    const auto first = newest.emplace(std::make_pair(c.kind, c.series), c.step).first;
-    if (policy == config::Policy::kLatest && first->second != c.step && !c.asked) {
+    if (!c.asked && newest.has_overtaken(c)) {
       choice.superseded.push_back(c.id);
     } else if (!choice.next.has_value() && c.ready) {
       choice.next = c.id;
@@ -59,10 +93,11 @@ Choice choose(std::span<const Candidate> waiting, config::Policy policy) {
   return choice;
 }
 
-std::optional<std::int64_t> newer_than(std::int64_t step, std::span<const Candidate> waiting) {
+std::optional<std::int64_t> newer_than(const Save& running, std::span<const Candidate> waiting) {
   std::optional<std::int64_t> newest;
   for (const Candidate& c : waiting) {
-    if (c.ready && !c.tried && c.step > step) newest = std::max(c.step, newest.value_or(c.step));
+    if (!c.ready || c.tried || !is_newer({c.step, c.written_ns}, running)) continue;
+    newest = std::max(c.step, newest.value_or(c.step));
   }
   return newest;
 }

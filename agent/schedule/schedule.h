@@ -20,21 +20,36 @@ struct Candidate {
   std::string series = {};  ///< evaluations of other tasks, of another cadence, are another one
   bool tried = false;       ///< an attempt of it was begun before
   bool asked = false;       ///< by a person: not given up for a newer one
+  /// When the newest file of its weights was written; 0: not known.
+  std::int64_t written_ns = 0;
+  bool failed = false;  ///< an attempt of it was, and it may fail again
 };
+
+/// A checkpoint that may take the place of another one.
+struct Save {
+  std::int64_t step = 0;
+  std::int64_t written_ns = 0;
+};
+
+/// Of a higher step, and not older on disk: folders of an earlier training may lie beside those of
+/// one that was begun again, or resumed, below them.
+bool is_newer(const Save& one, const Save& other);
 
 struct Choice {
   std::optional<std::int64_t> next;
-  std::vector<std::int64_t> superseded;  ///< `latest` only: a newer one of the same kind waits
+  /// `latest` only: a newer one (is_newer) of the same kind and series could be begun now, for the
+  /// first time or after a stop. One that failed, or waits for its next try, may never be measured.
+  std::vector<std::int64_t> superseded;
 };
 
 /// `newest-first` (then backfill), `every` (oldest first), `latest` (the newest of each kind and
-/// series, the others are given up unless a person asked for them). Within a step regular comes
-/// before EMA.
+/// series, those that it has overtaken are given up unless a person asked for them). Within a step
+/// regular comes before EMA.
 Choice choose(std::span<const Candidate> waiting, config::Policy policy);
 
-/// The newest step above `step` that could be evaluated now for the first time: one that was tried
-/// may fail again, and one that was put back for another has had its turn.
-std::optional<std::int64_t> newer_than(std::int64_t step, std::span<const Candidate> waiting);
+/// The newest step that is newer (is_newer) and could be evaluated now for the first time: one that
+/// was tried may fail again, and one that was put back for another has had its turn.
+std::optional<std::int64_t> newer_than(const Save& running, std::span<const Candidate> waiting);
 
 /// Whether a step is evaluated at all, and if not, why.
 struct Cadence {

@@ -32,9 +32,10 @@ struct Evidence {
   bool trainer_state = false;  ///< Hugging Face: trainer_state.json, its last file, is there
   /// But with a time that was set, and in a copy it need not be the last.
   bool trainer_state_is_copied = false;
-  bool newer_complete = false;  ///< a checkpoint with a higher step is complete: this one's writer
-                                ///< moved on
-  /// And it was written after these weights: no rewound run, nor a copy that keeps times.
+  /// A checkpoint with a higher step is complete, and not older than what lies in this folder: this
+  /// one's writer moved on.
+  bool newer_complete = false;
+  /// The same of these weights alone, and they were written here: no copy that keeps times.
   bool newer_written_later = false;
   bool marker_wanted = false;  ///< watch.end_marker is set
   bool marker_there = false;

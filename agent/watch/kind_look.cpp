@@ -21,6 +21,14 @@ std::int64_t weights_written_ns(const std::vector<WatchedFile>& files) {
   return written_ns;
 }
 
+/// When anything in its folder was. A checkpoint that is older, of an earlier training, tells
+/// nothing about who writes here.
+std::int64_t last_written_ns(const FilesSeen& all) {
+  std::int64_t written_ns = std::numeric_limits<std::int64_t>::min();
+  for (const auto& [path, info] : all) written_ns = std::max(written_ns, info.mtime_ns);
+  return written_ns;
+}
+
 /// Who the files of the kind are now; one that is not there makes it incomplete.
 std::vector<WatchedFile> identify(const KindInFolder& kind, Evidence& e) {
   std::vector<WatchedFile> files;
@@ -144,7 +152,7 @@ KindLook look_at_kind(const KindInFolder& kind) {
   e.trainer_state = last.has_value();
   e.trainer_state_is_copied = e.trainer_state && !is_original(kLast, *last, kind);
   const std::int64_t written_ns = weights_written_ns(look.files);
-  e.newer_complete = kind.newer_complete(std::numeric_limits<std::int64_t>::min());
+  e.newer_complete = kind.newer_complete(last_written_ns(kind.all));
   e.newer_written_later = kind.newer_complete(written_ns) && are_original(look.files, kind);
   e.rewritten =
       !kind.before.fingerprint.empty() && kind.before.fingerprint != look.content.fingerprint;

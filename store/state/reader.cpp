@@ -184,6 +184,31 @@ Result<std::vector<std::string>> Reader::lease_paths(const EvaluationFilter& fil
       [](const Statement& row) -> Result<std::string> { return row.text(0); });
 }
 
+Result<std::map<std::int64_t, std::int64_t>> Reader::written_at(
+    const EvaluationFilter& filter) const {
+  using Written = std::pair<std::int64_t, std::int64_t>;
+  EVALCAR_ASSIGN_OR_RETURN(
+      const auto found,
+      collect<Written>(
+          connection_->prepare(
+              "SELECT e.evaluation_id, k.mtime_ns FROM evaluation e JOIN checkpoint_kind k ON "
+              "k.checkpoint_id = e.checkpoint_id AND "
+              "k.kind = iif(e.kind = 'average', 'regular', e.kind)" +
+                  evaluations_where(filter) + " LIMIT ?6",
+              filter.run_id, filter.checkpoint_id, filter.step, filter.kind, ids_of(filter),
+              kAllRows),
+          [](const Statement& row) -> Result<Written> {
+            return Written{row.integer(0), row.integer(1)};
+          }));
+  return std::map<std::int64_t, std::int64_t>(found.begin(), found.end());
+}
+
+Result<std::int64_t> Reader::written_at(std::int64_t evaluation_id) const {
+  EVALCAR_ASSIGN_OR_RETURN(const auto found,
+                           written_at(EvaluationFilter{.ids = std::vector{evaluation_id}}));
+  return found.empty() ? 0 : found.begin()->second;
+}
+
 Result<Evaluation> Reader::evaluation(std::int64_t evaluation_id) const {
   return only<Evaluation>(
       collect<Evaluation>(

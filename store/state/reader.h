@@ -100,6 +100,11 @@ class Reader {
   /// The leases of the rows that `filter` names, in no order; of several rows that have one lease,
   /// as often. A fraction of the work again.
   Result<std::vector<std::string>> lease_paths(const EvaluationFilter& filter) const;
+  /// When the newest file of the weights of each was written, by evaluation, in ns; of an average,
+  /// that of its newest checkpoint. Those of which that is not known are left out.
+  Result<std::map<std::int64_t, std::int64_t>> written_at(const EvaluationFilter& filter) const;
+  /// The same of one; 0: not known.
+  Result<std::int64_t> written_at(std::int64_t evaluation_id) const;
   /// The newest step of a run whose folder is there, as far as is known.
   Result<std::optional<std::int64_t>> newest_step_there(std::int64_t run_id) const;
   /// kNotFound if there is none.

@@ -93,6 +93,24 @@ def test_backfill_brings_back_what_latest_gave_up_but_not_what_was_cancelled(ben
     assert sidecar.stop() == 0
 
 
+def test_under_latest_a_stale_folder_of_a_higher_step_gives_nothing_up(bench):
+    """It lies there from an earlier training, and waits for its next try while the one that goes on saves below it."""
+    bench.tell(error={"retryable": True})
+    checkpoints.write_hugging_face(bench.run, 1000, seed="earlier")
+    sidecar = bench.sidecar("--set", "evaluate.policy=latest", "--set", "limits.retry_delay=10min").start()
+    sidecar.wait_for(lambda s: s.states().get((1000, "regular"), [""])[0] == "failed", what="that 1000 failed")
+    bench.tell()
+
+    for step in (100, 200):
+        folder = checkpoints.write_hugging_face(bench.run, step)
+        sha256 = hash_of(bench.evalcar, folder, "regular")
+        sidecar.wait_for(lambda s, step=step: (step, "regular") in s.published(), what=f"the result of {step}")
+        assert sidecar.metrics_lines()[-1]["weights_sha256"] == sha256
+
+    assert sidecar.states()[1000, "regular"][0] == "failed"
+    assert sidecar.stop() == 0
+
+
 # ---- publish.keep_best
 
 

@@ -119,6 +119,27 @@ TEST_CASE("a newer checkpoint that fails each time does not keep an older one fr
   CHECK(w.states().at("5 docvqa_val") == kPublished);
 }
 
+TEST_CASE("under latest, an old folder of a higher step that waits for a try gives nothing up") {
+  Working w;
+  w.settings.evaluate.policy = config::Policy::kLatest;
+  w.settings.limits.retry_delay = seconds(10'000);
+  w.at_load[1000] = [&w](const auto&) { w.say_error("internal", true); };
+  w.save(1000, 'z');
+  w.clock.advance(seconds(60));
+  w.begin();
+  w.turns(10);
+  REQUIRE(w.states().at("1000 docvqa_val") == state::EvaluationState::kFailed);
+
+  for (const std::int64_t step : {100, 200}) {
+    w.save(step);
+    w.turns(10);
+    CHECK(w.states().at(std::to_string(step) + " docvqa_val") ==
+          state::EvaluationState::kPublished);
+  }
+
+  CHECK(w.states().at("1000 docvqa_val") == state::EvaluationState::kFailed);
+}
+
 TEST_CASE("an evaluator that no signal ends is in status.json, and keeps no run from its end") {
   for (const bool once : {true, false}) {
     INFO(once);

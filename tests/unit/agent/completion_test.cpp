@@ -140,6 +140,21 @@ TEST_CASE("under the policy latest the rest of an older checkpoint is given up w
   CHECK(t.row(5).reason.find("a newer checkpoint came") != std::string::npos);
 }
 
+TEST_CASE("under the policy latest an older save of a higher step gives no rest of a part up") {
+  InPart t;
+  t.settings.evaluate.policy = config::Policy::kLatest;
+  t.save(10);
+  for (const DirectoryEntry& entry : must(t.files.list("/out/checkpoint-10", 100))) {
+    must(t.files.set_mtime("/out/checkpoint-10/" + entry.name, 1'000'000'000));
+  }
+  must(t.turn());
+  REQUIRE(t.row(10).state == kLeased);
+
+  CHECK(t.complete_one(data_now("", "v2")));
+
+  CHECK(t.row(5).state == kComplete);
+}
+
 TEST_CASE("a task that is not wanted any more hands the lease to the evaluation without it") {
   InPart t;
   t.settings.evaluate.tasks = {"docvqa_val"};

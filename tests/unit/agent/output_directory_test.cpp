@@ -373,6 +373,23 @@ TEST_CASE("where space is short, what the policy passes over is superseded and n
   CHECK(t.row(15).state == state::EvaluationState::kLeased);
 }
 
+TEST_CASE("where space is short, an older save of a higher step passes over none") {
+  Trainer t;
+  t.settings.evaluate.policy = config::Policy::kLatest;
+  t.save(1000);
+  t.clock.advance(seconds(60));
+  t.save(20);
+  for (int i = 0; i < 3; ++i) must(t.turn());
+  for (const std::int64_t step : {1000, 20}) t.remove(step);
+  t.settings.limits.lease_budget = t.directory->stage().held().bytes() / 2;
+  t.start();
+
+  must(t.turn(seconds(10)));
+
+  CHECK(t.row(20).state == state::EvaluationState::kLost);  // for room: it is the lower step
+  CHECK(t.row(20).reason.find("lease_budget") != std::string::npos);
+}
+
 TEST_CASE("where space is short, what nobody needs goes before what waits") {
   Trainer t;
   t.save(5);

@@ -95,9 +95,53 @@ TEST_CASE("only what is newer, not tried yet and could start now makes an evalua
                                           {3, 20, "regular", false},
                                           {4, 30, "regular", true, "", true}};
 
-  CHECK(newer_than(5, waiting) == 10);
-  CHECK_FALSE(newer_than(10, waiting).has_value());
-  CHECK_FALSE(newer_than(5, {}).has_value());
+  CHECK(newer_than({5, 0}, waiting) == 10);
+  CHECK_FALSE(newer_than({10, 0}, waiting).has_value());
+  CHECK_FALSE(newer_than({5, 0}, {}).has_value());
+}
+
+namespace {
+
+/// A folder of an earlier training with a higher step, and three of the one that goes on.
+std::vector<Candidate> beside_a_stale_one() {
+  std::vector<Candidate> waiting;
+  for (const std::int64_t step : {1000, 100, 200, 300}) {
+    waiting.push_back(
+        {.id = step, .step = step, .kind = "regular", .written_ns = step == 1000 ? 10 : step});
+  }
+  return waiting;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "under latest, an older save of a higher step takes the place of none, nor does another") {
+  std::vector<Candidate> waiting = beside_a_stale_one();
+
+  CHECK(choose(waiting, Policy::kLatest).superseded == std::vector<std::int64_t>{200, 100});
+  CHECK(choose(waiting, Policy::kLatest).next == 1000);
+
+  waiting.front().ready = false;
+  CHECK(choose(waiting, Policy::kLatest).superseded == std::vector<std::int64_t>{200, 100});
+  CHECK(choose(waiting, Policy::kLatest).next == 300);
+}
+
+TEST_CASE("under latest, one that failed or is not ready has overtaken none until it is measured") {
+  std::vector<Candidate> waiting = beside_a_stale_one();
+  waiting.back().ready = false;
+  CHECK(choose(waiting, Policy::kLatest).superseded == std::vector<std::int64_t>{100});
+
+  waiting.back().ready = true;
+  waiting.back().failed = true;
+  CHECK(choose(waiting, Policy::kLatest).superseded == std::vector<std::int64_t>{100});
+
+  waiting.back().failed = false;
+  CHECK(choose(waiting, Policy::kLatest).superseded == std::vector<std::int64_t>{200, 100});
+}
+
+TEST_CASE("an older save of a higher step makes no evaluation give way") {
+  CHECK(newer_than({200, 200}, beside_a_stale_one()) == 300);
+  CHECK_FALSE(newer_than({300, 300}, beside_a_stale_one()).has_value());
 }
 
 TEST_CASE("the cadence says which steps are wanted, and why not") {

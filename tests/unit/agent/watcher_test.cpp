@@ -1,5 +1,6 @@
 #include "agent/watch/watcher.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <utility>
@@ -366,6 +367,26 @@ TEST_CASE("what a newer checkpoint has overtaken is told so, and complete when i
   CHECK(bench.watcher.settled());
   bench.put("checkpoint-5/w.pt");
   CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
+}
+
+TEST_CASE("a higher step of an earlier training has overtaken no folder that is written beside it") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-1000");
+  CHECK(bench.regular(bench.look()) == Told{{1000, Verdict::kComplete}});
+  bench.put("checkpoint-100/config.json", "{}");
+  bench.put("checkpoint-100/w.pt", "wh");
+  bench.files.put_directory("/out/checkpoint-100/ema");
+  const auto begun = bench.look();
+  CHECK(bench.regular(begun) == Told{{100, Verdict::kWaiting}});
+  CHECK(std::ranges::none_of(begun,
+                             [](const auto& s) { return s.verdict == Verdict::kNotStarted; }));
+
+  bench.clock.advance(seconds(40));
+  CHECK(bench.regular(bench.look()) == Told{{100, Verdict::kTorn}});
+
+  bench.put_checkpoint("checkpoint-200");
+  CHECK(bench.regular(bench.look()) ==
+        Told{{200, Verdict::kComplete}, {100, Verdict::kOvertaken}});
 }
 
 TEST_CASE("a folder that may not be read is torn, not unreadable, and complete when it may") {

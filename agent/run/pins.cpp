@@ -34,17 +34,34 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-/// Its folder; absent: these weights are not complete, or nowhere any more.
+/// `saves`: of one step, the newest first. Absent: these weights are complete in none of them, or
+/// nowhere any more.
+Result<std::optional<Pins::Pinned>> Pins::pin_newest(const std::vector<state::Checkpoint>& saves,
+                                                     const std::string& kind) {
+  bool is_older = false;
+  for (const state::Checkpoint& save : saves) {
+    EVALCAR_ASSIGN_OR_RETURN(const auto judged, rows_.files_of(save.id, kind));
+    if (!judged.empty()) {
+      EVALCAR_ASSIGN_OR_RETURN(auto dir, pin_kind(save, kind, judged));
+      if (dir.has_value()) return std::optional(Pinned{std::move(*dir), is_older});
+    }
+    EVALCAR_ASSIGN_OR_RETURN(const std::string why, rows_.incomplete_reason(save.id, kind));
+    is_older = is_older || !judged.empty() || !why.empty();
+  }
+  return std::optional<Pinned>();
+}
+
+/// Its folder; absent: these weights are nowhere any more. `judged`: their files.
 Result<std::optional<std::string>> Pins::pin_kind(const state::Checkpoint& checkpoint,
-                                                  const std::string& kind) {
-  EVALCAR_ASSIGN_OR_RETURN(const auto judged, rows_.files_of(checkpoint.id, kind));
-  if (judged.empty()) return std::optional<std::string>();
+                                                  const std::string& kind,
+                                                  const std::vector<state::FileIdentity>& judged) {
   const std::string name = lease_name_of(checkpoint.step, checkpoint.generation, kind);
   const std::string dir = pinned_.dir_of(name);
   if (pinned_.holds(dir) && pinned_.check_against(dir, judged).has_value()) {
     return std::optional(dir);
   }
-  // The trainer's files if it still has them, else those of a lease.
+  // The trainer's files if it still has them, else those of a lease. One of weights that lie
+  // elsewhere (snapshots.h) leads there: those go when they are measured.
   std::string source = leases_.dir_of(name);
   std::vector<watch::WatchedFile> wanted;
   const auto seen = view_.complete.find(
@@ -55,9 +72,7 @@ Result<std::optional<std::string>> Pins::pin_kind(const state::Checkpoint& check
     source = seen->second.path;
     wanted = seen->second.files;
   } else {
-    if (leases_.is_reference(source) || !leases_.check_against(source, judged).has_value()) {
-      return std::optional<std::string>();
-    }
+    if (!leases_.check_against(source, judged).has_value()) return std::optional<std::string>();
     for (const state::FileIdentity& file : judged) {
       EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, files_.info(join_path(source, file.path)));
       wanted.push_back({file.path, info});
@@ -86,23 +101,31 @@ Answer Pins::set(std::int64_t run_id, const request::Pin& asked) {
   steps_.reset();
   const auto all = rows_.checkpoints(run_id);
   if (!all.has_value()) return {Outcome::kFailed, all.error().message};
-  const state::Checkpoint* newest = nullptr;
+  std::vector<state::Checkpoint> saves;
   for (const state::Checkpoint& checkpoint : *all) {
-    if (checkpoint.step != asked.step) continue;
-    if (newest == nullptr || checkpoint.generation > newest->generation) newest = &checkpoint;
+    if (checkpoint.step == asked.step) saves.push_back(checkpoint);
   }
+  std::ranges::sort(saves, std::ranges::greater{}, &state::Checkpoint::generation);
   const std::string of_step = " of step " + std::to_string(asked.step);
-  if (newest == nullptr) return {Outcome::kNothing, "there is no checkpoint" + of_step};
+  if (saves.empty()) return {Outcome::kNothing, "there is no checkpoint" + of_step};
   std::vector<std::string> places;
+  std::vector<std::string> older;
   for (const char* const kind : kKinds) {
-    const auto place = pin_kind(*newest, kind);
-    if (!place.has_value()) return {Outcome::kFailed, place.error().message};
-    if (place->has_value()) places.push_back(**place);
+    const auto pinned = pin_newest(saves, kind);
+    if (!pinned.has_value()) return {Outcome::kFailed, pinned.error().message};
+    if (!pinned->has_value()) continue;
+    places.push_back((*pinned)->dir);
+    if ((*pinned)->is_older) older.push_back(kind);
   }
   if (places.empty()) {
     return {Outcome::kNothing, "the weights" + of_step + " are not complete, or gone already"};
   }
-  return {Outcome::kDone, "the weights" + of_step + " stay in " + listed(places)};
+  std::string text = "the weights" + of_step + " stay in " + listed(places);
+  if (!older.empty()) {
+    text += "; the " + listed(older) +
+            " ones are those of an older save of it: of the newest they are not complete, or gone";
+  }
+  return {Outcome::kDone, text};
 }
 
 std::vector<std::int64_t> Pins::steps() {

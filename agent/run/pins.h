@@ -26,7 +26,8 @@ class Pins {
        stage::Stage& pinned, const DiskSpace& space, const DiskView& view)
       : files_(files), rows_(rows), leases_(leases), pinned_(pinned), space_(space), view_(view) {}
 
-  /// Both kinds of weights of the newest content of that step, as far as they are complete.
+  /// Both kinds of weights of that step, each of its newest save of which they are complete and
+  /// still somewhere. The answer says where that is an older save.
   request::Answer set(std::int64_t run_id, const request::Pin& asked);
   /// Disk space is short, and there is nothing else to give up: the oldest step. False: no pin
   /// keeps anything on disk.
@@ -35,8 +36,15 @@ class Pins {
   std::vector<std::int64_t> steps();
 
  private:
+  struct Pinned {
+    std::string dir;
+    bool is_older = false;  ///< a newer save of the step had these weights, too
+  };
+  Result<std::optional<Pinned>> pin_newest(const std::vector<state::Checkpoint>& saves,
+                                           const std::string& kind);
   Result<std::optional<std::string>> pin_kind(const state::Checkpoint& checkpoint,
-                                              const std::string& kind);
+                                              const std::string& kind,
+                                              const std::vector<state::FileIdentity>& judged);
   request::Answer unpin(std::int64_t step);
 
   const FileSystem& files_;

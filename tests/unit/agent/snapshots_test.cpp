@@ -3,6 +3,7 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include "agent/request/outbox.h"
 #include "store/state/location.h"
 #include "tests/unit/agent/trainer.h"
 
@@ -41,6 +42,18 @@ struct Snapshooting : Trainer {
   void measure(const state::Evaluation& row) {
     REQUIRE(must(directory->lease_of(row)).has_value());
     publish(row, 0.5);
+  }
+  request::Answer pin(std::int64_t step) {
+    return must(request::ask(files, clock, request::folder_of(settings.store.path),
+                             request::Pin{.step = step},
+                             {.patience = seconds(60),
+                              .agent_there = [] { return true; },
+                              .pause = [this](std::chrono::milliseconds) { must(turn()); }}));
+  }
+  char pinned_pattern(const std::string& name) const {
+    const auto held =
+        read_file(files, "/out/_evalcar/pinned/" + name + "/model.safetensors", 4096);
+    return held.has_value() ? held->back() : '\0';
   }
   /// An earlier training's folder of the step was measured, and later come weights of this one.
   void snap_beside_an_old_folder(std::int64_t step) {
@@ -154,4 +167,38 @@ TEST_CASE("weights beside a folder that is not whole are measured once nothing m
 
   REQUIRE(t.rows(600).size() == 2);
   CHECK(t.rows(600).back().state == EvaluationState::kLeased);
+}
+
+TEST_CASE("a pin keeps the folder that is there where the weights measured after it are gone") {
+  Snapshooting t;
+  t.snap_beside_an_old_folder(600);
+  t.measure(t.rows(600).back());
+  t.turns(3);
+  REQUIRE_FALSE(t.files.exists(t.path_of(600)));
+
+  const request::Answer answer = t.pin(600);
+
+  CHECK(answer.outcome == request::Outcome::kDone);
+  CHECK(answer.text.find("regular ones are those of an older save") != std::string::npos);
+  CHECK(t.pinned_pattern("600-1-regular") == 'a');
+  t.remove(600);
+  t.turns(3);
+  CHECK(t.pin(600).outcome == request::Outcome::kDone);
+  CHECK(t.pinned_pattern("600-1-regular") == 'a');
+}
+
+TEST_CASE("a pin keeps weights that lie elsewhere and wait, and says nothing of an older save") {
+  Snapshooting t;
+  t.snap_beside_an_old_folder(600);
+  REQUIRE(t.rows(600).back().state == EvaluationState::kLeased);
+
+  const request::Answer answer = t.pin(600);
+
+  INFO(answer.text);
+  CHECK(answer.outcome == request::Outcome::kDone);
+  CHECK(answer.text.find("older") == std::string::npos);
+  t.measure(t.rows(600).back());
+  t.turns(3);
+  CHECK_FALSE(t.files.exists(t.path_of(600)));
+  CHECK(t.pinned_pattern("600-2-regular") == 'b');
 }

@@ -38,6 +38,24 @@ std::optional<LeaseName> parse_lease_name(const std::string& name) {
   return lease;
 }
 
+/// What is known of its checkpoint without a look at the weights. A lease that only leads to
+/// weights elsewhere (Stage::refer) is of those, and not of the folder of their step.
+state::CheckpointObservation place_of(const FileSystem& files, const std::string& dir,
+                                      const LeaseName& lease, const AdoptionPlace& place) {
+  state::CheckpointObservation seen;
+  seen.name = folder_name(place.pattern, lease.step);
+  seen.path = join_path(place.output_dir, seen.name);
+  seen.step = lease.step;
+  const auto elsewhere = files.read_link(dir);
+  if (!elsewhere.has_value()) return seen;
+  seen.path = *elsewhere;
+  if (const auto folder = files.info_followed(dir); folder.has_value()) {
+    seen.device = folder->device;
+    seen.inode = folder->inode;
+  }
+  return seen;
+}
+
 /// What a sighting of the folder would have told; absent if the lease is not whole.
 std::optional<state::CheckpointObservation> observe_lease(const FileSystem& files,
                                                           const std::string& dir,
@@ -63,10 +81,7 @@ std::optional<state::CheckpointObservation> observe_lease(const FileSystem& file
       of_kind.mtime_ns = std::max(of_kind.mtime_ns, info->mtime_ns);
     }
     of_kind.fingerprint = state::content_fingerprint(of_kind.files);
-    state::CheckpointObservation seen;
-    seen.name = folder_name(place.pattern, lease.step);
-    seen.path = join_path(place.output_dir, seen.name);
-    seen.step = lease.step;
+    state::CheckpointObservation seen = place_of(files, dir, lease, place);
     seen.layout = std::string(checkpoint::layout_name(report->layout));
     seen.kinds.push_back(std::move(of_kind));
     return seen;
@@ -143,7 +158,7 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
   if (!seen.has_value()) return std::optional<std::int64_t>();
   if (newer) {
     EVALCAR_ASSIGN_OR_RETURN(std::int64_t generation, store.generation_of(run.id, *seen));
-    if (generation != lease.generation) {  // what is known was another folder
+    if (generation != lease.generation && seen->inode == 0) {  // what is known was another folder
       EVALCAR_ASSIGN_OR_RETURN(const FileInfo folder, files.info(dir));
       seen->device = folder.device;
       seen->inode = folder.inode;
@@ -155,7 +170,9 @@ Result<std::optional<std::int64_t>> checkpoint_of(const FileSystem& files, state
   }
   EVALCAR_ASSIGN_OR_RETURN(const state::Observed observed,
                            store.observe_checkpoint(run.id, *seen, lease.generation));
-  EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
+  if (!stage.is_reference(dir)) {  // else they are there, and are seen again
+    EVALCAR_RETURN_IF_ERROR(store.mark_checkpoint_gone(observed.checkpoint.id));
+  }
   return std::optional(observed.checkpoint.id);
 }
 
@@ -226,12 +243,9 @@ Status lose(const FileSystem& files, state::Store& store, const state::Run& run,
             std::int64_t newest, std::vector<state::NewEvaluation> asked) {
   if (lease.generation < newest) return {};
   constexpr const char* kWhy = "the database did not know it, and its lease is not whole";
-  state::CheckpointObservation seen;
-  seen.name = folder_name(place.pattern, lease.step);
-  seen.path = join_path(place.output_dir, seen.name);
-  seen.step = lease.step;
+  state::CheckpointObservation seen = place_of(files, dir, lease, place);
   seen.kinds.push_back({.kind = lease.kind, .reason = kWhy});
-  if (lease.generation > newest) {  // another folder than what is known
+  if (lease.generation > newest && seen.inode == 0) {  // another folder than what is known
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo folder, files.info(dir));
     seen.device = folder.device;
     seen.inode = folder.inode;

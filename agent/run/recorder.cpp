@@ -122,8 +122,8 @@ state::CheckpointObservation Recorder::observation_of(const watch::Sighting& see
     const FileInfo& id = file.identity;
     kind.files.push_back({file.relative, id.inode, id.size_bytes, id.mtime_ns});
     kind.size_bytes += id.size_bytes;
-    kind.mtime_ns = std::max(kind.mtime_ns, id.mtime_ns);
   }
+  kind.mtime_ns = kind.complete ? watch::written_ns(seen.files) : seen.folder_written_ns;
   kind.fingerprint = seen.fingerprint;
   observation.kinds.push_back(std::move(kind));
   return observation;

@@ -193,6 +193,8 @@ FilesSeen CheckpointFolder::look_at_all(const FolderSurroundings& around) {
     changed_at_ = around.clock.monotonic_now();
   }
   bytes_ = tree.bytes;
+  written_ns_ = 0;
+  for (const auto& [name, info] : tree.files) written_ns_ = std::max(written_ns_, info.mtime_ns);
   names_.take(tree.names);
   return std::move(tree.files);
 }
@@ -385,6 +387,7 @@ void CheckpointFolder::tell(const FolderSurroundings& around, checkpoint::Layout
   sighting.kind = kind;
   sighting.verdict = decision.verdict;
   sighting.reason = std::move(decision.reason);
+  sighting.folder_written_ns = written_ns_;
   if (decision.verdict == Verdict::kComplete) {
     sighting.fingerprint = memory.content.fingerprint;
     sighting.files = memory.files;

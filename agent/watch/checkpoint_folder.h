@@ -145,6 +145,7 @@ class CheckpointFolder {
   MonotonicTime judged_at_{};
   FolderNames names_;
   std::uint64_t bytes_ = 0;
+  std::int64_t written_ns_ = 0;  ///< when the newest of its files was
   bool unsettled_ = true;
   std::size_t glances_;  ///< begins at another number in each folder: not all are looked at at once
   bool seen_from_the_beginning_ = false;

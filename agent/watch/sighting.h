@@ -25,6 +25,8 @@ struct Sighting {
   std::vector<WatchedFile> files;
   bool rewritten = false;          ///< kComplete: other content of this kind was complete before
   std::uint64_t folder_bytes = 0;  ///< kComplete: of everything in the folder
+  /// When the newest file in the folder was written; 0: not looked at, or it holds none.
+  std::int64_t folder_written_ns = 0;
 };
 
 }  // namespace evalcar::watch

@@ -96,6 +96,7 @@ Status Store::record_kinds(std::int64_t checkpoint_id, const CheckpointObservati
 Result<std::int64_t> Store::generation_of(std::int64_t run_id, const CheckpointObservation& seen) {
   EVALCAR_ASSIGN_OR_RETURN(const KnownAs known, known_as(run_id, seen));
   if (known.same.has_value()) return known.same->generation;
+  if (known.below.has_value()) return *known.below;
   return known.newest.has_value() ? known.newest->generation + 1 : 1;
 }
 
@@ -123,27 +124,53 @@ Result<Store::KnownAs> Store::known_as(std::int64_t run_id, const CheckpointObse
     if (same_generation(*known.newest, kinds, seen)) known.same = known.newest;
     return known;
   }
-  if (!elsewhere) {
-    EVALCAR_ASSIGN_OR_RETURN(known.same, folder_beside_weights(run_id, seen));
-  }
+  if (!elsewhere) EVALCAR_RETURN_IF_ERROR(find_beside_weights(run_id, seen, known));
   if (!known.same.has_value() && seen.inode == 0) known.same = known.newest;
   return known;
 }
 
-/// The generation of the folder before those of weights that lay elsewhere, if it is that still.
-/// What is whole and was not known so was written since: it comes after them.
-Result<std::optional<Checkpoint>> Store::folder_beside_weights(std::int64_t run_id,
-                                                               const CheckpointObservation& seen) {
+/// All that is seen was written before any of the weights of that checkpoint.
+Result<bool> Store::is_older(const CheckpointObservation& seen, std::int64_t than_checkpoint) {
+  EVALCAR_ASSIGN_OR_RETURN(
+      Statement weights,
+      connection_->prepare("SELECT max(mtime_ns) FROM checkpoint_kind WHERE checkpoint_id = ?1 AND "
+                           "complete = 1",
+                           than_checkpoint));
+  EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool found, weights.step());
+  const std::int64_t written_ns = weights.integer(0);
+  return !seen.kinds.empty() &&
+         std::ranges::all_of(seen.kinds, [written_ns](const KindObservation& kind) {
+           return kind.mtime_ns > 0 && kind.mtime_ns < written_ns;
+         });
+}
+
+/// The folder beside weights that lay elsewhere: the generation before them, if it is that still,
+/// or if all of it is older. That one may not be known: the database that knew it was lost, and
+/// nothing was published of it. What is whole else, and was not known so, was written since: it
+/// comes after them.
+Status Store::find_beside_weights(std::int64_t run_id, const CheckpointObservation& seen,
+                                  KnownAs& known) {
+  EVALCAR_ASSIGN_OR_RETURN(const bool older, is_older(seen, known.newest->id));
   EVALCAR_ASSIGN_OR_RETURN(const auto id, newest_generation(run_id, seen.name, true));
-  if (!id.has_value()) return std::optional<Checkpoint>();
+  if (!id.has_value()) {
+    if (!older) return {};
+    EVALCAR_ASSIGN_OR_RETURN(
+        Statement first,
+        connection_->prepare(
+            "SELECT min(generation) FROM checkpoint WHERE run_id = ?1 AND name = ?2", run_id,
+            seen.name));
+    EVALCAR_ASSIGN_OR_RETURN([[maybe_unused]] const bool found, first.step());
+    known.below = first.integer(0) - 1;
+    return {};
+  }
   EVALCAR_ASSIGN_OR_RETURN(Checkpoint folder, reader_.checkpoint(*id));
   EVALCAR_ASSIGN_OR_RETURN(const auto kinds, stored_kinds(*connection_, *id));
-  const bool known = std::ranges::all_of(seen.kinds, [&kinds](const KindObservation& kind) {
+  const bool is_known = std::ranges::all_of(seen.kinds, [&kinds](const KindObservation& kind) {
     const auto before = kinds.find(kind.kind);
     return !kind.complete || (before != kinds.end() && before->second.complete);
   });
-  if (!known || !same_generation(folder, kinds, seen)) return std::optional<Checkpoint>();
-  return std::optional(std::move(folder));
+  if ((is_known || older) && same_generation(folder, kinds, seen)) known.same = std::move(folder);
+  return {};
 }
 
 Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
@@ -164,6 +191,9 @@ Result<Observed> Store::observe_checkpoint(std::int64_t run_id, const Checkpoint
           id, seen.path, seen.step, seen.layout.empty() ? known.same->layout : seen.layout,
           seen.device, seen.inode));
     }
+  } else if (known.below.has_value()) {
+    observed.is_new = observed.is_older = true;
+    EVALCAR_ASSIGN_OR_RETURN(id, insert_checkpoint(run_id, seen, *known.below));
   } else {
     if (known.newest.has_value()) observed.replaces = known.newest->id;
     observed.is_new = true;

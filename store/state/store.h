@@ -98,7 +98,8 @@ class Store {
   /// incomplete (a delete in progress) changes nothing, nor does an observation without an inode
   /// (0: the folder went before it could be asked). Weights that lie elsewhere (lies_elsewhere) are
   /// a generation that leaves the folder of that name what it was: seen again as it is, it is still
-  /// the generation before them. Kinds of the observation become rows; their reasons are kept.
+  /// the generation before them; and so is one that is seen for the first time if all of it was
+  /// written before them. Kinds of the observation become rows; their reasons are kept.
   /// `at_least`: what a new generation is, if that is more than the next one (leases tell of some
   /// that this database does not know).
   Result<Observed> observe_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
@@ -265,10 +266,13 @@ class Store {
   struct KnownAs {
     std::optional<Checkpoint> newest;  ///< of that name
     std::optional<Checkpoint> same;    ///< the generation that is seen
+    /// Not known, but older than all that is: the generation that it is to be.
+    std::optional<std::int64_t> below = {};
   };
   Result<KnownAs> known_as(std::int64_t run_id, const CheckpointObservation& seen);
-  Result<std::optional<Checkpoint>> folder_beside_weights(std::int64_t run_id,
-                                                          const CheckpointObservation& seen);
+  Status find_beside_weights(std::int64_t run_id, const CheckpointObservation& seen,
+                             KnownAs& known);
+  Result<bool> is_older(const CheckpointObservation& seen, std::int64_t than_checkpoint);
   Result<std::int64_t> insert_checkpoint(std::int64_t run_id, const CheckpointObservation& seen,
                                          std::int64_t generation);
   Status record_kinds(std::int64_t checkpoint_id, const CheckpointObservation& seen);

@@ -64,7 +64,8 @@ struct KindObservation {
   std::string reason;       ///< why not complete, in words
   std::string fingerprint;  ///< if complete: content_fingerprint() of its files
   std::uint64_t size_bytes = 0;
-  std::int64_t mtime_ns = 0;             ///< the newest file's
+  /// The newest file's; of one that is not complete, of all that is in its folder. 0: not known.
+  std::int64_t mtime_ns = 0;
   std::vector<FileIdentity> files = {};  ///< if complete: of what
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <cerrno>
-#include <filesystem>
 
 #include "tests/unit/agent/trainer.h"
 #include "tests/unit/support/sqlite_work.h"
@@ -131,13 +130,6 @@ struct Slow : Trainer {
   }
   std::size_t count(state::EvaluationState state) const {
     return must(directory->store().read().evaluations({.states = {state}})).size();
-  }
-  void lose_database() {
-    directory.reset();
-    for (const char* const suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(settings.store.path + suffix);
-    }
-    start();
   }
   /// Turns that come at once, until there is nothing left to do at once.
   int turns_at_once() {
@@ -469,13 +461,6 @@ struct Seldom : Trainer {
     must(store.record_result(row.id, result));
     directory->release(row);
     must(directory->publish(must(store.read().evaluation(row.id))));
-  }
-  void lose_database() {
-    directory.reset();
-    for (const char* const suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(settings.store.path + suffix);
-    }
-    start();
   }
 };
 

@@ -51,8 +51,7 @@ struct Snapshooting : Trainer {
                               .pause = [this](std::chrono::milliseconds) { must(turn()); }}));
   }
   char pinned_pattern(const std::string& name) const {
-    const auto held =
-        read_file(files, "/out/_evalcar/pinned/" + name + "/model.safetensors", 4096);
+    const auto held = read_file(files, "/out/_evalcar/pinned/" + name + "/model.safetensors", 4096);
     return held.has_value() ? held->back() : '\0';
   }
   /// An earlier training's folder of the step was measured, and later come weights of this one.
@@ -201,4 +200,52 @@ TEST_CASE("a pin keeps weights that lie elsewhere and wait, and says nothing of 
   t.turns(3);
   CHECK_FALSE(t.files.exists(t.path_of(600)));
   CHECK(t.pinned_pattern("600-2-regular") == 'b');
+}
+
+TEST_CASE(
+    "a lost database takes weights that lie elsewhere back as those, and measures them once") {
+  Snapshooting t;
+  t.save(100);
+  t.turns(2);
+  t.snap(600, 'b');
+  t.turns(3);
+  REQUIRE(t.row(600).state == EvaluationState::kLeased);
+
+  t.lose_database();
+  must(t.turn());
+  const state::Evaluation row = t.row(600);
+  REQUIRE(must(t.directory->lease_of(row)).has_value());
+  must(t.directory->store().begin_attempt(row.id, "cpu"));
+  t.turns(3);
+
+  CHECK(t.row(600).state == EvaluationState::kLoading);
+  CHECK(t.row(600).checkpoint_path == t.path_of(600));
+  CHECK(t.directory->take_superseded().empty());
+  CHECK(t.files.exists(t.path_of(600)));
+}
+
+TEST_CASE(
+    "a lost database does not measure an old folder as the step whose weights were published") {
+  Snapshooting t;
+  const bool has_mark = GENERATE(true, false);
+  t.save(600, 'a');
+  if (!has_mark) must(t.files.remove_file("/out/checkpoint-600/trainer_state.json"));
+  t.turns(40);
+  t.clock.advance(hours(1));
+  t.snap(600, 'b');
+  t.turns(3);
+  REQUIRE(t.rows(600).front().state == EvaluationState::kSuperseded);
+  t.measure(t.rows(600).back());
+  t.turns(3);
+
+  t.lose_database();
+  t.turns(60);
+
+  CHECK(t.row(600).state == EvaluationState::kPublished);
+  CHECK(t.row(600).generation == 2);
+  t.clock.advance(seconds(60));
+  t.save(600, 'c');
+  t.turns(60);
+  CHECK(t.rows(600).back().generation == 3);
+  CHECK(t.held_pattern("600-3-regular") == 'c');
 }

@@ -2,6 +2,7 @@
 // database, on a clock of our own.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -106,6 +107,14 @@ struct Trainer {
   void wait_until_held(const std::string& lease, char pattern) {
     for (int i = 0; i < 40 && held_pattern(lease) == 0; ++i) (void)turn();
     REQUIRE(held_pattern(lease) == pattern);
+  }
+  /// The agent starts without it.
+  void lose_database() {
+    directory.reset();
+    for (const char* const suffix : {"", "-wal", "-shm"}) {
+      std::filesystem::remove(settings.store.path + suffix);
+    }
+    start();
   }
   /// Retention, a restart, and the database that takes everything again.
   void lose_and_restart(std::int64_t step) {

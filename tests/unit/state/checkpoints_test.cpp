@@ -201,9 +201,49 @@ TEST_CASE("weights that lay elsewhere leave the folder of their name the generat
   }
   SECTION("a kind that was not whole before") {
     auto seen = Scenario::seen(5, "");
-    seen.kinds = {{"ema", true, "", "e", 1, 2}};
+    seen.kinds = {{"ema", true, "", "e", 1, 6}};
     CHECK(must(s.store->observe_checkpoint(s.run.id, seen)).checkpoint.generation == 3);
   }
+  SECTION("a kind that was not whole before, and is older than those weights") {
+    auto seen = Scenario::seen(5, "");
+    seen.kinds = {{"ema", true, "", "e", 1, 2}};
+    CHECK(must(s.store->observe_checkpoint(s.run.id, seen)).checkpoint.generation == 1);
+  }
+}
+
+TEST_CASE("a folder that is not known and older than weights elsewhere comes below them") {
+  Scenario s;
+  auto weights = Scenario::seen(5, "b", 9);
+  weights.path = "/shm/weights-of-step-5";
+  const std::int64_t generation = GENERATE(1, 2);
+  must(s.store->observe_checkpoint(s.run.id, weights, generation));
+  auto folder = Scenario::seen(5, "");  // not known to be whole at first
+  folder.kinds[0].mtime_ns = 4;
+
+  const auto observed = must(s.store->observe_checkpoint(s.run.id, folder));
+
+  CHECK(observed.is_older);
+  CHECK_FALSE(observed.replaces.has_value());
+  CHECK(observed.checkpoint.generation == generation - 1);
+  auto whole = Scenario::seen(5, "a");
+  whole.kinds[0].mtime_ns = 4;
+  const auto again = must(s.store->observe_checkpoint(s.run.id, whole));
+  CHECK(again.is_older);
+  CHECK(again.checkpoint.id == observed.checkpoint.id);
+  CHECK(must(s.store->observe_checkpoint(s.run.id, weights)).checkpoint.generation == generation);
+  whole.kinds[0] = {"regular", true, "", "c", 4, 6};  // written since
+  CHECK(must(s.store->observe_checkpoint(s.run.id, whole)).checkpoint.generation == generation + 1);
+}
+
+TEST_CASE("a folder that is not known and not older than weights elsewhere comes after them") {
+  Scenario s;
+  auto weights = Scenario::seen(5, "b", 9);
+  weights.path = "/shm/weights-of-step-5";
+  must(s.store->observe_checkpoint(s.run.id, weights));
+  auto folder = Scenario::seen(5, GENERATE("", "a"));
+  folder.kinds[0].mtime_ns = GENERATE(0, 5);  // 0: nothing of it was seen yet
+
+  CHECK(must(s.store->observe_checkpoint(s.run.id, folder)).checkpoint.generation == 2);
 }
 
 TEST_CASE("what a watcher is told was whole is the folder's, not that of weights elsewhere") {

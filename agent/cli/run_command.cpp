@@ -238,7 +238,8 @@ int run_run(const RunOptions& options, FileSystem& disk, std::ostream& out, std:
     if (std::this_thread::get_id() == loop) manager.alive();  // long work goes on
     return Signals::stop_pending();
   };
-  around.started_ns = std::chrono::nanoseconds(clock.wall_now().time_since_epoch()).count();
+  run::FirstSeenOf first_seen;
+  around.first_seen = &first_seen;
   around.evaluator_program = *evaluator;
   around.self_command = {files.real_path("/proc/self/exe").value_or("evalcar")};
   around.make_notifier = [&files] { return std::make_unique<watch::Inotify>(files); };

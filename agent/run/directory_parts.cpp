@@ -95,7 +95,7 @@ DirectoryParts::DirectoryParts(const Surroundings& around, const config::Setting
                 links_to_results(settings, home_)),
       sightings_(run_, recorder_, averages_, best_),
       snapshots_(around, settings, *store_, run_, recorder_, leases_, view_),
-      last_step_(around.files, around.clock, wanted_, view_, around.started_ns),
+      last_step_(around, wanted_, view_, path_),
       unfinished_(*store_, around.clock, watcher_),
       publishing_(around, settings, *store_, run_, view_),
       posting_(std::move(opened.posting)),

@@ -3,32 +3,33 @@
 //
 // A training may be extended, resumed from an earlier step, or begun again beside the folders of
 // the one before. A checkpoint of the highest step that says it is the last proves nothing then: so
-// not the steps are compared but when things were written. And the word of one that lay there
-// before this process may be that of a training which is over, beside one that is about to save: it
-// counts once nothing was written for a while.
+// not the steps are compared but when things were written. And the word of one that lay there when
+// this process first looked, or that was copied there, may be that of a training which is over,
+// beside one that is about to save: it counts once nothing was written for a while. Which these are
+// no clock tells, the file server's may be another one than ours; what was seen does.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "agent/run/disk_view.h"
+#include "agent/run/surroundings.h"
 #include "agent/run/wanted.h"
-#include "store/base/clock.h"
-#include "store/base/file_system.h"
 
 namespace evalcar::run {
 
 /// Not thread-safe. All references must outlive it.
 class LastStep {
  public:
-  /// `started_ns`: when this process began, of the wall clock; absent: now.
-  LastStep(const FileSystem& files, const Clock& clock, const Wanted& wanted, const DiskView& view,
-           std::optional<std::int64_t> started_ns = std::nullopt);
+  /// `output_dir`: by which `around.first_seen` knows it.
+  LastStep(const Surroundings& around, const Wanted& wanted, const DiskView& view,
+           std::string output_dir);
 
   /// To be asked once all that is there is known; it looks once a second, and says no in between.
   /// `snapshot_ns`: when the last weights between two checkpoints were written, if any were.
-  bool reached(std::optional<std::int64_t> snapshot_ns);
+  bool reached(std::int64_t run_id, std::optional<std::int64_t> snapshot_ns);
   /// Another run: what is remembered is of the last one.
   void forget() { waits_for_.reset(); }
 
@@ -39,15 +40,18 @@ class LastStep {
     bool operator==(const Mark&) const = default;
   };
 
+  const FirstSeen& first_seen(std::int64_t run_id);
+  std::optional<std::int64_t> written_ns(const std::string& folder, const char* file) const;
   std::optional<Mark> mark_of_newest() const;
   bool another_is_later(const Mark& mark) const;
-  void begin_to_wait(const Mark& mark);
+  bool is_written_last(const Mark& mark) const;
+  void begin_to_wait(const Mark& mark, const char* why);
 
-  const FileSystem& files_;
-  const Clock& clock_;
+  const Surroundings& around_;
   const Wanted& wanted_;
   const DiskView& view_;
-  std::int64_t started_ns_;  ///< of the wall clock
+  std::string output_dir_;
+  FirstSeenOf own_;  ///< where the surroundings keep nothing
   std::optional<Mark> waits_for_;
   MonotonicTime quiet_since_{};
   std::chrono::nanoseconds quiet_{};  ///< for how long nothing may be written

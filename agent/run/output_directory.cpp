@@ -122,7 +122,7 @@ Status OutputDirectory::guard_disk() {
 void OutputDirectory::look_at_end() {
   if (end_.since().has_value()) return;
   const bool at_last_step = settings_.watch.exit_at_max_steps && looked_at() &&
-                            last_step_.reached(snapshots_.newest_ns());
+                            last_step_.reached(run_.id(), snapshots_.newest_ns());
   end_.step(at_last_step);
   if (end_.since().has_value()) watcher_.rescan();  // for what it wrote last
 }

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +16,13 @@
 #include "store/base/file_system.h"
 
 namespace evalcar::run {
+
+/// What an output directory held when this process first knew all of it.
+struct FirstSeen {
+  std::int64_t run_id = 0;
+  std::map<std::int64_t, std::int64_t> marked_ns;  ///< its trainer_state.json files, by step
+};
+using FirstSeenOf = std::map<std::string, FirstSeen>;  ///< by the directory's path
 
 /// All of it outlives whom it is given to.
 struct Surroundings {
@@ -31,9 +38,9 @@ struct Surroundings {
   request::JobDesk* desk = nullptr;     ///< of the HTTP API; null: there is none
   std::string evaluator_program = {};   ///< its path; "": nothing is asked of it but evaluations
   publish::LiveBoard* board = nullptr;  ///< of the HTTP API; null: there is none
-  /// When this process began, in nanoseconds of the wall clock, whatever was begun anew since (a
-  /// reload); absent: now.
-  std::optional<std::int64_t> started_ns = {};
+  /// Kept by this process, whatever is begun anew in it (a reload); null: each agent begins with
+  /// nothing.
+  FirstSeenOf* first_seen = nullptr;
   /// Asked only where results are posted somewhere.
   std::function<Result<std::unique_ptr<webhook::Poster>>()> make_poster = webhook::make_poster;
 };

@@ -70,16 +70,22 @@ std::map<WeightsKind, KnownContent> CheckpointFolder::contents() const {
 }
 
 void CheckpointFolder::tell_gone(const std::string& output_dir, std::vector<Sighting>& out) const {
-  for (const auto& [kind, memory] : kinds_) {
-    Sighting gone;
-    gone.step = step_;
-    gone.folder = name_;
-    gone.path = path(output_dir);
-    gone.kind = kind;
-    gone.verdict = Verdict::kGone;
-    gone.reason = "the folder was removed";
-    out.push_back(std::move(gone));
-  }
+  const auto tell = [&](WeightsKind kind, Verdict verdict, const char* reason) {
+    Sighting told;
+    told.step = step_;
+    told.folder = name_;
+    told.path = path(output_dir);
+    told.kind = kind;
+    told.verdict = verdict;
+    told.reason = reason;
+    out.push_back(std::move(told));
+  };
+  constexpr const char* kRemoved = "the folder was removed";
+  for (const auto& [kind, memory] : kinds_) tell(kind, Verdict::kGone, kRemoved);
+  if (!fresh() || !refused_.empty()) return;
+  // Listed, and gone before any look: nobody else would ever hear of it.
+  tell(WeightsKind::kRegular, Verdict::kWaiting, "it came and went before it could be looked at");
+  tell(WeightsKind::kRegular, Verdict::kGone, kRemoved);
 }
 
 // ---- a look

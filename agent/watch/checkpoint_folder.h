@@ -81,7 +81,8 @@ class CheckpointFolder {
   bool glance(const FileSystem& files, const Clock& clock, const std::string& output_dir);
   /// Looks, and appends to `out` what changed.
   FolderLook look(const FolderSurroundings& around, std::vector<Sighting>& out);
-  /// The folder is gone: so is every kind that was told of.
+  /// The folder is gone: so is every kind that was told of. Of one that was not looked at yet it is
+  /// told that it came.
   void tell_gone(const std::string& output_dir, std::vector<Sighting>& out) const;
   void unwatch(Notifier& notifier);
   /// It, or a folder in it, is watched and one of these.

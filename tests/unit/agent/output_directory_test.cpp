@@ -28,6 +28,28 @@ TEST_CASE("a checkpoint is recorded and leased in one turn, and the lease outliv
   CHECK(must(t.directory->lease_of(row)).has_value());
 }
 
+TEST_CASE("a checkpoint that came and went before a look at it ends as lost, with its reason") {
+  Trainer t;
+  must(t.turn());
+  t.save(5);
+  bool removed = false;
+  t.files.on_call([&](const test::Call& call) {
+    if (removed || call.operation != "list" || call.path != "/out/checkpoint-5") return;
+    removed = true;
+    t.remove(5);
+  });
+
+  for (int i = 0; i < 4; ++i) must(t.turn());
+
+  CHECK(t.row(5).state == state::EvaluationState::kLost);
+  CHECK(t.row(5).reason.find("came and went before it could be looked at") != std::string::npos);
+  t.save(5);  // by a training that was begun again
+  for (int i = 0; i < 4; ++i) must(t.turn());
+  const auto rows = must(t.directory->store().read().evaluations({.step = 5}));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.back().state == state::EvaluationState::kLeased);
+}
+
 TEST_CASE("a lease of an earlier process that lacks a file is taken again from the checkpoint") {
   Trainer t;
   t.save(5);

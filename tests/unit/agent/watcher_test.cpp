@@ -255,6 +255,27 @@ TEST_CASE("a removed folder is told as gone, a removed root tells nothing") {
   CHECK(bench.look().empty());
 }
 
+TEST_CASE("a folder that goes between its listing and the look is told as come and gone, once") {
+  Bench bench;
+  bench.put_checkpoint("checkpoint-5");
+  const auto inspect_too_late = [&](const FileSystem& files, const std::string& dir) {
+    (void)remove_tree(bench.files, dir);
+    return inspect(files, dir);
+  };
+  Watcher watcher(bench.files, bench.clock, bench.notifier, {.output_dir = "/out"},
+                  inspect_too_late);
+
+  std::vector<Sighting> told;
+  for (int i = 0; i < 5; ++i) {
+    for (Sighting& seen : watcher.step()) told.push_back(std::move(seen));
+    bench.clock.advance(seconds(10));
+  }
+
+  REQUIRE(bench.regular(told) == Told{{5, Verdict::kWaiting}, {5, Verdict::kGone}});
+  CHECK(told[0].reason == "it came and went before it could be looked at");
+  CHECK(told.size() == 2);
+}
+
 TEST_CASE("a checkpoint rewritten in place is complete again with another fingerprint") {
   Bench bench;
   bench.put_checkpoint("checkpoint-5");
@@ -369,7 +390,8 @@ TEST_CASE("what a newer checkpoint has overtaken is told so, and complete when i
   CHECK(bench.regular(bench.look()) == Told{{5, Verdict::kComplete}});
 }
 
-TEST_CASE("a higher step of an earlier training has overtaken no folder that is written beside it") {
+TEST_CASE(
+    "a higher step of an earlier training has overtaken no folder that is written beside it") {
   Bench bench;
   bench.put_checkpoint("checkpoint-1000");
   CHECK(bench.regular(bench.look()) == Told{{1000, Verdict::kComplete}});
@@ -378,15 +400,14 @@ TEST_CASE("a higher step of an earlier training has overtaken no folder that is 
   bench.files.put_directory("/out/checkpoint-100/ema");
   const auto begun = bench.look();
   CHECK(bench.regular(begun) == Told{{100, Verdict::kWaiting}});
-  CHECK(std::ranges::none_of(begun,
-                             [](const auto& s) { return s.verdict == Verdict::kNotStarted; }));
+  CHECK(
+      std::ranges::none_of(begun, [](const auto& s) { return s.verdict == Verdict::kNotStarted; }));
 
   bench.clock.advance(seconds(40));
   CHECK(bench.regular(bench.look()) == Told{{100, Verdict::kTorn}});
 
   bench.put_checkpoint("checkpoint-200");
-  CHECK(bench.regular(bench.look()) ==
-        Told{{200, Verdict::kComplete}, {100, Verdict::kOvertaken}});
+  CHECK(bench.regular(bench.look()) == Told{{200, Verdict::kComplete}, {100, Verdict::kOvertaken}});
 }
 
 TEST_CASE("a folder that may not be read is torn, not unreadable, and complete when it may") {

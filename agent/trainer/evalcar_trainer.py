@@ -243,6 +243,15 @@ def _is_newest(row, evaluations):
     return not evaluations or weights is None or any(_weights_of(each) == weights for each in evaluations)
 
 
+def _is_of_last_save(row, saves, evaluations):
+    """Whether a row is of the last save of its step, as far as is known: of what was there before that save (`saves`, of _Marks) only what
+    is of the very same weights, which are not measured again. `evaluations`: of its step and kind."""
+    _, after = saves.get(row["global_step"], ({}, 0))
+    weights = _weights_of(row)
+    again = any(each.get("state") == "superseded" and _weights_of(each) == weights for each in evaluations)
+    return (row["seq"] > after or again) and _is_newest(row, evaluations)
+
+
 def _over(evaluations):
     """Whether none of them will give another number."""
     return bool(evaluations) and all(row.get("state") in _ENDED for row in evaluations)
@@ -452,7 +461,7 @@ class _Watch(threading.Thread):
         self.found, self.marks = collections.deque(), collections.deque()
         self.seen = Heartbeat(output_dir, folder)
         self.best = {}
-        self.places_before = {}  # to which an earlier training logged
+        self.places_before, self.saves_before = {}, {}  # of an earlier training: where it logged, and `saves` of _Marks
         self.looks = 0
         self.poll_interval = poll_interval
         self._folder = _folder_of(output_dir, folder)
@@ -495,7 +504,7 @@ class _Watch(threading.Thread):
         try:
             if self._logged is None:
                 self._logged = self._marks.read()
-                self.places_before = dict(self._marks.places)
+                self.places_before, self.saves_before = dict(self._marks.places), dict(self._marks.saves)
             self._heartbeat.look()  # before the rows, so that these are no older than what it says
             for row in self._reader.poll():
                 self.found.append(("row", row, frozenset(self._logged.get(_key_of(row), ()))))
@@ -1379,7 +1388,7 @@ class _Training:
             self.watch.remember()
         if self.watch.marks:
             self._tell("what was logged could not be remembered in %s: it is logged again if the training is resumed", self.watch.marks_path)
-        others = sum(row["global_step"] not in self.handed for row, _, _ in self.held)
+        others = sum(not self._may_be_ours(row["global_step"]) for row, _, _ in self.held)
         if others:
             logger.info("%d results of checkpoints that this training did not save are not logged", others)
 
@@ -1509,7 +1518,7 @@ class _Training:
         replaced = {row.get("supersedes") for row, _ in rows}
         for row, loggers in rows:
             save = self.handed.get(row["global_step"])
-            if row["global_step"] <= self.start_step or (save is not None and save.before is None):
+            if save is not None and save.before is None:
                 self._receive(row, loggers, state, row["seq"] in replaced)
             else:
                 self.held.append((row, loggers, self.at_end_of[0]))
@@ -1535,18 +1544,27 @@ class _Training:
         """Takes those of the rows that are held which are of this training's weights, as the heartbeat tells them. A row of an earlier
         save is one where that had the same ones: they are not measured again, and other places than that training's lack it."""
         ours = [each for each in self.held if self._is_ours(*each)]
-        self.awaits = len(ours) < sum(row["global_step"] in self.handed for row, _, _ in self.held)
+        self.awaits = len(ours) < sum(self._may_be_ours(row["global_step"]) for row, _, _ in self.held)
         if not ours:
             return
         replaced = {(row["global_step"], row.get("supersedes")) for row, _, _ in self.held}
         self.held = [each for each in self.held if not any(each is one for one in ours)]
         for row, loggers, _ in sorted(ours, key=lambda each: each[0]["seq"]):
-            kept = [name for name in loggers if name in self.places and self.watch.places_before.get(name) == self.places[name]]
-            self._receive(row, (), state, (row["global_step"], row["seq"]) in replaced, kept)
+            is_replaced, kept = (row["global_step"], row["seq"]) in replaced, ()
+            if row["global_step"] in self.handed:  # whoever has it has it of that training
+                kept = [name for name in loggers if name in self.places and self.watch.places_before.get(name) == self.places[name]]
+                loggers = ()
+            self._receive(row, loggers, state, is_replaced, kept)
+
+    def _may_be_ours(self, step):
+        """Of a step that this training saved, or was resumed behind."""
+        return step in self.handed or step <= self.start_step
 
     def _is_ours(self, row, loggers, then):
         step, weights = row["global_step"], _weights_of(row)
         save = self.handed.get(step)
+        if save is None and step <= self.start_step:
+            return _is_of_last_save(row, self.watch.saves_before, self.seen.evaluations(step, row["checkpoint_type"]))
         if save is None or save.before is None:
             return False
         evaluations = [each for each in self.seen.evaluations(step) if save.is_of_it(each)]
@@ -1942,13 +1960,12 @@ def _send_to_wandb(place, rows):
 
 def _belongs(row, name, marks, heartbeat):
     """Whether it is of a checkpoint of the training that logged last: one that it saved, or was resumed behind."""
-    step, weights = row["global_step"], _weights_of(row)
-    if not marks.saves or step <= marks.resumed_from:  # none: an older version's
+    step = row["global_step"]
+    if not marks.saves:  # an older version's
         return True
-    places, after = marks.saves.get(step, ({}, 0))
-    evaluations = heartbeat.evaluations(step, row["checkpoint_type"])
-    again = any(each.get("state") == "superseded" and _weights_of(each) == weights for each in evaluations)
-    return places.get(name) == marks.places.get(name) and (row["seq"] > after or again) and _is_newest(row, evaluations)
+    places, _ = marks.saves.get(step, ({}, 0))
+    is_here = step <= marks.resumed_from or places.get(name) == marks.places.get(name)
+    return is_here and _is_of_last_save(row, marks.saves, heartbeat.evaluations(step, row["checkpoint_type"]))
 
 
 def push(arguments):

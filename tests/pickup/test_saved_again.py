@@ -1,11 +1,13 @@
 """A training in the folder of an earlier one: its steps come again, and what the agent tells of the first ones is not of it."""
 
+import json
 import logging
 import os
 import signal
 import threading
 import time
 
+import evalcar_trainer
 import pytest
 import training
 from evalcar_trainer import EvalcarCallback
@@ -148,3 +150,98 @@ def test_old_weights_that_are_measured_just_after_the_save_are_not_taken(tmp_pat
 
     assert logged(trained) == [(2, {ANLS: 0.75})]
     assert "WARNING" not in log.text
+
+
+# ---- resumed from a step that was saved again
+
+
+class SavedAgain:
+    """Step 2 was measured (seq 1, weights a, 0.9), then a training that began anew saved it again (weights b) and was killed."""
+
+    def __init__(self, agent, folder):
+        self.agent = agent
+        trainer(agent.run, [], max_steps=2).train()
+        agent.publish(2, 0.9, weights_sha256="a")
+        agent.row(2, "published", weights_sha256="a")
+        self.marks = folder / "_evalcar" / "logged.jsonl"
+
+    def is_known(self, state, **more):
+        self.agent.row(2, state, generation=2, **more)
+
+    def is_remembered(self, **more):
+        """By the killed training, and by the agent not yet: both died with the machine."""
+        self.marks.write_text(json.dumps({"places": {"tensorboard": "events"}, "global_step": 2, "after": 1, "resumed_from": 0, **more}) + "\n")
+
+    def is_measured(self):
+        self.agent.publish(2, 0.25, weights_sha256="b")
+        self.is_known("published", weights_sha256="b")
+
+
+@pytest.mark.parametrize("known", ["as weights", "without weights", "by the training alone"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["measured", "lost"])
+def test_the_step_resumed_from_has_the_score_of_its_last_save(tmp_path, log, known, is_lost):
+    run = tmp_path / "out"
+    with ScriptedAgent(run) as agent:
+        again = SavedAgain(agent, run)
+        if known == "by the training alone":
+            again.is_remembered()
+        else:
+            again.is_known("leased", **({"weights_sha256": "b"} if known == "as weights" else {}))
+        agent.beat()
+
+        def at_save(step):
+            again.is_known("lost", reason="gone") if is_lost else again.is_measured()
+            agent.publish(4, 0.5, weights_sha256="c")
+            agent.row(4, "published", weights_sha256="c")
+
+        callback = EvalcarCallback(poll_interval=0.1)
+        trained = trainer(run, [callback, training.AtSave(pick_up=callback, then=at_save)], max_steps=4, **training.best_by("docvqa_val/anls"))
+        trained.train(resume_from_checkpoint=True)
+
+    expected = [(4, {ANLS: 0.5})] if is_lost else [(2, {ANLS: 0.25}), (4, {ANLS: 0.5})]
+    assert sorted(logged(trained), key=lambda each: each[0]) == expected
+    assert (trained.state.best_global_step, trained.state.best_metric) == (4, 0.5)
+
+
+def test_the_same_weights_saved_again_keep_their_score_for_a_training_that_is_resumed_from_them(tmp_path, log):
+    run = tmp_path / "out"
+    with ScriptedAgent(run) as agent:
+        again = SavedAgain(agent, run)
+        again.is_remembered()
+        again.is_known("superseded", weights_sha256="a")
+        agent.beat()
+
+        def publish(step):
+            agent.publish(4, 0.5, weights_sha256="c")
+
+        trained = trainer(run, [EvalcarCallback(poll_interval=0.1), training.AtSave(then=publish)], max_steps=4, **training.best_by("docvqa_val/anls"))
+        trained.train(resume_from_checkpoint=True)
+
+    assert logged(trained) == [(2, {ANLS: 0.9}), (4, {ANLS: 0.5})]
+    assert (trained.state.best_global_step, trained.state.best_metric) == (2, 0.9)
+
+
+@pytest.mark.parametrize("known", ["by the agent", "by the training alone"])
+def test_what_is_sent_later_of_a_step_resumed_from_is_of_its_last_save(tmp_path, log, capsys, known):
+    run = tmp_path / "out"
+    with ScriptedAgent(run) as agent:
+        again = SavedAgain(agent, run)
+        agent.publish(4, 0.5, weights_sha256="c")
+        agent.row(4, "published", weights_sha256="c")
+        again.is_remembered(after=0 if known == "by the agent" else 1)
+        with again.marks.open("a") as marks:
+            marks.write(json.dumps({"places": {"tensorboard": "events"}, "global_step": 4, "after": 0, "resumed_from": 2}) + "\n")
+        if known == "by the agent":
+            again.is_known("leased", weights_sha256="b")
+        agent.beat()
+    arguments = ["--output-dir", str(run), "--dry-run"]
+    capsys.readouterr()  # what the training said
+
+    assert evalcar_trainer.push(arguments) == 0
+
+    assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()] == ["step 4, regular"]
+    again.is_measured()
+    agent.beat()
+    assert evalcar_trainer.push(arguments) == 0
+    told = [line.split(": ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["step 4, regular: eval/docvqa_val/anls 0.5", "step 2, regular: eval/docvqa_val/anls 0.25"]

@@ -506,9 +506,11 @@ class _Watch(threading.Thread):
                 self._logged = self._marks.read()
                 self.places_before, self.saves_before = dict(self._marks.places), dict(self._marks.saves)
             self._heartbeat.look()  # before the rows, so that these are no older than what it says
-            for row in self._reader.poll():
-                self.found.append(("row", row, frozenset(self._logged.get(_key_of(row), ()))))
-            self._read_best()
+            rows = self._reader.poll()
+            try:
+                self._read_best()  # before they are taken: it may tell which way they are ranked
+            finally:
+                self.found.extend(("row", row, frozenset(self._logged.get(_key_of(row), ()))) for row in rows)
             self.seen = copy.copy(self._heartbeat)
         except Exception as error:  # the training goes on, whatever it is
             text = "%s: %s" % (type(error).__name__, error)
@@ -679,9 +681,22 @@ def _less_is_better(wanted):
     return metric == "loss" or metric.endswith(("perplexity", "bits_per_byte"))
 
 
+def _is_told_less(args):
+    """Whether the training itself says that less is better. That more is, transformers says of every name that does not end in "loss",
+    without being asked: it tells nothing."""
+    return args.greater_is_better is False and not args.metric_for_best_model.endswith("loss")
+
+
 def _greater_is_better(args):
-    """As the training says; but transformers says it of every name that does not end in "loss", without being asked."""
+    """As the training says, but for the names that are known: while nothing tells what the metric says of itself."""
     return args.greater_is_better is not False and not _less_is_better(args.metric_for_best_model)
+
+
+def _direction_in(best, wanted):
+    """Whether more of the metric is better, as the agent's best.json tells; None where it tells nothing of it."""
+    greater = best.get("greater_is_better")
+    is_known = best.get("best") and _plain(str(best.get("metric"))) == _plain(wanted)
+    return greater if is_known and isinstance(greater, bool) else None
 
 
 def metric_in(metrics, wanted):
@@ -853,7 +868,8 @@ def _agent_settings(args, eval_steps, snapshot_dir, given):
         settings["watch.snapshot_dir"] = os.path.abspath(os.fspath(snapshot_dir))
     if args.metric_for_best_model is not None and args.metric_for_best_model not in ("loss", "eval_loss"):
         settings["publish.metric_for_best_model"] = "eval/" + _plain(args.metric_for_best_model)
-        settings["publish.greater_is_better"] = _greater_is_better(args)
+        if _is_told_less(args):  # else what the metric says of itself counts
+            settings["publish.greater_is_better"] = False
     if args.load_best_model_at_end:
         settings["publish.keep_best"] = 1
     return {**settings, **(given or {})}
@@ -1186,9 +1202,6 @@ class _Training:
         self.scores, self.metric_is_checked = None, False
         if args.metric_for_best_model is not None:
             self.scores = _Scores(args.metric_for_best_model, _greater_is_better(args))
-            if self.first and args.greater_is_better and not self.scores.greater:
-                logger.warning("of %s (metric_for_best_model) the lower score is taken for the better one, although greater_is_better is True, as"
-                               " transformers sets it for every name that does not end in \"loss\"", args.metric_for_best_model)  # fmt: skip
         # A scheduler that goes by the evaluations cannot wait for them.
         plateau = "plateau" in str(getattr(args, "lr_scheduler_type", "")).lower()
         self.replaces = options.replace_evaluations and not plateau
@@ -1231,6 +1244,7 @@ class _Training:
                 logger.warning("snapshot_dir is not used: %s; a checkpoint is saved where an evaluation is due", refused)
         if not self.first:
             return
+        self._tell_direction(args)
         if self.snapshots is not None:
             self._safely(self._begin_snapshots)
         if earlier is not None and earlier.watch is not None:
@@ -1669,11 +1683,20 @@ class _Training:
         """(the best checkpoint that is there, whether it is time to stop); None while nothing is known."""
         if self.scores is None or not self.scores.of:
             return None
+        greater = _direction_in(self.watch.best, args.metric_for_best_model)
+        if greater is not None and not _is_told_less(args):
+            self.scores.greater = greater
+            self._tell_direction(args)
         others = self.scores.passed_over()
         if others:
             self._tell("%d scores, the last of step %d, are of other settings than the newest one: they are not ranked with it",
                        len(others), others[-1])  # fmt: skip
         return self._best_there(args, state), self._is_time_to_stop()
+
+    def _tell_direction(self, args):
+        if self.scores is not None and args.greater_is_better and not self.scores.greater:
+            self._tell("of %s (metric_for_best_model) the lower score is taken for the better one, although greater_is_better is True, as"
+                       " transformers sets it for every name that does not end in \"loss\"", args.metric_for_best_model)  # fmt: skip
 
     def _best_there(self, args, state):
         """(step, score, folder) of the best checkpoint that the Trainer has: it is the one that its retention must spare. Weights

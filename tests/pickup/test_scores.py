@@ -1,5 +1,6 @@
 """Which score is the best and when patience is over: as transformers decides, and only among scores that can be compared."""
 
+import json
 import logging
 import random
 import types
@@ -64,7 +65,7 @@ def test_the_lower_perplexity_is_the_better_one_whatever_transformers_makes_of_t
 
     assert _greater_is_better(args) is False
     settings = evalcar_trainer._agent_settings(args, None, None, None)
-    assert settings["publish.greater_is_better"] is False
+    assert "publish.greater_is_better" not in settings, "the agent knows it by itself"
     assert settings["publish.metric_for_best_model"] == "eval/" + name.replace("eval_", "").replace("eval/", "").replace(",none", "")
 
 
@@ -73,6 +74,39 @@ def test_the_lower_perplexity_is_the_better_one_whatever_transformers_makes_of_t
 def test_of_other_metrics_it_is_as_the_training_says(tmp_path, name, told, expected):
     args = training.TrainingArguments(output_dir=str(tmp_path), metric_for_best_model=name, greater_is_better=told, use_cpu=True)
     assert _greater_is_better(args) is expected
+
+
+@pytest.mark.parametrize(("name", "told", "expected"), [("val/nll", None, {}), ("val/nll", True, {}), ("val/error", False, {"publish.greater_is_better": False}),
+                                                        ("val/my_loss", None, {})])  # fmt: skip
+def test_an_agent_is_told_a_direction_only_where_the_training_has_one_of_its_own(tmp_path, name, told, expected):
+    args = training.TrainingArguments(output_dir=str(tmp_path), metric_for_best_model=name, greater_is_better=told, use_cpu=True)
+
+    settings = evalcar_trainer._agent_settings(args, None, None, None)
+
+    assert settings == {"publish.metric_for_best_model": "eval/" + name, **expected}
+
+
+@pytest.mark.parametrize("of", ["eval/val/nll", "eval/val/anls"], ids=["of the metric", "of another one"])
+@pytest.mark.parametrize("told", [None, False], ids=["untold", "told"])
+def test_a_metric_of_the_users_own_is_ranked_as_it_says_itself(tmp_path, caplog, of, told):
+    """As of `[aliases] nll = "loss"`: nothing in the name says that less is better, but best.json does."""
+    scores = {2: 9.0, 4: 7.5, 6: 8.0}
+    callback = EvalcarCallback(poll_interval=0.1)
+    with ScriptedAgent(tmp_path / "out") as agent:
+
+        def publish(step):
+            agent.publish(step, scores[step], "eval/val/nll")
+            best = {"metric": of, "greater_is_better": False, "best": {"regular": {"step": step, "kept_path": None}}}
+            (agent.folder / "best.json").write_text(json.dumps(best))
+
+        settings = training.best_by("val/nll")
+        trained = training.trainer(tmp_path / "out", [callback, AtSave(then=publish)], **{**settings, "greater_is_better": told})
+        trained.train()
+
+    is_known = told is False or of == "eval/val/nll"
+    assert (trained.state.best_global_step, trained.state.best_metric) == ((4, 7.5) if is_known else (2, 9.0))
+    warnings = [record.getMessage() for record in caplog.records if record.name == "evalcar" and record.levelname == "WARNING"]
+    assert sum("the lower score is taken for the better one" in each for each in warnings) == (told is None and is_known)
 
 
 def test_the_checkpoint_of_the_lowest_perplexity_is_loaded_and_it_is_said_once_that_lower_is_better(tmp_path, caplog):

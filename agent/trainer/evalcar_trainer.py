@@ -98,6 +98,31 @@ def _tasks_of(row):
     return {name.split("/")[1] for name in names if "/" in name}
 
 
+def _place_of_name(name):
+    """eval/<task> of eval/<task>/<metric>."""
+    return "/".join(name.split("/")[:2])
+
+
+def _replaced_in(rows):
+    """{(step, seq): [eval/<task>, …]}: of which tasks the numbers of a row are superseded by others of these. A later row takes the place of
+    an earlier one with the tasks that it has measured itself; a configuration may have had others before."""
+    found = {}
+    for row in sorted(rows, key=lambda row: -row["seq"]):
+        if type(row.get("supersedes")) is not int:
+            continue
+        missing = row.get("missing")
+        untold = (name for name in (missing if isinstance(missing, dict) else ()) if name.count("/") > 1)  # else the whole task failed
+        measured = set(map(_place_of_name, (*row["metrics"], *untold))) | found.get((row["global_step"], row["seq"]), set())
+        found.setdefault((row["global_step"], row["supersedes"]), set()).update(measured)
+    return found
+
+
+def _left_of(row, replaced):
+    """Its numbers that no other row took the place of; `replaced`: of _replaced_in()."""
+    gone = replaced.get((row["global_step"], row["seq"]), ())
+    return {name: value for name, value in row["metrics"].items() if _place_of_name(name) not in gone}
+
+
 def _key_of(row):
     """By what a row is known again: the agent may have lost its database, and number its lines anew."""
     key = row.get("evaluation")
@@ -1529,11 +1554,11 @@ class _Training:
             else:
                 self.off = True
                 logger.warning("%s, for %g minutes: no more results are taken up; they can be sent %s", found[0], _PATIENCE / 60, self._later())
-        replaced = {row.get("supersedes") for row, _ in rows}
+        replaced = _replaced_in([row for row, _ in rows])
         for row, loggers in rows:
             save = self.handed.get(row["global_step"])
             if save is not None and save.before is None:
-                self._receive(row, loggers, state, row["seq"] in replaced)
+                self._receive(row, loggers, state, replaced)
             else:
                 self.held.append((row, loggers, self.at_end_of[0]))
         self._release(state)
@@ -1561,14 +1586,14 @@ class _Training:
         self.awaits = len(ours) < sum(self._may_be_ours(row["global_step"]) for row, _, _ in self.held)
         if not ours:
             return
-        replaced = {(row["global_step"], row.get("supersedes")) for row, _, _ in self.held}
+        replaced = _replaced_in([row for row, _, _ in self.held])
         self.held = [each for each in self.held if not any(each is one for one in ours)]
         for row, loggers, _ in sorted(ours, key=lambda each: each[0]["seq"]):
-            is_replaced, kept = (row["global_step"], row["seq"]) in replaced, ()
+            kept = ()
             if row["global_step"] in self.handed:  # whoever has it has it of that training
                 kept = [name for name in loggers if name in self.places and self.watch.places_before.get(name) == self.places[name]]
                 loggers = ()
-            self._receive(row, loggers, state, is_replaced, kept)
+            self._receive(row, loggers, state, replaced, kept)
 
     def _may_be_ours(self, step):
         """Of a step that this training saved, or was resumed behind."""
@@ -1590,20 +1615,23 @@ class _Training:
         is_left_out = not self.seen.evaluations(step) and bool(self.seen.status.get("evaluations_left_out"))
         return came_since and (is_untold or is_left_out)
 
-    def _receive(self, row, loggers, state, is_replaced, have=()):
-        """`loggers`: that were given it by this training, before it was resumed; `have`: those that need it no more."""
+    def _receive(self, row, loggers, state, replaced, have=()):
+        """`replaced`: of _replaced_in(), by those that came with it. `loggers`: that were given it by this training, before it was resumed;
+        `have`: those that need it no more."""
         step = row["global_step"]
         self.results.setdefault(step, []).append((row["checkpoint_type"], str(row.get("time", "")), _tasks_of(row)))
         self.weights.setdefault(step, set()).add(_weights_of(row))
         if self.scores is not None:
             self.scores.take(row)
             self._check_metric(row)
-        if loggers or self._in_history(row, state):
+        left = _left_of(row, replaced)
+        if loggers or self._in_history({**row, "metrics": left or row["metrics"]}, state):
             self.logged_seqs.add(row["seq"])
             return
-        if is_replaced:
+        if row["metrics"] and not left:
             self.watch.marks.append(_mark(row, ()))
             return
+        row = {**row, "metrics": left}
         correction = " (a correction)" if row.get("supersedes") in self.logged_seqs else ""
         logger.info("checkpoint-%d, %s: %s%s", step, row["checkpoint_type"], _in_words(row["metrics"]), correction)
         for name, why in sorted(row["missing"].items() if isinstance(row.get("missing"), dict) else ()):
@@ -2002,8 +2030,9 @@ def push(arguments):
     except (OSError, ValueError) as error:
         print("evalcar push: %s" % error, file=sys.stderr)
         return 1
-    replaced = {row.get("supersedes") for row in rows}
-    rows = [row for row in rows if row["seq"] > options.since and row["seq"] not in replaced and row["metrics"]]
+    replaced = _replaced_in(rows)
+    rows = [{**row, "metrics": _left_of(row, replaced)} for row in rows if row["seq"] > options.since]
+    rows = [row for row in rows if row["metrics"]]
     places = {name: getattr(options, name) or marks.places.get(name) for name in ("tensorboard", "wandb")}
     is_named = bool(options.tensorboard or options.wandb)
     if is_named:  # those alone

@@ -11,6 +11,7 @@ import pytest
 import training
 import wandb
 from evalcar_trainer import EvalcarCallback
+from scripted import ScriptedAgent
 from training import has, results_in, trainer
 
 ANLS = "eval/docvqa_val/anls"
@@ -76,6 +77,32 @@ def test_results_of_another_trainings_checkpoints_are_not_sent(gone, capsys):
     assert evalcar_trainer.push(arguments) == 3
     assert evalcar_trainer.push([*arguments, "--tensorboard", str(gone.home / "all")]) == 0
     assert [step for step, _ in scalars(gone.home / "all")] == [5, 6]
+
+
+def test_of_a_superseded_line_what_the_later_one_has_not_measured_is_sent(tmp_path, capsys):
+    """The tasks were [a, b, c] and are [a, c, d]; d failed, and of c there is no number any more."""
+    agent = ScriptedAgent(tmp_path / "out")
+    agent.publish(2, None, metrics={"eval/a/acc": 0.1, "eval/a/acc_stderr": 0.01, "eval/b/acc": 0.2, "eval/c/acc": 0.3})
+    agent.publish(2, None, metrics={"eval/d/acc": 0.4})
+    agent.publish(2, None, metrics={"eval/a/acc": 0.5}, supersedes=1, missing={"eval/c/acc": "not finite", "eval/d": "no data"})
+    arguments = ["--output-dir", str(agent.run), "--tensorboard", str(tmp_path / "events"), "--dry-run"]
+
+    assert evalcar_trainer.push(arguments) == 0
+
+    told = [line.split(": ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["step 2, regular: " + rest for rest in ("eval/b/acc 0.2", "eval/d/acc 0.4", "eval/a/acc 0.5")]
+
+
+def test_a_line_that_others_superseded_in_turn_is_sent_with_what_none_of_them_has(tmp_path, capsys):
+    agent = ScriptedAgent(tmp_path / "out")
+    agent.publish(2, None, metrics={"eval/a/acc": 0.1, "eval/b/acc": 0.2, "eval/c/acc": 0.3})
+    agent.publish(2, None, metrics={"eval/a/acc": 0.4}, supersedes=1)
+    agent.publish(2, None, metrics={"eval/a/acc": 0.5, "eval/b/acc": 0.6}, supersedes=2)
+
+    assert evalcar_trainer.push(["--output-dir", str(agent.run), "--tensorboard", str(tmp_path / "events"), "--dry-run"]) == 0
+
+    told = [line.split(": ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["step 2, regular: eval/c/acc 0.3", "step 2, regular: eval/a/acc 0.5, eval/b/acc 0.6"]
 
 
 def test_the_command_finds_the_run_and_the_python_that_has_the_loggers(gone):

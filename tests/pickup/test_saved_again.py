@@ -152,6 +152,25 @@ def test_old_weights_that_are_measured_just_after_the_save_are_not_taken(tmp_pat
     assert "WARNING" not in log.text
 
 
+def test_of_two_results_that_come_together_each_number_is_logged_of_the_latest_that_has_its_task(tmp_path, log):
+    run = tmp_path / "out"
+    with ScriptedAgent(run) as agent:
+
+        def publish(step):
+            common = {"run": "r", "global_step": step, "checkpoint_type": "regular", "final": True, "time": "2026-01-01T00:00:01Z"}
+            rows = [{**common, "seq": 1, "evaluation": "1", "metrics": {"eval/a/acc": 0.1, "eval/b/acc": 0.2}},
+                    {**common, "seq": 2, "evaluation": "2", "metrics": {"eval/a/acc": 0.3, "eval/c/acc": 0.4}, "supersedes": 1}]  # fmt: skip
+            agent.folder.mkdir(parents=True, exist_ok=True)
+            with (agent.folder / "metrics.jsonl").open("a") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in rows))
+            agent.row(step, "published")
+
+        trained = trainer(run, [EvalcarCallback(poll_interval=0.1), training.AtSave(then=publish)], max_steps=2)
+        trained.train()
+
+    assert logged(trained) == [(2, {"eval/b/acc": 0.2}), (2, {"eval/a/acc": 0.3, "eval/c/acc": 0.4})]
+
+
 # ---- resumed from a step that was saved again
 
 

@@ -242,7 +242,15 @@ Result<std::int64_t> Store::insert_result(const Evaluation& evaluation,
     if (row) {
       const std::int64_t result_id = known.integer(0);
       if (known.integer(1) == evaluation.id) return result_id;  // tried again for another task
-      // The lines are there already, under the evaluation that made the result.
+      // Where its lines were pruned since, those that came with it now take their place.
+      EVALCAR_RETURN_IF_ERROR(connection_->run(
+          "UPDATE result SET evaluation_id = ?1 WHERE result_id = ?2 AND NOT EXISTS(SELECT 1 FROM "
+          "scored_sample s WHERE s.evaluation_id = result.evaluation_id AND s.task = result.task "
+          "AND s.fingerprint = result.fingerprint) AND EXISTS(SELECT 1 FROM scored_sample s WHERE "
+          "s.evaluation_id = ?1 AND s.task = result.task AND s.fingerprint = result.fingerprint)",
+          evaluation.id, result_id));
+      if (connection_->changes() > 0) return result_id;
+      // Else they are there already, under the evaluation that made the result.
       EVALCAR_RETURN_IF_ERROR(
           connection_->run("DELETE FROM scored_sample WHERE evaluation_id = ?1 AND task = ?2 AND "
                            "fingerprint = ?3",

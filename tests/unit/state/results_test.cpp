@@ -1,3 +1,4 @@
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <map>
@@ -303,6 +304,32 @@ TEST_CASE("equal weights at another step have their own number there") {
     return {};
   }));
   CHECK(lines == 2);
+}
+
+TEST_CASE(
+    "where the samples of a known number were pruned, those that came with it again are kept") {
+  Scenario s;
+  const std::int64_t pruned = s.plan(1).id;
+  s.bring(pruned, kScored, "w1");
+  must(s.store->begin_publication(
+      pruned, 0, [](std::int64_t, auto) -> Result<std::string> { return std::string("{}"); }));
+  must(s.store->finish_publication(pruned, {}));
+  REQUIRE(must(s.store->prune(pruned, std::array{pruned})) == 2);
+  const std::int64_t again = s.plan(1, {"docvqa_val", "mmmu_val"}).id;  // other tasks
+  s.bring(again, kScored, "w1");
+  const auto later = s.plan(2).id;  // of the same weights: the lines are there
+  s.bring(later, kScored, "w1");
+
+  for (const std::int64_t id : {pruned, again, later}) {
+    std::size_t lines = 0;
+    must(s.store->read().for_each_sample(id, "docvqa_val", [&](std::string_view) {
+      ++lines;
+      return Status();
+    }));
+    CHECK(lines == 2);
+  }
+  CHECK(must(s.store->read().sample_count(again)) == 4);
+  CHECK(must(s.store->read().sample_count(later)) == 0);
 }
 
 TEST_CASE("a rewritten step shows its new number only") {

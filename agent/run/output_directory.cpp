@@ -39,7 +39,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::open(const Surrounding
 Status OutputDirectory::step() {
   const MonotonicTime now = around_.clock.monotonic_now();
   take_requests();
-  posting_->step(run_.known());
+  posting_->step(run_.known() ? std::optional(run_.id()) : std::nullopt);
   if (silent()) return {};
   look_at_end();
   look_at_places();

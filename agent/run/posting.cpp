@@ -49,11 +49,15 @@ Result<std::unique_ptr<Posting>> Posting::open(const Surroundings& around,
       new Posting(around, store, settings.limits.attempts, std::move(outbox)));
 }
 
-void Posting::step(bool run_known) {
-  if (outbox_ == nullptr || (!outbox_->begun() && !run_known)) return;
+void Posting::step(std::optional<std::int64_t> run_id) {
+  if (run_id.has_value()) run_id_ = run_id;
+  if (outbox_ != nullptr && (outbox_->begun() || run_id.has_value())) hand_out();
+}
+
+void Posting::hand_out() {
   const std::int64_t changes = store_.read().changes();
   if (changes == looked_at_ && !outbox_->pending()) return;
-  const Status stepped = outbox_->step();
+  const Status stepped = outbox_->step(*run_id_);
   if (stepped.has_value()) looked_at_ = changes;
   warn_once(trouble_, stepped.has_value() ? outbox_->trouble() : stepped.error().message);
 }
@@ -64,7 +68,7 @@ std::optional<std::chrono::milliseconds> Posting::until_due() const {
 }
 
 bool Posting::may_end(bool nothing_else_left) {
-  if (nothing_else_left && outbox_ != nullptr && outbox_->begun()) step(true);
+  if (nothing_else_left && outbox_ != nullptr && outbox_->begun()) hand_out();
   if (!nothing_else_left || !pending()) {
     waiting_since_.reset();
     return nothing_else_left;

@@ -23,9 +23,9 @@ class Posting {
                                                const config::Settings& settings,
                                                const state::Store& store);
 
-  /// Hands out what was published and notes what was taken. `run_known`: the database knows what
-  /// was published before.
-  void step(bool run_known);
+  /// Hands out what was published and notes what was taken. `run_id`: of the current run, once the
+  /// database knows what was published before; absent: it is what it was.
+  void step(std::optional<std::int64_t> run_id);
   /// When step() may have something to do; absent: after the next publication.
   std::optional<std::chrono::milliseconds> until_due() const;
   /// Whether the agent may end, given that nothing else is left to do: the receiver gets a while
@@ -39,12 +39,14 @@ class Posting {
           std::unique_ptr<webhook::Outbox> outbox)
       : around_(around), store_(store), attempts_(attempts), outbox_(std::move(outbox)) {}
 
+  void hand_out();
   bool pending() const { return outbox_ != nullptr && outbox_->pending(); }
 
   const Surroundings& around_;
   const state::Store& store_;
   std::int64_t attempts_;                    ///< after so many failures an end does not wait
   std::unique_ptr<webhook::Outbox> outbox_;  ///< null: results are posted nowhere
+  std::optional<std::int64_t> run_id_;       ///< the current run, or the last one
   std::int64_t looked_at_ = -1;              ///< Reader::changes() when the rows were asked
   std::optional<MonotonicTime> waiting_since_;
   std::string trouble_;

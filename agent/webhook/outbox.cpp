@@ -62,11 +62,11 @@ Status Outbox::begin() {
   return {};
 }
 
-Status Outbox::step() {
+Status Outbox::step(std::int64_t run_id) {
   if (!begun_) EVALCAR_RETURN_IF_ERROR(begin());
   EVALCAR_RETURN_IF_ERROR(note_delivered());
   while (true) {
-    EVALCAR_ASSIGN_OR_RETURN(const auto next, lines_.after(handed_out_));
+    EVALCAR_ASSIGN_OR_RETURN(const auto next, lines_.after(handed_out_, run_id));
     if (!next.has_value()) return {};
     if (!courier_.take({next->seq, next->run, next->line})) return {};
     handed_out_ = next->seq;

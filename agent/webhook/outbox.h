@@ -30,9 +30,10 @@ class Outbox {
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  /// Notes what was delivered and hands out what is next. An error is of the moment. The first time
-  /// when the database knows what was published before (a lost one is filled from the files).
-  Status step();
+  /// Notes what was delivered and hands out what is next, while `run_id` is the current run. An
+  /// error is of the moment. The first time when the database knows what was published before (a
+  /// lost one is filled from the files).
+  Status step(std::int64_t run_id);
   bool begun() const { return begun_; }
   /// As of the last step(): results wait to be taken by the receiver.
   bool pending() const { return handed_out_ > delivered_; }

@@ -20,14 +20,15 @@ Result<PublishedLines> PublishedLines::open(const std::string& path) {
   return PublishedLines(std::move(connection));
 }
 
-Result<std::optional<PublishedLine>> PublishedLines::after(std::int64_t seq) const {
+Result<std::optional<PublishedLine>> PublishedLines::after(std::int64_t seq,
+                                                           std::int64_t current) const {
   EVALCAR_ASSIGN_OR_RETURN(
       Statement rows,
       connection_->prepare("SELECT p.seq, run.name, p.line, p.published_at FROM publication p "
                            "JOIN evaluation e USING (evaluation_id) JOIN run USING (run_id) "
-                           "WHERE p.seq > ?1 AND (p.published_at <> '' OR e.state = 'scored') "
-                           "ORDER BY p.seq LIMIT 1",
-                           seq));
+                           "WHERE p.seq > ?1 AND (p.published_at <> '' OR (e.state = 'scored' AND "
+                           "e.run_id = ?2)) ORDER BY p.seq LIMIT 1",
+                           seq, current));
   EVALCAR_ASSIGN_OR_RETURN(const bool found, rows.step());
   if (!found || rows.text(3).empty()) return std::optional<PublishedLine>();
   return std::optional(PublishedLine{rows.integer(0), rows.text(1), rows.text(2)});

@@ -25,9 +25,10 @@ class PublishedLines {
   /// Errors as Reader::open.
   static Result<PublishedLines> open(const std::string& path);
 
-  /// The first result after `seq` whose files are all written. Absent: there is none, or an earlier
-  /// one is about to be written and goes first.
-  Result<std::optional<PublishedLine>> after(std::int64_t seq) const;
+  /// The first result after `seq` whose files are all written, of any run. Absent: there is none,
+  /// or an earlier one of the run `current` is about to be written and goes first. What another
+  /// life of the directory left unwritten is not waited for: nobody writes it any more.
+  Result<std::optional<PublishedLine>> after(std::int64_t seq, std::int64_t current) const;
   /// The largest seq that was ever given to a result; 0 before the first.
   Result<std::int64_t> last() const;
 

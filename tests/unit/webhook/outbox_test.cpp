@@ -28,7 +28,7 @@ struct Post {
     options.longest_pause = std::chrono::milliseconds(2);
     outbox =
         must(Outbox::open(s.files, s.db(), options, std::make_unique<test::FakePoster>(receiver)));
-    must(outbox->step());  // before anything is published
+    must(outbox->step(s.run.id));  // before anything is published
   }
   /// Its line is "line N"; finished: its files are written.
   std::int64_t result(std::int64_t step, bool finished = true) {
@@ -45,7 +45,7 @@ struct Post {
   }
   bool delivered() {
     return comes_true([&] {
-      must(outbox->step());
+      must(outbox->step(s.run.id));
       return !outbox->pending();
     });
   }
@@ -70,7 +70,7 @@ TEST_CASE("what was not taken before a stop is posted after it") {
   post.open();
   post.receiver.hangs = true;
   post.result(1);
-  must(post.outbox->step());
+  must(post.outbox->step(post.s.run.id));
   CHECK(post.outbox->pending());
   post.open();
   post.receiver.hangs = false;
@@ -96,7 +96,7 @@ TEST_CASE("what was taken in the last moment before an end is noted") {
   Post post;
   post.open();
   post.result(1);
-  must(post.outbox->step());
+  must(post.outbox->step(post.s.run.id));
   REQUIRE(comes_true([&] { return post.receiver.count() == 1; }));
   post.open();
   post.result(2);
@@ -109,12 +109,29 @@ TEST_CASE("a result whose files are not all written goes before those after it")
   post.open();
   const auto first = post.result(1, false);
   post.result(2);
-  must(post.outbox->step());
+  must(post.outbox->step(post.s.run.id));
   CHECK_FALSE(post.outbox->pending());
   CHECK(post.bodies().empty());
   must(post.s.store->finish_publication(first, {"x"}));
   REQUIRE(post.delivered());
   CHECK(post.bodies() == std::vector<std::string>{"line 1", "line 2"});
+}
+
+TEST_CASE(
+    "a result that an earlier life of the directory left unwritten holds up none of this one") {
+  Post post;
+  post.open();
+  post.result(1, false);
+  post.s.run = must(post.s.store->ensure_run("run-01234567", "/out/run", 1, 11));
+  post.result(2);
+  const auto third = post.result(3, false);
+  post.result(4);
+
+  REQUIRE(post.delivered());
+  CHECK(post.bodies() == std::vector<std::string>{"line 2"});
+  must(post.s.store->finish_publication(third, {"x"}));
+  REQUIRE(post.delivered());
+  CHECK(post.bodies() == std::vector<std::string>{"line 2", "line 3", "line 4"});
 }
 
 TEST_CASE("more results than it may hold come all the same") {

@@ -81,9 +81,13 @@ void add_samples(OrderedJson& json, const report::Comparison& samples, double va
   json["flipped"] = OrderedJson::array();
   add_flips(json["flipped"], samples.became_right, true);
   add_flips(json["flipped"], samples.became_wrong, false);
-  json["note"] = samples.test.has_value() && !is_theirs
-                     ? "no test: the metric is not the mean of what its samples score"
-                     : samples.note;
+  std::string note = samples.untested;
+  if (samples.test.has_value() && !is_theirs) {
+    note = "no test: the metric is not the mean of what its samples score";
+  } else if (!samples.note.empty()) {
+    note += (note.empty() ? "" : "; ") + samples.note;
+  }
+  json["note"] = std::move(note);
 }
 
 std::string test_text(const OrderedJson& json) {

@@ -1,5 +1,6 @@
 #include "agent/report/comparison.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -108,6 +109,25 @@ class Groups {
   std::size_t alone_ = 0;
 };
 
+/// Why questions cannot be taken for independent of each other although their pictures differ: a
+/// column that no sample line has tells which belong together. "" where that is not so.
+Result<std::string> why_untested(const state::Reader& reader, std::int64_t a, std::int64_t b,
+                                 const std::string& task) {
+  for (const std::int64_t evaluation : {b, a}) {
+    const auto result = reader.result(evaluation);
+    if (!result.has_value() && result.error().code == ErrorCode::kNotFound) continue;
+    if (!result.has_value()) return result.error();
+    const auto measured = std::ranges::find(result->tasks, task, &protocol::TaskResult::task);
+    if (measured == result->tasks.end()) continue;
+    const Json config = Json::parse(measured->lmms_config, nullptr, false);
+    const auto column = config.is_object() ? config.find("cluster_key") : config.end();
+    if (!config.is_object() || column == config.end() || !column->is_string()) return std::string();
+    return "no test: questions of one " + column->get<std::string>() +
+           " ([columns] cluster) belong together, and the samples do not tell it";
+  }
+  return std::string("no test while other tasks of both evaluations are being measured");
+}
+
 bool is_same_question(const Seen& a, const Line& b) {
   return a.question == question_of(b.json) && a.part.weight == b.part.weight;
 }
@@ -152,7 +172,10 @@ Result<Comparison> compare_samples(const state::Reader& reader, std::int64_t a, 
   comparison.value_b = total_b.value();
   const std::size_t most = std::max(total_a.samples(), total_b.samples());
   comparison.is_whole = pairs.size() == most;
-  if (!pairs.empty()) comparison.test = paired_test(pairs, scale);
+  if (!pairs.empty()) {
+    EVALCAR_ASSIGN_OR_RETURN(comparison.untested, why_untested(reader, a, b, task));
+    if (comparison.untested.empty()) comparison.test = paired_test(pairs, scale);
+  }
   if (samples_a == 0 || samples_b == 0) {
     comparison.note = "no samples are stored (log_samples is off, or they were pruned)";
   } else if (pairs.empty()) {

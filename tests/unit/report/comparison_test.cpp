@@ -30,6 +30,7 @@ struct Pair {
   test::Scenario s;
   bool higher_is_better = true;
   std::map<std::int64_t, std::string> pictures;  ///< of documents
+  std::string config = "{}";                     ///< of the task, as lmms-eval's results have it
   std::int64_t scored(std::int64_t step, const std::vector<json>& lines) {
     const std::int64_t id = s.plan(step).id;
     s.bring(id, state::EvaluationState::kEvaluating, "w" + std::to_string(step));
@@ -44,6 +45,7 @@ struct Pair {
     result.weights_sha256 = "w" + std::to_string(step);
     result.tasks = {test::anls_result("docvqa_val", 0.5)};
     result.tasks[0].metrics[0].higher_is_better = higher_is_better;
+    result.tasks[0].lmms_config = config;
     must(s.store->record_result(id, result));
     return id;
   }
@@ -126,6 +128,23 @@ TEST_CASE("questions about the same picture are one group, others are alone") {
   CHECK(compared.test->n == 5);
   CHECK(compared.test->groups == 4);
   CHECK(compared.is_whole);
+}
+
+TEST_CASE("where questions belong together by a column that no sample tells, there is no test") {
+  Pair pair{.config = R"({"task": "passages", "cluster_key": "passage"})"};
+  std::vector<json> before, after;
+  for (std::int64_t doc = 0; doc < 10; ++doc) {
+    before.push_back(sample(doc, 0, "x"));
+    after.push_back(sample(doc, 1, "A"));
+  }
+
+  const Comparison compared = pair.compare(pair.scored(1, before), pair.scored(2, after));
+
+  CHECK_FALSE(compared.test.has_value());
+  CHECK(compared.is_whole);
+  CHECK(compared.became_right.size() == 10);
+  CHECK(compared.untested.starts_with("no test: questions of one passage"));
+  CHECK(compared.note.empty());
 }
 
 TEST_CASE("a metric over tokens is compared by its tokens") {

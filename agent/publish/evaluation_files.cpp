@@ -1,5 +1,6 @@
 #include "agent/publish/evaluation_files.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "agent/publish/metrics_line.h"
@@ -29,6 +30,9 @@ Result<RunFacts> EvaluationFiles::run_facts(const Evaluation& evaluation,
   EVALCAR_ASSIGN_OR_RETURN(const auto attempts, store_.read().attempts(evaluation.id));
   facts.device =
       attempts.empty() || attempts.back().device.empty() ? options_.device : attempts.back().device;
+  facts.resumed = std::ranges::any_of(attempts, [](const state::Attempt& attempt) {
+    return attempt.outcome != "scored" && attempt.stage != "loading";
+  });
   facts.checkpoint = evaluation.checkpoint_path;
   facts.weights = evaluation.kind;
   facts.dtype = evaluation.compute_dtype.empty() ? evaluation.dtype : evaluation.compute_dtype;

@@ -303,8 +303,10 @@ Result<std::string> results_json(const RunFacts& facts, const protocol::Evaluati
     EVALCAR_ASSIGN_OR_RETURN(from_samples, sample_facts(tasks, root["configs"], samples));
     const double tokens = from_samples.overall.output_tokens;
     root["throughput"]["total_gen_tokens"] = static_cast<std::int64_t>(tokens);
-    root["throughput"]["total_elapsed_time"] = result.seconds;  // the whole evaluation's
-    root["throughput"]["avg_speed"] = result.seconds > 0 ? tokens / result.seconds : 0.0;
+    if (!facts.resumed && result.seconds > 0) {
+      root["throughput"]["total_elapsed_time"] = result.seconds;  // the whole evaluation's
+      root["throughput"]["avg_speed"] = tokens / result.seconds;
+    }
     root["throughput"]["avg_rank"] = 0.0;
   }
   root["usage"] = OrderedJson::object();

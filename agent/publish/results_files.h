@@ -29,6 +29,8 @@ struct RunFacts {
   protocol::EvaluationSettings settings;
   WallTime started{};
   WallTime finished{};
+  /// An earlier attempt may have given some of the answers: the seconds are not those of all.
+  bool resumed = false;
 };
 
 /// Gives every scored line (lmms-eval's sample JSON, no newline) of one task in document order;

@@ -1,6 +1,7 @@
 #include "agent/publish/publisher.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -60,6 +61,30 @@ TEST_CASE("a scored evaluation becomes a line, results files, an event and the b
         json::parse(R"({"metric":"eval/docvqa_val/anls","greater_is_better":true,"best":
           {"regular":{"step":500,"value":0.712,"checkpoint":"checkpoint-500","kept_path":null,
                       "weights_sha256":"w500regular"}}})"));
+}
+
+TEST_CASE("a result of several attempts has a speed only where the last one gave all answers") {
+  const bool answered = GENERATE(false, true);
+  Desk d;
+  const std::int64_t id = d.s.plan(500).id;
+  d.s.bring(id, answered ? kEvaluating : kLoading, "w500");
+  if (answered) {
+    must(d.s.store->recover());  // a kill while it evaluated
+  } else {
+    must(d.s.store->fail_attempt(id, {"loading", "device_busy", "busy"}, "", false));
+  }
+  must(d.s.store->begin_attempt(id, "cpu"));
+  must(d.s.store->record_loaded(id, "w500", "float32"));
+  protocol::EvaluationResult result;
+  result.weights_sha256 = "w500";
+  result.seconds = 12.5;
+  result.tasks = {test::anls_result("docvqa_val", 0.5)};
+  must(d.s.store->record_result(id, result));
+
+  const std::string path = must(d.publisher->publish(id, 0)).results_file;
+
+  const json file = json::parse(*d.files.content(path));
+  CHECK(file["throughput"].contains("avg_speed") == !answered);
 }
 
 TEST_CASE("EMA and averages have series of their own") {

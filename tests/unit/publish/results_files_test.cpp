@@ -133,6 +133,26 @@ TEST_CASE("efficiency counts tokens and scores as lmms-eval does") {
   CHECK(root["efficiency"]["overall"] == task);
 }
 
+TEST_CASE(
+    "where an earlier attempt gave answers, or none was given, no speed is made of its time") {
+  const auto throughput = [](bool resumed, double seconds) {
+    RunFacts facts = facts_of();
+    facts.resumed = resumed;
+    protocol::EvaluationResult result = two_tasks();
+    result.seconds = seconds;
+    const auto lines = lines_of({R"({"token_counts":[{"output_tokens":3}]})"});
+    return Json::parse(must(results_json(facts, result, lines)))["throughput"];
+  };
+
+  CHECK(throughput(false, 2)["total_elapsed_time"] == 2.0);
+  CHECK(throughput(false, 2)["avg_speed"] == 3.0);
+  for (const Json& told : {throughput(true, 2), throughput(false, 0)}) {
+    CHECK(told["total_gen_tokens"] == 6);
+    CHECK_FALSE(told.contains("total_elapsed_time"));
+    CHECK_FALSE(told.contains("avg_speed"));
+  }
+}
+
 TEST_CASE("a number as version stays a number, and the counts are those of the evaluation") {
   protocol::EvaluationResult result = two_tasks();
   result.tasks[0].version = "0.0";

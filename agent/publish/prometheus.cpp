@@ -175,7 +175,8 @@ Status add_evaluations(Page& page, const state::Reader& reader, std::int64_t run
   EVALCAR_RETURN_IF_ERROR(reader.for_each_evaluation(filter, [&](const Evaluation& row) {
     ++states[row.state];
     attempts += row.attempts;
-    if (row.state != EvaluationState::kPublished) return;
+    // What was asked for besides is no number of the series.
+    if (row.state != EvaluationState::kPublished || row.settings.requested != 0) return;
     durations[row.kind].first += row.seconds;
     durations[row.kind].second += 1;
     last = std::max(last, row.finished_at);
@@ -192,8 +193,9 @@ Status add_evaluations(Page& page, const state::Reader& reader, std::int64_t run
   }
   page.family("evalcar_attempts_total", "counter", "Attempts that were started.");
   page.sample(run, static_cast<double>(attempts));
-  page.family("evalcar_evaluation_duration_seconds", "summary",
-              "What published evaluations took, loading included.");
+  page.family(
+      "evalcar_evaluation_duration_seconds", "summary",
+      "What published evaluations took after loading; those that were resumed, since then.");
   for (const auto& [kind, duration] : durations) {
     page.sample(with("checkpoint_type", kind), duration.first, "_sum");
     page.sample(with("checkpoint_type", kind), duration.second, "_count");

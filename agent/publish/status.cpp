@@ -89,7 +89,8 @@ struct Mark {
   std::int64_t id = 0;
   std::int64_t step = 0;
   state::EvaluationState state = state::EvaluationState::kFound;
-  WallTime created;  ///< of those that have not ended
+  WallTime created;       ///< of those that have not ended
+  bool in_series = true;  ///< not asked for besides, which is no number of the step's
 };
 
 /// The newest step that is still asked about: its folder is there, or its evaluation goes on (a
@@ -103,7 +104,7 @@ Result<std::optional<std::int64_t>> newest_step(const state::Reader& reader,
     newest = std::max(newest.value_or(step), step);
   };
   for (const Mark& mark : marks) {
-    if (!state::is_end_state(mark.state)) note(mark.step);
+    if (!state::is_end_state(mark.state) && mark.in_series) note(mark.step);
   }
   if (!run_id.has_value()) return newest;
   EVALCAR_ASSIGN_OR_RETURN(const auto there, reader.newest_step_there(*run_id));
@@ -117,7 +118,7 @@ std::int64_t newest_number(std::int64_t newest, const std::vector<Mark>& marks) 
   std::int64_t done = 0;
   for (const Mark& mark : marks) {
     const bool counts = mark.state == state::EvaluationState::kPublished && mark.step <= newest;
-    if (counts) done = std::max(done, mark.step);
+    if (counts && mark.in_series) done = std::max(done, mark.step);
   }
   return done;
 }
@@ -126,7 +127,7 @@ std::int64_t newest_number(std::int64_t newest, const std::vector<Mark>& marks) 
 double lag_seconds(std::int64_t number, const std::vector<Mark>& marks, WallTime now) {
   WallTime oldest = now;
   for (const Mark& mark : marks) {
-    if (state::is_end_state(mark.state) || mark.step <= number) continue;
+    if (state::is_end_state(mark.state) || mark.step <= number || !mark.in_series) continue;
     oldest = std::min(oldest, mark.created);
   }
   return std::chrono::duration<double>(now - oldest).count();
@@ -263,8 +264,9 @@ Status StatusRows::refresh(const state::Reader& reader, std::optional<std::int64
   EVALCAR_RETURN_IF_ERROR(
       reader.for_each_standing({.run_id = run_id}, [&now](const state::Standing& row) {
         const bool over = state::is_end_state(row.state);
-        now.marks.push_back(
-            {row.id, row.step, row.state, over ? WallTime() : parse_utc(row.created_at)});
+        now.marks.push_back({row.id, row.step, row.state,
+                             over ? WallTime() : parse_utc(row.created_at),
+                             row.settings.requested == 0});
       }));
   now.listed = listed_of(now.marks, most);
   EVALCAR_ASSIGN_OR_RETURN(const OrderedJson list, evaluations_json(reader, run_id, now.listed));

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "store/state/sqlite.h"
+#include "tests/unit/publish/requested.h"
 #include "tests/unit/state/scenario.h"
 
 using namespace evalcar;
@@ -51,6 +52,34 @@ TEST_CASE("Prometheus sees how evaluations stand, the lag, and latest and best o
   CHECK(has_line(text, "evalcar_best_score" + series + " 0.75"));
   CHECK(has_line(text, "evalcar_best_score_step" + series + " 100"));
   CHECK(has_line(text, "# TYPE evalcar_attempts_total counter"));
+}
+
+TEST_CASE("what was measured for a job is no time of the series, and does not catch up with it") {
+  test::Scenario s;
+  const auto id = s.plan(100).id;
+  s.bring(id, state::EvaluationState::kScored);
+  must(s.store->begin_publication(
+      id, 0, [](std::int64_t, const auto&) { return Result<std::string>("{}"); }));
+  must(s.store->finish_publication(id, {"x"}));
+  const auto last = [&] {
+    const std::string text = publish::prometheus_text({{&s.store->read()}}, s.clock);
+    const auto start = text.find("\nevalcar_last_result_timestamp_seconds{");
+    REQUIRE(start != std::string::npos);
+    return text.substr(start + 1, text.find('\n', start + 1) - start - 1);
+  };
+  const std::string before = last();
+  const auto job = test::plan_requested(s, 200).id;
+  s.bring(job, state::EvaluationState::kScored, "w200");
+  must(s.store->finish_unlisted(job));
+
+  const std::string text = publish::prometheus_text({{&s.store->read()}}, s.clock);
+
+  const std::string run = "run=\"run-01234567-1\"";
+  CHECK(has_line(text, "evalcar_lag_steps{" + run + "} 100"));
+  CHECK(has_line(text, "evalcar_evaluation_duration_seconds_count{" + run +
+                           ",checkpoint_type=\"regular\"} 1"));
+  CHECK(has_line(text, "evalcar_evaluations{" + run + ",state=\"published\"} 2"));
+  CHECK(last() == before);
 }
 
 TEST_CASE("Prometheus sees the numbers of the configured settings alone") {

@@ -11,6 +11,7 @@
 #include "agent/publish/metrics_line.h"
 #include "agent/publish/status.h"
 #include "tests/unit/publish/desk.h"
+#include "tests/unit/publish/requested.h"
 
 using namespace evalcar;
 using namespace evalcar::publish;
@@ -531,6 +532,28 @@ TEST_CASE("the lag in seconds is the age of the oldest evaluation beyond the new
   d.s.plan(700);
   d.s.clock.advance(std::chrono::seconds(5));
   CHECK(lag() == 25.0);
+}
+
+TEST_CASE("what a job asked for neither catches up with training nor lags behind it") {
+  Desk d;
+  must(d.publisher->publish(d.scored(100, 0.5), 0));
+  d.s.plan(200);
+  d.s.clock.advance(std::chrono::seconds(20));
+  const std::int64_t job = test::plan_requested(d.s, 200).id;
+  const auto status = [&] {
+    return json::parse(must(status_json(d.s.store->read(), d.s.clock, d.s.run.id, std::nullopt)));
+  };
+  d.s.bring(job, kScored, "w200");
+  must(d.publisher->publish(job, 0));
+
+  CHECK(status()["lag_steps"] == 100);
+  CHECK(status()["lag_seconds"] == 21.0);  // a scenario's evaluation takes a second
+
+  must(d.publisher->publish(d.scored(200, 0.5), 0));
+  must(d.s.store->mark_checkpoint_gone(test::plan_requested(d.s, 300).checkpoint_id));
+  d.s.clock.advance(std::chrono::seconds(20));
+  CHECK(status()["lag_steps"] == 0);
+  CHECK(status()["lag_seconds"] == 0.0);
 }
 
 TEST_CASE("a trainer that went back is compared with the numbers up to where it is") {

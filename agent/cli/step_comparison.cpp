@@ -62,17 +62,19 @@ bool is_published(double of_samples, double value) {
 }
 
 /// A test of the samples says something of the metric only where it is made of them as they are
-/// paired: the sum of MME's categories is not.
+/// paired: the sum of MME's categories is not. Nor does one of some of them, where the difference
+/// is that of all.
 void add_samples(OrderedJson& json, const report::Comparison& samples, double value_a,
                  double value_b) {
   const bool is_theirs =
       is_published(samples.value_a, value_a) && is_published(samples.value_b, value_b);
   const auto& test = is_theirs ? samples.test : std::optional<report::PairedTest>();
-  json["test"] = test.has_value() ? OrderedJson(test->name) : OrderedJson(nullptr);
-  json["p"] = test.has_value() ? OrderedJson(test->p) : OrderedJson(nullptr);
+  const bool counts = test.has_value() && samples.is_whole;
+  json["test"] = counts ? OrderedJson(test->name) : OrderedJson(nullptr);
+  json["p"] = counts ? OrderedJson(test->p) : OrderedJson(nullptr);
   json["pairs"] = test.has_value() ? test->n : std::size_t{0};
   json["groups"] = test.has_value() ? test->groups : std::size_t{0};
-  if (test.has_value() && test->stderr_value.has_value() && samples.is_whole) {
+  if (counts && test->stderr_value.has_value()) {
     json["stderr"] = *test->stderr_value;
     json["stderr_of"] = "pairs";
   }

@@ -21,7 +21,7 @@ std::string metric_name(const state::MetricRow& row);
 /// independent numbers, which is larger; "stderr_of" says which. Samples are compared as in
 /// report/comparison.h: "test", "p", "pairs", "groups" (of questions about the same pictures, which
 /// the test takes as one), "became_right", "became_wrong", "flipped", "note". There is a test only
-/// where the samples make up the number.
+/// where the samples make up the number and each has its partner.
 Result<nlohmann::ordered_json> compare_steps(const state::Reader& reader,
                                              const std::vector<state::MetricRow>& rows,
                                              std::int64_t step_a, std::int64_t step_b);

@@ -179,8 +179,10 @@ TEST_CASE("a comparison lists the samples that flipped, CSV only counts them") {
   const std::string table = r.run().out;
   CHECK(table.find("|docvqa_val|regular|  0|wrong |A       |a long answer|['A']   |") !=
         std::string::npos);
-  // Not every sample has a partner: the error is that of two independent numbers.
+  // Not every sample has a partner: the error is that of two independent numbers, and there is no
+  // p.
   CHECK(table.find("-0.6000 ± 0.3536|worse|") != std::string::npos);
+  CHECK(table.find("|only 1 samples have a partner|") != std::string::npos);
   r.options.format = "json";
   const json list = json::parse(r.run().out);
   REQUIRE(list.size() == 1);
@@ -189,6 +191,8 @@ TEST_CASE("a comparison lists the samples that flipped, CSV only counts them") {
   CHECK(list[0]["became_wrong"] == 1);
   CHECK(list[0]["pairs"] == 1);
   CHECK(list[0]["note"] == "only 1 samples have a partner");
+  CHECK(list[0]["test"].is_null());
+  CHECK(list[0]["p"].is_null());
   r.options.format = "csv";
   const std::string csv = r.run().out;
   CHECK(csv.find("flipped") == std::string::npos);

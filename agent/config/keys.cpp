@@ -262,7 +262,8 @@ const Key kKeys[] = {
      "Disk space for the small pictures that the page shows beside samples (some 30 KB each, one "
      "for "
      "all checkpoints of all runs), in the state directory; it leaves min_free to others (1 GiB "
-     "where that is \"auto\"). 0: none are made.",
+     "where that is \"auto\"). 0: none are made "
+     "(which samples share a picture is known all the same).",
      ASSIGN(limits.sample_pictures, bytes(v))},
     {"limits.attempts", "3", "", "Tries for one evaluation before it is quarantined.",
      ASSIGN(limits.attempts, integer(v, 1))},

@@ -70,7 +70,6 @@ Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
 
 std::vector<std::string> PictureSource::shown_names(std::span<const std::size_t> indices) const {
   std::vector<std::string> names;
-  if (shown_ == nullptr) return names;
   for (const std::size_t index :
        indices.first(std::min(indices.size(), protocol::kMostSamplePictures))) {
     names.push_back(protocol::sample_picture_name(digest_of(index)));

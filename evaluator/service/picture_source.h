@@ -54,7 +54,7 @@ class PictureSource final : public engine::ImageSource {
   const vision::ProcessorSettings& settings() const { return settings_; }
   /// SHA-256 of the picture's encoded bytes.
   const Sha256Digest& digest_of(std::size_t index) const { return places_[index].digest; }
-  /// The names of those of these that people are shown; none where none are.
+  /// The names of those of these that people are shown, where any are: also which share pictures.
   std::vector<std::string> shown_names(std::span<const std::size_t> indices) const;
   /// Makes the small picture if it is missing: of one whose pixels nobody asked for, as its answers
   /// were known. One that cannot be made is not there.

@@ -268,7 +268,6 @@ def lines(heard):
 
 def test_an_evaluation_whose_answers_are_all_known_has_its_pictures(bin_dir, inputs, tmp_path):
     first = shown(bin_dir, inputs, None)
-    assert not any("pictures" in message for message in of_kind(first, "scored"))
     folder = tmp_path / "pictures"
 
     second = shown(bin_dir, inputs, folder, known=of_kind(first, "sample"))
@@ -278,6 +277,15 @@ def test_an_evaluation_whose_answers_are_all_known_has_its_pictures(bin_dir, inp
     assert told == files_of(folder).keys() and len(told) > DOCUMENTS
     for picture in {picture for task in ("docvqa_val", "mmmu_val") for document in sources(inputs[1], task) for picture in document}:
         check_is_thumbnail_of(files_of(folder)[name_of(picture)].read_bytes(), picture)
+
+
+def test_where_no_pictures_are_made_it_is_told_all_the_same_which_documents_share_them(bin_dir, inputs, tmp_path):
+    told = {(message["task"], message["doc_id"]): message["pictures"] for message in of_kind(shown(bin_dir, inputs, None), "scored")}
+
+    expected = {(task, number): [name_of(picture) for picture in document]
+                for task in ("docvqa_val", "mmmu_val") for number, document in enumerate(sources(inputs[1], task))}  # fmt: skip
+    assert told == expected
+    assert files_of(tmp_path) == {}
 
 
 def test_prepared_pictures_that_are_kept_do_not_keep_the_small_ones_away(bin_dir, inputs, tmp_path):

@@ -476,7 +476,7 @@ async function change(action, fields) {
 
 function pictureButton(picture, label) {
   const gone = element("span", label + " is not kept", "gone");
-  gone.title = "limits.sample_pictures is full, its disk is, or it was pruned";
+  gone.title = "limits.sample_pictures is 0 or full, its disk is full, or it was pruned";
   if (!picture.kept) return gone;
   const button = element("button", undefined, "picture");
   button.type = "button";

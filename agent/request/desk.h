@@ -48,8 +48,8 @@ struct JobNews {
   std::int64_t done = 0;
   std::int64_t total = 0;
   double eta_s = -1;  ///< below 0: not known
-  /// Its weights are looked at: nothing was begun for it.
-  bool is_looked_at = false;
+  /// Nothing was begun for it: its weights are looked at, or its directory cannot be asked now.
+  bool undecided = false;
   bool ended() const { return status != "queued" && status != "running"; }
 };
 

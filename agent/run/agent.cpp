@@ -140,6 +140,10 @@ void Agent::close_served() {
 
 Result<OutputDirectory*> Agent::open_directory(const std::string& path) {
   if (!options_.serve) {
+    const bool may_be_ours = std::ranges::any_of(directories_.all(), [this](const auto& one) {
+      return !around_.files.real_path(one->path()).has_value();
+    });
+    if (may_be_ours) return static_cast<OutputDirectory*>(nullptr);
     return make_error(ErrorCode::kInvalidArgument,
                       path + ": is not an output directory of this agent (watch.output_dir)");
   }

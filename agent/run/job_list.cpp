@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace evalcar::run {
 namespace {
@@ -18,6 +19,10 @@ constexpr std::chrono::seconds kPauseOfAll{5};
 constexpr std::size_t kHead = 32;
 /// A folder that the watcher does not take for a checkpoint in all that time is none.
 constexpr std::chrono::seconds kUnseenPatience{120};
+constexpr const char* kNoCheckpoint =
+    "its folder is no checkpoint by watch.pattern, or is never complete";
+constexpr const char* kNotAsked = "its output directory does not answer, or is not there";
+constexpr const char* kOfEarlierLife = "its output directory was made anew, without its checkpoint";
 
 }  // namespace
 
@@ -63,12 +68,14 @@ Status JobList::step(const Directories& directories, const std::string& task) {
   return first;
 }
 
-Result<OutputDirectory*> JobList::directory_of(const JobPlan& plan,
+/// Null: it cannot be asked now, or which one it is cannot be told.
+Result<OutputDirectory*> JobList::directory_of(const JobPlan& plan, const Followed& followed,
                                                const Directories& directories) {
   const std::string parent = parent_path(plan.checkpoint);
   for (const auto& directory : directories) {
     const auto real = around_.files.real_path(directory->path());
     if (real.has_value() && *real == parent) return directory.get();
+    if (!real.has_value() && directory.get() == followed.directory) return nullptr;
   }
   return open_(parent);
 }
@@ -77,45 +84,59 @@ Status JobList::look(const request::JobDesk::OpenJob& job, const Directories& di
   const JobPlan& plan = job.plan;
   const MonotonicTime now = around_.clock.monotonic_now();
   auto& followed = followed_.try_emplace(plan.id, Followed{.since = now}).first->second;
+  const auto unseen_at = std::exchange(followed.unseen_at, std::nullopt);
   const auto fail = [&](std::string why) -> Status {
     tell({.id = plan.id, .status = "failed", .reason = std::move(why)}, followed);
     return {};
   };
-  auto directory = directory_of(plan, directories);
-  if (directory.has_value() && (*directory)->fatal()) {
+  const auto cancel = [&]() -> Status {
+    if (followed.own_row.has_value()) given_up_[followed.directory].insert(*followed.own_row);
+    followed.own_row.reset();
+    tell({.id = plan.id, .status = "cancelled"}, followed);
+    return {};
+  };
+  auto directory = directory_of(plan, followed, directories);
+  if (directory.has_value() && *directory != nullptr && (*directory)->fatal()) {
     directory = make_error(ErrorCode::kUnavailable, (*directory)->fatal_reason());
   }
-  if (!directory.has_value()) {
-    if (job.cancelled) {
-      tell({.id = plan.id, .status = "cancelled"}, followed);
-      return {};
-    }
-    return fail(directory.error().message);
+  if (!directory.has_value()) return job.cancelled ? cancel() : fail(directory.error().message);
+  if (*directory == nullptr) {
+    if (job.cancelled) return cancel();
+    tell({.id = plan.id, .status = "queued", .reason = kNotAsked}, followed);
+    return {};
   }
   // Each time: a checkpoint that was written again has another one.
   EVALCAR_ASSIGN_OR_RETURN(const auto own, (*directory)->requested_row(plan));
   followed.own_row = own.has_value() ? std::optional(own->id) : std::nullopt;
   followed.directory = *directory;
-  if (job.cancelled) {
-    if (followed.own_row.has_value()) given_up_[*directory].insert(*followed.own_row);
-    followed.own_row.reset();
-    tell({.id = plan.id, .status = "cancelled"}, followed);
-    return {};
-  }
+  if (job.cancelled) return cancel();
   auto news = (*directory)->look_at_job(plan, {.first = !followed.asked, .since = followed.since});
   if (!news.has_value()) return news.error();
   if (!news->has_value()) {
-    if (now - followed.since > kUnseenPatience && (*directory)->looked()) {
-      return fail("its folder is no checkpoint by watch.pattern, or is never complete");
-    }
-    tell({.id = plan.id, .status = "queued", .reason = "its checkpoint was not seen yet"},
-         followed);
+    wait_unseen(plan, followed, unseen_at);
     return {};
   }
-  followed.asked = followed.asked || !(*news)->is_looked_at;
+  if (!(*news)->undecided) {
+    followed.asked = true;
+    followed.unseen = {};
+  }
   if ((*news)->ended()) followed.own_row.reset();
   tell(std::move(**news), followed);
   return {};
+}
+
+/// Its directory can be asked, and knows no such checkpoint. `since`: the last look said so, too.
+void JobList::wait_unseen(const JobPlan& plan, Followed& followed,
+                          std::optional<MonotonicTime> since) {
+  const MonotonicTime now = around_.clock.monotonic_now();
+  followed.unseen += now - since.value_or(now);
+  followed.unseen_at = now;
+  JobNews news{.id = plan.id, .status = "queued", .reason = "its checkpoint was not seen yet"};
+  if (followed.unseen > kUnseenPatience) {
+    news.status = "failed";
+    news.reason = followed.asked ? kOfEarlierLife : kNoCheckpoint;
+  }
+  tell(std::move(news), followed);
 }
 
 void JobList::estimate(JobNews& news, Followed& followed) const {

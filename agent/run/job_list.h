@@ -19,7 +19,8 @@ namespace evalcar::run {
 class JobList {
  public:
   using Directories = std::vector<std::unique_ptr<OutputDirectory>>;
-  /// Opens a directory that is not watched yet; an error says why a job on it cannot be done.
+  /// Opens a directory that is not watched yet; an error says why a job on it cannot be done. Null:
+  /// it may be one that is watched and that cannot be asked now.
   using Open = std::function<Result<OutputDirectory*>(const std::string& path)>;
 
   JobList(const Surroundings& around, request::JobDesk& desk, Open open)
@@ -44,15 +45,20 @@ class JobList {
   struct Followed {
     bool asked = false;  ///< its directory was asked about it
     OutputDirectory* directory = nullptr;
-    std::optional<std::int64_t> own_row;  ///< the evaluation that only jobs want
+    /// For how long its directory, whenever it could be asked, knew no such checkpoint.
+    MonotonicTime::duration unseen{};
+    std::optional<MonotonicTime> unseen_at;  ///< the last look, if that said so
+    std::optional<std::int64_t> own_row;     ///< the evaluation that only jobs want
     MonotonicTime since{};
     std::string told;  ///< status, reason and progress
     std::int64_t first_done = 0;
     std::optional<MonotonicTime> counting_since;
   };
   Status look(const request::JobDesk::OpenJob& job, const Directories& directories);
-  Result<OutputDirectory*> directory_of(const request::JobPlan& plan,
+  Result<OutputDirectory*> directory_of(const request::JobPlan& plan, const Followed& followed,
                                         const Directories& directories);
+  void wait_unseen(const request::JobPlan& plan, Followed& followed,
+                   std::optional<MonotonicTime> since);
   void tell(request::JobNews news, Followed& followed);
   void estimate(request::JobNews& news, Followed& followed) const;
 

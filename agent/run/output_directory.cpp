@@ -338,11 +338,29 @@ Result<std::vector<schedule::Candidate>> OutputDirectory::waiting() {
   return std::move(look.candidates);
 }
 
+/// Why nothing can be said now of a checkpoint that a job is about: what is there is not known, or
+/// not all of it is in the rows. "": it can.
+std::string OutputDirectory::why_cannot_tell(const Requested::Asked& asked) const {
+  constexpr const char* kLookedAt = "its output directory is looked at";
+  if (silence_.lasts()) return silence_.reason();
+  if (!watcher_.looked()) return kLookedAt;
+  if (!watcher_.trouble().empty()) return watcher_.trouble();
+  if (run_.unsure() || must_begin_anew()) return kLookedAt;
+  const bool recorded = run_.known() && sightings_.empty() && !is_beginning();
+  if (recorded) return "";
+  if (!turn_trouble_.empty()) return "what is there cannot be recorded: " + turn_trouble_;
+  if (run_.known()) return kLookedAt;
+  return asked.first ? "" : "its output directory is empty";  // maybe not mounted
+}
+
 Result<std::optional<request::JobNews>> OutputDirectory::look_at_job(
     const request::JobPlan& plan, const Requested::Asked& asked) {
-  if (!run_.known() || run_.unsure() || silence_.lasts() || !sightings_.empty() || is_beginning()) {
-    return std::optional<request::JobNews>();
+  if (std::string why = why_cannot_tell(asked); !why.empty()) {
+    request::JobNews news{.id = plan.id, .status = "queued", .reason = std::move(why)};
+    news.undecided = true;
+    return std::optional(std::move(news));
   }
+  if (!run_.known()) return std::optional<request::JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(const auto checkpoint, requested_.knows(plan));
   if (!checkpoint) return std::optional<request::JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(auto news, requested_.look(plan, asked));

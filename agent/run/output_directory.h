@@ -52,8 +52,8 @@ class OutputDirectory : private DirectoryParts {
     Slice slice(around_);
     return outcomes_.supersede(evaluations, slice);
   }
-  /// How a job on it stands (Requested::look); absent: there is no such checkpoint, or the
-  /// directory cannot tell now.
+  /// How a job on it stands (Requested::look), undecided where the directory cannot tell now;
+  /// absent: there is no such checkpoint.
   Result<std::optional<request::JobNews>> look_at_job(const request::JobPlan& plan,
                                                       const Requested::Asked& asked);
   /// The evaluation that only jobs of this plan want; absent: the configured one answers it.
@@ -153,6 +153,7 @@ class OutputDirectory : private DirectoryParts {
   OutputDirectory(const Surroundings& around, const config::Settings& settings, Opened opened);
 
   Result<bool> nothing_left();
+  std::string why_cannot_tell(const Requested::Asked& asked) const;
   bool silent();
   void take_requests();
   void look_at_end();

@@ -146,7 +146,7 @@ Result<std::optional<JobNews>> Requested::not_yet(const JobPlan& plan, const sta
       row.state == EvaluationState::kPublished || row.state == EvaluationState::kSuperseded;
   if (!measured || !kind.has_value() || !is_there(row)) return std::optional<JobNews>();
   JobNews news = news_of(plan, "queued", "its weights are looked at");
-  news.is_looked_at = true;
+  news.undecided = true;
   if (!watcher_.looked_at(row.step, asked.since)) {
     watcher_.look_again(row.step);
     return std::optional(std::move(news));

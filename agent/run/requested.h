@@ -71,9 +71,10 @@ class Requested {
   Result<std::string> begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
                             const Asked& asked);
   std::string why_never(const state::Evaluation& row, const Asked& asked) const;
-  /// Its folder is on the disk, whatever the watcher saw.
+  /// Its folder is on the disk, whatever the watcher saw; or may be, where that cannot be asked.
   bool is_there(const state::Evaluation& row) const {
-    return files_.info_followed(row.checkpoint_path).has_value();
+    return files_.info_followed(row.checkpoint_path).has_value() ||
+           !files_.answers(row.checkpoint_path).has_value();
   }
   std::string why_broken(const state::Evaluation& row, const Asked& asked) const;
   Result<request::JobNews> finished(const request::JobPlan& plan, const state::Evaluation& row);

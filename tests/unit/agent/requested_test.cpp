@@ -5,6 +5,7 @@
 
 #include "agent/run/evaluation_settings.h"
 #include "tests/unit/agent/working_agent.h"
+#include "tests/unit/support/forwarding_file_system.h"
 
 using namespace evalcar;
 using evalcar::test::must;
@@ -40,9 +41,9 @@ struct Asked : Working {
     turns(15);
     REQUIRE(states().at("5 docvqa_val") == state::EvaluationState::kPublished);
   }
-  void ask(const std::string& id) {
+  void ask(const std::string& id, std::int64_t step = 5) {
     desk.submit({.id = id,
-                 .checkpoint = "/out/checkpoint-5",
+                 .checkpoint = "/out/checkpoint-" + std::to_string(step),
                  .settings = run::evaluation_settings(settings.evaluate)});
   }
   request::JobNews after(int count, const std::string& id = "job") {
@@ -125,4 +126,124 @@ TEST_CASE("a job is answered with what was measured where a delete left some of 
   t.ask("job");
 
   CHECK(Asked::pattern_of(t.after(60)) == 'a');
+}
+
+TEST_CASE("a job waits while its output directory is away for a moment, and is answered then") {
+  Asked t;
+  t.at_load[7] = [](const protocol::Load&) {};
+  t.save(7, 'b');
+  t.ask("job", 7);
+  REQUIRE(t.after(30).status == "running");
+
+  must(t.files.rename("/out", "/away"));
+
+  CHECK(t.after(3).status == "queued");
+  CHECK(t.after(0).reason.find("output directory") != std::string::npos);
+  t.ask("other", 7);
+  CHECK(t.after(3, "other").status == "queued");
+  must(t.files.rename("/away", "/out"));
+  t.at_load[5](t.loaded);
+  CHECK(Asked::pattern_of(t.after(60)) == 'b');
+  CHECK(Asked::pattern_of(t.after(0, "other")) == 'b');
+}
+
+TEST_CASE("a job that waits for long outlives a moment in which nothing can be recorded") {
+  Asked t;
+  t.agent->begin_no_more();
+  t.save(7, 'b');
+  t.ask("job", 7);
+  REQUIRE(t.after(150).status == "queued");
+  t.refuse("INSERT ON checkpoint");
+
+  t.save(8, 'c');
+
+  CHECK(t.after(20).status == "queued");
+  CHECK(t.after(0).reason.find("no room") != std::string::npos);
+  t.accept();
+  CHECK(t.after(20).status == "queued");
+  CHECK(t.after(0).reason.empty());
+}
+
+TEST_CASE("the time in which a checkpoint could not be recorded is none in which it was unseen") {
+  Asked t;
+  t.refuse("INSERT ON checkpoint");
+  t.save(7, 'b');
+
+  t.ask("job", 7);
+
+  CHECK(t.after(200).status == "queued");
+  t.accept();
+  t.at_load[7] = t.at_load[5];
+  CHECK(Asked::pattern_of(t.after(60)) == 'b');
+}
+
+namespace {
+
+/// Says nothing more as soon as it is asked for the checkpoint's folder.
+struct FallsSilent final : test::ForwardingFileSystem {
+  using ForwardingFileSystem::ForwardingFileSystem;
+  bool is_broken = false;
+  mutable bool is_silent = false;
+  Result<FileInfo> info_followed(const std::string& path) const override {
+    is_silent = is_silent || (is_broken && path == "/out/checkpoint-5");
+    if (is_silent) return make_error(ErrorCode::kUnavailable, path + ": does not answer");
+    return below().info_followed(path);
+  }
+  Status answers(const std::string& path) const override {
+    if (!is_silent) return {};
+    return make_error(ErrorCode::kUnavailable, path + ": does not answer");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a folder that cannot be asked for is not gone, and old numbers are no answer") {
+  Asked t;
+  FallsSilent mount(t.files);
+  run::Surroundings around{mount, t.clock, {}, "test", {}, {}, {}};
+  around.make_notifier = t.around.make_notifier;
+  around.desk = &t.desk;
+  t.agent.reset();
+  t.agent = must(run::Agent::create(around, t.settings, {},
+                                    std::make_unique<testing::FakeEvaluator>(t.script)));
+  t.turns(15);
+  t.remove(5);
+  t.save(5, 'b');
+
+  mount.is_broken = true;
+  t.ask("job");
+  t.turn(seconds(0));
+
+  REQUIRE(mount.is_silent);
+  CHECK(t.after(0).status == "queued");
+  mount.is_broken = mount.is_silent = false;
+  CHECK(Asked::pattern_of(t.after(60)) == 'b');
+  t.agent.reset();
+}
+
+TEST_CASE("a job for a folder that never is a checkpoint fails in the end") {
+  Asked t;
+
+  t.ask("job", 7);
+
+  CHECK(t.after(60).status == "queued");
+  const request::JobNews job = t.after(100);
+  CHECK(job.status == "failed");
+  CHECK(job.reason.find("is no checkpoint") != std::string::npos);
+}
+
+TEST_CASE("a job for a checkpoint that another training has removed with its folder fails") {
+  Asked t;
+  t.agent->begin_no_more();
+  t.save(7, 'b');
+  t.ask("job", 7);
+  REQUIRE(t.after(30).status == "queued");
+
+  must(remove_tree(t.files, "/out"));
+  CHECK(t.after(200).status == "queued");
+  t.save(3, 'c');
+
+  const request::JobNews job = t.after(200);
+  CHECK(job.status == "failed");
+  CHECK(job.reason.find("made anew") != std::string::npos);
 }

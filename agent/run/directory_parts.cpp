@@ -83,7 +83,7 @@ DirectoryParts::DirectoryParts(const Surroundings& around, const config::Setting
       space_(around.files, settings.limits, view_, path_),
       averages_(around.clock, *store_, stage_, wanted_, space_, view_, kept_),
       best_(around, settings.publish, *store_, stage_, space_, averages_, view_, kept_),
-      leases_(*store_, stage_, watcher_, space_, averages_, best_, view_),
+      leases_(around.clock, *store_, stage_, watcher_, space_, averages_, best_, view_),
       pins_(around.files, store_->read(), stage_, pinned_, space_, view_),
       guard_(around.clock, *store_, stage_, settings.evaluate.policy, wanted_, space_, in_flight_,
              averages_, best_, leases_, pins_),

@@ -9,11 +9,11 @@ namespace evalcar::run {
 
 using state::EvaluationState;
 
-namespace {}  // namespace
-
-Leases::Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
-               const DiskSpace& space, Averages& averages, BestKept& best, const DiskView& view)
-    : store_(store),
+Leases::Leases(const Clock& clock, state::Store& store, stage::Stage& stage,
+               watch::Watcher& watcher, const DiskSpace& space, Averages& averages, BestKept& best,
+               const DiskView& view)
+    : clock_(clock),
+      store_(store),
       stage_(stage),
       watcher_(watcher),
       space_(space),
@@ -74,6 +74,7 @@ Status Leases::take(const state::Evaluation& row, const watch::Sighting& seen) {
     const std::string_view how = stage::method_name(lease->method);
     log::info(fmt::format("{}: leased ({})", title(row), how),
               event_of("leased", row).with("method", how));
+    if (lease->may_be_kept) exposed_.insert(row.id);
     held_[row.id] = std::move(lease).value();
     return {};
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "agent/run/best_kept.h"
 #include "agent/run/disk_space.h"
 #include "agent/run/disk_view.h"
+#include "agent/run/slice.h"
 #include "agent/stage/stage.h"
 #include "agent/watch/watcher.h"
 #include "store/state/store.h"
@@ -23,8 +25,8 @@ class Leases {
  public:
   using FolderId = std::pair<std::uint64_t, std::uint64_t>;  ///< device and inode
 
-  Leases(state::Store& store, stage::Stage& stage, watch::Watcher& watcher, const DiskSpace& space,
-         Averages& averages, BestKept& best, const DiskView& view);
+  Leases(const Clock& clock, state::Store& store, stage::Stage& stage, watch::Watcher& watcher,
+         const DiskSpace& space, Averages& averages, BestKept& best, const DiskView& view);
 
   /// Leases a complete row's files, which `seen` describes. If they are gone the row is lost; if
   /// they are not what was seen, the watcher looks again and the row waits.
@@ -42,6 +44,11 @@ class Leases {
   void settle(const watch::Sighting& seen);
   /// Leases a complete row's files by a link to the folder `dir`, which nobody but us removes.
   Status refer(const state::Evaluation& row, const std::string& dir);
+  /// Takes the leases of what waits and is read in place for a reason that may have passed, every
+  /// few seconds. All that was seen is recorded; `active` is read from now.
+  Status take_late(std::int64_t run_id, std::optional<std::int64_t> active, Slice& slice);
+  /// When that has something to do; absent: nothing is in place for such a reason.
+  std::optional<MonotonicTime> late_due() const;
   /// An evaluation's lease, taken now if need be. Absent: it cannot run now, or never; the row says
   /// why.
   Result<std::optional<stage::Lease>> of(const state::Evaluation& row);
@@ -70,6 +77,8 @@ class Leases {
   void forget() {
     held_.clear();
     unrecorded_.clear();
+    exposed_.clear();
+    exposed_of_.reset();
   }
 
  private:
@@ -79,7 +88,10 @@ class Leases {
   Result<stage::Lease> reopen(const state::Evaluation& row,
                               const std::vector<std::string>& in_place) const;
   Status form_again(const state::Evaluation& row, const std::string& why);
+  Status find_exposed(std::int64_t run_id);
+  Status take_late(const state::Evaluation& row);
 
+  const Clock& clock_;
   state::Store& store_;
   stage::Stage& stage_;
   watch::Watcher& watcher_;
@@ -94,6 +106,10 @@ class Leases {
   };
   std::map<std::int64_t, stage::Lease> held_;  ///< by evaluation
   std::map<DiskView::Key, Unrecorded> unrecorded_;
+  std::set<std::int64_t> exposed_;          ///< evaluations in place whose leases may yet be taken
+  std::optional<std::int64_t> exposed_of_;  ///< the run whose rows were asked for them
+  std::int64_t refused_late_ = 0;
+  MonotonicTime late_at_{};
 };
 
 }  // namespace evalcar::run

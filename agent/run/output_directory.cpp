@@ -60,6 +60,7 @@ Status OutputDirectory::step() {
     if (watcher_.trouble().empty()) EVALCAR_RETURN_IF_ERROR(follow_run());
     if (!run_.known() || run_.unsure()) return {};
     EVALCAR_RETURN_IF_ERROR(record_sightings());
+    EVALCAR_RETURN_IF_ERROR(take_late_leases());
     take_snapshots();
     EVALCAR_RETURN_IF_ERROR(unfinished_.step(run_.id()));
     EVALCAR_ASSIGN_OR_RETURN(const bool kept, keep_leases());
@@ -217,6 +218,13 @@ Status OutputDirectory::record_sightings() {
   return {};
 }
 
+/// What is seen is recorded, and our folder is there to hold them.
+Status OutputDirectory::take_late_leases() {
+  if (!sightings_.empty() || !run_.home_ready()) return {};
+  Slice slice(around_);
+  return leases_.take_late(run_.id(), in_flight_.active, slice);
+}
+
 /// Once the checkpoints are known, which go before them. Their trouble is theirs alone: the guard
 /// of the trainer's disk comes after them.
 void OutputDirectory::take_snapshots() {
@@ -257,6 +265,7 @@ milliseconds OutputDirectory::until_due() const {
   if (!sightings_.empty() || is_cut_short() || run_.unsure()) at(retry_at_);
   if (run_.known()) {
     in_a_turn(unfinished_.due());
+    if (run_.home_ready()) in_a_turn(leases_.late_due());
     if (leftovers_.there()) in_a_turn(leftovers_.not_before());
     if (publishing_.pending()) in_a_turn(publishing_.due());
   }

@@ -163,6 +163,7 @@ class OutputDirectory : private DirectoryParts {
   void forget_run();
   void hold_sightings();
   Status record_sightings();
+  Status take_late_leases();
   void take_snapshots();
   Result<bool> keep_leases();
   bool knows_neighbours() const;

@@ -87,6 +87,7 @@ Result<Lease> Stage::acquire(const std::string& name, const std::string& checkpo
                kept.error().message);
   Lease lease;
   lease.dir = checkpoint_dir;
+  lease.may_be_kept = kept.error().retryable;
   for (const watch::WatchedFile& file : wanted) {
     const std::string path = join_path(checkpoint_dir, file.relative);
     EVALCAR_ASSIGN_OR_RETURN(const FileInfo info, checked_source(files_, path, file.identity));

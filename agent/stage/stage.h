@@ -40,6 +40,8 @@ struct Lease {
   std::string dir;  ///< what the evaluator loads; the checkpoint itself if kInPlace
   Method method = Method::kInPlace;
   std::vector<LeasedFile> files;
+  /// Read in place for a reason of the moment (a full disk, a limit): keep() may succeed later.
+  bool may_be_kept = false;
 };
 
 /// What became of a lease's files since it was taken.

@@ -353,7 +353,8 @@ Status RealFileSystem::hard_link(const std::string& from, const std::string& to)
   if (::link(from.c_str(), to.c_str()) == 0) return {};
   const int failed = errno;
   Error error = errno_error("link to " + to, from, failed);
-  if (failed == EPERM || failed == EXDEV || failed == EMLINK || failed == EOPNOTSUPP) {
+  if (failed == EPERM || failed == EXDEV || failed == EMLINK || failed == EOPNOTSUPP ||
+      failed == ENOSYS) {  // of FUSE
     error.retryable = false;
   }
   return error;

@@ -188,6 +188,16 @@ Status Store::forget_lease(std::int64_t evaluation_id) {
       evaluation_id);
 }
 
+Status Store::move_lease(std::int64_t evaluation_id, const std::string& lease_path) {
+  EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
+  EVALCAR_RETURN_IF_ERROR(
+      require_state(evaluation_id, std::array{EvaluationState::kLeased, EvaluationState::kFailed},
+                    "another lease"));
+  EVALCAR_RETURN_IF_ERROR(connection_->run(
+      "UPDATE evaluation SET lease_path = ?2 WHERE evaluation_id = ?1", evaluation_id, lease_path));
+  return transaction.commit();
+}
+
 Status Store::mark_leased(std::int64_t evaluation_id, const std::string& lease_path) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kLeased, ""));

@@ -135,6 +135,8 @@ class Store {
                           const std::map<std::string, std::string>& circumstances);
   /// complete | failed → leased.
   Status mark_leased(std::int64_t evaluation_id, const std::string& lease_path);
+  /// In state leased or failed: its files are held there from now on.
+  Status move_lease(std::int64_t evaluation_id, const std::string& lease_path);
   /// In any state: the row has no lease any more. Before its folder is removed, so that no row
   /// remembers one that is not there.
   Status forget_lease(std::int64_t evaluation_id);

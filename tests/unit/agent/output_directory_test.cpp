@@ -781,3 +781,111 @@ TEST_CASE("the last checkpoint's average is measured where a cadence left it out
   CHECK(averages().front().step == 15);
   CHECK(averages().front().state == state::EvaluationState::kLeased);
 }
+
+namespace {
+
+/// Nothing can be copied, and `what` is refused.
+struct Refused : Trainer {
+  int why = ENOSPC;  ///< 0: nothing is
+  std::string what = "hard_link";
+  std::string where = "/";
+  Refused() {
+    files.set_free_bytes(0);
+    files.on_call([this](const test::Call& call) {
+      const bool meant = call.operation == what && call.path.find(where) != std::string::npos;
+      if (why != 0 && meant) files.fail_operation(what, why);
+    });
+  }
+  bool in_place(std::int64_t step) const {
+    return row(step).lease_path == "/out/checkpoint-" + std::to_string(step);
+  }
+  void turns(int count) {
+    for (int i = 0; i < count; ++i) must(turn());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a lease that was refused for a reason of the moment is taken as soon as that is over") {
+  Refused t;
+  t.what = GENERATE(std::string("hard_link"), std::string("make_directory"));
+  t.why = GENERATE(ENOSPC, EDQUOT, EMFILE, EIO);
+  INFO(t.what << ", " << t.why);
+  t.save(5);
+  t.turns(3);
+  REQUIRE(t.row(5).state == state::EvaluationState::kLeased);
+  REQUIRE(t.in_place(5));
+
+  t.why = 0;
+  t.turns(12);
+  t.remove(5);
+  t.turns(1);
+
+  CHECK(t.row(5).lease_path == "/out/_evalcar/leases/5-1-regular");
+  CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+  CHECK(t.held_pattern("5-1-regular") == 'a');
+}
+
+TEST_CASE("a lease that an earlier process was refused is taken by the next one") {
+  Refused t;
+  t.save(5);
+  t.turns(1);
+  REQUIRE(t.in_place(5));
+
+  t.why = 0;
+  t.start();
+  t.turns(3);
+  t.remove(5);
+  t.turns(1);
+
+  CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}
+
+TEST_CASE("what can never be linked stays in place, and nothing is tried again") {
+  Refused t;
+  t.why = EXDEV;
+  t.save(5);
+  t.turns(1);
+  REQUIRE(t.in_place(5));
+  const std::size_t tries = t.files.count("hard_link");
+
+  t.turns(30);
+
+  CHECK(t.in_place(5));
+  CHECK(t.files.count("hard_link") == tries);
+  CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}
+
+TEST_CASE("one lease that is refused again and again keeps no other from being taken late") {
+  Refused t;
+  t.save(5);
+  t.save(10);
+  t.turns(1);
+  REQUIRE(t.in_place(5));
+  REQUIRE(t.in_place(10));
+
+  t.where = "/checkpoint-5/";
+  t.turns(20);
+
+  CHECK(t.in_place(5));
+  CHECK(t.row(10).lease_path == "/out/_evalcar/leases/10-1-regular");
+}
+
+TEST_CASE("an evaluation that is read in place now keeps its place until it waits again") {
+  Refused t;
+  t.save(5);
+  t.turns(1);
+  const state::Evaluation row = t.row(5);
+  REQUIRE(must(t.directory->lease_of(row)).has_value());
+  t.directory->set_active(row.id);
+  must(t.directory->store().begin_attempt(row.id, "cpu"));
+
+  t.why = 0;
+  t.turns(12);
+  CHECK(t.in_place(5));
+
+  must(t.directory->put_back(t.row(5), {"loading", "device_busy", "later"}));
+  t.directory->set_active(std::nullopt);
+  t.turns(12);
+  CHECK(t.row(5).lease_path == "/out/_evalcar/leases/5-1-regular");
+}

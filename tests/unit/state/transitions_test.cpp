@@ -122,10 +122,28 @@ TEST_CASE("transition() refuses the states whose data only their own methods bri
   CHECK(s.state_of(id) == kLeased);
 }
 
+TEST_CASE("another lease is taken by what waits, and by nothing else") {
+  Scenario s;
+  std::int64_t step = 0;
+  for (const EvaluationState state : kAll) {
+    const std::int64_t id = in_state(s, state, ++step);
+    const bool waits = state == kLeased || state == kFailed;
+    const std::string before = s.get(id).lease_path;
+
+    const Status moved = s.store->move_lease(id, "/another");
+
+    INFO(state_name(state));
+    CHECK(moved.has_value() == waits);
+    CHECK(s.state_of(id) == state);
+    CHECK(s.get(id).lease_path == (waits ? "/another" : before));
+  }
+}
+
 TEST_CASE("an unknown evaluation is not found") {
   Scenario s;
   CHECK(s.store->transition(99, kComplete).error().code == ErrorCode::kNotFound);
   CHECK(s.store->set_reason(99, "x").error().code == ErrorCode::kNotFound);
+  CHECK(s.store->move_lease(99, "/x").error().code == ErrorCode::kNotFound);
   CHECK(s.store->begin_attempt(99, "cpu").error().code == ErrorCode::kNotFound);
   CHECK(s.store->read().evaluation(99).error().code == ErrorCode::kNotFound);
 }

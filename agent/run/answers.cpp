@@ -29,8 +29,26 @@ request::Answer Answers::answer(const request::Retry& retry) {
   if (parts_.run.known()) run = parts_.run.id();
   request::Answer answer = request::retry_step(parts_.store, run, retry.step, "now");
   retry_asked_ = retry_asked_ || answer.outcome == request::Outcome::kDone;
+  if (const Status leased = lease_retried(retry.step); !leased.has_value()) {
+    spdlog::warn("{}", leased.error().message);  // tried once more when its turn comes
+  }
   spdlog::info("evalcar retry {}: {}", retry.step, answer.text);
   return answer;
+}
+
+/// What was quarantined gave its lease back, and retention does not wait until it is measured.
+Status Answers::lease_retried(std::int64_t step) {
+  if (!parts_.run.known()) return {};
+  state::EvaluationFilter filter{.run_id = parts_.run.id(), .step = step};
+  filter.states = {state::EvaluationState::kComplete};
+  EVALCAR_ASSIGN_OR_RETURN(const auto rows, parts_.store.read().evaluations(filter));
+  for (const state::Evaluation& row : rows) {
+    const auto kind = checkpoint::weights_kind_from_name(row.kind);
+    if (!kind.has_value() || !row.lease_path.empty()) continue;
+    const auto* const seen = parts_.view.whole_in(row.checkpoint_path, {row.step, *kind});
+    if (seen != nullptr) EVALCAR_RETURN_IF_ERROR(parts_.leases.take(row, *seen));
+  }
+  return {};
 }
 
 request::Answer Answers::answer(const request::Backfill&) {

@@ -46,6 +46,7 @@ class Answers {
   request::Answer answer(const request::Cancel& cancel);
   request::Answer answer(const request::Pin& pin);
   request::Answer answer(const request::Prune& prune);
+  Status lease_retried(std::int64_t step);
   request::Answer not_looked_at() const;
   request::Answer no_run() const;
 

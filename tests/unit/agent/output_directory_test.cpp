@@ -889,3 +889,21 @@ TEST_CASE("an evaluation that is read in place now keeps its place until it wait
   t.turns(12);
   CHECK(t.row(5).lease_path == "/out/_evalcar/leases/5-1-regular");
 }
+
+TEST_CASE("what is tried again is leased at once, and retention does not take it while it waits") {
+  Trainer t;
+  t.save(5);
+  must(t.turn());
+  must(t.directory->fail(t.row(5), {"loading", "internal", "made up"}, false));
+  REQUIRE(t.row(5).state == state::EvaluationState::kQuarantined);
+  REQUIRE(t.held_pattern("5-1-regular") == 0);
+
+  t.files.put_file(request::folder_of(t.settings.store.path) + "/a.request",
+                   request::encode(request::Retry{5}));
+  must(t.turn(seconds(31)));
+  t.remove(5);
+  must(t.turn());
+
+  CHECK(t.row(5).state == state::EvaluationState::kLeased);
+  CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}

@@ -63,6 +63,11 @@ bool is_absence(std::string_view reason) {
   return reason == kNotInCheckpoint || reason.find(kEmaNotStarted) != std::string_view::npos;
 }
 
+/// The policy gave it up for a newer one; nobody measured its weights.
+bool gave_way(const state::Evaluation& row) {
+  return row.state == EvaluationState::kSuperseded && row.reason == kNewerCame;
+}
+
 std::string holds_none(const state::Evaluation& row, const std::string& reason) {
   return row.checkpoint + " holds no " + (row.kind == "ema" ? "EMA" : row.kind) +
          " weights: " + reason;
@@ -125,9 +130,14 @@ Result<std::optional<JobNews>> Requested::look(const JobPlan& plan, const Asked&
                            store_.plan_evaluation(row_for(plan, checkpoint->id)));
   EVALCAR_ASSIGN_OR_RETURN(const std::string never, begin(row, *checkpoint, asked));
   if (!never.empty()) return std::optional(news_of(plan, "failed", never));
+  // Neither a cadence nor a newer checkpoint ends what a job waits for.
+  if (run::is_open(row.state) && row.settings.requested == 0 && !row.asked) {
+    EVALCAR_RETURN_IF_ERROR(store_.set_asked(row.id));
+  }
   // The configuration skips what is not there for it, and a folder that was made anew is seen soon;
   // this job has yet to get its own chance.
-  const bool passed_over = row.state == EvaluationState::kSkipped && !is_absence(row.reason);
+  const bool passed_over =
+      gave_way(row) || (row.state == EvaluationState::kSkipped && !is_absence(row.reason));
   const bool made_anew = row.state == EvaluationState::kLost && is_there(row);
   if (asked.first && (passed_over || made_anew)) return std::optional<JobNews>();
   EVALCAR_ASSIGN_OR_RETURN(auto waits, not_yet(plan, row, asked));
@@ -228,9 +238,9 @@ Result<JobNews> Requested::standing(const JobPlan& plan, const state::Evaluation
 Result<std::string> Requested::begin(state::Evaluation& row, const state::Checkpoint& checkpoint,
                                      const Asked& asked) {
   const bool has_not_begun = row.state == EvaluationState::kFound;
-  const bool ended_without = state::is_end_state(row.state) &&
-                             row.state != EvaluationState::kPublished &&
-                             row.state != EvaluationState::kSuperseded;
+  const bool ended_without = gave_way(row) || (state::is_end_state(row.state) &&
+                                               row.state != EvaluationState::kPublished &&
+                                               row.state != EvaluationState::kSuperseded);
   const bool was_absent = row.state == EvaluationState::kSkipped && is_absence(row.reason);
   if (!has_not_begun && !was_absent && !(asked.first && ended_without)) return std::string();
   const auto kind = checkpoint::weights_kind_from_name(row.kind);
@@ -303,18 +313,21 @@ std::string Requested::why_broken(const state::Evaluation& row, const Asked& ask
   return broken && watcher_.rests(row.step, asked.since) ? told->second.reason : "";
 }
 
-/// The same weights were measured at this step already.
+/// The same weights were measured at this step already; or their numbers are still on their way.
 Result<JobNews> Requested::of_twin(const JobPlan& plan, const state::Evaluation& row) {
   EVALCAR_ASSIGN_OR_RETURN(const auto rows,
                            store_.read().evaluations({.run_id = row.run_id, .step = row.step}));
+  const state::Evaluation* on_its_way = nullptr;
   for (const state::Evaluation& other : rows) {
-    if (other.state == EvaluationState::kPublished && other.kind == row.kind &&
-        other.weights_sha256 == row.weights_sha256 && !row.weights_sha256.empty() &&
-        other.settings_sha256 == row.settings_sha256 &&
-        holds_all(other.settings.tasks, plan.settings.tasks)) {
-      return finished(plan, other);
+    if (other.kind != row.kind || other.weights_sha256 != row.weights_sha256 ||
+        row.weights_sha256.empty() || other.settings_sha256 != row.settings_sha256 ||
+        !holds_all(other.settings.tasks, plan.settings.tasks)) {
+      continue;
     }
+    if (other.state == EvaluationState::kPublished) return finished(plan, other);
+    if (!state::is_end_state(other.state)) on_its_way = &other;
   }
+  if (on_its_way != nullptr) return standing(plan, *on_its_way);
   return news_of(plan, "failed", row.reason);
 }
 

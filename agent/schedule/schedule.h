@@ -19,7 +19,7 @@ struct Candidate {
   bool ready = true;  ///< false: waiting for its next try; it keeps its place, but not its turn
   std::string series = {};  ///< evaluations of other tasks, of another cadence, are another one
   bool tried = false;       ///< an attempt of it was begun before
-  bool asked = false;       ///< by a person: not given up for a newer one
+  bool asked = false;       ///< by a person or a job: not given up for a newer one
   /// When the newest file of its weights was written; 0: not known.
   std::int64_t written_ns = 0;
   bool failed = false;  ///< an attempt of it was, and it may fail again

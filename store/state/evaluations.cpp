@@ -150,9 +150,13 @@ Status Store::transition(std::int64_t evaluation_id, EvaluationState to,
 Status Store::ask_again(std::int64_t evaluation_id, const std::string& reason) {
   EVALCAR_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(*connection_));
   EVALCAR_RETURN_IF_ERROR(move(evaluation_id, EvaluationState::kComplete, reason));
-  EVALCAR_RETURN_IF_ERROR(
-      connection_->run("UPDATE evaluation SET asked = 1 WHERE evaluation_id = ?1", evaluation_id));
+  EVALCAR_RETURN_IF_ERROR(set_asked(evaluation_id));
   return transaction.commit();
+}
+
+Status Store::set_asked(std::int64_t evaluation_id) {
+  return connection_->run("UPDATE evaluation SET asked = 1 WHERE evaluation_id = ?1",
+                          evaluation_id);
 }
 
 Status Store::set_reason(std::int64_t evaluation_id, const std::string& reason) {

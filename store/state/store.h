@@ -127,6 +127,8 @@ class Store {
   Status transition(std::int64_t evaluation_id, EvaluationState to, const std::string& reason = "");
   /// The same → complete, because a person asks for it: it stays wanted whatever a cadence says.
   Status ask_again(std::int64_t evaluation_id, const std::string& reason);
+  /// In any state: somebody asked for it, as by ask_again().
+  Status set_asked(std::int64_t evaluation_id);
   /// Another reason in the same state ("waiting: … is short").
   Status set_reason(std::int64_t evaluation_id, const std::string& reason);
   /// published → complete, to measure the tasks that have no number. `circumstances`: under which

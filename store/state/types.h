@@ -153,7 +153,7 @@ struct Standing {
   std::int64_t failures = 0;  ///< of those, failed by themselves (not interrupted by a stop)
   std::string next_try_at;    ///< in state failed: not before
   std::string created_at;
-  bool asked = false;  ///< by a person: no cadence leaves it out
+  bool asked = false;  ///< by a person or a job: no cadence leaves it out
 };
 
 /// A row of evaluations.

@@ -1,6 +1,8 @@
 // Jobs that ask for checkpoints which were measured, and may be others since.
 #include "agent/run/requested.h"
 
+#include <catch2/generators/catch_generators.hpp>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "agent/run/evaluation_settings.h"
@@ -21,7 +23,8 @@ struct Asked : Working {
   std::string hash;
   std::map<std::string, request::JobNews> news;
 
-  Asked() {
+  explicit Asked(config::Policy policy = config::Policy::kNewestFirst) {
+    settings.evaluate.policy = policy;
     around.desk = &desk;
     settings.watch.poll_interval = seconds(10);
     settings.evaluate.weights = {"regular"};
@@ -246,4 +249,89 @@ TEST_CASE("a job for a checkpoint that another training has removed with its fol
   const request::JobNews job = t.after(200);
   CHECK(job.status == "failed");
   CHECK(job.reason.find("made anew") != std::string::npos);
+}
+
+namespace {
+
+/// Only the newest of what waits is measured; something runs until it is told to end.
+struct Latest : Asked {
+  Latest() : Asked(config::Policy::kLatest) {
+    at_load[6] = [](const protocol::Load&) {};
+    save(6, 'f');
+    turns(30);
+    REQUIRE(states().at("6 docvqa_val") == state::EvaluationState::kLoading);
+    at_load[7] = at_load[8] = at_load[5];
+  }
+  void end_what_runs() { at_load[5](loaded); }
+};
+
+}  // namespace
+
+TEST_CASE("what a job waits for is not given up for a newer checkpoint") {
+  Latest t;
+  t.save(7, 'b');
+  t.ask("job", 7);
+  REQUIRE(t.after(30).status == "queued");
+  t.save(8, 'c');
+  t.turns(30);
+
+  t.end_what_runs();
+
+  CHECK(Asked::pattern_of(t.after(60)) == 'b');
+  CHECK(t.states().at("8 docvqa_val") == state::EvaluationState::kPublished);
+}
+
+TEST_CASE("a job is answered by what was given up for a newer checkpoint, while that is there") {
+  const bool is_there = GENERATE(true, false);
+  Latest t;
+  t.save(7, 'b');
+  t.turns(30);
+  t.save(8, 'c');
+  t.turns(30);
+  t.end_what_runs();
+  t.turns(30);
+  REQUIRE(t.states().at("7 docvqa_val") == state::EvaluationState::kSuperseded);
+  if (!is_there) t.remove(7);
+  if (!is_there) t.turns(30);
+
+  t.ask("job", 7);
+
+  const request::JobNews job = t.after(60);
+  if (is_there) {
+    CHECK(Asked::pattern_of(job) == 'b');
+  } else {
+    CHECK(job.status == "failed");
+    CHECK(job.reason == "its checkpoint is gone, and so are its files");
+  }
+}
+
+TEST_CASE("a job on weights that were saved again waits for their numbers to be published") {
+  Asked t;
+  bool full = true;
+  t.files.on_call([&](const test::Call& call) {
+    const bool meant = call.path.find("/_evalcar/results/7") != std::string::npos;
+    if (full && meant && call.operation == "make_directory") {
+      t.files.fail_operation("make_directory", ENOSPC);
+    }
+  });
+  t.at_load[7] = t.at_load[5];
+  t.at_evaluate = [&t, say = t.at_evaluate] {
+    t.say(protocol::Prepared{t.loaded.id, {{"docvqa_val", t.hash}}});
+    say();
+  };
+  t.save(7, 'b');
+  t.turns(40);
+  REQUIRE(t.states().at("7 docvqa_val") == state::EvaluationState::kScored);
+  t.remove(7);
+  t.turns(20);
+  t.save(7, 'b');
+  t.turns(60);
+  REQUIRE(t.states().at("7 docvqa_val") == state::EvaluationState::kSuperseded);
+
+  t.ask("job", 7);
+
+  CHECK(t.after(30).status == "running");
+  CHECK(t.after(0).stage == "publishing");
+  full = false;
+  CHECK(Asked::pattern_of(t.after(60)) == 'b');
 }

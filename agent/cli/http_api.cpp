@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -46,18 +45,6 @@ http::KnowsCheckpoint known_checkpoints(const FileSystem& files, const config::S
   };
 }
 
-/// Of all output directories, each said once.
-std::string warning_of(const publish::LiveBoard& board) {
-  std::set<std::string> said;
-  std::string all;
-  for (const publish::LiveDirectory& directory : board.directories()) {
-    const std::string& warning = directory.facts.warning;
-    if (warning.empty() || !said.insert(warning).second) continue;
-    all += (all.empty() ? "" : "; ") + warning;
-  }
-  return all;
-}
-
 http::Sources sources(const FileSystem& files, const Clock& clock, const config::Settings& settings,
                       http::Jobs* jobs, http::Merges* merges, http::ReadRoutes* read,
                       http::PageRoutes* page, const publish::LiveBoard& board) {
@@ -87,7 +74,7 @@ http::Sources sources(const FileSystem& files, const Clock& clock, const config:
           std::move(rules),
           read,
           page,
-          [&board] { return warning_of(board); }};
+          [&board] { return board.hindrance(); }};
 }
 
 }  // namespace

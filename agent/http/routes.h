@@ -29,7 +29,8 @@ struct Sources {
   EvaluateRules rules;
   ReadRoutes* read = nullptr;  ///< as those; null: no such routes
   PageRoutes* page = nullptr;  ///< as that
-  /// What stands in the agent's way, as status.json tells it; "": nothing. Null: nobody tells.
+  /// What stands in the agent's way (publish::AgentFacts::hindrance); "": nothing. Null: nobody
+  /// tells.
   std::function<std::string()> warning = {};
 };
 

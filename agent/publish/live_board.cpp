@@ -1,6 +1,7 @@
 #include "agent/publish/live_board.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace evalcar::publish {
@@ -28,6 +29,17 @@ std::vector<LiveDirectory> LiveBoard::directories() const {
     for (const auto& [path, directory] : state.directories) all.push_back(directory);
     return all;
   });
+}
+
+std::string LiveBoard::hindrance() const {
+  std::set<std::string> said;
+  std::string all;
+  for (const LiveDirectory& directory : directories()) {
+    const std::string& one = directory.facts.hindrance;
+    if (one.empty() || !said.insert(one).second) continue;
+    all += (all.empty() ? "" : "; ") + one;
+  }
+  return all;
 }
 
 void LiveBoard::on_news(std::function<void()> call) {

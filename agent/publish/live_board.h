@@ -30,6 +30,8 @@ class LiveBoard {
 
   /// By output directory.
   std::vector<LiveDirectory> directories() const;
+  /// What stands in the way of any of them, each said once; "": nothing.
+  std::string hindrance() const;
   /// Called, from the loop's thread, after something was told; null: nobody is.
   void on_news(std::function<void()> call);
 

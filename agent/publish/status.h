@@ -37,7 +37,11 @@ struct AgentFacts {
   double uptime_s = 0;
   std::string device;   ///< what the evaluator runs on; "" until it said so
   std::string warning;  ///< e.g. "no GPU seen, running on the CPU"
-  bool busy = false;    ///< an evaluation runs, maybe of another output directory
+  /// Why nothing can be measured, or be handed out, until that is over; "": nothing is known to
+  /// stand in the way. Not all that is warned of is such a thing, and a file system that does not
+  /// answer is told in `watching`.
+  std::string hindrance;
+  bool busy = false;  ///< an evaluation runs, maybe of another output directory
   std::optional<std::int64_t> latest_step;  ///< of the newest checkpoint folder seen
   std::optional<WatchFacts> watching;
   /// It has ended in good order, with this exit code; absent while it runs.

@@ -359,9 +359,20 @@ std::string Agent::progress(bool with_bar) const {
 }
 
 std::string Agent::hindrance() const {
+  std::string why = hindrance_to_all();
+  for (const auto& directory : directories_.all()) {
+    if (why.empty()) why = directory->hindrance();
+  }
+  return why;
+}
+
+/// Whichever output directory it is of.
+std::string Agent::hindrance_to_all() const {
   if (std::string stuck = supervisor_.stuck(); !stuck.empty()) return stuck;
   if (!obstacles_.standing().empty() && !obstacles_.of_data()) return obstacles_.standing();
-  return data_.all_missing() ? data_.warning() : std::string();
+  if (data_.all_missing()) return data_.warning();
+  // Jobs bring tasks that nobody has looked for.
+  return directories_.only_data_are_missing() ? "the data of all that waits are missing" : "";
 }
 
 void Agent::write_status(StatusTurn turn, std::optional<int> exit_code) {
@@ -370,6 +381,7 @@ void Agent::write_status(StatusTurn turn, std::optional<int> exit_code) {
                   {data_.warning(), supervisor_.stuck(),
                    obstacles_.of_data() ? std::string() : obstacles_.standing()});
   facts.exit_code = exit_code;
+  facts.hindrance = hindrance_to_all();
   facts.version = around_.version;
   facts.busy = job_ != nullptr;
   facts.uptime_s =

@@ -63,8 +63,8 @@ class Agent {
   /// "checkpoint-500 ema: evaluating docvqa_val 120/5349, 31/s, 2 min 48 s left", or "": for
   /// people; with a bar if asked for.
   std::string progress(bool with_bar = false) const;
-  /// Why nothing can be measured now (the device, the data, an evaluator that does not end), for
-  /// people; "" if nothing is known to stand in the way.
+  /// Why nothing can be measured or handed out now (the device, the data, an evaluator that does
+  /// not end, an output directory), for people; "" if nothing is known to stand in the way.
   std::string hindrance() const;
 
  private:
@@ -88,6 +88,7 @@ class Agent {
   void meet_obstacle(const supervise::JobFailed& obstacle);
   void look_at_end();
   void put_down_work();
+  std::string hindrance_to_all() const;
   void write_status(StatusTurn turn, std::optional<int> exit_code = {});
 
   const Surroundings& around_;

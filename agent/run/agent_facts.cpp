@@ -4,6 +4,11 @@
 
 namespace evalcar::run {
 
+void add_sentence(std::string& all, const std::string& text) {
+  if (text.empty() || all.find(text) != std::string::npos) return;
+  all += (all.empty() ? "" : "; ") + text;
+}
+
 publish::AgentFacts agent_facts(const config::PublishSettings& publish,
                                 const std::optional<protocol::Hello>& hello,
                                 std::initializer_list<std::string> warnings) {
@@ -15,9 +20,7 @@ publish::AgentFacts agent_facts(const config::PublishSettings& publish,
     facts.device = hello->device;
     facts.warning = hello->warning;
   }
-  for (const std::string& warning : warnings) {
-    if (!warning.empty()) facts.warning += (facts.warning.empty() ? "" : "; ") + warning;
-  }
+  for (const std::string& warning : warnings) add_sentence(facts.warning, warning);
   return facts;
 }
 

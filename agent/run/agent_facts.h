@@ -11,6 +11,9 @@
 
 namespace evalcar::run {
 
+/// Adds a sentence to others, with "; " between; "" and what is among them already adds nothing.
+void add_sentence(std::string& all, const std::string& text);
+
 /// This process, how it ranks, and the device by what the evaluator said of itself (absent: it has
 /// not come up yet). `warnings`: more for people; "" is none. Version, uptime and the exit code are
 /// the caller's.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "agent/run/agent_facts.h"
 #include "store/base/stale_temporaries.h"
 #include "store/checkpoint/output_place.h"
 #include "store/state/location.h"
@@ -123,9 +124,8 @@ void DirectoryParts::add_facts(publish::AgentFacts& facts, const std::string& tu
   const double poll_s = std::chrono::duration<double>(settings_.watch.poll_interval).count();
   facts.watching = {mode.file_system, mode.notices ? "notices and polling" : "polling", poll_s,
                     silence_.reason().empty() ? mode.reason : silence_.reason()};
-  const auto warn = [&facts](const std::string& text) {
-    if (!text.empty()) facts.warning += (facts.warning.empty() ? "" : "; ") + text;
-  };
+  add_sentence(facts.hindrance, hindrance(turn_trouble));
+  const auto warn = [&facts](const std::string& text) { add_sentence(facts.warning, text); };
   warn(store_->set_aside());
   if (run_.recalled() > 0) {
     warn(std::to_string(run_.recalled()) +
@@ -137,6 +137,17 @@ void DirectoryParts::add_facts(publish::AgentFacts& facts, const std::string& tu
   warn(turn_trouble);
   warn(posting_->trouble());
   warn(snapshots_.missed());
+}
+
+std::string DirectoryParts::hindrance(const std::string& turn_trouble) const {
+  if (!silence_.reason().empty()) return silence_.reason();
+  std::string all;
+  if (watcher_.looked()) add_sentence(all, watcher_.trouble());
+  // Without a folder of ours checkpoints are read in place, and published elsewhere.
+  const bool has_no_place = !run_.home_ready() && settings_.publish.dir.empty();
+  if (has_no_place) add_sentence(all, run_.home_trouble());
+  add_sentence(all, turn_trouble);
+  return all;
 }
 
 }  // namespace evalcar::run

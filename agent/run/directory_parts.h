@@ -69,6 +69,8 @@ class DirectoryParts {
 
   /// Adds what the parts say of themselves, for the status. `turn_trouble`: of the last turn.
   void add_facts(publish::AgentFacts& facts, const std::string& turn_trouble);
+  /// What of it keeps anything here from being measured or handed out; "": nothing.
+  std::string hindrance(const std::string& turn_trouble) const;
 
   const Surroundings& around_;
   const config::Settings& settings_;

@@ -135,6 +135,9 @@ class OutputDirectory : private DirectoryParts {
   Result<Tally> tally() const {
     return run_.known() ? tally_of(store_->read(), wanted_, run_.id()) : Result<Tally>(Tally());
   }
+  /// What keeps anything here from being measured or handed out, as of the last turn; "": nothing
+  /// of this directory.
+  std::string hindrance() const { return DirectoryParts::hindrance(turn_trouble_); }
   /// Writes status.json, if it is due in this turn.
   void write_status(const publish::AgentFacts& facts, StatusTurn turn);
 

@@ -190,13 +190,16 @@ def test_a_server_that_lives_but_cannot_measure_is_given_up_with_its_warning(ben
     assert sidecar.process.poll() is None
 
 
-def test_a_job_whose_turn_has_not_come_is_waited_for_though_the_server_warns_of_something(bench, source_dir, monkeypatch):
+def test_a_job_whose_turn_has_not_come_is_waited_for_though_the_agent_warns_of_something(bench, source_dir, monkeypatch):
     monkeypatch.setenv("EVALCAR_PATIENCE", "8")
     gate = bench.home / "gate"
     bench.tell(at_sample={"doc": 0, "do": "wait", "until": str(gate)}, failing_tasks={"textvqa_val": "its data are not there"})
     sidecar, api = serving(bench, tasks="docvqa_val,textvqa_val")
     checkpoints.write_hugging_face(bench.run, 5)
-    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "evaluating" and "warning" in api.get("/health"), what="the work and the warning")
+    heartbeat = bench.run / "_evalcar" / "status.json"
+    sidecar.wait_for(lambda s: s.states().get((5, "regular"), ("",))[0] == "evaluating" and heartbeat.exists()
+                     and "textvqa_val" in json.loads(heartbeat.read_text())["agent"].get("warning", ""), what="the work and the warning")
+    assert "warning" not in api.get("/health")  # docvqa_val can be measured
     engine = Engine(source_dir, api)
     folder = checkpoints.write_hugging_face(bench.run, 10)
     engine.save(10, folder)

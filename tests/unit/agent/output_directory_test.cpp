@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "tests/unit/agent/trainer.h"
+#include "tests/unit/support/forwarding_file_system.h"
 #include "tests/unit/support/sqlite_work.h"
 
 using namespace evalcar;
@@ -906,4 +907,60 @@ TEST_CASE("what is tried again is leased at once, and retention does not take it
 
   CHECK(t.row(5).state == state::EvaluationState::kLeased);
   CHECK(must(t.directory->lease_of(t.row(5))).has_value());
+}
+
+namespace {
+
+struct Mount final : test::ForwardingFileSystem {
+  using ForwardingFileSystem::ForwardingFileSystem;
+  bool hangs = false;
+  Status answers(const std::string& path) const override {
+    return hangs ? make_error(ErrorCode::kUnavailable, path + ": does not answer") : Status();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what hinders an output directory is that it is silent, away, or has no place for us") {
+  Trainer t;
+  t.save(5);
+  t.directory.reset();
+  Mount mount(t.files);
+  run::Surroundings around{mount, t.clock, {}, "test", {}, {}, {}};
+  around.make_notifier = t.around.make_notifier;
+  const auto directory = must(run::OutputDirectory::open(around, t.settings, "/out"));
+  const auto hindrance = [&] {
+    t.clock.advance(seconds(20));
+    (void)directory->step();
+    return directory->hindrance();
+  };
+  CHECK(hindrance().empty());
+
+  mount.hangs = true;
+  CHECK(hindrance() == "/out: does not answer");
+  mount.hangs = false;
+  CHECK(hindrance().empty());
+  must(t.files.rename("/out", "/away"));
+  CHECK(hindrance().find("/out") != std::string::npos);
+  must(t.files.rename("/away", "/out"));
+  CHECK(hindrance().empty());
+  t.save(6);
+  t.refuse("INSERT ON checkpoint");
+  CHECK(hindrance().find("no room") != std::string::npos);
+  t.accept();
+  CHECK(hindrance().empty());
+}
+
+TEST_CASE("a folder of ours that cannot be made hinders only where results are published there") {
+  const bool elsewhere = GENERATE(true, false);
+  Trainer t;
+  if (elsewhere) t.settings.publish.dir = "/published";
+  t.start();
+  t.save(5);
+  t.files.set_read_only("/out");
+
+  for (int i = 0; i < 3; ++i) (void)t.turn();
+
+  INFO(t.directory->hindrance());
+  CHECK(t.directory->hindrance().empty() == elsewhere);
 }

@@ -335,3 +335,34 @@ TEST_CASE("a job on weights that were saved again waits for their numbers to be 
   full = false;
   CHECK(Asked::pattern_of(t.after(60)) == 'b');
 }
+
+TEST_CASE("what stands in the way is told beside what is only warned of") {
+  publish::LiveBoard board;
+  Working t;
+  t.around.board = &board;
+  t.files.put_file("/out/run-0/checkpoint-5/model.safetensors", safetensors('a'));
+  t.files.put_file("/out/run-0/checkpoint-5/config.json", "{}");
+  t.begin();
+  t.turns(15);
+  REQUIRE_FALSE(board.directories().front().facts.warning.empty());
+
+  CHECK(board.hindrance().empty());
+  CHECK(t.agent->hindrance().empty());
+  must(t.files.rename("/out", "/away"));
+  t.turns(60);
+  CHECK(board.hindrance().find("/out") != std::string::npos);
+  CHECK(t.agent->hindrance() == board.hindrance());
+  must(t.files.rename("/away", "/out"));
+  t.turns(60);
+  CHECK(board.hindrance().empty());
+}
+
+TEST_CASE("what waits for data alone is hindered, whoever asked for it") {
+  Asked t;
+  t.at_load[7] = [&t](const protocol::Load&) { t.say_error(std::string(protocol::kData), false); };
+  t.save(7, 'b');
+  t.ask("job", 7);
+
+  CHECK(t.after(60).status == "queued");
+  CHECK(t.agent->hindrance().find("data") != std::string::npos);
+}

@@ -40,3 +40,18 @@ TEST_CASE("an agent that begins anew leaves nothing on the board of directories 
   board.keep_only({});
   CHECK(runs_of(board).empty());
 }
+
+TEST_CASE("what stands in the way of all of them is said once, and no warning is") {
+  LiveBoard board;
+  const auto told = [&board](const std::string& name, publish::AgentFacts facts) {
+    board.tell({.output_dir = "/" + name, .database = name, .run = name, .facts = facts});
+  };
+  told("a", {.warning = "slow", .hindrance = ""});
+  CHECK(board.hindrance().empty());
+
+  told("b", {.warning = "slow", .hindrance = "no device"});
+  told("c", {.warning = "", .hindrance = "no device"});
+  told("d", {.warning = "", .hindrance = "/d: does not answer"});
+
+  CHECK(board.hindrance() == "no device; /d: does not answer");
+}

@@ -200,16 +200,18 @@ class SavedAgain:
 @pytest.mark.parametrize("is_lost", [False, True], ids=["measured", "lost"])
 def test_the_step_resumed_from_has_the_score_of_its_last_save(tmp_path, log, known, is_lost):
     run = tmp_path / "out"
-    with ScriptedAgent(run) as agent:
-        again = SavedAgain(agent, run)
-        if known == "by the training alone":
-            again.is_remembered()
-        else:
-            again.is_known("leased", **({"weights_sha256": "b"} if known == "as weights" else {}))
-        agent.beat()
+    agent = ScriptedAgent(run)
+    again = SavedAgain(agent, run)
+    if known == "by the training alone":
+        again.is_remembered()
+    else:
+        again.is_known("leased", **({"weights_sha256": "b"} if known == "as weights" else {}))
+    agent.beat()
+    with agent:
 
         def at_save(step):
             again.is_known("lost", reason="gone") if is_lost else again.is_measured()
+            training.wait_until(lambda: told_of(run, 2) == {2: "lost" if is_lost else "published"}, what="what became of it")
             agent.publish(4, 0.5, weights_sha256="c")
             agent.row(4, "published", weights_sha256="c")
 
@@ -224,11 +226,12 @@ def test_the_step_resumed_from_has_the_score_of_its_last_save(tmp_path, log, kno
 
 def test_the_same_weights_saved_again_keep_their_score_for_a_training_that_is_resumed_from_them(tmp_path, log):
     run = tmp_path / "out"
-    with ScriptedAgent(run) as agent:
-        again = SavedAgain(agent, run)
-        again.is_remembered()
-        again.is_known("superseded", weights_sha256="a")
-        agent.beat()
+    agent = ScriptedAgent(run)
+    again = SavedAgain(agent, run)
+    again.is_remembered()
+    again.is_known("superseded", weights_sha256="a")
+    agent.beat()
+    with agent:
 
         def publish(step):
             agent.publish(4, 0.5, weights_sha256="c")
@@ -243,16 +246,16 @@ def test_the_same_weights_saved_again_keep_their_score_for_a_training_that_is_re
 @pytest.mark.parametrize("known", ["by the agent", "by the training alone"])
 def test_what_is_sent_later_of_a_step_resumed_from_is_of_its_last_save(tmp_path, log, capsys, known):
     run = tmp_path / "out"
-    with ScriptedAgent(run) as agent:
-        again = SavedAgain(agent, run)
-        agent.publish(4, 0.5, weights_sha256="c")
-        agent.row(4, "published", weights_sha256="c")
-        again.is_remembered(after=0 if known == "by the agent" else 1)
-        with again.marks.open("a") as marks:
-            marks.write(json.dumps({"places": {"tensorboard": "events"}, "global_step": 4, "after": 0, "resumed_from": 2}) + "\n")
-        if known == "by the agent":
-            again.is_known("leased", weights_sha256="b")
-        agent.beat()
+    agent = ScriptedAgent(run)
+    again = SavedAgain(agent, run)
+    agent.publish(4, 0.5, weights_sha256="c")
+    agent.row(4, "published", weights_sha256="c")
+    again.is_remembered(after=0 if known == "by the agent" else 1)
+    with again.marks.open("a") as marks:
+        marks.write(json.dumps({"places": {"tensorboard": "events"}, "global_step": 4, "after": 0, "resumed_from": 2}) + "\n")
+    if known == "by the agent":
+        again.is_known("leased", weights_sha256="b")
+    agent.beat()
     arguments = ["--output-dir", str(run), "--dry-run"]
     capsys.readouterr()  # what the training said
 

@@ -36,25 +36,33 @@ struct Candidate {
   std::string series;  ///< "" of today's configuration; else the settings and the question
 };
 
-/// All of a run, best first; of equals the first to reach the value. Numbers of two settings or
-/// questions are never compared: those of today's configuration come first, then those of each
-/// other one, the latest of these first. `greater_is_better` is set if there is any.
-Result<std::vector<Candidate>> ranked(const state::Reader& reader, const PublisherOptions& options,
-                                      std::int64_t run_id, bool& greater_is_better) {
+/// Calls take(row) for each number of metric_for_best_model that a run has, by step.
+template <typename Take>
+Status each_number(const state::Reader& reader, const PublisherOptions& options,
+                   std::int64_t run_id, const Take& take) {
   EVALCAR_ASSIGN_OR_RETURN(const auto runs, reader.runs());
   const auto run = std::find_if(runs.begin(), runs.end(),
                                 [run_id](const state::Run& each) { return each.id == run_id; });
   if (run == runs.end()) {
     return make_error(ErrorCode::kNotFound, "no run " + std::to_string(run_id));
   }
-  std::vector<Candidate> found;
-  std::map<std::string, std::string> latest;  // of each series: when a number was made
   state::MetricFilter filter;
   filter.run = run->name;
-  EVALCAR_RETURN_IF_ERROR(reader.for_each_metric(filter, [&](const state::MetricRow& row) {
+  return reader.for_each_metric(filter, [&](const state::MetricRow& row) {
     const bool counts =
         row.value.has_value() && is_named(options.metric_for_best_model, row, options.aliases);
-    if (!counts) return;
+    if (counts) take(row);
+  });
+}
+
+/// All of a run, best first; of equals the first to reach the value. Numbers of two settings or
+/// questions are never compared: those of today's configuration come first, then those of each
+/// other one, the latest of these first. `greater_is_better` is set if there is any.
+Result<std::vector<Candidate>> ranked(const state::Reader& reader, const PublisherOptions& options,
+                                      std::int64_t run_id, bool& greater_is_better) {
+  std::vector<Candidate> found;
+  std::map<std::string, std::string> latest;  // of each series: when a number was made
+  EVALCAR_RETURN_IF_ERROR(each_number(reader, options, run_id, [&](const state::MetricRow& row) {
     greater_is_better = options.greater_is_better.value_or(row.higher_is_better);
     const std::string series = row.configured ? "" : row.settings_sha256 + " " + row.question;
     found.push_back({*row.value, row.evaluation_id, row.checkpoint_type, row.configured, series});
@@ -95,6 +103,15 @@ const Candidate* best_of(const std::vector<Candidate>& ranked, std::string_view 
 }
 
 }  // namespace
+
+Result<std::optional<bool>> own_direction(const state::Reader& reader,
+                                          const PublisherOptions& options, std::int64_t run_id) {
+  std::optional<bool> direction;
+  EVALCAR_RETURN_IF_ERROR(
+      each_number(reader, options, run_id,
+                  [&direction](const state::MetricRow& row) { direction = row.higher_is_better; }));
+  return direction;
+}
 
 Result<std::vector<std::int64_t>> best_evaluations(const state::Reader& reader,
                                                    const PublisherOptions& options,

@@ -12,6 +12,11 @@
 
 namespace evalcar::publish {
 
+/// Whether more of metric_for_best_model is better, as the metric says of itself; absent while
+/// nothing has it.
+Result<std::optional<bool>> own_direction(const state::Reader& reader,
+                                          const PublisherOptions& options, std::int64_t run_id);
+
 /// The best evaluation of a kind: the first to reach the best value; absent while there is none.
 Result<std::optional<std::int64_t>> best_evaluation(const state::Reader& reader,
                                                     const PublisherOptions& options,

@@ -251,6 +251,10 @@ Result<std::optional<std::int64_t>> Publisher::best_evaluation(std::int64_t run_
   return publish::best_evaluation(state_->store.read(), state_->options, run_id, kind);
 }
 
+Result<std::optional<bool>> Publisher::own_direction(std::int64_t run_id) const {
+  return publish::own_direction(state_->store.read(), state_->options, run_id);
+}
+
 Status Publisher::replace_log() { return state_->log.replace(); }
 
 Status Publisher::write_best(std::int64_t run_id) {

@@ -89,6 +89,8 @@ class Publisher {
   /// Writes best.json from the database; call it after Store::set_kept_path. No file while nothing
   /// has a value.
   Status write_best(std::int64_t run_id);
+  /// As publish::own_direction() (best.h).
+  Result<std::optional<bool>> own_direction(std::int64_t run_id) const;
   /// The best evaluation of a kind by metric_for_best_model; absent while there is none.
   Result<std::optional<std::int64_t>> best_evaluation(std::int64_t run_id,
                                                       const std::string& kind) const;

@@ -75,6 +75,7 @@ Status Publishing::publish(const state::Evaluation& row) {
               event_of("published", row).with("file", published->results_file));
     return {};
   }
+  judge_direction();
   log::info(fmt::format("{}: published{} ({})", title(row),
                         published->is_best ? ", the best so far" : "", published->results_file),
             event_of("published", row).with("best", published->is_best ? "yes" : "no"));
@@ -167,12 +168,28 @@ Status Publishing::step() {
   }
   again_ = false;
   failures_ = 0;
+  judge_direction();
   return {};
 }
 
 Status Publishing::write_best() {
   if (!run_.still_there()) return {};
   return publisher_.write_best(run_.id());
+}
+
+/// Who says that more is better of an error rate is obeyed, and told once: what is kept is then the
+/// worst.
+void Publishing::judge_direction() {
+  const config::PublishSettings& publish = settings_.publish;
+  if (!publish.greater_is_better.has_value() || direction_judged_) return;
+  const auto own = publisher_.own_direction(run_.id());
+  if (!own.has_value() || !own->has_value()) return;  // no number of it yet
+  direction_judged_ = true;
+  if (**own == *publish.greater_is_better) return;
+  spdlog::warn(
+      "publish.greater_is_better = {}, but of {} (publish.metric_for_best_model) the {} value is "
+      "the better one: best.json and publish.keep_best name what is the worst by the metric itself",
+      *publish.greater_is_better, publish.metric_for_best_model, **own ? "higher" : "lower");
 }
 
 /// The one who had the directory before may still write to the file that he has open.

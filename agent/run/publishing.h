@@ -58,6 +58,7 @@ class Publishing {
   Result<std::vector<state::Evaluation>> scored_rows() const;
   Status not_published(const Error& error);
   Status settle_takeover();
+  void judge_direction();
   std::optional<std::int64_t> lag_of(const state::Evaluation& row) const;
 
   const Surroundings& around_;
@@ -68,6 +69,7 @@ class Publishing {
   std::string dir_;
   publish::Publisher publisher_;
   bool again_ = true;
+  bool direction_judged_ = false;
   std::int64_t failures_ = 0;  ///< tries in a row
   MonotonicTime due_{};
   std::optional<Slice> slice_;  ///< while something is published

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/agent/working_agent.h"
+#include "tests/unit/support/heard.h"
 #include "tests/unit/webhook/fake_poster.h"
 
 using namespace evalcar;
@@ -138,6 +139,24 @@ TEST_CASE("under latest, an old folder of a higher step that waits for a try giv
   }
 
   CHECK(w.states().at("1000 docvqa_val") == state::EvaluationState::kFailed);
+}
+
+TEST_CASE("a configuration that contradicts the best metric's own direction is told of once") {
+  const bool contradicts = GENERATE(false, true);
+  Working w;
+  w.settings.publish.metric_for_best_model = "eval/docvqa_val/anls";
+  w.settings.publish.greater_is_better = !contradicts;
+  for (const std::int64_t step : {5, 10}) w.save(step);
+  const test::Heard heard;
+  w.begin();
+  w.turns(40);
+  REQUIRE(w.states().at("10 docvqa_val") == kPublished);
+
+  const std::string text = heard.text();
+  const auto told =
+      text.find("warning publish.greater_is_better = false, but of eval/docvqa_val/anls ");
+  CHECK((told != std::string::npos) == contradicts);
+  CHECK((!contradicts || text.find("publish.greater_is_better", told + 60) == std::string::npos));
 }
 
 TEST_CASE("an evaluator that no signal ends is in status.json, and keeps no run from its end") {

@@ -44,7 +44,7 @@ struct MetricDefinition {
   std::string name;
   std::string aggregation;  ///< "mean" | "mme" | "mmmu" | "none", or one of metrics_of()
   bool higher_is_better = true;
-  Settings extra;  ///< repeated in the result's configs
+  Settings extra;  ///< repeated in the result's configs; what counts of it is in ScorerDefinition
 };
 
 struct ScorerDefinition {

@@ -50,6 +50,36 @@ MetricDefinition usual_metric(const Definition& definition, const std::string& n
 
 std::string true_or_false(bool value) { return value ? "true" : "false"; }
 
+// What a metric of this scorer may say beside its name and direction. lmms-eval hands it to the
+// metric's function; a task with a function of its own for all metrics (vqa) only logs it.
+Names options_of_metric(const std::string& scorer) {
+  if (scorer == "contains") return {"ignore_case"};
+  if (scorer == "exact_match" || scorer == "vqa")
+    return {"ignore_case", "ignore_punctuation", "ignore_numbers"};
+  return {};
+}
+
+// Takes an option that stands in [[metrics]], as lmms-eval's files have it; where [scorer] says it,
+// too, they must agree.
+void take_option(TomlReader& reader, const toml::table& root, const toml::table& metric,
+                 const std::string& key, bool& option) {
+  const auto asked = reader.boolean(metric, key, "[[metrics]]");
+  if (!asked.has_value()) return;
+  if (root["scorer"][key] && option != *asked) {
+    reader.problem(metric.get(key)->source(), quoted(key) + " is " + true_or_false(*asked) +
+                                                  " in [[metrics]] and " + true_or_false(option) +
+                                                  " in [scorer]: keep one");
+  }
+  option = *asked;
+}
+
+void take_options(TomlReader& reader, const toml::table& root, const toml::table& metric,
+                  ScorerDefinition& scorer) {
+  take_option(reader, root, metric, "ignore_case", scorer.ignore_case);
+  take_option(reader, root, metric, "ignore_punctuation", scorer.ignore_punctuation);
+  take_option(reader, root, metric, "ignore_numbers", scorer.ignore_numbers);
+}
+
 // `before`: the metrics that the file has above this one.
 void check_metric(TomlReader& reader, const toml::table& table, const MetricDefinition& metric,
                   const MetricDefinition& usual, const std::vector<MetricDefinition>& before) {
@@ -142,15 +172,12 @@ void read_metrics(TomlReader& reader, const toml::table& root, Definition& out) 
     metric.higher_is_better =
         reader.boolean(*table, "higher_is_better", "[[metrics]]").value_or(usual.higher_is_better);
     if (!metric.name.empty()) check_metric(reader, *table, metric, usual, out.metrics);
-    metric.extra =
-        reader.settings(*table, "[[metrics]]", {"name", "aggregation", "higher_is_better"});
-    for (const auto& [key, setting] : metric.extra) {
-      if (key != "ignore_case" && key != "ignore_punctuation" && key != "ignore_numbers") {
-        reader.problem(table->source(),
-                       "unknown key " + quoted(key) +
-                           " in [[metrics]]; known are name, aggregation, higher_is_better");
-      }
-    }
+    const Names own = {"name", "aggregation", "higher_is_better"};
+    metric.extra = reader.settings(*table, "[[metrics]]", own);
+    Names known = options_of_metric(out.scorer.name);
+    known.insert(known.begin(), own.begin(), own.end());
+    if (!out.scorer.name.empty()) reader.only(*table, "[[metrics]] of " + out.scorer.name, known);
+    if (out.scorer.name != "vqa") take_options(reader, root, *table, out.scorer);
     out.metrics.push_back(std::move(metric));
   }
 }

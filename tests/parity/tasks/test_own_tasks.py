@@ -5,6 +5,7 @@ import hashlib
 import json
 import random
 import sys
+import types
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -134,6 +135,43 @@ def test_parquet_with_pictures_in_every_form(probe, tmp_path, form):
     request = {"task": "my_colors", "tasks_dir": tasks_dir, "data": str(tmp_path / "data")}
     more = [PICTURES["green"]] if form == "list" else []
     check_runs(probe, request, lambda row: [PICTURES[row["a"][0]], *more])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"ignore_case": True}, {"ignore_case": True, "ignore_punctuation": True}, {"ignore_numbers": True, "ignore_punctuation": True, "ignore_case": False}]
+)
+def test_what_a_metric_ignores_is_ignored_as_lmms_eval_does(probe, tmp_path, options):
+    """metric_list as its files have it: what stands beside the metric's name goes to the metric's function."""
+    import lmms_eval.api.metrics  # noqa: F401 (registers them)
+    from lmms_eval.api.task import ConfigurableTask
+
+    targets = ["Red", "1,000", ["Blue", "b.l.u.e"], "x9", "x"]
+    texts = ["red.", "1000", "BLUE", "x", "X!"]
+    answers = [(target, text) for target in targets for text in texts]
+    (tmp_path / "val.jsonl").write_text("".join(json.dumps({"q": "?", "a": target}) + "\n" for target, _ in answers))
+    extra = "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
+    (tmp_path / "own.toml").write_text(
+        'task = "own"\n[data]\nfiles = "val.jsonl"\n[columns]\ntarget = "a"\n[prompt]\ntext = "{q}"\n[scorer]\nname = "exact_match"\n'
+        f'[[metrics]]\nname = "exact_match"\naggregation = "mean"\nhigher_is_better = true\n{extra}'
+    )
+
+    class Reference(ConfigurableTask):
+        def __init__(self, multiple):
+            metric = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, **options}
+            self._config = types.SimpleNamespace(metric_list=[metric], process_results=None, doc_to_choice=None, task="own")
+            self.OUTPUT_TYPE, self.multiple_target = "generate_until", multiple
+            self._prepare_metric_and_aggregation()
+
+        def doc_to_target(self, doc):
+            return doc["a"]
+
+    wanted = [Reference(isinstance(target, list)).process_results({"a": target}, [text])["exact_match"] for target, text in answers]
+    scores = probe({"op": "score", "task": "own", "tasks_dir": str(tmp_path), "responses": [{"doc_id": i, "text": text} for i, (_, text) in enumerate(answers)]})
+
+    assert scores["values"] == wanted
+    assert 0 < sum(wanted) < len(wanted)
+    logged = json.loads(scores["config"])["metric_list"][0]
+    assert logged == {**logged, **options}
 
 
 def test_check_explains_every_mistake_with_its_line(probe, tmp_path):

@@ -211,6 +211,46 @@ TEST_CASE("mistakes in a task file are explained with line, seen and expected") 
                  ContainsSubstring("builder \"mmmu\" shows them"));
 }
 
+TEST_CASE("what a metric says of its comparison is the scorer's, as in lmms-eval's files") {
+  const auto problems_of = [](const std::string& scorer, const std::string& metric,
+                              ScorerDefinition* read = nullptr) {
+    Problems problems;
+    const Definition definition = parse_definition(
+        "task = \"own\"\n[data]\nset = \"me/own\"\nsplit = \"test\"\n[columns]\ntarget = \"a\"\n"
+        "[prompt]\ntext = \"{q}\"\n[scorer]\nname = " +
+            scorer + "\n[[metrics]]\nname = " + metric + "\n",
+        "own.toml", problems);
+    if (read != nullptr) *read = definition.scorer;
+    return all_of(problems);
+  };
+  const std::string exact = "\"exact_match\"";
+
+  ScorerDefinition of_metric;
+  CHECK(problems_of(exact, exact + "\nignore_case = true\nignore_punctuation = true", &of_metric)
+            .empty());
+  CHECK(of_metric.ignore_case);
+  CHECK(of_metric.ignore_punctuation);
+  CHECK_FALSE(of_metric.ignore_numbers);
+  ScorerDefinition contains;
+  CHECK(problems_of("\"contains\"", "\"contains\"\nignore_case = true", &contains).empty());
+  CHECK(contains.ignore_case);
+  CHECK(problems_of(exact + "\nignore_case = true", exact + "\nignore_case = true").empty());
+
+  CHECK_THAT(problems_of(exact + "\nignore_case = false", exact + "\nignore_case = true"),
+             ContainsSubstring("own.toml:14: \"ignore_case\" is true in [[metrics]] and false in "
+                               "[scorer]: keep one"));
+  CHECK_THAT(problems_of(exact, exact + "\nignore_case = 1"),
+             ContainsSubstring("\"ignore_case\" in [[metrics]] is an integer"));
+  CHECK_THAT(problems_of("\"anls\"", "\"anls\"\nignore_case = true"),
+             ContainsSubstring("unknown key \"ignore_case\" in [[metrics]] of anls"));
+  CHECK_THAT(problems_of("\"contains\"", "\"contains\"\nignore_numbers = true"),
+             ContainsSubstring("unknown key \"ignore_numbers\" in [[metrics]] of contains"));
+  // Only logged, as in lmms-eval, whose textvqa compares by a function of its own.
+  ScorerDefinition vqa;
+  CHECK(problems_of("\"vqa\"\nanswers = \"a\"", exact + "\nignore_case = true", &vqa).empty());
+  CHECK_FALSE(vqa.ignore_case);
+}
+
 TEST_CASE("a setting that one prompt variant lacks is a mistake") {
   std::string content(kGood);
   content.replace(content.find("{question}"), 10, "{pre}{question}");

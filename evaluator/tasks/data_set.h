@@ -18,6 +18,8 @@ struct Column {
   std::string name;
   std::string type;       ///< for messages
   bool is_media = false;  ///< a Hugging Face Image column: not part of row()
+  /// False where row() has a text for people, which is not what Hugging Face datasets gives.
+  bool has_value = true;
 };
 
 /// Thread-safe.

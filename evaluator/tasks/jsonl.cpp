@@ -50,7 +50,7 @@ class JsonLines final : public DataSet {
         const Value& value = item.value();
         const auto same = [&](const Column& c) { return c.name == key; };
         if (std::none_of(columns_.begin(), columns_.end(), same)) {
-          columns_.push_back({key, std::string(json_type(value)), false});
+          columns_.push_back({.name = key, .type = std::string(json_type(value))});
         }
       }
     }

@@ -39,8 +39,10 @@ std::vector<Column> columns_of(const arrow::Schema& schema) {
   std::vector<Column> columns;
   for (const auto& field : schema.fields()) {
     const arrow::DataType& item = item_type(*field->type());
-    Column column{field->name(), field->type()->ToString(),
-                  is_image_struct(item) || is_bytes(item)};
+    Column column{.name = field->name(),
+                  .type = field->type()->ToString(),
+                  .is_media = is_image_struct(item) || is_bytes(item),
+                  .has_value = has_value(*field->type())};
     if (features.is_object() && features.contains(field->name())) {
       const Value& feature = features[field->name()];
       if (feature.is_object() && feature.contains("_type") && feature["_type"] == "Image")

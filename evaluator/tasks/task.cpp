@@ -63,11 +63,20 @@ Status check_columns(const Definition& definition, const DataSet& data, const st
                             (near.empty() ? "" : "; did you mean \"" + near + "\"?") +
                             "; there are " + listed);
     }
-    const bool media = data.columns()[static_cast<std::size_t>(found - there.begin())].is_media;
-    if (media && by != "[columns] images") {
+    const Column& known = data.columns()[static_cast<std::size_t>(found - there.begin())];
+    if (by == "[columns] images") continue;
+    if (known.is_media) {
       return make_error(
           ErrorCode::kInvalidArgument,
           place + ": column \"" + column + "\" holds pictures, but " + by + " needs text");
+    }
+    // Of messages only the parts that are named are read.
+    if (!known.has_value && by != "[request] messages") {
+      return make_error(ErrorCode::kInvalidArgument,
+                        place + ": column \"" + column + "\" is of type " + known.type +
+                            ", which " + by +
+                            " cannot read; expected a text, a number, a date, a time (of UTC or "
+                            "without a zone), or a list or struct of texts and numbers");
     }
   }
   for (const std::string& column : definition.image_columns) {
@@ -77,7 +86,8 @@ Status check_columns(const Definition& definition, const DataSet& data, const st
     const std::string& type = found->type;
     const bool possible = found->is_media || type == "string" || type == "large_string" ||
                           type == "null" || type == "object" || type == "list" ||
-                          type.starts_with("list<") || type.starts_with("large_list<");
+                          type.starts_with("list<") || type.starts_with("large_list<") ||
+                          type.starts_with("fixed_size_list<");
     if (!possible) {
       return make_error(ErrorCode::kInvalidArgument,
                         place + ": column \"" + column + "\" is of type " + type +

@@ -1,6 +1,7 @@
 """A user's own task files: found in tasks_dir and run without a rebuild, over Parquet and JSON lines, with and without
 pictures; mistakes are explained; broken data are refused."""
 
+import decimal
 import hashlib
 import json
 import random
@@ -79,12 +80,14 @@ def write_parquet(path, form):
         column = [{"bytes": b, "path": None} for b in images]
     elif form == "bytes":
         column = images
-    elif form == "list":
+    elif "list" in form:
         column = [[{"bytes": b, "path": "x.png"}, {"bytes": PICTURES["green"], "path": "y.png"}] for b in images]
     else:
         column = [f"pictures/{row['a'][0]}.png" for row in ROWS]
     if form == "large path":
         column = pa.array(column, pa.large_string())
+    if form == "list of two":
+        column = pa.array(column, pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}), 2))
     table = pa.table({"q": [r["q"] for r in ROWS], "picture": column, "a": [r["a"] for r in ROWS], "doc": [r["doc"] for r in ROWS]})
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, row_group_size=2, compression="zstd")
@@ -125,7 +128,7 @@ def test_json_lines_of_text_alone_in_the_data_folder(probe, tmp_path):
     check_runs(probe, {"task": "my_colors", "tasks_dir": tasks_dir, "data": str(tmp_path / "data")}, lambda row: [])
 
 
-@pytest.mark.parametrize("form", ["struct", "bytes", "list", "path", "large path"])
+@pytest.mark.parametrize("form", ["struct", "bytes", "list", "list of two", "path", "large path"])
 def test_parquet_with_pictures_in_every_form(probe, tmp_path, form):
     folder = tmp_path / "data" / "me" / "colors"
     write_jsonl(folder)
@@ -133,7 +136,7 @@ def test_parquet_with_pictures_in_every_form(probe, tmp_path, form):
     write_parquet(folder / "test.parquet", form)
     tasks_dir = write_task(tmp_path / "tasks", 'set = "me/colors"\nsplit = "test"')
     request = {"task": "my_colors", "tasks_dir": tasks_dir, "data": str(tmp_path / "data")}
-    more = [PICTURES["green"]] if form == "list" else []
+    more = [PICTURES["green"]] if "list" in form else []
     check_runs(probe, request, lambda row: [PICTURES[row["a"][0]], *more])
 
 
@@ -253,6 +256,83 @@ def test_an_empty_data_set_is_an_error(probe, tmp_path):
     tasks_dir = write_task(folder, 'files = "val.jsonl"')
     (folder / "val.jsonl").write_text("\n\n")
     assert "no documents" in probe({"op": "size", "task": "my_colors", "tasks_dir": tasks_dir})["error"]
+
+
+def python_values():
+    """A column for each type that Parquet has and that is not shown as Arrow shows it."""
+    day = 86_400
+    seconds = [0, 1, -1, 1_577_934_245, -62_135_596_800, 253_402_300_799, None]
+    columns = {"date32": pa.array([s if s is None else s // day for s in seconds], pa.int32()).cast(pa.date32())}
+    columns["date64"] = columns["date32"].cast(pa.date64())
+    for unit, per in (("ms", 1000), ("us", 10**6), ("ns", 10**9)):
+        near = [s if s is None or unit != "ns" else max(-(9 * 10**9), min(s, 9 * 10**9)) for s in seconds]
+        counts = [s if s is None else s * per + i % 3 * (per // 2 + i) for i, s in enumerate(near[:-2])] + near[-2:-1] + [None]
+        counts[-2] *= per
+        for zone in (None, "UTC"):
+            columns[f"timestamp_{unit}_{zone}"] = pa.array(counts, pa.int64()).cast(pa.timestamp(unit, zone))
+    columns["time_ms"] = pa.array([0, 1, 1000, day * 1000 - 1, 43_200_000, 500, None], pa.int32()).cast(pa.time32("ms"))
+    columns["time_us"] = pa.array([0, 1, 10**6, day * 10**6 - 1, 5, 500, None], pa.int64()).cast(pa.time64("us"))
+    columns["time_ns"] = pa.array([0, 1, 10**9, day * 10**9 - 1, 1001, 500_000, None], pa.int64()).cast(pa.time64("ns"))
+    for scale in (0, 2, 7, 10):
+        numbers = [decimal.Decimal(n).scaleb(-scale) for n in (0, 1, -1, 12, 150, -123_456_789_012)] + [None]
+        columns[f"decimal_{scale}"] = pa.array(numbers, pa.decimal128(25, scale))
+        columns[f"wide_decimal_{scale}"] = pa.array(numbers, pa.decimal256(50, scale))
+    for name, item in (("texts", pa.string()), ("numbers", pa.int16())):
+        items = [["x", "y"], ["", "é"], ["a", None]] if name == "texts" else [[1, 2], [-3, 4], [5, None]]
+        columns[f"two_{name}"] = pa.array([*items, None, *items], pa.list_(item, 2))
+        columns[f"many_{name}"] = pa.array([*items, None, *items], pa.large_list(item))
+    columns["nested"] = pa.array([[{"l": [i, i]}, {"l": [0, 1]}] for i in range(7)], pa.list_(pa.struct({"l": pa.list_(pa.int8(), 2)}), 2))
+    return columns
+
+
+def test_values_are_written_as_python_writes_what_datasets_gives(probe, tmp_path):
+    from datasets import load_dataset
+
+    columns = python_values()
+    path = tmp_path / "val.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=3)
+    rows = load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    for name in columns:
+        (tmp_path / f"{name}.toml").write_text(
+            f'task = "{name}"\n[data]\nfiles = "val.parquet"\n[columns]\ntarget = "{name}"\n[prompt]\ntext = "{{{name}}}"\n[scorer]\nname = "exact_match"\n'
+        )
+        prompts = probe({"op": "prompts", "task": name, "tasks_dir": str(tmp_path)})
+        wanted = [row[name] for row in rows]
+
+        assert [None if "error" in prompt else prompt["input"] for prompt in prompts] == [None if v is None else str(v) for v in wanted], name
+        assert all("is empty (null)" in prompt["error"] for prompt in prompts if "error" in prompt), prompts
+
+
+def test_a_fixed_number_of_answers_is_a_list_of_answers(probe, tmp_path):
+    table = pa.table({"q": ["x", "y"], "a": pa.array([["red", "Red"], ["blue", "Blue"]], pa.list_(pa.string(), 2)), "doc": ["d", "d"]})
+    (tmp_path / "tasks").mkdir()
+    pq.write_table(table, tmp_path / "tasks" / "val.parquet")
+    request = {"task": "my_colors", "tasks_dir": write_task(tmp_path / "tasks", 'files = "val.parquet"', images="")}
+
+    scores = probe({"op": "score", **request, "responses": [{"doc_id": 0, "text": "Red"}, {"doc_id": 1, "text": "red"}]})
+
+    assert scores["values"] == [1, 0]
+    assert json.loads(scores["lines"][0])["target"] == "['red', 'Red']"
+
+
+@pytest.mark.parametrize(
+    ("type_", "shown"), [(pa.duration("us"), "duration[us]"), (pa.map_(pa.string(), pa.string()), "map<string, string"), (pa.timestamp("us", "Europe/Paris"), "tz=Europe/Paris"), (pa.list_(pa.date32()), "date32[day]")]
+)
+def test_a_column_that_no_task_can_read_is_named_where_one_reads_it(probe, tmp_path, type_, shown):
+    value = [("k", "v")] if pa.types.is_map(type_) else [5] if pa.types.is_list(type_) else 5
+    table = pa.table({"q": pa.array([value], type_), "a": [["x"]], "doc": ["d"], "other": ["y"], "l": pa.array([[value]], pa.list_(type_))})
+    folder = tmp_path / "tasks"
+    tasks_dir = write_task(folder, 'files = "val.parquet"', images="")
+    pq.write_table(table, folder / "val.parquet")
+
+    def answer_of(column):
+        (folder / "colors.toml").write_text(TASK.format(data='files = "val.parquet"', images="").replace("{q|upper}", f"{{{column}}}"))
+        return probe({"op": "prompts", "task": "my_colors", "tasks_dir": tasks_dir})
+
+    for column in ("q", "l"):
+        error = answer_of(column)["error"]
+        assert f'column "{column}" is of type ' in error and shown in error and f"which the prompt's {{{column}}} cannot read" in error
+    assert answer_of("other")[0]["input"] == "Look. y {sic}\nOne word.", "a column that nobody reads harms nobody"
 
 
 def test_cut_and_changed_parquet_never_crashes(build_dir, tmp_path):

@@ -116,11 +116,45 @@ std::string used_by(const Definition& definition, const std::string& name) {
   return std::ranges::any_of(definition.file.request.choices, uses) ? "[request] choices" : "";
 }
 
+// What the builder reads of this variant. prompt_type stands in lmms-eval's mmmu, and nothing reads
+// it there either.
+Names settings_of_builder(const std::string& builder, const Settings& variant) {
+  if (builder == "mme") return {"pre_prompt", "post_prompt"};
+  const auto is_qwen3_vl = [](const auto& setting) {
+    return setting.first == "format" && setting.second == Setting(std::string("qwen3_vl"));
+  };
+  if (std::ranges::any_of(variant, is_qwen3_vl))
+    return {"format", "pre_prompt", "post_prompt", "open_ended_prompt"};
+  return {"format", "prompt_type", "multiple_choice_prompt", "open_ended_prompt"};
+}
+
+// A setting that changes nothing would be taken for one that does.
+void check_is_read(TomlReader& reader, const toml::table& table, const std::string& where,
+                   const Settings& variant, const Definition& definition) {
+  if (const std::string& builder = definition.prompt.builder; !builder.empty()) {
+    reader.only(table, where + " of builder " + builder, settings_of_builder(builder, variant));
+    return;
+  }
+  for (const auto& [name, setting] : variant) {
+    // lmms-eval's textvqa has it, switched off.
+    const bool is_off = name == "ocr" && setting == Setting(false);
+    if (is_off || !used_by(definition, name).empty()) continue;
+    reader.problem(table.get(name)->source(),
+                   quoted(name) + " in " + where +
+                       " is read by nothing: the prompt's text has no {" + name + "}" +
+                       (name == "ocr" ? R"(; what lmms-eval adds for it is, in the text, )"
+                                        R"("\nReference OCR token: {ocr_tokens|join}")"
+                                      : ""));
+  }
+}
+
 // A name of a template that one variant sets must be set by all: elsewhere it would silently be a
 // column.
 void check_variants(TomlReader& reader, const toml::table& at, const Definition& definition) {
   const PromptDefinition& prompt = definition.prompt;
   for (const auto& [family, settings] : prompt.variants) {
+    check_is_read(reader, *at.get(family)->as_table(), "[prompt.variants." + family + "]", settings,
+                  definition);
     for (const auto& setting : settings) {
       const std::string& name = setting.first;
       const std::string user = used_by(definition, name);

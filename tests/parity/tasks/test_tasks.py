@@ -110,6 +110,27 @@ def test_prompts_and_inputs_equal_lmms_evals(probe, small_data, lmms_tasks, tmp_
             assert [files[digest] for digest in mine["images"]] == pictures
 
 
+def test_ocr_tokens_in_a_template_are_those_of_lmms_eval(probe, small_data, source_dir, tmp_path):
+    """textvqa's `ocr`: the built-in file copied and switched on is refused, and the text that the refusal names is lmms-eval's."""
+    import pyarrow.parquet as pq
+    from lmms_eval.tasks.textvqa.utils import textvqa_doc_to_text
+
+    builtin = (source_dir / "evaluator" / "tasks" / "builtin" / "textvqa_val.toml").read_text().replace('"textvqa_val"', '"own_textvqa"')
+    own = tmp_path / "own.toml"
+    own.write_text(builtin.replace("ocr = false", "ocr = true"))
+    [problem] = probe({"op": "check", "path": str(own)})
+    assert '"ocr" in [prompt.variants.default] is read by nothing' in problem
+    addition = re.search(r'in the text, "(.*)"', problem).group(1)
+    own.write_text(builtin.replace("ocr = false\n", "").replace("{post_prompt}", addition + "{post_prompt}"))
+
+    prompts = probe({"op": "prompts", "task": "own_textvqa", "tasks_dir": str(tmp_path), "data": str(small_data)})
+
+    rows = [row for path in sorted((small_data / "lmms-lab" / "textvqa" / "data").glob("validation*.parquet")) for row in pq.read_table(path).to_pylist()]
+    settings = {"pre_prompt": "", "post_prompt": "\nAnswer the question using a single word or phrase.", "ocr": True}
+    assert [prompt["input"] for prompt in prompts] == [textvqa_doc_to_text(row, settings) for row in rows]
+    assert any("Reference OCR token: " in prompt["input"] for prompt in prompts)
+
+
 def scored_by_lmms_eval(task, texts, seed=0):
     """lmms-eval's own scoring loop, one worker, over the task's documents and these answers."""
     from lmms_eval.api.instance import Instance, TokenCounts

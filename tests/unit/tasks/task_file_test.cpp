@@ -260,6 +260,44 @@ TEST_CASE("a setting that one prompt variant lacks is a mistake") {
   CHECK_THAT(all_of(problems), ContainsSubstring("[prompt.variants.other] lacks \"pre\""));
 }
 
+TEST_CASE("a setting of a prompt variant that nothing reads is a mistake") {
+  const auto problems_of = [](const std::string& prompt, const std::string& scorer,
+                              const std::string& variant) {
+    Problems problems;
+    (void)parse_definition(
+        "task = \"own\"\n[data]\nset = \"me/own\"\nsplit = \"test\"\n[columns]\ntarget = \"a\"\n"
+        "[scorer]\nname = \"" +
+            scorer + "\"\n[prompt]\n" + prompt + "\n[prompt.variants.default]\n" + variant + "\n",
+        "own.toml", problems);
+    return all_of(problems);
+  };
+  const std::string text = "text = \"{pre}{question}\"";
+  const std::string mme = "builder = \"mme\"";
+  const std::string mmmu = "builder = \"mmmu\"";
+
+  CHECK(problems_of(text, "exact_match", "pre = \"\"\nocr = false").empty());
+  CHECK_THAT(problems_of(text, "exact_match", "pre = \"\"\npost = \"\""),
+             ContainsSubstring("own.toml:13: \"post\" in [prompt.variants.default] is read by "
+                               "nothing: the prompt's text has no {post}"));
+  CHECK_THAT(problems_of(text, "exact_match", "pre = \"\"\nocr = true"),
+             ContainsSubstring(R"("\nReference OCR token: {ocr_tokens|join}")"));
+  CHECK(problems_of(mme, "mme", "pre_prompt = \"\"\npost_prompt = \"\"").empty());
+  CHECK_THAT(problems_of(mme, "mme", "postprompt = \"\""),
+             ContainsSubstring("unknown key \"postprompt\" in [prompt.variants.default] of builder "
+                               "mme; did you mean \"post_prompt\"?"));
+  CHECK(problems_of(mmmu, "mmmu",
+                    "prompt_type = \"format\"\nmultiple_choice_prompt = \"\"\n"
+                    "open_ended_prompt = \"\"")
+            .empty());
+  CHECK(problems_of(mmmu, "mmmu",
+                    "format = \"qwen3_vl\"\npre_prompt = \"\"\npost_prompt = \"\"\n"
+                    "open_ended_prompt = \"\"")
+            .empty());
+  // Only the form of qwen3_vl has it, in lmms-eval, too.
+  CHECK_THAT(problems_of(mmmu, "mmmu", "pre_prompt = \"\""),
+             ContainsSubstring("unknown key \"pre_prompt\""));
+}
+
 TEST_CASE("every cut of a task file is a problem or a task and never a crash") {
   for (std::size_t n = 0; n < kGood.size(); ++n) {
     Problems problems;

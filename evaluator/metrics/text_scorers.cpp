@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -90,6 +91,12 @@ Text process_digits_and_articles(TextView text) {
   return out;
 }
 
+Text vqa_processed(Text text) {
+  text = replace_all(text, U"\n", U" ");
+  text = replace_all(text, U"\t", U" ");
+  return process_digits_and_articles(process_punctuation(strip(text)));
+}
+
 Text numpy_string(TextView text, std::size_t width) {
   text = text.substr(0, width);
   while (!text.empty() && text.back() == U'\0') text.remove_suffix(1);
@@ -175,22 +182,35 @@ std::string vqa_normalise(std::string_view answer) {
   text = replace_all(text, U",", U"");
   text = replace_all(text, U"?", U"");
   text = replace_all(text, U"'s", U" 's");
-  text = Text(strip(text));
-  text = replace_all(text, U"\n", U" ");
-  text = replace_all(text, U"\t", U" ");
-  const Text plain = process_punctuation(strip(text));
-  return encode_utf8(process_digits_and_articles(plain));
+  return encode_utf8(vqa_processed(Text(strip(text))));
+}
+
+std::string vqav2_normalise(std::string_view answer) {
+  return encode_utf8(vqa_processed(decode_utf8(answer)));
 }
 
 double vqa_accuracy(std::span<const std::string> answers, std::string_view prediction) {
   const std::string wanted = vqa_normalise(prediction);
-  std::vector<bool> equal;
-  for (const std::string& answer : answers) equal.push_back(vqa_normalise(answer) == wanted);
-  const auto matches = std::count(equal.begin(), equal.end(), true);
+  std::vector<bool> matches;
+  for (const std::string& answer : answers) matches.push_back(vqa_normalise(answer) == wanted);
+  std::vector<std::size_t> each(answers.size());
+  std::iota(each.begin(), each.end(), std::size_t{0});
+  return vqa_accuracy_of(matches, each);
+}
+
+double vqa_accuracy_of(const std::vector<bool>& matches, std::span<const std::size_t> groups) {
+  std::map<std::size_t, std::size_t> in_group;
+  std::size_t in_all = 0;
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (!matches[i]) continue;
+    ++in_group[groups[i]];
+    ++in_all;
+  }
   std::vector<double> scores;
-  for (const bool own : equal) {
-    const auto others = static_cast<double>(matches - (own ? 1 : 0));
-    scores.push_back(std::min(1.0, others / 3));
+  for (const std::size_t group : groups) {
+    const auto own = in_group.find(group);
+    const std::size_t others = in_all - (own == in_group.end() ? 0 : own->second);
+    scores.push_back(std::min(1.0, static_cast<double>(others) / 3));
   }
   return scores.empty() ? 0 : exact_mean(scores);
 }

@@ -2,10 +2,12 @@
 // are pure and thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace evalcar::metrics {
 
@@ -39,5 +41,14 @@ std::string vqa_normalise(std::string_view answer);
 /// prediction) / 3), all normalised. `statistics.mean` of the same numbers: correctly rounded. 0
 /// without answers.
 double vqa_accuracy(std::span<const std::string> answers, std::string_view prediction);
+
+/// What VQAv2's task compares: without the first step of vqa_normalise(), which takes commas and
+/// question marks away before anything looks at them.
+std::string vqav2_normalise(std::string_view answer);
+
+/// The accuracy where it is known which answers match: of each, the matching ones of other `groups`
+/// are counted. Answers of one group are equal in all that is known of them, which VQAv2's task
+/// takes for one and the same.
+double vqa_accuracy_of(const std::vector<bool>& matches, std::span<const std::size_t> groups);
 
 }  // namespace evalcar::metrics

@@ -1,6 +1,7 @@
 #include "evaluator/tasks/scorers.h"
 
 #include <algorithm>
+#include <map>
 
 #include "evaluator/metrics/mme.h"
 #include "evaluator/metrics/mmmu.h"
@@ -30,25 +31,51 @@ Result<SampleScore> score_anls(const Definition& definition, const Value& docume
   return result;
 }
 
+// Answers as TextVQA has them, texts.
+double accuracy_of_texts(const Value& answers, const std::string& answer) {
+  std::vector<std::string> references;
+  for (const Value& item : answers) references.push_back(python_str(item));
+  return metrics::vqa_accuracy(references, answer);
+}
+
+// Answers as VQAv2 has them, each with its number and the annotator's confidence: lmms-eval's vqav2
+// leaves out all that are equal to the one it compares for, in all of that.
+double accuracy_of_records(Value answers, const std::string& normalised) {
+  std::vector<bool> matches;
+  std::vector<std::size_t> groups;
+  std::map<Value, std::size_t> group_of;
+  for (Value& item : answers) {
+    Value& text = item["answer"];
+    text = metrics::vqav2_normalise(python_str(text));
+    matches.push_back(text == normalised);
+    groups.push_back(group_of.try_emplace(item, group_of.size()).first->second);
+  }
+  return metrics::vqa_accuracy_of(matches, groups);
+}
+
 Result<SampleScore> score_vqa(const Definition& definition, const Value& document,
                               const std::string& answer) {
   EVALCAR_ASSIGN_OR_RETURN(const Value answers, column(document, definition.scorer.answers));
-  std::vector<std::string> references;
-  if (answers.is_array()) {
-    for (const Value& item : answers) {
-      references.push_back(
-          python_str(item.is_object() && item.contains("answer") ? item["answer"] : item));
-    }
-  } else if (!answers.is_null()) {
+  const auto broken = [&](const char* what) {
     return make_error(ErrorCode::kCorruption,
-                      "column \"" + definition.scorer.answers + "\" is not a list of answers");
-  }
-  if (answers.is_array() && references.empty()) {
-    return make_error(ErrorCode::kCorruption, "column \"" + definition.scorer.answers +
-                                                  "\" holds no answer to compare with");
-  }
+                      "column \"" + definition.scorer.answers + "\" " + what);
+  };
+  if (!answers.is_null() && !answers.is_array()) return broken("is not a list of answers");
+  if (answers.is_array() && answers.empty()) return broken("holds no answer to compare with");
+  const bool are_records = answers.is_array() && answers[0].is_object();
+  const auto is_record = [](const Value& item) {
+    return item.is_object() && item.contains("answer");
+  };
+  if (are_records
+          ? !std::ranges::all_of(answers, is_record)
+          : std::ranges::any_of(answers, [](const Value& item) { return item.is_object(); }))
+    return broken("holds an answer of another form: expected texts, or records with \"answer\"");
+  const std::string normalised =
+      are_records ? metrics::vqav2_normalise(answer) : metrics::vqa_normalise(answer);
   SampleScore result;
-  result.value = metrics::vqa_accuracy(references, answer);
+  if (answers.is_array())
+    result.value =
+        are_records ? accuracy_of_records(answers, normalised) : accuracy_of_texts(answers, answer);
   // min(1, matches / 3) is Python's int 1 from three matches on, and the mean of ints is an int.
   const bool whole = answers.is_null() || result.value == 1;
   result.metrics["exact_match"] =
@@ -56,7 +83,7 @@ Result<SampleScore> score_vqa(const Definition& definition, const Value& documen
   if (!definition.scorer.id.empty()) {
     EVALCAR_ASSIGN_OR_RETURN(const Value id, column(document, definition.scorer.id));
     result.metrics["submission"]["question_id"] = id;
-    result.metrics["submission"]["answer"] = metrics::vqa_normalise(answer);
+    result.metrics["submission"]["answer"] = normalised;
   }
   return result;
 }

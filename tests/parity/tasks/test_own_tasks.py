@@ -1,10 +1,12 @@
 """A user's own task files: found in tasks_dir and run without a rebuild, over Parquet and JSON lines, with and without
 pictures; mistakes are explained; broken data are refused."""
 
+import copy
 import decimal
 import hashlib
 import json
 import random
+import re
 import sys
 import types
 
@@ -15,6 +17,7 @@ import pytest
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 import data_sets  # noqa: E402
 from probes import ask  # noqa: E402
+from strings import answers as odd_answers  # noqa: E402
 
 
 @pytest.fixture
@@ -175,6 +178,46 @@ def test_what_a_metric_ignores_is_ignored_as_lmms_eval_does(probe, tmp_path, opt
     assert 0 < sum(wanted) < len(wanted)
     logged = json.loads(scores["config"])["metric_list"][0]
     assert logged == {**logged, **options}
+
+
+VQA = 'task = "own"\n[data]\nfiles = "val.jsonl"\n[columns]\ntarget_text = "answer"\n[prompt]\ntext = "{q}"\n[scorer]\nname = "vqa"\nanswers = "answers"\nid = "question_id"\n'
+
+
+def test_answers_in_the_form_of_vqav2_are_scored_as_its_task_does(probe, tmp_path):
+    """Records, not texts: another normaliser, and what is equal in all of a record counts once."""
+    from lmms_eval.tasks.vqav2.utils import vqav2_process_results
+
+    rng = random.Random(9)
+    texts = [text for text in odd_answers(400, 19) if not re.search("think|analysis", text)] + ["red blue", "red,blue", "1,000", "a, b", "yes?", "cat's", "two"] * 4
+    documents = [{"q": "?", "question_id": 0, "answers": [{"answer": "red,blue", "answer_confidence": "yes", "answer_id": i} for i in range(10)]}]
+    predictions = ["red blue"]
+    for i, text in enumerate(texts):
+        pool = [text, text.upper(), text + "?", text.replace(",", " "), text.replace(" ", ","), rng.choice(texts)]
+        # Some without numbers, so that equal answers are equal in all.
+        numbers = rng.choice([range(10), [0] * 10, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]])
+        confidence = rng.choice([["yes"], ["yes", "maybe"]])
+        answers = [{"answer": rng.choice(pool), "answer_confidence": rng.choice(confidence), "answer_id": n} for n in numbers]
+        documents.append({"q": "?", "question_id": i + 1, "answers": answers})
+        predictions.append(rng.choice([text, rng.choice(pool)]).strip())
+    (tmp_path / "val.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
+    (tmp_path / "own.toml").write_text(VQA)
+    wanted = [vqav2_process_results(copy.deepcopy(document), [text]) for document, text in zip(documents, predictions, strict=True)]
+
+    scores = probe({"op": "score", "task": "own", "tasks_dir": str(tmp_path), "responses": [{"doc_id": i, "text": text} for i, text in enumerate(predictions)]})
+
+    assert wanted[0]["exact_match"] == 1 and len({one["exact_match"] for one in wanted}) > 10
+    for line, one in zip(scores["lines"], wanted, strict=True):
+        sample = json.loads(line)
+        assert {key: sample[key] for key in one} == one, line
+    assert scores["values"] == [one["exact_match"] for one in wanted]
+
+
+@pytest.mark.parametrize("answers", [[{"answer": "x"}, "x"], ["x", {"answer": "x"}], [{"text": "x"}]])
+def test_answers_of_two_forms_are_refused(probe, tmp_path, answers):
+    (tmp_path / "val.jsonl").write_text(json.dumps({"q": "?", "question_id": 1, "answers": answers}) + "\n")
+    (tmp_path / "own.toml").write_text(VQA)
+    scores = probe({"op": "score", "task": "own", "tasks_dir": str(tmp_path), "responses": [{"doc_id": 0, "text": "x"}]})
+    assert 'document 0: column "answers" holds an answer of another form' in scores["error"]
 
 
 def test_check_explains_every_mistake_with_its_line(probe, tmp_path):

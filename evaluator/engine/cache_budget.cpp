@@ -5,10 +5,10 @@
 namespace evalcar::engine {
 namespace {
 
-// CUDA's own, kernels and workspaces.
-constexpr double kContext = 1.0 * (1ULL << 30U);
-// Rather too much, or what is planned would not be free.
-constexpr double kPlannedContext = 2.0 * kContext;
+// CUDA's own, kernels and workspaces, and what a model makes of its weights when it is bound (the
+// tower of Qwen2.5-VL-7B 0.8 GiB). Rather too much: else what is planned would not be free, and
+// what this process itself uses would count as others'.
+constexpr double kContext = 2.0 * (1ULL << 30U);
 
 class Room {
  public:
@@ -21,12 +21,12 @@ class Room {
     return static_cast<std::uint64_t>(std::max(0.0, (room - of_others_) * 2.0 / 3.0));
   }
   /// Beside the checkpoint that is loaded and `next` bytes of another one.
-  std::uint64_t cache_beside(double next, double context) const {
-    return cache_in(total_ - context - weights_ - next);
-  }
+  std::uint64_t cache_beside(double next) const { return cache_behind(weights_ + next); }
+  /// Where this process holds so much, and nobody else anything.
+  std::uint64_t cache_behind(double held) const { return cache_in(total_ - kContext - held); }
   std::uint64_t planned() const {
-    const std::uint64_t alone = cache_beside(0, kPlannedContext);
-    const std::uint64_t beside_next = cache_beside(weights_, kPlannedContext);
+    const std::uint64_t alone = cache_beside(0);
+    const std::uint64_t beside_next = cache_beside(weights_);
     return beside_next >= alone / 2 ? beside_next : alone;
   }
 
@@ -45,17 +45,20 @@ std::uint64_t free_share(const GpuMemory& memory) {
 
 bool has_room_for(std::uint64_t next, const GpuMemory& memory) {
   const Room room(memory);
-  const std::uint64_t beside = room.cache_beside(static_cast<double>(next), kPlannedContext);
+  const std::uint64_t beside = room.cache_beside(static_cast<double>(next));
   return beside > 0 && beside >= room.planned();
 }
 
 CacheBudget gpu_cache_budget(const GpuMemory& memory, std::uint64_t ahead) {
   const Room room(memory);
   const auto free = static_cast<double>(memory.free);
+  // What is read ahead may be counted before it is taken.
+  const std::uint64_t kept = memory.reserved - std::min(memory.reserved, ahead);
+  const auto held = static_cast<double>(std::max(memory.weights, kept));
   return {.now = room.cache_in(free),
           .without_next = room.cache_in(free + static_cast<double>(ahead)),
           .planned = room.planned(),
-          .alone = room.cache_beside(0, kContext)};
+          .alone = room.cache_behind(held)};
 }
 
 WidestPack widest_pack(std::span<const std::int64_t> needs, const CacheBudget& budget,

@@ -13,14 +13,17 @@ struct CacheBudget {
   /// What packs are planned for where so much is free: whatever else lies in the memory at the
   /// moment, the same requests make the same packs.
   std::uint64_t planned = 0;
-  std::uint64_t alone = 0;  ///< if nobody used anything but this process for its weights
+  std::uint64_t alone = 0;  ///< if nobody used anything but this process, by what it holds now
 };
 
 struct GpuMemory {
   std::uint64_t total = 0;
   std::uint64_t free = 0;
   std::uint64_t weights = 0;  ///< of the checkpoint that is loaded
-  double utilization = 0.8;   ///< share of `total` that this process may use
+  /// What this process holds by its allocator: weights, those that were read ahead among them, what
+  /// a model made of them when it was bound, and whatever else has to stay.
+  std::uint64_t reserved = 0;
+  double utilization = 0.8;  ///< share of `total` that this process may use
 };
 
 /// Bytes that are free of this process's share.

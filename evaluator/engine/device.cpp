@@ -262,6 +262,11 @@ GpuMemory gpu_memory(c10::Device device, double utilization, std::uint64_t weigh
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   memory.free = free;
   memory.total = total;
+  auto& allocator = *c10::cuda::CUDACachingAllocator::get();
+  if (allocator.initialized()) {  // from the first tensor on
+    const auto reserved = allocator.getDeviceStats(device.index()).reserved_bytes;
+    memory.reserved = static_cast<std::uint64_t>(reserved.front().current);  // of all pools
+  }
 #else
   static_cast<void>(device);
 #endif

@@ -34,6 +34,39 @@ TEST_CASE("what packs are planned for does not depend on what is free") {
   }
 }
 
+TEST_CASE("what this process itself takes beside its weights is not taken for others'") {
+  for (const std::uint64_t bound : {0U, 1U}) {         // GB, of a model's own
+    for (const std::uint64_t halves : {2U, 3U, 4U}) {  // of a GB, for CUDA's own
+      GpuMemory memory = memory_of(24, 15, 24 - 15 - bound);
+      memory.free -= halves * kGb / 2;
+      memory.reserved = memory.weights + bound * kGb;
+
+      const CacheBudget unshared = gpu_cache_budget(memory, 0);
+      memory.free -= 5 * kGb / 2;
+      const CacheBudget shared = gpu_cache_budget(memory, 0);
+
+      CHECK(unshared.alone <= unshared.now);
+      CHECK(shared.alone == unshared.alone);
+      CHECK(shared.alone > shared.now);
+    }
+  }
+}
+
+TEST_CASE("what was read ahead is neither others' nor counted where nobody else is there") {
+  GpuMemory memory = memory_of(80, 15, 63);
+  memory.reserved = memory.weights;
+  const CacheBudget without = gpu_cache_budget(memory, 0);
+
+  const CacheBudget promised = gpu_cache_budget(memory, 15 * kGb);  // and not taken yet
+  memory.reserved += 15 * kGb;
+  memory.free -= 15 * kGb;
+  const CacheBudget ahead = gpu_cache_budget(memory, 15 * kGb);
+
+  CHECK(ahead.alone == without.alone);
+  CHECK(promised.alone == without.alone);
+  CHECK(ahead.without_next == without.now);
+}
+
 TEST_CASE("what is planned is there beside the next weights where those may be read ahead") {
   for (const auto& [total, weights, next] :
        std::initializer_list<std::tuple<std::uint64_t, std::uint64_t, bool>>{

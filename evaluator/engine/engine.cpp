@@ -88,7 +88,8 @@ class TorchEngine final : public Engine {
       return make_error(ErrorCode::kInvalidArgument, "no weights are loaded");
     Status done = caught("generating", device_.device,
                          [&] { return run(requests, images, processor, events, stop); });
-    if (device_.device.is_cpu()) give_back_freed_pages();  // a GPU's stay libtorch's between runs
+    // Others see it as free then, and what is read ahead next makes no part of it its own.
+    release_unused_memory(device_.device);
     if (!done.has_value()) done = looked_into(std::move(done).error(), device_.description.uuid);
     return done;
   }

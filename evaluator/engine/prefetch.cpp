@@ -52,9 +52,12 @@ Status Prefetch::read(const FileSystem& files, const checkpoint::Plan& plan,
     if (before && weights::is_current(*before, files, plan, layout, dtype, device_)) {
       return std::move(*before);
     }
+    // To a GPU's driver it stays taken: an arena of the same shape comes out of the very memory.
+    const bool reused = before && !device_.is_cpu() && before->arena.fits(layout, dtype, device_);
+    const std::uint64_t kept = reused ? static_cast<std::uint64_t>(before->arena.bytes()) : 0;
     before.reset();
     set_bytes_of_reading(0);
-    EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan, resident));
+    EVALCAR_RETURN_IF_ERROR(check_room(layout, dtype, plan, resident, kept));
     set_bytes_of_reading(static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype)));
     EVALCAR_ASSIGN_OR_RETURN(auto read, weights::read_shadow(files, plan, layout, dtype, device_,
                                                              threads_, own.get_token()));
@@ -125,7 +128,8 @@ std::uint64_t Prefetch::bytes() {
 // A GPU's memory is this process's alone, up to its share; the host's belongs to everybody: half of
 // what is free stays so.
 Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
-                            const checkpoint::Plan& plan, std::uint64_t resident) const {
+                            const checkpoint::Plan& plan, std::uint64_t resident,
+                            std::uint64_t kept) const {
   const auto arena = static_cast<std::uint64_t>(weights::Arena::bytes_of(layout, dtype));
   const std::uint64_t staging = weights::staging_bytes(plan, device_, threads_);
   const std::uint64_t host = free_host_memory() / 2;
@@ -139,7 +143,7 @@ Status Prefetch::check_room(const weights::WeightLayout& layout, at::ScalarType 
     return make_error(ErrorCode::kUnavailable, "no room beside what is evaluated: of the GPU's " +
                                                    gib(gpu.total) + " another " + gib(arena) +
                                                    " would leave keys and values too little");
-  const std::uint64_t device = free_share(gpu);
+  const std::uint64_t device = free_share(gpu) + kept;
   const std::uint64_t needed = arena + weights::casting_bytes(plan, dtype, device_, threads_);
   return needed > device ? no_room(needed, "GPU", device) : Status();
 }

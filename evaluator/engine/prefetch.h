@@ -50,8 +50,9 @@ class Prefetch {
   std::uint64_t bytes();
 
  private:
+  /// `kept`: bytes of a GPU that are this process's already and that the arena will take.
   Status check_room(const weights::WeightLayout& layout, at::ScalarType dtype,
-                    const checkpoint::Plan& plan, std::uint64_t resident) const;
+                    const checkpoint::Plan& plan, std::uint64_t resident, std::uint64_t kept) const;
   void set_bytes_of_reading(std::uint64_t bytes);
 
   const c10::Device device_;

@@ -33,6 +33,7 @@ Result<ResidentModel::Loaded> ResidentModel::load(
   loaded.prefetched = shadow.has_value();
   if (shadow) {  // nothing holds the arena's address but the model, which is bound anew
     arena_ = std::move(shadow->arena);
+    release_unused_memory(device_);
     loaded.report = std::move(shadow->report);
     if (on_progress) on_progress(loaded.report.bytes, loaded.report.bytes);
   } else {
@@ -57,10 +58,8 @@ Result<weights::LoadReport> ResidentModel::read(
   if (arena_ && !arena_->fits(layout, dtype_, device_)) arena_.reset();
   if (!arena_) {
     prefetch_.drop(std::chrono::milliseconds(0));  // more than was counted on
-    if (device_.is_cpu()) {
-      encoded_.clear();
-      release_unused_memory(device_);
-    }
+    if (device_.is_cpu()) encoded_.clear();
+    release_unused_memory(device_);
     arena_.emplace(layout, dtype_, device_);
   }
   const int threads =

@@ -252,6 +252,17 @@ void release_page_locked_memory(c10::Device device) {
   }
 }
 
+void limit_gpu_memory(c10::Device device, double share) {
+#ifdef EVALCAR_CUDA
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // the allocator begins there
+  const c10::cuda::CUDAGuard guard(device);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(share, device.index());
+#else
+  static_cast<void>(device);
+  static_cast<void>(share);
+#endif
+}
+
 std::uint64_t free_host_memory() { return host_memory().available; }
 
 GpuMemory gpu_memory(c10::Device device, double utilization, std::uint64_t weights) {

@@ -23,6 +23,11 @@ void release_unused_memory(c10::Device device);
 /// The same of the host's memory that libtorch keeps page-locked for copies to a GPU.
 void release_page_locked_memory(c10::Device device);
 
+/// From now on libtorch holds no more than that share of a GPU's memory for this process, what it
+/// keeps for later allocations included: what would be more throws c10::OutOfMemoryError. CUDA's
+/// own comes on top. May throw c10::Error.
+void limit_gpu_memory(c10::Device device, double share);
+
 /// What a GPU has, for a checkpoint of `weights` bytes. Throws c10::Error when the device does not
 /// answer.
 GpuMemory gpu_memory(c10::Device device, double utilization, std::uint64_t weights);

@@ -51,6 +51,7 @@ class TorchEngine final : public Engine {
                              const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
                              std::stop_token stop) override {
     resident_.forget();
+    EVALCAR_RETURN_IF_ERROR(keep_to_share());
     auto loaded = caught("loading weights", device_.device, [&] {
       return load_model(files, plan, config_dir, dtype, on_progress, stop);
     });
@@ -62,6 +63,7 @@ class TorchEngine final : public Engine {
                   const std::string& config_dir, const std::string& dtype,
                   std::stop_token stop) override {
     EVALCAR_ASSIGN_OR_RETURN(const at::ScalarType resolved, resolve_dtype(dtype));
+    EVALCAR_RETURN_IF_ERROR(keep_to_share());
     return resident_.prefetch(files, plan, config_dir, resolved, stop);
   }
 
@@ -102,6 +104,15 @@ class TorchEngine final : public Engine {
   }
 
  private:
+  // Before anything is taken; again is the same.
+  Status keep_to_share() const {
+    if (!options_.share_gpu || device_.device.is_cpu()) return {};
+    return caught("limiting what is taken of the GPU's memory", device_.device, [&]() -> Status {
+      limit_gpu_memory(device_.device, options_.gpu_memory_utilization);
+      return {};
+    });
+  }
+
   Result<at::ScalarType> resolve_dtype(const std::string& name) const {
     return choose_dtype(name.empty() || name == "auto" ? options_.dtype : name, device_.device);
   }

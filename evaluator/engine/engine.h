@@ -30,8 +30,11 @@ struct EngineOptions {
   std::string attn_implementation;  ///< "" | "flash_attention_2" | "sdpa" | "eager"
   std::int64_t batch_size = 0;  ///< upper bound of sequences decoded together; 0 = by the memory
   double gpu_memory_utilization = 0.8;  ///< of the device's memory
-  int threads = 0;                      ///< CPU threads; 0 = all cores this process may use
-  std::int64_t prefill_tokens = 0;      ///< prompt tokens computed together; 0 = by the device
+  /// Others compute on the GPU: what libtorch holds of its memory, kept and unused parts included,
+  /// never grows beyond that share.
+  bool share_gpu = false;
+  int threads = 0;                  ///< CPU threads; 0 = all cores this process may use
+  std::int64_t prefill_tokens = 0;  ///< prompt tokens computed together; 0 = by the device
   std::uint64_t cache_bytes = 0;  ///< of keys and values; 0 = what the memory of the device allows
   /// For tests: in place of what the device says, of the bytes that were read ahead.
   std::function<CacheBudget(std::uint64_t)> cache_budget;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "evaluator/engine/device.h"
 #include "evaluator/weights/lasting_memory.h"
 
 namespace evalcar::engine {
@@ -96,7 +97,8 @@ void PackReader::allocate_cache(const Pack& pack) {
   const std::int64_t half = info.layers * slots * capacity * info.kv_heads * info.head_dim;
   if (!cache_memory_.defined() || cache_memory_.numel() < 2 * half) {
     cache_ = {};                   // its views own the memory, too
-    cache_memory_ = at::Tensor();  // given back before the larger one is asked for
+    cache_memory_ = at::Tensor();  // given back before the larger one is asked for, to the driver
+    if (!options_.device.is_cpu()) release_unused_memory(options_.device);
     const auto bytes = 2 * half * static_cast<std::int64_t>(c10::elementSize(options_.dtype));
     cache_memory_ = weights::lasting_memory(bytes, options_.device).view(options_.dtype);
   }

@@ -33,7 +33,6 @@ constexpr std::chrono::seconds kReadingEnds{1};
 
 struct ServeOptions {
   int fd = -1;
-  bool share_gpu = false;
   evalcar::engine::EngineOptions engine;
   evalcar::vision::PictureCacheOptions pictures;
   evalcar::vision::SamplePicturesOptions shown;
@@ -72,7 +71,8 @@ int serve(const ServeOptions& options) {
   engine_options.device = evalcar::service::device_of_rank(options.engine.device, *rank);
   auto device = evalcar::engine::describe_device(engine_options.device);
   if (!device.has_value()) return refuse(options.fd, evalcar::protocol::kNoDevice, device.error());
-  const auto free = evalcar::service::check_device_is_free(*device, options.share_gpu, std::cerr);
+  const auto free =
+      evalcar::service::check_device_is_free(*device, engine_options.share_gpu, std::cerr);
   if (!free.has_value()) return refuse(options.fd, evalcar::protocol::kDeviceBusy, free.error());
   auto engine = evalcar::engine::Engine::create(engine_options);
   if (!engine.has_value()) {
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
                  "At most so many sequences at once; 0 = by memory");
   app.add_option("--gpu-memory-utilization", serve_options.engine.gpu_memory_utilization,
                  "Share of the device's memory");
-  app.add_flag("--share-gpu", serve_options.share_gpu,
+  app.add_flag("--share-gpu", serve_options.engine.share_gpu,
                "Also take a GPU that other processes use, or one behind MPS");
   app.add_option("--picture-cache", serve_options.pictures.folder,
                  "Folder for prepared pictures; empty = none");

@@ -155,6 +155,14 @@ std::optional<std::uint64_t> size_after(std::string_view text, std::string_view 
   return parse_size(text.substr(at + words.size()));
 }
 
+// "… in use. 63.28 GiB allowed; Of the …"
+std::optional<std::uint64_t> size_before(std::string_view text, std::string_view words) {
+  const std::size_t end = text.find(words);
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::size_t begin = text.rfind(". ", end);
+  return parse_size(begin == std::string_view::npos ? text : text.substr(begin + 2));
+}
+
 std::string format_size(std::uint64_t bytes) {
   std::array<char, 32> text{};
   const double gib = static_cast<double>(bytes) / 1073741824.0;
@@ -174,6 +182,7 @@ std::string describe(const MemoryShortage& memory) {
   if (memory.free && memory.total) text += " of " + format_size(*memory.total);
   if (const auto others = memory.others(); others.value_or(0) > 0)
     text += ", other processes hold " + format_size(*others);
+  if (memory.allowed) text += ", this one may hold " + format_size(*memory.allowed);
   return text;
 }
 
@@ -280,7 +289,8 @@ std::optional<std::uint64_t> MemoryShortage::others() const {
 bool MemoryShortage::is_of_others() const {
   // The sizes are printed to 0.01 GiB, and drivers and displays keep a little for themselves.
   constexpr std::uint64_t kWorthNaming = std::uint64_t{256} << 20U;
-  return needed && others().value_or(0) >= kWorthNaming && *free + *others() >= *needed;
+  const bool limited = allowed && needed && own && *own + *needed > *allowed;
+  return needed && !limited && others().value_or(0) >= kWorthNaming && *free + *others() >= *needed;
 }
 
 MemoryShortage parse_memory_shortage(std::string_view text) {
@@ -290,6 +300,7 @@ MemoryShortage parse_memory_shortage(std::string_view text) {
   memory.total = size_after(text, "total capacity of ");
   memory.free = size_after(text, " of which ");
   memory.own = size_after(text, "this process has ");
+  memory.allowed = size_before(text, " allowed; ");
   return memory;
 }
 

@@ -43,10 +43,12 @@ struct MemoryShortage {
   std::optional<std::uint64_t> needed;
   std::optional<std::uint64_t> free;
   std::optional<std::uint64_t> total;
-  std::optional<std::uint64_t> own;  ///< held by this process, its context included
+  std::optional<std::uint64_t> own;      ///< held by this process, its context included
+  std::optional<std::uint64_t> allowed;  ///< of that, by a limit of its own
   /// What other processes hold; absent where it cannot be told.
   std::optional<std::uint64_t> others() const;
-  /// It would fit if the others had nothing, and they have 256 MiB at least.
+  /// It would fit if the others had nothing, and they have 256 MiB at least. Never where this
+  /// process came to its own limit, whatever others have.
   bool is_of_others() const;
 };
 MemoryShortage parse_memory_shortage(std::string_view text);

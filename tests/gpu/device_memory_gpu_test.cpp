@@ -52,3 +52,17 @@ TEST_CASE("what a run took of a GPU, and weights that were exchanged, are free a
   engine::release_unused_memory(device);
   CHECK(reserved_on(device) == after_exchange);
 }
+
+TEST_CASE("of a GPU that others use no more is taken than the share that is allowed") {
+  c10::Device device = c10::kCPU;
+  const testing::PreparedInputs inputs = inputs_of_gpu(device);
+  const auto engine = load_engine(
+      inputs, {.device = device.str(), .gpu_memory_utilization = 0.5, .share_gpu = true});
+  REQUIRE(engine.has_value());
+  const auto more = static_cast<std::int64_t>(engine::gpu_memory(device, 1, 0).total / 16 * 9);
+
+  CHECK_THROWS_AS(at::empty({more}, at::TensorOptions().dtype(at::kByte).device(device)),
+                  c10::OutOfMemoryError);
+
+  engine::limit_gpu_memory(device, 1);  // of this process, so of the other cases, too
+}

@@ -21,6 +21,12 @@ const std::string kTaken =
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
     "which 512.00 MiB is free. Process 4242 has 70.00 GiB memory in use. Including non-PyTorch "
     "memory, this process has 8.50 GiB memory in use.";
+// Of a device that others use, too, by a process that may take 63.28 GiB of it.
+const std::string kLimited =
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+    "which 9.10 GiB is free. Process 4242 has 7.00 GiB memory in use. Including non-PyTorch "
+    "memory, this process has 63.00 GiB memory in use. 63.28 GiB allowed; Of the allocated memory "
+    "61.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.";
 
 std::string cuda(std::string_view said, std::string_view name) {
   return "CUDA error: " + std::string(said) + "\nSearch for `" + std::string(name) +
@@ -129,6 +135,19 @@ TEST_CASE("a device that others fill is waited for") {
   CHECK_FALSE(parse_memory_shortage(kFull).is_of_others());
   CHECK(parse_memory_shortage(kTaken).is_of_others());
   CHECK_FALSE(parse_memory_shortage("Tried to allocate x").needed.has_value());
+}
+
+TEST_CASE("a process that came to its own limit waits for nobody") {
+  const Error error = device_error("generating", kLimited, {});
+
+  CHECK_THAT(error.message, StartsWith("out of memory while generating: 2.00 GiB needed, 9.10 GiB "
+                                       "free of 79.10 GiB, other processes hold 7.00 GiB, this one "
+                                       "may hold 63.28 GiB; lower evaluate.max_pixels"));
+  // Below its limit it is the others who leave too little.
+  std::string below = kTaken;
+  below += " 63.28 GiB allowed; Of the allocated memory 8.00 GiB is allocated by PyTorch";
+  CHECK(parse_memory_shortage(below).is_of_others());
+  CHECK(parse_memory_shortage(below).allowed == parse_memory_shortage(kLimited).allowed);
 }
 
 TEST_CASE("an error of NCCL names the library, the interface and the network") {

@@ -22,6 +22,7 @@
 #include "evaluator/engine/device.h"
 
 #ifdef EVALCAR_CUDA
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -67,6 +68,13 @@ void forget_capture(c10::DeviceIndex device, c10::MempoolId_t pool) {
     c10::cuda::CUDACachingAllocator::releasePool(device, pool);
   } catch (const c10::Error&) {
     // It was not counted.
+  }
+  try {  // page-locked memory has pools of its own, which ask the graph that is gone for its stream
+    at::HostAllocator& host = *at::getHostAllocator(at::kCUDA);
+    host.end_allocate_to_pool(pool);
+    host.release_pool(pool);
+  } catch (const c10::Error&) {
+    // Nor there.
   }
 }
 
@@ -203,6 +211,8 @@ at::Tensor GraphDecoder::compute_and_capture(const Shape& shape, models::KvCache
       // While it captures, the allocator gives nothing back of what it keeps: once more without.
       graphs_ = !std::exchange(was_short_, true);
       known.times = 0;
+      // The last pool went with the graph where that was its first, and cannot be begun again.
+      pool_ = at::cuda::graph_pool_handle();
       release_unused_memory(device_);
     } catch (const c10::Error& error) {
       graphs_ = false;

@@ -259,7 +259,7 @@ Generator::Fate Generator::take(Sequence& sequence, std::int32_t token) const {
 
 void Generator::answer(std::int64_t slot, Fate fate) {
   const Sequence done = std::move(sequences_[static_cast<std::size_t>(slot)]);
-  remove(slot);
+  remove(slot, fate);
   if (fate == Fate::kDone) return input_.events.answered(done.request, done.answer);
   const std::size_t token = done.answer.tokens.size() + 1;
   input_.events.answered(done.request,
@@ -278,9 +278,9 @@ void Generator::observe(const at::Tensor& scores, std::span<const std::int64_t> 
 }
 
 // The last sequence moves into the freed slot, so that slots 0, 1, … stay the ones in use.
-void Generator::remove(std::int64_t slot) {
+void Generator::remove(std::int64_t slot, Fate fate) {
   const auto last = static_cast<std::int64_t>(sequences_.size()) - 1;
-  reader_.move_last_to(slot, sequences_.back().filled);
+  reader_.move_last_to(slot, sequences_.back().filled, fate == Fate::kNoNumbers);
   if (slot != last) {
     sampler_->move(last, slot);
     sequences_[static_cast<std::size_t>(slot)] = std::move(sequences_.back());

@@ -79,7 +79,7 @@ class Generator {
   Fate take(Sequence& sequence, std::int32_t token) const;
   void answer(std::int64_t slot, Fate fate);
   void observe(const at::Tensor& scores, std::span<const std::int64_t> slots) const;
-  void remove(std::int64_t slot);
+  void remove(std::int64_t slot, Fate fate);
 
   const models::Model& model_;
   const RunInput input_;

@@ -134,10 +134,15 @@ void PackReader::copy_slot(std::int64_t from, std::int64_t to, std::int64_t leng
     half.select(1, to).narrow(1, 0, length).copy_(half.select(1, from).narrow(1, 0, length));
 }
 
-void PackReader::move_last_to(std::int64_t slot, std::int64_t length) {
+// Where attention is one call for all slots, what is behind a sequence's end is masked as far as
+// the longest one goes, and a masked NaN is one all the same.
+void PackReader::move_last_to(std::int64_t slot, std::int64_t length, bool clear) {
   const auto last = static_cast<std::int64_t>(requests_.size()) - 1;
   if (slot != last) {
     copy_slot(last, slot, length);
+    for (const at::Tensor& half : {cache_.keys, cache_.values}) {
+      if (clear) half.select(1, slot).narrow(1, length, cache_.capacity() - length).zero_();
+    }
     requests_[static_cast<std::size_t>(slot)] = requests_.back();
   }
   requests_.pop_back();

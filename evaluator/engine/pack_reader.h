@@ -74,8 +74,9 @@ class PackReader {
 
   /// Of each slot of the open pack.
   const std::vector<std::size_t>& requests() const { return requests_; }
-  /// Takes the last slot's sequence, of `length` places, in place of this one's.
-  void move_last_to(std::int64_t slot, std::int64_t length);
+  /// Takes the last slot's sequence, of `length` places, in place of this one's; with `clear` zeros
+  /// in place of what else the slot holds: where that may be no numbers.
+  void move_last_to(std::int64_t slot, std::int64_t length, bool clear);
   models::KvCache& cache() { return cache_; }
   const models::OnLayer& on_layer() const { return on_layer_; }
   at::Tensor int64_tensor(const std::vector<std::int64_t>& values) const;

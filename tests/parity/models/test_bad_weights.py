@@ -216,6 +216,33 @@ def test_weights_whose_scores_overflow_give_an_error_and_no_answer(good, bin_dir
     assert len(after["answers"][0]["tokens"]) == 2
 
 
+POISON, DIMENSION = 7, 5
+
+
+def overflow_at_one_token(tensors):
+    """The embedding of POISON alone has something in DIMENSION, of which the first layer's MLP makes infinity."""
+    tensors["model.embed_tokens.weight"][:, DIMENSION] = 0
+    tensors["model.embed_tokens.weight"][POISON, DIMENSION] = 1
+    tensors["model.layers.0.self_attn.o_proj.weight"][DIMENSION] = 0
+    tensors["model.layers.0.post_attention_layernorm.weight"][DIMENSION] = 1
+    for name in ("gate_proj", "up_proj"):
+        tensors[f"model.layers.0.mlp.{name}.weight"][:, DIMENSION] = 1e25
+
+
+@pytest.mark.parametrize("options", [{"attn_implementation": "eager"}, {"dtype": "bfloat16"}], ids=["eager", "bfloat16"])
+def test_a_request_whose_scores_are_no_numbers_takes_no_other_with_it(good, bin_dir, options):
+    """It leaves its slot at once, and the last one's sequence moves there: shorter than it was, and masked up to the longest."""
+    folder = broken_copy(good, "one-token", overflow_at_one_token)
+    words = lambda seed, length: [100 + (seed + 31 * k) % 200 for k in range(length)]  # noqa: E731
+    asked = [{"tokens": tokens, "max_new_tokens": 6} for tokens in ([POISON, *words(1, 29)], words(2, 60), words(3, 5))]
+    (together,), (alone,) = (document["runs"] for document in cases.run_sessions(bin_dir, folder.parent, [
+        ({**options, "batch_size": size}, [{"folder": str(folder), "requests": asked}]) for size in (3, 1)]))  # fmt: skip
+    assert together["packs"] == [3]
+    assert "not finite" in together["answers"][0]["error"]["message"]
+    assert together["answers"] == alone["answers"]
+    assert [len(answer["tokens"]) for answer in together["answers"][1:]] == [6, 6]
+
+
 def test_devices_and_options_that_do_not_exist_are_refused(good, bin_dir):
     expected = [
         ({"device": "cuda:9"}, "cuda:9"),

@@ -202,7 +202,7 @@ class TorchEngine final : public Engine {
                     [&] { return run_plans(planned, good, limits, largest); });
       if (!is_out_of_memory(done)) break;
       // On the CPU what is kept of pictures is in the same memory.
-      const bool enough = gave_way() || (device_.device.is_cpu() && encoded_.clear());
+      const bool enough = gave_way(/*again=*/true) || (device_.device.is_cpu() && encoded_.clear());
       const std::int64_t next = enough ? 0 : fitting_.shrink(full_width(), largest);
       if (!enough && next == 0) break;
       // Everything of the failed attempt is released: what is free now is what there is.
@@ -221,10 +221,11 @@ class TorchEngine final : public Engine {
     if (options_.rank == 0) outstanding.answer(request, std::move(error));
   }
 
-  // What is evaluated goes before what was read ahead: whether memory came back from there.
-  bool gave_way() {
+  // What is evaluated goes before what was read ahead: whether memory came back from there. A read
+  // that hangs is waited for once, or each time that its memory would spare others a narrower pack.
+  bool gave_way(bool again = false) {
     constexpr std::chrono::seconds kPatience{2};
-    if (!resident_.drop_prefetched(kPatience)) return false;
+    if (!resident_.drop_prefetched(kPatience, again)) return false;
     release_unused_memory(device_.device);
     return true;
   }

@@ -103,13 +103,13 @@ std::optional<weights::Shadow> Prefetch::take(const FileSystem& files, const che
   return std::nullopt;
 }
 
-bool Prefetch::drop(std::chrono::milliseconds patience) {
+bool Prefetch::drop(std::chrono::milliseconds patience, bool again) {
   std::unique_lock lock(mutex_);
   bool dropped = kept_.has_value();
   kept_.reset();
   if (!reading_) return dropped;
   stop_.request_stop();
-  if (given_up_) return dropped;
+  if (given_up_ && !again) return dropped;
   given_up_ = !ended_.wait_for(lock, patience, [this] { return !reading_; });
   return !given_up_ || dropped;
 }

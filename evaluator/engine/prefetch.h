@@ -43,8 +43,9 @@ class Prefetch {
                                       const weights::WeightLayout& layout, at::ScalarType dtype);
 
   /// Gives the memory back, also that of what is being read, which is waited for at most that long,
-  /// and once: its thread may hang. Whether any came back.
-  bool drop(std::chrono::milliseconds patience);
+  /// and once, as its thread may hang; with `again` also where it was waited for in vain. Whether
+  /// any came back.
+  bool drop(std::chrono::milliseconds patience, bool again = false);
 
   /// Of the weights that are kept or being read.
   std::uint64_t bytes();

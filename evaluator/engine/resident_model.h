@@ -52,7 +52,9 @@ class ResidentModel {
   Status prefetch(const FileSystem& files, const checkpoint::Plan& plan,
                   const std::string& config_dir, at::ScalarType dtype, const std::stop_token& stop);
   /// As Prefetch::drop().
-  bool drop_prefetched(std::chrono::milliseconds patience) { return prefetch_.drop(patience); }
+  bool drop_prefetched(std::chrono::milliseconds patience, bool again) {
+    return prefetch_.drop(patience, again);
+  }
 
   /// Attends otherwise from now on; a model is loaded. May throw c10::Error.
   void bind(models::AttentionKind attention) { model_->bind(*arena_, attention); }

@@ -56,6 +56,26 @@ TEST_CASE("a read that hangs is waited for once, keeps others out, and ends when
   CHECK_FALSE(prefetch.drop(kLong));  // there is nothing
 }
 
+TEST_CASE("a read that was waited for in vain is waited for again where that is asked for") {
+  test::FakeClock clock;
+  test::MemoryFileSystem memory(clock);
+  HangingFiles files(memory);
+  Prefetch prefetch(c10::kCPU, 0.8, 2);
+  std::thread reading([&] { (void)prefetch.read(files, {}, "/c", c10::kFloat, 0, {}); });
+  files.opened.acquire();
+  CHECK_FALSE(prefetch.drop(std::chrono::milliseconds(1)));
+  CHECK_FALSE(prefetch.drop(std::chrono::milliseconds(1), /*again=*/true));  // not for good
+  std::thread letting_go([&] { files.goes_on.release(); });
+
+  (void)prefetch.drop(kLong, /*again=*/true);
+  const Status next = prefetch.read(memory, {}, "/d", c10::kFloat, 0, {});
+
+  REQUIRE_FALSE(next.has_value());  // there is no such folder
+  CHECK(next.error().code != ErrorCode::kUnavailable);
+  letting_go.join();
+  reading.join();
+}
+
 TEST_CASE("when what is being read gave way, its thread is through with it") {
   test::FakeClock clock;
   test::MemoryFileSystem memory(clock);

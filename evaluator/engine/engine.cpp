@@ -208,7 +208,10 @@ class TorchEngine final : public Engine {
       // Everything of the failed attempt is released: what is free now is what there is.
       release_unused_memory(device_.device);
       if (!enough && events.shrunk) events.shrunk(next, done.error().message);
-      std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
+      // Where nothing is halved it is the same plan once more: packs that are done are passed over,
+      // and in the one that is not each has the company that it would have had.
+      if (!enough) std::erase_if(good, [&](std::size_t i) { return !outstanding.is_left(i); });
+      std::ranges::sort(good);
       limits = planner_limits(prepared, events);
       limits.rank = 0;  // what is left is all of this rank's
       limits.world_size = 1;

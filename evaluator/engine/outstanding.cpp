@@ -34,6 +34,7 @@ std::int64_t Outstanding::computed_again(std::span<const Pack> packs) const {
 }
 
 void Outstanding::answer(std::size_t request, const Result<Answer>& answer) {
+  if (done_[request]) return;
   done_[request] = true;
   if (!requests_[request].answered_before) events_.answered(request, answer);
 }

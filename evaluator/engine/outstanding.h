@@ -33,7 +33,8 @@ class Outstanding {
   /// Whether it is neither computed nor passed over: what is planned anew where memory ran out.
   bool is_left(std::size_t request) const { return !done_[request] && is_wanted(request); }
 
-  /// It was computed: tells its answer, or what is wrong with it, if that is awaited.
+  /// It was computed: tells its answer, or what is wrong with it, if that is awaited. Computed once
+  /// more, as company in a pack that did not come to its end, it is not told again.
   void answer(std::size_t request, const Result<Answer>& answer);
   /// The pack is not computed, as no answer of it is awaited.
   void pass_over(const Pack& pack);

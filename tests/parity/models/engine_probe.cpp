@@ -11,7 +11,8 @@
 //       "runs": [{"rename": [FROM, TO] (before all else), "folder": DIR,
 //       "prefetch": DIR (after the load), "logits": FILE or null, "unload": bool, "repeat": N,
 //       "profile": bool, "cancel_after": N (answers), "cancel_at_step": N (the N-th call of
-//       RunEvents::advanced), "ends": [token, …] (an answer ends with these tokens in a row),
+//       RunEvents::advanced), "out_of_memory_at_step": N (as if what that call is of did not fit;
+//       without pictures), "ends": [token, …] (an answer ends with these tokens in a row),
 //                 "requests": [{"tokens", "images", "max_new_tokens", "stop_ids",
 //                 "repetition_penalty",
 //                               "temperature", "top_p", "top_k", "seed", "stream", "draft",
@@ -275,6 +276,7 @@ class Probe {
     std::stop_source stop;
     const int cancel_after = run.value("cancel_after", 0);
     const int cancel_at_step = run.value("cancel_at_step", 0);
+    const int out_of_memory_at_step = run.value("out_of_memory_at_step", 0);
     std::atomic<int> steps = 0;
     int answered = 0;
     result["order"] = json::array();
@@ -305,7 +307,10 @@ class Probe {
     };
     events.narrowed = [&](const std::string& reason) { result["narrowed"].push_back(reason); };
     events.advanced = [&] {
-      if (++steps == cancel_at_step) stop.request_stop();
+      const int step = ++steps;
+      if (step == cancel_at_step) stop.request_stop();
+      TORCH_CHECK_WITH(OutOfMemoryError, step != out_of_memory_at_step,
+                       "CUDA out of memory. Tried to allocate 2.00 GiB.");
     };
     const auto last_tokens = run.value("ends", std::vector<std::int32_t>{});
     if (!last_tokens.empty())

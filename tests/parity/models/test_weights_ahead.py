@@ -144,6 +144,26 @@ def test_what_was_read_ahead_gives_way_before_the_batch_is_halved(scene, bin_dir
     assert not run_b["loaded"]["prefetched"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_where_it_gives_way_a_pack_that_was_partly_answered_is_computed_whole(scene, bin_dir, dtype):
+    """Of a pack that is scored, what is read first is answered first. The others have the same company again, and so the same bits."""
+    folder, prompt = scene
+    words = numpy.random.RandomState(4)
+    choices = lambda: [words.randint(3, 300, 5).tolist() for _ in range(3)]  # noqa: E731
+    asked = [{"tokens": [*words.randint(3, 300, 37 + 3 * i).tolist(), *prompt], "continuations": choices()} for i in range(7)]
+    run = {"folder": at(scene, "a"), "requests": asked}
+    layers = 3  # each a step, of batches of 100 tokens
+    options = {"batch_size": 7, "prefill_tokens": 100, "dtype": dtype}
+    tries = [(options, [run])] + [
+        (options, [{**run, "prefetch": at(scene, "b"), "out_of_memory_at_step": layers * batch}]) for batch in (2, 3, 4)]  # fmt: skip
+    (whole,), *disturbed = (document["runs"] for document in cases.run_sessions(bin_dir, folder, tries))
+    assert whole["packs"] == [7]
+    for (again,) in disturbed:
+        assert again["shrunk"] == [] and again["packs"] == [7, 7]
+        assert sorted(again["order"]) == list(range(7)), "each once"
+        assert again["answers"] == whole["answers"]
+
+
 def test_what_is_read_ahead_decides_no_pack(scene, bin_dir):
     """Where packs would be narrower beside it, it goes, if that is enough; where others have the memory it stays."""
     folder, prompt = scene

@@ -70,6 +70,18 @@ TEST_CASE("what an earlier attempt answered is not told again, not even as an er
   CHECK(listener.told == std::vector<std::size_t>{1, 3});
 }
 
+TEST_CASE("what is computed once more, as company, is told once") {
+  Listener listener;
+  const auto requests = requests_of({false, false});
+  Outstanding outstanding(requests, listener.events);
+
+  outstanding.answer(1, Answer{});
+  outstanding.answer(0, Answer{});
+  outstanding.answer(1, make_error(ErrorCode::kCorruption, "torn"));
+
+  CHECK(listener.told == std::vector<std::size_t>{1, 0});
+}
+
 TEST_CASE("what is no longer wanted is awaited by nobody") {
   Listener listener;
   const auto requests = requests_of({true, false, true, false});

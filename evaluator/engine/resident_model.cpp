@@ -62,8 +62,9 @@ Result<weights::LoadReport> ResidentModel::read(
     release_unused_memory(device_);
     arena_.emplace(layout, dtype_, device_);
   }
-  const int threads =
-      std::min(device_.is_cpu() ? kReadingThreads : kReadingThreadsForGpu, threads_);
+  const int most = std::min(device_.is_cpu() ? kReadingThreads : kReadingThreadsForGpu, threads_);
+  // As what is read ahead leaves half of the host's memory to others.
+  const int threads = weights::threads_within(plan, device_, most, free_host_memory() / 2);
   EVALCAR_ASSIGN_OR_RETURN(auto report, weights::load(files, plan, layout, assignment, *arena_,
                                                       threads, on_progress, stop));
   if (device_.is_cpu())

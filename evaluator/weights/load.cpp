@@ -360,6 +360,12 @@ std::uint64_t staging_bytes(const checkpoint::Plan& plan, at::Device device, int
   return static_cast<std::uint64_t>(threads) * Staging::bytes(device, staged_part(plan));
 }
 
+int threads_within(const checkpoint::Plan& plan, at::Device device, int most, std::uint64_t bytes) {
+  int threads = most;
+  while (threads > 1 && staging_bytes(plan, device, threads) > bytes) --threads;
+  return threads;
+}
+
 std::uint64_t casting_bytes(const checkpoint::Plan& plan, at::ScalarType dtype, at::Device device,
                             int threads) {
   if (device.is_cpu()) return 0;

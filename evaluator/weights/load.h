@@ -47,6 +47,10 @@ std::vector<bool> stored_as_bfloat16(const checkpoint::Plan& plan, const WeightL
 /// What load() takes of the host's memory at most, beside the arena.
 std::uint64_t staging_bytes(const checkpoint::Plan& plan, at::Device device, int threads);
 
+/// How many of `most` threads may read, at least one, so that load() takes no more than `bytes` of
+/// the host's memory for what is on its way.
+int threads_within(const checkpoint::Plan& plan, at::Device device, int most, std::uint64_t bytes);
+
 /// And of a GPU's: what is stored in another dtype is cast there, part by part.
 std::uint64_t casting_bytes(const checkpoint::Plan& plan, at::ScalarType dtype, at::Device device,
                             int threads);

@@ -118,6 +118,20 @@ TEST_CASE(
   CHECK(casting_bytes(scene.plan, at::kBFloat16, at::kCPU, 3) == 0);
 }
 
+TEST_CASE("no more threads read than have room for what is on its way, and one always does") {
+  checkpoint::Plan plan;
+  plan.tensors.push_back({.name = "w", .dtype = checkpoint::DType::kBFloat16, .shape = {1 << 26}});
+  const at::Device gpu(at::kCUDA, 0);
+  const std::uint64_t one = staging_bytes(plan, gpu, 1);
+
+  CHECK(one == std::uint64_t{64} << 20U);
+  CHECK(threads_within(plan, gpu, 16, 16 * one) == 16);
+  CHECK(threads_within(plan, gpu, 16, 16 * one - 1) == 15);
+  CHECK(threads_within(plan, gpu, 16, 3 * one) == 3);
+  CHECK(threads_within(plan, gpu, 16, 0) == 1);
+  CHECK(threads_within(plan, at::kCPU, 4, 3 * one) == 4);  // one buffer each, of half as much
+}
+
 TEST_CASE("large tensors are read before the many small ones, which keep the files' order") {
   WeightLayout layout;
   layout.canonical_name = [](std::string_view stored) { return std::string(stored); };

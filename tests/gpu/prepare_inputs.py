@@ -3,6 +3,7 @@
     build/venv/bin/python tests/gpu/prepare_inputs.py FOLDER [--small]
 
 FOLDER/model      a random Qwen2.5-VL checkpoint; in FOLDER/text the same files of a random Qwen3
+FOLDER/other      another checkpoint of each, FOLDER/other/model and FOLDER/text/other/model: the same shape, other weights
 FOLDER/*.rgb      raw pictures of the exact grid
 FOLDER/cases.json prompts, transformers' greedy tokens in float32 on the CPU, and its own error in bfloat16
 FOLDER/logits.f32 transformers' scores, (steps, vocab) float32, request after request
@@ -10,6 +11,8 @@ Carry the folder to the machine with the GPU, set EVALCAR_GPU_INPUTS to it, and 
 """
 
 import argparse
+import dataclasses
+import hashlib
 import json
 import pathlib
 import sys
@@ -36,10 +39,12 @@ def write_inputs(folder, cache_dir, spec, text_spec):
     arrays = [cases.picture(100 * spec.seed + i, *size) for i, size in enumerate(SIZES)]
     prompts = [cases.prompt(ids, vocab, 10 * spec.seed + i, [SIZES[j] for j in chosen], before=3 + 5 * i)
                for i, chosen in enumerate(IMAGES)]  # fmt: skip
+    small_models.write_model(folder / "other/model", dataclasses.replace(spec, seed=spec.seed + 1), cache_dir=cache_dir)
     write_cases(folder, (model, small_models.build(spec, ids)), ids, prompts, IMAGES, arrays)
 
     folder = folder / "text"
     model, _ = small_text_models.write_model(folder / "model", text_spec)
+    small_text_models.write_model(folder / "other/model", dataclasses.replace(text_spec, seed=text_spec.seed + 1))
     generator = np.random.RandomState(text_spec.seed)
     prompts = [generator.randint(3, text_spec.vocab, length).tolist() for length in LENGTHS]
     write_cases(folder, (model, small_text_models.build(text_spec)), {"<|endoftext|>": 0}, prompts, [[]] * len(prompts), [])
@@ -55,7 +60,8 @@ def write_cases(folder, models, ids, prompts, chosen_of, arrays):
     images = []
     for i, array in enumerate(arrays):
         (folder / f"picture-{i}.rgb").write_bytes(array.tobytes())
-        images.append({"rgb": f"picture-{i}.rgb", "height": array.shape[0], "width": array.shape[1]})
+        images.append({"rgb": f"picture-{i}.rgb", "height": array.shape[0], "width": array.shape[1],
+                       "sha256": hashlib.sha256(array.tobytes()).hexdigest()})  # fmt: skip
     pictures_of = [[arrays[j] for j in chosen] for chosen in chosen_of]
     tokens, logits = [], []
     for prompt, pictures in zip(prompts, pictures_of, strict=True):
@@ -94,7 +100,7 @@ def main():
             "qwen3", seed=4, vocab=4000, hidden=512, intermediate=1408, layers=4, heads=8, kv_heads=2, head_dim=128, rope_theta=1e6)
         spec = small_models.SmallModel(
             seed=3, merges=4000, hidden=384, intermediate=1024, layers=6, heads=6, kv_heads=2, mrope_section=(8, 12, 12),
-            vision_depth=6, vision_hidden=256, vision_intermediate=700, vision_heads=8, window=112, full_attention=(2, 5), gain=1.2)  # fmt: skip
+            vision_depth=6, vision_hidden=256, vision_intermediate=700, vision_heads=4, window=112, full_attention=(2, 5), gain=1.2)  # fmt: skip
     write_inputs(args.folder, args.folder, spec, text)
 
 

@@ -28,6 +28,7 @@ Result<PreparedInputs> PreparedInputs::read(const std::string& folder) {
     return make_error(ErrorCode::kNotFound, folder + "/cases.json: no JSON there" + kHint);
   PreparedInputs inputs;
   inputs.model = root / "model";
+  inputs.other = root / "other/model";
   inputs.vocab = json.at("vocab").get<std::int64_t>();
   inputs.bfloat16_error = json.at("bfloat16_error").get<double>();
   inputs.images = std::make_unique<RawImages>(json.at("images"), root);
@@ -58,9 +59,10 @@ TestBed find_test_bed() {
   TestBed bed{.device = environment("EVALCAR_GPU_TEST_DEVICE", "cuda"),
               .inputs = environment("EVALCAR_GPU_INPUTS",
                                     std::string(EVALCAR_SOURCE_DIR) + "/build/gpu-inputs"),
-              .missing = ""};
+              .missing = "",
+              .no_device = ""};
   if (const auto device = engine::describe_device(bed.device); !device.has_value())
-    bed.missing = "needs a GPU: " + device.error().message;
+    bed.missing = bed.no_device = "needs a GPU: " + device.error().message;
   else if (!std::filesystem::exists(bed.inputs + "/cases.json"))
     bed.missing = bed.inputs + "/cases.json is not there" + kHint;
   return bed;

@@ -24,6 +24,7 @@ struct PreparedCase {
 
 struct PreparedInputs {
   std::string model;  ///< folder
+  std::string other;  ///< folder of a model of the same shape with other weights
   std::int64_t vocab = 0;
   std::vector<PreparedCase> cases;
   /// Root mean square error of transformers' own first scores in bfloat16 against float32, both on
@@ -39,8 +40,9 @@ struct PreparedInputs {
 /// What to run on, and why not: EVALCAR_GPU_TEST_DEVICE ("cpu" checks the checks), else the GPU.
 struct TestBed {
   std::string device;
-  std::string inputs;   ///< folder: EVALCAR_GPU_INPUTS, else build/gpu-inputs of the source tree
-  std::string missing;  ///< a sentence; empty: all is there
+  std::string inputs;     ///< folder: EVALCAR_GPU_INPUTS, else build/gpu-inputs of the source tree
+  std::string missing;    ///< a sentence; empty: all is there
+  std::string no_device;  ///< the same of the device alone, for cases without inputs
 };
 TestBed find_test_bed();
 

@@ -1,7 +1,9 @@
 #include "evaluator/service/picture_source.h"
 
 #include <algorithm>
+#include <iostream>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "evaluator/vision/image.h"
@@ -32,7 +34,11 @@ Result<std::size_t> PictureSource::add(const tasks::Task& task, std::int64_t doc
   auto prepared = vision::prepared_size(size.height, size.width, settings_);
   if (!prepared.has_value()) return with_context(std::move(prepared).error(), name);
   return add_known(task,
-                   {.doc_id = doc_id, .position = position, .digest = digest, .size = *prepared},
+                   {.doc_id = doc_id,
+                    .position = position,
+                    .digest = digest,
+                    .size = *prepared,
+                    .is_cut_off = vision::is_cut_off(as_bytes(bytes))},
                    model_family, name);
 }
 
@@ -41,9 +47,20 @@ std::size_t PictureSource::add_known(const tasks::Task& task, const PreparedPict
   const auto [known, is_new] = by_content_.try_emplace(picture.digest, places_.size());
   if (is_new) {
     places_.push_back({&task, picture.doc_id, picture.position, std::string(model_family),
-                       std::string(name), picture.size, picture.digest});
+                       std::string(name), picture.size, picture.digest, picture.is_cut_off});
   }
   return known->second;
+}
+
+std::int64_t PictureSource::cut_off_among(
+    std::span<const std::vector<std::size_t>> of_documents) const {
+  std::set<std::size_t> found;
+  for (const std::vector<std::size_t>& pictures : of_documents) {
+    for (const std::size_t picture : pictures) {
+      if (places_[picture].is_cut_off) found.insert(picture);
+    }
+  }
+  return static_cast<std::int64_t>(found.size());
 }
 
 Result<vision::PreparedImage> PictureSource::load(std::size_t index) const {
@@ -94,6 +111,11 @@ Result<vision::Image> PictureSource::decode(const Place& place) const {
                       place.name + ": its bytes changed since the evaluation was planned");
   }
   auto image = vision::decode_image(as_bytes(bytes), place.name);
+  if (image.has_value() && image->is_incomplete) {
+    std::cerr << "warning: " + place.name +
+                     ": its file is cut off or broken; what is missing is read as lmms-eval's "
+                     "Pillow fills it up\n";
+  }
   if (image.has_value() && shown_ != nullptr) shown_->keep(place.digest, *image);
   return image;
 }

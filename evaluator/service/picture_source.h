@@ -52,6 +52,9 @@ class PictureSource final : public engine::ImageSource {
   vision::PreparedSize size_of(std::size_t index) const override { return places_[index].size; }
   Result<vision::PreparedImage> load(std::size_t index) const override;
   const vision::ProcessorSettings& settings() const { return settings_; }
+  bool is_cut_off(std::size_t index) const { return places_[index].is_cut_off; }
+  /// How many different pictures of these documents are cut off.
+  std::int64_t cut_off_among(std::span<const std::vector<std::size_t>> of_documents) const;
   /// SHA-256 of the picture's encoded bytes.
   const Sha256Digest& digest_of(std::size_t index) const { return places_[index].digest; }
   /// The names of those of these that people are shown, where any are: also which share pictures.
@@ -69,9 +72,11 @@ class PictureSource final : public engine::ImageSource {
     std::string name;
     vision::PreparedSize size;
     Sha256Digest digest = {};
+    bool is_cut_off = false;
   };
 
-  /// The picture again, and where it is to be shown, its small one.
+  /// The picture again, and where it is to be shown, its small one. Of one that is incomplete the
+  /// log tells.
   Result<vision::Image> decode(const Place& place) const;
 
   vision::ProcessorSettings settings_;

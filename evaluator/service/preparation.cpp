@@ -195,7 +195,8 @@ class Preparation {
       shown.push_back({.doc_id = document.doc_id,
                        .position = i,
                        .digest = pictures_.digest_of(picture),
-                       .size = pictures_.size_of(picture)});
+                       .size = pictures_.size_of(picture),
+                       .is_cut_off = pictures_.is_cut_off(picture)});
     }
     return {};
   }

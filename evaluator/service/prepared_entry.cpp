@@ -9,7 +9,7 @@
 namespace evalcar::service {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'e', 'v', 'c', 't', 'a', 's', 'k', '1'};
+constexpr std::array<char, 8> kMagic = {'e', 'v', 'c', 't', 'a', 's', 'k', '2'};
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 30U;  // 4 GiB of requests
 
 // As the machine holds it: a cache does not travel.
@@ -70,6 +70,7 @@ void pack(PackedWriter& out, const PreparedPicture& picture) {
        {std::int64_t{size.grid_t}, std::int64_t{size.grid_h}, std::int64_t{size.grid_w},
         size.tokens, std::int64_t{size.picture.width}, std::int64_t{size.picture.height}})
     out.whole(number);
+  out.number(picture.is_cut_off ? 1 : 0);
 }
 
 PreparedPicture unpack_picture(PackedReader& in) {
@@ -84,6 +85,7 @@ PreparedPicture unpack_picture(PackedReader& in) {
   picture.size.tokens = in.whole();
   picture.size.picture.width = side();
   picture.size.picture.height = side();
+  picture.is_cut_off = in.below(2) == 1;
   return picture;
 }
 

@@ -19,6 +19,7 @@ struct PreparedPicture {
   std::size_t position = 0;  ///< among the pictures of that document's prompt
   Sha256Digest digest = {};  ///< of its encoded bytes
   vision::PreparedSize size;
+  bool is_cut_off = false;  ///< vision::is_cut_off()
 };
 
 struct PreparedDocument {

@@ -22,11 +22,12 @@ bool is_cut_off(const TaskJob& job, const tasks::Response& response,
 }
 
 Result<tasks::Scores> score(const Scoring& scoring, const TaskJob& job,
-                            tasks::PythonRandom& random) {
+                            const PictureSource& pictures, tasks::PythonRandom& random) {
   std::vector<const tasks::Response*> responses;
   for (const tasks::Response& response : job.responses) responses.push_back(&response);
-  return tasks::score(*job.task, job.responses, job.inputs, scoring.options(job, responses),
-                      random);
+  tasks::ScoreOptions options = scoring.options(job, responses);
+  options.truncated_pictures = pictures.cut_off_among(job.pictures);
+  return tasks::score(*job.task, job.responses, job.inputs, options, random);
 }
 
 TaskFailure failure_of(Error error) {
@@ -85,7 +86,7 @@ Result<protocol::EvaluationResult> Scoring::score_all(
     if (stop.stop_requested()) return cancelled();
     events.progress("scoring", job->name, static_cast<std::int64_t>(scored.size()),
                     static_cast<std::int64_t>(jobs.size()));
-    auto scores = score(*this, *job, *random);
+    auto scores = score(*this, *job, pictures, *random);
     if (stop.stop_requested()) return cancelled();
     if (!scores.has_value()) {
       job->failure = failure_of(std::move(scores).error());

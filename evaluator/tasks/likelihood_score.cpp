@@ -240,6 +240,7 @@ Value notes_of(const Definition& definition, const std::vector<Response>& chosen
     if (!doubts.empty()) notes["flags"] = doubts;
   }
   if (options.narrowed) notes["narrowed"] = true;
+  if (options.truncated_pictures > 0) notes["truncated_pictures"] = options.truncated_pictures;
   if (options.cut_off > 0) notes["cut_documents"] = options.cut_off;  // at [request] max_length
   return notes;
 }

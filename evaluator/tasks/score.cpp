@@ -178,6 +178,7 @@ Value notes_of(const Definition& definition, std::span<const Response> responses
                                                .unreadable = scored.unreadable});
   if (!doubts.empty()) notes["flags"] = doubts;
   if (options.narrowed) notes["narrowed"] = true;
+  if (options.truncated_pictures > 0) notes["truncated_pictures"] = options.truncated_pictures;
   if (options.draft_tokens > 0) {
     notes["draft_tokens"] = options.draft_tokens;
     notes["draft_tokens_taken"] = options.draft_tokens_taken;

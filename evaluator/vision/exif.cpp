@@ -209,6 +209,7 @@ Image apply_orientation(Image image, int orientation) {
   turned.width = swaps_sides(orientation) ? image.height : image.width;
   turned.height = swaps_sides(orientation) ? image.width : image.height;
   turned.rgb.resize(image.rgb.size());
+  turned.is_incomplete = image.is_incomplete;
   const std::int64_t w = image.width;
   const std::int64_t h = image.height;
   // Where the source pixel (x, y) goes is start + x * step_x + y * step_y.

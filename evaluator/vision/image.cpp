@@ -96,4 +96,9 @@ Result<ImageSize> read_image_size(std::span<const std::byte> bytes, std::string_
   return size;
 }
 
+bool is_cut_off(std::span<const std::byte> bytes) {
+  const auto decoded = decode_any(bytes, "", {}, Want::kSize);
+  return decoded.has_value() && decoded->is_cut_off;
+}
+
 }  // namespace evalcar::vision

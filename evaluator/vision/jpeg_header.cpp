@@ -36,6 +36,7 @@ class MarkerWalk {
     }
     if (header_.components == 0)
       return damaged(name_, "JPEG", "the first scan has no frame header before it");
+    header_.scan = at;
     header_.metadata.broken_exif_is_silent = !has_density_;
     return std::move(header_);
   }

@@ -8,7 +8,8 @@ namespace evalcar::vision {
 struct JpegHeader {
   int width = 0;
   int height = 0;
-  int components = 0;  ///< 1 grey, 3 colour, 4 CMYK or YCCK
+  int components = 0;    ///< 1 grey, 3 colour, 4 CMYK or YCCK
+  std::size_t scan = 0;  ///< where the first scan's data begins
   Metadata metadata;
 };
 

@@ -57,7 +57,8 @@ Status check_size(std::uint64_t width, std::uint64_t height, std::string_view na
 /// A decoder's result before orientation.
 struct Decoded {
   ImageSize size;
-  Image image;  ///< empty if only the size was asked for
+  bool is_cut_off = false;  ///< there is no end marker
+  Image image;              ///< empty if only the size was asked for
   Metadata metadata;
 };
 

@@ -1,7 +1,8 @@
 // PNG pixels: inflate, undo the filters, put rows or Adam7 passes in place, each pixel converted to
 // RGB as Pillow's convert("RGB") converts the mode it would have chosen (alpha dropped, 16-bit grey
 // clipped at 255, other 16-bit samples cut to their high byte). zlib is driven row by row as Pillow
-// drives it, so a file is whole, truncated or broken exactly where Pillow says so.
+// drives it, so what a cut or broken stream still gives are the pixels that Pillow gets of it; the
+// others stay black, or the palette's first colour.
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -131,7 +132,7 @@ class PixelReader {
 
   bool init() { return inflateInit(&stream_) == Z_OK; }
 
-  enum class Step { kMore, kDone, kBroken, kUnknownFilter };
+  enum class Step { kMore, kDone, kBroken };
   Step feed(Bytes data) {
     // zlib's counters are 32 bits wide; a chunk's length is too.
     stream_.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(data.data()));
@@ -144,11 +145,11 @@ class PixelReader {
       filled_ = row_size_ + 1 - stream_.avail_out;
       if (filled_ < row_size_ + 1) return Step::kMore;
       if (!unfilter(row_[0], row_.data() + 1, above_.data() + 1, row_size_, (bits_ + 7) / 8))
-        return Step::kUnknownFilter;
+        return Step::kBroken;
       store_row();
       filled_ = 0;
-      // A stream that ends after a whole row ends the picture; the rest stays black.
-      if (y_ >= header_.frame_height || code == Z_STREAM_END) return Step::kDone;
+      if (y_ >= header_.frame_height) return Step::kDone;
+      if (code == Z_STREAM_END) return Step::kBroken;  // before the last row
       row_.swap(above_);
     }
     return Step::kMore;
@@ -206,23 +207,18 @@ class PixelReader {
   std::size_t y_ = 0;
 };
 
-Status read_pixels(PngChunks& chunks, const PngHeader& header, std::string_view name,
-                   Image& image) {
+Status read_pixels(PngChunks& chunks, const PngHeader& header, Image& image) {
+  if (header.color_type == 3) {
+    for (std::size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = header.palette[i % 3];
+  }
   PixelReader reader(header, image);
   if (!reader.init()) return make_error(ErrorCode::kUnavailable, "zlib cannot start");
   while (true) {
     EVALCAR_ASSIGN_OR_RETURN(const Bytes data, chunks.next_data());
-    if (data.empty()) return damaged(name, "PNG", "the picture data is truncated");
-    switch (reader.feed(data)) {
-      case PixelReader::Step::kMore:
-        break;
-      case PixelReader::Step::kDone:
-        return {};
-      case PixelReader::Step::kBroken:
-        return damaged(name, "PNG", "the compressed data is broken");
-      case PixelReader::Step::kUnknownFilter:
-        return damaged(name, "PNG", "a row has an unknown filter");
-    }
+    const auto step = data.empty() ? PixelReader::Step::kBroken : reader.feed(data);
+    if (step == PixelReader::Step::kMore) continue;
+    image.is_incomplete = step == PixelReader::Step::kBroken;
+    return {};
   }
 }
 
@@ -242,12 +238,13 @@ Result<Decoded> decode_png(Bytes bytes, std::string_view name, const DecodeLimit
     decoded.image.width = decoded.size.width;
     decoded.image.height = decoded.size.height;
     decoded.image.rgb.resize(std::size_t{header.width} * header.height * 3);
-    EVALCAR_RETURN_IF_ERROR(read_pixels(chunks, header, name, decoded.image));
+    EVALCAR_RETURN_IF_ERROR(read_pixels(chunks, header, decoded.image));
   } else {
     // Passes over the data as leniently as decoding does once it has the last row.
     for (auto data = chunks.next_data(); data && !data->empty();) data = chunks.next_data();
   }
   EVALCAR_RETURN_IF_ERROR(chunks.finish());
+  decoded.is_cut_off = !chunks.has_end();
   decoded.metadata = chunks.take_metadata();
   return decoded;
 }

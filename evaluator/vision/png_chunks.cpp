@@ -1,6 +1,5 @@
 #include "evaluator/vision/png_chunks.h"
 
-#include <cctype>
 #include <utility>
 
 #include <zlib.h>
@@ -12,10 +11,10 @@ namespace {
 constexpr std::size_t kMaxInflatedText = 1 << 20;
 constexpr std::uint64_t kMaxTextBytes = 64ULL << 20;
 
-bool is_chunk_type(std::string_view type) {
-  return type.size() == 4 && std::all_of(type.begin(), type.end(), [](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-         });
+// Any other name ends what Pillow reads.
+bool is_ascii(std::string_view type) {
+  return std::all_of(type.begin(), type.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 bool is_known_format(int depth, int color) {
@@ -78,6 +77,7 @@ Result<PngHeader> PngChunks::open() {
     }
     if (chunk.type == "IEND" || chunk.type == "fdAT")
       return damage("there is no IDAT chunk before " + std::string(chunk.type));
+    if (!is_ascii(chunk.type)) return damage("a chunk has no valid type");
     EVALCAR_ASSIGN_OR_RETURN(const Bytes content, read_content(chunk));
     EVALCAR_RETURN_IF_ERROR(handle(chunk.type, content));
     EVALCAR_RETURN_IF_ERROR(check_crc(chunk.type, content));
@@ -102,10 +102,9 @@ Result<Bytes> PngChunks::next_data() {
     const std::size_t start = at_;
     const auto chunk = read_chunk_header();
     if (!chunk || (chunk->type != "IDAT" && chunk->type != "DDAT")) {
-      at_ = start - 4;  // finish() skips the checksum again
+      at_ = start - std::min<std::size_t>(start, 4);  // finish() skips the checksum again
       data_ended_ = true;
-      if (!chunk) return chunk.error();
-      if (chunk->type == "fdAT") return damage("fdAT follows IDAT without fcTL");
+      if (chunk && chunk->type == "fdAT") return damage("fdAT follows IDAT without fcTL");
       return Bytes{};
     }
     data_left_ = chunk->length;
@@ -124,12 +123,16 @@ Status PngChunks::finish() {
   while (true) {
     skip(4);
     const auto chunk = read_chunk_header();
-    if (!chunk || chunk->type == "IEND") break;
-    if (chunk->type == "fcTL" && animated) break;
+    if (!chunk || !is_ascii(chunk->type)) break;
+    has_end_ = chunk->type == "IEND" || (chunk->type == "fcTL" && animated);
+    if (has_end_) break;
+    // Pillow forgives that pixels are cut off, nothing else.
     if (chunk->type == "fdAT") {
-      EVALCAR_RETURN_IF_ERROR(skip_frame_data(chunk->length));
+      EVALCAR_ASSIGN_OR_RETURN(const bool whole, skip_frame_data(chunk->length));
+      if (!whole) break;
       continue;
     }
+    if (chunk->type == "IDAT" && chunk->length > left()) break;
     EVALCAR_ASSIGN_OR_RETURN(const Bytes content, read_content(*chunk));
     EVALCAR_RETURN_IF_ERROR(handle(chunk->type, content));
   }
@@ -141,13 +144,13 @@ Status PngChunks::finish() {
 }
 
 Result<PngChunks::Chunk> PngChunks::read_chunk_header() {
-  if (left() < 8) return damage("the file is truncated");
+  if (left() < 4) return damage("the file is truncated");
   Chunk chunk;
   chunk.length = big_endian_32(bytes_, at_);
-  chunk.type = text_of(bytes_.subspan(at_ + 4, 4));
-  if (!is_chunk_type(chunk.type))
-    return damage("a chunk at byte " + std::to_string(at_) + " has no valid type");
-  at_ += 8;
+  skip(4);
+  chunk.type =
+      text_of(bytes_.subspan(at_, static_cast<std::size_t>(std::min<std::uint64_t>(4, left()))));
+  skip(4);
   return chunk;
 }
 
@@ -162,9 +165,14 @@ Result<Bytes> PngChunks::read_content(const Chunk& chunk) {
 }
 
 Status PngChunks::check_crc(std::string_view type, Bytes content) {
+  if (type.empty()) return damage("the file is truncated");
+  if ((static_cast<unsigned char>(type[0]) & 0x20U) != 0) {  // of what need not be there
+    skip(4);
+    return {};
+  }
   if (left() < 4) return damage("the file is truncated in a checksum");
   const auto bytes_of = [](const void* data) { return static_cast<const Bytef*>(data); };
-  uLong crc = crc32(0, bytes_of(type.data()), 4);
+  uLong crc = crc32(0, bytes_of(type.data()), static_cast<uInt>(type.size()));
   if (!content.empty())
     crc = crc32(crc, bytes_of(content.data()), static_cast<uInt>(content.size()));
   if (crc != big_endian_32(bytes_, at_))
@@ -181,8 +189,7 @@ Status PngChunks::handle(std::string_view type, Bytes content) {
   constexpr Least kLeast[] = {{"IHDR", 13}, {"gAMA", 4}, {"cHRM", 32}, {"sRGB", 1},
                               {"pHYs", 9},  {"acTL", 8}, {"fcTL", 26}};
   for (const Least& least : kLeast) {
-    if (type == least.type && content.size() < least.bytes)
-      return damage("a chunk " + std::string(type) + " is too short");
+    if (type == least.type && content.size() < least.bytes) return {};
   }
   if (type == "IHDR") return read_header(content);
   if (type == "PLTE") return read_palette(content);
@@ -235,10 +242,6 @@ Status PngChunks::read_transparency(Bytes content) {
     one_transparent_entry_ = zeros == 1 && others == 0;
     return {};
   }
-  const std::size_t least = header_.color_type == 2 && header_.bit_depth <= 16 ? 6
-                            : header_.color_type == 0                          ? 2
-                                                                               : 0;
-  if (content.size() < least) return damage("a chunk tRNS is too short");
   return {};
 }
 
@@ -269,14 +272,19 @@ Status PngChunks::read_frame_control(Bytes content) {
   return {};
 }
 
-Status PngChunks::skip_frame_data(std::uint64_t length) {
-  if (length < 4 || length > left()) return damage("a chunk fdAT is truncated");
+Result<bool> PngChunks::skip_frame_data(std::uint64_t length) {
+  if (left() < std::min<std::uint64_t>(length, 4)) return damage("a chunk fdAT is truncated");
+  if (length < 4) {
+    skip(length);
+    return true;
+  }
   const std::uint32_t sequence = big_endian_32(bytes_, at_);
   if (!sequence_ || *sequence_ + 1 != sequence)
     return damage("the frames of the animation are out of sequence");
   sequence_ = sequence;
+  const bool whole = length <= left();
   skip(length);
-  return {};
+  return whole;
 }
 
 Status PngChunks::read_color_profile(std::string_view content) const {
@@ -284,9 +292,6 @@ Status PngChunks::read_color_profile(std::string_view content) const {
   const Split split = split_at_zero(content);
   const std::string_view rest = split.found ? split.tail : content;
   if (rest.empty() || rest[0] != '\0') return damage("the colour profile's compression is unknown");
-  std::string profile;
-  if (inflate_text(rest.substr(1), profile) == Inflated::kTooLarge)
-    return damage("the colour profile is over 1 MiB");
   return {};
 }
 
@@ -301,7 +306,7 @@ Status PngChunks::read_compressed_text(std::string_view content) {
     return damage("a text's compression is unknown");
   std::string text;
   if (split.tail.size() > 1 && inflate_text(split.tail.substr(1), text) == Inflated::kTooLarge)
-    return damage("a compressed text is over 1 MiB");
+    text.clear();
   return set_text(split.head, std::move(text), false);
 }
 
@@ -317,9 +322,7 @@ Status PngChunks::read_international_text(std::string_view content) {
   std::string text(translated.tail);
   if (compressed) {
     if (!known_method) return {};
-    const Inflated inflated = inflate_text(translated.tail, text);
-    if (inflated == Inflated::kTooLarge) return damage("a compressed text is over 1 MiB");
-    if (inflated == Inflated::kBroken) return {};
+    if (inflate_text(translated.tail, text) != Inflated::kWhole) return {};
   }
   return set_text(key.head, std::move(text), false);
 }

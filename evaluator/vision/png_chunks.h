@@ -1,6 +1,6 @@
-// The chunks of a PNG file, read in the order and with the checks of Pillow's PngImagePlugin: every
-// chunk before the first IDAT with its checksum, the data, then the rest until IEND leniently.
-// Internal to this room.
+// The chunks of a PNG file, read in the order and with the checks of Pillow's PngImagePlugin where
+// it is told to load truncated pictures: every chunk before the first IDAT, with its checksum if it
+// must be there, the data, then the rest until IEND leniently. Internal to this room.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +32,8 @@ class PngChunks {
   /// Reads what follows the data: text and EXIF may come there too.
   Status finish();
 
+  /// After finish(): whether the file goes on to its end, or to an animation's next frame.
+  bool has_end() const { return has_end_; }
   Metadata take_metadata() { return std::move(metadata_); }
 
  private:
@@ -52,7 +54,8 @@ class PngChunks {
   Status read_transparency(Bytes content);
   Status read_animation_control(Bytes content);
   Status read_frame_control(Bytes content);
-  Status skip_frame_data(std::uint64_t length);
+  /// Whether it is whole.
+  Result<bool> skip_frame_data(std::uint64_t length);
   Status read_color_profile(std::string_view content) const;
   Status read_text(std::string_view content);
   Status read_compressed_text(std::string_view content);
@@ -64,6 +67,7 @@ class PngChunks {
   std::size_t at_ = 8;
   std::uint64_t data_left_ = 0;  // of the IDAT chunk being read
   bool data_ended_ = false;
+  bool has_end_ = false;
   PngHeader header_;
   bool has_mode_ = false;
   bool has_palette_ = false;

@@ -8,7 +8,7 @@ import subprocess
 import tomllib
 
 import pytest
-from fixtures import data_sets, small_models
+from fixtures import data_sets, pictures, small_models
 
 FAILED, USAGE, NOT_READY, PARTLY = 1, 2, 3, 4
 
@@ -147,26 +147,43 @@ def test_an_unreadable_picture_fails_its_task_with_its_document(bin_dir, place):
     expect(evaluate(bin_dir, place), place, FAILED, "docvqa_val", "document 1")
 
 
-def test_a_picture_that_breaks_off_fails_its_task_and_the_others_stand(bin_dir, place):
+def change_picture(place, row, change):
     import pyarrow
     import pyarrow.parquet as parquet
 
+    (path,) = (place / "data" / "lmms-lab" / "DocVQA").rglob("*.parquet")
+    table = parquet.read_table(path)
+    rows = table.to_pylist()
+    rows[row]["image"]["bytes"] = change(rows[row]["image"]["bytes"])
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def test_a_picture_that_cannot_be_decoded_fails_its_task_and_the_others_stand(bin_dir, place):
     data_sets.write_textvqa(place / "data", count=2)
     alone = evaluate(bin_dir, place, tasks="textvqa_val")
     (alone_score,) = [line for line in alone.stdout.splitlines() if "exact_match" in line]
     shutil.rmtree(place / "out")
-    (path,) = (place / "data" / "lmms-lab" / "DocVQA").rglob("*.parquet")
-    table = parquet.read_table(path)
-    rows = table.to_pylist()
     # The header tells the size, so that only the engine finds out.
-    rows[1]["image"]["bytes"] = rows[1]["image"]["bytes"][:-200]
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+    change_picture(place, 1, lambda _: pictures.undecodable())
 
     done = evaluate(bin_dir, place, tasks="docvqa_val,textvqa_val")
 
     assert done.returncode == PARTLY, done.stdout + done.stderr
     assert "docvqa_val: document 1" in done.stderr, done.stderr
     assert alone_score in done.stdout.splitlines(), done.stdout
+
+
+def test_a_picture_that_breaks_off_is_read_as_lmms_eval_reads_it_and_told(bin_dir, place):
+    """lmms-eval tells Pillow to load truncated pictures; one among thousands must not cost the task its result."""
+    change_picture(place, 1, lambda whole: whole[:-200])
+
+    done = evaluate(bin_dir, place)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: docvqa_val: document 1, picture 1: its file is cut off or broken" in done.stderr
+    (path,) = (place / "out").rglob("*_results.json")
+    notes = json.loads(path.read_text())["evalcar"]["notes"]["docvqa_val"]
+    assert notes["truncated_pictures"] == 1
 
 
 def test_a_wrong_column_lists_those_that_are_there(bin_dir, place):

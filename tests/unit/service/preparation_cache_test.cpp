@@ -49,7 +49,8 @@ std::vector<PreparedPicture> pictures() {
           {.doc_id = 7,
            .position = 1,
            .digest = digest(2),
-           .size = {.grid_h = 2, .grid_w = 2, .tokens = 1, .picture = {20, 30}}}};
+           .size = {.grid_h = 2, .grid_w = 2, .tokens = 1, .picture = {20, 30}},
+           .is_cut_off = true}};
 }
 
 PreparedTaskPacker packer() {
@@ -122,6 +123,7 @@ TEST_CASE("a kept task is found whole, by another process too") {
     CHECK(picture.size.grid_w == expected.size.grid_w);
     CHECK(picture.size.tokens == expected.size.tokens);
     CHECK(picture.size.picture == expected.size.picture);
+    CHECK(picture.is_cut_off == expected.is_cut_off);
   }
   const auto expected = documents();
   REQUIRE(found->documents.size() == expected.size());
@@ -206,7 +208,7 @@ TEST_CASE("each truncation and each changed byte of an entry is seen, and it is 
     check_refused(whole.substr(0, at));
   }
   check_refused(whole + '\0');
-  check_refused("evctask2" + whole.substr(8));
+  check_refused("evctask3" + whole.substr(8));
 
   bench.keep(cache, key);
   CHECK(cache.find(key, bench.files).has_value());

@@ -74,6 +74,20 @@ TEST_CASE("a result notes that memory narrowed its packs, and only then") {
   CHECK_THAT(notes_with(false), !ContainsSubstring("narrowed"));
 }
 
+TEST_CASE("a result notes how many of its pictures are cut off, if any") {
+  Disk disk;
+  const auto task = disk.open();
+  const std::vector<Response> responses = {{0, "x", 1}};
+  const std::vector<std::string> inputs = {"1"};
+  const auto notes_with = [&](std::int64_t count) {
+    PythonRandom random(0);
+    return score(*task, responses, inputs, {.truncated_pictures = count}, random)->result.notes;
+  };
+
+  CHECK_THAT(notes_with(2), ContainsSubstring("\"truncated_pictures\": 2"));
+  CHECK_THAT(notes_with(0), !ContainsSubstring("truncated_pictures"));
+}
+
 TEST_CASE("answers become values, an entry of results and sample lines") {
   Disk disk;
   const auto task = disk.open();

@@ -96,7 +96,8 @@ TEST_CASE("the size read from the header is the size that decoding gives") {
   }
 }
 
-TEST_CASE("every prefix of a picture decodes to the same pixels or is an error that names it") {
+TEST_CASE(
+    "every prefix of a picture decodes to pixels of the same size or is an error that names it") {
   for (const Sample& sample : kSamples) {
     const Buffer bytes = from_hex(sample.hex);
     const auto whole = decode_image(bytes, sample.name);
@@ -109,8 +110,9 @@ TEST_CASE("every prefix of a picture decodes to the same pixels or is an error t
       const auto image = decode_image(prefix, sample.name);
 
       if (image) {
-        // Only what follows the pixels may be missing; EXIF after the data may be among it.
+        // What is missing is made up; EXIF after the data may be among it.
         CHECK(image->rgb.size() == whole->rgb.size());
+        CHECK((is_cut_off(prefix) || !image->is_incomplete));
         continue;
       }
       CHECK(is_file_error(image.error()));
@@ -183,20 +185,22 @@ TEST_CASE("a picture of no pixels is damaged") {
   CHECK(image.error().code == ErrorCode::kCorruption);
 }
 
-TEST_CASE("a header that promises more rows than the data has is a truncated picture") {
-  const auto image = decode_image(png_of_size(3, 1000), "long.png");
-
-  // The stream ends after a whole row: Pillow takes that as the end, the rest black.
-  REQUIRE(image.has_value());
-  CHECK(image->rgb.size() == 9000U);
+TEST_CASE("a PNG that promises more rows than it has is filled up with black") {
+  const auto long_one = decode_image(png_of_size(3, 1000), "long.png");
   const auto wide = decode_image(png_of_size(1000, 2), "wide.png");
-  REQUIRE_FALSE(wide.has_value());
-  CHECK(wide.error().code == ErrorCode::kCorruption);
-  CHECK(wide.error().message.find("truncated") != std::string::npos);
+
+  for (const auto* image : {&long_one, &wide}) {
+    REQUIRE(image->has_value());
+    CHECK((*image)->is_incomplete);
+    CHECK((*image)->rgb.back() == 0);
+  }
+  CHECK(long_one->rgb.size() == 9000U);
+  CHECK(wide->rgb == std::vector<std::uint8_t>(6000));  // not one row of it is whole
+  CHECK_FALSE(decode_image(from_hex(kPng), "whole.png")->is_incomplete);
 }
 
 TEST_CASE(
-    "a JPEG that promises more rows than it has is filled up to its end marker, else truncated") {
+    "a JPEG that promises more rows than it has is filled up, with its end marker or without") {
   Buffer jpeg = from_hex(kGreyJpeg);
   for (std::size_t i = 0; i + 6 < jpeg.size(); ++i) {
     if (jpeg[i] == std::byte{0xff} && jpeg[i + 1] == std::byte{0xc0}) {
@@ -206,13 +210,28 @@ TEST_CASE(
   }
 
   const auto filled = decode_image(jpeg, "tall.jpg");
+  CHECK_FALSE(is_cut_off(jpeg));
   jpeg.resize(jpeg.size() - 2);
   const auto truncated = decode_image(jpeg, "tall.jpg");
 
   REQUIRE(filled.has_value());  // as in Pillow, for which this is a warning of libjpeg's
   CHECK(filled->height == 0x4007);
-  REQUIRE_FALSE(truncated.has_value());
-  CHECK(truncated.error().message == "tall.jpg: JPEG: the file is truncated");
+  REQUIRE(truncated.has_value());
+  CHECK(truncated->is_incomplete);
+  CHECK(truncated->rgb == filled->rgb);
+  CHECK(is_cut_off(jpeg));
+}
+
+TEST_CASE("a picture that is turned is as incomplete as before") {
+  for (const Sample& sample : kSamples) CHECK_FALSE(is_cut_off(from_hex(sample.hex)));
+  Buffer turned = from_hex(kProgressiveJpeg);
+  turned.resize(turned.size() - 2);
+
+  const auto image = decode_image(turned, "turned.jpg");
+
+  REQUIRE(image.has_value());
+  CHECK(image->is_incomplete);
+  CHECK_FALSE(is_cut_off(from_text("no picture")));
 }
 
 TEST_CASE("a file of another format is unsupported, by its name where it is known") {

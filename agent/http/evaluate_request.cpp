@@ -12,6 +12,7 @@
 #include "agent/publish/results_files.h"
 #include "store/base/text.h"
 #include "store/checkpoint/output_place.h"
+#include "store/protocol/wrapper_name.h"
 
 namespace evalcar::http {
 namespace {
@@ -232,22 +233,21 @@ Result<std::string> output_of(const EvaluateRules& rules, const std::string& wan
   return place;
 }
 
-/// The prompt and the architecture are always the checkpoint's own. "" where the request means the
-/// same: names of engines (vllm, sglang) mean no family, nor does one that is not known yet.
-std::string family_note(const FileSystem& files, const std::string& model,
-                        const std::string& checkpoint) {
-  for (const char* const engine : {"vllm", "sglang", "hf"}) {
-    if (model.starts_with(engine)) return "";
-  }
+/// Whoever names an engine (vllm, sglang) or another wrapper expects what that would ask. "" where
+/// the request means the same, or the family is not known yet.
+std::string wrapper_note(const FileSystem& files, const std::string& model,
+                         const std::string& checkpoint) {
   const auto text = read_file(files, join_path(checkpoint, "config.json"), kMaxConfig);
   const OrderedJson config = OrderedJson::parse(text.value_or(""), nullptr, false);
   if (!config.is_object() || !config.contains("model_type")) return "";
-  const OrderedJson& family = config["model_type"];
-  if (!family.is_string() || family == model || family.get<std::string>() + "_chat" == model) {
-    return "";
-  }
-  return "model=" + printable(model.substr(0, 80)) + ": the checkpoint is of the family " +
-         printable(family.get<std::string>().substr(0, 80)) + ", whose own prompt is used";
+  if (!config["model_type"].is_string()) return "";
+  const auto& family = config["model_type"].get_ref<const std::string&>();
+  const std::string wrapper(protocol::wrapper_name(family));
+  if (model == wrapper || model == wrapper + "_chat") return "";
+  const std::string named = printable(model.substr(0, 80));
+  return "model=" + named + ": the checkpoint is of the family " + printable(family.substr(0, 80)) +
+         ", asked as lmms-eval's wrapper " + wrapper + ", not " + named +
+         ": its prompt, pictures and limit of tokens may differ";
 }
 
 }  // namespace
@@ -301,8 +301,8 @@ std::variant<Wish, Response> read_evaluate_request(const EvaluateRules& rules,
     wish.plan.output_dir = std::move(place).value();
   }
 
-  std::string family = family_note(rules.checkpoints.places().files(), model, wish.plan.checkpoint);
-  if (!family.empty()) wish.notes.push_back(std::move(family));
+  std::string asked = wrapper_note(rules.checkpoints.places().files(), model, wish.plan.checkpoint);
+  if (!asked.empty()) wish.notes.push_back(std::move(asked));
   Arguments arguments(fields, rules, wish);
   arguments.take_all(model_args);
   for (const auto& [key, value] : body.items()) {

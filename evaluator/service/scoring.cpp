@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "store/protocol/wrapper_name.h"
+
 namespace evalcar::service {
 namespace {
 
@@ -62,6 +64,7 @@ tasks::ScoreOptions Scoring::options(const TaskJob& job,
   if (job.kind() != tasks::RequestKind::kGenerate) {
     options.cut_off = job.cut;
   } else {
+    options.asked_as = protocol::wrapper_name(weights.architecture);
     options.draft_tokens = job.draft_tokens;
     options.draft_tokens_taken = job.draft_tokens_taken;
     options.max_new_tokens = job.generation.max_new_tokens;

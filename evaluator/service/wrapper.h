@@ -40,8 +40,7 @@ struct Wrapper {
                            const engine::LoadedWeights& weights) const;
 };
 
-/// qwen2_5_vl and qwen3_vl have a chat wrapper of their own, llava_onevision goes through
-/// "llava_hf" (chat), all others through "huggingface".
+/// The chat wrapper that is called protocol::wrapper_name() of the family.
 Wrapper wrapper_of(const engine::LoadedWeights& weights);
 
 }  // namespace evalcar::service

@@ -173,6 +173,7 @@ Value notes_of(const Definition& definition, std::span<const Response> responses
                const Scored& scored, const ScoreOptions& options) {
   Value notes = Value::object();
   notes["compat"] = options.compat;
+  if (!options.asked_as.empty()) notes["asked_as"] = options.asked_as;
   const auto doubts = doubts_about(responses, {.cut_off = options.cut_off,
                                                .max_new_tokens = options.max_new_tokens,
                                                .unreadable = scored.unreadable});

@@ -61,6 +61,8 @@ struct ScoreOptions {
   /// Memory ran out, or others had it: fewer answers than usual were computed together. A note in
   /// the result, since company decides of rounding.
   bool narrowed = false;
+  /// The wrapper of lmms-eval as which the model was asked; a note in the result. Empty: as none.
+  std::string asked_as;
   /// Different pictures whose files end before their end marker; a note in the result.
   std::int64_t truncated_pictures = 0;
   std::function<void()> advanced;  ///< called for each scored answer; may be empty

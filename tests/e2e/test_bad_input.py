@@ -183,7 +183,7 @@ def test_a_picture_that_breaks_off_is_read_as_lmms_eval_reads_it_and_told(bin_di
     assert "warning: docvqa_val: document 1, picture 1: its file is cut off or broken" in done.stderr
     (path,) = (place / "out").rglob("*_results.json")
     notes = json.loads(path.read_text())["evalcar"]["notes"]["docvqa_val"]
-    assert notes["truncated_pictures"] == 1
+    assert notes["truncated_pictures"] == 1 and notes["asked_as"] == "qwen2_5_vl"
 
 
 def test_a_wrong_column_lists_those_that_are_there(bin_dir, place):

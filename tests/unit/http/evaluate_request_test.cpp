@@ -180,8 +180,7 @@ TEST_CASE("an attention that lmms-eval does not know is refused in its words") {
   }
 }
 
-TEST_CASE(
-    "a request that means another family than the checkpoint's is told whose prompt is used") {
+TEST_CASE("a request that names another wrapper than the checkpoint is asked as is told so") {
   const Disk disk;
   const auto notes_for = [&](const char* model, const char* config) {
     std::ofstream(disk.checkpoint + "/config.json") << config;
@@ -189,16 +188,26 @@ TEST_CASE(
     json["model"] = model;
     return disk.wish(json).notes;
   };
-  const char* const qwen3 = R"({"model_type": "qwen3_vl"})";
+  const auto of_family = [](const char* family) { return Json{{"model_type", family}}.dump(); };
+  const std::string qwen3 = of_family("qwen3_vl");
 
-  REQUIRE(notes_for("qwen_vl", qwen3).size() == 1);
-  CHECK(notes_for("qwen_vl", qwen3)[0] ==
-        "model=qwen_vl: the checkpoint is of the family qwen3_vl, whose own prompt is used");
-  for (const char* const same : {"qwen3_vl", "qwen3_vl_chat", "vllm", "vllm_chat", "sglang"}) {
-    CHECK(notes_for(same, qwen3).empty());
-  }
+  REQUIRE(notes_for("qwen_vl", qwen3.c_str()).size() == 1);
+  CHECK(notes_for("qwen_vl", qwen3.c_str())[0] ==
+        "model=qwen_vl: the checkpoint is of the family qwen3_vl, asked as lmms-eval's wrapper "
+        "qwen3_vl, not qwen_vl: its prompt, pictures and limit of tokens may differ");
+  for (const char* const other : {"vllm", "vllm_chat", "sglang", "hf", "qwen2_5_vl"})
+    CHECK(notes_for(other, qwen3.c_str()).size() == 1);
+  for (const char* const same : {"qwen3_vl", "qwen3_vl_chat"})
+    CHECK(notes_for(same, qwen3.c_str()).empty());
+  // These have a wrapper of their own in lmms-eval, and are not asked as that asks.
+  for (const char* const family : {"qwen2_vl", "llava_onevision"})
+    CHECK(notes_for(family, of_family(family).c_str()).size() == 1);
+  CHECK(notes_for("qwen2_vl", of_family("qwen2_vl").c_str())[0].find("wrapper huggingface, not") !=
+        std::string::npos);
+  CHECK(notes_for("llava_hf", of_family("llava_onevision").c_str()).empty());
+  CHECK(notes_for("huggingface", of_family("llama").c_str()).empty());
   for (const char* const unknown : {"{", "[]", "{}", R"({"model_type": 3})"}) {
-    CHECK(notes_for("qwen_vl", unknown).empty());
+    CHECK(notes_for("vllm", unknown).empty());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "store/protocol/wrapper_name.h"
 #include "tests/unit/support/fake_clock.h"
 #include "tests/unit/support/memory_file_system.h"
 
@@ -32,6 +33,14 @@ TEST_CASE("each family is asked as its wrapper of lmms-eval asks") {
   CHECK(of("llava_onevision").content == text::ContentForm::kParts);
   CHECK(of("llama", -1).content == text::ContentForm::kText);
   CHECK(of("qwen2_vl").content == text::ContentForm::kParts);
+}
+
+TEST_CASE("a result's notes call the wrapper by lmms-eval's name") {
+  CHECK(protocol::wrapper_name("qwen2_5_vl") == "qwen2_5_vl");
+  CHECK(protocol::wrapper_name("qwen3_vl") == "qwen3_vl");
+  CHECK(protocol::wrapper_name("llava_onevision") == "llava_hf");
+  CHECK(protocol::wrapper_name("qwen2_vl") == "huggingface");
+  CHECK(protocol::wrapper_name("llama") == "huggingface");
 }
 
 TEST_CASE("Qwen3-VL's wrapper puts a system message first, and no other does") {

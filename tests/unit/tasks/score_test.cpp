@@ -88,6 +88,20 @@ TEST_CASE("a result notes how many of its pictures are cut off, if any") {
   CHECK_THAT(notes_with(0), !ContainsSubstring("truncated_pictures"));
 }
 
+TEST_CASE("a result notes how the model was asked, where one was") {
+  Disk disk;
+  const auto task = disk.open();
+  const std::vector<Response> responses = {{0, "x", 1}};
+  const std::vector<std::string> inputs = {"1"};
+  const auto notes_of = [&](const std::string& wrapper) {
+    PythonRandom random(0);
+    return score(*task, responses, inputs, {.asked_as = wrapper}, random)->result.notes;
+  };
+
+  CHECK_THAT(notes_of("huggingface"), ContainsSubstring("\"asked_as\": \"huggingface\""));
+  CHECK_THAT(notes_of(""), !ContainsSubstring("asked_as"));
+}
+
 TEST_CASE("answers become values, an entry of results and sample lines") {
   Disk disk;
   const auto task = disk.open();

@@ -145,7 +145,7 @@ TEST_CASE("under the policy latest an older save of a higher step gives no rest 
   t.settings.evaluate.policy = config::Policy::kLatest;
   t.save(10);
   for (const DirectoryEntry& entry : must(t.files.list("/out/checkpoint-10", 100))) {
-    must(t.files.set_mtime("/out/checkpoint-10/" + entry.name, 1'000'000'000));
+    t.files.put_times("/out/checkpoint-10/" + entry.name, 1'000'000'000);
   }
   must(t.turn());
   REQUIRE(t.row(10).state == kLeased);

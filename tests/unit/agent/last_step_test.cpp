@@ -28,7 +28,7 @@ struct Ending : Trainer {
     const std::string path = "/out/checkpoint-" + std::to_string(step);
     const auto then = clock.wall_now().time_since_epoch() + ahead;
     for (const DirectoryEntry& entry : must(files.list(path, 100))) {
-      must(files.set_mtime(path + "/" + entry.name, std::chrono::nanoseconds(then).count()));
+      files.put_times(path + "/" + entry.name, std::chrono::nanoseconds(then).count());
     }
   }
   /// Whether it ended within so long, a turn a minute.

@@ -50,6 +50,8 @@ class MemoryFileSystem final : public FileSystem {
   void put_file(const std::string& path, std::string_view content);
   /// A durable folder with durable parents.
   void put_directory(const std::string& path);
+  /// As if a file was last written then, by the disk's own clock; set_mtime() leaves its mark.
+  void put_times(const std::string& path, std::int64_t written_ns);
   /// The content a reader sees; absent if it is not a file.
   std::optional<std::string> content(const std::string& path) const;
   bool exists(const std::string& path) const;

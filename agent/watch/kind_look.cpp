@@ -45,12 +45,12 @@ std::vector<WatchedFile> identify(const KindInFolder& kind, Evidence& e) {
 }
 
 /// Whether a file was written where it lies, by whoever wrote its content: a copy that keeps times,
-/// or a move from another file system, goes through a folder in any order. A file server's times
-/// may be two clocks', and our reading by links, as is done there, makes the ctime a later one.
+/// or a move from another file system, goes through a folder in any order. A trainer may give the
+/// file its name, mode or owner a moment later, a file server's times may be two clocks', and our
+/// reading by links, as is done there, makes the ctime a later one.
 bool is_original(const std::string& relative, const FileInfo& now, const KindInFolder& kind) {
   const auto listed = kind.all.find(relative);  // before it was read
   const FileInfo& info = listed == kind.all.end() ? now : listed->second;
-  if (kind.place == Place::kLocal) return has_own_time(info);
   return std::chrono::nanoseconds(info.ctime_ns - info.mtime_ns) <= kind.options.settle_time;
 }
 

@@ -60,7 +60,8 @@ def fingerprint(task):
 
 
 def question(task):
-    return hashlib.sha256(f"question {task} {prompt(task)}".encode()).hexdigest()
+    """What a task asks; a prompt that is another by the checkpoint's own template asks the same."""
+    return hashlib.sha256(f"question {task} {settings().get('questions', {}).get(task, '')}".encode()).hexdigest()
 
 
 def answer(sha256, task, doc_id):

@@ -198,7 +198,7 @@ def test_kept_weights_are_measured_as_configured_if_they_never_were(bench):
     assert leases(bench.run) == ["5-1-regular"]
 
 
-NEW_PROMPT = {"prompts": {"docvqa_val": "new"}}
+NEW_PROMPT = {"prompts": {"docvqa_val": "new"}, "questions": {"docvqa_val": "new"}}
 
 
 def test_a_task_that_asks_something_else_under_the_same_settings_begins_a_series_of_its_own(bench):

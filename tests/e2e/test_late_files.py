@@ -1,5 +1,6 @@
 """Small files that come after a checkpoint is complete: a callback behind the save writes them, or somebody who forgot them."""
 
+import os
 import shutil
 
 import checkpoints
@@ -43,6 +44,8 @@ def test_a_copy_that_keeps_times_is_measured_with_all_of_its_files(bench):
     """cp -a, rsync -a, or mv out of another file system: trainer_state.json, which a trainer writes last, may be one of the first."""
     made = checkpoints.write_hugging_face(bench.home / "elsewhere", 5)
     (made / "generation_config.json").write_text("{}")
+    for file in made.iterdir():
+        os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns - 3_600_000_000_000))
     sidecar = bench.sidecar("--set", "watch.poll_interval=1s", "--set", "watch.settle_time=6s").start()
     copied = bench.run / "checkpoint-5"
     copied.mkdir()

@@ -46,7 +46,7 @@ class AgentSleeps(TrainerCallback):
         if state.global_step == self.step - 1:
             before = training.status_of(self.run)
             training.wait_until(lambda: training.status_of(self.run)["time"] != before["time"], what="a heartbeat")
-            pid = before["agent"]["pid"]
+            pid = training.status_of(self.run)["agent"]["pid"]  # `before` may be of one that has ended
             os.kill(pid, signal.SIGSTOP)
             threading.Timer(3.0, os.kill, (pid, signal.SIGCONT)).start()
 
